@@ -57,8 +57,8 @@ def test_random_primitives_keep_the_meaning(part: int) -> None:
 
 
 FAMILIES_IN_SUITE = [
-    "aliases", "control", "data-driven", "halves", "indirect", "integers", "kernels", "modules",
-    "orders", "quotients", "sizes", "updates",
+    "aliases", "carried", "control", "data-driven", "halves", "indirect", "integers", "kernels",
+    "modules", "orders", "quotients", "sizes", "updates",
 ]  # fmt: skip
 
 

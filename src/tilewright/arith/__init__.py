@@ -17,7 +17,7 @@ from tilewright.arith.iter_map import (
     iter_map_simplify,
     normalize_iter_map_to_expr,
 )
-from tilewright.arith.linear import detect_clip_bound, detect_linear_equation
+from tilewright.arith.linear import detect_clip_bound, detect_linear_equation, sum_terms
 from tilewright.arith.modular import ModularSet
 from tilewright.arith.polynomial import Polynomial
 from tilewright.arith.requirements import (
@@ -69,5 +69,6 @@ __all__ = [
     "same_extent",
     "simplify",
     "solve_linear_inequalities",
+    "sum_terms",
     "subspace_divide",
 ]

@@ -10,7 +10,28 @@ from collections.abc import Sequence
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.conditions import comparison_goals, conjuncts
 from tilewright.arith.polynomial import MAX, MIN, Poly, linear_in, none_if_too_large, poly_scale
-from tilewright.ir import Expr, Var, uses_var
+from tilewright.ir import Add, Expr, IntImm, Mul, Sub, Var, uses_var
+
+
+def sum_terms(expr: Expr) -> list[tuple[Expr, int]]:
+    """Return ``(term, factor)`` of a sum with constant factors, in order, as it is written.
+
+    Nothing is simplified: a variable may come twice, and terms may be anything that isn't a sum.
+    """
+    found: list[tuple[Expr, int]] = []
+    stack: list[tuple[Expr, int]] = [(expr, 1)]
+    while stack:
+        item, factor = stack.pop()
+        if isinstance(item, (Add, Sub)):
+            stack.append((item.b, factor if isinstance(item, Add) else -factor))
+            stack.append((item.a, factor))
+        elif isinstance(item, Mul) and isinstance(item.b, IntImm):
+            stack.append((item.a, factor * item.b.value))
+        elif isinstance(item, Mul) and isinstance(item.a, IntImm):
+            stack.append((item.b, factor * item.a.value))
+        else:
+            found.append((item, factor))
+    return found
 
 
 @none_if_too_large

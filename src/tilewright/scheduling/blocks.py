@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.arith import Analyzer
+from tilewright.arith import Analyzer, sum_terms
 from tilewright.ir import (
     Call,
     Div,
     Expr,
     IRModule,
-    Mul,
     Var,
     as_int,
     collect,
@@ -110,22 +109,13 @@ def _stride_of_offset(indices: Sequence[Expr], buffer: Buffer, var: Var) -> int 
 
 def coefficient_of(index: Expr, var: Var) -> int | None:
     """Return the factor of a variable in an index, ``None`` unless the index is linear in it."""
-    if index is var:
-        return 1
-    if not uses_var(index, {var}):
-        return 0
-    name = type(index).__name__
-    if name in ("Add", "Sub"):
-        a, b = coefficient_of(index.a, var), coefficient_of(index.b, var)  # type: ignore[attr-defined]
-        if a is None or b is None:
+    total = 0
+    for item, factor in sum_terms(index):
+        if item is var:
+            total += factor
+        elif uses_var(item, {var}):
             return None
-        return a + b if name == "Add" else a - b
-    if isinstance(index, Mul):
-        for factor, other in ((index.a, index.b), (index.b, index.a)):
-            number, inner = as_int(factor), coefficient_of(other, var)
-            if number is not None and inner is not None:
-                return number * inner
-    return None
+    return total
 
 
 def loads_of(block: Block) -> list[BufferLoad]:

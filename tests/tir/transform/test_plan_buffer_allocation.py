@@ -153,3 +153,78 @@ def main(A: T.Buffer((2, 2), "int32"), C: T.Buffer((2, 2), "int32")):
     actual = np.zeros_like(a)
     tilewright.compile(IRModule({"main": func}), target="llvm")(a, actual)
     np.testing.assert_array_equal(actual, a[:, ::-1] * 2)
+
+
+HANDED_ON = """
+@T.prim_func
+def main(A: T.Buffer((4, 8), "float32"), C: T.Buffer((4, 8), "float32")):
+    B = T.alloc_buffer((16,), "float32")
+    for i in range(4):
+        for j in range(16):
+            with T.block("start"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                T.where(i == 0)
+                B[vj] = T.float32(5)
+STEPS
+"""
+KEEP = """        for j in range(8):
+            with T.block("keep"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[{}] = A[vi, vj]"""
+KEEP_SOME = """        for j in range(8):
+            with T.block("keep"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                T.reads(A[vi, vj])
+                T.writes(B[vj])
+                if A[vi, vj] > T.float32(0):
+                    B[vj] = A[vi, vj]"""
+KEEP_WHEN = """        if i % 2 == 0:
+            for j in range(8):
+                with T.block("keep"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vj] = A[vi, vj]"""
+KEEP_OFTEN = """        for r, j in T.grid(i, 8):
+            with T.block("keep"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vj] = A[vi, vj]"""
+READ = """        for j in range(8):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = B[vj]"""
+TURNS = """        for j in range(8):
+            with T.block("keep"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vj] = A[vi, vj]
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = B[{}]"""
+
+
+@pytest.mark.parametrize(
+    ("steps", "inside"),
+    [
+        pytest.param([KEEP.format("vj"), READ], True, id="each iteration writes what it reads"),
+        pytest.param([KEEP.format("7 - vj"), READ], True, id="backwards"),
+        pytest.param([KEEP.format("vj * 2"), READ], False, id="every other element"),
+        pytest.param([KEEP.format("vj // 2"), READ], False, id="half of the elements"),
+        pytest.param([KEEP_SOME, READ], False, id="where data say so"),
+        pytest.param([KEEP_WHEN, READ], False, id="in a branch"),
+        pytest.param([KEEP_OFTEN, READ], False, id="in a loop that may be empty"),
+        pytest.param([READ, KEEP.format("vj")], False, id="after it is read"),
+        pytest.param([TURNS.format("vj")], True, id="in turns"),
+        pytest.param([TURNS.format("7 - vj")], False, id="in turns, the others before or later"),
+    ],
+)
+def test_only_what_each_iteration_writes_before_it_reads_is_allocated_inside(
+    steps: list[str], inside: bool
+) -> None:
+    """New memory of the interpreter is not the old one again, which in machine code it often is."""
+    func = parse(HANDED_ON.replace("STEPS", "\n".join(steps)))
+    planned = PlanBufferAllocation()(IRModule({"main": func}))["main"]
+    assert ("T.allocate" in planned.script()) == inside
+    a = np.random.default_rng(0).integers(-4, 5, (4, 8)).astype("float32")
+    results = []
+    for version in (func, planned):
+        results.append(np.zeros((4, 8), "float32"))
+        run(version, a, results[-1])
+    np.testing.assert_array_equal(*results)

@@ -20,7 +20,15 @@ from typing import Any
 import numpy as np
 
 from tilewright.driver import compile as compile_module
-from tilewright.ir import IRModule, Node, pre_order, rewrite_bottom_up, structural_equal, substitute
+from tilewright.ir import (
+    IRModule,
+    Node,
+    Sequential,
+    pre_order,
+    rewrite_bottom_up,
+    structural_equal,
+    substitute,
+)
 from tilewright.script import parse
 from tilewright.support.errors import BuildError, CodegenError, LowerError, RunError, ScheduleError
 from tilewright.testing.fuzz.oracle import numpy_function
@@ -33,6 +41,8 @@ from tilewright.tir.analysis import verify
 from tilewright.tir.interpreter import compile_function, python_source
 from tilewright.tir.schedule import PRIMITIVES, Schedule, Trace
 from tilewright.tir.schedule.primitives.loops import rewrite_outside_blocks
+from tilewright.tir.transform.lower_init_block import LowerInitBlock
+from tilewright.tir.transform.plan_buffer_allocation import PlanBufferAllocation
 
 ACCEPTED, REFUSED, SKIPPED = "accepted", "refused", "skipped"
 UNSUPPORTED = (LowerError, CodegenError, BuildError)
@@ -375,7 +385,14 @@ class Session:
                     "compiled code fails", self.last, f"{type(error).__name__}: {error}"
                 ) from error
             self.agree("compiled code differs", self.last, self.reference(which), actual)
+        # New memory in each iteration is often the old one again; the interpreter's never is.
+        planned = _PLANNED(self.sch.mod)
+        self.run(compile_function(planned["main"], planned), self.last, False, "planned, ")
         return ""
+
+
+_PLANNED = Sequential([LowerInitBlock(), PlanBufferAllocation()])
+"""Lowering up to where allocations have moved to where they are used."""
 
 
 def _gist(message: str) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Set
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tilewright.arith import Analyzer, detect_iter_map
+from tilewright.arith import Analyzer, detect_iter_map, sum_terms
 from tilewright.ir import (
     TRUE,
     Add,
@@ -326,19 +326,11 @@ def linear_terms(expr: Expr) -> tuple[dict[Var, int], int] | None:
     """Return coefficients by variable and the constant of ``a*c + b*d + e``, or ``None``."""
     terms: dict[Var, int] = {}
     constant = 0
-    stack: list[tuple[Any, int]] = [(expr, 1)]
-    while stack:
-        item, scale = stack.pop()
-        kind = type(item)
-        if kind is Var:
-            terms[item] = terms.get(item, 0) + scale
-        elif kind is IntImm:
-            constant += item.value * scale
-        elif kind is Add:
-            stack.append((item.a, scale))
-            stack.append((item.b, scale))
-        elif kind is Mul and type(item.b) is IntImm:
-            stack.append((item.a, scale * item.b.value))
+    for item, factor in sum_terms(expr):
+        if type(item) is Var:
+            terms[item] = terms.get(item, 0) + factor
+        elif type(item) is IntImm:
+            constant += item.value * factor
         else:
             return None
     return terms, constant
@@ -396,24 +388,16 @@ def _positional(values: tuple[Expr, ...], loops: Mapping[Var, Range]) -> bool | 
     digits: dict[Var, list[tuple[int, int]]] = {}
     for value in values:
         terms: list[tuple[int, int]] = []
-        stack: list[tuple[Any, int]] = [(value, 1)]
-        while stack:
-            item, scale = stack.pop()
-            kind = type(item)
-            if kind is IntImm or (kind is Var and item not in loops):
+        for item, scale in sum_terms(value):
+            if type(item) is IntImm or (type(item) is Var and item not in loops):
                 continue
-            if kind is Add:
-                stack += [(item.a, scale), (item.b, scale)]
-            elif kind is Mul and type(item.b) is IntImm:
-                stack.append((item.a, scale * item.b.value))
-            else:
-                digit = _digit(item, loops)
-                if digit is None or scale <= 0:
-                    return None
-                var, low, size = digit
-                digits.setdefault(var, []).append((low, size))
-                if size > 1:
-                    terms.append((scale, size))
+            digit = _digit(item, loops)
+            if digit is None or scale <= 0:
+                return None
+            var, low, size = digit
+            digits.setdefault(var, []).append((low, size))
+            if size > 1:
+                terms.append((scale, size))
         terms.sort()
         reach = 0
         for scale, size in terms:

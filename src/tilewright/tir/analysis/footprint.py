@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tilewright.arith import Analyzer, conjuncts, detect_iter_map, simplify
+from tilewright.arith import Analyzer, conjuncts, detect_iter_map, sum_terms
 from tilewright.ir import (
     GE,
     GT,
@@ -22,6 +22,7 @@ from tilewright.ir import (
     Range,
     Var,
     add,
+    and_,
     as_int,
     const,
     expr_equal,
@@ -29,10 +30,13 @@ from tilewright.ir import (
     is_const,
     maximum,
     minimum,
+    mul,
     substitute,
     uses_var,
 )
 from tilewright.tir import BlockRealize, Buffer, BufferRegion, For
+from tilewright.tir.analysis.accesses import Access
+from tilewright.tir.analysis.counting import footprint
 from tilewright.tir.analysis.regions import relax
 
 
@@ -111,17 +115,14 @@ def _runs_through(index: Expr, domains: Mapping[Var, Range], extent: Expr) -> bo
         return index in domains and expr_equal(domains[index].extent, extent)
     number = as_int(extent)
     digits: dict[Var, tuple[int, int]] = {}
-    stack: list[Any] = [index]
-    while stack:
-        item = stack.pop()
-        if type(item) is Add:
-            stack += [item.a, item.b]
-            continue
-        var, factor = (item.a, as_int(item.b)) if type(item) is Mul else (item, 1)
-        count = as_int(domains[var].extent) if type(var) is Var and var in domains else None
-        if factor is None or count is None or var in digits or not is_const(domains[var].min, 0):
+    for item, factor in sum_terms(index):
+        if not isinstance(item, Var) or item not in domains or item in digits:
             return False
-        digits[var] = factor, count
+        domain = domains[item]
+        count = as_int(domain.extent) if is_const(domain.min, 0) else None
+        if count is None:
+            return False
+        digits[item] = factor, count
     reach = 1
     for factor, count in sorted(digits.values()):
         if factor != reach:
@@ -137,32 +138,19 @@ class _InnerTerms:
 
     def __init__(self, value: Expr, inner: dict[Var, For]) -> None:
         self.terms: list[tuple[int, int]] | None = []
-        rest: list[Expr] = []
-        stack: list[Any] = [value]
-        while stack:
-            item = stack.pop()
-            if type(item) is Add:
-                stack += [item.b, item.a]
-                continue
-            factor = 1
-            var = item
-            if type(item) is Mul and type(item.b) is IntImm:
-                var, factor = item.a, item.b.value
-            loop = inner.get(var) if type(var) is Var else None
+        self.rest: Expr = const(0)
+        for item, factor in sum_terms(value):
+            loop = inner.get(item) if type(item) is Var else None
             if loop is None:
                 if not isinstance(item, (Var, IntImm)) and uses_var(item, inner):
                     self.terms = None
                     return
-                rest.append(item)
+                self.rest = add(self.rest, mul(item, const(factor)) if factor != 1 else item)
             elif type(loop.extent) is IntImm and is_const(loop.min, 0) and factor > 0:
                 self.terms.append((factor, loop.extent.value))
             else:
                 self.terms = None
                 return
-        total: Expr = const(0)
-        for item in rest:
-            total = add(total, item)
-        self.rest = total
 
     def dense(self) -> bool:
         """Whether the loops give all integers from 0 to the greatest."""
@@ -203,7 +191,7 @@ def region_below(
     return quick
 
 
-def _writes_densely(region: BufferRegion) -> bool:
+def tiles_densely(region: BufferRegion) -> bool:
     """Whether a dense box of instances writes a dense box of elements."""
     seen: set[Var] = set()
     for item in region.region:
@@ -220,23 +208,6 @@ def _writes_densely(region: BufferRegion) -> bool:
             return False
         seen.add(low)
     return True
-
-
-def fills_region(
-    region: BufferRegion,
-    source: BlockRealize,
-    loops: list[For],
-    analyzer: Callable[[], Analyzer],
-) -> bool:
-    """Whether what a block writes in all iterations of the loops is a box without holes."""
-    if _writes_densely(region):
-        return fills_box(source.iter_values, loops, analyzer)
-    if not all(is_const(item.extent, 1) for item in region.region):
-        return False
-    # Several axes may make one index together, such as quotient and remainder.
-    mapping = {v.var: value for v, value in zip(source.block.iter_vars, source.iter_values)}
-    indices = [simplify(substitute(item.min, mapping)) for item in region.region]
-    return fills_box(indices, loops, analyzer)
 
 
 def fills_box(values: Sequence[Expr], loops: list[For], analyzer: Callable[[], Analyzer]) -> bool:
@@ -271,8 +242,26 @@ def fills_box(values: Sequence[Expr], loops: list[For], analyzer: Callable[[], A
     return True
 
 
+def filled_box(access: Access, domain: Mapping[Var, Range], known: Analyzer) -> list[Range] | None:
+    """Return the box that an access fills while variables run; ``None`` if it may leave holes.
+
+    ``domain`` holds the loops in question: those of the access, maybe more.
+    """
+    touched = footprint(access.box, access.shape, domain, access.conditions, analyzer=known)
+    if not touched.count.exact:
+        return None
+    if touched.box is not None:
+        return list(touched.box)
+    # If there are as many elements as the box around them has, they fill it.
+    box = relax(list(access.box), domain, and_(*access.conditions), access.buffer, known)
+    volume: Expr = const(1)
+    for side in box:
+        volume = mul(volume, side.extent)
+    return box if known.can_prove_equal(volume, touched.count.value) else None
+
+
 def inside_box(
-    box: list[Range], around: list[Range], buffer: Buffer, analyzer: Callable[[], Analyzer]
+    box: Sequence[Range], around: Sequence[Range], buffer: Buffer, analyzer: Callable[[], Analyzer]
 ) -> bool:
     """Whether the part of a box that is in the buffer is surely inside another box."""
     for inner, outer, extent in zip(box, around, buffer.shape):
@@ -281,10 +270,12 @@ def inside_box(
         known = analyzer()
         low, high = inner.min, add(inner.min, inner.extent)
         outer_high = add(outer.min, outer.extent)
-        if not (known.can_prove(low >= outer.min) or known.can_prove(maximum(low, 0) >= outer.min)):
+        if not (
+            known.can_prove_ge(low, outer.min) or known.can_prove(maximum(low, 0) >= outer.min)
+        ):
             return False
         if not (
-            known.can_prove(high <= outer_high)
+            known.can_prove_ge(outer_high, high)
             or known.can_prove(minimum(high, extent) <= outer_high)
         ):
             return False

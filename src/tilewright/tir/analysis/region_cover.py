@@ -18,23 +18,18 @@ import numpy as np
 
 from tilewright.arith import Analyzer
 from tilewright.ir import (
-    Expr,
     Range,
     Var,
-    add,
     and_,
-    const,
     is_const,
-    maximum,
-    minimum,
-    mul,
     uses_var,
 )
 from tilewright.tir.analysis.accesses import Access, detect_accesses
 from tilewright.tir.analysis.block_kind import COMPLETE, REDUCTION, block_kind
-from tilewright.tir.analysis.counting import footprint, merge_boxes
+from tilewright.tir.analysis.counting import merge_boxes
 from tilewright.tir.analysis.dependency import RAW, DependencyGraph, block_dependencies
 from tilewright.tir.analysis.enumeration import enumerate_points
+from tilewright.tir.analysis.footprint import filled_box, inside_box
 from tilewright.tir.analysis.regions import relax
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
@@ -191,7 +186,9 @@ class _Cover:
         for producer in producers:
             made += self.written(producer, shared, read.buffer, known)
         touched = self.touched(read, name, shared, known)
-        return any(_inside(touched, box, read.buffer, known) for box in merge_boxes(made, known))
+        return any(
+            inside_box(touched, box, read.buffer, lambda: known) for box in merge_boxes(made, known)
+        )
 
     def enumerated(
         self, reads: list[Access], name: str, producers: list[str], shared: int, buffer: Buffer
@@ -235,22 +232,9 @@ class _Cover:
         found = []
         for access in self.accesses[name]:
             if access.buffer is buffer and access.is_write and not access.repeats:
-                domain = self.domain(access, name, shared)
-                touched = footprint(
-                    access.box, access.shape, domain, access.conditions, analyzer=known
-                )
-                if not touched.count.exact:
-                    continue
-                if touched.box is not None:
-                    found.append(touched.box)
-                    continue
-                # If there are as many elements as the box around them has, they fill it.
-                box = self.touched(access, name, shared, known)
-                volume: Expr = const(1)
-                for side in box:
-                    volume = mul(volume, side.extent)
-                if known.can_prove_equal(volume, touched.count.value):
-                    found.append(box)
+                box = filled_box(access, self.domain(access, name, shared), known)
+                if box is not None:
+                    found.append(tuple(box))
         return found
 
     def touched(self, access: Access, name: str, shared: int, known: Analyzer) -> Box:
@@ -267,17 +251,3 @@ def _common(a: tuple[For, ...], b: tuple[For, ...]) -> int:
             break
         count += 1
     return count
-
-
-def _inside(box: Box, around: Box, buffer: Buffer, known: Analyzer) -> bool:
-    """Whether the part of ``box`` that is in the buffer is inside ``around``."""
-    for inner, outer, extent in zip(box, around, buffer.shape):
-        low, high = inner.min, add(inner.min, inner.extent)
-        end = add(outer.min, outer.extent)
-        if not (
-            known.can_prove_ge(low, outer.min) or known.can_prove(maximum(low, 0) >= outer.min)
-        ):
-            return False
-        if not (known.can_prove_ge(end, high) or known.can_prove(minimum(high, extent) <= end)):
-            return False
-    return True

@@ -70,8 +70,8 @@ from tilewright.tir.analysis.dependency import (
 )
 from tilewright.tir.analysis.footprint import loop_ranges
 from tilewright.tir.analysis.update_order import feeds_reduction, threads_combine
-from tilewright.tir.schedule.footprint import apart, covers, guards_domain, rewrites_all
 from tilewright.tir.schedule.instance_order import check_order_kept
+from tilewright.tir.schedule.iterations import apart, covers, guards_domain, rewrites_all
 from tilewright.tir.schedule.state import trivially_true
 from tilewright.tir.walk import child_blocks, scope_statements
 

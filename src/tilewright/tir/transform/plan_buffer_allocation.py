@@ -95,7 +95,7 @@ def _loops_inside_threads(
     ]
     if not inner or not shared or any(is_block_tag(item.thread) for item in shared):
         return []
-    return inner if not LoopCarried(inner[-1], buffer, path, func).open_reads else []
+    return inner if LoopCarried(inner[-1], buffer, path, func).reads_only_its_own else []
 
 
 def _before_handing_on(
@@ -107,7 +107,7 @@ def _before_handing_on(
     """
     serial = [loop for loop in loops if loop.kind in (SERIAL, UNROLLED)]
     # If an iteration of the innermost makes all that it reads, so do those of the others.
-    if serial and LoopCarried(serial[-1], buffer, path, func).open_reads:
+    if serial and not LoopCarried(serial[-1], buffer, path, func).reads_only_its_own:
         for loop in serial:
             if is_loop_carried(loop, buffer, path, func):
                 return loops[: loops.index(loop)]

@@ -9,6 +9,7 @@ functions of the module follow after a line ``---``.
 
 from tilewright.testing.fuzz.hard_programs import (
     aliases,
+    carried,
     control,
     data_driven,
     halves,
@@ -26,6 +27,7 @@ __all__ = ["FAMILIES", "PROGRAMS"]
 
 FAMILIES: dict[str, dict[str, str]] = {
     "aliases": aliases.PROGRAMS,
+    "carried": carried.PROGRAMS,
     "control": control.PROGRAMS,
     "data-driven": data_driven.PROGRAMS,
     "updates": updates.PROGRAMS,

@@ -58,6 +58,14 @@ def check_complete(scope: Scope, realize: BlockRealize) -> None:
             )
 
 
+def check_writes_apart(scope: Scope, realize: BlockRealize) -> None:
+    """Refuse unless instances of a complete block write different elements, in whatever order."""
+    facts = block_facts(realize.block)
+    if facts.kind != COMPLETE:
+        name = realize.block.name
+        raise scope.state.error(f"block {name!r} is not complete: {facts.reason}", realize)
+
+
 def check_not_output(scope: Scope, realize: BlockRealize) -> None:
     """Refuse if the block writes a buffer that is visible outside the scope."""
     for buffer in regions_buffers(realize.block.writes):

@@ -31,6 +31,7 @@ from tilewright.tir import (
 )
 from tilewright.tir.analysis.footprint import covers_buffer
 from tilewright.tir.index_map_solve import solve_indices
+from tilewright.tir.schedule.primitives._input_dependences import check_not_awaited
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers
 from tilewright.tir.schedule.state import ScheduleState
@@ -152,16 +153,8 @@ def check_available_early(scope: Scope, consumer: BlockRealize, producer: BlockR
                     consumer,
                     writer,
                 )
-    outputs = regions_buffers(consumer.block.writes)
-    for buffer in outputs:
-        for reader in scope.readers(buffer):
-            if reader is not consumer and scope.position[reader] < scope.position[consumer]:
-                raise scope.state.error(
-                    f"block {reader.block.name!r} reads {buffer.name} before block "
-                    f"{consumer.block.name!r} writes it",
-                    consumer,
-                    reader,
-                )
+    check_not_awaited(scope, consumer, scope.position[consumer])
+    for buffer in regions_buffers(consumer.block.writes):
         if scope.state.parent(producer) is not None and _same_nest(scope, producer, buffer):
             raise scope.state.error(
                 f"block {producer.block.name!r} reads {buffer.name}, which block "

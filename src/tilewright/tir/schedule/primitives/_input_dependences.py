@@ -47,10 +47,47 @@ def _is_stable(
         return False
     if count == 2 and block_facts(writer.block).kind == COMPLETE and not _runs_once(writer, shared):
         return False  # The init of a reduction, repeated.
+    return _finds_no_older(scope, writer, reader, buffer)
+
+
+def _finds_no_older(
+    scope: Scope, writer: BlockRealize, reader: BlockRealize, buffer: Buffer
+) -> bool:
+    """Whether what ``reader`` finds in loops that it shares with ``writer`` was written in them."""
     # Of a buffer of the scope, what is read has been written: before that, it has no value.
     return not scope.is_visible_outside(buffer) or covers(
-        scope.state, writer, reader, buffer, shared[-1]
+        scope.state, writer, reader, buffer, scope.shared_loops(writer, reader)[-1]
     )
+
+
+def check_not_awaited(scope: Scope, realize: BlockRealize, place: int) -> None:
+    """Refuse if a block before the ``place`` reads what the block writes, or may in a shared loop.
+
+    A block that moves out of loops writes at once what it wrote one iteration after the other. Of
+    a buffer of the scope, what was not written yet had no value.
+    """
+    for buffer in regions_buffers(realize.block.writes):
+        for reader in scope.readers(buffer):
+            if reader is realize:
+                continue
+            if scope.position[reader] < place:
+                raise scope.state.error(
+                    f"block {reader.block.name!r} reads {buffer.name} before block "
+                    f"{realize.block.name!r} writes it",
+                    realize,
+                    reader,
+                )
+            if (
+                scope.is_visible_outside(buffer)
+                and (shared := scope.shared_loops(realize, reader))
+                and not covers(scope.state, realize, reader, buffer, shared[-1])
+            ):
+                raise scope.state.error(
+                    f"block {reader.block.name!r} may read {buffer.name} in an iteration of loop "
+                    f"{shared[-1].loop_var.name} before block {realize.block.name!r} writes it",
+                    realize,
+                    reader,
+                )
 
 
 def keeps_values(scope: Scope, writer: BlockRealize, loops: list[For]) -> bool:
@@ -65,7 +102,7 @@ def keeps_values(scope: Scope, writer: BlockRealize, loops: list[For]) -> bool:
     if found is None:
         scope.stable[key] = False  # Of two blocks that feed each other, neither is settled.
         found = scope.stable[key] = all(
-            keeps_values(scope, source, shared)
+            keeps_values(scope, source, shared) and _finds_no_older(scope, source, writer, buffer)
             for buffer in regions_buffers(writer.block.reads)
             for source in scope.writers(buffer)
             if source is not writer

@@ -46,7 +46,7 @@ from tilewright.tir.analysis.update_order import check_updates_commute
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instance_order import check_axes_in_order
 from tilewright.tir.schedule.instruction import primitive
-from tilewright.tir.schedule.legality import covers
+from tilewright.tir.schedule.iterations import loops_between
 from tilewright.tir.schedule.primitives import inline
 from tilewright.tir.schedule.primitives._block_checks import (
     check_inputs_final,
@@ -60,7 +60,11 @@ from tilewright.tir.schedule.primitives._domain import (
     check_runs_whole,
 )
 from tilewright.tir.schedule.primitives._index_arithmetic import ONE
-from tilewright.tir.schedule.primitives._input_dependences import check_inputs_stable, keeps_values
+from tilewright.tir.schedule.primitives._input_dependences import (
+    check_inputs_stable,
+    check_not_awaited,
+    keeps_values,
+)
 from tilewright.tir.schedule.primitives._linear import Span
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import regions_buffers
@@ -199,7 +203,8 @@ def reverse_compute_at(
         - one iteration of the loop completes what the producers make in it: their reductions are
           inside, they run under no branch, and change nothing later
         - no condition leaves producers out in some iterations of the loop, nor at the end of what
-          one iteration makes, but where they would leave their domain
+          one iteration makes, but where they would leave their domain; nor does a loop that may be
+          empty
         - what one iteration makes has no holes, and tells the range of each axis of the block; all
           inputs ask for the same range
         - all iterations together run the whole block, and each part of a reduction once
@@ -208,9 +213,9 @@ def reverse_compute_at(
         - there is a place under the loop after the producers and ahead of the consumers, and
           ``index`` is such a place
         - the block is inside another block
-        - an axis goes along with each loop around that may be empty, if the block has an init; a
-          spatial one with a loop that is bound to threads; a reduction that may be over nothing is
-          not cut off at its end
+        - an axis goes along with each loop around that may be empty, but for loops that are around
+          the block already if it has no init; a spatial one with a loop that is bound to threads; a
+          reduction that may be over nothing is not cut off at its end
     Before:
         for i0, i1 in T.grid(16, 8):
             with T.block("B"):
@@ -269,7 +274,7 @@ def reverse_compute_at(
     spans = axes_of_inputs(place, realize, provided)
     _check_others_made(place, realize, producers, spans)
     _check_all_run(place, realize, spans)
-    _check_init_still_runs(place, realize, spans)
+    _check_still_runs(place, realize, spans)
     _check_no_race(place, realize, spans)
     _check_same_order(place, realize, spans)
     nest = new_nest(regions, realize, spans, preserve_unit_loops, strict=True)
@@ -320,27 +325,7 @@ def _check_ready(
                         writer,
                         remedy="choose a loop that all producers are under",
                     )
-    for buffer in regions_buffers(realize.block.writes):
-        for reader in scope.readers(buffer):
-            if reader is not realize and scope.position[reader] < place_now:
-                raise state.error(
-                    f"block {reader.block.name!r} reads {buffer.name} before block "
-                    f"{realize.block.name!r} writes it",
-                    realize,
-                    reader,
-                )
-            if (
-                reader is not realize
-                and scope.is_visible_outside(buffer)
-                and (shared := scope.shared_loops(realize, reader))
-                and not covers(state, realize, reader, buffer, shared[-1])
-            ):
-                raise state.error(
-                    f"block {reader.block.name!r} may read {buffer.name} in an iteration of loop "
-                    f"{shared[-1].loop_var.name} before block {realize.block.name!r} writes it",
-                    realize,
-                    reader,
-                )
+    check_not_awaited(scope, realize, place_now)
 
 
 def _check_others_made(
@@ -404,6 +389,18 @@ def _check_finished(place: Destination, producer: BlockRealize) -> None:
         )
     counted = {item.loop_var for item in place.counted}
     scope = place.scope
+    for inner in loops_between(place.state, producer, place.loop):
+        drives = any(uses_var(value, {inner.loop_var}) for value in producer.iter_values)
+        if drives or not uses_var(inner.extent, counted):
+            continue
+        if not surely_runs(place.state, inner):
+            raise place.state.error(
+                f"loop {inner.loop_var.name!r} around block {producer.block.name!r} may have no "
+                f"iterations in some of loop {place.loop.loop_var.name} and those around it",
+                producer,
+                inner,
+                remedy="choose a loop around those that its extent is about",
+            )
     for condition in restricting_conjuncts(producer, lambda: scope.state.analyzer(scope.func_name)):
         if uses_var(condition, counted):
             raise place.state.error(
@@ -471,14 +468,47 @@ def _check_all_run(
         _check_reduced_once(place, realize, spans)
 
 
-def _check_init_still_runs(
+def _check_still_runs(
     place: Destination, realize: BlockRealize, spans: dict[Var, Span | None]
 ) -> None:
-    """Refuse loops that may be empty around an init, unless the block's axes are as empty then."""
-    if realize.block.init is None:
-        return
+    """Refuse loops that may be empty around a block, unless its axes are as empty then.
+
+    Without an init, loops that are around the block as it is may be.
+    """
+    regions, block = place.regions, realize.block
+    kinds = {item.var: item.kind for item in block.iter_vars}
+    kept: list[For] = []
+    if block.init is None:
+        kept = place.state.loops_above(realize)
+    else:
+        _check_nothing_cut_off(place, realize, spans)
+    for around in (place.loop, *place.state.loops_above(place.loop)):
+        number = regions.table.var(around.loop_var)
+        if around in kept or surely_runs(place.state, around):
+            continue
+        # No threads at all stand for no init, as an empty loop over a reduction does.
+        driving = {
+            atom
+            for var, span in spans.items()
+            if span and (around.thread is None or kinds.get(var) != REDUCE)
+            for atom in poly_atoms(span.min)
+        }
+        if not any(regions.depends(atom, {number}) for atom in driving):
+            what = "block" if block.init is None else "the init of block"
+            raise place.state.error(
+                f"loop {around.loop_var.name!r} may have no iterations: {what} {block.name!r} "
+                "would not run then",
+                realize,
+                around,
+                remedy="choose a loop that the block's axes go along with",
+            )
+
+
+def _check_nothing_cut_off(
+    place: Destination, realize: BlockRealize, spans: dict[Var, Span | None]
+) -> None:
+    """Refuse conditions on a reduction that may be over nothing: the init would be under them."""
     regions = place.regions
-    kinds = {item.var: item.kind for item in realize.block.iter_vars}
     for item in realize.block.iter_vars:
         span, extent = spans.get(item.var), regions.poly(item.dom.extent)
         if item.kind != REDUCE or span is None or regions.proves_at_least(extent, ONE):
@@ -490,25 +520,6 @@ def _check_init_still_runs(
                 realize,
                 place.loop,
                 remedy="choose a loop that the reduction lies inside of",
-            )
-    for around in (place.loop, *place.state.loops_above(place.loop)):
-        number = regions.table.var(around.loop_var)
-        if surely_runs(place.state, around):
-            continue
-        # No threads at all stand for no init, as an empty loop over a reduction does.
-        driving = {
-            atom
-            for var, span in spans.items()
-            if span and (around.thread is None or kinds.get(var) != REDUCE)
-            for atom in poly_atoms(span.min)
-        }
-        if not any(regions.depends(atom, {number}) for atom in driving):
-            raise place.state.error(
-                f"loop {around.loop_var.name!r} may have no iterations: the init of block "
-                f"{realize.block.name!r} would not run then",
-                realize,
-                around,
-                remedy="choose a loop that the block's axes go along with",
             )
 
 

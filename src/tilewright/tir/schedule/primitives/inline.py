@@ -41,6 +41,7 @@ from tilewright.tir.schedule.primitives._block_checks import (
     check_complete,
     check_inputs_final,
     check_not_output,
+    check_writes_apart,
 )
 from tilewright.tir.schedule.primitives._domain import (
     check_predicate_is_domain,
@@ -235,7 +236,8 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
 
     Preconditions:
         - consumer and producer are complete: their axes are spatial, they alone write their output,
-          have no init, and don't read what they write
+          have no init, and don't read what they write; instances of the consumer write different
+          elements
         - the loops around the consumer run all of its domain, under no further condition; the
           ranges of its axes depend on no loop
         - the consumer has a producer in its scope, a single one for what it takes from there
@@ -243,7 +245,8 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
         - consumer and producer consist of one store of a scalar each, and the value that the
           consumer stores has no effects
         - all else that the consumer reads is there when the producer runs
-        - nobody needs what the consumer overwrites, and nobody reads its output before it
+        - nobody needs what the consumer overwrites, and nobody reads its output before it, nor of
+          an argument in another iteration of a loop that they share
         - the consumer reads one element of the producer's output, by indices that can be solved for
           its axes (they permute, split, fuse or crop them)
         - all that the consumer reads has been made by the producer
@@ -267,6 +270,7 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
     consumer = state.get_block(block)
     scope = scope_of(state, consumer)
     check_complete(scope, consumer)
+    check_writes_apart(scope, consumer)
     check_runs_whole(scope, consumer)
     target = single_store(state, consumer)
     producer = only_producer(scope, consumer)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir import Expr, Var, add, as_int, const, is_const
 from tilewright.tir import BlockRealize, For, SeqStmt, Stmt, seq
 from tilewright.tir.analysis.dependency import has_outside_effect
-from tilewright.tir.schedule.footprint import apart
 from tilewright.tir.schedule.handles import LoopRV
 from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.iterations import apart
 from tilewright.tir.schedule.legality import check_one_name, check_only_blocks
 from tilewright.tir.schedule.primitives._index_set_splitting import subrange_of
 from tilewright.tir.schedule.primitives._rewrite import rewrite_outside_blocks, substitute_index
