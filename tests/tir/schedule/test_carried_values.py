@@ -68,6 +68,22 @@ def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32"),
             Z[vj] = B[(vj + 1) % 8]
 """
 
+HALVES = """
+@T.prim_func
+def main(a: T.handle, b: T.handle, z: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    B = T.match_buffer(b, (n,), "float32")
+    Z = T.match_buffer(z, (n,), "float32")
+    for j in range(n):
+        with T.block("keep"):
+            vj = T.axis.spatial(n, j)
+            B[vj // 2] = A[vj]
+        with T.block("Z"):
+            vj = T.axis.spatial(n, j)
+            Z[vj] = B[vj]
+"""
+
 
 @pytest.mark.parametrize("primitive", ["parallel", "vectorize"])
 @pytest.mark.parametrize("text", [BACKWARDS, LATER_ONLY])
@@ -82,6 +98,13 @@ def test_a_loop_that_may_be_empty_gets_no_consumer() -> None:
     sch = Schedule(parse(LATER_ONLY))
     r = sch.get_loops("keep")[1]
     refuses(sch, lambda: sch.reverse_compute_at("Z", r), "may have no iterations")
+
+
+def test_a_fused_loop_that_may_be_empty_gets_no_consumer() -> None:
+    sch = Schedule(parse(LATER_ONLY))
+    sch.fuse(*sch.get_loops("keep")[1:])
+    fused = sch.get_loops("keep")[1]
+    refuses(sch, lambda: sch.reverse_compute_at("Z", fused), "may have no iterations")
 
 
 def test_a_producer_in_a_loop_that_may_be_empty_makes_nothing_for_sure() -> None:
@@ -105,3 +128,10 @@ def test_copies_of_values_that_change_stay_where_they_are() -> None:
 def test_a_consumer_in_turns_with_a_reader_is_not_pulled_out(place: str, why: str) -> None:
     sch = Schedule(parse(IN_TURNS.replace("PLACE", place)))
     refuses(sch, lambda: sch.reverse_compute_inline("keep"), why)
+
+
+def test_a_copy_ends_where_the_predicate_ends_what_is_written() -> None:
+    """``B`` has more elements than are written; an iteration beyond the last would copy one."""
+    sch = Schedule(parse(HALVES))
+    sch.split(sch.get_loops("keep")[0], [4, None])
+    refuses(sch, lambda: sch.cache_write("keep", 0, "global"), "may write only some elements")

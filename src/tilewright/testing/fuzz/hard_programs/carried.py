@@ -131,4 +131,83 @@ for i in T.serial(d0):
             vi, vj = T.axis.remap("SS", [i, j])
             Z[vj] = B[vi, {READ}]
 """,
+    "through one element": """
+? FIRST T.float32(0)|A[vi, 0]
+A d0,d1 float32; Z d0 float32
+S = T.alloc_buffer((1,), "float32")
+for i in T.serial(d0):
+    for k in T.serial(d1):
+        with T.block("S"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            vs = T.axis.spatial(1, 0)
+            with T.init():
+                S[vs] = {FIRST}
+            S[vs] = S[vs] + A[vi, vk]
+    for u in T.serial(1):
+        with T.block("Z"):
+            vi = T.axis.spatial(d0, i)
+            Z[vi] = S[0] * T.float32(2)
+""",
+    "there and back": """
+? BACK vj|d1 - 1 - vj|(vj + 1) % d1
+A d0,d1 float32; Z d0,d1 float32
+X = T.alloc_buffer((d1,), "float32")
+Y = T.alloc_buffer((d1,), "float32")
+for j in T.serial(d1):
+    with T.block("start"):
+        vj = T.axis.spatial(d1, j)
+        Y[vj] = T.float32(1)
+for i in T.serial(d0):
+    for j in T.serial(d1):
+        with T.block("X"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            X[vj] = T.max(Y[vj], A[vi, vj])
+    for j in T.serial(d1):
+        with T.block("Y"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            Y[vj] = X[{BACK}]
+    for j in T.serial(d1):
+        with T.block("Z"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            Z[vi, vj] = X[vj] - Y[vj]
+""",
+    "feedback of arguments": """
+? READ vj|d1 - 1 - vj
+? NEXT T.min(B[vj], T.float32(3)) - T.float32(1)|B[vj] + A[vj]|A[vj] - B[vj]
+A d1 float32; X d1 float32; Z d0,d1 float32
+B = T.alloc_buffer((d1,), "float32")
+for i in T.serial(d0):
+    for j in T.serial(d1):
+        with T.block("B"):
+            vj = T.axis.spatial(d1, j)
+            B[vj] = X[{READ}] * T.float32(2)
+    for j in T.serial(d1):
+        with T.block("X"):
+            vj = T.axis.spatial(d1, j)
+            X[vj] = T.max(T.min({NEXT}, T.float32(7)), T.float32(-7))
+    for j in T.serial(d1):
+        with T.block("Z"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            Z[vi, vj] = B[vj] + X[vj]
+""",
+    "sums that are made again": """
+? OF A[vj, vk]|A[vj, vk] + X[vj]
+A d1,d2 float32; X d1 float32; Z d0,d1 float32
+B = T.alloc_buffer((d1,), "float32")
+for i in T.serial(d0):
+    for j, k in T.grid(d1, d2):
+        with T.block("B"):
+            vj, vk = T.axis.remap("SR", [j, k])
+            with T.init():
+                B[vj] = T.float32(0)
+            B[vj] = B[vj] + {OF}
+    for j in T.serial(d1):
+        with T.block("X"):
+            vj = T.axis.spatial(d1, j)
+            X[vj] = T.min(B[vj], T.float32(4))
+    for j in T.serial(d1):
+        with T.block("Z"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            Z[vi, vj] = B[vj] - X[vj]
+""",
 }

@@ -482,6 +482,10 @@ def why_not_filled(box: Box, blocks: Sequence[BlockRealize], buffer: Buffer) -> 
             realize, lambda: scope.state.analyzer(scope.func_name)
         ):
             return "its predicate leaves elements out"
+        if realize.predicate is not TRUE and any(
+            limit is None or not limit.exact for limit in box.limits or ()
+        ):
+            return "where its predicate makes that end isn't clear"
         regions = [region for region in realize.block.writes if region.buffer is buffer]
         if len(regions) != 1:
             return f"it declares {len(regions)} regions of {buffer.name}"

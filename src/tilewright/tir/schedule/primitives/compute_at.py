@@ -476,24 +476,18 @@ def _check_still_runs(
     Without an init, loops that are around the block as it is may be.
     """
     regions, block = place.regions, realize.block
-    kinds = {item.var: item.kind for item in block.iter_vars}
     kept: list[For] = []
     if block.init is None:
         kept = place.state.loops_above(realize)
     else:
         _check_nothing_cut_off(place, realize, spans)
     for around in (place.loop, *place.state.loops_above(place.loop)):
-        number = regions.table.var(around.loop_var)
         if around in kept or surely_runs(place.state, around):
             continue
-        # No threads at all stand for no init, as an empty loop over a reduction does.
-        driving = {
-            atom
-            for var, span in spans.items()
-            if span and (around.thread is None or kinds.get(var) != REDUCE)
-            for atom in poly_atoms(span.min)
-        }
-        if not any(regions.depends(atom, {number}) for atom in driving):
+        if not any(
+            (span := spans.get(item.var)) and _goes_along(regions, item.kind, span, around)
+            for item in block.iter_vars
+        ):
             what = "block" if block.init is None else "the init of block"
             raise place.state.error(
                 f"loop {around.loop_var.name!r} may have no iterations: {what} {block.name!r} "
@@ -502,6 +496,15 @@ def _check_still_runs(
                 around,
                 remedy="choose a loop that the block's axes go along with",
             )
+
+
+def _goes_along(regions: Regions, kind: str, span: Span, loop: For) -> bool:
+    """Whether an axis of a kind, which ``loop`` runs by ``span``, is over nothing where it is."""
+    number, atoms = regions.table.var(loop.loop_var), poly_atoms(span.min)
+    if kind != REDUCE:
+        return number in atoms  # What is in a remainder may be all of the axis at once.
+    # No threads stand for no init, as a loop over nothing does.
+    return loop.thread is None and any(regions.depends(atom, {number}) for atom in atoms)
 
 
 def _check_nothing_cut_off(
