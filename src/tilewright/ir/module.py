@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.expr_checks import check_name
 from tilewright.ir.node import Node, attr, child_map, node
 from tilewright.support.errors import VerifyError
 from tilewright.support.registry import near_matches
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 #: Attribute of functions: the name under which a build exports them.
 GLOBAL_SYMBOL = "global_symbol"
@@ -20,12 +23,12 @@ class BaseFunc(Node):
     __slots__ = ()
     attrs: Mapping[str, Any]
 
-    def with_attr(self, key: str | Mapping[str, Any], value: object = None) -> Any:
+    def with_attr(self, key: str | Mapping[str, Any], value: object = None) -> Self:
         """Return a copy with one attribute (or a dict of them) set."""
         changes = {key: value} if isinstance(key, str) else dict(key)
         return self.replace(attrs={**self.attrs, **changes})
 
-    def without_attr(self, key: str) -> Any:
+    def without_attr(self, key: str) -> Self:
         """Return a copy without an attribute."""
         return self.replace(attrs={k: v for k, v in self.attrs.items() if k != key})
 

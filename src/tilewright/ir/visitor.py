@@ -9,12 +9,13 @@ Mutators return the same object when nothing changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, overload
 
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.node import Node, is_leaf_class
 
 T = TypeVar("T")
+N = TypeVar("N", bound=Node)
 
 
 class _Dispatch:
@@ -41,7 +42,7 @@ class _Dispatch:
         table[node_class] = method
         return method
 
-    def visit(self, node: Any) -> Any:
+    def visit(self, node: Node) -> Any:
         """Dispatch on the class of ``node``."""
         method = self._table.get(type(node))
         if method is None:
@@ -49,7 +50,7 @@ class _Dispatch:
         return method(self, node)
 
 
-def _same(mutator: Any, node: Node) -> Node:
+def _same(mutator: object, node: Node) -> Node:
     return node
 
 
@@ -65,7 +66,7 @@ class Visitor(_Dispatch):
 class Mutator(_Dispatch):
     """Rewrites a tree; by default rebuilds what has changed children."""
 
-    def generic_visit(self, node: Any) -> Any:
+    def generic_visit(self, node: N) -> N:
         """Rewrite all children; the same node comes back if none changed."""
         return node.map_children(self.visit)
 
@@ -100,26 +101,34 @@ def collect(node: Node, kind: type[T] | tuple[type, ...]) -> list[T]:
     return [item for item in pre_order(node) if isinstance(item, kind)]  # type: ignore[misc]
 
 
-def rewrite_bottom_up(node: Any, function: Callable[[Any], Any]) -> Any:
+def rewrite_bottom_up(node: Node, function: Callable[[Any], Any]) -> Any:
     """Rebuild a tree from the leaves, giving each rebuilt node to ``function``."""
 
-    def go(current: Any) -> Any:
+    def go(current: Node) -> Any:
         return function(current.map_children(go))
 
     return go(node)
 
 
-def rewrite_top_down(node: Any, function: Callable[[Any], Any | None]) -> Any:
+def rewrite_top_down(node: Node, function: Callable[[Any], Any | None]) -> Any:
     """Offer each node to ``function``; a result other than ``None`` replaces it, unentered."""
 
-    def go(current: Expr) -> Expr:
+    def go(current: Node) -> Any:
         made = function(current)
         return current.map_children(go) if made is None else made
 
     return go(node)
 
 
-def substitute(node: Any, mapping: Mapping[Any, Any]) -> Any:
+@overload
+def substitute(node: Expr, mapping: Mapping[Any, Any]) -> Expr: ...
+
+
+@overload
+def substitute(node: N, mapping: Mapping[Any, Any]) -> N: ...
+
+
+def substitute(node: Node, mapping: Mapping[Any, Any]) -> Node:
     """Replace uses of variables (and of buffers, if ``mapping`` has them).
 
     Definitions are left alone; see ``tir.renew_definitions`` for copies with fresh variables.
@@ -128,8 +137,8 @@ def substitute(node: Any, mapping: Mapping[Any, Any]) -> Any:
     if not mapping:
         return node
 
-    def go(current: Any) -> Any:
-        made = mapping.get(current)
+    def go(current: Node) -> Node:
+        made: Node | None = mapping.get(current)
         if made is not None:
             return made
         return current.map_children(go)

@@ -19,9 +19,8 @@ def assert_op(condition: Prim, format_args: Shape | None = None, format: str = "
 
     Raises ``VerifyError`` if the format has another number of places than there are values.
     """
-    values: Any = format_args
-    if format.count("{}") != len(values or ()):
-        raise VerifyError(f"{format!r} has no place for {len(values or ())} values")
+    if format.count("{}") != len(format_args or ()):
+        raise VerifyError(f"{format!r} has no place for {len(format_args or ())} values")
     return TupleStructInfo(())
 
 

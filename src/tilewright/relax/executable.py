@@ -42,6 +42,7 @@ from tilewright.runtime import (
     load_module,
     stored_checksum,
 )
+from tilewright.runtime.timing import TimingResult
 from tilewright.support.errors import BuildError, RunError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
@@ -329,7 +330,7 @@ class VirtualMachine:
             name, number=number, repeat=repeat, min_repeat_ms=min_repeat_ms
         )
 
-        def evaluate(*inputs: Any) -> Any:
+        def evaluate(*inputs: Any) -> TimingResult:
             result = function(*inputs)
             return measure(*inputs, *_flat(result))
 

@@ -124,7 +124,7 @@ class RelaxExpr(Node):
             raise VerifyError(f"{self!r} is no tuple, so it can't be taken apart")
         return iter([self[index] for index in range(len(self.struct_info.fields_))])
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> TupleGetItem:
         if isinstance(self.struct_info, TupleStructInfo):
             return TupleGetItem(self, index)
         raise VerifyError(

@@ -7,8 +7,6 @@ same memory under another shape.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.relax.registry import Prim, Shape, Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
@@ -17,14 +15,13 @@ from tilewright.support.errors import VerifyError
 @operator("memory.empty", pure=False)
 def empty(shape: Shape, dtype: str = "float32") -> StructInfo:
     """Fresh memory for a tensor."""
-    return TensorStructInfo(shape, dtype)  # type: ignore[arg-type]
+    return TensorStructInfo(shape, dtype)
 
 
 @operator("memory.workspace", pure=False)
 def workspace(size: Prim) -> StructInfo:
     """The function's scratch memory, in bytes, aligned to 64."""
-    value: Any = size
-    return TensorStructInfo((value,), "uint8")
+    return TensorStructInfo((size,), "uint8")
 
 
 @operator("memory.alloc_tensor", pure=False)
@@ -33,14 +30,12 @@ def alloc_tensor(storage: Tensor, offset: Prim, shape: Shape, dtype: str = "floa
 
     Raises ``VerifyError`` if the workspace isn't of bytes.
     """
-    info: Any = storage
-    if info.dtype != "uint8":
-        raise VerifyError(f"storage must be uint8, got {info.dtype}")
-    return TensorStructInfo(shape, dtype)  # type: ignore[arg-type]
+    if storage.dtype != "uint8":
+        raise VerifyError(f"storage must be uint8, got {storage.dtype}")
+    return TensorStructInfo(shape, dtype)
 
 
 @operator("memory.view")
 def view(x: Tensor, shape: Shape) -> StructInfo:
     """The same memory under another shape."""
-    info: Any = x
-    return TensorStructInfo(shape, info.dtype)  # type: ignore[arg-type]
+    return TensorStructInfo(shape, x.dtype)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilewright.ir import Expr, as_int
 from tilewright.relax.expr import (
@@ -45,21 +45,24 @@ from tilewright.relax.struct_info import (
 from tilewright.support.errors import VerifyError
 from tilewright.support.registry import Registry
 
+if TYPE_CHECKING:  # what an inference rule sees of its operands
+    Tensor = TensorStructInfo
+    TensorTuple = list[TensorStructInfo]
+    Shape = tuple[Expr, ...]
+    Prim = Expr
+else:
 
-class Tensor:
-    """Annotation of an operand that is a tensor."""
+    class Tensor:
+        """Annotation of an operand that is a tensor."""
 
+    class TensorTuple:
+        """Annotation of an operand that is a tuple of tensors."""
 
-class TensorTuple:
-    """Annotation of an operand that is a tuple of tensors."""
+    class Shape:
+        """Annotation of an operand that is a shape."""
 
-
-class Shape:
-    """Annotation of an operand that is a shape."""
-
-
-class Prim:
-    """Annotation of an operand that is a scalar expression."""
+    class Prim:
+        """Annotation of an operand that is a scalar expression."""
 
 
 _KINDS = {"Tensor": Tensor, "TensorTuple": TensorTuple, "Shape": Shape, "Prim": Prim}

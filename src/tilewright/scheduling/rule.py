@@ -93,13 +93,13 @@ def schedule_function(
         return func
     func = RemoveEmptyLoops().transform_function(func)
     if is_no_op(func.root.body):
-        return func.with_attr(IS_SCHEDULED, 1)  # type: ignore[no-any-return]
+        return func.with_attr(IS_SCHEDULED, 1)
     checks, computing = set_aside(func)
     sch = first_schedule(computing, rules, target, name=name)
     if sch is None:
         return func
     made = put_back(checks, computing, sch.mod["main"])
-    return made.with_attr(IS_SCHEDULED, 1)  # type: ignore[no-any-return]
+    return made.with_attr(IS_SCHEDULED, 1)
 
 
 def first_schedule(

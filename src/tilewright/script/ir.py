@@ -76,7 +76,7 @@ class ModuleReference:
 class _ModuleDecorator(Decorator):
     """``@I.ir_module``."""
 
-    def __call__(self, cls: Any = None, /) -> Any:
+    def __call__(self, cls: Any = None, /) -> IRModule | _ModuleDecorator:
         """Turn a class of decorated functions into an ``IRModule``."""
         if cls is None:
             return self

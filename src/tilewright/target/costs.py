@@ -29,13 +29,13 @@ _VERSION = 1
 _LARGEST_FILE = 1 << 20
 
 
-def _measured(value: float, unit: str, meaning: str) -> Any:
+def _measured(value: float, unit: str, meaning: str) -> float:
     """Declare what the machine at hand can tell."""
     metadata = {"unit": unit, "meaning": meaning, "measured": True, "source": _ROUGHLY}
     return field(default=value, metadata=metadata)
 
 
-def _estimated(value: float, unit: str, meaning: str, source: str) -> Any:
+def _estimated(value: float, unit: str, meaning: str, source: str) -> float:
     """Declare what was found by racing schedules, or follows from how CPUs are made."""
     metadata = {"unit": unit, "meaning": meaning, "measured": False, "source": source}
     return field(default=value, metadata=metadata)

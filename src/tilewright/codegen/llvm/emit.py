@@ -260,7 +260,7 @@ def _place_of(signature: Signature, label: str) -> str:
     return f"argument {label!r}"
 
 
-def _check_extent(emitter: FunctionEmitter, place: str, expr: object, operand: str) -> None:
+def _check_extent(emitter: FunctionEmitter, place: str, expr: Expr, operand: str) -> None:
     """Raise at run time if an extent that is a formula has another value."""
     wanted = emitter.visit(expr)
     same = emitter.here(f"icmp eq i64 {wanted}, {operand}")

@@ -156,7 +156,7 @@ def _load_or(emitter: FunctionEmitter, call: Call) -> str | None:
     Conditions inside one another are joined: ``c1 ? (c2 ? A[i] : 0) : 0`` is one load.
     """
     other, tests = call.args[2], []
-    value: Any = call
+    value: Expr = call
     while isinstance(value, Call) and value.op.name == "if_then_else":
         if not expr_equal(value.args[2], other):
             return None

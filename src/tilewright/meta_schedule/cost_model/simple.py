@@ -18,7 +18,7 @@ class RandomModel(CostModel):
     def __init__(self, *, seed: int = 0) -> None:
         self._rng = np.random.default_rng(seed)
 
-    def score(self, task: str, evaluation: Evaluation) -> Any:
+    def score(self, task: str, evaluation: Evaluation) -> np.ndarray[Any, Any]:
         """Return random numbers."""
         return self._rng.random(len(evaluation.cycles))
 

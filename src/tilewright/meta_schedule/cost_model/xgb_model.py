@@ -12,6 +12,7 @@ import importlib
 import logging
 import os
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ logger = logging.getLogger("tilewright.meta_schedule")
 _CLIP = 6.0
 
 
-def _xgboost() -> Any:
+def _xgboost() -> ModuleType:
     try:
         return importlib.import_module("xgboost")
     except ImportError:

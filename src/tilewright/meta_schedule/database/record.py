@@ -45,7 +45,7 @@ class _BlockCollector(Mutator):
     def visit_Block(self, node: Block) -> Block:
         if node.name != "root":
             self.blocks.append(node)
-        return self.generic_visit(node)  # type: ignore[no-any-return]
+        return self.generic_visit(node)
 
     def visit_Expr(self, node: Expr) -> Expr:
         return node

@@ -25,6 +25,7 @@ from tilewright.meta_schedule.arg_info import TensorInfo, random_arguments
 from tilewright.meta_schedule.packing import PackedOperand
 from tilewright.meta_schedule.runner.base import EvaluatorConfig, Reference, RunnerResult
 from tilewright.runtime import Module, Tensor, empty, measure, set_num_threads, tensor
+from tilewright.runtime.module import CompiledFunction
 from tilewright.support.interference import Watch
 
 LENGTH = struct.Struct("<q")
@@ -181,7 +182,7 @@ def _strange_difference(actual: Any, expected: Any) -> tuple[float, str]:
     return float(delta.max()) / scale, str(tuple(map(int, worst)))
 
 
-def _entry(module: Module) -> Any:
+def _entry(module: Module) -> CompiledFunction:
     return module["main" if module.implements_function("main") else module.entry_name]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.ir import dtypes
 from tilewright.relax.expr import OPERATOR_SUGAR
 from tilewright.relax.ops.common import broadcast, same_dtype, topi_function
@@ -17,15 +15,13 @@ def _binary(name: str, doc: str, *, result: str | None = None, kind: str = "") -
 
     @operator(name, legalize=topi_function(name))
     def rule(a: Tensor, b: Tensor) -> StructInfo:
-        x: Any = a
-        y: Any = b
-        dtype = same_dtype(x, y)
+        dtype = same_dtype(a, b)
         if kind and dtypes.kind_of(dtype) not in kind.split():
             raise VerifyError(f"takes {kind.replace(' ', ' or ')} operands, got {dtype}")
-        if not (x.has_shape and y.has_shape):
-            ndim = -1 if -1 in (x.ndim, y.ndim) else max(x.ndim, y.ndim)
+        if not (a.has_shape and b.has_shape):
+            ndim = -1 if -1 in (a.ndim, b.ndim) else max(a.ndim, b.ndim)
             return TensorStructInfo(None, result or dtype, ndim)
-        return TensorStructInfo(broadcast(x.shape, y.shape), result or dtype)
+        return TensorStructInfo(broadcast(a.shape, b.shape), result or dtype)
 
     rule.__doc__ = doc
     return rule

@@ -9,7 +9,7 @@ import numpy as np
 from tilewright import topi
 from tilewright.arith import simplify
 from tilewright.ir import Expr, ExprLike, as_expr, const, dtypes
-from tilewright.relax.expr import PrimValue, RelaxExpr
+from tilewright.relax.expr import PrimValue, RelaxCall, RelaxExpr
 from tilewright.relax.registry import Prim, Shape, builder, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
@@ -23,23 +23,23 @@ from tilewright.topi.transform import arange_count
 def full(shape: Shape, fill_value: float, dtype: str = "float32") -> StructInfo:
     """A tensor that holds one value."""
     dtypes.split_dtype(dtype)
-    return TensorStructInfo(shape, dtype)  # type: ignore[arg-type]
+    return TensorStructInfo(shape, dtype)
 
 
 @builder("zeros")
-def zeros(shape: Any, dtype: str = "float32") -> Any:
+def zeros(shape: Any, dtype: str = "float32") -> RelaxCall:
     """A tensor of zeros."""
     return full(shape, 0, dtype)
 
 
 @builder("ones")
-def ones(shape: Any, dtype: str = "float32") -> Any:
+def ones(shape: Any, dtype: str = "float32") -> RelaxCall:
     """A tensor of ones."""
     return full(shape, 1, dtype)
 
 
 @builder("full_like")
-def full_like(x: RelaxExpr, fill_value: float, dtype: str | None = None) -> Any:
+def full_like(x: RelaxExpr, fill_value: float, dtype: str | None = None) -> RelaxCall:
     """A tensor of ``x``'s shape that holds one value."""
     return full(x.shape, fill_value, dtype or x.dtype)
 
@@ -68,11 +68,8 @@ def _number(bound: Expr) -> ExprLike:
 )
 def _arange(start: Prim, stop: Prim, step: Prim, dtype: str = "int64") -> StructInfo:
     """``start, start + step, …`` below ``stop``."""
-    low: Any = start
-    high: Any = stop
-    by: Any = step
-    values: list[Any] = [getattr(value, "value", None) for value in (low, high, by)]
-    bounds = [item if value is None else value for item, value in zip((low, high, by), values)]
+    values: list[Any] = [getattr(value, "value", None) for value in (start, stop, step)]
+    bounds = [item if value is None else value for item, value in zip((start, stop, step), values)]
     try:
         return TensorStructInfo((simplify(as_expr(arange_count(*bounds))),), dtype)
     except VerifyError as error:

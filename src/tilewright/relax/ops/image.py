@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright import topi
 from tilewright.ir import const
 from tilewright.relax.conditions import require
@@ -30,11 +28,10 @@ def resize2d(
 
     Raises ``VerifyError`` for negative sizes and unknown methods.
     """
-    info: Any = data
-    require_ndim(info, 4, "data")
+    require_ndim(data, 4, "data")
     mode = coordinate_transformation_mode
-    topi.image.check_resize(method, mode, layout, scale_factor, info.dtype)
-    shape = list(known(info, "data"))
+    topi.image.check_resize(method, mode, layout, scale_factor, data.dtype)
+    shape = list(known(data, "data"))
     at = layout.index("H")
     height, width = pair(size, 2)
     if height < 0 or width < 0:
@@ -42,4 +39,4 @@ def resize2d(
     for extent in shape[at : at + 2]:
         require(extent >= 1, "the image is empty: an extent of ", extent)
     shape[at : at + 2] = const(height), const(width)
-    return TensorStructInfo(shape, info.dtype)
+    return TensorStructInfo(shape, data.dtype)

@@ -46,13 +46,12 @@ def layout_transform(x: Tensor, index_map: str, pad_value: float | None = None) 
 
     Raises ``VerifyError`` if the map doesn't fit the shape.
     """
-    info: Any = x
-    shape = known(info)
+    shape = known(x)
     try:
         made = IndexMap.from_text(index_map)
-        require_ndim(info, len(made.initial_indices))
+        require_ndim(x, len(made.initial_indices))
         if pad_value is None:
             made.inverse(shape)
-        return TensorStructInfo(made.map_shape(shape), info.dtype)
+        return TensorStructInfo(made.map_shape(shape), x.dtype)
     except ScheduleError as error:
         raise VerifyError(str(error)) from None

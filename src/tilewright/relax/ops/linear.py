@@ -25,16 +25,14 @@ def matmul(
 
     Raises ``VerifyError`` if the extents that are summed over differ.
     """
-    a: Any = x1
-    b: Any = x2
-    dtype = out_dtype or same_dtype(a, b)
+    dtype = out_dtype or same_dtype(x1, x2)
     dtypes.split_dtype(dtype)
-    left, right = list(known(a, "x1")), list(known(b, "x2"))
+    left, right = list(known(x1, "x1")), list(known(x2, "x2"))
     if not left or not right:
         raise VerifyError("operands must have at least one dimension")
     if transpose_b:
         if len(right) < 2:
-            raise VerifyError("transpose_b needs a matrix")
+            raise VerifyError("transpose_b needs x1 matrix")
         right[-1], right[-2] = right[-2], right[-1]
     row, column = len(left) == 1, len(right) == 1
     if row:

@@ -48,9 +48,8 @@ _MOST_SECTIONS = 10_000  # each is a value of its own
 )
 def _reshape(x: Tensor, shape: Shape) -> StructInfo:
     """Give a tensor another shape with as many elements."""
-    info: Any = x
-    require_equal("numbers of elements differ", element_count(known(info)), element_count(shape))  # type: ignore[arg-type]
-    return TensorStructInfo(shape, info.dtype)  # type: ignore[arg-type]
+    require_equal("numbers of elements differ", element_count(known(x)), element_count(shape))
+    return TensorStructInfo(shape, x.dtype)
 
 
 @builder("reshape")
@@ -98,12 +97,11 @@ def permute_dims(x: Tensor, axes: tuple[int, ...] | None = None) -> StructInfo:
 
     Raises ``VerifyError`` if ``axes`` are no permutation.
     """
-    info: Any = x
-    shape = known(info)
+    shape = known(x)
     order = [normal_axis(axis, len(shape)) for axis in axes or ()]
     if sorted(order) != list(range(len(shape))):
         raise VerifyError(f"{list(axes or ())} is no permutation of {len(shape)} axes")
-    return TensorStructInfo([shape[axis] for axis in order], info.dtype)
+    return TensorStructInfo([shape[axis] for axis in order], x.dtype)
 
 
 def _permutation(x: Any, axes: Any) -> tuple[int, ...]:
@@ -138,12 +136,11 @@ def flatten(x: RelaxExpr, start_dim: int = 0, end_dim: int = -1) -> Any:
 )
 def expand_dims(x: Tensor, axis: int | tuple[int, ...]) -> StructInfo:
     """Insert dimensions of extent one at the given places of the result."""
-    info: Any = x
-    shape = list(known(info))
+    shape = list(known(x))
     count = 1 if isinstance(axis, int) else len(axis)
     for position in normal_axes(axis, len(shape) + count):
         shape.insert(position, const(1))
-    return TensorStructInfo(shape, info.dtype)
+    return TensorStructInfo(shape, x.dtype)
 
 
 @operator(
@@ -153,15 +150,14 @@ def expand_dims(x: Tensor, axis: int | tuple[int, ...]) -> StructInfo:
 )
 def squeeze(x: Tensor, axis: int | tuple[int, ...] | None = None) -> StructInfo:
     """Remove dimensions of extent one."""
-    info: Any = x
-    shape = known(info)
+    shape = known(x)
     if axis is None:
         axes = tuple(a for a, extent in enumerate(shape) if as_int(extent) == 1)
     else:
         axes = normal_axes(axis, len(shape))
     for position in axes:
         require_equal(f"extent of axis {position}", shape[position], const(1))
-    return TensorStructInfo([e for a, e in enumerate(shape) if a not in axes], info.dtype)
+    return TensorStructInfo([e for a, e in enumerate(shape) if a not in axes], x.dtype)
 
 
 @operator(
@@ -174,14 +170,12 @@ def broadcast_to(x: Tensor, shape: Shape) -> StructInfo:
 
     Raises ``VerifyError`` where neither extent is one nor both are equal.
     """
-    info: Any = x
-    target: Any = shape
-    if len(known(info)) > len(target):
-        raise VerifyError(f"{info.ndim} dimensions do not fit into {len(target)}")
-    made = broadcast(info.shape, target)
-    for extent, wanted in zip(made, target):
+    if len(known(x)) > len(shape):
+        raise VerifyError(f"{x.ndim} dimensions do not fit into {len(shape)}")
+    made = broadcast(x.shape, shape)
+    for extent, wanted in zip(made, shape):
         require_equal("the extents do not broadcast", extent, wanted)
-    return TensorStructInfo(target, info.dtype)
+    return TensorStructInfo(shape, x.dtype)
 
 
 @operator(
@@ -194,13 +188,12 @@ def concat(tensors: TensorTuple, axis: int = 0) -> StructInfo:
 
     Raises ``VerifyError`` if another extent differs, or there is no tensor.
     """
-    infos: Any = tensors
-    if not infos:
+    if not tensors:
         raise VerifyError("needs at least one tensor")
-    first = known(infos[0], "the first tensor")
+    first = known(tensors[0], "the first tensor")
     position = normal_axis(axis, len(first))
     total: Expr = as_expr(0)
-    for info in infos:
+    for info in tensors:
         shape = known(info, "every tensor")
         if len(shape) != len(first):
             raise VerifyError(f"tensors have {len(first)} and {len(shape)} dimensions")
@@ -209,7 +202,7 @@ def concat(tensors: TensorTuple, axis: int = 0) -> StructInfo:
                 require_equal(f"extents of axis {other} differ", a, b)
         total = total + shape[position]
     made = [simplify(total) if a == position else extent for a, extent in enumerate(first)]
-    return TensorStructInfo(made, same_dtype(*infos))
+    return TensorStructInfo(made, same_dtype(*tensors))
 
 
 @builder("stack")
@@ -230,8 +223,7 @@ def split(x: Tensor, indices_or_sections: int | tuple[int, ...], axis: int = 0) 
 
     Raises ``VerifyError`` if the sections are not equal.
     """
-    info: Any = x
-    shape = known(info)
+    shape = known(x)
     position = normal_axis(axis, len(shape))
     extent = shape[position]
     if isinstance(indices_or_sections, int):
@@ -249,7 +241,7 @@ def split(x: Tensor, indices_or_sections: int | tuple[int, ...], axis: int = 0) 
         for size in sizes:
             require(size >= 0, f"places {list(indices_or_sections)} do not ascend in ", extent)
     parts = [(*shape[:position], size, *shape[position + 1 :]) for size in sizes]
-    return TupleStructInfo(tuple(TensorStructInfo(part, info.dtype) for part in parts))
+    return TupleStructInfo(tuple(TensorStructInfo(part, x.dtype) for part in parts))
 
 
 def _slice_numpy(x: Any, axes: Any, begin: Any, end: Any, strides: Any, assume_inbound: Any) -> Any:
@@ -321,8 +313,7 @@ def strided_slice(
     Raises ``VerifyError`` for an axis that isn't there or is named twice, and for strides below
     one.
     """
-    info: Any = x
-    shape = list(known(info))
+    shape = list(known(x))
     steps = strides or (1,) * len(axes)
     if not len(axes) == len(begin) == len(end) == len(steps):
         raise VerifyError("axes, begin, end and strides must have one length")
@@ -337,7 +328,7 @@ def strided_slice(
             inside = and_(start >= 0, start <= stop, stop <= extent)
             require(inside, f"the slice {b}:{e} is not in axis {position} of extent ", extent)
         shape[position] = simplify((stop - start + (step - 1)) // step)
-    return TensorStructInfo(shape, info.dtype)
+    return TensorStructInfo(shape, x.dtype)
 
 
 @operator(
@@ -347,9 +338,8 @@ def strided_slice(
 )
 def flip(x: Tensor, axis: int) -> StructInfo:
     """Reverse an axis."""
-    info: Any = x
-    normal_axis(axis, info.ndim)
-    return tensor_like(info)
+    normal_axis(axis, x.ndim)
+    return tensor_like(x)
 
 
 @operator(
@@ -362,15 +352,14 @@ def repeat(x: Tensor, repeats: int, axis: int | None = None) -> StructInfo:
 
     Raises ``VerifyError`` for a negative number.
     """
-    info: Any = x
-    shape = list(known(info))
+    shape = list(known(x))
     if axis is None:
         shape, axis = [simplify(element_count(shape))], 0
     position = normal_axis(axis, len(shape))
     if repeats < 0:
         raise VerifyError(f"repeats must not be negative, got {repeats}")
     shape[position] = simplify(shape[position] * repeats)
-    return TensorStructInfo(shape, info.dtype)
+    return TensorStructInfo(shape, x.dtype)
 
 
 @operator(
@@ -383,14 +372,13 @@ def tile(x: Tensor, repeats: tuple[int, ...]) -> StructInfo:
 
     Raises ``VerifyError`` for a negative number.
     """
-    info: Any = x
     if any(count < 0 for count in repeats):
         raise VerifyError(f"repeats must not be negative, got {list(repeats)}")
-    shape = known(info)
+    shape = known(x)
     ndim = max(len(shape), len(repeats))
     padded = (*([const(1)] * (ndim - len(shape))), *shape)
     reps = (*([1] * (ndim - len(repeats))), *repeats)
-    return TensorStructInfo([simplify(e * r) for e, r in zip(padded, reps)], info.dtype)
+    return TensorStructInfo([simplify(e * r) for e, r in zip(padded, reps)], x.dtype)
 
 
 def _check_lookup(indices: TensorStructInfo, mode: str, extent: Expr) -> None:
@@ -410,16 +398,14 @@ def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip"
     Indices outside are clipped, or with ``mode="wrap"`` count modulo the extent; ``"fast"`` trusts
     that there are none.
     """
-    info: Any = x
-    where_: Any = indices
-    shape = known(info)
+    shape = known(x)
     if axis is None:
-        _check_lookup(where_, mode, element_count(shape))
-        return TensorStructInfo(where_.shape, info.dtype)
+        _check_lookup(indices, mode, element_count(shape))
+        return TensorStructInfo(indices.shape, x.dtype)
     position = normal_axis(axis, len(shape))
-    _check_lookup(where_, mode, shape[position])
-    made = (*shape[:position], *known(where_, "indices"), *shape[position + 1 :])
-    return TensorStructInfo(made, info.dtype)
+    _check_lookup(indices, mode, shape[position])
+    made = (*shape[:position], *known(indices, "indices"), *shape[position + 1 :])
+    return TensorStructInfo(made, x.dtype)
 
 
 @operator(
@@ -434,18 +420,16 @@ def gather_elements(data: Tensor, indices: Tensor, axis: int = 0, mode: str = "c
 
     Raises ``VerifyError`` if the numbers of dimensions differ.
     """
-    info: Any = data
-    where_: Any = indices
-    position = normal_axis(axis, info.ndim)
-    if where_.ndim != info.ndim:
-        raise VerifyError(f"data has {info.ndim} dimensions, indices have {where_.ndim}")
-    shape = known(info, "data")
-    _check_lookup(where_, mode, shape[position])
-    for other, (wanted, there) in enumerate(zip(where_.shape, shape)):
+    position = normal_axis(axis, data.ndim)
+    if indices.ndim != data.ndim:
+        raise VerifyError(f"data has {data.ndim} dimensions, indices have {indices.ndim}")
+    shape = known(data, "data")
+    _check_lookup(indices, mode, shape[position])
+    for other, (wanted, there) in enumerate(zip(indices.shape, shape)):
         if other != position:
             require(wanted <= there, f"more indices than elements along axis {other}: ", wanted,
                     " against ", there)  # fmt: skip
-    return TensorStructInfo(where_.shape, info.dtype)
+    return TensorStructInfo(indices.shape, data.dtype)
 
 
 @operator(
@@ -458,13 +442,10 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> StructInfo:
 
     Raises ``VerifyError`` if the condition isn't bool.
     """
-    test: Any = condition
-    a: Any = x
-    b: Any = y
-    if not dtypes.is_bool(test.dtype):
-        raise VerifyError(f"the condition must be bool, got {test.dtype}")
-    shape = broadcast(known(test, "condition"), known(a, "x"), known(b, "y"))
-    return TensorStructInfo(shape, same_dtype(a, b))
+    if not dtypes.is_bool(condition.dtype):
+        raise VerifyError(f"the condition must be bool, got {condition.dtype}")
+    shape = broadcast(known(condition, "condition"), known(x, "x"), known(y, "y"))
+    return TensorStructInfo(shape, same_dtype(x, y))
 
 
 def _require_matrix(info: Any) -> None:
@@ -476,14 +457,14 @@ def _require_matrix(info: Any) -> None:
 def tril(x: Tensor, k: int = 0) -> StructInfo:
     """Keep the lower triangle of the last two axes, zero elsewhere."""
     _require_matrix(x)
-    return tensor_like(x)  # type: ignore[arg-type]
+    return tensor_like(x)
 
 
 @operator("triu", legalize=topi.triu)
 def triu(x: Tensor, k: int = 0) -> StructInfo:
     """Keep the upper triangle of the last two axes, zero elsewhere."""
     _require_matrix(x)
-    return tensor_like(x)  # type: ignore[arg-type]
+    return tensor_like(x)
 
 
 def is_same_shape_reshape(x: RelaxExpr, shape: ShapeExpr) -> bool:

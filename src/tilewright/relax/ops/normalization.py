@@ -26,17 +26,15 @@ from tilewright.topi.utils import normal_axes, normal_axis
 @operator("nn.softmax", legalize=topi.nn.softmax)
 def softmax(x: Tensor, axis: int = -1) -> StructInfo:
     """Exponentials that sum to one along an axis."""
-    info: Any = x
-    normal_axis(axis, info.ndim)
-    return tensor_like(info)
+    normal_axis(axis, x.ndim)
+    return tensor_like(x)
 
 
 @operator("nn.log_softmax", legalize=topi.nn.log_softmax)
 def log_softmax(x: Tensor, axis: int = -1) -> StructInfo:
     """Logarithm of softmax."""
-    info: Any = x
-    normal_axis(axis, info.ndim)
-    return tensor_like(info)
+    normal_axis(axis, x.ndim)
+    return tensor_like(x)
 
 
 def _check_scales(info: TensorStructInfo, axes: tuple[int, ...], *scales: tuple[str, Any]) -> None:
@@ -71,9 +69,8 @@ def layer_norm(
     epsilon: float = 1e-5,
 ) -> StructInfo:
     """Normalise to mean 0 and variance 1 over ``axes``, then scale by gamma and add beta."""
-    info: Any = data
-    _check_scales(info, normal_axes(axes, info.ndim), ("gamma", gamma), ("beta", beta))
-    return tensor_like(info)
+    _check_scales(data, normal_axes(axes, data.ndim), ("gamma", gamma), ("beta", beta))
+    return tensor_like(data)
 
 
 @operator(
@@ -85,9 +82,8 @@ def rms_norm(
     data: Tensor, weight: Tensor, axes: tuple[int, ...] | int = -1, epsilon: float = 1e-5
 ) -> StructInfo:
     """Divide by the root mean square over ``axes``, then scale by weight."""
-    info: Any = data
-    _check_scales(info, normal_axes(axes, info.ndim), ("weight", weight))
-    return tensor_like(info)
+    _check_scales(data, normal_axes(axes, data.ndim), ("weight", weight))
+    return tensor_like(data)
 
 
 def _batch_norm_arithmetic(call: RelaxCall) -> RelaxExpr:
@@ -118,13 +114,12 @@ def batch_norm(
     epsilon: float = 1e-5,
 ) -> StructInfo:
     """Normalise each channel by running statistics, scale and shift (inference only)."""
-    info: Any = data
-    channel = (normal_axis(axis, info.ndim),)
+    channel = (normal_axis(axis, data.ndim),)
     _check_scales(
-        info, channel, ("gamma", gamma), ("beta", beta), ("moving_mean", moving_mean),
+        data, channel, ("gamma", gamma), ("beta", beta), ("moving_mean", moving_mean),
         ("moving_var", moving_var),
     )  # fmt: skip
-    return tensor_like(info)
+    return tensor_like(data)
 
 
 @builder("nn.group_norm")
@@ -170,10 +165,9 @@ def pad(data: Tensor, pad_width: tuple[int, ...], pad_value: float = 0.0) -> Str
 
     Raises ``VerifyError`` for another number of widths.
     """
-    info: Any = data
     if not isinstance(pad_value, (int, float)):
         raise VerifyError(f"pad_value must be a number, got {pad_value!r}")
-    shape = known(info, "data")
+    shape = known(data, "data")
     if len(pad_width) != 2 * len(shape):
         raise VerifyError(
             f"pad_width takes {2 * len(shape)} numbers for {len(shape)} axes, got {len(pad_width)}"
@@ -182,4 +176,4 @@ def pad(data: Tensor, pad_width: tuple[int, ...], pad_value: float = 0.0) -> Str
         simplify(extent + (before + after))
         for extent, (before, after) in zip(shape, _pad_pairs(pad_width))
     ]
-    return TensorStructInfo(extents, info.dtype)
+    return TensorStructInfo(extents, data.dtype)

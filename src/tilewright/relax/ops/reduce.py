@@ -28,12 +28,11 @@ def _reduction(name: str, doc: str, kind: str = "", *, of_nothing: bool = True) 
 
     @operator(name, legalize=topi_function(name))
     def rule(x: Tensor, axis: Any = None, keepdims: bool = False) -> StructInfo:
-        info: Any = x
-        if kind and dtypes.kind_of(info.dtype) not in kind.split():
-            raise VerifyError(f"takes {kind.replace(' ', ' or ')} elements, got {info.dtype}")
+        if kind and dtypes.kind_of(x.dtype) not in kind.split():
+            raise VerifyError(f"takes {kind.replace(' ', ' or ')} elements, got {x.dtype}")
         if not of_nothing:
-            _require_elements(known(info), axis)
-        return TensorStructInfo(reduced_shape(known(info), axis, keepdims), info.dtype)
+            _require_elements(known(x), axis)
+        return TensorStructInfo(reduced_shape(known(x), axis, keepdims), x.dtype)
 
     rule.__doc__ = doc
     return rule
@@ -51,11 +50,10 @@ def _arg_reduction(name: str, doc: str) -> Builder:
     def rule(
         x: Tensor, axis: int | None = None, keepdims: bool = False, dtype: str = "int64"
     ) -> StructInfo:
-        info: Any = x
         if not dtypes.is_integer(dtype):
             raise VerifyError(f"the dtype of indices must be an integer, got {dtype}")
-        _require_elements(known(info), axis)
-        return TensorStructInfo(reduced_shape(known(info), axis, keepdims), dtype)
+        _require_elements(known(x), axis)
+        return TensorStructInfo(reduced_shape(known(x), axis, keepdims), dtype)
 
     rule.__doc__ = doc
     return rule

@@ -15,7 +15,7 @@ from tilewright.topi.utils import normal_axis
 
 def _along_rows(call: RelaxCall) -> RelaxExpr | None:
     """Bring the axis to the end: a row that lies in memory is scanned as fast as it is read."""
-    x: Any = call.args[0]
+    x = call.args[0]
     ndim = x.ndim
     scan: Any = cumsum if call.op is get_op("cumsum") else cumprod
     if call.attrs["axis"] is None:
@@ -26,7 +26,7 @@ def _along_rows(call: RelaxCall) -> RelaxExpr | None:
         return None
     order = [n for n in range(ndim) if n != axis] + [axis]
     back = [order.index(n) for n in range(ndim)]
-    turned: Any = permute_dims(x, order)
+    turned = permute_dims(x, order)
     made: RelaxExpr = permute_dims(scan(turned, ndim - 1, call.attrs["dtype"]), back)
     return made
 

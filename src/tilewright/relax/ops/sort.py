@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright import topi
 from tilewright.ir import const, dtypes
 from tilewright.relax.conditions import require
@@ -20,9 +18,8 @@ from tilewright.topi.utils import normal_axis
 )
 def sort(x: Tensor, axis: int = -1, descending: bool = False) -> StructInfo:
     """Sort the elements along an axis."""
-    info: Any = x
-    normal_axis(axis, info.ndim)
-    return tensor_like(info)
+    normal_axis(axis, x.ndim)
+    return tensor_like(x)
 
 
 @operator(
@@ -33,9 +30,8 @@ def argsort(
     x: Tensor, axis: int = -1, descending: bool = False, dtype: str = "int32"
 ) -> StructInfo:
     """Places from which ``sort`` takes its elements."""
-    info: Any = x
-    normal_axis(axis, info.ndim)
-    return tensor_like(info, dtype=_index_dtype(dtype))
+    normal_axis(axis, x.ndim)
+    return tensor_like(x, dtype=_index_dtype(dtype))
 
 
 def _index_dtype(dtype: str) -> str:
@@ -64,8 +60,7 @@ def topk(
 
     Raises ``VerifyError`` for a ``k`` below -1 and an unknown ``ret_type``.
     """
-    info: Any = x
-    shape = list(known(info))
+    shape = list(known(x))
     position = normal_axis(axis, len(shape))
     extent = shape[position]
     if k < -1:
@@ -74,7 +69,7 @@ def topk(
         require(k <= extent, f"k is {k}, but the axis has ", extent, " elements")
         shape[position] = const(k)
     results = {
-        "values": TensorStructInfo(shape, info.dtype),
+        "values": TensorStructInfo(shape, x.dtype),
         "indices": TensorStructInfo(shape, _index_dtype(dtype)),
     }
     if ret_type == "both":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright import topi
 from tilewright.ir import dtypes
 from tilewright.relax.expr import OPERATOR_SUGAR
@@ -16,10 +14,9 @@ from tilewright.support.errors import VerifyError
 def _float_only(name: str, doc: str, topi_name: str | None = None) -> Builder:
     @operator(name, legalize=topi_function(topi_name or name))
     def rule(x: Tensor) -> StructInfo:
-        info: Any = x
-        if not dtypes.is_float(info.dtype):
-            raise VerifyError(f"needs floating-point numbers, got {info.dtype}")
-        return tensor_like(info)
+        if not dtypes.is_float(x.dtype):
+            raise VerifyError(f"needs floating-point numbers, got {x.dtype}")
+        return tensor_like(x)
 
     rule.__doc__ = doc
     return rule
@@ -28,7 +25,7 @@ def _float_only(name: str, doc: str, topi_name: str | None = None) -> Builder:
 def _any_number(name: str, doc: str, topi_name: str | None = None) -> Builder:
     @operator(name, legalize=topi_function(topi_name or name))
     def rule(x: Tensor) -> StructInfo:
-        return tensor_like(x)  # type: ignore[arg-type]
+        return tensor_like(x)
 
     rule.__doc__ = doc
     return rule
@@ -37,7 +34,7 @@ def _any_number(name: str, doc: str, topi_name: str | None = None) -> Builder:
 def _test(name: str, doc: str) -> Builder:
     @operator(name, legalize=topi_function(name))
     def rule(x: Tensor) -> StructInfo:
-        return tensor_like(x, dtype="bool")  # type: ignore[arg-type]
+        return tensor_like(x, dtype="bool")
 
     rule.__doc__ = doc
     return rule
@@ -78,7 +75,7 @@ isnan = _test("isnan", "Whether an element is NaN.")
 def astype(x: Tensor, dtype: str) -> StructInfo:
     """Convert to another dtype."""
     dtypes.split_dtype(dtype)
-    return tensor_like(x, dtype=dtype)  # type: ignore[arg-type]
+    return tensor_like(x, dtype=dtype)
 
 
 @operator(
@@ -92,7 +89,7 @@ def clip(x: Tensor, min: float, max: float) -> StructInfo:
     """
     if min > max:
         raise VerifyError(f"min {min} is greater than max {max}")
-    return tensor_like(x)  # type: ignore[arg-type]
+    return tensor_like(x)
 
 
 relu = _any_number("nn.relu", "max(x, 0).")
@@ -108,7 +105,7 @@ silu = _float_only("nn.silu", "x * sigmoid(x).")
 @operator("nn.leaky_relu", legalize=topi.nn.leaky_relu)
 def leaky_relu(x: Tensor, alpha: float = 0.01) -> StructInfo:
     """X where positive, else alpha * x."""
-    return tensor_like(x)  # type: ignore[arg-type]
+    return tensor_like(x)
 
 
 @operator("nn.dropout", decompose=lambda call: call.args[0])
@@ -119,7 +116,7 @@ def dropout(x: Tensor, rate: float = 0.5) -> StructInfo:
     """
     if not 0 <= rate < 1:
         raise VerifyError(f"rate must be in [0, 1), got {rate}")
-    return tensor_like(x)  # type: ignore[arg-type]
+    return tensor_like(x)
 
 
 OPERATOR_SUGAR["negative"] = negative

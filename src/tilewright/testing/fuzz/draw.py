@@ -35,7 +35,7 @@ class Draw:
         found = self.sch.state.index(self.sch.working_func).blocks
         return {name: item for name, item in found.items() if name != "root"}
 
-    def block(self, names: Sequence[str] = ()) -> Any:
+    def block(self, names: Sequence[str] = ()) -> BlockRef | Made:
         """Draw a block."""
         blocks = self.blocks
         if self.chance(0.01):

@@ -132,7 +132,7 @@ def draw_padding(name: str) -> Drawer:
 
 
 def _pads(realize: BlockRealize) -> bool:
-    body: Any = realize.block.body
+    body = realize.block.body
     value = body.value if type(body) is BufferStore else None
     return isinstance(value, Call) and value.op.name == "if_then_else"
 

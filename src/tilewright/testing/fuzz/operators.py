@@ -73,7 +73,7 @@ class _Draw:
         return self.rng.choice(["float32", "float32", "float64", "float16", "int32", "int8"])
 
 
-def _matmul(d: _Draw) -> Any:
+def _matmul(d: _Draw) -> te.Tensor:
     m, n, k = d.size(), d.size(), d.size()
     ta, tb = d.rng.random() < 0.5, d.rng.random() < 0.5
     dtype = d.rng.choice(["float32", "float16", "int8", "bfloat16", "float64"])
@@ -83,7 +83,7 @@ def _matmul(d: _Draw) -> Any:
     return topi.nn.relu(made) if d.rng.random() < 0.4 else made
 
 
-def _conv2d(d: _Draw) -> Any:
+def _conv2d(d: _Draw) -> te.Tensor:
     groups = d.rng.choice([1, 1, 2])
     c, f = groups * d.size(8), groups * d.size(9)
     taps, pad = d.rng.choice([1, 3, 3]), d.rng.choice([0, 1, 1, 2])
@@ -93,44 +93,44 @@ def _conv2d(d: _Draw) -> Any:
     return topi.nn.conv2d(data, weight, strides, pad, dilation, groups)
 
 
-def _depthwise(d: _Draw) -> Any:
+def _depthwise(d: _Draw) -> te.Tensor:
     c = d.size(9)
     data, weight = d.input(1, c, d.size(12) + 2, d.size(17) + 2), d.input(c, 1, 3, 3)
     return topi.nn.depthwise_conv2d(data, weight, d.rng.choice([1, 2]), d.rng.choice([0, 1]))
 
 
-def _transposed(d: _Draw) -> Any:
+def _transposed(d: _Draw) -> te.Tensor:
     c, f = d.size(5), d.size(5)
     data, weight = d.input(1, c, d.size(7), d.size(7)), d.input(c, f, 3, 3)
     return topi.nn.conv2d_transpose(data, weight, d.rng.choice([1, 2]), d.rng.choice([0, 1]))
 
 
-def _pool(d: _Draw) -> Any:
+def _pool(d: _Draw) -> te.Tensor:
     data = d.input(1, d.size(9), d.size(12) + 3, d.size(17) + 3, dtype=d.dtype())
     return topi.nn.max_pool2d(
         data, d.rng.choice([2, 3]), d.rng.choice([1, 2]), d.rng.choice([0, 1])
     )
 
 
-def _reduce(d: _Draw) -> Any:
+def _reduce(d: _Draw) -> te.Tensor:
     function = d.rng.choice([topi.sum, topi.max, topi.min])
     axis = d.rng.choice([0, 1, 2, (0, 2), (1, 2), None])
     data = d.input(d.size(12), d.size(17), d.size(), dtype=d.rng.choice(["float32", "int32"]))
     return function(data, axis, d.rng.random() < 0.5)
 
 
-def _arg_extremum(d: _Draw) -> Any:
+def _arg_extremum(d: _Draw) -> te.Tensor:
     function = d.rng.choice([topi.argmax, topi.argmin])
     data = d.input(d.size(12), d.size(), dtype=d.dtype())
     return function(data, d.rng.choice([0, 1, -1, None]), False, "int64", d.rng.random() < 0.5)
 
 
-def _scan(d: _Draw) -> Any:
+def _scan(d: _Draw) -> te.Tensor:
     data = d.input(d.size(12), d.size(), dtype=d.rng.choice(["float32", "int32", "int64"]))
     return topi.cumsum(data, d.rng.choice([0, 1, None]))
 
 
-def _sort(d: _Draw) -> Any:
+def _sort(d: _Draw) -> te.Tensor:
     data = d.input(d.size(9), d.size(), dtype=d.dtype())
     function = d.rng.choice([topi.sort, topi.argsort])
     return function(data, d.rng.choice([0, -1]), d.rng.random() < 0.5)
@@ -141,11 +141,11 @@ def _topk(d: _Draw) -> Any:
     return topi.topk(data, d.size(9), -1, "both", d.rng.random() < 0.5)
 
 
-def _softmax(d: _Draw) -> Any:
+def _softmax(d: _Draw) -> te.Tensor:
     return topi.nn.softmax(d.input(d.size(), d.size()), d.rng.choice([0, -1]))
 
 
-def _norm(d: _Draw) -> Any:
+def _norm(d: _Draw) -> te.Tensor:
     n = d.size()
     data, gamma, beta = d.input(d.size(), n), d.input(n), d.input(n)
     if d.rng.random() < 0.5:
@@ -153,14 +153,14 @@ def _norm(d: _Draw) -> Any:
     return topi.nn.layer_norm(data, gamma, beta)
 
 
-def _attention(d: _Draw) -> Any:
+def _attention(d: _Draw) -> te.Tensor:
     heads, head, m, n = d.size(3), d.size(16), d.size(17), d.size(17)
     q = d.input(1, heads, m, head)
     k, v = d.input(1, heads, n, head), d.input(1, heads, n, head)
     return topi.nn.scaled_dot_product_attention(q, k, v)
 
 
-def _winograd(d: _Draw) -> Any:
+def _winograd(d: _Draw) -> te.Tensor:
     tile, filters = d.rng.choice([2, 4]), d.lanes * d.rng.choice([1, 2])
     data = d.input(1, d.lanes, d.size(12) + 3, d.size(12) + 3)
     weight = d.input(tile + 2, tile + 2, d.lanes, filters)
@@ -170,7 +170,7 @@ def _winograd(d: _Draw) -> Any:
     return topi.nn.relu(made) if d.rng.random() < 0.4 else made
 
 
-def _blocked_conv2d(d: _Draw) -> Any:
+def _blocked_conv2d(d: _Draw) -> te.Tensor:
     block, size = d.lanes, d.rng.choice([1, 3])
     ins, outs = d.rng.choice([1, 2]), d.rng.choice([1, 2])
     data = d.input(1, ins, d.size(9) + 4, d.size(12) + 4, block)
@@ -181,7 +181,7 @@ def _blocked_conv2d(d: _Draw) -> Any:
     return topi.nn.relu(made) if d.rng.random() < 0.4 else made
 
 
-def _blocked_window(d: _Draw) -> Any:
+def _blocked_window(d: _Draw) -> te.Tensor:
     block, blocks = d.lanes, d.rng.choice([1, 2, 3])
     data = d.input(1, blocks, d.size(9) + 4, d.size(17) + 4, block)
     strides, padding = d.rng.choice([1, 2]), d.rng.choice([0, 1])
@@ -193,26 +193,26 @@ def _blocked_window(d: _Draw) -> Any:
     return topi.nn.conv2d(data, weight, strides, padding, 1, blocks * block, None, *layouts)
 
 
-def _pointwise(d: _Draw) -> Any:
+def _pointwise(d: _Draw) -> te.Tensor:
     channels, filters = d.size(9), 8 * d.size(5)
     data = d.input(1, channels, d.size(9) + 22, d.size(9) + 24)
     made = topi.nn.conv2d(data, d.input(filters, channels, 1, 1))
     return topi.nn.relu(made) if d.rng.random() < 0.4 else made
 
 
-def _place_in_rows(d: _Draw) -> Any:
+def _place_in_rows(d: _Draw) -> te.Tensor:
     function = d.rng.choice([topi.argmax, topi.argmin])
     data = d.input(d.size(3), 500 + d.size(), dtype=d.rng.choice(["float32", "int32", "int8"]))
     return function(data, -1, False, "int64", d.rng.random() < 0.5)
 
 
-def _resize(d: _Draw) -> Any:
+def _resize(d: _Draw) -> te.Tensor:
     data = d.input(1, d.size(3), d.size(9) + 3, d.size(17) + 8)
     size = (d.size(17) + 3, d.size(33) + 16)
     return topi.image.resize2d(data, size, method=d.rng.choice(["nearest_neighbor", "linear"]))
 
 
-def _int4(d: _Draw) -> Any:
+def _int4(d: _Draw) -> te.Tensor:
     inputs, outputs, group = 128, 16 * d.rng.choice([1, 2, 3]), d.rng.choice([32, 64, 128])
     data = d.input(d.size(5), inputs)
     packed = d.input(inputs // 8, outputs, dtype="uint32")

@@ -21,7 +21,7 @@ FILLS = (0x6B, 0x15)
 """What memory may be full of before something is written; a defined program doesn't tell."""
 
 
-def allocate(shape: Any, dtype: str, fill: int = FILLS[0]) -> Any:
+def allocate(shape: Any, dtype: str, fill: int = FILLS[0]) -> np.ndarray[Any, Any]:
     """Return memory full of something; none where an extent is negative."""
     made = np.empty(np.maximum(shape, 0), dtype_of(dtype))
     made.reshape(-1).view(np.uint8).fill(fill & 1 if dtype == "bool" else fill)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tilewright.support.errors import ScheduleError
-from tilewright.tir.schedule import PRIMITIVES, Schedule
+from tilewright.tir.schedule import PRIMITIVES, BlockRV, LoopRV, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ class BlockRef:
 
     name: str
 
-    def resolve(self, sch: Schedule, made: Mapping[int, Any]) -> Any:
+    def resolve(self, sch: Schedule, made: Mapping[int, Any]) -> BlockRV:
         """Return the handle."""
         try:
             return sch.get_block(self.name)
@@ -43,7 +43,7 @@ class LoopRef:
     block: str
     place: int
 
-    def resolve(self, sch: Schedule, made: Mapping[int, Any]) -> Any:
+    def resolve(self, sch: Schedule, made: Mapping[int, Any]) -> LoopRV:
         """Return the handle."""
         try:
             loops = sch.get_loops(sch.get_block(self.block))

@@ -61,7 +61,7 @@ def whole_case(case: Case) -> Subgraph:
     for number in case.sizes:
         size = Sizes(case.extent, number)
         rng = random.Random(case.seed + number)
-        arrays = {
+        arrays: dict[Value, Any] = {
             value: draw_array(rng.getrandbits(32), size.shape(value), value.dtype, value.likes)
             for value in case.inputs
         }

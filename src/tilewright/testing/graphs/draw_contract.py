@@ -74,7 +74,7 @@ def draw_small_product(g: Graph) -> list[Value] | None:
 
 
 def _patches(a: Any, window: Sequence[int], strides: Sequence[int], reach: Sequence[int],
-             out: Sequence[int]) -> Any:  # fmt: skip
+             out: Sequence[int]) -> np.ndarray[Any, Any]:  # fmt: skip
     """What each place of a window sees: ``[place, N, C, *out]``; the image is padded already."""
     parts = []
     for place in itertools.product(*map(range, window)):

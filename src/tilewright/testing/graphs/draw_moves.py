@@ -285,7 +285,7 @@ def draw_layout(g: Graph) -> list[Value] | None:
         made[:, :columns] = a
         return made.reshape(rows, blocks, block).transpose(1, 0, 2)
 
-    zero: Any = 0.0 if x.dtype in FLOATS else 0
+    zero = 0.0 if x.dtype in FLOATS else 0
     return g.emit(
         "layout_transform", [x], lambda a: op.layout_transform(a, index_map, zero), meaning
     )

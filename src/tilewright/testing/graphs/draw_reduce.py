@@ -106,7 +106,7 @@ def order_of(a: Any, axis: int, descending: bool) -> Any:
 def _dense_ranks(keys: Any, axis: int) -> Any:
     """The same number for the same key, greater for a greater one."""
 
-    def of_row(row: Any) -> Any:
+    def of_row(row: Any) -> np.ndarray[Any, Any]:
         return np.unique(row, return_inverse=True)[1].reshape(row.shape).astype(np.int64)
 
     return np.apply_along_axis(of_row, axis, keys) if keys.size else keys.astype(np.int64)

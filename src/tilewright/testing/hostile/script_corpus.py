@@ -10,6 +10,7 @@ from tilewright import relax, te, topi
 from tilewright.dlight import default_schedule
 from tilewright.driver import lower
 from tilewright.ir import IRModule, Var
+from tilewright.relax import TensorStructInfo
 from tilewright.script import to_text
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
@@ -88,7 +89,7 @@ def _graph(body: Callable[..., Any], *infos: Any) -> IRModule:
     return builder.get()
 
 
-def _tensor(*shape: Any, dtype: str = "float32") -> Any:
+def _tensor(*shape: Any, dtype: str = "float32") -> TensorStructInfo:
     return relax.TensorStructInfo(shape, dtype)
 
 

@@ -100,7 +100,7 @@ class Ends:
         except NotEvaluable:
             return None
 
-    def _side_by_side(self, values: Any) -> Any:
+    def _side_by_side(self, values: Any) -> np.ndarray[Any, Any]:
         return np.reshape(list(values), (-1, *(1 for _ in range(self._loops))))
 
 

@@ -108,7 +108,7 @@ def check_index(name: str, axis: int, index: int, extent: int) -> int:
     return index if 0 <= index < extent else out_of_bounds(name, axis, index, extent)
 
 
-def check_vector(name: str, axis: int, index: object, extent: int) -> Any:
+def check_vector(name: str, axis: int, index: object, extent: int) -> np.ndarray[Any, Any]:
     """Return a vector index after checking all lanes."""
     index = np.asarray(index)
     if index.min() < 0 or index.max() >= extent:
@@ -180,7 +180,7 @@ def shift(name: str, a: Any, by: Any, dtype: str) -> Any:
     return whole(lambda value, amount: function(value, amount, dtype))(a, by)
 
 
-def divide(a: Any, b: Any) -> Any:
+def divide(a: Any, b: Any) -> float | np.ndarray[Any, Any]:
     """Float division with IEEE results for zero divisors."""
     with np.errstate(all="ignore"):
         result = np.divide(a, b)
@@ -213,17 +213,17 @@ def _sigmoid(x: Any) -> Any:
                     np.exp(-np.abs(x)) / (1.0 + np.exp(-np.abs(x))))  # fmt: skip
 
 
-def _silu(x: Any) -> Any:
+def _silu(x: Any) -> np.ndarray[Any, Any]:
     return np.where(x == -np.inf, -0.0, x * _sigmoid(x))
 
 
-def _gelu(x: Any) -> Any:
+def _gelu(x: Any) -> np.ndarray[Any, Any]:
     # By erfc, so that nothing cancels on the left.
     tail = np.vectorize(math.erfc, otypes=[float])(np.asarray(x) * -math.sqrt(0.5))
     return np.where(x == -np.inf, -0.0, 0.5 * x * tail)
 
 
-def _gelu_tanh(x: Any) -> Any:
+def _gelu_tanh(x: Any) -> np.ndarray[Any, Any]:
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
     return np.where(x == -np.inf, -0.0, x * _sigmoid(2 * inner))
 

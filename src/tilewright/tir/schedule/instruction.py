@@ -327,19 +327,19 @@ def _named(value: Any) -> str:
     return f"{type(value).__name__} {value!r}"
 
 
-def _block(value: Any) -> Any:
+def _block(value: Any) -> BlockRV:
     if type(value) is not BlockRV:
         raise TypeError(f"expected a BlockRV or a block's name, got {_named(value)}")
     return value
 
 
-def _loop(value: Any) -> Any:
+def _loop(value: Any) -> LoopRV:
     if type(value) is not LoopRV:
         raise TypeError(f"expected a LoopRV (from get_loops, split, ...), got {_named(value)}")
     return value
 
 
-def _block_or_loop(value: Any) -> Any:
+def _block_or_loop(value: Any) -> BlockRV | LoopRV:
     if type(value) is not LoopRV and type(value) is not BlockRV:
         raise TypeError(f"expected a BlockRV or a LoopRV, got {_named(value)}")
     return value
@@ -382,13 +382,13 @@ def _list_of(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return converted
 
 
-def _bool(value: Any) -> Any:
+def _bool(value: Any) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"expected True or False, got {_named(value)}")
     return value
 
 
-def _str(value: Any) -> Any:
+def _str(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"expected text, got {_named(value)}")
     return value

@@ -7,7 +7,7 @@ know about a parser.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,13 +48,13 @@ class Loops:
 
     nest: tuple[Loop, ...]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Any]:
         raise VerifyError("loops run inside @T.prim_func only")
 
 
 def _loop(
     kind: str, start: Any, stop: Any, annotations: Any, dtype: Any, thread: str | None = None
-) -> Any:
+) -> Loops:
     if stop is None:
         start, stop = 0, start
     minimum, extent = split_range(start, stop)
@@ -127,7 +127,7 @@ def thread_binding(
     return _loop(THREAD_BINDING, start, stop, annotations, dtype, thread)
 
 
-def grid(*extents: Any) -> Any:
+def grid(*extents: Any) -> Loops:
     """Nested loops: an extent or a pair ``(start, stop)`` for a serial one, or a loop of any kind.
 
     ``for i, j in T.grid(n, T.vectorized(16))``.
@@ -244,7 +244,7 @@ class Where:
     predicate: Any
 
 
-def where(predicate: Any) -> Any:
+def where(predicate: Any) -> Where:
     """Run the block only where ``predicate`` holds."""
     return Where(predicate)
 
@@ -257,7 +257,7 @@ class Accesses:
     regions: tuple[BufferRegion, ...]
 
 
-def _accesses(kind: str, regions: tuple[Any, ...]) -> Any:
+def _accesses(kind: str, regions: tuple[Any, ...]) -> Accesses:
     if len(regions) == 1 and isinstance(regions[0], (list, tuple)):
         regions = tuple(regions[0])
     return Accesses(kind, tuple(map(as_region, regions)))
@@ -281,7 +281,7 @@ class Attributes:
     attrs: dict[str, Any]
 
 
-def _attributes(kind: str, attrs: Any) -> Any:
+def _attributes(kind: str, attrs: Any) -> Attributes:
     if not isinstance(attrs, Mapping) or not all(isinstance(key, str) for key in attrs):
         raise VerifyError(f"{kind} takes a dict with text as keys, got {attrs!r}")
     return Attributes(kind, dict(attrs))
@@ -357,7 +357,7 @@ def meta_var(value: Any) -> Any:
     return MetaVar(value)
 
 
-def evaluate(value: Any) -> Any:
+def evaluate(value: Any) -> Evaluate:
     """Evaluate an expression for its effect."""
     return Evaluate(as_expr(value))
 

@@ -7,8 +7,6 @@ software pipeline of two stages, in which the block runs one iteration ahead.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.ir import (
     Expr,
     Mutator,
@@ -82,7 +80,7 @@ class _Rewriter(Mutator):
         return made.replace(block=made.block.replace(annotations=rest))
 
     def visit_For(self, node: For) -> Stmt:
-        body: Any = node.body
+        body = node.body
         own = set()
         while isinstance(body, Allocate):
             own.add(body.buffer.data)

@@ -144,7 +144,7 @@ class _Pipeline:
         if loop.kind != SERIAL:
             raise LowerError(f"loop {loop.loop_var.name} is {loop.kind}: only serial ones pipeline")
         self.allocations: list[Allocate] = []
-        body: Any = loop.body
+        body = loop.body
         while isinstance(body, Allocate):
             self.allocations.append(body)
             body = body.body

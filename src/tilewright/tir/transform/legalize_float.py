@@ -172,12 +172,12 @@ class _Widener(BufferMutator):
 
     def _choice(self, node: Expr, operand: Any) -> Expr:
         """A choice of values with the values as ``operand`` gives them."""
-        test = node.condition if type(node) is Select else None
         if isinstance(node, Call):
             test, *values = node.args
             args = (self.visit(test), *map(operand, values))
             return Call(node.op, args, _like(WIDE, node.dtype))
-        made: Expr = node.map_children(lambda c: self.visit(c) if c is test else operand(c))
+        condition = node.condition if type(node) is Select else None
+        made: Expr = node.map_children(lambda c: self.visit(c) if c is condition else operand(c))
         return made
 
     def exact(self, expr: Expr) -> Expr:

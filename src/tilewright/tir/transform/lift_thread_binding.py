@@ -77,7 +77,7 @@ def _lifted(kernel: For) -> Stmt:
 def _check_blocks(kernel: For, loops: dict[str, For]) -> None:
     """Loops on blocks must be at the top already: blocks can't wait for each other."""
     at_top = set()
-    stmt: Any = kernel
+    stmt: Stmt = kernel
     while isinstance(stmt, (For, Allocate, BlockRealize)):
         if isinstance(stmt, For):
             if stmt.thread is None:

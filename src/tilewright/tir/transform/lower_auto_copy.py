@@ -92,7 +92,7 @@ class _Rewriter(Mutator):
         rest = {k: v for k, v in node.block.annotations.items() if k != AUTO_COPY}
         block = node.block.replace(annotations=rest)
         loops: list[For] = []
-        body: Any = block.body
+        body = block.body
         while isinstance(body, For) and body.kind == SERIAL:
             loops.append(body)
             body = body.body

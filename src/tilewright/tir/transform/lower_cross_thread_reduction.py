@@ -67,7 +67,7 @@ class _Rewriter(Mutator):
 
     def visit_For(self, node: For) -> Any:
         chain: list[For] = []
-        body: Any = node
+        body: Stmt = node
         while isinstance(body, For):
             chain.append(body)
             body = body.body

@@ -64,7 +64,7 @@ class _InitLowering(StmtMutator):
         Returns what writes it, to stand before, and the rest.
         """
         chain = []
-        body: Any = loop
+        body: Stmt = loop
         while isinstance(body, For):
             chain.append(body)
             body = body.body
@@ -108,7 +108,7 @@ class _InitLowering(StmtMutator):
         if condition is not TRUE:
             before = IfThenElse(condition, before)
         update = block.replace(init=None, body=self.visit(block.body))
-        rest: Any = body.replace(block=update)
+        rest: Stmt = body.replace(block=update)
         for item in reversed(chain):
             rest = item.replace(body=rest)
         return before, rest

@@ -211,7 +211,7 @@ class _Finder:
             or any(item.kind != SPATIAL for item in block.iter_vars)
         ):
             return set()
-        body: Any = block.body
+        body = block.body
         while type(body) is For:
             body = body.body
         if type(body) is not BufferStore or body.buffer.data not in self.of_data:

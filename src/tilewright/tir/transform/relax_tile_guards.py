@@ -81,7 +81,7 @@ class _Shortener(StmtMutator):
     def visit_For(self, node: For) -> For:
         node = self.generic_visit(node)
         extent, between = as_int(node.extent), []
-        guard: Any = node.body
+        guard = node.body
         if extent is None or as_int(node.min) != 0:
             return node
         while type(guard) is For:

@@ -230,7 +230,7 @@ class _Unroller(StmtMutator):
         before = self.auto_step
         self.auto_step = _annotated_step(node.annotations, before)
         if not self._wanted(node):
-            made = self.generic_visit(node)
+            made: Stmt = self.generic_visit(node)
             self.auto_step = before
             return made
         # Directly nested loops are unrolled at once: copies of copies would cost time.

@@ -125,7 +125,8 @@ class _LoopFinder(StmtMutator):
             if tiled is not None:
                 return self.visit(tiled)
         self.around.append(node)
-        made = node = self.generic_visit(node)
+        node = self.generic_visit(node)
+        made: Stmt = node
         if node.kind == VECTORIZED:
             self.around[-1], self._known = node, None
             made = self._vectorize(node)
@@ -333,7 +334,7 @@ class _Vectorizer(Replacing):
     def visit_Shuffle(self, node: Shuffle) -> Any:
         return self._keep_vector(node)
 
-    def _keep_vector(self, node: Node) -> Any:
+    def _keep_vector(self, node: Node) -> Node:
         """Vectors inside must be the same for all iterations: there are no vectors of vectors."""
         if uses_var(node, self.values):
             raise _CannotVectorize
@@ -430,7 +431,7 @@ class _Vectorizer(Replacing):
                     raise _CannotVectorize
         return IfThenElse(condition, then_case, else_case)
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> BufferStore | For:
         minimum, extent = self.visit(node.min), self.visit(node.extent)
         if _lanes(minimum) > 1 or _lanes(extent) > 1:
             raise _CannotVectorize

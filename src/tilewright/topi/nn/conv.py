@@ -6,7 +6,6 @@ All of them are one definition over any number of spatial axes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tilewright import te
 from tilewright.ir import Expr, as_int
@@ -47,7 +46,7 @@ def _conv(
     group_in, group_out = weight.shape[1], filters // groups
 
     def formula(n: Expr, f: Expr, *place: Expr) -> Expr:
-        channel: Any = rc.var
+        channel: Expr = rc.var
         if groups > 1:
             # One filter per group: the group is the filter itself.
             group = f if as_int(group_out) == 1 else f // group_out

@@ -156,7 +156,7 @@ def _sum_of_taps(
     ]
 
     def formula(n: Expr, f: Expr, *place: Expr) -> Expr:
-        channel: Any = rc.var if groups == 1 else f // group_out * group_in + rc.var
+        channel = rc.var if groups == 1 else f // group_out * group_in + rc.var
         wanted = list(zip(taps, place, (step.var for step in steps)))
         left = source(n, channel, *(t.input(p, s) + lead for (t, p, s), lead in zip(wanted, low)))
         right = weight(

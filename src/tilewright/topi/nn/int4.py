@@ -245,7 +245,7 @@ def _check(
 # ---- preparing weights, in NumPy -------------------------------------------------------------
 
 
-def pack_int4(weight: Any) -> Any:
+def pack_int4(weight: Any) -> np.ndarray[Any, Any]:
     """Pack ``weight [N, K]`` of numbers from 0 to 15 into ``uint32 [K / 8, N]`` words.
 
     Raises ``VerifyError`` for other shapes and numbers.
@@ -265,7 +265,7 @@ def pack_int4(weight: Any) -> Any:
     return np.ascontiguousarray(np.bitwise_or.reduce(shifted, axis=2).T)
 
 
-def unpack_int4(packed: Any) -> Any:
+def unpack_int4(packed: Any) -> np.ndarray[Any, Any]:
     """Return the numbers ``uint8 [N, K]`` of packed words; the inverse of ``pack_int4``."""
     words = np.asarray(packed, np.uint32)
     nibbles = (words.T[:, :, None] >> (4 * np.arange(PER_WORD, dtype=np.uint32))) & 15

@@ -303,6 +303,7 @@ def _is_search(search: Search) -> bool:
     joined = search.joined_place(old, search.element, before, found)
     expected = BufferStore(search.where, joined, at)
     start = BufferStore(search.where, search.never, at)
+    assert place.init is not None
     body, init = (substitute(item, theirs) for item in (place.body, place.init))
     return structural_equal(body, expected) and structural_equal(init, start)
 

@@ -200,6 +200,7 @@ class _Nests:
         block, dtype, where = self.block, self.raw.dtype, self.store.indices
         turned = BufferLoad(self.unsigned, self.turned.indices)
         value = BufferLoad(self.raw, where) + cast(turned, dtype) * cast(self.other, dtype)
+        assert block.init is not None
         init = substitute(block.init, {self.store.buffer: self.raw})
         made = block.replace(body=BufferStore(self.raw, value, where), init=init)
         return with_block(nest, made)

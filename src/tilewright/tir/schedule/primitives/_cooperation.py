@@ -148,6 +148,6 @@ def _loads_private(node: Node, own: Any) -> bool:
     )
 
 
-def _first_user(loop: For, var: Var) -> Any:
+def _first_user(loop: For, var: Var) -> BlockRealize | For:
     """Return the first block below that depends on a variable, or the loop."""
     return next((item for item in child_blocks(loop) if uses_var(item, {var})), loop)

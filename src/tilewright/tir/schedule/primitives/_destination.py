@@ -90,7 +90,7 @@ class Destination:
         """Note where in the loop's body a block is, if it is there; ``numbers`` are its parts'."""
         found: list[For] = []
         branch = None
-        current: Any = child
+        current: Stmt = child
         while True:
             if type(current) is For:
                 found.append(current)

@@ -44,6 +44,7 @@ from tilewright.tir.analysis import block_access_regions
 from tilewright.tir.analysis.footprint import fills_box
 from tilewright.tir.analysis.regions import relax, same_box, union_box
 from tilewright.tir.schedule.primitives._block_checks import check_initialised_together
+from tilewright.tir.stmt import Stmt
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -305,6 +306,7 @@ class Division:
         values = tuple(substitute(value, loop_vars) for _, value in spatial)
         mapping = {var: substitute(expr, fresh) for var, expr in self.mapping.items()}
         name = self.sch.state.fresh_block_name(func_name, f"{self.block.name}_init")
+        assert self.block.init is not None
         block = Block(
             tuple(IterVar(fresh[item.var], item.dom, item.kind) for item, _ in spatial),
             (),
@@ -314,7 +316,7 @@ class Division:
         )
         block = block.replace(reads=tuple(block_access_regions(block)[0]))
         bound = dict(zip((item.var for item, _ in spatial), values))
-        body: Any = BlockRealize(values, substitute(self._condition_at_start(), bound), block)
+        body: Stmt = BlockRealize(values, substitute(self._condition_at_start(), bound), block)
         for loop in reversed(loops):
             body = For(loop_vars[loop.loop_var], loop.min, loop.extent, SERIAL, body)
         return body

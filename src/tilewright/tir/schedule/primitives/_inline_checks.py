@@ -54,7 +54,7 @@ def single_store(state: ScheduleState, realize: BlockRealize) -> BufferStore:
         )
     if stmt.indices and dtypes.lanes_of(stmt.indices[-1].dtype) > 1:
         raise state.error(f"block {realize.block.name!r} stores a vector", realize)
-    return substitute(stmt, lets)  # type: ignore[no-any-return]
+    return substitute(stmt, lets)
 
 
 def check_pure(state: ScheduleState, realize: BlockRealize, value: Expr) -> None:

@@ -152,7 +152,7 @@ def own_loops(state: ScheduleState, realize: BlockRealize, *, replaced: bool = T
     Loops that are ``replaced`` must be serial and carry no annotations, which would be lost.
     """
     loops: dict[Var, For] = {}
-    current: Any = realize
+    current: Stmt = realize
     for item in state.parents(realize):
         if type(item) is not For:
             break

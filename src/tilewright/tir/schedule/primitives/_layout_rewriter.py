@@ -65,7 +65,7 @@ class LayoutRewriter(ElementRewriter):
         # That the loop has iterations is known inside of it only.
         with self.analyzer.constraint(TRUE):
             self.analyzer.bind(node.loop_var, Range(node.min, node.extent), override=True)
-            return self.generic_visit(node)  # type: ignore[no-any-return]
+            return self.generic_visit(node)
 
     def visit_Block(self, node: Block) -> Stmt:
         self.check_not_aliased(node)

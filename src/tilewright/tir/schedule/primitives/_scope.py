@@ -222,7 +222,7 @@ def regions_buffers(regions: Iterable[Any]) -> list[Buffer]:
 def removal_root(state: ScheduleState, realize: BlockRealize) -> Any:
     """Return the outermost loop (or branch) that holds nothing but ``realize``."""
     parents = state.index(state.func_name_of(realize)).parents
-    current: Any = realize
+    current: Stmt = realize
     while True:
         parent = parents[current]
         if type(parent) is For or (type(parent) is IfThenElse and parent.else_case is None):

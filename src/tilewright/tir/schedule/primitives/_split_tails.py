@@ -346,7 +346,7 @@ def _divides_by_data(node: Any) -> bool:
     if type(node) is Call:
         if node.op.name not in ("truncdiv", "truncmod"):
             return False
-        divisor: Any = node.args[1]
+        divisor = node.args[1]
     elif type(node) in (Div, FloorDiv, FloorMod) and not dtypes.is_float(node.dtype):
         divisor = node.b
     else:

@@ -156,7 +156,7 @@ class Description:
         self.nest = read_nest(desc.body, Analyzer())
         self.loops: list[For] = []
         self.block: BlockRealize | None = None
-        current: Any = desc.body
+        current = desc.body
         while isinstance(current, (For, BlockRealize)):
             if isinstance(current, For):
                 self.loops.append(current)

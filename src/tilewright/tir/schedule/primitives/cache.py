@@ -39,6 +39,7 @@ from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.vocabulary import StorageScope
 from tilewright.tir.schedule.zero_trips import surely_runs
+from tilewright.tir.stmt import Stmt
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -310,7 +311,7 @@ def _own_statement(scope: Scope, realize: BlockRealize, buffer: Buffer) -> Any:
     others = {*scope.readers(buffer), *scope.writers(buffer)} - {realize}
     foreign: set[Any] = set()
     for other in others:
-        current: Any = other
+        current: Stmt = other
         while current is not scope.block:
             foreign.add(current)
             current = parents[current]

@@ -25,6 +25,7 @@ from tilewright.tir.schedule.primitives.reduction import (
     loops_by_kind,
 )
 from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.stmt import Block
 from tilewright.tir.walk import loads_of
 
 if TYPE_CHECKING:
@@ -268,7 +269,7 @@ def _start(matched: Reduction, other: Expr) -> Expr:
 
 def _retargeted(
     reduction: BlockRealize, old: Buffer, new: Buffer, where: tuple[Expr, ...], first: Expr
-) -> Any:
+) -> Block:
     """Return the reduction's block, writing ``new[where]`` and starting with ``first``."""
     block = reduction.block
 

@@ -205,7 +205,7 @@ class _Inliner(Mutator):
             getattr(item, "buffer", None) is self.buffer for item in node.args
         ):
             raise self.refuse("is used through its pointer")
-        return self.generic_visit(node)  # type: ignore[no-any-return]
+        return self.generic_visit(node)
 
     def visit_Var(self, node: Var) -> Var:
         if node is self.buffer.data:
@@ -359,7 +359,7 @@ class _Puller(Mutator):
     def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         if node.buffer is self.buffer:
             return renew_definitions(self.value)  # type: ignore[no-any-return]
-        return self.generic_visit(node)  # type: ignore[no-any-return]
+        return self.generic_visit(node)
 
     def visit_Var(self, node: Var) -> Expr:
         return self.solved.get(node, node)

@@ -11,6 +11,7 @@ from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, Union
 
+from tilewright.arith import Analyzer
 from tilewright.ir import (
     INDEX,
     Expr,
@@ -349,7 +350,7 @@ class _Simplifier:
         return new if is_const(made, 0) and made.dtype == "bool" else made
 
 
-def loop_analyzer(sch: Schedule, at: For, extents: dict[Var, Expr], body: Stmt) -> Any:
+def loop_analyzer(sch: Schedule, at: For, extents: dict[Var, Expr], body: Stmt) -> Analyzer:
     """Return an analyzer for below ``at``, where loops ``extents`` replace it."""
     analyzer = sch.state.analyzer_at(at)
     for var, extent in extents.items():
@@ -403,7 +404,7 @@ def reorder(sch: Schedule, *loops: LoopRV) -> None:
         return
     _check_bounds_allow(sch, made)
     check_reorder(sch, chain, made)
-    body: Any = chain[-1].body
+    body = chain[-1].body
     for item in reversed(made):
         body = For(
             item.loop_var, item.min, item.extent, item.kind, body, item.thread, item.annotations
@@ -418,7 +419,7 @@ def _chain_of(sch: Schedule, ordered: list[For], named: set[For]) -> list[For]:
     for start in ordered:
         chain: list[For] = []
         left = set(named)
-        current: Any = start
+        current = start
         while type(current) is For:
             chain.append(current)
             left.discard(current)

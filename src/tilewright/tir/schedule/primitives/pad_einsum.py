@@ -385,7 +385,7 @@ def _padded_nest(
         init=None if old.init is None else substitute(old.init, padded),
     )
     extents = {value: axis.dom.extent for value, axis in zip(realize.iter_values, iter_vars)}
-    nest: Any = realize.replace(block=made)
+    nest: Stmt = realize.replace(block=made)
     for loop in reversed(state.loops_above(realize)):
         nest = loop.replace(extent=extents[loop.loop_var], body=nest)
     stmt: Stmt = nest

@@ -116,7 +116,7 @@ def decompose_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
         name,
         found.store.replace(value=found.filling),
     )
-    nest: Any = found.realize.replace(block=filling)
+    nest: Stmt = found.realize.replace(block=filling)
     for item in reversed(found.chain):
         nest = item.replace(body=nest)
     fill: Stmt = renew_definitions(nest)
@@ -250,8 +250,8 @@ def _inner_copy(state: ScheduleState, found: _Padding) -> dict[Any, Any]:
     # Conditions that are left are on axes as they were; shrunk axes don't occur in them.
     values = {axis.var: value for axis, value in zip(block.iter_vars, realize.iter_values)}
     conditions = [substitute(substitute(item, shifted), values) for item in rest]
-    copied: Any = realize.replace(predicate=and_(realize.predicate, *conditions), block=made)
-    inner: Any = realize
+    copied: Stmt = realize.replace(predicate=and_(realize.predicate, *conditions), block=made)
+    inner: Stmt = realize
     for loop in reversed(state.loops_above(realize)):
         if loop.body is not inner:
             break
@@ -267,7 +267,7 @@ def _loop_of_axis(
 ) -> For | None:
     """The loop that serves an axis alone, below the given one, around nothing but the block."""
     realize = found.realize
-    inner: Any = realize
+    inner: Stmt = realize
     for loop in reversed(found.chain):
         if loop.body is not inner:
             return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilewright.arith import conjuncts
 from tilewright.ir import (
@@ -185,7 +185,7 @@ def _regroupable(scope: Scope, realize: BlockRealize) -> Reduction:
 
 def _lone_block(state: ScheduleState, loop: For) -> tuple[BlockRealize, list[For]]:
     """Return the only block under ``loop`` and the loops around both that hold nothing else."""
-    current: Any = loop
+    current: Stmt = loop
     while type(current) is For:
         current = current.body
     if type(current) is not BlockRealize:

@@ -165,7 +165,7 @@ def _implemented(
         extents = [const(1)] * skipped + list(wanted.shape)
         region = tuple(Range(low, extent) for low, extent in zip(found.starts[wanted], extents))
         matches.append(MatchBufferRegion(buffer, BufferRegion(mine, region)))
-    body: Any = impl.body
+    body = impl.body
     allocated: tuple[Buffer, ...] = ()
     match_buffers = tuple(matches)
     # The root block, and one that only says what is read and written, dissolve in this block.

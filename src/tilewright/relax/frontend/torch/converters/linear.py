@@ -31,7 +31,7 @@ def _linear(ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | Non
 def _addmm(
     ctx: Context, x: RelaxExpr, a: RelaxExpr, b: RelaxExpr, *, beta: Any = 1, alpha: Any = 1
 ) -> Any:
-    made: Any = op.matmul(a, b)
+    made = op.matmul(a, b)
     if alpha != 1:
         made = op.multiply(made, ctx.tensor(alpha, made.dtype))
     if beta == 0:

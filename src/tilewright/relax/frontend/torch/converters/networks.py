@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.ir import Expr, as_int
 from tilewright.relax import ops as op
-from tilewright.relax.expr import Constant, RelaxExpr, const, numpy_dtype
+from tilewright.relax.expr import Constant, RelaxCall, RelaxExpr, const, numpy_dtype
 from tilewright.relax.frontend.torch.converters.base import Context, converts, dtype_name
 from tilewright.relax.struct_info import prove_equal
 
@@ -56,7 +56,7 @@ def _conv(
         form.along(ctx, field, spatial) for field in ("stride", "padding", "dilation")
     )
     if spatial == 1:
-        made: Any = op.nn.conv1d(x, weight, stride[0], padding, dilation[0], groups)
+        made = op.nn.conv1d(x, weight, stride[0], padding, dilation[0], groups)
     elif spatial in (2, 3):
         convolve = op.nn.conv2d if spatial == 2 else op.nn.conv3d
         made = convolve(x, weight, stride, padding, dilation, groups)
@@ -79,7 +79,7 @@ def _conv_transpose(
         raise ctx.error(f"transposed convolutions over 1, 2 or 3 axes are supported, not {spatial}")
     unbatched = x.ndim == spatial + 1
     fields = ("stride", "padding", "output_padding", "dilation")
-    made: Any = convolve(
+    made = convolve(
         op.expand_dims(x, 0) if unbatched else x,
         weight,
         *(form.along(ctx, field, spatial) for field in fields),
@@ -129,7 +129,7 @@ def _conv_transpose_default(
 @converts("aten.convolution.default")
 def _convolution(
     ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None, *form: Any
-) -> Any:
+) -> RelaxExpr:
     """``form`` is stride, padding, dilation, transposed, output_padding and groups."""
     stride, padding, dilation, transposed, output_padding, groups = form
     convolve = _conv_transpose if transposed else _conv
@@ -333,7 +333,7 @@ def _fused_rms_norm(
 def _group_norm(
     ctx: Context, x: RelaxExpr, groups: int, weight: RelaxExpr | None = None,
     bias: RelaxExpr | None = None, eps: float = 1e-5, cudnn_enabled: bool = True,
-) -> Any:  # fmt: skip
+) -> RelaxCall:  # fmt: skip
     shape = ctx.ints([x.shape[1]], "the number of channels")
     gamma = weight if weight is not None else _constant(1, shape, x.dtype)
     beta = bias if bias is not None else _constant(0, shape, x.dtype)
@@ -449,7 +449,7 @@ def _attention_in_steps(
         times = query_heads // key_heads
         key, value = (op.repeat(x, times, x.ndim - 3) if times > 1 else x for x in (key, value))
     swapped = (*range(key.ndim - 2), key.ndim - 1, key.ndim - 2)
-    scores: Any = op.matmul(query, op.permute_dims(key, swapped))
+    scores = op.matmul(query, op.permute_dims(key, swapped))
     scores = op.multiply(scores, _attention_scale(ctx, query, scale))
     if is_causal:
         allowed = _causal_mask(query.shape[-2], key.shape[-2])

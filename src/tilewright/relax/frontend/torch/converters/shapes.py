@@ -124,7 +124,7 @@ def _chunks(ctx: Context, x: RelaxExpr, dim: int) -> Any:
     if len(sizes) == 1:
         return [x]
     places = tuple(np.cumsum(sizes[:-1]).tolist())
-    made: Any = ctx.emit(op.split(x, places, axis))
+    made = ctx.emit(op.split(x, places, axis))
     return [made[number] for number in range(len(sizes))]
 
 
@@ -143,7 +143,7 @@ def _unbind(ctx: Context, x: RelaxExpr, dim: int = 0) -> Any:
     rest = (*x.shape[:axis], *x.shape[axis + 1 :])
     if count == 1:
         return [op.reshape(x, rest)]
-    made: Any = ctx.emit(op.split(x, count, axis))
+    made = ctx.emit(op.split(x, count, axis))
     return [op.reshape(made[number], rest) for number in range(count)]
 
 

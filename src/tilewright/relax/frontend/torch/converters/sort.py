@@ -13,7 +13,7 @@ def _sorted(ctx: Context, x: RelaxExpr, k: int, dim: int, largest: bool) -> list
     """The first ``k`` elements (all if -1) and their places; a scalar counts as a row of one."""
     if not x.ndim:
         x = op.reshape(x, (1,))
-    made: Any = ctx.emit(op.topk(x, k, ctx.axis(dim, x.ndim), "both", largest, "int64"))
+    made = ctx.emit(op.topk(x, k, ctx.axis(dim, x.ndim), "both", largest, "int64"))
     return [made[0], made[1]]
 
 
