@@ -13,7 +13,7 @@ they mean identity (so that ``var in list`` works); any other expression refuses
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, Union
+from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from tilewright.ir.dtype import (
     INDEX,
@@ -270,6 +270,10 @@ class BinaryExpr(Expr):
     symbol = "?"
     a: Expr
     b: Expr
+
+    if TYPE_CHECKING:  # the classes of the operators have it from their fields
+
+        def __init__(self, a: Expr, b: Expr) -> None: ...
 
     def __repr__(self) -> str:
         if self.symbol.isalpha():

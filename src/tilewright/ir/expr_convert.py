@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import Any
 
 from tilewright.ir.dtype import (
     INDEX,
@@ -84,7 +83,7 @@ def const(value: ExprLike, dtype: str | None = None) -> Expr:
 
 
 @builds
-def as_expr(value: Any, dtype: str | None = None) -> Expr:
+def as_expr(value: object, dtype: str | None = None) -> Expr:
     """Turn a Python or NumPy number (or anything with ``as_expr``) into an expression.
 
     Raises ``VerifyError`` for anything else.
@@ -98,7 +97,7 @@ def as_expr(value: Any, dtype: str | None = None) -> Expr:
     if hasattr(value, "as_expr"):
         made: Expr = value.as_expr()
         return made
-    if hasattr(value, "item"):  # NumPy scalars
+    if hasattr(value, "item") and hasattr(value, "dtype"):  # NumPy scalars
         return const(value.item(), dtype or str(value.dtype))
     raise VerifyError(f"expected an expression or a number, got {type(value).__name__}: {value!r}")
 
@@ -108,7 +107,7 @@ def is_const(expr: object, value: float | None = None) -> bool:
     return isinstance(expr, (IntImm, FloatImm)) and (value is None or expr.value == value)
 
 
-def const_value(expr: Any) -> int | float | None:
+def const_value(expr: object) -> int | float | None:
     """Return the Python number of a constant, else ``None``."""
     return expr.value if isinstance(expr, (IntImm, FloatImm)) else None
 

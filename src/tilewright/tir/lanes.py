@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import Broadcast, Call, Expr, Mutator, Ramp, Shuffle, Var, dtypes
+from tilewright.ir import Broadcast, Call, Cast, Expr, Mutator, Ramp, Shuffle, Var, dtypes
 from tilewright.tir.buffer import BufferLoad
 
 
@@ -45,7 +45,7 @@ class _Scalarizer(Mutator):
     def visit_Shuffle(self, node: Shuffle) -> Expr:
         raise _NoScalar
 
-    def visit_Cast(self, node: Any) -> Any:
+    def visit_Cast(self, node: Cast) -> Any:
         if dtypes.lanes_of(node.dtype) == 1:
             return node
         return self.visit(node.value).astype(dtypes.element_of(node.dtype))

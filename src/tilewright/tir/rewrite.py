@@ -18,6 +18,7 @@ from tilewright.ir import (
 )
 from tilewright.ir.dtype import INDEX
 from tilewright.tir.buffer import Buffer
+from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import AssertStmt, Block, DeclBuffer, SeqStmt, Stmt, seq
 
 
@@ -92,7 +93,7 @@ class Renewer(Mutator):
         """The buffer in the place of one."""
         return self.mapping.get(node, node)
 
-    def visit_PrimFunc(self, node: Any) -> Any:
+    def visit_PrimFunc(self, node: PrimFunc) -> Any:
         for var in node.symbolic_vars():
             self.define(var)
         params = tuple(map(self.define, node.params))

@@ -13,6 +13,7 @@ from typing import Any
 from tilewright.ir import (
     TRUE,
     Expr,
+    ExprLike,
     Node,
     Range,
     Var,
@@ -156,9 +157,9 @@ def check_thread(tag: object) -> None:
     _check_one_of(THREAD_TAGS, "thread tag", tag)
 
 
-def _check_one_of(known: Collection[str], what: str, found: Any) -> None:
+def _check_one_of(known: Collection[str], what: str, found: object) -> None:
     if not isinstance(found, str) or found not in known:
-        raise VerifyError(f"unknown {what} {found!r}; {near_matches(found, list(known))}")
+        raise VerifyError(f"unknown {what} {found!r}; {near_matches(str(found), list(known))}")
 
 
 @node
@@ -201,40 +202,40 @@ class _ActsAsVar(Node):
     __slots__ = ()
     var: Var
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: ExprLike) -> Expr:
         return self.var + other
 
-    def __radd__(self, other: Any) -> Any:
+    def __radd__(self, other: ExprLike) -> Expr:
         return other + self.var
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: ExprLike) -> Expr:
         return self.var - other
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: ExprLike) -> Expr:
         return other - self.var
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: ExprLike) -> Expr:
         return self.var * other
 
-    def __rmul__(self, other: Any) -> Any:
+    def __rmul__(self, other: ExprLike) -> Expr:
         return other * self.var
 
-    def __floordiv__(self, other: Any) -> Any:
+    def __floordiv__(self, other: ExprLike) -> Expr:
         return self.var // other
 
-    def __mod__(self, other: Any) -> Any:
+    def __mod__(self, other: ExprLike) -> Expr:
         return self.var % other
 
-    def __lt__(self, other: Any) -> Any:
+    def __lt__(self, other: ExprLike) -> Expr:
         return self.var < other
 
-    def __le__(self, other: Any) -> Any:
+    def __le__(self, other: ExprLike) -> Expr:
         return self.var <= other
 
-    def __gt__(self, other: Any) -> Any:
+    def __gt__(self, other: ExprLike) -> Expr:
         return self.var > other
 
-    def __ge__(self, other: Any) -> Any:
+    def __ge__(self, other: ExprLike) -> Expr:
         return self.var >= other
 
 

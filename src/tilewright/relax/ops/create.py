@@ -45,13 +45,13 @@ def full_like(x: RelaxExpr, fill_value: float, dtype: str | None = None) -> Rela
 
 
 @builder("zeros_like")
-def zeros_like(x: RelaxExpr, dtype: str | None = None) -> Any:
+def zeros_like(x: RelaxExpr, dtype: str | None = None) -> RelaxCall:
     """A tensor of zeros of ``x``'s shape."""
     return full_like(x, 0, dtype)
 
 
 @builder("ones_like")
-def ones_like(x: RelaxExpr, dtype: str | None = None) -> Any:
+def ones_like(x: RelaxExpr, dtype: str | None = None) -> RelaxCall:
     """A tensor of ones of ``x``'s shape."""
     return full_like(x, 1, dtype)
 
@@ -77,7 +77,9 @@ def _arange(start: Prim, stop: Prim, step: Prim, dtype: str = "int64") -> Struct
 
 
 @builder("arange")
-def arange(start: Any, stop: Any = None, step: Any = 1, dtype: str | None = None) -> Any:
+def arange(
+    start: ExprLike, stop: ExprLike | None = None, step: ExprLike = 1, dtype: str | None = None
+) -> RelaxCall:
     """``start, start + step, …`` below ``stop``; with one bound, from zero.
 
     There are as many as NumPy counts, in double precision. Without ``dtype`` the result is int64,
@@ -93,7 +95,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: str | None = None
     return _arange(*bounds, dtype)
 
 
-def _exact(bound: Any) -> Any:
+def _exact(bound: ExprLike) -> ExprLike | PrimValue:
     """Python's floats with all their digits."""
     if isinstance(bound, (float, np.floating)):
         return PrimValue(const(float(bound), "float64"))

@@ -23,9 +23,11 @@ def _as_text(x: Any, index_map: Any, pad_value: float | None) -> dict[str, Any]:
     return {"index_map": index_map}
 
 
-def _transformed(x: Any, index_map: str, pad_value: float | None) -> Any:
+def _transformed(
+    x: np.ndarray[Any, Any], index_map: str, pad_value: float | None
+) -> np.ndarray[Any, Any]:
     made = IndexMap.from_text(index_map)
-    result = made.map_ndarray(x)
+    result: np.ndarray[Any, Any] = made.map_ndarray(x)
     if pad_value:
         inside = made.map_ndarray(np.ones(x.shape, bool))
         result = np.where(inside, result, np.asarray(pad_value, x.dtype))

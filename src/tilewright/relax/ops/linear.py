@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright import topi
 from tilewright.ir import Expr, const, dtypes
 from tilewright.relax.conditions import require_equal
@@ -46,9 +44,11 @@ def matmul(
 
 
 @builder("linear")
-def linear(data: RelaxExpr, weight: Any, bias: Any = None, out_dtype: str | None = None) -> Any:
+def linear(
+    data: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None = None, out_dtype: str | None = None
+) -> RelaxExpr:
     """``data @ weight.T + bias``, with ``weight`` as ``[out, in]``."""
-    made: Any = matmul(data, permute_dims(weight), out_dtype)
+    made = matmul(data, permute_dims(weight), out_dtype)
     return made if bias is None else made + bias
 
 

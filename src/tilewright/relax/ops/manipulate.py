@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, SupportsInt
 
 import numpy as np
 
-from tilewright import topi
+from tilewright import te, topi
 from tilewright.arith import simplify
 from tilewright.ir import (
     Expr,
@@ -20,7 +21,7 @@ from tilewright.ir import (
     or_,
 )
 from tilewright.relax.conditions import require, require_equal
-from tilewright.relax.expr import RelaxExpr, ShapeExpr, shape_values
+from tilewright.relax.expr import RelaxCall, RelaxExpr, ShapeExpr, ShapeLike, shape_values
 from tilewright.relax.ops.common import broadcast, element_count, known, same_dtype, tensor_like
 from tilewright.relax.registry import Shape, Tensor, TensorTuple, builder, operator
 from tilewright.relax.struct_info import (
@@ -34,7 +35,7 @@ from tilewright.support.errors import VerifyError
 from tilewright.topi.utils import normal_axes, normal_axis
 
 
-def _ints(shape: Any) -> tuple[int, ...]:
+def _ints(shape: Sequence[SupportsInt]) -> tuple[int, ...]:
     return tuple(int(extent) for extent in shape)
 
 
@@ -53,7 +54,7 @@ def _reshape(x: Tensor, shape: Shape) -> StructInfo:
 
 
 @builder("reshape")
-def reshape(x: RelaxExpr, shape: Any) -> Any:
+def reshape(x: RelaxExpr, shape: ShapeLike) -> RelaxCall:
     """Give a tensor another shape with as many elements; one extent may be -1.
 
     Raises ``VerifyError`` if several are, or the number of elements changes.
@@ -104,7 +105,7 @@ def permute_dims(x: Tensor, axes: tuple[int, ...] | None = None) -> StructInfo:
     return TensorStructInfo([shape[axis] for axis in order], x.dtype)
 
 
-def _permutation(x: Any, axes: Any) -> tuple[int, ...]:
+def _permutation(x: Any, axes: Sequence[int] | None) -> tuple[int, ...]:
     ndim = x.struct_info.ndim
     if axes is None:
         return tuple(reversed(range(ndim)))
@@ -112,7 +113,7 @@ def _permutation(x: Any, axes: Any) -> tuple[int, ...]:
 
 
 @builder("flatten")
-def flatten(x: RelaxExpr, start_dim: int = 0, end_dim: int = -1) -> Any:
+def flatten(x: RelaxExpr, start_dim: int = 0, end_dim: int = -1) -> RelaxExpr:
     """Join the dimensions from ``start_dim`` to ``end_dim`` into one.
 
     Raises ``VerifyError`` if the axes come in the wrong order.
@@ -206,7 +207,7 @@ def concat(tensors: TensorTuple, axis: int = 0) -> StructInfo:
 
 
 @builder("stack")
-def stack(tensors: Any, axis: int = 0) -> Any:
+def stack(tensors: Sequence[RelaxExpr], axis: int = 0) -> RelaxCall:
     """Join tensors along a new axis."""
     return concat([expand_dims(item, axis) for item in tensors], axis)
 
@@ -244,14 +245,28 @@ def split(x: Tensor, indices_or_sections: int | tuple[int, ...], axis: int = 0) 
     return TupleStructInfo(tuple(TensorStructInfo(part, x.dtype) for part in parts))
 
 
-def _slice_numpy(x: Any, axes: Any, begin: Any, end: Any, strides: Any, assume_inbound: Any) -> Any:
+def _slice_numpy(
+    x: np.ndarray[Any, Any],
+    axes: Sequence[int],
+    begin: Sequence[int],
+    end: Sequence[int],
+    strides: Sequence[int],
+    assume_inbound: bool,
+) -> np.ndarray[Any, Any]:
     index: list[Any] = [slice(None)] * x.ndim
     for axis, b, e, s in zip(axes, begin, end, strides):
         index[axis] = slice(b, e, s)
     return np.array(x[tuple(index)], order="C")
 
 
-def _slice_topi(x: Any, axes: Any, begin: Any, end: Any, strides: Any, assume_inbound: bool) -> Any:
+def _slice_topi(
+    x: te.Tensor,
+    axes: Sequence[int],
+    begin: Sequence[int],
+    end: Sequence[int],
+    strides: Sequence[int],
+    assume_inbound: bool,
+) -> te.Tensor:
     bounds = [
         _slice_bounds(b, e, x.shape[axis], assume_inbound) for axis, b, e in zip(axes, begin, end)
     ]
@@ -283,7 +298,12 @@ _NO_END = 2**31 - 1
 
 
 def _slice_attributes(
-    x: Any, axes: Any, begin: Any, end: Any, strides: Any, assume_inbound: bool
+    x: Any,
+    axes: Sequence[int],
+    begin: Sequence[int],
+    end: Sequence[int],
+    strides: Sequence[int],
+    assume_inbound: bool,
 ) -> dict[str, Any]:
     ndim = x.struct_info.ndim
     made = tuple(normal_axis(axis, ndim) for axis in axes)
@@ -448,7 +468,7 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> StructInfo:
     return TensorStructInfo(shape, same_dtype(x, y))
 
 
-def _require_matrix(info: Any) -> None:
+def _require_matrix(info: TensorStructInfo) -> None:
     if info.ndim in (0, 1):
         raise VerifyError(f"needs at least two dimensions, got {info.ndim}")
 

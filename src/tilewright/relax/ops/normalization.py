@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tilewright import topi
+from tilewright import te, topi
 from tilewright.arith import simplify
 from tilewright.ir import Expr, as_int, dtypes
 from tilewright.relax.conditions import require_equal
@@ -149,12 +150,12 @@ def group_norm(
 # ---- padding ---------------------------------------------------------------------------------
 
 
-def _pad_pairs(pad_width: Any) -> list[tuple[int, int]]:
+def _pad_pairs(pad_width: Sequence[int]) -> list[tuple[int, int]]:
     flat = list(pad_width)
     return list(zip(flat[0::2], flat[1::2]))
 
 
-def _pad_topi(data: Any, pad_width: Any, pad_value: float) -> Any:
+def _pad_topi(data: te.Tensor, pad_width: Sequence[int], pad_value: float) -> te.Tensor:
     pairs = _pad_pairs(pad_width)
     return topi.nn.pad(data, [p[0] for p in pairs], [p[1] for p in pairs], pad_value)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.ir import GlobalVar, Var
+from tilewright.ir import ExprLike, GlobalVar, Var
 from tilewright.relax.call_tir import call_dps as make_call_dps
 from tilewright.relax.call_tir import call_tir as make_call_tir
 from tilewright.relax.expr import DataflowVar as _DataflowVar
@@ -75,7 +75,7 @@ class Info:
         return ObjectStructInfo()
 
 
-def _extent(value: Any, lookup: Lookup | None) -> Any:
+def _extent(value: ExprLike | str, lookup: Lookup | None) -> Any:
     if not isinstance(value, str):
         return value
     if lookup is None:
@@ -83,7 +83,7 @@ def _extent(value: Any, lookup: Lookup | None) -> Any:
     return lookup(value)
 
 
-def _as_info(value: Any) -> Info:
+def _as_info(value: object) -> Info:
     if isinstance(value, Info):
         return value
     if isinstance(value, StructInfo):
@@ -91,7 +91,7 @@ def _as_info(value: Any) -> Info:
     raise ParseError(f"expected R.Tensor(...) or the like, got {type(value).__name__}")
 
 
-def as_struct_info(value: Any) -> StructInfo:
+def as_struct_info(value: object) -> StructInfo:
     """Turn a declaration without text into struct info."""
     return _as_info(value).resolve()
 
@@ -113,12 +113,12 @@ def Shape(values: Sequence[Any] | None = None, *, ndim: int | None = None) -> In
     return Info("shape", None if values is None else tuple(values), ndim=ndim)
 
 
-def Tuple(*fields: Any) -> Info:
+def Tuple(*fields: object) -> Info:
     """Declare a tuple."""
     return Info("tuple", fields=tuple(map(_as_info, fields)))
 
 
-def Prim(dtype: str = "int64", value: Any = None) -> Info:
+def Prim(dtype: str = "int64", value: ExprLike | str | None = None) -> Info:
     """Declare a scalar; ``value`` names it as a symbolic extent."""
     return Info("prim", None if value is None else (value,), dtype)
 
@@ -150,7 +150,7 @@ class Output:
     variables: tuple[Any, ...]
 
 
-def output(*variables: Any) -> Output:
+def output(*variables: RelaxExpr) -> Output:
     """State which variables outlive the dataflow block."""
     return Output(variables)
 
@@ -173,16 +173,16 @@ def func_attr(attrs: Mapping[str, Any]) -> FunctionAttrs:
 class MatchCastDecl:
     """What ``R.match_cast(...)`` gives."""
 
-    value: Any
+    value: RelaxExpr
     info: Info
 
 
-def match_cast(value: Any, info: Any) -> MatchCastDecl:
+def match_cast(value: RelaxExpr, info: object) -> MatchCastDecl:
     """State (and check when run) what a value is; new extents are given as text."""
     return MatchCastDecl(value, _as_info(info))
 
 
-def call_tir(callee: Any, args: Any, out_sinfo: Any, tir_vars: Any = ()) -> RelaxCall:
+def call_tir(callee: GlobalVar, args: Any, out_sinfo: Any, tir_vars: Any = ()) -> RelaxCall:
     """Call a tensor function: ``R.call_tir(cls.f, (x, y), out_sinfo=R.Tensor(...))``."""
     several = isinstance(out_sinfo, (list, tuple))
     infos: Any = (
@@ -192,7 +192,7 @@ def call_tir(callee: Any, args: Any, out_sinfo: Any, tir_vars: Any = ()) -> Rela
     return make_call_tir(callee, operands, infos, tir_vars)
 
 
-def call_dps(callee: Any, args: Any, outputs: Any, tir_vars: Any = None) -> RelaxCall:
+def call_dps(callee: GlobalVar, args: Any, outputs: Any, tir_vars: Any = None) -> RelaxCall:
     """Call a tensor function that writes into ``outputs``."""
     made_args, made_outputs = as_relax(tuple(args)), as_relax(tuple(outputs))
     assert isinstance(made_args, _Tuple) and isinstance(made_outputs, _Tuple)
@@ -225,17 +225,17 @@ def extern(name: str) -> ExternFunc:
     return ExternFunc(name)
 
 
-def Var_(name: str, info: Any) -> RelaxVar:
+def Var_(name: str, info: object) -> RelaxVar:
     """A variable that nothing in the text binds."""
     return RelaxVar(name, as_struct_info(info))
 
 
-def DataflowVar(name: str, info: Any) -> RelaxVar:
+def DataflowVar(name: str, info: object) -> RelaxVar:
     """A dataflow variable that nothing in the text binds."""
     return _DataflowVar(name, as_struct_info(info))
 
 
-def is_symbol_declaration(value: Any) -> bool:
+def is_symbol_declaration(value: object) -> bool:
     """Whether a value is what ``T.int64()`` gives: a fresh variable."""
     return type(value) is Var
 

@@ -47,6 +47,7 @@ from tilewright.tir.stmt import (
     BlockRealize,
     BufferStore,
     DeclBuffer,
+    Evaluate,
     For,
     IfThenElse,
     LetStmt,
@@ -314,15 +315,14 @@ class Emitter(Visitor):
         values = "".join(f", {self.expr(value)}" for value in node.values)
         self.line(f"if not ({self.expr(node.condition)}): fail({node.message!r}{values})")
 
-    def visit_Evaluate(self, node: Any) -> None:
+    def visit_Evaluate(self, node: Evaluate) -> None:
         """An expression for its effect; hints have none."""
         value = node.value
-        name = value.op.name if isinstance(value, Call) else ""
-        if name in ("prefetch", "assume"):
+        if isinstance(value, Call) and value.op.name in ("prefetch", "assume"):
             return
-        if name == "storage_sync":
+        if isinstance(value, Call) and value.op.name == "storage_sync":
             self.threads.barrier(value)
-        elif name == "thread_allreduce":
+        elif isinstance(value, Call) and value.op.name == "thread_allreduce":
             self.threads.all_reduce(value)
         elif as_int(value) is None:
             self.line(self.expr(value))

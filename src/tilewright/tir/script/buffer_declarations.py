@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.ir import Expr, Ramp, Range, as_expr, as_int, const, dtypes
+from tilewright.ir import Expr, ExprLike, Ramp, Range, Var, as_expr, as_int, const, dtypes
 from tilewright.script.allowance import register_values
 from tilewright.script.references import register_subscript
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.buffer import decl_buffer as make_buffer
-from tilewright.tir.script.scalars import as_dtype, split_range
+from tilewright.tir.script.scalars import DTypeLike, as_dtype, split_range
 
 
 @dataclass
@@ -79,7 +79,11 @@ class BufferSlice:
         return self.as_expr().astype(dtype)
 
 
-def _index(buffer: Buffer, index: Any) -> Any:
+Region = Buffer | BufferRegion | BufferLoad | BufferSlice
+Extents = Buffer | ExprLike | str | Sequence[ExprLike | str]
+
+
+def _index(buffer: Buffer, index: slice | ExprLike) -> Any:
     if isinstance(index, slice):
         return index
     made = as_expr(index)
@@ -101,7 +105,7 @@ def subscript(buffer: Buffer, indices: tuple[Any, ...]) -> BufferLoad | BufferSl
     return BufferLoad(buffer, items)
 
 
-def as_region(value: Any) -> BufferRegion:
+def as_region(value: object) -> BufferRegion:
     """Turn ``A``, ``A[i, j]`` or ``A[i, j:j + 4]`` into a region."""
     if isinstance(value, BufferRegion):
         return value
@@ -125,16 +129,16 @@ class DeferredBuffer:
     options: dict[str, Any]
 
 
-def _shape(shape: Any) -> tuple[Any, ...]:
+def _shape(shape: object) -> tuple[Any, ...]:
     return tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
 
 
 def _make(
-    shape: Any,
-    dtype: Any,
-    data: Any,
-    strides: Any,
-    elem_offset: Any,
+    shape: Extents,
+    dtype: DTypeLike,
+    data: Var | None,
+    strides: Extents | None,
+    elem_offset: ExprLike | None,
     scope: str,
     align: int,
     axis_separators: Sequence[int],
@@ -162,11 +166,11 @@ def _make(
 
 
 def buffer_type(
-    shape: Any,
-    dtype: Any = "float32",
-    data: Any = None,
-    strides: Any = None,
-    elem_offset: Any = None,
+    shape: Extents,
+    dtype: DTypeLike = "float32",
+    data: Var | None = None,
+    strides: Extents | None = None,
+    elem_offset: ExprLike | None = None,
     scope: str = "global",
     align: int = 64,
     axis_separators: Sequence[int] = (),
@@ -203,11 +207,11 @@ class AllocBuffer:
 
 
 def alloc_buffer(
-    shape: Any,
-    dtype: Any = "float32",
-    data: Any = None,
-    strides: Any = None,
-    elem_offset: Any = None,
+    shape: Extents,
+    dtype: DTypeLike = "float32",
+    data: Var | None = None,
+    strides: Extents | None = None,
+    elem_offset: ExprLike | None = None,
     scope: str = "global",
     align: int = 64,
     axis_separators: Sequence[int] = (),
@@ -232,11 +236,11 @@ class AllocateDecl:
 
 
 def allocate(
-    shape: Any,
-    dtype: Any = "float32",
-    data: Any = None,
-    strides: Any = None,
-    elem_offset: Any = None,
+    shape: Extents,
+    dtype: DTypeLike = "float32",
+    data: Var | None = None,
+    strides: Extents | None = None,
+    elem_offset: ExprLike | None = None,
     scope: str = "global",
     align: int = 64,
     axis_separators: Sequence[int] = (),
@@ -255,11 +259,11 @@ class BufferDecl:
 
 
 def decl_buffer(
-    shape: Any,
-    dtype: Any = "float32",
-    data: Any = None,
-    strides: Any = None,
-    elem_offset: Any = None,
+    shape: Extents,
+    dtype: DTypeLike = "float32",
+    data: Var | None = None,
+    strides: Extents | None = None,
+    elem_offset: ExprLike | None = None,
     scope: str = "global",
     align: int = 64,
     axis_separators: Sequence[int] = (),
@@ -274,17 +278,17 @@ def decl_buffer(
 class MatchBuffer:
     """``A = T.match_buffer(source, ...)``."""
 
-    source: Any
+    source: Var | BufferRegion
     buffer: Buffer
 
 
 def match_buffer(
-    source: Any,
-    shape: Any = None,
-    dtype: Any = None,
-    data: Any = None,
-    strides: Any = None,
-    elem_offset: Any = None,
+    source: Var | Region,
+    shape: Extents | None = None,
+    dtype: DTypeLike | None = None,
+    data: Var | None = None,
+    strides: Extents | None = None,
+    elem_offset: ExprLike | None = None,
     scope: str | None = None,
     align: int = 64,
     axis_separators: Sequence[int] = (),

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilewright.ir import INDEX, Expr, Range, as_expr, dtypes
+from tilewright.ir import INDEX, Expr, ExprLike, Range, as_expr, dtypes
 from tilewright.script.allowance import register_values
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import BufferRegion
-from tilewright.tir.script.buffer_declarations import as_region
-from tilewright.tir.script.scalars import as_dtype, split_range
+from tilewright.tir.script.buffer_declarations import Region, as_region
+from tilewright.tir.script.scalars import DTypeLike, as_dtype, split_range
 from tilewright.tir.stmt import (
     PARALLEL,
     SERIAL,
@@ -53,7 +53,12 @@ class Loops:
 
 
 def _loop(
-    kind: str, start: Any, stop: Any, annotations: Any, dtype: Any, thread: str | None = None
+    kind: str,
+    start: ExprLike,
+    stop: ExprLike | None,
+    annotations: Mapping[str, Any] | None,
+    dtype: DTypeLike | None,
+    thread: str | None = None,
 ) -> Loops:
     if stop is None:
         start, stop = 0, start
@@ -68,66 +73,66 @@ def _loop(
 
 
 def serial(
-    start: Any,
-    stop: Any = None,
+    start: ExprLike,
+    stop: ExprLike | None = None,
     *,
     annotations: Mapping[str, Any] | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     thread: str | None = None,
-) -> Any:
+) -> Loops:
     """A loop that runs in order: ``T.serial(stop)`` or ``T.serial(start, stop)``."""
     return _loop(SERIAL, start, stop, annotations, dtype, thread)
 
 
 def parallel(
-    start: Any,
-    stop: Any = None,
+    start: ExprLike,
+    stop: ExprLike | None = None,
     *,
     annotations: Mapping[str, Any] | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     thread: str | None = None,
-) -> Any:
+) -> Loops:
     """A loop whose iterations run on several threads."""
     return _loop(PARALLEL, start, stop, annotations, dtype, thread)
 
 
 def vectorized(
-    start: Any,
-    stop: Any = None,
+    start: ExprLike,
+    stop: ExprLike | None = None,
     *,
     annotations: Mapping[str, Any] | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     thread: str | None = None,
-) -> Any:
+) -> Loops:
     """A loop whose iterations are the lanes of vectors."""
     return _loop(VECTORIZED, start, stop, annotations, dtype, thread)
 
 
 def unroll(
-    start: Any,
-    stop: Any = None,
+    start: ExprLike,
+    stop: ExprLike | None = None,
     *,
     annotations: Mapping[str, Any] | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     thread: str | None = None,
-) -> Any:
+) -> Loops:
     """A loop that is written out."""
     return _loop(UNROLLED, start, stop, annotations, dtype, thread)
 
 
 def thread_binding(
-    start: Any,
-    stop: Any = None,
+    start: ExprLike,
+    stop: ExprLike | None = None,
     thread: str | None = None,
     *,
     annotations: Mapping[str, Any] | None = None,
-    dtype: Any = None,
-) -> Any:
+    dtype: DTypeLike | None = None,
+) -> Loops:
     """A loop whose iterations are the threads of a tag: ``threadIdx.x``, ``blockIdx.y``, …."""
     return _loop(THREAD_BINDING, start, stop, annotations, dtype, thread)
 
 
-def grid(*extents: Any) -> Loops:
+def grid(*extents: ExprLike | tuple[ExprLike, ExprLike] | Loops) -> Loops:
     """Nested loops: an extent or a pair ``(start, stop)`` for a serial one, or a loop of any kind.
 
     ``for i, j in T.grid(n, T.vectorized(16))``.
@@ -181,8 +186,13 @@ class RemapDecl:
     values: list[Any]
 
 
-def _axis(kind: str, dom: Any, value: Any, dtype: Any) -> Any:
-    if isinstance(dom, (tuple, list)):
+def _axis(
+    kind: str,
+    dom: ExprLike | Range | slice | Sequence[ExprLike],
+    value: ExprLike | None,
+    dtype: DTypeLike | None,
+) -> AxisDecl:
+    if isinstance(dom, Sequence):
         if len(dom) != 2:
             raise VerifyError(f"the range of an axis is an extent or (start, stop), got {dom!r}")
         made = Range(*split_range(*dom))
@@ -206,17 +216,29 @@ class Axis:
     __slots__ = ()
 
     @staticmethod
-    def spatial(dom: Any, value: Any = None, dtype: Any = None) -> Any:
+    def spatial(
+        dom: ExprLike | Range | slice | Sequence[ExprLike],
+        value: ExprLike | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> Any:
         """An axis whose iterations are independent."""
         return _axis("spatial", dom, value, dtype)
 
     @staticmethod
-    def reduce(dom: Any, value: Any = None, dtype: Any = None) -> Any:
+    def reduce(
+        dom: ExprLike | Range | slice | Sequence[ExprLike],
+        value: ExprLike | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> Any:
         """An axis that is reduced over."""
         return _axis("reduce", dom, value, dtype)
 
     @staticmethod
-    def opaque(dom: Any, value: Any = None, dtype: Any = None) -> Any:
+    def opaque(
+        dom: ExprLike | Range | slice | Sequence[ExprLike],
+        value: ExprLike | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> Any:
         """An axis about whose iterations nothing is known."""
         return _axis("opaque", dom, value, dtype)
 
@@ -241,10 +263,10 @@ axis = Axis()
 class Where:
     """``T.where(predicate)``."""
 
-    predicate: Any
+    predicate: ExprLike
 
 
-def where(predicate: Any) -> Where:
+def where(predicate: ExprLike) -> Where:
     """Run the block only where ``predicate`` holds."""
     return Where(predicate)
 
@@ -263,12 +285,12 @@ def _accesses(kind: str, regions: tuple[Any, ...]) -> Accesses:
     return Accesses(kind, tuple(map(as_region, regions)))
 
 
-def reads(*regions: Any) -> Any:
+def reads(*regions: Region | Sequence[Region]) -> Accesses:
     """State what an instance of the block reads; inferred if left out."""
     return _accesses("reads", regions)
 
 
-def writes(*regions: Any) -> Any:
+def writes(*regions: Region | Sequence[Region]) -> Accesses:
     """State what an instance of the block writes; inferred if left out."""
     return _accesses("writes", regions)
 
@@ -281,18 +303,18 @@ class Attributes:
     attrs: dict[str, Any]
 
 
-def _attributes(kind: str, attrs: Any) -> Attributes:
+def _attributes(kind: str, attrs: object) -> Attributes:
     if not isinstance(attrs, Mapping) or not all(isinstance(key, str) for key in attrs):
         raise VerifyError(f"{kind} takes a dict with text as keys, got {attrs!r}")
     return Attributes(kind, dict(attrs))
 
 
-def block_attr(attrs: Mapping[str, Any]) -> Any:
+def block_attr(attrs: Mapping[str, Any]) -> Attributes:
     """State annotations of the block."""
     return _attributes("block_attr", attrs)
 
 
-def func_attr(attrs: Mapping[str, Any]) -> Any:
+def func_attr(attrs: Mapping[str, Any]) -> Attributes:
     """State attributes of the function."""
     return _attributes("func_attr", attrs)
 
@@ -313,11 +335,11 @@ def init() -> Any:
 class LetDecl:
     """``with T.LetStmt(value) as x:``."""
 
-    value: Any
+    value: object
     dtype: str | None
 
 
-def let_stmt(value: Any, dtype: Any = None) -> Any:
+def let_stmt(value: ExprLike, dtype: DTypeLike | None = None) -> Any:
     """Bind a variable for the body of the ``with``."""
     return LetDecl(value, None if dtype is None else as_dtype(dtype))
 
@@ -326,12 +348,12 @@ def let_stmt(value: Any, dtype: Any = None) -> Any:
 class AttrDecl:
     """``T.attr(node, key, value)``, for the rest of the suite or the ``with`` body."""
 
-    node: Any
+    node: object
     key: str
     value: Expr
 
 
-def attr(node: Any, key: str, value: Any) -> Any:
+def attr(node: object, key: str, value: ExprLike) -> Any:
     """Say something about ``node`` that holds in what follows."""
     return AttrDecl(node, key, as_expr(value))
 
@@ -349,15 +371,15 @@ def seq_stmt() -> Any:
 class MetaVar:
     """``x = T.meta_var(value)``."""
 
-    value: Any
+    value: object
 
 
-def meta_var(value: Any) -> Any:
+def meta_var(value: object) -> Any:
     """Give an expression a name in the text only: uses are replaced by it."""
     return MetaVar(value)
 
 
-def evaluate(value: Any) -> Evaluate:
+def evaluate(value: ExprLike) -> Evaluate:
     """Evaluate an expression for its effect."""
     return Evaluate(as_expr(value))
 

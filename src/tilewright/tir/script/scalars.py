@@ -54,7 +54,7 @@ class ScalarType:
     def __init__(self, dtype: str) -> None:
         self.dtype = dtype
 
-    def __call__(self, value: Any = None) -> Expr:
+    def __call__(self, value: ExprLike | str | None = None) -> Expr:
         """Make a variable, a constant or a cast."""
         if value is None:
             return Var("", self.dtype)
@@ -76,6 +76,9 @@ class ScalarType:
 
     def __repr__(self) -> str:
         return f"T.{self.dtype}"
+
+
+DTypeLike = str | ScalarType
 
 
 class LetMarker:
@@ -107,7 +110,7 @@ handle = ScalarType("handle")
 void = ScalarType("void")
 
 
-def as_dtype(dtype: Any) -> str:
+def as_dtype(dtype: DTypeLike) -> str:
     """Return a dtype's text; ``T.float32`` stands for ``"float32"``."""
     if isinstance(dtype, ScalarType):
         return dtype.dtype
@@ -115,7 +118,9 @@ def as_dtype(dtype: Any) -> str:
     return str(dtype)
 
 
-def _pair(kind: Any, fold: Callable[[Any, Any], Expr], a: Any, b: Any) -> Expr:
+def _pair(
+    kind: Callable[[Expr, Expr], Expr], fold: Callable[[Any, Any], Expr], a: ExprLike, b: ExprLike
+) -> Expr:
     a, b = match_types(to_value(a), to_value(b))
     if const_value(a) is not None and const_value(b) is not None:
         return fold(a, b)
@@ -123,17 +128,17 @@ def _pair(kind: Any, fold: Callable[[Any, Any], Expr], a: Any, b: Any) -> Expr:
     return made
 
 
-def min(a: Any, b: Any) -> Expr:
+def min(a: ExprLike, b: ExprLike) -> Expr:
     """The lesser of two."""
     return _pair(_expr.Min, minimum, a, b)
 
 
-def max(a: Any, b: Any) -> Expr:
+def max(a: ExprLike, b: ExprLike) -> Expr:
     """The greater of two."""
     return _pair(_expr.Max, maximum, a, b)
 
 
-def _node(kind: Any) -> Callable[[Any, Any], Expr]:
+def _node(kind: type[_expr.BinaryExpr]) -> Callable[[Any, Any], Expr]:
     def build(a: ExprLike, b: ExprLike) -> Expr:
         made: Expr = kind(as_expr(a), as_expr(b))
         return made
@@ -161,17 +166,17 @@ And = _node(_expr.And)
 Or = _node(_expr.Or)
 
 
-def Not(a: Any) -> Expr:
+def Not(a: ExprLike) -> Expr:
     """The node ``Not``."""
     return _expr.Not(as_expr(a))
 
 
-def Cast(dtype: Any, value: Any) -> Expr:
+def Cast(dtype: DTypeLike, value: ExprLike) -> Expr:
     """The node ``Cast``: a conversion, even to the dtype that the value has."""
     return _expr.Cast(as_expr(value), as_dtype(dtype))
 
 
-def Select(condition: Any, true_value: Any, false_value: Any) -> Expr:
+def Select(condition: ExprLike, true_value: ExprLike, false_value: ExprLike) -> Expr:
     """``true_value`` where ``condition`` holds, else ``false_value``; both are evaluated.
 
     So what both read must exist; ``if_then_else`` reads what it chooses alone.
@@ -180,7 +185,9 @@ def Select(condition: Any, true_value: Any, false_value: Any) -> Expr:
     return _expr.Select(_condition(condition), true_value, false_value)
 
 
-def if_then_else(condition: Any, true_value: Any, false_value: Any, dtype: Any = None) -> Expr:
+def if_then_else(
+    condition: ExprLike, true_value: ExprLike, false_value: ExprLike, dtype: DTypeLike | None = None
+) -> Expr:
     """``true_value`` if ``condition`` holds, else ``false_value``; only one is evaluated."""
     true_value, false_value = match_types(to_value(true_value), to_value(false_value))
     made = as_dtype(dtype) if dtype is not None else false_value.dtype
@@ -189,26 +196,26 @@ def if_then_else(condition: Any, true_value: Any, false_value: Any, dtype: Any =
     )
 
 
-def _branches(true_value: Any, false_value: Any) -> tuple[Expr, Expr]:
+def _branches(true_value: ExprLike, false_value: ExprLike) -> tuple[Expr, Expr]:
     true_value, false_value = to_value(true_value), to_value(false_value)
     if isinstance(true_value, Expr) and isinstance(false_value, Expr):
         return true_value, false_value
     return match_types(true_value, false_value)
 
 
-def _condition(condition: Any) -> Expr:
+def _condition(condition: ExprLike) -> Expr:
     made = as_expr(condition)
     if dtypes.element_of(made.dtype) != "bool":
         raise VerifyError(f"a condition must be bool, got {made.dtype}")
     return made
 
 
-def Ramp(base: Any, stride: Any, lanes: builtins.int) -> Expr:
+def Ramp(base: ExprLike, stride: ExprLike, lanes: builtins.int) -> Expr:
     """The vector ``base, base + stride, …``."""
     return _expr.Ramp(as_expr(base), as_expr(stride), lanes)
 
 
-def Broadcast(value: Any, lanes: builtins.int) -> Expr:
+def Broadcast(value: ExprLike, lanes: builtins.int) -> Expr:
     """A vector with ``value`` in all lanes."""
     return _expr.Broadcast(as_expr(value), lanes)
 
@@ -218,7 +225,7 @@ def Shuffle(vectors: Sequence[Any], indices: Sequence[builtins.int]) -> Expr:
     return _expr.Shuffle(tuple(map(as_expr, vectors)), tuple(_int(index) for index in indices))
 
 
-def Let(body: Any, where: Mapping[Var, Any]) -> Expr:
+def Let(body: ExprLike, where: Mapping[Var, Any]) -> Expr:
     """``body`` with variables (made by ``x = T.float32()``) standing for values."""
     result = as_expr(body)
     for var, value in reversed(list(where.items())):
@@ -229,18 +236,18 @@ def Let(body: Any, where: Mapping[Var, Any]) -> Expr:
     return result
 
 
-def Call(op: str | Op, *args: Any, dtype: Any) -> Expr:
+def Call(op: str | Op, *args: ExprLike, dtype: DTypeLike) -> Expr:
     """The call of an operator as it stands, with the result's dtype given."""
     op = OPS.get(op) if isinstance(op, str) else op
     return _expr.Call(op, tuple(map(as_expr, args)), as_dtype(dtype))
 
 
-def symbol(name: str, dtype: Any = INDEX) -> Var:
+def symbol(name: str, dtype: DTypeLike = INDEX) -> Var:
     """Make a variable with a name."""
     return Var(name, as_dtype(dtype))
 
 
-def index_range(start: Any, stop: Any) -> Range:
+def index_range(start: ExprLike, stop: ExprLike) -> Range:
     """The half-open range ``[start, stop)``."""
     from_, extent = split_range(start, stop)
     return Range(from_, extent)
@@ -251,7 +258,7 @@ def _same(a: Expr, b: Expr) -> builtins.bool:
     return expr_equal(a, b) or (type(a) is type(b) and structural_equal(a, b, map_free_vars=False))
 
 
-def split_range(start: Any, stop: ExprLike) -> tuple[Expr, Expr]:
+def split_range(start: ExprLike, stop: ExprLike) -> tuple[Expr, Expr]:
     """Return minimum and extent of ``start:stop``, undoing ``start + extent`` as it stands."""
     start, stop = to_value(start), to_value(stop)
     for bound in (start, stop):
@@ -289,27 +296,27 @@ def operator(name: str) -> Op:
     return OPS.get(name)
 
 
-def cast_to(value: Any, dtype: Any) -> Expr:
+def cast_to(value: ExprLike, dtype: DTypeLike) -> Expr:
     """Convert; nothing happens if the value has the dtype."""
     return cast(to_value(value), as_dtype(dtype))
 
 
-def target(description: Any) -> Target:
+def target(description: str | dict[str, Any]) -> Target:
     """A target, as attributes of functions hold it."""
     return Target(description)
 
 
-def infinity(dtype: Any) -> Expr:
+def infinity(dtype: DTypeLike) -> Expr:
     """Positive infinity."""
     return FloatImm(_float("inf"), as_dtype(dtype))
 
 
-def least(dtype: Any) -> Expr:
+def least(dtype: DTypeLike) -> Expr:
     """The least value of a dtype."""
     return min_value(as_dtype(dtype))
 
 
-def greatest(dtype: Any) -> Expr:
+def greatest(dtype: DTypeLike) -> Expr:
     """The greatest value of a dtype."""
     return max_value(as_dtype(dtype))
 
@@ -317,7 +324,7 @@ def greatest(dtype: Any) -> Expr:
 def operator_function(op: Op) -> Callable[..., Expr]:
     """Return the function of the dialect that calls an operator."""
 
-    def build(*args: Any, dtype: Any = None) -> Expr:
+    def build(*args: ExprLike, dtype: DTypeLike | None = None) -> Expr:
         if op.arity is not None and len(args) != op.arity:
             raise VerifyError(f"{op.name} takes {op.arity} arguments, got {len(args)}")
         values = [to_value(arg) for arg in args]

@@ -173,12 +173,12 @@ class _Widener(BufferMutator):
     def _choice(self, node: Expr, operand: Any) -> Expr:
         """A choice of values with the values as ``operand`` gives them."""
         if isinstance(node, Call):
-            test, *values = node.args
-            args = (self.visit(test), *map(operand, values))
+            args = (self.visit(node.args[0]), *map(operand, node.args[1:]))
             return Call(node.op, args, _like(WIDE, node.dtype))
-        condition = node.condition if type(node) is Select else None
-        made: Expr = node.map_children(lambda c: self.visit(c) if c is condition else operand(c))
-        return made
+        if type(node) is not Select:
+            return node.map_children(operand)
+        condition = node.condition
+        return node.map_children(lambda c: self.visit(c) if c is condition else operand(c))
 
     def exact(self, expr: Expr) -> Expr:
         """An operand in its own dtype, rounded if it was computed."""

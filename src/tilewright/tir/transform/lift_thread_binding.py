@@ -23,7 +23,7 @@ from tilewright.ir import (
     substitute,
 )
 from tilewright.support.errors import LowerError
-from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
     THREAD_BINDING,
@@ -150,7 +150,7 @@ class _Lifter(Replacing, SeqMutator):
             )
         return self.generic_visit(node)
 
-    def visit_BufferRegion(self, node: Any) -> Any:
+    def visit_BufferRegion(self, node: BufferRegion) -> Any:
         return node.map_children(self.visit)
 
 

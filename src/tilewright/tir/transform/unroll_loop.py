@@ -27,8 +27,10 @@ from tilewright.ir import (
     TRUE,
     Add,
     And,
+    BinaryExpr,
     Broadcast,
     Call,
+    CompareExpr,
     Expr,
     FloorDiv,
     FloorMod,
@@ -469,7 +471,7 @@ class _Copier(SeqMutator, Renewer):
         self._shared[node] = made
         return made
 
-    def visit_BinaryExpr(self, node: Any) -> Any:
+    def visit_BinaryExpr(self, node: BinaryExpr) -> Any:
         a, b = self.visit(node.a), self.visit(node.b)
         if a is node.a and b is node.b:
             return node
@@ -478,7 +480,7 @@ class _Copier(SeqMutator, Renewer):
             build = _FOLD.get(build, build)
         return build(a, b)
 
-    def visit_CompareExpr(self, node: Any) -> Any:
+    def visit_CompareExpr(self, node: CompareExpr) -> Any:
         a, b = self.visit(node.a), self.visit(node.b)
         if a is node.a and b is node.b:
             return node

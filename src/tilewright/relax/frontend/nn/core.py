@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir import Expr, IRModule, Var, dtypes
+from tilewright.ir import Expr, ExprLike, IRModule, Var, dtypes
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import (
     Constant,
@@ -75,45 +75,45 @@ class Tensor:
         """Element type."""
         return self._expr.dtype
 
-    def __add__(self, other: Any) -> Tensor:
+    def __add__(self, other: Operand) -> Tensor:
         return emit_tensor(add(self, other))
 
-    def __radd__(self, other: Any) -> Tensor:
+    def __radd__(self, other: Operand) -> Tensor:
         return emit_tensor(add(_operand(other, self), self))
 
-    def __sub__(self, other: Any) -> Tensor:
+    def __sub__(self, other: Operand) -> Tensor:
         return emit_tensor(subtract(self, other))
 
-    def __rsub__(self, other: Any) -> Tensor:
+    def __rsub__(self, other: Operand) -> Tensor:
         return emit_tensor(subtract(_operand(other, self), self))
 
-    def __mul__(self, other: Any) -> Tensor:
+    def __mul__(self, other: Operand) -> Tensor:
         return emit_tensor(multiply(self, other))
 
-    def __rmul__(self, other: Any) -> Tensor:
+    def __rmul__(self, other: Operand) -> Tensor:
         return emit_tensor(multiply(_operand(other, self), self))
 
-    def __truediv__(self, other: Any) -> Tensor:
+    def __truediv__(self, other: Operand) -> Tensor:
         return emit_tensor(divide(self, other))
 
-    def __rtruediv__(self, other: Any) -> Tensor:
+    def __rtruediv__(self, other: Operand) -> Tensor:
         return emit_tensor(divide(_operand(other, self), self))
 
-    def __pow__(self, other: Any) -> Tensor:
+    def __pow__(self, other: Operand) -> Tensor:
         return emit_tensor(power(self, other))
 
-    def __matmul__(self, other: Any) -> Tensor:
+    def __matmul__(self, other: Operand) -> Tensor:
         return emit_tensor(matmul(self, other))
 
     def __neg__(self) -> Tensor:
         return emit_tensor(negative(self))
 
-    def reshape(self, *shape: Any) -> Tensor:
+    def reshape(self, *shape: ExprLike | Sequence[ExprLike]) -> Tensor:
         """Give another shape with as many elements; one extent may be -1."""
-        target = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        target: Any = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         return emit_tensor(reshape(self._expr, target))
 
-    def permute_dims(self, *axes: Any) -> Tensor:
+    def permute_dims(self, *axes: int | Sequence[int]) -> Tensor:
         """Reorder dimensions."""
         order = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
         return emit_tensor(permute_dims(self, tuple(order) or None))
@@ -126,16 +126,16 @@ class Tensor:
         return f"Tensor({self._expr!r}: {self._expr.struct_info!r})"
 
 
-def _number_or_expr(extent: Expr) -> Any:
+def _number_or_expr(extent: Expr) -> Expr | int:
     return getattr(extent, "value", extent)
 
 
-def emit_tensor(expr: RelaxExpr) -> Tensor:
+def emit_tensor(expr: RelaxExpr, name: str = "") -> Tensor:
     """Emit an expression that is a tensor."""
-    return Tensor(current_builder().emit(expr))
+    return Tensor(current_builder().emit(expr, name))
 
 
-def _operand(value: Any, like: Tensor) -> RelaxExpr:
+def _operand(value: Operand, like: Tensor) -> RelaxExpr:
     return as_relax(value, like._expr)
 
 
@@ -152,6 +152,10 @@ def wrap(expr: RelaxExpr) -> Any:
             for index in range(len(expr.struct_info.fields_))
         )
     return Tensor(expr)
+
+
+Operand = Tensor | RelaxExpr | ExprLike
+"""What stands next to a tensor in arithmetic."""
 
 
 class Parameter(Tensor):

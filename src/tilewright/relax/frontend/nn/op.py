@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilewright.ir import ExprLike
 from tilewright.relax import ops
-from tilewright.relax.frontend.nn.core import Tensor, emit
+from tilewright.relax.frontend.nn.core import Tensor, emit, emit_tensor
 from tilewright.relax.registry import BUILDERS, builders_in
 
 _CACHE: dict[str, Callable[..., Any]] = {}
@@ -63,7 +64,7 @@ def scaled_dot_product_attention(
     attn_mask: Tensor | None = None,
     is_causal: bool = False,
     scale: float | None = None,
-) -> Any:
+) -> Tensor:
     """Attention over ``[batch, sequence, heads, depth]``, of the operands and of the result.
 
     ``attn_mask`` broadcasts against ``[batch, heads, queries, keys]``: a bool one says which keys
@@ -78,7 +79,7 @@ def scaled_dot_product_attention(
         causal_mask="TopLeft" if is_causal else None,
         layout="BSHD",
     )
-    return emit(made, "scaled_dot_product_attention")
+    return emit_tensor(made, "scaled_dot_product_attention")
 
 
 def layer_norm(
@@ -87,24 +88,26 @@ def layer_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
-) -> Any:
+) -> Tensor:
     """Normalise the last dimensions, which have ``normalized_shape``, then scale and shift."""
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-    gamma = emit(ops.ones(shape, x.dtype)) if weight is None else weight
+    gamma = emit_tensor(ops.ones(shape, x.dtype)) if weight is None else weight
     axes = tuple(range(-len(shape), 0))
-    return emit(ops.nn.layer_norm(x, gamma, bias, axes, eps), "layer_norm")
+    return emit_tensor(ops.nn.layer_norm(x, gamma, bias, axes, eps), "layer_norm")
 
 
-def rms_norm(x: Tensor, weight: Tensor, axes: int | Sequence[int], epsilon: float = 1e-5) -> Any:
+def rms_norm(x: Tensor, weight: Tensor, axes: int | Sequence[int], epsilon: float = 1e-5) -> Tensor:
     """Divide by the root mean square over ``axes``, then scale by ``weight``."""
     chosen = axes if isinstance(axes, int) else tuple(axes)
-    return emit(ops.nn.rms_norm(x, weight, chosen, epsilon), "rms_norm")
+    return emit_tensor(ops.nn.rms_norm(x, weight, chosen, epsilon), "rms_norm")
 
 
-def _with_bias(made: Any, bias: Tensor | None, spatial: int) -> Any:
+def _with_bias(made: Tensor, bias: Tensor | None, spatial: int) -> Tensor:
     if bias is None:
         return made
-    return emit(ops.add(made, emit(ops.reshape(bias._expr, (1, -1, *(1,) * spatial)))), "add")
+    return emit_tensor(
+        ops.add(made, emit_tensor(ops.reshape(bias._expr, (1, -1, *(1,) * spatial)))), "add"
+    )
 
 
 def conv1d(
@@ -112,12 +115,12 @@ def conv1d(
     weight: Tensor,
     bias: Tensor | None = None,
     stride: int = 1,
-    padding: Any = 0,
+    padding: int | Sequence[int] = 0,
     dilation: int = 1,
     groups: int = 1,
-) -> Any:
+) -> Tensor:
     """Convolution of ``x [N, C, W]`` and ``weight [O, C / groups, K]``, plus ``bias [O]``."""
-    made = emit(ops.nn.conv1d(x, weight, stride, padding, dilation, groups), "conv1d")
+    made = emit_tensor(ops.nn.conv1d(x, weight, stride, padding, dilation, groups), "conv1d")
     return _with_bias(made, bias, 1)
 
 
@@ -125,13 +128,13 @@ def conv2d(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
-) -> Any:
+) -> Tensor:
     """Convolution of ``x [N, C, H, W]`` and ``weight [O, C / groups, K, L]``, plus ``bias [O]``."""
-    made = emit(ops.nn.conv2d(x, weight, stride, padding, dilation, groups), "conv2d")
+    made = emit_tensor(ops.nn.conv2d(x, weight, stride, padding, dilation, groups), "conv2d")
     return _with_bias(made, bias, 2)
 
 
@@ -139,13 +142,13 @@ def conv3d(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
-) -> Any:
+) -> Tensor:
     """Convolution of ``x [N, C, D, H, W]`` and ``weight [O, C / groups, …]``, plus ``bias [O]``."""
-    made = emit(ops.nn.conv3d(x, weight, stride, padding, dilation, groups), "conv3d")
+    made = emit_tensor(ops.nn.conv3d(x, weight, stride, padding, dilation, groups), "conv3d")
     return _with_bias(made, bias, 3)
 
 
@@ -153,57 +156,57 @@ def conv1d_transpose(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
-) -> Any:
+) -> Tensor:
     """Transposed convolution of ``x [N, C, W]`` and ``weight [C, O / groups, K]``, plus bias."""
-    made = emit(
+    made = emit_tensor(
         ops.nn.conv1d_transpose(x, weight, stride, padding, output_padding, dilation, groups),
         "conv1d_transpose",
     )
     return _with_bias(made, bias, 1)
 
 
-def gelu(x: Tensor, approximate: str | None = None) -> Any:
+def gelu(x: Tensor, approximate: str | None = None) -> Tensor:
     """X * Phi(x); ``approximate="tanh"`` for the tanh form.
 
     Raises ``ValueError`` for another form.
     """
     if approximate not in (None, "none", "tanh"):
         raise ValueError(f"approximate must be None, 'none' or 'tanh', got {approximate!r}")
-    return emit(ops.nn.gelu_tanh(x) if approximate == "tanh" else ops.nn.gelu(x), "gelu")
+    return emit_tensor(ops.nn.gelu_tanh(x) if approximate == "tanh" else ops.nn.gelu(x), "gelu")
 
 
-def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Any:
+def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
     """Add elements around: ``pad`` is before and after of each axis in turn.
 
     Raises ``ValueError`` for a mode that isn't ``"constant"``.
     """
     if mode != "constant":
         raise ValueError(f"pad: mode must be 'constant', got {mode!r}")
-    return emit(ops.nn.pad(x, tuple(pad), value), "pad")
+    return emit_tensor(ops.nn.pad(x, tuple(pad), value), "pad")
 
 
 # ---- shapes and numbers ----------------------------------------------------------------------
 
 
-def squeeze(x: Tensor, axis: int | Sequence[int] | None = -1) -> Any:
+def squeeze(x: Tensor, axis: int | Sequence[int] | None = -1) -> Tensor:
     """Remove unit axes: the last one if none is named, all with ``None``."""
     chosen = tuple(axis) if isinstance(axis, (list, tuple)) else axis
-    return emit(ops.squeeze(x, chosen), "squeeze")
+    return emit_tensor(ops.squeeze(x, chosen), "squeeze")
 
 
-def unsqueeze(x: Tensor, dim: int) -> Any:
+def unsqueeze(x: Tensor, dim: int) -> Tensor:
     """Insert a unit axis."""
-    return emit(ops.expand_dims(x, dim), "unsqueeze")
+    return emit_tensor(ops.expand_dims(x, dim), "unsqueeze")
 
 
-def concat(x: Sequence[Tensor], dim: int) -> Any:
+def concat(x: Sequence[Tensor], dim: int) -> Tensor:
     """Join tensors along an axis."""
-    return emit(ops.concat(_unwrapped(x), dim), "concat")
+    return emit_tensor(ops.concat(_unwrapped(x), dim), "concat")
 
 
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> Any:
@@ -211,19 +214,21 @@ def chunk(x: Tensor, chunks: int, dim: int = 0) -> Any:
     return emit(ops.split(x, chunks, dim), "chunk")
 
 
-def arange(start: Any, end: Any = None, step: Any = 1, dtype: str = "float32") -> Any:
+def arange(
+    start: ExprLike, end: ExprLike | None = None, step: ExprLike = 1, dtype: str = "float32"
+) -> Tensor:
     """``start, start + step, …`` below ``end``, as floats if nothing else is said."""
-    return emit(ops.arange(start, end, step, dtype), "arange")
+    return emit_tensor(ops.arange(start, end, step, dtype), "arange")
 
 
-def tril(x: Tensor, diagonal: int = 0) -> Any:
+def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     """Keep the lower triangle of the last two axes, zero elsewhere."""
-    return emit(ops.tril(x, diagonal), "tril")
+    return emit_tensor(ops.tril(x, diagonal), "tril")
 
 
-def triu(x: Tensor, diagonal: int = 0) -> Any:
+def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     """Keep the upper triangle of the last two axes, zero elsewhere."""
-    return emit(ops.triu(x, diagonal), "triu")
+    return emit_tensor(ops.triu(x, diagonal), "triu")
 
 
 _WRITTEN = (

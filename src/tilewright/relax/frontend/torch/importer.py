@@ -11,7 +11,8 @@ from __future__ import annotations
 import difflib
 import operator
 from collections.abc import Mapping
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
@@ -43,6 +44,9 @@ from tilewright.relax.struct_info import (
 )
 from tilewright.support.errors import ImportModelError, VerifyError
 
+if TYPE_CHECKING:
+    import torch
+
 # Nodes that only state facts about sizes: exporting has checked them.
 _STATEMENTS = frozenset(
     "aten._assert_async.msg aten._assert_scalar.default aten._assert_tensor_metadata.default "
@@ -55,7 +59,7 @@ _IRRELEVANT = frozenset(
 
 
 def from_exported_program(
-    exported_program: Any,
+    exported_program: torch.export.ExportedProgram,
     *,
     keep_params_as_input: bool = False,
     unwrap_unit_return_tuple: bool = False,
@@ -97,7 +101,7 @@ def from_exported_program(
     return (mod, importer.params) if keep_params_as_input else mod
 
 
-def _key(target: Any) -> str:
+def _key(target: object) -> str:
     """Name of an operator's overload: ``aten.add.Tensor``."""
     return str(target)
 
@@ -105,7 +109,12 @@ def _key(target: Any) -> str:
 class _Support:
     """Which nodes of a program can be converted, and how."""
 
-    def __init__(self, program: Any, custom: Mapping[str, Converter], fold_params: bool) -> None:
+    def __init__(
+        self,
+        program: torch.export.ExportedProgram,
+        custom: Mapping[str, Converter],
+        fold_params: bool,
+    ) -> None:
         self.custom = custom
         self.static: dict[Any, Any] = {}
         """Nodes whose tensors are known now, with them: lifted constants and what follows."""
@@ -116,7 +125,7 @@ class _Support:
             if node.op == "call_function" and not self._is_supported(node):
                 self.missing.append(node)
 
-    def converter(self, node: Any) -> Converter | None:
+    def converter(self, node: torch.fx.Node) -> Converter | None:
         """The converter of a node's operator, if there is one."""
         key = _key(node.target)
         if key in self.custom:
@@ -148,7 +157,7 @@ class _Support:
 
     # ---- constants ------------------------------------------------------------------------------
 
-    def _lift(self, program: Any, fold_params: bool) -> None:
+    def _lift(self, program: torch.export.ExportedProgram, fold_params: bool) -> None:
         tensors = _lifted_tensors(program)
         for node in program.graph.nodes:
             if node.op == "placeholder" and node.name in tensors:
@@ -156,7 +165,7 @@ class _Support:
                 if fold_params or kind == "constant":
                     self.static[node] = tensor
 
-    def _is_supported(self, node: Any) -> bool:
+    def _is_supported(self, node: torch.fx.Node) -> bool:
         if node.target is operator.getitem or _is_scalar(self._torch, node.meta.get("val")):
             return True
         if _key(node.target) in _STATEMENTS:
@@ -165,7 +174,7 @@ class _Support:
             return True
         return self._evaluate(node)
 
-    def _evaluate(self, node: Any) -> bool:
+    def _evaluate(self, node: torch.fx.Node) -> bool:
         """Let PyTorch compute an operator on constants that has no converter (once)."""
         if not isinstance(node.target, self._torch._ops.OpOverload):
             return False
@@ -198,12 +207,12 @@ def _stem(name: str) -> str:
     return name.split(".")[1] if name.count(".") > 1 else name
 
 
-def _is_scalar(torch: Any, value: Any) -> bool:
+def _is_scalar(torch: ModuleType, value: object) -> bool:
     """Whether a node's value is a number or a symbolic size, which needs no conversion."""
     return isinstance(value, (bool, int, float, torch.SymInt, torch.SymBool, torch.SymFloat))
 
 
-def _lifted_tensors(program: Any) -> dict[str, tuple[str, Any]]:
+def _lifted_tensors(program: torch.export.ExportedProgram) -> dict[str, tuple[str, Any]]:
     """Placeholders that stand for tensors of the model: ``(kind, tensor)`` by placeholder name."""
     found = {}
     kinds = {"PARAMETER": "parameter", "BUFFER": "buffer", "CONSTANT_TENSOR": "constant"}
@@ -221,7 +230,13 @@ def _lifted_tensors(program: Any) -> dict[str, tuple[str, Any]]:
 class _Importer:
     """One import: values of nodes, and the builder that they are emitted with."""
 
-    def __init__(self, program: Any, support: _Support, keep_params: bool, unwrap: bool) -> None:
+    def __init__(
+        self,
+        program: torch.export.ExportedProgram,
+        support: _Support,
+        keep_params: bool,
+        unwrap: bool,
+    ) -> None:
         self.torch = require_torch()
         self.program = program
         self.support = support
@@ -291,13 +306,13 @@ class _Importer:
                 self.values[node] = const(to_numpy(tensor))
         return inputs, held
 
-    def _parameter(self, node: Any) -> RelaxVar:
+    def _parameter(self, node: torch.fx.Node) -> RelaxVar:
         value = node.meta["val"]
         info = TensorStructInfo(self.symbols.shape(value.shape), dtype_name(value.dtype))
         self.values[node] = made = RelaxVar(node.name, info)
         return made
 
-    def _results(self, output: Any) -> list[Any]:
+    def _results(self, output: torch.fx.Node) -> list[Any]:
         """Nodes that are returned, in order."""
         results: list[Any] = []
         for spec, node in zip(self.program.graph_signature.output_specs, output.args[0]):
@@ -323,7 +338,7 @@ class _Importer:
             results.append(node)
         return results
 
-    def _output(self, node: Any) -> RelaxExpr:
+    def _output(self, node: torch.fx.Node) -> RelaxExpr:
         value = self._value(node)
         if not isinstance(value, RelaxExpr):
             context = Context(node, self.builder, self.symbols, location)
@@ -333,7 +348,7 @@ class _Importer:
 
     # ---- nodes ----------------------------------------------------------------------------------
 
-    def _convert(self, node: Any, *, is_output: bool) -> None:
+    def _convert(self, node: torch.fx.Node, *, is_output: bool) -> None:
         if _key(node.target) in _STATEMENTS or _is_scalar(self.torch, node.meta.get("val")):
             return  # sizes are converted where they are used
         if node.target is operator.getitem:
@@ -359,7 +374,7 @@ class _Importer:
         else:
             raise context.error(f"its converter returned {type(made).__name__}, no graph value")
 
-    def _item(self, node: Any) -> RelaxExpr:
+    def _item(self, node: torch.fx.Node) -> RelaxExpr:
         source, index = node.args
         items = self._value(source)
         made = items[index]
@@ -407,7 +422,7 @@ class _Importer:
             f"the value of {_key(item.target)} ({location(item)}) is not supported as an operand"
         )
 
-    def _arguments(self, node: Any) -> tuple[list[Any], dict[str, Any]]:
+    def _arguments(self, node: torch.fx.Node) -> tuple[list[Any], dict[str, Any]]:
         """Arguments in the order of the operator's schema, defaults filled in."""
         schema = getattr(node.target, "_schema", None)
         convert = self._deep_value

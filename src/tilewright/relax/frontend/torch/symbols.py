@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.arith import simplify
 from tilewright.ir import INDEX, Expr, Var, as_expr, ceildiv, maximum, minimum
 from tilewright.support.errors import ImportModelError
+
+if TYPE_CHECKING:
+    import torch
 
 
 def _power(base: Expr, exponent: Expr) -> Expr:
@@ -65,7 +68,7 @@ class SymbolTable:
         """Convert the sizes of a tensor."""
         return tuple(map(self.expr, shape))
 
-    def expr(self, size: Any) -> Expr:
+    def expr(self, size: int | torch.SymInt) -> Expr:
         """Convert an ``int`` or a ``torch.SymInt``."""
         if isinstance(size, int):
             return as_expr(size, INDEX)
@@ -91,7 +94,7 @@ class SymbolTable:
         return function(*map(self._convert, item.args))
 
 
-def _dim_name(extent: Any) -> str | None:
+def _dim_name(extent: torch.SymInt) -> str | None:
     """Name of the ``torch.export.Dim`` behind a size, if the export remembers it."""
     shape_env = extent.node.shape_env
     names = getattr(shape_env, "source_name_to_debug_name", None)

@@ -3,7 +3,7 @@
 A converter turns one call of a PyTorch operator into graph values::
 
     @converts("aten.square.default")
-    def _square(ctx: Context, x: RelaxExpr) -> Any:
+    def _square(ctx: Context, x: RelaxExpr) -> RelaxExpr:
         return op.square(x)
 
 Arguments come in the order of the operator's schema, defaults filled in, keyword-only ones by
@@ -16,7 +16,7 @@ The importer compares the result's shape and dtype with what PyTorch recorded.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilewright.ir import Expr, as_expr, as_int, dtypes
 from tilewright.relax import ops as op
@@ -26,16 +26,30 @@ from tilewright.relax.frontend.torch.symbols import SymbolTable
 from tilewright.support.errors import ImportModelError
 from tilewright.support.registry import Registry
 
+if TYPE_CHECKING:
+    import torch
+
 Converter = Callable[..., Any]
+
+# What arguments are, as PyTorch's schemas say: SymInt, Scalar, SymInt[1], Tensor or Scalar.
+Size = Expr | int
+Number = Expr | float
+Sizes = Size | Sequence[Size]
+Operand = RelaxExpr | Expr | complex
+# What converters of operators with several results return.
+Results = list[RelaxExpr | None]
 
 CONVERTERS: Registry[Converter] = Registry("converter of a PyTorch operator", ImportModelError)
 """Converters by the name of the operator's overload, such as ``aten.add.Tensor``."""
 
 
-def converts(*names: str) -> Callable[[Converter], Converter]:
+F = TypeVar("F", bound=Converter)
+
+
+def converts(*names: str) -> Callable[[F], F]:
     """Register a function as the converter of operators."""
 
-    def register(function: Converter) -> Converter:
+    def register(function: F) -> F:
         for name in names:
             CONVERTERS.register(name, function)
         return function
@@ -47,7 +61,11 @@ class Context:
     """One node of a PyTorch graph while it is converted."""
 
     def __init__(
-        self, node: Any, builder: BlockBuilder, symbols: SymbolTable, place: Callable[[Any], str]
+        self,
+        node: torch.fx.Node,
+        builder: BlockBuilder,
+        symbols: SymbolTable,
+        place: Callable[[Any], str],
     ) -> None:
         self.node = node  # torch.fx.Node
         self.builder = builder
@@ -88,7 +106,7 @@ class Context:
         """Bind a value that is used more than once."""
         return self.builder.emit(expr)
 
-    def tensor(self, value: Any, dtype: str | None = None) -> RelaxExpr:
+    def tensor(self, value: Operand, dtype: str | None = None) -> RelaxExpr:
         """Turn an argument into a tensor of ``dtype``; numbers and sizes become 0-dimensional.
 
         Raises ``ImportModelError`` for complex numbers.
@@ -120,13 +138,13 @@ class Context:
         """Count an axis from the front."""
         return axis % ndim if ndim else 0
 
-    def axes(self, dim: Any, ndim: int) -> tuple[int, ...]:
+    def axes(self, dim: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
         """Turn PyTorch's ``dim`` argument into axes; none or an empty list means all."""
         if dim is None or dim == []:
             return tuple(range(ndim))
         return tuple(self.axis(item, ndim) for item in ([dim] if isinstance(dim, int) else dim))
 
-    def ints(self, values: Any, what: str) -> list[int]:
+    def ints(self, values: Sequence[Size], what: str) -> list[int]:
         """Numbers that must be known when the model is imported.
 
         Raises ``ImportModelError`` if they aren't.
@@ -136,7 +154,7 @@ class Context:
             raise self.error(f"{what} must be constant, got {list(values)}")
         return found  # type: ignore[return-value]
 
-    def int(self, value: Any, what: str) -> int:
+    def int(self, value: Size, what: str) -> int:
         """A number that must be known when the model is imported."""
         return self.ints([value], what)[0]
 
@@ -145,7 +163,7 @@ class Context:
         return ImportModelError(f"{self.node.target} ({self._place(self.node)}): {message}")
 
 
-def dtype_name(dtype: Any) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
     """Name of a ``torch.dtype``.
 
     Raises ``ImportModelError`` for complex and quantised ones.

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from tilewright.ir import dtypes
 from tilewright.relax import ops as op
 from tilewright.relax.expr import RelaxExpr
-from tilewright.relax.frontend.torch.converters.base import CONVERTERS, Context, converts
+from tilewright.relax.frontend.torch.converters.base import (
+    CONVERTERS,
+    Context,
+    Number,
+    Operand,
+    Results,
+    converts,
+)
 
 # Operators on one tensor that PyTorch computes in the result's dtype.
-_UNARY: dict[str, Callable[..., Any]] = {
+_UNARY: dict[str, Callable[..., RelaxExpr]] = {
     "abs": op.abs,
     "acos": op.acos,
     "asin": op.asin,
@@ -45,8 +51,8 @@ _UNARY: dict[str, Callable[..., Any]] = {
 _ROUNDING = ("ceil", "floor", "round", "trunc")
 
 
-def _unary(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    def convert(ctx: Context, x: RelaxExpr) -> Any:
+def _unary(name: str, function: Callable[..., RelaxExpr]) -> Callable[..., RelaxExpr]:
+    def convert(ctx: Context, x: RelaxExpr) -> RelaxExpr:
         if name in _ROUNDING and not dtypes.is_float(ctx.dtype):
             return x
         return function(ctx.cast(x, ctx.dtype))
@@ -59,7 +65,7 @@ for _name, _function in _UNARY.items():
 
 
 # Operators on two tensors, or a tensor and a number, computed in the result's dtype.
-_BINARY: dict[str, Callable[..., Any]] = {
+_BINARY: dict[str, Callable[..., RelaxExpr]] = {
     "aten.div.Tensor": op.divide,
     "aten.div.Scalar": op.divide,
     "aten.true_divide.Tensor": op.divide,
@@ -70,8 +76,8 @@ _BINARY: dict[str, Callable[..., Any]] = {
 }
 
 
-def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
-    def convert(ctx: Context, a: Any, b: Any) -> Any:
+def _binary(function: Callable[..., RelaxExpr]) -> Callable[..., RelaxExpr]:
+    def convert(ctx: Context, a: Operand, b: Operand) -> RelaxExpr:
         return function(ctx.tensor(a, ctx.dtype), ctx.tensor(b, ctx.dtype))
 
     return convert
@@ -81,7 +87,9 @@ for _name, _function in _BINARY.items():
     CONVERTERS.register(_name, _binary(_function))
 
 
-def _sum(ctx: Context, function: Callable[..., Any], a: Any, b: Any, alpha: Any) -> Any:
+def _sum(
+    ctx: Context, function: Callable[..., RelaxExpr], a: Operand, b: Operand, alpha: Number
+) -> RelaxExpr:
     left, right = ctx.tensor(a, ctx.dtype), ctx.tensor(b, ctx.dtype)
     if alpha != 1:
         right = op.multiply(right, ctx.tensor(alpha, ctx.dtype))
@@ -89,36 +97,36 @@ def _sum(ctx: Context, function: Callable[..., Any], a: Any, b: Any, alpha: Any)
 
 
 @converts("aten.add.Tensor")
-def _add(ctx: Context, a: Any, b: Any, alpha: Any = 1) -> Any:
+def _add(ctx: Context, a: Operand, b: Operand, alpha: Number = 1) -> RelaxExpr:
     if dtypes.is_bool(ctx.dtype):
         return op.logical_or(ctx.tensor(a, "bool"), ctx.tensor(b, "bool"))
     return _sum(ctx, op.add, a, b, alpha)
 
 
 @converts("aten.add.Scalar")
-def _add_scalar(ctx: Context, a: Any, b: Any, alpha: Any = 1) -> Any:
+def _add_scalar(ctx: Context, a: Operand, b: Operand, alpha: Number = 1) -> RelaxExpr:
     return _sum(ctx, op.add, a, b, alpha)
 
 
 @converts("aten.sub.Tensor", "aten.sub.Scalar")
-def _sub(ctx: Context, a: Any, b: Any, alpha: Any = 1) -> Any:
+def _sub(ctx: Context, a: Operand, b: Operand, alpha: Number = 1) -> RelaxExpr:
     return _sum(ctx, op.subtract, a, b, alpha)
 
 
 @converts("aten.rsub.Tensor", "aten.rsub.Scalar")
-def _rsub(ctx: Context, a: Any, b: Any, alpha: Any = 1) -> Any:
+def _rsub(ctx: Context, a: Operand, b: Operand, alpha: Number = 1) -> RelaxExpr:
     return _sum(ctx, op.subtract, b, a, alpha)
 
 
 @converts("aten.mul.Tensor", "aten.mul.Scalar")
-def _mul(ctx: Context, a: Any, b: Any) -> RelaxExpr:
+def _mul(ctx: Context, a: Operand, b: Operand) -> RelaxExpr:
     if dtypes.is_bool(ctx.dtype):
         return op.logical_and(ctx.tensor(a, "bool"), ctx.tensor(b, "bool"))
     return op.multiply(ctx.tensor(a, ctx.dtype), ctx.tensor(b, ctx.dtype))
 
 
 @converts("aten.div.Tensor_mode", "aten.div.Scalar_mode")
-def _div_mode(ctx: Context, a: Any, b: Any, rounding_mode: str | None) -> Any:
+def _div_mode(ctx: Context, a: Operand, b: Operand, rounding_mode: str | None) -> RelaxExpr:
     left, right = ctx.tensor(a, ctx.dtype), ctx.tensor(b, ctx.dtype)
     if rounding_mode == "floor":
         return _floor_divide(ctx, left, right)
@@ -129,7 +137,7 @@ def _div_mode(ctx: Context, a: Any, b: Any, rounding_mode: str | None) -> Any:
 
 
 @converts("aten.floor_divide.default", "aten.floor_divide.Scalar")
-def _floor_divide(ctx: Context, a: Any, b: Any) -> RelaxExpr:
+def _floor_divide(ctx: Context, a: Operand, b: Operand) -> RelaxExpr:
     left, right = ctx.tensor(a, ctx.dtype), ctx.tensor(b, ctx.dtype)
     return op.floor_divide(left, right)
 
@@ -141,16 +149,21 @@ CONVERTERS.register("aten.fmod.Scalar", _binary(op.mod))
 
 
 @converts("aten.pow.Tensor_Tensor", "aten.pow.Scalar")
-def _pow(ctx: Context, a: Any, b: Any) -> RelaxExpr:
+def _pow(ctx: Context, a: Operand, b: Operand) -> RelaxExpr:
     return op.power(ctx.tensor(a, ctx.dtype), ctx.tensor(b, ctx.dtype))
 
 
 @converts("aten.pow.Tensor_Scalar")
-def _pow_scalar(ctx: Context, a: RelaxExpr, exponent: Any) -> RelaxExpr:
+def _pow_scalar(ctx: Context, a: RelaxExpr, exponent: Number) -> RelaxExpr:
     """Powers that have a cheaper form than ``exp(y * log(x))``, which also fails for x < 0."""
     base = ctx.cast(a, ctx.dtype)
     if dtypes.is_float(ctx.dtype):
-        special = {0.5: op.sqrt, -0.5: op.rsqrt, -1: op.reciprocal}.get(exponent)
+        powers: dict[Number, Callable[..., RelaxExpr]] = {
+            0.5: op.sqrt,
+            -0.5: op.rsqrt,
+            -1: op.reciprocal,
+        }
+        special = powers.get(exponent)
         if special is not None:
             return special(base)
     if exponent == 1:
@@ -190,7 +203,7 @@ def _expm1(ctx: Context, a: RelaxExpr) -> RelaxExpr:
 
 # ---- comparison, logic, choice ----------------------------------------------------------------
 
-_COMPARISONS: dict[str, Callable[..., Any]] = {
+_COMPARISONS: dict[str, Callable[..., RelaxExpr]] = {
     "eq": op.equal,
     "ne": op.not_equal,
     "lt": op.less,
@@ -200,8 +213,8 @@ _COMPARISONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _comparison(function: Callable[..., Any]) -> Callable[..., Any]:
-    def convert(ctx: Context, a: Any, b: Any) -> Any:
+def _comparison(function: Callable[..., RelaxExpr]) -> Callable[..., RelaxExpr]:
+    def convert(ctx: Context, a: Operand, b: Operand) -> RelaxExpr:
         dtype = ctx.operand_dtype()
         # Truth values are compared as numbers.
         dtype = "int8" if dtypes.is_bool(dtype) else dtype
@@ -214,15 +227,15 @@ for _name, _function in _COMPARISONS.items():
     for _overload in ("Tensor", "Scalar"):
         CONVERTERS.register(f"aten.{_name}.{_overload}", _comparison(_function))
 
-_LOGIC: dict[str, Callable[..., Any]] = {
+_LOGIC: dict[str, Callable[..., RelaxExpr]] = {
     "and": op.logical_and,
     "or": op.logical_or,
     "xor": lambda a, b: op.not_equal(op.astype(a, "int8"), op.astype(b, "int8")),
 }
 
 
-def _logical(function: Callable[..., Any], *, bitwise: bool) -> Callable[..., Any]:
-    def convert(ctx: Context, a: Any, b: Any) -> Any:
+def _logical(function: Callable[..., RelaxExpr], *, bitwise: bool) -> Callable[..., RelaxExpr]:
+    def convert(ctx: Context, a: Operand, b: Operand) -> RelaxExpr:
         if bitwise and not dtypes.is_bool(ctx.dtype):
             raise ctx.error(f"bit operations on {ctx.dtype} are not supported, only on bool")
         return function(ctx.tensor(a, "bool"), ctx.tensor(b, "bool"))
@@ -263,17 +276,19 @@ def _isinf(ctx: Context, x: RelaxExpr) -> RelaxExpr:
 
 
 @converts("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")
-def _where(ctx: Context, condition: RelaxExpr, x: Any, y: Any) -> RelaxExpr:
+def _where(ctx: Context, condition: RelaxExpr, x: Operand, y: Operand) -> RelaxExpr:
     return op.where(ctx.cast(condition, "bool"), ctx.tensor(x, ctx.dtype), ctx.tensor(y, ctx.dtype))
 
 
 @converts("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
-def _masked_fill(ctx: Context, x: RelaxExpr, mask: RelaxExpr, value: Any) -> RelaxExpr:
+def _masked_fill(ctx: Context, x: RelaxExpr, mask: RelaxExpr, value: Operand) -> RelaxExpr:
     return op.where(ctx.cast(mask, "bool"), ctx.tensor(value, ctx.dtype), x)
 
 
 @converts("aten.clamp.default", "aten.clamp.Tensor", "aten.clip.default")
-def _clamp(ctx: Context, x: RelaxExpr, low: Any = None, high: Any = None) -> RelaxExpr:
+def _clamp(
+    ctx: Context, x: RelaxExpr, low: Operand | None = None, high: Operand | None = None
+) -> RelaxExpr:
     made = ctx.cast(x, ctx.dtype)
     if low is not None:
         made = op.maximum(made, ctx.tensor(low, ctx.dtype))
@@ -283,12 +298,12 @@ def _clamp(ctx: Context, x: RelaxExpr, low: Any = None, high: Any = None) -> Rel
 
 
 @converts("aten.clamp_min.default", "aten.clamp_min.Tensor")
-def _clamp_min(ctx: Context, x: RelaxExpr, low: Any) -> Any:
+def _clamp_min(ctx: Context, x: RelaxExpr, low: Operand | None) -> RelaxExpr:
     return _clamp(ctx, x, low, None)
 
 
 @converts("aten.clamp_max.default", "aten.clamp_max.Tensor")
-def _clamp_max(ctx: Context, x: RelaxExpr, high: Any) -> Any:
+def _clamp_max(ctx: Context, x: RelaxExpr, high: Operand | None) -> RelaxExpr:
     return _clamp(ctx, x, None, high)
 
 
@@ -296,12 +311,12 @@ def _clamp_max(ctx: Context, x: RelaxExpr, high: Any) -> Any:
 
 
 @converts("aten.hardtanh.default")
-def _hardtanh(ctx: Context, x: RelaxExpr, low: Any = -1, high: Any = 1) -> Any:
+def _hardtanh(ctx: Context, x: RelaxExpr, low: Number = -1, high: Number = 1) -> RelaxExpr:
     return _clamp(ctx, x, low, high)
 
 
 @converts("aten.relu6.default")
-def _relu6(ctx: Context, x: RelaxExpr) -> Any:
+def _relu6(ctx: Context, x: RelaxExpr) -> RelaxExpr:
     return _clamp(ctx, x, 0, 6)
 
 
@@ -321,7 +336,7 @@ def _gelu(ctx: Context, x: RelaxExpr, approximate: str = "none") -> RelaxExpr:
 
 
 @converts("aten.leaky_relu.default")
-def _leaky_relu(ctx: Context, x: RelaxExpr, slope: Any = 0.01) -> RelaxExpr:
+def _leaky_relu(ctx: Context, x: RelaxExpr, slope: float = 0.01) -> RelaxExpr:
     return op.nn.leaky_relu(x, float(slope))
 
 
@@ -334,7 +349,7 @@ def _prelu(ctx: Context, x: RelaxExpr, weight: RelaxExpr) -> RelaxExpr:
 
 @converts("aten.elu.default")
 def _elu(
-    ctx: Context, x: RelaxExpr, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1
+    ctx: Context, x: RelaxExpr, alpha: float = 1, scale: float = 1, input_scale: float = 1
 ) -> RelaxExpr:
     # The exponential sees no positive number, so that it can't overflow in the branch not taken.
     negative = op.subtract(op.exp(op.multiply(op.minimum(x, 0.0), float(input_scale))), 1.0)
@@ -343,7 +358,7 @@ def _elu(
 
 
 @converts("aten.softplus.default")
-def _softplus(ctx: Context, x: RelaxExpr, beta: Any = 1, threshold: Any = 20) -> RelaxExpr:
+def _softplus(ctx: Context, x: RelaxExpr, beta: float = 1, threshold: float = 20) -> RelaxExpr:
     scaled = ctx.emit(op.multiply(x, float(beta)))
     smooth = op.add(
         op.maximum(scaled, 0.0), op.log(op.add(op.exp(op.negative(op.abs(scaled))), 1.0))
@@ -363,19 +378,23 @@ def _log_sigmoid(ctx: Context, x: RelaxExpr) -> RelaxExpr:
 
 
 @converts("aten.addcmul.default")
-def _addcmul(ctx: Context, x: RelaxExpr, a: RelaxExpr, b: RelaxExpr, value: Any = 1) -> Any:
+def _addcmul(
+    ctx: Context, x: RelaxExpr, a: RelaxExpr, b: RelaxExpr, value: Number = 1
+) -> RelaxExpr:
     product = op.multiply(ctx.cast(a, ctx.dtype), ctx.cast(b, ctx.dtype))
     return _sum(ctx, op.add, x, product, value)
 
 
 @converts("aten.addcdiv.default")
-def _addcdiv(ctx: Context, x: RelaxExpr, a: RelaxExpr, b: RelaxExpr, value: Any = 1) -> Any:
+def _addcdiv(
+    ctx: Context, x: RelaxExpr, a: RelaxExpr, b: RelaxExpr, value: Number = 1
+) -> RelaxExpr:
     quotient = op.divide(ctx.cast(a, ctx.dtype), ctx.cast(b, ctx.dtype))
     return _sum(ctx, op.add, x, quotient, value)
 
 
 @converts("aten.lerp.Scalar", "aten.lerp.Tensor")
-def _lerp(ctx: Context, start: RelaxExpr, end: RelaxExpr, weight: Any) -> RelaxExpr:
+def _lerp(ctx: Context, start: RelaxExpr, end: RelaxExpr, weight: Operand) -> RelaxExpr:
     step = op.subtract(end, start)
     return op.add(start, op.multiply(ctx.tensor(weight, ctx.dtype), step))
 
@@ -387,7 +406,7 @@ def _lerp(ctx: Context, start: RelaxExpr, end: RelaxExpr, weight: Any) -> RelaxE
     "aten._to_copy.default", "aten.to.dtype", "aten.to.dtype_layout", "aten.to.device",
     "aten.to.other", "aten.type_as.default",
 )  # fmt: skip
-def _to(ctx: Context, x: RelaxExpr, *_: Any, **__: Any) -> RelaxExpr:
+def _to(ctx: Context, x: RelaxExpr, *_: object, **__: object) -> RelaxExpr:
     """The recorded dtype says all; where a tensor lives is not the graph's business."""
     return ctx.cast(x, ctx.dtype)
 
@@ -408,7 +427,7 @@ def _copy(ctx: Context, x: RelaxExpr, source: RelaxExpr, non_blocking: bool = Fa
 
 
 @converts("aten.fill.Scalar", "aten.fill.Tensor")
-def _fill(ctx: Context, x: RelaxExpr, value: Any) -> RelaxExpr:
+def _fill(ctx: Context, x: RelaxExpr, value: Operand) -> RelaxExpr:
     return op.broadcast_to(ctx.tensor(value, ctx.dtype), ctx.shape)
 
 
@@ -420,5 +439,5 @@ def _dropout(ctx: Context, x: RelaxExpr, p: float, train: bool) -> RelaxExpr:
 
 
 @converts("aten.native_dropout.default")
-def _native_dropout(ctx: Context, x: RelaxExpr, p: float, train: bool | None) -> Any:
+def _native_dropout(ctx: Context, x: RelaxExpr, p: float, train: bool | None) -> Results:
     return [_dropout(ctx, x, p, bool(train)), None]

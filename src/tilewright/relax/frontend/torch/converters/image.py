@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from tilewright.ir import as_int
 from tilewright.relax import ops as op
 from tilewright.relax.expr import RelaxExpr
-from tilewright.relax.frontend.torch.converters.base import Context, converts
+from tilewright.relax.frontend.torch.converters.base import Context, Size, converts
 
 
 def _resized(
-    ctx: Context, x: RelaxExpr, size: Any, factors: Sequence[float | None], method: str, mode: str
+    ctx: Context,
+    x: RelaxExpr,
+    size: Sequence[Size] | None,
+    factors: Sequence[float | None],
+    method: str,
+    mode: str,
 ) -> RelaxExpr:
     given = [factor for factor in factors if factor is not None]
     if size is None:
@@ -29,22 +33,30 @@ def _resized(
 
 
 @converts("aten.upsample_nearest2d.vec")
-def _nearest_vec(ctx: Context, x: RelaxExpr, size: Any, factors: Any) -> RelaxExpr:
+def _nearest_vec(
+    ctx: Context, x: RelaxExpr, size: Sequence[Size] | None, factors: Sequence[float] | None
+) -> RelaxExpr:
     return _resized(ctx, x, size, factors or (), "nearest_neighbor", "asymmetric")
 
 
 @converts("aten.upsample_nearest2d.default")
-def _nearest(ctx: Context, x: RelaxExpr, size: Any, h: Any = None, w: Any = None) -> RelaxExpr:
+def _nearest(
+    ctx: Context, x: RelaxExpr, size: Sequence[Size], h: float | None = None, w: float | None = None
+) -> RelaxExpr:
     return _resized(ctx, x, size, (h, w), "nearest_neighbor", "asymmetric")
 
 
 @converts("aten._upsample_nearest_exact2d.vec")
-def _exact_vec(ctx: Context, x: RelaxExpr, size: Any, factors: Any) -> RelaxExpr:
+def _exact_vec(
+    ctx: Context, x: RelaxExpr, size: Sequence[Size] | None, factors: Sequence[float] | None
+) -> RelaxExpr:
     return _resized(ctx, x, size, factors or (), "nearest_neighbor", "half_pixel")
 
 
 @converts("aten._upsample_nearest_exact2d.default")
-def _exact(ctx: Context, x: RelaxExpr, size: Any, h: Any = None, w: Any = None) -> RelaxExpr:
+def _exact(
+    ctx: Context, x: RelaxExpr, size: Sequence[Size], h: float | None = None, w: float | None = None
+) -> RelaxExpr:
     return _resized(ctx, x, size, (h, w), "nearest_neighbor", "half_pixel")
 
 
@@ -53,12 +65,23 @@ def _coordinates(align_corners: bool) -> str:
 
 
 @converts("aten.upsample_bilinear2d.vec")
-def _bilinear_vec(ctx: Context, x: RelaxExpr, size: Any, align: bool, factors: Any) -> RelaxExpr:
+def _bilinear_vec(
+    ctx: Context,
+    x: RelaxExpr,
+    size: Sequence[Size] | None,
+    align: bool,
+    factors: Sequence[float] | None,
+) -> RelaxExpr:
     return _resized(ctx, x, size, factors or (), "linear", _coordinates(align))
 
 
 @converts("aten.upsample_bilinear2d.default")
 def _bilinear(
-    ctx: Context, x: RelaxExpr, size: Any, align: bool, h: Any = None, w: Any = None
+    ctx: Context,
+    x: RelaxExpr,
+    size: Sequence[Size],
+    align: bool,
+    h: float | None = None,
+    w: float | None = None,
 ) -> RelaxExpr:
     return _resized(ctx, x, size, (h, w), "linear", _coordinates(align))

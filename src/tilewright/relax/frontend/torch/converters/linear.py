@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.relax import ops as op
 from tilewright.relax.expr import RelaxExpr
-from tilewright.relax.frontend.torch.converters.base import Context, converts
+from tilewright.relax.frontend.torch.converters.base import Context, Number, converts
 
 
 @converts("aten.mm.default", "aten.bmm.default", "aten.matmul.default", "aten.mv.default")
@@ -20,7 +18,9 @@ def _dot(ctx: Context, a: RelaxExpr, b: RelaxExpr) -> RelaxExpr:
 
 
 @converts("aten.linear.default")
-def _linear(ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None = None) -> Any:
+def _linear(
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None = None
+) -> RelaxExpr:
     if weight.ndim == 1:
         made = op.matmul(x, weight)
         return made if bias is None else op.add(made, bias)
@@ -29,8 +29,8 @@ def _linear(ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | Non
 
 @converts("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default")
 def _addmm(
-    ctx: Context, x: RelaxExpr, a: RelaxExpr, b: RelaxExpr, *, beta: Any = 1, alpha: Any = 1
-) -> Any:
+    ctx: Context, x: RelaxExpr, a: RelaxExpr, b: RelaxExpr, *, beta: Number = 1, alpha: Number = 1
+) -> RelaxExpr:
     made = op.matmul(a, b)
     if alpha != 1:
         made = op.multiply(made, ctx.tensor(alpha, made.dtype))

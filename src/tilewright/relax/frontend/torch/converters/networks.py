@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from tilewright.ir import Expr, as_int
 from tilewright.relax import ops as op
 from tilewright.relax.expr import Constant, RelaxCall, RelaxExpr, const, numpy_dtype
-from tilewright.relax.frontend.torch.converters.base import Context, converts, dtype_name
+from tilewright.relax.frontend.torch.converters.base import (
+    Context,
+    Results,
+    Size,
+    Sizes,
+    converts,
+    dtype_name,
+)
 from tilewright.relax.struct_info import prove_equal
+
+if TYPE_CHECKING:
+    import torch
+
+S = TypeVar("S")
+
 
 # ---- convolution ------------------------------------------------------------------------------
 
 
-def _pair(values: Any, count: int) -> tuple[int, ...]:
+def _pair(values: int | Sequence[S], count: int) -> tuple[int | S, ...]:
     """Repeat the one number of a list (PyTorch's short form)."""
-    made = (values,) if isinstance(values, int) else tuple(values)
+    made: tuple[int | S, ...] = (values,) if isinstance(values, int) else tuple(values)
     return made * count if len(made) == 1 else made
 
 
-def _add_bias(made: Any, bias: RelaxExpr | None) -> Any:
+def _add_bias(made: RelaxExpr, bias: RelaxExpr | None) -> RelaxExpr:
     if bias is None:
         return made
     return op.add(made, op.reshape(bias, (1, bias.shape[0], *[1] * (made.ndim - 2))))
@@ -33,11 +47,11 @@ def _add_bias(made: Any, bias: RelaxExpr | None) -> Any:
 class _Convolution:
     """How filters go over an image, as PyTorch says it: numbers, or lists of one or more."""
 
-    stride: Any = 1
-    padding: Any = 0
-    dilation: Any = 1
-    groups: Any = 1
-    output_padding: Any = 0  # of transposed ones
+    stride: Sizes = 1
+    padding: Sizes = 0
+    dilation: Sizes = 1
+    groups: Size = 1
+    output_padding: Sizes = 0  # of transposed ones
 
     def along(self, ctx: Context, field: str, spatial: int) -> tuple[int, ...]:
         """A field's numbers, one for each axis (padding may have twice as many)."""
@@ -56,7 +70,7 @@ def _conv(
         form.along(ctx, field, spatial) for field in ("stride", "padding", "dilation")
     )
     if spatial == 1:
-        made = op.nn.conv1d(x, weight, stride[0], padding, dilation[0], groups)
+        made: RelaxExpr = op.nn.conv1d(x, weight, stride[0], padding, dilation[0], groups)
     elif spatial in (2, 3):
         convolve = op.nn.conv2d if spatial == 2 else op.nn.conv3d
         made = convolve(x, weight, stride, padding, dilation, groups)
@@ -79,7 +93,7 @@ def _conv_transpose(
         raise ctx.error(f"transposed convolutions over 1, 2 or 3 axes are supported, not {spatial}")
     unbatched = x.ndim == spatial + 1
     fields = ("stride", "padding", "output_padding", "dilation")
-    made = convolve(
+    made: RelaxExpr = convolve(
         op.expand_dims(x, 0) if unbatched else x,
         weight,
         *(form.along(ctx, field, spatial) for field in fields),
@@ -92,19 +106,19 @@ def _conv_transpose(
 @converts("aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default")
 def _conv_default(
     ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None = None,
-    stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: Any = 1,
+    stride: Sizes = 1, padding: Sizes = 0, dilation: Sizes = 1, groups: Size = 1,
 ) -> RelaxExpr:  # fmt: skip
     return _conv(ctx, x, weight, bias, _Convolution(stride, padding, dilation, groups))
 
 
-def _list(values: Any) -> list[Any]:
+def _list(values: Sizes) -> list[Any]:
     return list(values) if isinstance(values, (list, tuple)) else [values]
 
 
 @converts("aten.conv1d.padding", "aten.conv2d.padding", "aten.conv3d.padding")
 def _conv_padding(
     ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None = None,
-    stride: Any = 1, padding: str = "valid", dilation: Any = 1, groups: Any = 1,
+    stride: Sizes = 1, padding: str = "valid", dilation: Sizes = 1, groups: Size = 1,
 ) -> RelaxExpr:  # fmt: skip
     spatial = weight.ndim - 2
     reach = _pair(ctx.ints(_list(dilation), "dilation"), spatial)
@@ -140,7 +154,7 @@ def _convolution(
 # ---- pooling ----------------------------------------------------------------------------------
 
 
-def _batched(x: RelaxExpr, spatial: int, function: Any) -> Any:
+def _batched(x: RelaxExpr, spatial: int, function: Callable[[RelaxExpr], RelaxExpr]) -> RelaxExpr:
     """Pool an image without a batch axis as a batch of one."""
     if x.ndim == spatial + 2:
         return function(x)
@@ -148,9 +162,10 @@ def _batched(x: RelaxExpr, spatial: int, function: Any) -> Any:
 
 
 def _max_pool(
-    ctx: Context, x: RelaxExpr, spatial: int, kernel: Any, stride: Any = (), padding: Any = 0,
-    dilation: Any = 1, ceil_mode: bool = False,
-) -> Any:  # fmt: skip
+    ctx: Context, x: RelaxExpr, spatial: int, kernel: int | Sequence[int],
+    stride: int | Sequence[int] = (), padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1, ceil_mode: bool = False,
+) -> RelaxExpr:  # fmt: skip
     pool = (op.nn.max_pool1d, op.nn.max_pool2d, op.nn.max_pool3d)[spatial - 1]
     size = _pair(kernel, spatial)
     steps = _pair(stride, spatial) if stride else size
@@ -159,27 +174,27 @@ def _max_pool(
 
 
 @converts("aten.max_pool1d.default")
-def _max_pool1d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Any:
+def _max_pool1d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> RelaxExpr:
     return _max_pool(ctx, x, 1, *args, **options)
 
 
 @converts("aten.max_pool2d.default")
-def _max_pool2d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Any:
+def _max_pool2d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> RelaxExpr:
     return _max_pool(ctx, x, 2, *args, **options)
 
 
 @converts("aten.max_pool3d.default")
-def _max_pool3d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Any:
+def _max_pool3d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> RelaxExpr:
     return _max_pool(ctx, x, 3, *args, **options)
 
 
 @converts("aten.max_pool2d_with_indices.default")
-def _max_pool2d_with_indices(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Any:
+def _max_pool2d_with_indices(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Results:
     return [_max_pool(ctx, x, 2, *args, **options), None]
 
 
 @converts("aten.max_pool3d_with_indices.default")
-def _max_pool3d_with_indices(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Any:
+def _max_pool3d_with_indices(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Results:
     return [_max_pool(ctx, x, 3, *args, **options), None]
 
 
@@ -187,15 +202,15 @@ def _max_pool3d_with_indices(ctx: Context, x: RelaxExpr, *args: Any, **options: 
 class _Means:
     """What PyTorch says of a mean over windows, in its order."""
 
-    kernel: Any
-    stride: Any = ()  # the kernel's extents
-    padding: Any = 0
+    kernel: int | Sequence[int]
+    stride: int | Sequence[int] = ()  # the kernel's extents
+    padding: int | Sequence[int] = 0
     ceil_mode: bool = False
     count_include_pad: bool = True
     divisor_override: int | None = None
 
 
-def _avg_pool(ctx: Context, x: RelaxExpr, spatial: int, form: _Means) -> Any:
+def _avg_pool(ctx: Context, x: RelaxExpr, spatial: int, form: _Means) -> RelaxExpr:
     pool = (op.nn.avg_pool1d, op.nn.avg_pool2d, op.nn.avg_pool3d)[spatial - 1]
     size = _pair(form.kernel, spatial)
     steps = _pair(form.stride, spatial) if form.stride else size
@@ -209,21 +224,27 @@ def _avg_pool(ctx: Context, x: RelaxExpr, spatial: int, form: _Means) -> Any:
 
 
 @converts("aten.avg_pool1d.default")
-def _avg_pool1d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Any:
+def _avg_pool1d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> RelaxExpr:
     return _avg_pool(ctx, x, 1, _Means(*args, **options))
 
 
 @converts("aten.avg_pool2d.default")
-def _avg_pool2d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Any:
+def _avg_pool2d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> RelaxExpr:
     return _avg_pool(ctx, x, 2, _Means(*args, **options))
 
 
 @converts("aten.avg_pool3d.default")
-def _avg_pool3d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Any:
+def _avg_pool3d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> RelaxExpr:
     return _avg_pool(ctx, x, 3, _Means(*args, **options))
 
 
-def _adaptive_pool(ctx: Context, x: RelaxExpr, output_size: Any, pool: Any, spatial: int) -> Any:
+def _adaptive_pool(
+    ctx: Context,
+    x: RelaxExpr,
+    output_size: int | Sequence[int | None],
+    pool: Callable[[RelaxExpr, tuple[int, ...]], RelaxExpr],
+    spatial: int,
+) -> RelaxExpr:
     # None keeps an extent.
     extents = x.shape[-spatial:]
     size = ctx.ints(
@@ -234,61 +255,76 @@ def _adaptive_pool(ctx: Context, x: RelaxExpr, output_size: Any, pool: Any, spat
 
 
 @converts("aten.adaptive_avg_pool1d.default")
-def _adaptive_avg_pool1d(ctx: Context, x: RelaxExpr, output_size: Any) -> Any:
+def _adaptive_avg_pool1d(
+    ctx: Context, x: RelaxExpr, output_size: int | Sequence[int | None]
+) -> RelaxExpr:
     return _adaptive_pool(ctx, x, output_size, op.nn.adaptive_avg_pool1d, 1)
 
 
 @converts("aten.adaptive_avg_pool2d.default", "aten._adaptive_avg_pool2d.default")
-def _adaptive_avg_pool2d(ctx: Context, x: RelaxExpr, output_size: Any) -> Any:
+def _adaptive_avg_pool2d(
+    ctx: Context, x: RelaxExpr, output_size: int | Sequence[int | None]
+) -> RelaxExpr:
     return _adaptive_pool(ctx, x, output_size, op.nn.adaptive_avg_pool2d, 2)
 
 
 @converts("aten.adaptive_avg_pool3d.default", "aten._adaptive_avg_pool3d.default")
-def _adaptive_avg_pool3d(ctx: Context, x: RelaxExpr, output_size: Any) -> Any:
+def _adaptive_avg_pool3d(
+    ctx: Context, x: RelaxExpr, output_size: int | Sequence[int | None]
+) -> RelaxExpr:
     return _adaptive_pool(ctx, x, output_size, op.nn.adaptive_avg_pool3d, 3)
 
 
 @converts("aten.adaptive_max_pool2d.default")
-def _adaptive_max_pool2d(ctx: Context, x: RelaxExpr, output_size: Any) -> Any:
+def _adaptive_max_pool2d(
+    ctx: Context, x: RelaxExpr, output_size: int | Sequence[int | None]
+) -> Results:
     return [_adaptive_pool(ctx, x, output_size, op.nn.adaptive_max_pool2d, 2), None]
 
 
 # ---- normalisation ----------------------------------------------------------------------------
 
 
-def _constant(value: float, shape: Any, dtype: str) -> Constant:
+def _constant(value: float, shape: Sequence[int], dtype: str) -> Constant:
     return const(np.full(shape, value, numpy_dtype(dtype)))
+
+
+def _batch_normalized(
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr | None, bias: RelaxExpr | None, mean: RelaxExpr,
+    var: RelaxExpr, eps: float,
+) -> RelaxExpr:  # fmt: skip
+    shape = ctx.ints([x.shape[1]], "the number of channels")
+    gamma = weight if weight is not None else _constant(1, shape, x.dtype)
+    beta = bias if bias is not None else _constant(0, shape, x.dtype)
+    return op.nn.batch_norm(x, gamma, beta, mean, var, 1, eps)
 
 
 @converts("aten._native_batch_norm_legit_no_training.default")
 def _batch_norm_inference(
     ctx: Context, x: RelaxExpr, weight: RelaxExpr | None, bias: RelaxExpr | None, mean: RelaxExpr,
     var: RelaxExpr, momentum: float, eps: float,
-) -> Any:  # fmt: skip
-    shape = ctx.ints([x.shape[1]], "the number of channels")
-    gamma = weight if weight is not None else _constant(1, shape, x.dtype)
-    beta = bias if bias is not None else _constant(0, shape, x.dtype)
-    return [op.nn.batch_norm(x, gamma, beta, mean, var, 1, eps), None, None]
+) -> Results:  # fmt: skip
+    return [_batch_normalized(ctx, x, weight, bias, mean, var, eps), None, None]
 
 
 @converts("aten.batch_norm.default")
 def _batch_norm(
     ctx: Context, x: RelaxExpr, weight: RelaxExpr | None, bias: RelaxExpr | None,
     mean: RelaxExpr | None, var: RelaxExpr | None, training: bool, *options: Any,
-) -> Any:  # fmt: skip
+) -> RelaxExpr:  # fmt: skip
     """``options`` are momentum, eps and cudnn_enabled."""
-    momentum, eps, _ = options
+    _, eps, _ = options
     if training or mean is None or var is None:
         raise ctx.error(
             "batch normalisation uses the batch's own statistics: call model.eval() before "
             "torch.export, and keep running statistics"
         )
-    return _batch_norm_inference(ctx, x, weight, bias, mean, var, momentum, eps)[0]
+    return _batch_normalized(ctx, x, weight, bias, mean, var, eps)
 
 
 @converts("aten.layer_norm.default")
 def _layer_norm(
-    ctx: Context, x: RelaxExpr, normalized_shape: Any, weight: RelaxExpr | None = None,
+    ctx: Context, x: RelaxExpr, normalized_shape: Sequence[Size], weight: RelaxExpr | None = None,
     bias: RelaxExpr | None = None, eps: float = 1e-5, cudnn_enable: bool = True,
 ) -> RelaxExpr:  # fmt: skip
     count = len(normalized_shape)
@@ -301,15 +337,15 @@ def _layer_norm(
 
 @converts("aten.native_layer_norm.default")
 def _native_layer_norm(
-    ctx: Context, x: RelaxExpr, normalized_shape: Any, weight: RelaxExpr | None,
+    ctx: Context, x: RelaxExpr, normalized_shape: Sequence[Size], weight: RelaxExpr | None,
     bias: RelaxExpr | None, eps: float,
-) -> Any:  # fmt: skip
+) -> Results:  # fmt: skip
     return [_layer_norm(ctx, x, normalized_shape, weight, bias, eps), None, None]
 
 
 @converts("aten.rms_norm.default")
 def _rms_norm(
-    ctx: Context, x: RelaxExpr, normalized_shape: Any, weight: RelaxExpr | None = None,
+    ctx: Context, x: RelaxExpr, normalized_shape: Sequence[Size], weight: RelaxExpr | None = None,
     eps: float | None = None,
 ) -> RelaxExpr:  # fmt: skip
     import torch
@@ -324,8 +360,12 @@ def _rms_norm(
 
 @converts("aten._fused_rms_norm.default")
 def _fused_rms_norm(
-    ctx: Context, x: RelaxExpr, normalized_shape: Any, weight: RelaxExpr | None, eps: float | None
-) -> Any:
+    ctx: Context,
+    x: RelaxExpr,
+    normalized_shape: Sequence[Size],
+    weight: RelaxExpr | None,
+    eps: float | None,
+) -> Results:
     return [_rms_norm(ctx, x, normalized_shape, weight, eps), None]
 
 
@@ -343,7 +383,7 @@ def _group_norm(
 @converts("aten.native_group_norm.default")
 def _native_group_norm(
     ctx: Context, x: RelaxExpr, weight: RelaxExpr | None, bias: RelaxExpr | None, *options: Any
-) -> Any:
+) -> Results:
     """``options`` are N, C, H * W, which the shape says too, and then groups and eps."""
     *_, groups, eps = options
     return [_group_norm(ctx, x, groups, weight, bias, eps), None, None]
@@ -353,7 +393,7 @@ def _native_group_norm(
 
 
 @converts("aten.softmax.int")
-def _softmax(ctx: Context, x: RelaxExpr, dim: int, dtype: Any = None) -> RelaxExpr:
+def _softmax(ctx: Context, x: RelaxExpr, dim: int, dtype: torch.dtype | None = None) -> RelaxExpr:
     made = x if dtype is None else ctx.cast(x, dtype_name(dtype))
     return op.nn.softmax(made, ctx.axis(dim, x.ndim))
 
@@ -364,7 +404,9 @@ def _softmax_core(ctx: Context, x: RelaxExpr, dim: int, half_to_float: bool) -> 
 
 
 @converts("aten.log_softmax.int")
-def _log_softmax(ctx: Context, x: RelaxExpr, dim: int, dtype: Any = None) -> RelaxExpr:
+def _log_softmax(
+    ctx: Context, x: RelaxExpr, dim: int, dtype: torch.dtype | None = None
+) -> RelaxExpr:
     made = x if dtype is None else ctx.cast(x, dtype_name(dtype))
     return op.nn.log_softmax(made, ctx.axis(dim, x.ndim))
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from tilewright.ir import as_int
 from tilewright.relax import ops as op
@@ -12,13 +12,17 @@ from tilewright.relax.expr import RelaxExpr
 from tilewright.relax.frontend.torch.converters.base import (
     CONVERTERS,
     Context,
+    Results,
     converts,
     dtype_name,
 )
 from tilewright.relax.ops.common import element_count
 
+if TYPE_CHECKING:
+    import torch
+
 # Reductions computed in the result's dtype, with the overloads that name axes and those of all.
-_REDUCTIONS: dict[Callable[..., Any], tuple[str, ...]] = {
+_REDUCTIONS: dict[Callable[..., RelaxExpr], tuple[str, ...]] = {
     op.sum: ("aten.sum.default", "aten.sum.dim_IntList"),
     op.mean: ("aten.mean.default", "aten.mean.dim"),
     op.max: ("aten.max.default", "aten.amax.default"),
@@ -28,10 +32,14 @@ _REDUCTIONS: dict[Callable[..., Any], tuple[str, ...]] = {
 }
 
 
-def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
+def _reduction(function: Callable[..., RelaxExpr]) -> Callable[..., RelaxExpr]:
     def convert(
-        ctx: Context, x: RelaxExpr, dim: Any = None, keepdim: bool = False, dtype: Any = None
-    ) -> Any:
+        ctx: Context,
+        x: RelaxExpr,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        dtype: torch.dtype | None = None,
+    ) -> RelaxExpr:
         x = ctx.cast(x, ctx.dtype)
         if not x.ndim:
             return x
@@ -46,30 +54,36 @@ for _function, _names in _REDUCTIONS.items():
 
 
 @converts("aten.cumsum.default")
-def _cumsum(ctx: Context, x: RelaxExpr, dim: int, dtype: Any = None) -> RelaxExpr:
+def _cumsum(ctx: Context, x: RelaxExpr, dim: int, dtype: torch.dtype | None = None) -> RelaxExpr:
     x = ctx.cast(x, ctx.dtype)
     return op.cumsum(x, ctx.axis(dim, x.ndim)) if x.ndim else x
 
 
 @converts("aten.cumprod.default")
-def _cumprod(ctx: Context, x: RelaxExpr, dim: int, dtype: Any = None) -> RelaxExpr:
+def _cumprod(ctx: Context, x: RelaxExpr, dim: int, dtype: torch.dtype | None = None) -> RelaxExpr:
     x = ctx.cast(x, ctx.dtype)
     return op.cumprod(x, ctx.axis(dim, x.ndim)) if x.ndim else x
 
 
 @converts("aten.prod.default")
-def _prod(ctx: Context, x: RelaxExpr, dtype: Any = None) -> RelaxExpr:
+def _prod(ctx: Context, x: RelaxExpr, dtype: torch.dtype | None = None) -> RelaxExpr:
     return op.prod(ctx.cast(x, ctx.dtype))
 
 
 @converts("aten.prod.dim_int")
 def _prod_dim(
-    ctx: Context, x: RelaxExpr, dim: int, keepdim: bool = False, dtype: Any = None
+    ctx: Context, x: RelaxExpr, dim: int, keepdim: bool = False, dtype: torch.dtype | None = None
 ) -> RelaxExpr:
     return op.prod(ctx.cast(x, ctx.dtype), ctx.axes(dim, x.ndim), keepdim)
 
 
-def _variance(ctx: Context, x: RelaxExpr, dim: Any, correction: Any, keepdim: bool) -> RelaxExpr:
+def _variance(
+    ctx: Context,
+    x: RelaxExpr,
+    dim: int | Sequence[int] | None,
+    correction: float | None,
+    keepdim: bool,
+) -> RelaxExpr:
     """Variance with ``n - correction`` in place of ``n`` (1 if none is given)."""
     axes = ctx.axes(dim, x.ndim)
     made = op.variance(x, axes, keepdim)
@@ -88,42 +102,67 @@ def _variance(ctx: Context, x: RelaxExpr, dim: Any, correction: Any, keepdim: bo
 
 @converts("aten.var.correction")
 def _var(
-    ctx: Context, x: RelaxExpr, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+    ctx: Context,
+    x: RelaxExpr,
+    dim: int | Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
 ) -> RelaxExpr:
     return _variance(ctx, x, dim, correction, keepdim)
 
 
 @converts("aten.var.dim")
 def _var_dim(
-    ctx: Context, x: RelaxExpr, dim: Any, unbiased: bool = True, keepdim: bool = False
+    ctx: Context,
+    x: RelaxExpr,
+    dim: int | Sequence[int] | None,
+    unbiased: bool = True,
+    keepdim: bool = False,
 ) -> RelaxExpr:
     return _variance(ctx, x, dim, int(unbiased), keepdim)
 
 
 @converts("aten.var_mean.correction")
 def _var_mean(
-    ctx: Context, x: RelaxExpr, dim: Any = None, *, correction: Any = None, keepdim: bool = False
-) -> Any:
+    ctx: Context,
+    x: RelaxExpr,
+    dim: int | Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> Results:
     mean = op.mean(x, ctx.axes(dim, x.ndim), keepdim)
     return [_variance(ctx, x, dim, correction, keepdim), mean]
 
 
 @converts("aten.std.correction")
 def _std(
-    ctx: Context, x: RelaxExpr, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+    ctx: Context,
+    x: RelaxExpr,
+    dim: int | Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
 ) -> RelaxExpr:
     return op.sqrt(_variance(ctx, x, dim, correction, keepdim))
 
 
 @converts("aten.std.dim")
 def _std_dim(
-    ctx: Context, x: RelaxExpr, dim: Any, unbiased: bool = True, keepdim: bool = False
+    ctx: Context,
+    x: RelaxExpr,
+    dim: int | Sequence[int] | None,
+    unbiased: bool = True,
+    keepdim: bool = False,
 ) -> RelaxExpr:
     return op.sqrt(_variance(ctx, x, dim, int(unbiased), keepdim))
 
 
-def _index_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    def convert(ctx: Context, x: RelaxExpr, dim: int | None = None, keepdim: bool = False) -> Any:
+def _index_of(function: Callable[..., RelaxExpr]) -> Callable[..., RelaxExpr]:
+    def convert(
+        ctx: Context, x: RelaxExpr, dim: int | None = None, keepdim: bool = False
+    ) -> RelaxExpr:
         if dim is None:
             made = function(op.reshape(x, (-1,)), 0, False)
             return op.reshape(made, ctx.shape)
@@ -137,13 +176,13 @@ CONVERTERS.register("aten.argmin.default", _index_of(op.argmin))
 
 
 @converts("aten.max.dim")
-def _max_dim(ctx: Context, x: RelaxExpr, dim: int, keepdim: bool = False) -> Any:
+def _max_dim(ctx: Context, x: RelaxExpr, dim: int, keepdim: bool = False) -> Results:
     axis = ctx.axis(dim, x.ndim)
     return [op.max(x, (axis,), keepdim), op.argmax(x, axis, keepdim)]
 
 
 @converts("aten.min.dim")
-def _min_dim(ctx: Context, x: RelaxExpr, dim: int, keepdim: bool = False) -> Any:
+def _min_dim(ctx: Context, x: RelaxExpr, dim: int, keepdim: bool = False) -> Results:
     axis = ctx.axis(dim, x.ndim)
     return [op.min(x, (axis,), keepdim), op.argmin(x, axis, keepdim)]
 
@@ -152,11 +191,11 @@ def _min_dim(ctx: Context, x: RelaxExpr, dim: int, keepdim: bool = False) -> Any
 def _vector_norm(
     ctx: Context,
     x: RelaxExpr,
-    order: Any = 2,
-    dim: Any = None,
+    order: float = 2,
+    dim: int | Sequence[int] | None = None,
     keepdim: bool = False,
     *,
-    dtype: Any = None,
+    dtype: torch.dtype | None = None,
 ) -> RelaxExpr:
     x = ctx.emit(ctx.cast(x, ctx.dtype if dtype is None else dtype_name(dtype)))
     axes = ctx.axes(dim, x.ndim)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from tilewright.relax import ops as op
 from tilewright.relax.expr import Constant, RelaxExpr, const
 from tilewright.relax.frontend.torch.converters.base import (
     Context,
+    Results,
+    Size,
     converts,
     same_tensor,
 )
@@ -27,23 +29,27 @@ _RESHAPES = (
 
 
 @converts(*_RESHAPES)
-def _reshape(ctx: Context, x: RelaxExpr, *_: Any) -> RelaxExpr:
+def _reshape(ctx: Context, x: RelaxExpr, *_: object) -> RelaxExpr:
     return x if same_tensor(x, ctx.shape) else op.reshape(x, ctx.shape)
 
 
 @converts("aten.expand.default", "aten.expand_as.default", "aten.broadcast_to.default")
-def _expand(ctx: Context, x: RelaxExpr, *_: Any, implicit: bool = False) -> RelaxExpr:
+def _expand(ctx: Context, x: RelaxExpr, *_: object, implicit: bool = False) -> RelaxExpr:
     return x if same_tensor(x, ctx.shape) else op.broadcast_to(x, ctx.shape)
 
 
 @converts("aten.repeat.default")
-def _repeat(ctx: Context, x: RelaxExpr, repeats: Any) -> RelaxExpr:
+def _repeat(ctx: Context, x: RelaxExpr, repeats: Sequence[Size]) -> RelaxExpr:
     return op.tile(x, tuple(ctx.ints(repeats, "repeats")))
 
 
 @converts("aten.repeat_interleave.self_int")
 def _repeat_interleave(
-    ctx: Context, x: RelaxExpr, repeats: Any, dim: int | None = None, output_size: Any = None
+    ctx: Context,
+    x: RelaxExpr,
+    repeats: Size,
+    dim: int | None = None,
+    output_size: Size | None = None,
 ) -> RelaxExpr:
     if dim is None:
         x, dim = op.reshape(x, (-1,)), 0
@@ -58,7 +64,7 @@ def _permuted(x: RelaxExpr, axes: list[int]) -> RelaxExpr:
 
 
 @converts("aten.permute.default")
-def _permute(ctx: Context, x: RelaxExpr, dims: Any) -> RelaxExpr:
+def _permute(ctx: Context, x: RelaxExpr, dims: Sequence[int]) -> RelaxExpr:
     return _permuted(x, [ctx.axis(dim, x.ndim) for dim in dims])
 
 
@@ -77,12 +83,14 @@ def _reverse(ctx: Context, x: RelaxExpr) -> RelaxExpr:
 
 
 @converts("aten.mT.default")
-def _matrix_transpose(ctx: Context, x: RelaxExpr) -> Any:
+def _matrix_transpose(ctx: Context, x: RelaxExpr) -> RelaxExpr:
     return _transpose(ctx, x, -1, -2)
 
 
 @converts("aten.movedim.int", "aten.movedim.intlist")
-def _movedim(ctx: Context, x: RelaxExpr, source: Any, destination: Any) -> RelaxExpr:
+def _movedim(
+    ctx: Context, x: RelaxExpr, source: int | Sequence[int], destination: int | Sequence[int]
+) -> RelaxExpr:
     sources = ctx.axes(source, x.ndim)
     places = dict(zip(ctx.axes(destination, x.ndim), sources))
     rest = iter(axis for axis in range(x.ndim) if axis not in sources)
@@ -90,7 +98,7 @@ def _movedim(ctx: Context, x: RelaxExpr, source: Any, destination: Any) -> Relax
 
 
 @converts("aten.flip.default")
-def _flip(ctx: Context, x: RelaxExpr, dims: Any) -> RelaxExpr:
+def _flip(ctx: Context, x: RelaxExpr, dims: Sequence[int]) -> RelaxExpr:
     for axis in ctx.axes(dims, x.ndim) if dims else ():
         x = op.flip(x, axis)
     return x
@@ -111,11 +119,11 @@ def _cat(ctx: Context, tensors: list[RelaxExpr], dim: int = 0) -> RelaxExpr:
 
 
 @converts("aten.stack.default")
-def _stack(ctx: Context, tensors: list[RelaxExpr], dim: int = 0) -> Any:
+def _stack(ctx: Context, tensors: list[RelaxExpr], dim: int = 0) -> RelaxExpr:
     return op.stack([ctx.cast(x, ctx.dtype) for x in tensors], ctx.axis(dim, len(ctx.shape)))
 
 
-def _chunks(ctx: Context, x: RelaxExpr, dim: int) -> Any:
+def _chunks(ctx: Context, x: RelaxExpr, dim: int) -> Results:
     """Cut into the chunks that PyTorch has recorded."""
     axis = ctx.axis(dim, x.ndim)
     sizes = ctx.ints(
@@ -132,12 +140,12 @@ def _chunks(ctx: Context, x: RelaxExpr, dim: int) -> Any:
     "aten.split.Tensor", "aten.split.sizes", "aten.split_with_sizes.default", "aten.chunk.default",
     "aten.tensor_split.sections", "aten.tensor_split.indices",
 )  # fmt: skip
-def _split(ctx: Context, x: RelaxExpr, how: Any, dim: int = 0) -> Any:
+def _split(ctx: Context, x: RelaxExpr, how: Size | Sequence[Size], dim: int = 0) -> Results:
     return _chunks(ctx, x, dim)
 
 
 @converts("aten.unbind.int")
-def _unbind(ctx: Context, x: RelaxExpr, dim: int = 0) -> Any:
+def _unbind(ctx: Context, x: RelaxExpr, dim: int = 0) -> Results:
     axis = ctx.axis(dim, x.ndim)
     count = len(ctx.result)
     rest = (*x.shape[:axis], *x.shape[axis + 1 :])
@@ -147,7 +155,9 @@ def _unbind(ctx: Context, x: RelaxExpr, dim: int = 0) -> Any:
     return [op.reshape(made[number], rest) for number in range(count)]
 
 
-def _cut(ctx: Context, x: RelaxExpr, axis: int, start: Any, stop: Any, step: int = 1) -> RelaxExpr:
+def _cut(
+    ctx: Context, x: RelaxExpr, axis: int, start: Size, stop: Size, step: int = 1
+) -> RelaxExpr:
     """``x[start:stop:step]`` along an axis; with symbolic bounds a look-up."""
     low, high = as_int(as_expr(start)), as_int(as_expr(stop))
     if low is not None and high is not None:
@@ -168,7 +178,12 @@ def _cut(ctx: Context, x: RelaxExpr, axis: int, start: Any, stop: Any, step: int
 
 @converts("aten.slice.Tensor")
 def _slice(
-    ctx: Context, x: RelaxExpr, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+    ctx: Context,
+    x: RelaxExpr,
+    dim: int = 0,
+    start: Size | None = None,
+    end: Size | None = None,
+    step: Size = 1,
 ) -> RelaxExpr:
     if same_tensor(x, ctx.shape):
         return x
@@ -178,12 +193,12 @@ def _slice(
 
 
 @converts("aten.narrow.default")
-def _narrow(ctx: Context, x: RelaxExpr, dim: int, start: Any, length: Any) -> RelaxExpr:
+def _narrow(ctx: Context, x: RelaxExpr, dim: int, start: Size, length: Size) -> RelaxExpr:
     return _cut(ctx, x, ctx.axis(dim, x.ndim), start, as_expr(start) + length)
 
 
 @converts("aten.select.int")
-def _select(ctx: Context, x: RelaxExpr, dim: int, index: Any) -> Any:
+def _select(ctx: Context, x: RelaxExpr, dim: int, index: Size) -> RelaxExpr:
     axis = ctx.axis(dim, x.ndim)
     stop = 2**63 - 1 if as_int(as_expr(index)) == -1 else as_expr(index) + 1
     return op.reshape(_cut(ctx, x, axis, index, stop), ctx.shape)
@@ -195,9 +210,9 @@ def _slice_scatter(
     x: RelaxExpr,
     source: RelaxExpr,
     dim: int = 0,
-    start: Any = None,
-    end: Any = None,
-    step: Any = 1,
+    start: Size | None = None,
+    end: Size | None = None,
+    step: Size = 1,
 ) -> RelaxExpr:
     axis = ctx.axis(dim, x.ndim)
     extent = as_int(x.shape[axis])
@@ -213,7 +228,9 @@ def _slice_scatter(
 
 
 @converts("aten.select_scatter.default")
-def _select_scatter(ctx: Context, x: RelaxExpr, source: RelaxExpr, dim: int, index: Any) -> Any:
+def _select_scatter(
+    ctx: Context, x: RelaxExpr, source: RelaxExpr, dim: int, index: Size
+) -> RelaxExpr:
     axis = ctx.axis(dim, x.ndim)
     chunk = op.reshape(ctx.cast(source, x.dtype), [*x.shape[:axis], 1, *x.shape[axis + 1 :]])
     place = ctx.int(index, "index")
@@ -228,7 +245,7 @@ def _embedding(
     ctx: Context,
     weight: RelaxExpr,
     indices: RelaxExpr,
-    padding_idx: Any = -1,
+    padding_idx: Size = -1,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> RelaxExpr:
@@ -289,7 +306,7 @@ def _gather(
 
 
 @converts("aten.constant_pad_nd.default")
-def _pad(ctx: Context, x: RelaxExpr, pad: Any, value: Any = 0) -> RelaxExpr:
+def _pad(ctx: Context, x: RelaxExpr, pad: Sequence[Size], value: float = 0) -> RelaxExpr:
     amounts = ctx.ints(pad, "padding")
     pairs = [(0, 0)] * (x.ndim - len(amounts) // 2)
     pairs += list(zip(amounts[0::2], amounts[1::2]))[::-1]

@@ -6,7 +6,7 @@ from typing import Any
 
 from tilewright.relax import ops as op
 from tilewright.relax.expr import RelaxExpr
-from tilewright.relax.frontend.torch.converters.base import Context, converts
+from tilewright.relax.frontend.torch.converters.base import Context, Results, Size, converts
 
 
 def _sorted(ctx: Context, x: RelaxExpr, k: int, dim: int, largest: bool) -> list[Any]:
@@ -22,19 +22,24 @@ def _in_shape(ctx: Context, x: RelaxExpr, made: list[Any]) -> list[Any]:
 
 
 @converts("aten.sort.default")
-def _sort(ctx: Context, x: RelaxExpr, dim: int = -1, descending: bool = False) -> Any:
+def _sort(ctx: Context, x: RelaxExpr, dim: int = -1, descending: bool = False) -> Results:
     return _in_shape(ctx, x, _sorted(ctx, x, -1, dim, descending))
 
 
 @converts("aten.sort.stable")
 def _sort_stable(
-    ctx: Context, x: RelaxExpr, *, stable: Any = None, dim: int = -1, descending: bool = False
-) -> Any:
+    ctx: Context,
+    x: RelaxExpr,
+    *,
+    stable: bool | None = None,
+    dim: int = -1,
+    descending: bool = False,
+) -> Results:
     return _sort(ctx, x, dim, descending)
 
 
 @converts("aten.argsort.default")
-def _argsort(ctx: Context, x: RelaxExpr, dim: int = -1, descending: bool = False) -> Any:
+def _argsort(ctx: Context, x: RelaxExpr, dim: int = -1, descending: bool = False) -> RelaxExpr:
     if not x.ndim:
         return op.zeros((), "int64")
     return op.argsort(x, ctx.axis(dim, x.ndim), descending, "int64")
@@ -43,7 +48,7 @@ def _argsort(ctx: Context, x: RelaxExpr, dim: int = -1, descending: bool = False
 @converts("aten.argsort.stable")
 def _argsort_stable(
     ctx: Context, x: RelaxExpr, *, stable: bool, dim: int = -1, descending: bool = False
-) -> Any:
+) -> RelaxExpr:
     return _argsort(ctx, x, dim, descending)
 
 
@@ -54,7 +59,7 @@ def _msort(ctx: Context, x: RelaxExpr) -> RelaxExpr:
 
 @converts("aten.topk.default")
 def _topk(
-    ctx: Context, x: RelaxExpr, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> Any:
+    ctx: Context, x: RelaxExpr, k: Size, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> Results:
     """What PyTorch may leave unsorted is sorted all the same."""
     return _in_shape(ctx, x, _sorted(ctx, x, ctx.int(k, "k"), dim, largest))
