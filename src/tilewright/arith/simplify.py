@@ -61,6 +61,7 @@ from tilewright.ir import (
     Max,
     Min,
     Mul,
+    Node,
     Not,
     Or,
     Range,
@@ -83,7 +84,7 @@ _LONG = 50
 """Sums with more terms are not taken apart sum by sum."""
 
 
-def cost(expr: Any, enough: float = math.inf) -> int:
+def cost(expr: Node, enough: float = math.inf) -> int:
     """A measure of how much work an expression is; the simplifier never makes it grow.
 
     From ``enough`` on, it is not looked for more.
@@ -99,7 +100,7 @@ def cost(expr: Any, enough: float = math.inf) -> int:
     return total
 
 
-def _dearer(made: Any, expr: Expr) -> bool:
+def _dearer(made: Expr, expr: Expr) -> bool:
     least = cost(made)
     return least > cost(expr, least)
 
@@ -405,7 +406,7 @@ class Simplifier:
             return expr  # type: ignore[no-any-return]
         return not_(inner)
 
-    def _select(self, expr: Any) -> Expr:
+    def _select(self, expr: Select) -> Expr:
         return self._conditional(expr, (expr.condition, expr.true_value, expr.false_value))
 
     def _conditional(self, expr: Any, operands: tuple[Expr, Expr, Expr]) -> Expr:
@@ -473,7 +474,7 @@ class Simplifier:
         return Let(expr.var, value, body)
 
 
-def _variables(expr: Any) -> set[Any]:
+def _variables(expr: Node) -> set[Any]:
     """Variables (and buffers) that appear."""
     found = set()
     stack = [expr]

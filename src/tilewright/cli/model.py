@@ -107,7 +107,7 @@ def _foreign_code(what: str) -> Iterator[None]:
         raise ImportModelError(f"{what} raised {type(error).__name__}: {error}{place}") from error
 
 
-def _import(name: str) -> Any:
+def _import(name: str) -> ModuleType:
     if not name.endswith(".py"):
         sys.path.insert(0, "")  # modules of the current folder, as `python -m` finds them
         try:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self, dataclass_transform
 else:
 
-    def dataclass_transform(**_: Any) -> Callable[[Any], Any]:
+    def dataclass_transform(**_: object) -> Callable[[Any], Any]:
         """Only type checkers use the real one."""
         return lambda decorated: decorated
 
@@ -52,7 +52,7 @@ class Field:
     __slots__ = ("default", "name", "role", "source")
 
     def __init__(
-        self, role: str, default: Any = _REQUIRED, source: str | Callable[[Any], Any] = ""
+        self, role: str, default: object = _REQUIRED, source: str | Callable[[Any], Any] = ""
     ) -> None:
         self.role = role
         self.default = default
@@ -126,7 +126,7 @@ class Node:
         def child_nodes(self) -> list[Node]:
             """All children in declaration order (``None`` left out)."""
 
-        def replace(self, **changes: Any) -> Self:
+        def replace(self, **changes: object) -> Self:
             """Return a copy with some fields changed."""
 
     @property
@@ -143,7 +143,7 @@ class Node:
         return f"{type(self).__name__}({inner})"
 
 
-def set_span(node: Node, span: Any) -> None:
+def set_span(node: Node, span: object) -> None:
     """Attach a source location to a node (parsers only)."""
     object.__setattr__(node, "_span", span)
 
@@ -183,7 +183,7 @@ def node(cls: N) -> N:
     return made  # same class, rebuilt with slots
 
 
-def _refuse_assignment(self: Node, name: str, value: Any) -> None:
+def _refuse_assignment(self: Node, name: str, value: object) -> None:
     raise AttributeError(f"{type(self).__name__} is immutable: use replace({name}=...)")
 
 

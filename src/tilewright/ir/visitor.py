@@ -206,6 +206,6 @@ def uses_var(node: Node, variables: Callable[[Var], bool] | Mapping[Var, Any] | 
 class ExprMutator(Mutator):
     """A mutator meant for expressions; kept as a name for users of the field's vocabulary."""
 
-    def visit_Expr(self, node: Expr) -> Any:
+    def visit_Expr(self, node: Expr) -> Expr:
         """Rewrite the children of any expression without a method of its own."""
         return self.generic_visit(node)

@@ -165,7 +165,7 @@ class BlockBuilder:
         frame.close_block(DataflowBlock)
         frame.in_dataflow = False
 
-    def emit_func_output(self, output: Any, params: Sequence[RelaxVar] | None = None) -> None:
+    def emit_func_output(self, output: RelaxExpr, params: Sequence[RelaxVar] | None = None) -> None:
         """State the function's result (and its parameters, if not given before).
 
         Raises ``VerifyError`` inside of a dataflow block.
@@ -214,11 +214,11 @@ class BlockBuilder:
 
     # ---- bindings ---------------------------------------------------------------------------
 
-    def emit(self, expr: Any, name_hint: str = "") -> RelaxVar:
+    def emit(self, expr: RelaxExpr, name_hint: str = "") -> RelaxVar:
         """Bind an expression to a new variable, its operands first."""
         return self._bind(self.normalize(as_relax(expr)), name_hint, output=False)
 
-    def emit_output(self, expr: Any, name_hint: str = "") -> RelaxVar:
+    def emit_output(self, expr: RelaxExpr, name_hint: str = "") -> RelaxVar:
         """Bind an expression to a variable that outlives the dataflow block.
 
         Raises ``VerifyError`` outside of a dataflow block.

@@ -49,7 +49,7 @@ from tilewright.relax.struct_info import (
 from tilewright.support.errors import VerifyError
 from tilewright.tir.attrs import PRIMITIVE
 
-OPERATOR_SUGAR: dict[str, Callable[..., Any]] = {}
+OPERATOR_SUGAR: dict[str, Callable[..., RelaxExpr]] = {}
 """Functions behind ``x + y`` and the like on graph values; filled by ``relax.ops``."""
 
 
@@ -86,37 +86,37 @@ class RelaxExpr(Node):
         """Number of dimensions of a tensor."""
         return len(self.shape)
 
-    def __add__(self, other: object) -> Any:
+    def __add__(self, other: object) -> RelaxExpr:
         return OPERATOR_SUGAR["add"](self, other)
 
-    def __radd__(self, other: object) -> Any:
+    def __radd__(self, other: object) -> RelaxExpr:
         return OPERATOR_SUGAR["add"](other, self)
 
-    def __sub__(self, other: object) -> Any:
+    def __sub__(self, other: object) -> RelaxExpr:
         return OPERATOR_SUGAR["subtract"](self, other)
 
-    def __rsub__(self, other: object) -> Any:
+    def __rsub__(self, other: object) -> RelaxExpr:
         return OPERATOR_SUGAR["subtract"](other, self)
 
-    def __mul__(self, other: object) -> Any:
+    def __mul__(self, other: object) -> RelaxExpr:
         return OPERATOR_SUGAR["multiply"](self, other)
 
-    def __rmul__(self, other: object) -> Any:
+    def __rmul__(self, other: object) -> RelaxExpr:
         return OPERATOR_SUGAR["multiply"](other, self)
 
-    def __truediv__(self, other: object) -> Any:
+    def __truediv__(self, other: object) -> RelaxExpr:
         return OPERATOR_SUGAR["divide"](self, other)
 
-    def __rtruediv__(self, other: object) -> Any:
+    def __rtruediv__(self, other: object) -> RelaxExpr:
         return OPERATOR_SUGAR["divide"](other, self)
 
-    def __pow__(self, other: object) -> Any:
+    def __pow__(self, other: object) -> RelaxExpr:
         return OPERATOR_SUGAR["power"](self, other)
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> RelaxExpr:
         return OPERATOR_SUGAR["negative"](self)
 
-    def __matmul__(self, other: object) -> Any:
+    def __matmul__(self, other: object) -> RelaxExpr:
         return OPERATOR_SUGAR["matmul"](self, other)
 
     def __iter__(self) -> Iterator[Any]:
@@ -462,7 +462,7 @@ def is_atom(expr: RelaxExpr) -> bool:
     return isinstance(expr, Atom)
 
 
-def const(value: Any, dtype: str | None = None) -> Constant:
+def const(value: object, dtype: str | None = None) -> Constant:
     """Make a constant from a number or array; floats are float32 unless ``dtype`` is given."""
     if isinstance(value, Constant):
         return value

@@ -139,7 +139,7 @@ def apply_operator(
     )
 
 
-def _check_bits(name: str, a: Any, b: Any) -> None:
+def _check_bits(name: str, a: object, b: object) -> None:
     if not isinstance(a, int) or not isinstance(b, int):
         return
     bits = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.ir import TRUE, Expr, as_expr
+from tilewright.ir import TRUE, Expr, ExprLike, as_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te.tensor import Reduce
 from tilewright.tir import REDUCE, REDUCERS, CommReducer, IterVar, make_reducer
@@ -19,7 +19,9 @@ def _axes(axis: IterVar | Sequence[IterVar]) -> tuple[IterVar, ...]:
     return axes
 
 
-def _reduce(reducer: CommReducer, source: tuple[Expr, ...], axis: Any, where: Any) -> Any:
+def _reduce(
+    reducer: CommReducer, source: tuple[Expr, ...], axis: Any, where: ExprLike | None
+) -> Any:
     axes = _axes(axis)
     condition = TRUE if where is None else as_expr(where)
     made = tuple(
@@ -36,7 +38,7 @@ def reducer(name: str) -> Callable[..., Any]:
     """
     REDUCERS.get(name)
 
-    def build(expr: Any, axis: IterVar | Sequence[IterVar], where: Any = None) -> Any:
+    def build(expr: Any, axis: IterVar | Sequence[IterVar], where: ExprLike | None = None) -> Any:
         source = tuple(map(as_expr, expr)) if isinstance(expr, (tuple, list)) else (as_expr(expr),)
         made = REDUCERS.get(name)(*(item.dtype for item in source))
         return _reduce(made, source, axis, where)
@@ -75,7 +77,7 @@ def comm_reducer(
     by ``tir.register_reducer``.
     """
 
-    def build(expr: Any, axis: IterVar | Sequence[IterVar], where: Any = None) -> Any:
+    def build(expr: Any, axis: IterVar | Sequence[IterVar], where: ExprLike | None = None) -> Any:
         source = tuple(map(as_expr, expr)) if isinstance(expr, (tuple, list)) else (as_expr(expr),)
         made = make_reducer(fcombine, fidentity, *(item.dtype for item in source))
         return _reduce(made, source, axis, where)

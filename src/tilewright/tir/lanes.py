@@ -29,7 +29,7 @@ class _Scalarizer(Mutator):
     def __init__(self, lane: Var) -> None:
         self.lane = lane
 
-    def visit_Expr(self, node: Expr) -> Any:
+    def visit_Expr(self, node: Expr) -> Expr:
         if dtypes.lanes_of(node.dtype) == 1:
             return node
         if type(node) in (BufferLoad, Call, Var) or not node.child_nodes():

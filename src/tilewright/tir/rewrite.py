@@ -93,7 +93,7 @@ class Renewer(Mutator):
         """The buffer in the place of one."""
         return self.mapping.get(node, node)
 
-    def visit_PrimFunc(self, node: PrimFunc) -> Any:
+    def visit_PrimFunc(self, node: PrimFunc) -> PrimFunc:
         for var in node.symbolic_vars():
             self.define(var)
         params = tuple(map(self.define, node.params))
@@ -126,7 +126,7 @@ def _view_vars(block: Block) -> list[Var]:
     return [place for place in places if type(place) is Var]
 
 
-def _uses(node: Any, var: Var) -> int:
+def _uses(node: Node, var: Var) -> int:
     return sum(item is var for item in pre_order(node))
 
 

@@ -97,7 +97,7 @@ def _binary(name: str, function: Callable[[Expr, Expr], Expr], doc: str) -> Call
     return build
 
 
-def _divide(a: Any, b: Any) -> Expr:
+def _divide(a: Expr, b: Expr) -> Expr:
     a = as_expr(a, getattr(b, "dtype", None))
     if not dtypes.is_float(a.dtype):
         return call("truncdiv", a, b)

@@ -430,7 +430,9 @@ def arange_count(start: Any, stop: Any, step: Any) -> Any:
     return (as_expr(stop) - start + (step - 1 if step > 0 else step + 1)) // step
 
 
-def arange(start: Any, stop: Any = None, step: Any = 1, dtype: str | None = None) -> Tensor:
+def arange(
+    start: ExprLike, stop: ExprLike | None = None, step: ExprLike = 1, dtype: str | None = None
+) -> Tensor:
     """Return ``start, start + step, …`` below ``stop``.
 
     Without ``dtype`` the result is int64, or float32 if a bound or the step is a float. Elements
@@ -486,6 +488,6 @@ def one_hot(
     return made
 
 
-def in_range(index: Expr, low: Any, high: Any) -> Expr:
+def in_range(index: Expr, low: ExprLike, high: ExprLike) -> Expr:
     """The condition ``low <= index < high``."""
     return and_(index >= low, index < high)

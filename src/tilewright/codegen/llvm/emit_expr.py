@@ -57,7 +57,7 @@ from tilewright.ir import (
     pre_order,
 )
 from tilewright.support.errors import CodegenError
-from tilewright.tir import BufferLoad
+from tilewright.tir import Buffer, BufferLoad, LetStmt
 
 _FLOAT_OPS = {"Add": "fadd", "Sub": "fsub", "Mul": "fmul", "Div": "fdiv"}
 #: Intrinsics with code of their own whose results may need rounding; others choose or move values.
@@ -174,7 +174,7 @@ class ExprEmitter(ValueEmitter, Visitor):
 
     # ---- leaves
 
-    def define(self, symbol: Any, operand: str) -> None:
+    def define(self, symbol: Var | Buffer, operand: str) -> None:
         """Give a variable its value, at the present scope if the operand is new."""
         if self.values.get(symbol, operand) != operand:
             for scope in self.scopes:  # another value than when they were found
@@ -182,7 +182,7 @@ class ExprEmitter(ValueEmitter, Visitor):
                 scope.known.clear()
         self.values[symbol] = operand
 
-    def bind(self, node: Any) -> None:
+    def bind(self, node: Let | LetStmt) -> None:
         """Give the variable of a let its value."""
         if holds_data(node.value, self.module.data_vars):
             self.module.data_vars.add(node.var)
@@ -196,7 +196,7 @@ class ExprEmitter(ValueEmitter, Visitor):
         known = self.module.data_vars
         return "" if (known or _may_hold_data(expr)) and holds_data(expr, known) else " nsw"
 
-    def lookup(self, symbol: Any) -> str | None:
+    def lookup(self, symbol: Var | Buffer) -> str | None:
         """Return the operand that a variable stands for; outlined functions capture here."""
         return self.values.get(symbol)
 
@@ -285,7 +285,7 @@ class ExprEmitter(ValueEmitter, Visitor):
                     return self._fma(product, self.visit(other), node.dtype)
         return self.visit_BinaryExpr(node)
 
-    def _fma(self, product: Any, other: str, dtype: str) -> str:
+    def _fma(self, product: BinaryExpr, other: str, dtype: str) -> str:
         a, b = self.visit(product.a), self.visit(product.b)
         return self.call_float("fma", dtype, a, b, other)
 
@@ -362,10 +362,10 @@ class ExprEmitter(ValueEmitter, Visitor):
         # Masks take long to emit, and unrolled copies of a statement share them.
         return self.known(node) or self._remembered(node, self._compare(node))
 
-    def _remembered(self, node: Any, name: str) -> str:
+    def _remembered(self, node: Expr, name: str) -> str:
         return name if may_change(node) else self.remember(node, name)
 
-    def _compare(self, node: Any) -> str:
+    def _compare(self, node: CompareExpr) -> str:
         edge = compare_ramp(self, node)
         if edge is not None:
             return edge
@@ -384,7 +384,7 @@ class ExprEmitter(ValueEmitter, Visitor):
         table = _SIGNED if kind == "int" else _UNSIGNED
         return self.pure(f"icmp {table[name]} {register_type(dtype)} {a}, {b}", a, b)
 
-    def _and_or(self, node: Any, op: str) -> str:
+    def _and_or(self, node: CompareExpr, op: str) -> str:
         """Short-circuit when the second operand may fault."""
         if dtypes.lanes_of(node.dtype) > 1 or not needs_guard(node.b):
             return self.visit_CompareExpr(node)

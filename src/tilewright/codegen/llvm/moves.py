@@ -6,8 +6,6 @@ picked from some, zero where a condition doesn't hold) is read, moved and writte
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.ir import (
     Broadcast,
     Call,
@@ -80,7 +78,7 @@ class _Bits(Mutator):
             return node
         return IntImm(number_bits(node.value, self.dtype), BITS)
 
-    def visit_Call(self, node: Call) -> Any:
+    def visit_Call(self, node: Call) -> Call:
         made = self.generic_visit(node)
         if dtypes.element_of(node.dtype) != self.dtype:
             return made

@@ -13,7 +13,7 @@ import signal
 import struct
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median_high
 from typing import Any, BinaryIO
@@ -132,7 +132,9 @@ class _Task:
         return worst, None, seconds
 
 
-def _difference(actual: Any, expected: Any, dtype: str) -> tuple[float, str]:
+def _difference(
+    actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], dtype: str
+) -> tuple[float, str]:
     """Largest difference relative to the largest expected magnitude, and where it is."""
     if not dtypes.is_float(dtype):
         wrong = actual != expected
@@ -148,7 +150,9 @@ def _difference(actual: Any, expected: Any, dtype: str) -> tuple[float, str]:
     return _strange_difference(actual, expected)
 
 
-def _largest_and_furthest(actual: Any, expected: Any) -> tuple[float, float, int]:
+def _largest_and_furthest(
+    actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]
+) -> tuple[float, float, int]:
     """The largest magnitude expected; the largest difference, and where it is; NaN if one is."""
     largest, furthest, place = 0.0, 0.0, 0
     with np.errstate(invalid="ignore", over="ignore"):
@@ -164,7 +168,9 @@ def _largest_and_furthest(actual: Any, expected: Any) -> tuple[float, float, int
     return largest, furthest, place
 
 
-def _strange_difference(actual: Any, expected: Any) -> tuple[float, str]:
+def _strange_difference(
+    actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]
+) -> tuple[float, str]:
     """As above where there may be NaNs and infinities, which must agree."""
     a, e = actual.astype(np.float64), expected.astype(np.float64)
     finite = np.isfinite(e)
@@ -191,7 +197,7 @@ def _with(arguments: list[Any], packed: dict[int, Any]) -> list[Any]:
     return [packed.get(index, argument) for index, argument in enumerate(arguments)]
 
 
-def _fastest_call(function: Any, args: list[Any], limit: float) -> float:
+def _fastest_call(function: Callable[[], object], args: list[Any], limit: float) -> float:
     """Return the shortest of some calls: as many as show that it isn't (or is) below ``limit``.
 
     One call of a short function says little: a thread of the pool may have to be woken for it.

@@ -25,7 +25,13 @@ from tilewright.topi.nn.attention import CAUSAL_MASKS, dims_of, in_layout, parse
 
 
 def _infer(
-    query: Any, key: Any, value: Any, mask: Any, scale: Any, causal_mask: Any, layout: Any
+    query: TensorStructInfo,
+    key: TensorStructInfo,
+    value: TensorStructInfo,
+    mask: TensorStructInfo | None,
+    scale: float | None,
+    causal_mask: str | bool | None,
+    layout: str | tuple[str, ...],
 ) -> StructInfo:
     try:
         layouts = parse_layouts(layout)
@@ -96,7 +102,7 @@ def _as_scaled_dot_product(call: RelaxCall) -> RelaxExpr:
     return made
 
 
-def _causal_name(causal_mask: Any, **_: Any) -> dict[str, Any]:
+def _causal_name(causal_mask: Any, **_: object) -> dict[str, Any]:
     """``True`` stands for ``TopLeft``, as there was no other."""
     return {"causal_mask": {True: "TopLeft", False: None}.get(causal_mask, causal_mask)}
 

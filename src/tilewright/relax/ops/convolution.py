@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright import topi
@@ -30,7 +31,13 @@ def _check_groups(what: str, channels: Expr, groups: int) -> None:
 
 
 def _conv_shape(
-    data: Any, weight: Any, strides: Any, padding: Any, dilation: Any, groups: int, spatial: int
+    data: TensorStructInfo,
+    weight: TensorStructInfo,
+    strides: int | Sequence[int],
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int],
+    groups: int,
+    spatial: int,
 ) -> StructInfo:
     require_ndim(data, spatial + 2, "data")
     require_ndim(weight, spatial + 2, "weight")
@@ -47,12 +54,12 @@ def _conv_shape(
 
 
 def _transpose_shape(
-    data: Any,
-    weight: Any,
-    strides: Any,
-    padding: Any,
-    output_padding: Any,
-    dilation: Any,
+    data: TensorStructInfo,
+    weight: TensorStructInfo,
+    strides: int | Sequence[int],
+    padding: int | Sequence[int],
+    output_padding: int | Sequence[int],
+    dilation: int | Sequence[int],
     groups: int,
     spatial: int,
 ) -> StructInfo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright import topi
@@ -16,11 +17,11 @@ from tilewright.topi.utils import padding_of, pair
 
 
 def _pool_shape(
-    data: Any,
-    pool_size: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
+    data: TensorStructInfo,
+    pool_size: int | Sequence[int],
+    strides: int | Sequence[int],
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int],
     ceil_mode: bool,
     spatial: int,
     layout: str = "",
@@ -48,7 +49,12 @@ def _layout(name: str, spatial: int) -> Layout:
     return image_layout("data", name or axes, axes)
 
 
-def _adaptive_shape(data: Any, output_size: Any, spatial: int, layout: str = "") -> StructInfo:
+def _adaptive_shape(
+    data: TensorStructInfo,
+    output_size: int | Sequence[int | None] | None,
+    spatial: int,
+    layout: str = "",
+) -> StructInfo:
     made = _layout(layout, spatial)
     if made.ndim > spatial + 2:
         plain = plain_info(data, made, "data")
@@ -65,7 +71,9 @@ def _adaptive_shape(data: Any, output_size: Any, spatial: int, layout: str = "")
     return TensorStructInfo((n, c, *size), data.dtype)
 
 
-def _whole_size(data: Any, output_size: Any, layout: str = "") -> dict[str, Any]:
+def _whole_size(
+    data: TensorStructInfo, output_size: int | Sequence[int | None] | None, layout: str = ""
+) -> dict[str, Any]:
     """Put the image's own extents where ``output_size`` says nothing."""
     if isinstance(output_size, int) or (output_size is not None and None not in output_size):
         return {}

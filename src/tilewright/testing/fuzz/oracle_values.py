@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -21,7 +21,7 @@ FILLS = (0x6B, 0x15)
 """What memory may be full of before something is written; a defined program doesn't tell."""
 
 
-def allocate(shape: Any, dtype: str, fill: int = FILLS[0]) -> np.ndarray[Any, Any]:
+def allocate(shape: Sequence[int], dtype: str, fill: int = FILLS[0]) -> np.ndarray[Any, Any]:
     """Return memory full of something; none where an extent is negative."""
     made = np.empty(np.maximum(shape, 0), dtype_of(dtype))
     made.reshape(-1).view(np.uint8).fill(fill & 1 if dtype == "bool" else fill)
@@ -50,7 +50,7 @@ def wrapped(value: int, kind: np.dtype[Any]) -> Any:
     return kind.type(value)
 
 
-def pointed(memory: Any, shape: Any) -> Any:
+def pointed(memory: np.ndarray[Any, Any], shape: Sequence[int]) -> np.ndarray[Any, Any]:
     """See memory, from where it is pointed at, as an array of a shape."""
     if memory.shape == tuple(shape):
         return memory
@@ -60,7 +60,7 @@ def pointed(memory: Any, shape: Any) -> Any:
     return made
 
 
-def matched(region: Any, shape: Any) -> Any:
+def matched(region: np.ndarray[Any, Any], shape: Sequence[int]) -> Any:
     """Return a region without the leading dimensions that are 1."""
     made = region[(0,) * (region.ndim - len(shape)) + (...,)]
     assert made.shape == tuple(shape), (made.shape, shape)

@@ -24,7 +24,9 @@ class Noise:
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
 
-    def __call__(self, array: Any, units: float, absolute: float = 0.0) -> Any:
+    def __call__(
+        self, array: np.ndarray[Any, Any], units: float, absolute: float = 0.0
+    ) -> np.ndarray[Any, Any]:
         """The array, moved; by ``absolute`` epsilons where that is more."""
         if array.dtype.kind not in "fV" or not array.size:
             return array
@@ -46,7 +48,7 @@ class Noise:
         """Whether the next operator is evaluated in single precision."""
         return bool(self.rng.random() < 0.3)
 
-    def with_zeros_of_either_sign(self, array: Any) -> Any:
+    def with_zeros_of_either_sign(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """The array, its zeros positive or negative at random."""
         if array.dtype.kind not in "fV" or not array.size:
             return array
@@ -54,7 +56,9 @@ class Noise:
         return np.where(array == 0, signs, array)
 
 
-def difference(found: Any, right: Any, moved: Sequence[Any]) -> str:
+def difference(
+    found: np.ndarray[Any, Any], right: np.ndarray[Any, Any], moved: Sequence[Any]
+) -> str:
     """What is wrong with a result; empty if nothing is."""
     if found.shape != right.shape:
         return f"shape {list(found.shape)}, expected {list(right.shape)}"
@@ -73,7 +77,7 @@ def difference(found: Any, right: Any, moved: Sequence[Any]) -> str:
     )
 
 
-def _wrong(found: Any, right: Any, moved: Sequence[Any]) -> Any:
+def _wrong(found: np.ndarray[Any, Any], right: np.ndarray[Any, Any], moved: Sequence[Any]) -> Any:
     if right.dtype.kind in "biu":
         sure = np.ones(right.shape, bool)
         for item in moved:

@@ -97,16 +97,16 @@ def draw_scan(g: Graph) -> list[Value] | None:
     )  # fmt: skip
 
 
-def order_of(a: Any, axis: int, descending: bool) -> Any:
+def order_of(a: np.ndarray[Any, Any], axis: int, descending: bool) -> Any:
     """Places in stable order, NaN as the greatest."""
     ranks = _dense_ranks(wide(a), axis)
     return np.argsort(-ranks if descending else ranks, axis, kind="stable")
 
 
-def _dense_ranks(keys: Any, axis: int) -> Any:
+def _dense_ranks(keys: np.ndarray[Any, Any], axis: int) -> Any:
     """The same number for the same key, greater for a greater one."""
 
-    def of_row(row: Any) -> np.ndarray[Any, Any]:
+    def of_row(row: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return np.unique(row, return_inverse=True)[1].reshape(row.shape).astype(np.int64)
 
     return np.apply_along_axis(of_row, axis, keys) if keys.size else keys.astype(np.int64)
@@ -146,14 +146,14 @@ def draw_sort(g: Graph) -> list[Value] | None:
 # ---- softmax and norms -------------------------------------------------------------------------
 
 
-def _softmax(a: Any, axis: int) -> Any:
+def _softmax(a: np.ndarray[Any, Any], axis: int) -> Any:
     if not a.size:
         return a
     powers = np.exp(a - a.max(axis, keepdims=True))
     return powers / powers.sum(axis, keepdims=True)
 
 
-def _log_softmax(a: Any, axis: int) -> Any:
+def _log_softmax(a: np.ndarray[Any, Any], axis: int) -> Any:
     if not a.size:
         return a
     moved = a - a.max(axis, keepdims=True)
@@ -174,7 +174,7 @@ def draw_softmax(g: Graph) -> list[Value] | None:
     )  # fmt: skip
 
 
-def _stretch(a: Any, ndim: int, axes: tuple[int, ...]) -> Any:
+def _stretch(a: np.ndarray[Any, Any], ndim: int, axes: tuple[int, ...]) -> Any:
     """A tensor of some axes, with ones for the others."""
     shape = [1] * ndim
     for axis, extent in zip(axes, a.shape):
@@ -197,7 +197,7 @@ def draw_norm(g: Graph) -> list[Value] | None:
     if kind == "layer_norm":
         scales = [g.fresh(shape, x.dtype, likes="tame") for _ in range(g.rng.randint(1, 2))]
 
-        def layer(size: Any, a: Any, *rest: Any) -> Any:
+        def layer(size: Any, a: np.ndarray[Any, Any], *rest: Any) -> Any:
             w = wide(a)
             made = (w - w.mean(axes, keepdims=True)) / np.sqrt(w.var(axes, keepdims=True) + eps)
             made = made * _stretch(rest[0], ndim, axes)
@@ -211,7 +211,7 @@ def draw_norm(g: Graph) -> list[Value] | None:
     if kind == "rms_norm":
         weight = g.fresh(shape, x.dtype, likes="tame")
 
-        def rms(size: Any, a: Any, s: Any) -> Any:
+        def rms(size: Any, a: np.ndarray[Any, Any], s: Any) -> Any:
             w = wide(a)
             return w / np.sqrt((w * w).mean(axes, keepdims=True) + eps) * _stretch(s, ndim, axes)
 
@@ -225,7 +225,7 @@ def draw_norm(g: Graph) -> list[Value] | None:
         mean = g.fresh([channels], x.dtype, likes="tame")
         var = g.fresh([channels], x.dtype, likes="positive")
 
-        def batch(size: Any, a: Any, s: Any, b: Any, m: Any, v: Any) -> Any:
+        def batch(size: Any, a: np.ndarray[Any, Any], s: Any, b: Any, m: Any, v: Any) -> Any:
             s, b, m, v = (_stretch(item, ndim, (1,)) for item in (s, b, m, v))
             return (wide(a) - m) / np.sqrt(v + eps) * s + b
 
@@ -236,7 +236,7 @@ def draw_norm(g: Graph) -> list[Value] | None:
         )  # fmt: skip
     groups = g.rng.choice([n for n in (1, 2, 3, 4) if channels % n == 0])
 
-    def group(size: Any, a: Any, s: Any, b: Any) -> Any:
+    def group(size: Any, a: np.ndarray[Any, Any], s: Any, b: Any) -> Any:
         w = wide(a).reshape(a.shape[0], groups, -1)
         made = (w - w.mean(2, keepdims=True)) / np.sqrt(w.var(2, keepdims=True) + eps)
         return made.reshape(a.shape) * _stretch(s, ndim, (1,)) + _stretch(b, ndim, (1,))

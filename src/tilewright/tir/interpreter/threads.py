@@ -18,7 +18,7 @@ import numpy as np
 from tilewright.ir import dtypes
 from tilewright.support.errors import RunError
 from tilewright.tir.interpreter.races import Access, Races
-from tilewright.tir.interpreter.values import allocate
+from tilewright.tir.interpreter.values import Memory, allocate
 
 Coordinates = Sequence[tuple[str, int]]
 Request = tuple[str, str, Any]
@@ -82,14 +82,14 @@ class Thread:
         block = self.block
         return Access(self, block.epoch, block.warp_epochs[self.warp], atomic)
 
-    def read(self, memory: Any, place: Any, name: str, bytewise: bool) -> Any:
+    def read(self, memory: Memory, place: Any, name: str, bytewise: bool) -> Any:
         """Note that the thread reads; return ``place``."""
         assert self.block.races is not None
         self.block.races.read(self._access(False), memory, place, name, bytewise)
         return place
 
     def write(
-        self, memory: Any, place: Any, name: str, bytewise: bool, value: object = None
+        self, memory: Memory, place: Any, name: str, bytewise: bool, value: object = None
     ) -> Any:
         """Note that the thread writes a value (``None``: updates atomically); return ``place``."""
         assert self.block.races is not None
@@ -101,7 +101,7 @@ class Thread:
     # oldest groups of the queue arrive. Memory may change at any time between.
 
     def issue(
-        self, target: Any, place: Any, value: object, memory: Any, name: str, bytewise: bool
+        self, target: object, place: Any, value: object, memory: Memory, name: str, bytewise: bool
     ) -> None:
         """Start a copy."""
         if self.block.races is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Union
 
 import ml_dtypes
 import numpy as np
@@ -45,6 +45,13 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
     element = dtypes.element_of(dtype)
     made: np.dtype[Any] = np.dtype(_EXTENSION.get(element, element))
     return made
+
+
+Memory = Union[memoryview, "np.ndarray[Any, Any]"]
+"""What a buffer's elements are accessed through."""
+
+Data = Union[float, "np.ndarray[Any, Any]"]
+"""A scalar, or the lanes of a vector."""
 
 
 def is_view_dtype(dtype: str) -> bool:
@@ -93,12 +100,12 @@ def fetch_add(memory: Any, place: int, value: object, dtype: str) -> float:
     return float(before) if dtypes.is_float(dtype) else int(before)
 
 
-def misalignment(memory: Any, place: int, size: int) -> int:
+def misalignment(memory: np.ndarray[Any, Any], place: int, size: int) -> int:
     """Return the bytes from a multiple of ``size`` to an element."""
     return int((memory.ctypes.data + place * memory.itemsize) % size)
 
 
-def out_of_bounds(name: str, axis: int, index: Any, extent: Any) -> int:
+def out_of_bounds(name: str, axis: int, index: object, extent: object) -> int:
     """Report an access outside a buffer."""
     raise RunError(f"index {index} is outside dimension {axis} of {name} (extent {extent})")
 
@@ -174,27 +181,27 @@ trunc_divide = whole(integers.trunc_quotient)
 trunc_modulo = whole(integers.trunc_remainder)
 
 
-def shift(name: str, a: Any, by: Any, dtype: str) -> Any:
+def shift(name: str, a: Data, by: Data, dtype: str) -> Any:
     """``shift_left`` or ``shift_right``."""
     function = integers.INTEGER_CALLS[name]
     return whole(lambda value, amount: function(value, amount, dtype))(a, by)
 
 
-def divide(a: Any, b: Any) -> float | np.ndarray[Any, Any]:
+def divide(a: Data, b: Data) -> float | np.ndarray[Any, Any]:
     """Float division with IEEE results for zero divisors."""
     with np.errstate(all="ignore"):
         result = np.divide(a, b)
     return result if isinstance(result, np.ndarray) else float(result)
 
 
-def select(condition: Expr, a: Any, b: Any) -> Any:
+def select(condition: Expr, a: Data, b: Data) -> Any:
     """Lane-wise choice."""
     return (
         np.where(condition, a, b) if isinstance(condition, np.ndarray) else (a if condition else b)
     )
 
 
-def dot_accumulate(total: Any, a: Any, b: Any, width: int) -> Any:
+def dot_accumulate(total: Data, a: Data, b: Data, width: int) -> Any:
     """Add to each lane the dot product of ``width`` neighbours, not wrapped or rounded yet."""
     x, y = (np.asarray(value).reshape(-1, width) for value in (a, b))
     if x.dtype.kind != "f":
@@ -204,26 +211,26 @@ def dot_accumulate(total: Any, a: Any, b: Any, width: int) -> Any:
     return made if isinstance(total, np.ndarray) else made.item()
 
 
-def _erf(x: Any) -> Any:
+def _erf(x: np.ndarray[Any, Any]) -> Any:
     return np.vectorize(math.erf, otypes=[float])(x)
 
 
-def _sigmoid(x: Any) -> Any:
+def _sigmoid(x: np.ndarray[Any, Any]) -> Any:
     return np.where(np.asarray(x) >= 0, 1.0 / (1.0 + np.exp(-np.abs(x))),
                     np.exp(-np.abs(x)) / (1.0 + np.exp(-np.abs(x))))  # fmt: skip
 
 
-def _silu(x: Any) -> np.ndarray[Any, Any]:
+def _silu(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.where(x == -np.inf, -0.0, x * _sigmoid(x))
 
 
-def _gelu(x: Any) -> np.ndarray[Any, Any]:
+def _gelu(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     # By erfc, so that nothing cancels on the left.
     tail = np.vectorize(math.erfc, otypes=[float])(np.asarray(x) * -math.sqrt(0.5))
     return np.where(x == -np.inf, -0.0, 0.5 * x * tail)
 
 
-def _gelu_tanh(x: Any) -> np.ndarray[Any, Any]:
+def _gelu_tanh(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
     return np.where(x == -np.inf, -0.0, x * _sigmoid(2 * inner))
 
@@ -265,14 +272,14 @@ def float_intrinsic(name: str) -> Callable[..., Any]:
     return compute
 
 
-def minimum(a: Any, b: Any) -> Any:
+def minimum(a: Data, b: Data) -> Any:
     """The lesser, NaN if either is NaN; ``a`` of equals."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return np.where(np.less(b, a) | np.not_equal(b, b), b, a)
     return b if b < a or b != b else a
 
 
-def maximum(a: Any, b: Any) -> Any:
+def maximum(a: Data, b: Data) -> Any:
     """The greater, NaN if either is NaN; ``a`` of equals."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return np.where(np.greater(b, a) | np.not_equal(b, b), b, a)

@@ -79,7 +79,7 @@ class Instruction:
         return f"Instruction({self.name}, {self.args!r}, decision={self.decision!r})"
 
 
-def handles_in(value: Any) -> list[Any]:
+def handles_in(value: object) -> list[Any]:
     """Return all handles inside a value, in order."""
     found: list[Any] = []
     _collect_handles(value, found)
@@ -220,7 +220,7 @@ class Primitive:
             raise ScheduleError(f"{self.name} makes no decision")
         return self._checked("decision", self._decision, decision) if self._decision else decision
 
-    def _checked(self, name: str, convert: Callable[[Any], Any], value: Any) -> Any:
+    def _checked(self, name: str, convert: Callable[[Any], Any], value: object) -> Any:
         try:
             return convert(value)
         except (TypeError, ValueError, OverflowError) as error:
@@ -323,44 +323,44 @@ def receive_primitives(cls: type) -> type:
 # ---- arguments ------------------------------------------------------------------------------
 
 
-def _named(value: Any) -> str:
+def _named(value: object) -> str:
     return f"{type(value).__name__} {value!r}"
 
 
-def _block(value: Any) -> BlockRV:
+def _block(value: object) -> BlockRV:
     if type(value) is not BlockRV:
         raise TypeError(f"expected a BlockRV or a block's name, got {_named(value)}")
     return value
 
 
-def _loop(value: Any) -> LoopRV:
+def _loop(value: object) -> LoopRV:
     if type(value) is not LoopRV:
         raise TypeError(f"expected a LoopRV (from get_loops, split, ...), got {_named(value)}")
     return value
 
 
-def _block_or_loop(value: Any) -> BlockRV | LoopRV:
+def _block_or_loop(value: object) -> BlockRV | LoopRV:
     if type(value) is not LoopRV and type(value) is not BlockRV:
         raise TypeError(f"expected a BlockRV or a LoopRV, got {_named(value)}")
     return value
 
 
-def _loops(value: Any) -> Any:
+def _loops(value: object) -> list[LoopRV]:
     if not isinstance(value, (list, tuple)):
         raise TypeError(f"expected a list of LoopRV, got {_named(value)}")
     return [_loop(item) for item in value]
 
 
-def _blocks(value: Any) -> Any:
+def _blocks(value: object) -> list[BlockRV]:
     if not isinstance(value, (list, tuple)):
         raise TypeError(f"expected a list of BlockRV, got {_named(value)}")
     return [_block(item) for item in value]
 
 
-def _int(value: Any) -> Any:
+def _int(value: object) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"expected an integer, got {_named(value)}")
-    number = value.__index__()
+    number: int = value.__index__()
     if not -(1 << 63) <= number < 1 << 63:
         raise ValueError("the integer does not fit 64 bits")
     return number
@@ -374,7 +374,7 @@ def _float(value: Any) -> float:
 
 
 def _list_of(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def converted(value: Any) -> Any:
+    def converted(value: object) -> Any:
         if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
             raise TypeError(f"expected a list, got {_named(value)}")
         return [convert(item) for item in value]
@@ -382,23 +382,23 @@ def _list_of(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return converted
 
 
-def _bool(value: Any) -> bool:
+def _bool(value: object) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"expected True or False, got {_named(value)}")
     return value
 
 
-def _str(value: Any) -> str:
+def _str(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"expected text, got {_named(value)}")
     return value
 
 
-def _int_or_handle(value: Any) -> Any:
+def _int_or_handle(value: object) -> int | ExprRV:
     return value if type(value) is ExprRV else _int(value)
 
 
-def annotation_value(value: Any) -> Any:
+def annotation_value(value: object) -> Any:
     """Copy an annotation value into JSON data; handles and expressions stay.
 
     Raises ``TypeError`` for values that no trace can hold.
@@ -416,7 +416,7 @@ def annotation_value(value: Any) -> Any:
     raise TypeError(f"expected numbers, text, lists or dicts of them, got {_named(value)}")
 
 
-def _factors(value: Any) -> Any:
+def _factors(value: object) -> Any:
     if not isinstance(value, (list, tuple)):
         raise TypeError(f"expected a list of factors, got {_named(value)}")
     return [

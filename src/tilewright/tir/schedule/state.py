@@ -247,7 +247,7 @@ class ScheduleState:
             raise self._gone(rv.func, f"loop {rv.var.name!r}", rv.var)
         return found
 
-    def _gone(self, func_name: str, what: str, key: Any) -> ScheduleError:
+    def _gone(self, func_name: str, what: str, key: object) -> ScheduleError:
         history = self._history
 
         def rule() -> str:

@@ -143,7 +143,7 @@ class AssignmentParser(Evaluator):
             )  # fmt: skip
         return self._let(node.target, Var(name, kind.dtype), value)
 
-    def _literal(self, node: ast.expr, value: Any, dtype: str, where: str) -> Expr:
+    def _literal(self, node: ast.expr, value: object, dtype: str, where: str) -> Expr:
         """Turn a Python number into a constant of ``dtype``, if it is one."""
         kind = dtypes.kind_of(dtype)
         fits = (

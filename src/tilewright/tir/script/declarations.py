@@ -188,11 +188,11 @@ class RemapDecl:
 
 def _axis(
     kind: str,
-    dom: ExprLike | Range | slice | Sequence[ExprLike],
+    dom: ExprLike | Range | slice | tuple[ExprLike, ...] | list[ExprLike],
     value: ExprLike | None,
     dtype: DTypeLike | None,
 ) -> AxisDecl:
-    if isinstance(dom, Sequence):
+    if isinstance(dom, (tuple, list)):
         if len(dom) != 2:
             raise VerifyError(f"the range of an axis is an extent or (start, stop), got {dom!r}")
         made = Range(*split_range(*dom))
@@ -217,7 +217,7 @@ class Axis:
 
     @staticmethod
     def spatial(
-        dom: ExprLike | Range | slice | Sequence[ExprLike],
+        dom: ExprLike | Range | slice | tuple[ExprLike, ...] | list[ExprLike],
         value: ExprLike | None = None,
         dtype: DTypeLike | None = None,
     ) -> Any:
@@ -226,7 +226,7 @@ class Axis:
 
     @staticmethod
     def reduce(
-        dom: ExprLike | Range | slice | Sequence[ExprLike],
+        dom: ExprLike | Range | slice | tuple[ExprLike, ...] | list[ExprLike],
         value: ExprLike | None = None,
         dtype: DTypeLike | None = None,
     ) -> Any:
@@ -235,7 +235,7 @@ class Axis:
 
     @staticmethod
     def opaque(
-        dom: ExprLike | Range | slice | Sequence[ExprLike],
+        dom: ExprLike | Range | slice | tuple[ExprLike, ...] | list[ExprLike],
         value: ExprLike | None = None,
         dtype: DTypeLike | None = None,
     ) -> Any:

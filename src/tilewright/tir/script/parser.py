@@ -133,7 +133,7 @@ class TirParser(AssignmentParser):
             return self.guard(node, decl.serial, *arguments[:2])
         return self.eval(node)
 
-    def _unroll(self, node: ast.For, values: Any) -> list[Stmt]:
+    def _unroll(self, node: ast.For, values: object) -> list[Stmt]:
         """Run a loop over Python values while parsing."""
         if not isinstance(values, Iterable) or isinstance(values, (str, Expr)):
             found = ast.unparse(node.iter)
@@ -264,7 +264,7 @@ class TirParser(AssignmentParser):
             self.fail(node, "the block has two T.init")
         self.block.init = self.suite(node.body)
 
-    def _with_rest(self, node: ast.With, item: ast.withitem, value: Any) -> Stmt:
+    def _with_rest(self, node: ast.With, item: ast.withitem, value: object) -> Stmt:
         self.scope.push()
         rest = self._declare(node, item.optional_vars, value)
         body = self.suite(node.body)

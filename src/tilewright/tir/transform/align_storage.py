@@ -9,8 +9,6 @@ given them their final shape.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.arith import Analyzer
 from tilewright.ir import (
     Call,
@@ -124,12 +122,12 @@ class _Aligner(Mutator):
     def visit_Buffer(self, node: Buffer) -> Buffer:
         return self.made.get(node, node)
 
-    def visit_Allocate(self, node: Allocate) -> Any:
+    def visit_Allocate(self, node: Allocate) -> Allocate:
         buffer = self.aligned(node.buffer)
         made = self.generic_visit(node)
         return made if buffer is node.buffer else made.replace(buffer=buffer)
 
-    def visit_Block(self, node: Block) -> Any:
+    def visit_Block(self, node: Block) -> Block:
         allocated = tuple(map(self.aligned, node.alloc_buffers))
         made = self.generic_visit(node)
         if all(a is b for a, b in zip(allocated, node.alloc_buffers)):

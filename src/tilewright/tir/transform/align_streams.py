@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.arith import Analyzer, detect_linear_equation
 from tilewright.ir import (
@@ -341,7 +340,7 @@ class _InnerBody(Mutator):
     def visit_Expr(self, node: Expr) -> Expr:
         return node
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> For:
         if node is self.loop:
             return node.replace(body=self.change(node.body))
         return self.generic_visit(node)

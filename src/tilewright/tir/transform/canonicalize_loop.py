@@ -10,11 +10,9 @@ has cut read better with theirs.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.ir import Expr, Var, const, is_const
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import For, LetStmt
+from tilewright.tir.stmt import For, LetStmt, Stmt
 from tilewright.tir.transform.base import FunctionTransform, Replacing
 from tilewright.tir.transform.effects import BufferMutator, is_pure, memory_read
 
@@ -32,7 +30,7 @@ class _Shifter(Replacing, BufferMutator):
         super().__init__()
         self.values: dict[Var, Expr] = {}
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         if is_const(node.min, 0):
             return self.generic_visit(node)
         start, extent = self.visit(node.min), self.visit(node.extent)

@@ -216,7 +216,7 @@ class _Compactor(Mutator):
         """Rewrite a node that allocates or accesses memory."""
         return super().visit(node) if _has_memory(node) else node
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> For:
         self.outer.add(node.loop_var)
         outside, self.shifted = self.shifted, {}
         with inside_loop(self.analyzer, node):
@@ -264,7 +264,7 @@ class _Compactor(Mutator):
                 return None  # further accesses change nothing
         return box
 
-    def visit_Block(self, node: Block) -> Any:
+    def visit_Block(self, node: Block) -> Block:
         if not node.alloc_buffers:
             return self.generic_visit(node)
         buffers = self._compact_all(node.alloc_buffers)
@@ -331,13 +331,13 @@ class _Compactor(Mutator):
             self.shifted[index, start] = made
         return made
 
-    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> BufferLoad:
         made = self.generic_visit(node)
         if made.buffer not in self.moved:
             return made
         return BufferLoad(*self._indices(made.buffer, made.indices))
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         made = self.generic_visit(node)
         if made.buffer not in self.moved:
             return made

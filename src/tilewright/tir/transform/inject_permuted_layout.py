@@ -10,8 +10,6 @@ XOR swizzling, from CUTLASS and the use of ``ldmatrix``.)
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.arith import Analyzer
 from tilewright.ir import (
     Expr,
@@ -87,7 +85,7 @@ class _Rewriter(Mutator):
     def __init__(self, wanted: dict[Var, Block], analyzer: Analyzer) -> None:
         self.wanted, self.analyzer = wanted, analyzer
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> For:
         bind_loop(self.analyzer, node)
         return self.generic_visit(node)
 

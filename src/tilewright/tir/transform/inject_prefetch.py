@@ -86,7 +86,7 @@ class _Injector(Mutator):
     def visit_Expr(self, node: Expr) -> Expr:
         return node
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> For:
         if PREFETCH_NEXT not in node.annotations:
             before = self.around
             self.around = (*before, node) if isinstance(node.body, For) else ()
@@ -124,7 +124,7 @@ class _Adder(Mutator):
     def visit_Expr(self, node: Expr) -> Expr:
         return node
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> For:
         added = self.additions.get(id(node), [])
         made = self.generic_visit(node)
         return made.replace(body=seq(*added, made.body)) if added else made

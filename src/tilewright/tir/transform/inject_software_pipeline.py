@@ -438,13 +438,13 @@ class _Versions(Mutator):
         slot = floormod(self.number, const(as_int(made.shape[0]), self.number.dtype))  # type: ignore[arg-type]
         return (self.analyzer.simplify(slot), *map(self.visit, indices))
 
-    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> BufferLoad:
         made = self.buffers.get(node.buffer)
         if made is None or made is node.buffer:
             return self.generic_visit(node)
         return BufferLoad(made, self.indices(made, node.buffer, node.indices))
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         made = self.buffers.get(node.buffer)
         if made is None or made is node.buffer:
             return self.generic_visit(node)

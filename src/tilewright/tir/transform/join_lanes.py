@@ -107,7 +107,7 @@ class _Joiner(Mutator):
     def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         return node
 
-    def visit_Allocate(self, node: Allocate) -> Any:
+    def visit_Allocate(self, node: Allocate) -> Allocate:
         self.own.add(node.buffer.data)
         return self.generic_visit(node)
 

@@ -432,7 +432,7 @@ def _subnormal(size: Expr, form: FloatFormat, number: Any) -> Expr:
     return made
 
 
-def _numpy(value: float, dtype: str) -> Any:
+def _numpy(value: float, dtype: str) -> np.ndarray[Any, Any]:
     known: dict[str, Any] = {"float16": np.float16}
     with np.errstate(over="ignore"):  # what is too large is infinite
         return np.asarray(value, np.float64).astype(known.get(dtype) or getattr(ml_dtypes, dtype))

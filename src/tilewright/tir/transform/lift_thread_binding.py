@@ -127,13 +127,13 @@ class _Lifter(Replacing, SeqMutator):
         made = self.generic_visit(node)
         return made if is_private(node.buffer.scope) else self.alone(made)
 
-    def visit_Evaluate(self, node: Evaluate) -> Any:
+    def visit_Evaluate(self, node: Evaluate) -> Stmt:
         made = self.generic_visit(node)
         if is_no_op(node) or call_name(node) in ("thread_allreduce", "storage_sync"):
             return made
         return self.alone(made)
 
-    def visit_While(self, node: While) -> Any:
+    def visit_While(self, node: While) -> While:
         if len(self.bound) < len(self.loops):
             raise LowerError(
                 "a while loop of a kernel is not below all of its thread loops: threads may not "
@@ -141,7 +141,7 @@ class _Lifter(Replacing, SeqMutator):
             )
         return self.generic_visit(node)
 
-    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> BlockRealize:
         block = node.block
         if block.iter_vars or block.init is not None:
             raise LowerError(
@@ -150,7 +150,7 @@ class _Lifter(Replacing, SeqMutator):
             )
         return self.generic_visit(node)
 
-    def visit_BufferRegion(self, node: BufferRegion) -> Any:
+    def visit_BufferRegion(self, node: BufferRegion) -> BufferRegion:
         return node.map_children(self.visit)
 
 

@@ -72,7 +72,7 @@ class _Rewriter(Mutator):
     def visit_Expr(self, node: Expr) -> Expr:
         return node
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> For:
         bind_loop(self.analyzer, node)
         outermost = node.thread is not None and self.kernel is None
         if outermost:
@@ -86,7 +86,7 @@ class _Rewriter(Mutator):
             self.kernel = None
         return made
 
-    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> BlockRealize:
         if not node.block.annotations.get(AUTO_COPY):
             return self.generic_visit(node)
         rest = {k: v for k, v in node.block.annotations.items() if k != AUTO_COPY}

@@ -9,7 +9,6 @@ Runs on blocks, before ``LowerInitBlock``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.arith import conjuncts
 from tilewright.ir import (
@@ -65,7 +64,7 @@ class _Rewriter(Mutator):
     def visit_Expr(self, node: Expr) -> Expr:
         return node
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         chain: list[For] = []
         body: Stmt = node
         while isinstance(body, For):
@@ -84,7 +83,7 @@ class _Rewriter(Mutator):
         del self.around[node.loop_var]
         return made
 
-    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> BlockRealize:
         for loop in self.around.values():
             if loop.thread is not None and _feeds(loop, _reduced(node)):
                 raise LowerError(

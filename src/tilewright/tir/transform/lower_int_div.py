@@ -64,7 +64,7 @@ class _Rewriter(Mutator):
         """Rewrite a node if there is something to rewrite in it."""
         return super().visit(node) if _has_division(node) else node
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> For:
         with inside_loop(self.analyzer, node):
             return self.generic_visit(node)
 

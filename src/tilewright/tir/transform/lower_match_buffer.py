@@ -7,7 +7,6 @@ get the values that follow from ``B``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import Expr, Ramp, Range, Var, const, contains, is_const
@@ -47,7 +46,7 @@ class _Rewriter(Replacing):
         self.sources: dict[Buffer, MatchBufferRegion] = {}
         self.values: dict[Var, Expr] = {}
 
-    def visit_Block(self, node: Block) -> Any:
+    def visit_Block(self, node: Block) -> Block:
         if not node.match_buffers:
             return self.generic_visit(node)
         for match in node.match_buffers:

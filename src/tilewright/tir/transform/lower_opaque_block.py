@@ -38,7 +38,7 @@ class _Rewriter(Replacing, SeqMutator):
     def __init__(self) -> None:
         self.values: dict[Var, Expr] = {}
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         return substitute(node, self.values)
 
     def visit_For(self, node: For) -> Any:

@@ -13,7 +13,6 @@ The barriers that this needs are put in by ``ThreadSync``, which runs later.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tilewright.ir import (
     Call,
@@ -76,7 +75,7 @@ class _Rewriter(Mutator):
     def visit_Expr(self, node: Expr) -> Expr:
         return node
 
-    def visit_IfThenElse(self, node: IfThenElse) -> Any:
+    def visit_IfThenElse(self, node: IfThenElse) -> IfThenElse:
         self.conditions += 1
         made = self.generic_visit(node)
         self.conditions -= 1

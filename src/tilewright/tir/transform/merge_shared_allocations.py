@@ -193,13 +193,13 @@ class _Rewriter(Mutator):
     def visit_Allocate(self, node: Allocate) -> Any:
         return self.visit(node.body) if node.buffer in self.offsets else self.generic_visit(node)
 
-    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> BufferLoad:
         made = self.generic_visit(node)
         if node.buffer not in self.offsets:
             return made
         return BufferLoad(*self.place(node.buffer, made.indices[0]))
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         made = self.generic_visit(node)
         if node.buffer not in self.offsets:
             return made

@@ -92,7 +92,7 @@ class _Narrower(BufferMutator):
         made = self.variables.get(node)
         return node if made is None else Cast(made, node.dtype)
 
-    def visit_CompareExpr(self, node: CompareExpr) -> Any:
+    def visit_CompareExpr(self, node: CompareExpr) -> Expr:
         if _is_wide(node.a):
             a, b = self.narrow(node.a), self.narrow(node.b)
             if a is not None and b is not None and not (_is_const(a) and _is_const(b)):

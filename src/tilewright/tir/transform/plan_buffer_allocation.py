@@ -274,7 +274,7 @@ class _Mover(Mutator):
     def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         return node
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> For:
         if node not in self.around:
             return node
         made = self.generic_visit(node)
@@ -286,7 +286,7 @@ class _Mover(Mutator):
             body = Allocate(buffer, body)
         return made.replace(body=body)
 
-    def visit_Block(self, node: Block) -> Any:
+    def visit_Block(self, node: Block) -> Block:
         if node not in self.around:
             return node
         made = self.generic_visit(node)

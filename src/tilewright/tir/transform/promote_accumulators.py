@@ -137,7 +137,7 @@ class _Promoter(StmtMutator):
     def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         return node
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         if node.kind != SERIAL or (as_int(node.extent) or 0) < 2:
             return self.generic_visit(node)
         slots = self._slots(node)
@@ -266,13 +266,13 @@ class _Redirect(Mutator):
         self.key = key
         self.data = {data for data, _ in places}
 
-    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> BufferLoad:
         if node.buffer.data not in self.data:
             return self.generic_visit(node)
         local, place = self.places[node.buffer.data, self.key(node.indices[0])]
         return BufferLoad(local, (place,))
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         made = self.generic_visit(node)
         if node.buffer.data not in self.data:
             return made

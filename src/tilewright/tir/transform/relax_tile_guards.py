@@ -292,7 +292,7 @@ class _Relaxer(StmtMutator):
         self.vectors: set[Var] = set()
         self.inner: set[Var] = set()
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> For:
         from_tile = {node.loop_var}
         self.inner |= from_tile
         if node.kind == VECTORIZED:
@@ -303,7 +303,7 @@ class _Relaxer(StmtMutator):
         self.vectors -= from_tile
         return made
 
-    def visit_Allocate(self, node: Allocate) -> Any:
+    def visit_Allocate(self, node: Allocate) -> Allocate:
         made = self.generic_visit(node)
         buffer = self.grown.get(node.buffer)
         return made if buffer is None else made.replace(buffer=buffer)

@@ -352,7 +352,7 @@ class _Sharer(BufferMutator):
     def visit_Var(self, node: Var) -> Expr:
         return self.pointers.get(node, node)
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         return self.generic_visit(node)
 
     def visit_Allocate(self, node: Allocate) -> Any:

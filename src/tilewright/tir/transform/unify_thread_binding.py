@@ -67,7 +67,7 @@ def _with_own_tags(kernel: For) -> For:
     free = [tag for tag in VTHREAD_TAGS if tag not in used]
     renamed: dict[tuple[str, int], str] = {}
 
-    def go(node: Any, depths: dict[str, int]) -> Any:
+    def go(node: Stmt, depths: dict[str, int]) -> Any:
         if isinstance(node, Expr):
             return node
         if type(node) is not For or not is_vthread(node.thread):
@@ -107,7 +107,7 @@ class _Unifier(Replacing):
         self.lets: dict[Var, Expr] = {}
         self.decisive: list[Expr] = []  # around: what decides whether, and how often, this runs
 
-    def under(self, node: Any, *decisive: Expr) -> Any:
+    def under(self, node: Stmt, *decisive: Expr) -> Any:
         """Visit a statement that runs what is below as ``decisive`` says."""
         self.decisive += decisive
         made = self.generic_visit(node)
@@ -120,7 +120,7 @@ class _Unifier(Replacing):
     def visit_While(self, node: While) -> Any:
         return self.under(node, node.condition)
 
-    def visit_LetStmt(self, node: LetStmt) -> Any:
+    def visit_LetStmt(self, node: LetStmt) -> LetStmt:
         self.lets[node.var] = node.value
         return self.generic_visit(node)
 

@@ -227,7 +227,7 @@ class _Unroller(StmtMutator):
         self.auto_step = before
         return body
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         self._note(node)
         before = self.auto_step
         self.auto_step = _annotated_step(node.annotations, before)
@@ -471,7 +471,7 @@ class _Copier(SeqMutator, Renewer):
         self._shared[node] = made
         return made
 
-    def visit_BinaryExpr(self, node: BinaryExpr) -> Any:
+    def visit_BinaryExpr(self, node: BinaryExpr) -> Expr:
         a, b = self.visit(node.a), self.visit(node.b)
         if a is node.a and b is node.b:
             return node

@@ -45,7 +45,11 @@ _SIGNED = 128
 
 @with_conditions
 def quantize(
-    x: Tensor, scale: Any, zero_point: Any = 0, out_dtype: str = "int8", axis: int = -1
+    x: Tensor,
+    scale: Tensor | float,
+    zero_point: Tensor | int = 0,
+    out_dtype: str = "int8",
+    axis: int = -1,
 ) -> Tensor:
     """``clip(round(x / scale) + zero_point)`` as ``out_dtype``."""
     _check_quantized("quantize", out_dtype)
@@ -61,7 +65,11 @@ def quantize(
 
 @with_conditions
 def dequantize(
-    x: Tensor, scale: Any, zero_point: Any = 0, out_dtype: str = "float32", axis: int = -1
+    x: Tensor,
+    scale: Tensor | float,
+    zero_point: Tensor | int = 0,
+    out_dtype: str = "float32",
+    axis: int = -1,
 ) -> Tensor:
     """``(x - zero_point) * scale`` as ``out_dtype``.
 
@@ -81,7 +89,11 @@ def dequantize(
 
 @with_conditions
 def requantize(
-    x: Tensor, scale: Any, zero_point: Any = 0, out_dtype: str = "int8", axis: int = -1
+    x: Tensor,
+    scale: Tensor | float,
+    zero_point: Tensor | int = 0,
+    out_dtype: str = "int8",
+    axis: int = -1,
 ) -> Tensor:
     """``clip(round(x * scale) + zero_point)`` of int32 sums.
 
@@ -173,7 +185,7 @@ def conv2d_int8(
     return _finished("conv2d_int8", result, zero, sums, bias, 1)
 
 
-def weight_sums(weight: Any) -> Any:
+def weight_sums(weight: Tensor) -> Any:
     """Sum NumPy weights ``[N, ...]`` over all but their first axis, as int32."""
     values = np.asarray(weight)
     return values.reshape(len(values), -1).astype(np.int32).sum(1, dtype=np.int32)

@@ -78,25 +78,25 @@ class Tensor:
     def __add__(self, other: Operand) -> Tensor:
         return emit_tensor(add(self, other))
 
-    def __radd__(self, other: Operand) -> Tensor:
+    def __radd__(self, other: ExprLike) -> Tensor:
         return emit_tensor(add(_operand(other, self), self))
 
     def __sub__(self, other: Operand) -> Tensor:
         return emit_tensor(subtract(self, other))
 
-    def __rsub__(self, other: Operand) -> Tensor:
+    def __rsub__(self, other: ExprLike) -> Tensor:
         return emit_tensor(subtract(_operand(other, self), self))
 
     def __mul__(self, other: Operand) -> Tensor:
         return emit_tensor(multiply(self, other))
 
-    def __rmul__(self, other: Operand) -> Tensor:
+    def __rmul__(self, other: ExprLike) -> Tensor:
         return emit_tensor(multiply(_operand(other, self), self))
 
     def __truediv__(self, other: Operand) -> Tensor:
         return emit_tensor(divide(self, other))
 
-    def __rtruediv__(self, other: Operand) -> Tensor:
+    def __rtruediv__(self, other: ExprLike) -> Tensor:
         return emit_tensor(divide(_operand(other, self), self))
 
     def __pow__(self, other: Operand) -> Tensor:
@@ -198,7 +198,7 @@ class Parameter(Tensor):
         return self._data
 
     @data.setter
-    def data(self, value: Any) -> None:
+    def data(self, value: object) -> None:
         array = const(value).data
         expected = tuple(self.param_shape)
         if len(array.shape) != len(expected) or any(
@@ -383,7 +383,7 @@ def _shape(shape: Sequence[int | str], extents: dict[str, Var]) -> list[Any]:
     ]
 
 
-def _unwrap(result: Any, method: str) -> RelaxExpr:
+def _unwrap(result: object, method: str) -> RelaxExpr:
     if isinstance(result, Tensor):
         return result._expr
     if isinstance(result, (tuple, list)):

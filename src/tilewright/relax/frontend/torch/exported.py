@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from tilewright.relax.expr import numpy_dtype
 from tilewright.relax.frontend.torch.converters import dtype_name
 from tilewright.support.errors import ImportModelError, MissingExtraError
+
+if TYPE_CHECKING:
+    import torch
 
 # Rounds of taking apart; each brings simpler operators, so this is only against endless ones.
 _MAX_ROUNDS = 8
@@ -34,7 +37,7 @@ def require_torch() -> Any:
     return torch
 
 
-def load_exported_program(path: str | Path) -> Any:
+def load_exported_program(path: str | Path) -> torch.export.ExportedProgram:
     """Load a ``.pt2`` file that ``torch.export.save`` wrote; returns its ``ExportedProgram``.
 
     Raises ``ImportModelError`` if there is no such file, or it holds something else.
@@ -77,7 +80,7 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def functionalize(program: Any) -> Any:
+def functionalize(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """Replace operators that write into their operands; all others stay as they are."""
     torch = require_torch()
     operators = {node.target for node in program.graph.nodes if node.op == "call_function"}
@@ -92,7 +95,9 @@ def functionalize(program: Any) -> Any:
         return program.run_decompositions({})
 
 
-def take_apart(program: Any, unsupported: Callable[[Any], Collection[Any]]) -> Any:
+def take_apart(
+    program: torch.export.ExportedProgram, unsupported: Callable[[Any], Collection[Any]]
+) -> torch.export.ExportedProgram:
     """Decompose the operators that ``unsupported(program)`` names, as far as PyTorch knows how."""
     torch = require_torch()
     tables: list[Any] = []
@@ -116,7 +121,7 @@ def take_apart(program: Any, unsupported: Callable[[Any], Collection[Any]]) -> A
     return program
 
 
-def to_numpy(tensor: Any) -> NDArray[Any]:
+def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
     """Copy a tensor into an array (a model that is trained on must not change the graph)."""
     torch = require_torch()
     value = tensor.detach().cpu().contiguous()
@@ -129,12 +134,12 @@ def to_numpy(tensor: Any) -> NDArray[Any]:
         return made.reshape(tuple(value.shape))
 
 
-def written_as(node: Any) -> str:
+def written_as(node: torch.fx.Node) -> str:
     """Name of the operator that a node comes from, before PyTorch took it apart."""
     return str(node.meta.get("original_aten") or node.target)
 
 
-def location(node: Any) -> str:
+def location(node: torch.fx.Node) -> str:
     """Say where in the model's source a node comes from, and in which layer."""
     torch = require_torch()
     library = str(Path(torch.__file__).parent)

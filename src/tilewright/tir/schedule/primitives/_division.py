@@ -281,7 +281,7 @@ class Division:
             found[region.buffer] = box
         return found
 
-    def init_nest(self, func_name: str) -> Any:
+    def init_nest(self, func_name: str) -> Stmt:
         """Initialise all that one instance of the new block reduces into."""
         for loop in self.nest:
             if loop.kind == THREAD_BINDING:

@@ -6,8 +6,6 @@ another way than an element's indices would find something else.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.ir import Call, Expr, Mutator, Var
 from tilewright.tir import Block, BlockRealize, Buffer, BufferLoad, DeclBuffer
 from tilewright.tir.schedule.state import ScheduleState
@@ -42,7 +40,7 @@ class ElementRewriter(Mutator):
             raise self.refuse("is used through its pointer")
         return node
 
-    def visit_Call(self, node: Call) -> Any:
+    def visit_Call(self, node: Call) -> Call:
         """Refuse the address of an element."""
         if node.op.name == "address_of" and any(
             isinstance(arg, BufferLoad) and arg.buffer is self.old for arg in node.args
@@ -50,7 +48,7 @@ class ElementRewriter(Mutator):
             raise self.refuse("is used through its pointer")
         return self.generic_visit(node)
 
-    def visit_DeclBuffer(self, node: DeclBuffer) -> Any:
+    def visit_DeclBuffer(self, node: DeclBuffer) -> DeclBuffer:
         """Refuse another view of the memory."""
         if node.buffer.data is self.old.data:
             raise self.refuse(f"shares its memory with {node.buffer.name}")

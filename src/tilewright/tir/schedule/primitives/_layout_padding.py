@@ -146,7 +146,7 @@ class Filling:
         return self.nest(made.replace(reads=tuple(reads), writes=tuple(writes)))
 
 
-def own_loops(state: ScheduleState, realize: BlockRealize, *, replaced: bool = True) -> Any:
+def own_loops(state: ScheduleState, realize: BlockRealize, *, replaced: bool = True) -> Stmt:
     """Return the outermost of a block's loops, if each binds one axis and holds nothing else.
 
     Loops that are ``replaced`` must be serial and carry no annotations, which would be lost.

@@ -219,7 +219,7 @@ def regions_buffers(regions: Iterable[Any]) -> list[Buffer]:
 # ---- statements ---------------------------------------------------------------------------------
 
 
-def removal_root(state: ScheduleState, realize: BlockRealize) -> Any:
+def removal_root(state: ScheduleState, realize: BlockRealize) -> Stmt:
     """Return the outermost loop (or branch) that holds nothing but ``realize``."""
     parents = state.index(state.func_name_of(realize)).parents
     current: Stmt = realize

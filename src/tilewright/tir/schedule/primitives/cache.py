@@ -305,7 +305,7 @@ def _idle_loop(box: Box, realize: BlockRealize, buffer: Buffer) -> For | None:
     return None
 
 
-def _own_statement(scope: Scope, realize: BlockRealize, buffer: Buffer) -> Any:
+def _own_statement(scope: Scope, realize: BlockRealize, buffer: Buffer) -> Stmt:
     """Return the outermost statement around a block in which no other block uses ``buffer``."""
     parents = scope.state.index(scope.func_name).parents
     others = {*scope.readers(buffer), *scope.writers(buffer)} - {realize}

@@ -280,7 +280,7 @@ class _Reindex:
         insert(scope, anchor, before, after, renamed, [copied])
         return BlockRV(scope.func_name, name)
 
-    def _anchor(self) -> Any:
+    def _anchor(self) -> Stmt | None:
         scope, realize, old = self.scope, self.realize, self.buffer
         if self.is_read:
             anchor = anchor_of(scope, scope.writers(old), [realize], before=True)

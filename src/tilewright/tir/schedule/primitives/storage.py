@@ -35,7 +35,7 @@ class _BufferChanger(Mutator):
     def visit_Buffer(self, node: Buffer) -> Buffer:
         return self.mapping.get(node, node)
 
-    def visit_Block(self, node: Block) -> Any:
+    def visit_Block(self, node: Block) -> Block:
         for match in node.match_buffers:
             made = self.mapping.get(match.source.buffer)
             if made is not None and match.buffer.scope != made.scope:
@@ -265,12 +265,12 @@ class _DtypeChanger(ElementRewriter):
     def visit_Buffer(self, node: Buffer) -> Buffer:
         return self.new if node is self.old else node
 
-    def visit_MatchBufferRegion(self, node: MatchBufferRegion) -> Any:
+    def visit_MatchBufferRegion(self, node: MatchBufferRegion) -> MatchBufferRegion:
         if node.source.buffer is self.old:
             raise self.refuse(f"is matched by {node.buffer.name}")
         return self.generic_visit(node)
 
-    def visit_Block(self, node: Block) -> Any:
+    def visit_Block(self, node: Block) -> Block:
         made = self.generic_visit(node)
         self.check_not_aliased(node)
         if self.old not in node.alloc_buffers:
