@@ -228,3 +228,37 @@ def test_only_what_each_iteration_writes_before_it_reads_is_allocated_inside(
         results.append(np.zeros((4, 8), "float32"))
         run(version, a, results[-1])
     np.testing.assert_array_equal(*results)
+
+
+def test_what_is_handed_on_shares_no_memory_with_what_comes_between() -> None:
+    """Large buffers share storage; ``B`` inside of the loop took that of ``D``."""
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((4, 8192), "float32"), C: T.Buffer((4, 8192), "float32"),
+         E: T.Buffer((4, 8192), "float32")):
+    B = T.alloc_buffer((8192,), "float32")
+    D = T.alloc_buffer((8192,), "float32")
+    for i in range(4):
+        for j in range(8192):
+            with T.block("D"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                D[vj] = A[vi, vj] * T.float32(3)
+        for j in range(8192):
+            with T.block("E"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                E[vi, vj] = D[8191 - vj] + D[vj]
+        for j in range(8192):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                T.where(i > 0)
+                C[vi, vj] = B[vj]
+        for j in range(8192):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vj] = A[vi, vj]
+""")
+    a = np.random.default_rng(0).integers(-4, 5, (4, 8192)).astype("float32")
+    c, e = np.zeros_like(a), np.zeros_like(a)
+    tilewright.compile(IRModule({"main": func}), target="llvm")(a, c, e)
+    np.testing.assert_array_equal(c[1:], a[:-1])
+    np.testing.assert_array_equal(e, 3 * (a + a[:, ::-1]))
