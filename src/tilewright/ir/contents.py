@@ -1,10 +1,10 @@
-"""What a tree of nodes contains, answered without walking it.
+"""What a tree of nodes contains, answered without walking it each time.
 
 Most lowering passes have nothing to do in most programs, and most of what they would rewrite is
-unchanged since the last pass looked. So each node remembers, once somebody asks, which classes of
-nodes are found in its tree, which element types its expressions have, which annotations its
-statements, whether it defines symbols, calls code with effects and has strided vectors. Trees
-never change, so the answer stays; a new tree asks its new nodes only.
+unchanged since the last pass looked. So each node caches, on the first query, which classes of
+nodes its tree contains, which element types its expressions have, which annotations its statements
+have, and whether it defines symbols, calls code with effects or has strided vectors. Trees never
+change, so the answer stays valid; a new tree queries only its new nodes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def annotated(key: str) -> str:
 
 
 def content_mask(*kinds: Kind) -> int:
-    """Return the bits that stand for some kinds of content.
+    """Return the bit mask of some kinds of content.
 
     A kind is a class of nodes (without its subclasses), an element type such as ``"float16"``,
     ``EFFECTS``, ``STRIDED``, ``DEFINITIONS``, or ``annotated(key)``.
@@ -57,7 +57,7 @@ def content_mask(*kinds: Kind) -> int:
 
 
 def contents(node: Node) -> int:
-    """Return the bits of all that is found in a tree, the root included."""
+    """Return the bit mask of all content of a tree, the root included."""
     found = node._contents
     if found is None:
         try:
@@ -86,7 +86,7 @@ def contains(*kinds: Kind) -> Callable[[Node], bool]:
 
 
 def make_collectors() -> None:
-    """Generate now the code for all classes of nodes that there are, not when it is needed."""
+    """Generate the collectors of all existing node classes now, rather than on first use."""
     pending: list[type] = [Node]
     while pending:
         kind = pending.pop()
@@ -120,7 +120,7 @@ _FURTHER: dict[type, Callable[[Any], int]] = {Call: _effects, Ramp: _strided}
 
 
 class _OfType(dict[Any, int]):
-    """Bits of a class's nodes by dtype, without what is below."""
+    """The bits of one class's nodes, by dtype, without those of their children."""
 
     def __init__(self, kind: type[Node]) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class _OfType(dict[Any, int]):
 
 
 def _make_collector(kind: type[Node]) -> Callable[[Any], int]:
-    """Generate the collector of a class: straight code, as this is done for every new node."""
+    """Generate the collector of a class as straight-line code: it runs for every new node."""
     names = {field.name for field in kind.fields}
     lines = ["def collect(node):", f"    found = own[{'node.dtype' if 'dtype' in names else None}]"]
     further = _FURTHER.get(kind, _annotations if "annotations" in names else None)
@@ -157,7 +157,7 @@ def _make_collector(kind: type[Node]) -> Callable[[Any], int]:
 
 
 def _collecting(field: Field) -> list[str]:
-    """The lines that add what is below a field."""
+    """Return the lines of code that add the contents of a field."""
     one = [
         "bits = item._contents",
         "found |= below(item) if bits is None else bits",

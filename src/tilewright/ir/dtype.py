@@ -1,8 +1,8 @@
 """Data types of scalars and vectors, as text: ``"float32"``, ``"int8"``, ``"float32x16"``.
 
-A dtype is a string, so that it prints, compares and serialises as itself. The element types
-are those of the table below; a suffix ``xN`` makes a vector of ``N`` lanes. ``"handle"`` is a
-pointer and ``"void"`` the type of a call without a value.
+A dtype is a string, so it prints, compares and serialises as itself. The element types are listed
+in the table below; a suffix ``xN`` makes a vector of ``N`` lanes. ``"handle"`` is a pointer and
+``"void"`` the type of a call without a result.
 
 The one index dtype is ``int64``: loop variables, extents, shapes and strides are ``int64`` unless a
 program says otherwise, so that index arithmetic never mixes widths.
@@ -70,7 +70,7 @@ def split_dtype(dtype: str) -> tuple[str, int]:
 
 
 def check_dtype(dtype: object) -> None:
-    """Refuse what is no dtype, of whatever type it is."""
+    """Raise an error for anything that is not a dtype."""
     if not isinstance(dtype, str):  # it need not have a hash
         raise _no_text(dtype)
     split_dtype(dtype)
@@ -105,7 +105,7 @@ def bits_of(dtype: str) -> int:
 
 
 def bytes_of(dtype: str) -> int:
-    """Return the bytes of the whole value in memory; 4-bit elements are packed by two."""
+    """Return the bytes of the whole value in memory; 4-bit elements are packed in pairs."""
     element, lanes = split_dtype(dtype)
     return (ELEMENT_TYPES[element].bits * lanes + 7) // 8
 
@@ -136,7 +136,7 @@ def is_bool(dtype: str) -> bool:
 
 @cache
 def integer_limits(dtype: str) -> tuple[int, int]:
-    """Return the least and greatest value of an integer or bool dtype."""
+    """Return the minimum and maximum value of an integer or bool dtype."""
     kind, bits = kind_of(dtype), bits_of(dtype)
     if kind == "bool":
         return 0, 1

@@ -2,12 +2,12 @@
 
 Every expression has a ``dtype`` (see ``ir.dtype``). Python operators on expressions build nodes:
 integers and floats next to an expression take its dtype, two dtypes are promoted (wider wins,
-float beats integer), and constants fold. ``//`` and ``%`` round towards minus infinity, as Python's
-do; ``/`` is for floating-point numbers only.
+float beats integer), and constants fold. ``//`` rounds towards minus infinity and ``%`` matches it,
+as in Python; ``/`` is for floating-point numbers only.
 
 ``a == b`` on expressions builds an ``EQ`` node. Compare nodes with ``is``, ``structural_equal`` or
 ``arith.Analyzer.can_prove_equal``. Only ``EQ``/``NE`` may be used as a Python truth value, where
-they mean identity (so that ``var in list`` works); any other expression refuses.
+they mean identity (so that ``var in list`` works); any other expression raises an error.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _LEAST_INDEX, _MOST_INDEX = integer_limits(INDEX)
 
 
 class _Builders:
-    """What makes the expressions that Python operators stand for.
+    """The functions that build the expressions of Python operators.
 
-    ``expr_convert`` and ``expr_operators`` stand on the nodes below, and say so by ``builds``.
+    ``expr_convert`` and ``expr_operators`` import this module, so they register them by ``builds``.
     """
 
     add: Callable[[ExprLike, ExprLike], Expr]
@@ -70,7 +70,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def builds(function: _Function) -> _Function:
-    """Take a function for what it is named after in ``BUILD``."""
+    """Register a function in ``BUILD`` under its name."""
     assert function.__name__ in _Builders.__annotations__
     setattr(BUILD, function.__name__, function)
     return function
@@ -185,7 +185,7 @@ def _is_exprlike(value: object) -> bool:
 
 @node
 class Var(Expr):
-    """A scalar variable. Identity is the object; the name is for people."""
+    """A scalar variable. It is identified by the object; the name is only for display."""
 
     name: str = attr()
     dtype: str = attr(default=INDEX)
@@ -221,7 +221,7 @@ class IntImm(Expr):
 
 @node
 class FloatImm(Expr):
-    """A floating-point constant; the value is rounded by whoever uses it at ``dtype``."""
+    """A floating-point constant; its users round the value to ``dtype``."""
 
     value: float = attr()
     dtype: str = attr(default="float32")
@@ -238,7 +238,7 @@ class FloatImm(Expr):
 
 @node
 class StringImm(Expr):
-    """A text constant, as an argument of intrinsics."""
+    """A string constant, as an argument of intrinsics."""
 
     value: str = attr()
     dtype: str = derived()
@@ -253,7 +253,7 @@ class StringImm(Expr):
 class Cast(Expr):
     """A conversion: integers wrap, floats round to nearest even, floats to integers truncate.
 
-    A float outside the integer dtype becomes its nearest number, NaN becomes 0.
+    A float outside the integer dtype's range saturates, NaN becomes 0.
     """
 
     value: Expr = child()
@@ -425,7 +425,7 @@ class Call(Expr):
 
 @node
 class Let(Expr):
-    """``body`` with ``var`` standing for ``value``."""
+    """``body`` with ``var`` bound to ``value``."""
 
     var: Var = definition()
     value: Expr = child()

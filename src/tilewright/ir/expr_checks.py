@@ -1,7 +1,7 @@
-"""What constructors of expressions check: constants that fit, dtypes that are known.
+"""Checks of expression constructors: constants fit their dtypes, and dtypes are known.
 
-Checks that look at one node and its dtypes only, so that they cost little; ``tir.analysis.verify``
-looks at whole programs.
+Each check looks only at one node and its dtypes, so it is cheap; ``tir.analysis.verify`` looks at
+whole programs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewright.support.errors import VerifyError
 
 
 def check_int_constant(value: Any, dtype: Any) -> None:
-    """Refuse what is no integer, and one that doesn't fit its dtype."""
+    """Refuse anything but an integer that fits its dtype."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -45,14 +45,14 @@ def _limits(dtype: str) -> tuple[int, int]:
 
 
 def check_float_dtype(dtype: object) -> None:
-    """Refuse what is no dtype of one floating-point number."""
+    """Refuse anything but a scalar floating-point dtype."""
     check_dtype(dtype)
     if not is_float(dtype) or lanes_of(dtype) != 1:
         raise VerifyError(f"a FloatImm is of a floating-point dtype, got {dtype!r}")
 
 
 def float_constant(value: Any) -> float:
-    """Return a number as a float; refuses what is none."""
+    """Return a number as a float; refuse anything else."""
     if isinstance(value, str):
         raise VerifyError(f"a FloatImm holds a number, got {value!r}")
     try:
@@ -71,19 +71,19 @@ def _check_cast(source: str, dtype: str) -> None:
 
 
 def check_cast(source: str, dtype: object) -> None:
-    """Refuse a conversion to no dtype, or into another number of lanes."""
+    """Refuse a conversion to an invalid dtype, or to another number of lanes."""
     check_dtype(dtype)
     _check_cast(source, dtype)
 
 
 def check_name(name: object, what: str) -> None:
-    """Refuse a name that is no text."""
+    """Refuse a name that is not a string."""
     if not isinstance(name, str):
         raise VerifyError(f"the name of {what} is text, got {name!r}")
 
 
 def check_extents(extents: Iterable[Any], what: str, name: str = "") -> None:
-    """Refuse constant extents that are fractions or less than nothing."""
+    """Refuse constant extents that are fractional or negative."""
     for extent in extents:
         value = getattr(extent, "value", 0)
         if type(value) is int and value < 0:
@@ -93,14 +93,14 @@ def check_extents(extents: Iterable[Any], what: str, name: str = "") -> None:
 
 
 def check_call(op: object, dtype: object) -> None:
-    """Refuse a call of no operator, or of no dtype."""
+    """Refuse a call of an unknown operator, or with an invalid dtype."""
     if not isinstance(op, Op):
         raise VerifyError(f"a Call names an operator of the table ir.OPS, got {op!r}")
     check_dtype(dtype)
 
 
 def lanes_dtype(dtype: str, lanes: Any) -> str:
-    """Return the dtype of a vector; refuses lanes that are no positive number."""
+    """Return the dtype of a vector; refuse a number of lanes that is not positive."""
     if type(lanes) is not int or not 0 < lanes <= MAX_LANES:
         raise VerifyError(f"lanes must be a positive number up to {MAX_LANES}, got {lanes!r}")
     return _lanes_dtype(dtype, lanes)

@@ -1,7 +1,7 @@
-"""Numbers into expressions, and expressions from one dtype into another.
+"""Conversion of numbers to expressions, and of expressions from one dtype to another.
 
 ``const`` and ``as_expr`` make constants, ``cast`` converts, ``match_types`` brings the operands of
-an operator to one dtype, and ``is_const``, ``const_value`` and ``as_int`` look at what is constant.
+an operator to one dtype, and ``is_const``, ``const_value`` and ``as_int`` inspect constants.
 """
 
 from __future__ import annotations
@@ -120,14 +120,14 @@ def as_int(expr: object) -> int | None:
 
 
 def min_value(dtype: str) -> Expr:
-    """The least value of a dtype (minus infinity for floats with infinities)."""
+    """The minimum value of a dtype (minus infinity for floats with infinities)."""
     if is_float(dtype):
         return FloatImm(-448.0 if dtype == "float8_e4m3fn" else -math.inf, dtype)
     return const(integer_limits(dtype)[0], dtype)
 
 
 def max_value(dtype: str) -> Expr:
-    """The greatest value of a dtype (infinity for floats with infinities)."""
+    """The maximum value of a dtype (infinity for floats with infinities)."""
     if is_float(dtype):
         return FloatImm(448.0 if dtype == "float8_e4m3fn" else math.inf, dtype)
     return const(integer_limits(dtype)[1], dtype)
@@ -138,7 +138,7 @@ def max_value(dtype: str) -> Expr:
 
 @builds
 def cast(value: ExprLike, dtype: str) -> Expr:
-    """Convert to ``dtype``; nothing happens if it already has it."""
+    """Convert to ``dtype``; a value that already has it is returned unchanged."""
     beyond = type(value) is int and value > _MOST_INDEX
     value = as_expr(value, "uint64" if beyond else None)
     if value.dtype == dtype:
@@ -163,10 +163,10 @@ def cast(value: ExprLike, dtype: str) -> Expr:
 
 
 def _nearest(value: int, dtype: str) -> float:
-    """The number of a float dtype next to an integer, as code that converts it finds it.
+    """The number of a float dtype nearest to an integer, as compiled code converts it.
 
-    What ``float32`` can't hold is rounded to its 24 bits here: a Python float would keep 53, and
-    be rounded once more.
+    ``float32`` is rounded to its 24 bits here: a Python float would keep 53 bits and be rounded
+    twice.
     """
     surplus = value.bit_length() - 24
     if surplus > 53 - 24 and dtype != "float64":
@@ -176,7 +176,7 @@ def _nearest(value: int, dtype: str) -> float:
 
 
 def rounded(value: object, dtype: str) -> float | None:
-    """The number that a constant of a float dtype has in memory, ``None`` if not known here."""
+    """The value that a constant of a float dtype has in memory, ``None`` if not known here."""
     code = {"float64": "<d", "float32": "<f", "float16": "<e"}.get(dtype)
     try:
         return None if code is None else float(struct.unpack(code, struct.pack(code, value))[0])
@@ -188,12 +188,12 @@ _KINDS = ("bool", "uint", "int", "float", "handle", "void")
 
 
 def _rank(dtype: str) -> tuple[int, int]:
-    """The place of a dtype among those that one may be converted to: the greater one wins."""
+    """The rank of a dtype in promotion: the higher one wins."""
     return _KINDS.index(kind_of(dtype)), bits_of(dtype)
 
 
 def match_types(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
-    """Bring two operands to one dtype: numbers follow expressions, then the wider type wins.
+    """Promote two operands to one dtype: numbers follow expressions, then the wider type wins.
 
     Raises ``VerifyError`` if the numbers of lanes differ.
     """

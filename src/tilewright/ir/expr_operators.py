@@ -1,9 +1,9 @@
 """The functions that build expressions: arithmetic, comparison, logic, intrinsic calls.
 
-Each brings its operands to one dtype (``expr_convert.match_types``) and folds constants, so that no
-one builds ``x + 0``. Folding never changes a value: integers wrap as they do when the program runs
-(``ir.integers``), and what would round a float stays an operation. Python's operators on
-expressions are these functions.
+Each promotes its operands to one dtype (``expr_convert.match_types``) and folds constants, so
+``x + 0`` is never built. Folding never changes a value: integers wrap as they do when the program
+runs (``ir.integers``), and an operation that would round a float is not folded. Python's operators
+on expressions are these functions.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _fold(kind: Any, a: Expr, b: Expr, result: int | float) -> Expr:
 
 @builds
 def add(a: ExprLike, b: ExprLike) -> Expr:
-    """``a + b``; of truth values, whether one of them holds, as in NumPy."""
+    """``a + b``; of booleans, logical or, as in NumPy."""
     a, b = match_types(a, b)
     if is_bool(element_of(a.dtype)):
         return or_(a, b)
@@ -155,7 +155,7 @@ def _check_integer(a: Expr, symbol: str) -> None:
 
 @builds
 def floordiv(a: ExprLike, b: ExprLike) -> Expr:
-    """``a // b``, rounded towards minus infinity; 0 if ``b`` is (see ``ir.integers``)."""
+    """``a // b``, rounded towards minus infinity; 0 if ``b`` is 0 (see ``ir.integers``)."""
     a, b = match_types(a, b)
     _check_integer(a, "//")
     if isinstance(b, IntImm):
@@ -172,7 +172,7 @@ def floordiv(a: ExprLike, b: ExprLike) -> Expr:
 
 @builds
 def floormod(a: ExprLike, b: ExprLike) -> Expr:
-    """``a % b`` with the sign of ``b``; 0 if ``b`` is."""
+    """``a % b`` with the sign of ``b``; 0 if ``b`` is 0."""
     a, b = match_types(a, b)
     _check_integer(a, "%")
     if isinstance(b, IntImm):
@@ -188,14 +188,14 @@ def floormod(a: ExprLike, b: ExprLike) -> Expr:
 
 
 def truncdiv(a: ExprLike, b: ExprLike) -> Expr:
-    """Integer division rounded towards zero; 0 if ``b`` is."""
+    """Integer division rounded towards zero; 0 if ``b`` is 0."""
     a, b = match_types(a, b)
     _check_integer(a, "truncdiv")
     return call("truncdiv", a, b)
 
 
 def truncmod(a: ExprLike, b: ExprLike) -> Expr:
-    """Remainder of ``truncdiv``: has the sign of ``a``; 0 if ``b`` is."""
+    """Remainder of ``truncdiv``, with the sign of ``a``; 0 if ``b`` is 0."""
     a, b = match_types(a, b)
     _check_integer(a, "truncmod")
     return call("truncmod", a, b)
@@ -259,7 +259,7 @@ def compare(kind: Any, a: Any, b: Any) -> Expr:
 
 @builds
 def and_(*conditions: ExprLike) -> Expr:
-    """Logical and; constants fold, no condition gives true."""
+    """Logical and; constants fold, and no arguments give true."""
     result: Expr | None = None
     for condition in conditions:
         condition = as_expr(condition)
@@ -273,7 +273,7 @@ def and_(*conditions: ExprLike) -> Expr:
 
 @builds
 def or_(*conditions: ExprLike) -> Expr:
-    """Logical or; constants fold, no condition gives false."""
+    """Logical or; constants fold, and no arguments give false."""
     result: Expr | None = None
     for condition in conditions:
         condition = as_expr(condition)
@@ -295,7 +295,7 @@ def not_(a: ExprLike) -> Expr:
 
 
 def product(factors: Iterable[ExprLike]) -> Expr:
-    """Multiply factors, from the first on; 1 if there are none."""
+    """Multiply factors from left to right; 1 if there are none."""
     made = const(1)
     for factor in factors:
         made = mul(made, factor)
@@ -303,7 +303,7 @@ def product(factors: Iterable[ExprLike]) -> Expr:
 
 
 def select(condition: ExprLike, true_value: ExprLike, false_value: ExprLike) -> Expr:
-    """A ``Select`` node: both sides are evaluated, so what they read must exist."""
+    """A ``Select`` node: both sides are evaluated, so the elements they read must exist."""
     true_value, false_value = match_types(true_value, false_value)
     condition = as_expr(condition)
     if isinstance(condition, IntImm):
@@ -329,7 +329,7 @@ _TAKES: dict[str, tuple[Callable[[str], bool], str, str]] = {
 
 
 def wrong_operand(op: Op, args: Sequence[Expr]) -> str | None:
-    """Say what is wrong if an operator doesn't take operands of these dtypes."""
+    """Return why an operator doesn't take operands of these dtypes, if so."""
     if op.operands == "any":
         return None
     takes, kind, hint = _TAKES[op.operands]
@@ -340,13 +340,13 @@ def wrong_operand(op: Op, args: Sequence[Expr]) -> str | None:
 
 
 def _real(value: ExprLike) -> ExprLike:
-    """A Python integer as the float that it stands for where only floats can stand."""
+    """Convert a Python integer to a float where only floats are allowed."""
     return float(value) if type(value) is int else value
 
 
 @builds
 def call(op: str | Op, *args: ExprLike, dtype: str | None = None) -> Expr:
-    """Call an intrinsic by name, with the result dtype by the operator's rule.
+    """Call an intrinsic by name; its result dtype follows the operator's rule.
 
     Raises ``VerifyError`` if the operator takes other arguments, or needs ``dtype``.
     """

@@ -1,15 +1,14 @@
-"""What operations on integers give, as Python numbers: the one place that says so.
+"""The results of integer operations, as Python numbers: their single definition.
 
-Every operation has a result for all operands, the one that NumPy gives, in constant folding, in the
-interpreter and in code:
+Every operation has a result for all operands, the one that NumPy gives; constant folding, the
+interpreter and compiled code agree on it:
 
 - Results wrap: they are taken modulo two to the power of the dtype's width.
 - ``x // 0``, ``x % 0``, ``truncdiv(x, 0)`` and ``truncmod(x, 0)`` are 0.
-- The quotient of the least number by -1 is the least number again, the remainder 0.
+- The quotient of the minimum value by -1 is the minimum value again, the remainder 0.
 - ``shift_left`` and ``shift_right`` by the width or more, or by a negative number, move all bits
-  out: what is left are zeros, or ones if a negative number is shifted right.
-- A float becomes the nearest number of the dtype when it is outside, NaN becomes 0 (NumPy leaves
-  these open).
+  out: zeros remain, or ones if a negative number is shifted right.
+- A float outside the dtype's range saturates, NaN becomes 0 (NumPy leaves these undefined).
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def shifted_right(a: int, by: int, dtype: str) -> int:
 
 
 def whole_number(value: float, dtype: str) -> int:
-    """A float as a number of an integer dtype."""
+    """Convert a float to an integer dtype."""
     low, high = integer_limits(dtype)
     if value != value:
         return 0

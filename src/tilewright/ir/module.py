@@ -1,4 +1,4 @@
-"""``IRModule``: functions by name. The unit that every pass takes and gives."""
+"""``IRModule``: functions by name. The unit that every pass takes and returns."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class GlobalVar(Node):
 
 @node
 class IRModule(Node):
-    """Functions by name, and attributes of the whole. Immutable: ``with_function`` gives a copy."""
+    """Functions by name, and module attributes. Immutable: ``with_function`` returns a copy."""
 
     functions: Mapping[str, BaseFunc] = child_map(default=None)
     attrs: Mapping[str, Any] = attr(default=None)
@@ -94,7 +94,7 @@ class IRModule(Node):
         return len(self.functions)
 
     def functions_items(self) -> list[tuple[GlobalVar, BaseFunc]]:
-        """All functions with their global variables."""
+        """Return all functions with their global variables."""
         return [(GlobalVar(name), function) for name, function in self.functions.items()]
 
     def with_function(self, name: str | GlobalVar, function: BaseFunc) -> IRModule:
@@ -141,6 +141,6 @@ _shower: Callable[..., None] = _not_set_up
 
 
 def set_printer(printer: Callable[..., str], shower: Callable[..., None]) -> None:
-    """Tell modules how they print; called once by ``tilewright.script``, a layer above."""
+    """Set how modules print; called once by ``tilewright.script``, a layer above."""
     global _printer, _shower
     _printer, _shower = printer, shower

@@ -18,13 +18,13 @@ use, structural equality and hash, and the default representation. Each field ha
 - ``attr``: a Python value (str, int, bool, dict of Python values and expressions …), compared with
   ``==``. Traversals don't descend.
 
-A field declared with ``derived()`` is a slot which ``__post_init__`` fills, or the constructor with
-what a child has in its slot of that name (``derived("value")``) or what a function of the node says
+A field declared with ``derived()`` is a slot filled by ``__post_init__``, or by the constructor,
+from a child's slot of the same name (``derived("value")``) or a function of the node
 (``derived(function)``); it is neither compared nor traversed.
 
 Two class attributes say how symbols behave: ``symbol = True`` makes a node one that equality
-matches by position; ``own_scope = True`` makes its definitions parameters that only its own fields
-know, so that one object may stand in several places of a program.
+matches by position; ``own_scope = True`` makes its definitions parameters visible only in its own
+fields, so that one object may occur in several places of a program.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ def attr(*, default: Any = _REQUIRED) -> Any:
 
 
 def derived(source: str | Callable[[Any], Any] = "", *, init: Literal[False] = False) -> Any:
-    """Declare a slot that ``__post_init__`` fills; ``init`` tells type checkers.
+    """Declare a slot that ``__post_init__`` fills; ``init`` is for type checkers.
 
-    With ``source``, the constructor copies the slot of the same name from that child, or asks the
+    With ``source``, the constructor copies the slot of the same name from that child, or calls the
     function for the value.
     """
     return Field("derived", None, source)
@@ -121,7 +121,7 @@ class Node:
     if TYPE_CHECKING:
 
         def map_children(self, function: Callable[[Any], Any]) -> Self:
-            """Apply ``function`` to every child; the same object comes back if none changed."""
+            """Apply ``function`` to every child; return the same object if none changed."""
 
         def child_nodes(self) -> list[Node]:
             """All children in declaration order (``None`` left out)."""
@@ -237,7 +237,7 @@ def _make_replace(fields: tuple[Field, ...]) -> Callable[..., Any]:
 
 
 def _make_map_children(fields: tuple[Field, ...]) -> Callable[[Any, Callable[[Any], Any]], Any]:
-    """Generate ``map_children``: one straight line of code per class, no reflection at run time."""
+    """Generate ``map_children``: straight-line code per class, no reflection at run time."""
     if not _has_children(fields):
         return _itself
     lines = ["def map_children(self, function):", "    changed = False"]

@@ -1,7 +1,7 @@
 """Intrinsic operators that a ``Call`` may name, as a table.
 
-An operator says how many arguments it takes, which dtype it gives and whether it has effects.
-What it *means* is told by the reference interpreter (``tir/interpreter``) and by each backend.
+An operator has a number of arguments, a result dtype and effects. What it *means* is defined by the
+reference interpreter (``tir/interpreter``) and by each backend.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ and function attributes count. Large constants (``NDArray`` attributes) compare 
 shape and dtype only when ``ignore_ndarray`` is set.
 
 The hash is a hexadecimal BLAKE2b digest over the same walk, so it is equal for equal trees, stable
-across processes, machines and versions of Python, and fit for a database key.
+across processes, machines and versions of Python, and suitable as a database key.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _Comparer:
             raise _Difference(path, f"{a!r} against {b!r}")
 
     def forget(self, a: Node, b: Node) -> None:
-        """Drop what is known of the parameters of two functions: one may stand in two places."""
+        """Forget how the parameters of two functions match: one object may occur in two places."""
         for var in _parameters(a):
             self.left.pop(var, None)
         for var in _parameters(b):
@@ -144,7 +144,7 @@ def _name(value: object) -> str:
 def first_difference(
     a: Node, b: Node, *, ignore_ndarray: bool = False, map_free_vars: bool = True
 ) -> str | None:
-    """Return where and how two trees differ first, or ``None`` if they are structurally equal."""
+    """Return where and how two trees first differ, or ``None`` if they are structurally equal."""
     try:
         _Comparer(ignore_ndarray, map_free_vars).compare(a, b, "<root>")
     except _Difference as difference:
@@ -175,7 +175,7 @@ _STEP = re.compile(r"\.(\w+)|\[(\d+)\]|\[('[^']*'|\"[^\"]*\")\]")
 
 
 def node_at(root: Any, path: str) -> Any:
-    """Return what stands at a path, in the notation of :func:`first_difference`.
+    """Return the node at a path, in the notation of :func:`first_difference`.
 
     >>> node_at(func, "<root>.body.block.body")
 
@@ -233,7 +233,7 @@ _LAYOUTS: dict[type, _Layout] = {}
 
 
 def _layout_of(kind: type) -> _Layout:
-    """How the hasher writes a class: what opens it, names of fields, symbol, scope of its own."""
+    """How the hasher writes a class: its prefix, field names, symbol, own scope."""
     found = _NO_NODE
     if issubclass(kind, Node):
         symbol = kind is Var or getattr(kind, "symbol", None) is True

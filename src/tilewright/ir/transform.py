@@ -30,7 +30,7 @@ class PassOption(Generic[T]):
     means: str
 
     def value(self, default: T | None = None) -> T:
-        """Return what the active context says, else ``default``, else the option's own."""
+        """Return the active context's value, else ``default``, else the option's own default."""
         found = PassContext.current().config.get(self.key, default)
         return self.default if found is None else self.checked(found)
 
@@ -59,7 +59,7 @@ def pass_option(key: str, kind: type[T], default: T, means: str) -> PassOption[T
 
 
 def pass_options() -> list[PassOption[Any]]:
-    """Return all options in the order of their keys, of passes not yet imported too."""
+    """Return all options sorted by key, including those of passes not yet imported."""
     for item in pkgutil.iter_modules(importlib.import_module(_ROOT).__path__):
         if item.ispkg:
             _import_passes(item.name)
@@ -96,10 +96,10 @@ class PassInstrument:
         return True
 
     def run_before_pass(self, mod: IRModule, name: str) -> None:
-        """Called with the module that the pass will get."""
+        """Called with the pass's input module."""
 
     def run_after_pass(self, mod: IRModule, name: str) -> None:
-        """Called with the module that the pass gave."""
+        """Called with the pass's result module."""
 
 
 class PassContext:
@@ -214,7 +214,7 @@ def module_pass(name: str) -> Callable[[Callable[[IRModule], IRModule]], Functio
 
 
 class Sequential(Pass):
-    """Passes one after the other."""
+    """Runs passes in order."""
 
     def __init__(self, passes: Sequence[Pass], name: str = "Sequential") -> None:
         self.passes = list(passes)
@@ -225,7 +225,7 @@ class Sequential(Pass):
 
     @property
     def name(self) -> str:
-        """The name of the whole."""
+        """The name of the sequence."""
         return self._name
 
     def transform(self, mod: IRModule) -> IRModule:
@@ -239,9 +239,9 @@ class Sequential(Pass):
 
 
 class PassTimingInstrument(PassInstrument):
-    """Measures each pass; ``render()`` gives a table, seconds in total per pass name.
+    """Measures each pass; ``render()`` returns a table of total seconds per pass name.
 
-    The time of a sequence is that of its passes together.
+    The time of a sequence includes that of its passes.
     """
 
     def __init__(self) -> None:
@@ -274,8 +274,8 @@ class PassTimingInstrument(PassInstrument):
 class DumpIR(PassInstrument):
     """Writes modules as script into a folder, numbered in order: before the first pass, after each.
 
-    ``NNN_PassName.py`` is what the pass gave, ``NNN_before_PassName.py`` what it got, where that is
-    not what the pass before it gave. A pass that changes nothing writes nothing.
+    ``NNN_PassName.py`` is the pass's result, ``NNN_before_PassName.py`` its input, written only if
+    that is not the previous pass's result. A pass that changes nothing writes nothing.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -284,7 +284,7 @@ class DumpIR(PassInstrument):
         self._latest: IRModule | None = None
 
     def run_before_pass(self, mod: IRModule, name: str) -> None:
-        """Write ``NNN_before_PassName.py`` if nobody has seen the module."""
+        """Write ``NNN_before_PassName.py`` if the module was not written before."""
         self._write(mod, f"before_{name}")
 
     def run_after_pass(self, mod: IRModule, name: str) -> None:

@@ -2,8 +2,8 @@
 
 ``Visitor`` and ``Mutator`` dispatch by node class through a table that is built once per class:
 define ``visit_For``, ``visit_Add``, … and call ``self.generic_visit(node)`` to enter the children.
-A method for a base class (``visit_BinaryExpr``) serves all its subclasses.
-Mutators return the same object when nothing changed.
+A method for a base class (``visit_BinaryExpr``) handles all its subclasses. Mutators return the
+same object when nothing changed.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class Visitor(_Dispatch):
 
 
 class Mutator(_Dispatch):
-    """Rewrites a tree; by default rebuilds what has changed children."""
+    """Rewrites a tree; by default rebuilds the nodes whose children changed."""
 
     def generic_visit(self, node: N) -> N:
-        """Rewrite all children; the same node comes back if none changed."""
+        """Rewrite all children; return the same node if none changed."""
         return node.map_children(self.visit)
 
 
@@ -102,7 +102,7 @@ def collect(node: Node, kind: type[T] | tuple[type, ...]) -> list[T]:
 
 
 def rewrite_bottom_up(node: Node, function: Callable[[Any], Any]) -> Any:
-    """Rebuild a tree from the leaves, giving each rebuilt node to ``function``."""
+    """Rebuild a tree from the leaves, passing each rebuilt node to ``function``."""
 
     def go(current: Node) -> Any:
         return function(current.map_children(go))
@@ -111,7 +111,7 @@ def rewrite_bottom_up(node: Node, function: Callable[[Any], Any]) -> Any:
 
 
 def rewrite_top_down(node: Node, function: Callable[[Any], Any | None]) -> Any:
-    """Offer each node to ``function``; a result other than ``None`` replaces it, unentered."""
+    """Pass each node to ``function``; a result other than ``None`` replaces its whole subtree."""
 
     def go(current: Node) -> Any:
         made = function(current)
@@ -173,7 +173,7 @@ def defined_symbols(node: Node) -> list[Any]:
 
 
 def definition_fields(kind: type[Node]) -> tuple[tuple[str, bool], ...]:
-    """Return the fields in which nodes of a class define symbols, and which hold a single one."""
+    """Return the fields in which a node class defines symbols, and which hold a single one."""
     found = _DEFINITIONS.get(kind)
     if found is None:
         found = _DEFINITIONS[kind] = tuple(
@@ -204,7 +204,7 @@ def uses_var(node: Node, variables: Callable[[Var], bool] | Mapping[Var, Any] | 
 
 
 class ExprMutator(Mutator):
-    """A mutator meant for expressions; kept as a name for users of the field's vocabulary."""
+    """A mutator for expressions, under the name that TVM users know."""
 
     def visit_Expr(self, node: Expr) -> Expr:
         """Rewrite the children of any expression without a method of its own."""

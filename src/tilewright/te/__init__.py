@@ -1,4 +1,4 @@
-"""Tensor expressions: compute definitions that know no schedule."""
+"""Tensor expressions: compute definitions without schedules."""
 
 from __future__ import annotations
 

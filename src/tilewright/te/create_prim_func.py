@@ -1,4 +1,4 @@
-"""From tensor expressions to a TensorIR function: one block per compute, or what an extern says."""
+"""From tensor expressions to a TensorIR function: a block per compute, an extern's statements."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ def create_prim_func(
     """Make a function whose parameters are ``args``: inputs, scalars and outputs in any order.
 
     Every compute that the outputs need becomes a block; those that are not in ``args`` get
-    intermediate buffers. What operators need of symbolic sizes and couldn't prove is checked when
-    the function is called; ``sizes_checked`` says that who calls it has done so. Raises
-    ``VerifyError`` if a placeholder is used but not in ``args``, or if sizes can't be as needed.
+    intermediate buffers. Requirements on symbolic sizes that operators couldn't prove are checked
+    when the function is called; ``sizes_checked`` says that the caller has checked them. Raises
+    ``VerifyError`` if a placeholder is used but not in ``args``, or if sizes can't be as required.
     """
     return _Builder(args, sizes_checked).build(name)
 
 
 def conditions_of(tensors: Sequence[Tensor]) -> list[Condition]:
-    """What the operators that define tensors need of sizes, and couldn't prove."""
+    """The requirements on sizes that the tensors' operators couldn't prove."""
     order = _topological([tensor.op for tensor in tensors])
     return [condition for op in order for condition in op.conditions]
 
 
 def _extents_of_intermediates(args: Sequence[Tensor]) -> list[Condition]:
-    """That no extent is negative of what isn't an argument, of which the caller shows that."""
+    """That no extent of an intermediate is negative (the caller shows it for arguments)."""
     return [
         Condition(extent >= 0, (f"{tensor.name} has a negative extent: ", extent))
         for op in _topological([tensor.op for tensor in args])
@@ -122,7 +122,7 @@ class _Builder:
         return PrimFunc(tuple(params), buffer_map, body, "void", attrs)
 
     def requirements(self, tensors: Sequence[Tensor]) -> list[Stmt]:
-        """Learn what extents must be; return assertions of what shapes can't say."""
+        """Learn what extents must equal; return assertions for what shapes can't express."""
         conditions = [*conditions_of(tensors), *_extents_of_intermediates(tensors)]
         if not conditions:
             return []
@@ -135,7 +135,7 @@ class _Builder:
         return [AssertStmt(item.expr, item.message, item.values) for item in needed.asserted]
 
     def extent(self, value: Expr) -> Expr:
-        """An extent, once what is needed of sizes is known."""
+        """An extent, rewritten by the solved requirements."""
         return simplify(substitute(value, self.solved)) if self.solved else value
 
     def declare(self, tensor: Tensor) -> Buffer:
@@ -147,7 +147,7 @@ class _Builder:
         return buffer
 
     def load(self, expr: Expr) -> Expr:
-        """Turn tensor elements into buffer elements."""
+        """Replace tensor elements by buffer elements."""
 
         def rewrite(current: object) -> Expr | None:
             if not isinstance(current, ProducerLoad):
@@ -227,7 +227,7 @@ class _Builder:
 
 
 def _loop_value(loop: Var, dom: Range) -> Expr:
-    """Loops start at zero; a domain that doesn't is reached by adding its start."""
+    """Loops start at zero; the start of a domain is added to the loop variable."""
     return loop if as_int(dom.min) == 0 else loop + dom.min
 
 
@@ -252,7 +252,7 @@ def _reduction_update(reduce: Reduce, targets: list[Buffer], where: tuple[Expr, 
 
 
 def _topological(roots: Sequence[Operation]) -> list[Operation]:
-    """Operations in the order of computation, inputs first; no recursion, graphs may be deep."""
+    """Operations in order of computation, inputs first; not recursive, as graphs may be deep."""
     order: dict[Operation, None] = {}
     stack: list[tuple[Operation, bool]] = [(op, False) for op in reversed(roots)]
     while stack:

@@ -1,4 +1,4 @@
-"""Operations written as statements: what is no formula per element (sorting)."""
+"""Operations written as statements: those without a formula per element (sorting)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ExternBody = Callable[[Sequence[Buffer], Sequence[Buffer]], Stmt]
 
 
 class ExternOp(Operation):
-    """An operation whose ``body`` makes statements from buffers, anew for each function."""
+    """An operation whose ``body`` makes statements from buffers, once for each function."""
 
     def __init__(
         self,
@@ -57,7 +57,8 @@ def extern(
     """Define tensors by statements; one shape and one dtype for each.
 
     ``body`` takes the buffers of ``inputs`` and those of the results, and returns blocks under
-    loops. It is called for each function that is made, and must declare its own buffers then.
+    loops. It is called once for each function that is created, and must declare new buffers each
+    time.
 
     Raises ``VerifyError`` if there are not as many dtypes as shapes.
     """

@@ -71,8 +71,8 @@ def comm_reducer(
 ) -> Callable[..., Any]:
     """Make a custom reduction.
 
-    ``fcombine(x, y)`` and ``fidentity(dtype)`` for one value; for tuples they take and give tuples
-    (``fidentity`` takes one dtype per element). The combination must be associative and
+    For one value, ``fcombine(x, y)`` and ``fidentity(dtype)``; for tuples they take and return
+    tuples (``fidentity`` takes one dtype per element). The combination must be associative and
     commutative. Schedules recognise it in a program (for ``rfactor``) only if it is registered too,
     by ``tir.register_reducer``.
     """

@@ -1,10 +1,10 @@
-"""What operators need of symbolic sizes, and how a function checks it.
+"""What operators require of symbolic sizes, and how a function checks it.
 
-An operator says what it needs by :func:`require` and :func:`require_equal`. Conditions that aren't
-decided yet stay with the operations which the operator defines (:func:`with_conditions`), and
-``create_prim_func`` puts them into the function: an extent that must equal something else *is*
-that in the function's shapes, so that the argument binder checks it and schedules know it; what no
-shape can say is asserted before anything is computed.
+An operator states its requirements by :func:`require` and :func:`require_equal`. Conditions that
+aren't decided yet are attached to the operations that the operator defines
+(:func:`with_conditions`), and ``create_prim_func`` puts them into the function: an extent that must
+equal something else is replaced by it in the function's shapes, so that the argument binder checks
+it and schedules know it; what no shape can express is asserted before anything is computed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _Arguments = ParamSpec("_Arguments")
 
 
 def require(condition: ExprLike, *parts: str | Expr) -> None:
-    """State what must hold; ``parts`` are the words and extents that say why it does not.
+    """Require a condition; ``parts`` are the words and extents of the error message.
 
     Raises ``VerifyError`` if it can't hold, or is undecided outside of an operator
     (:func:`with_conditions`), where nothing would check it.
@@ -56,14 +56,14 @@ def require(condition: ExprLike, *parts: str | Expr) -> None:
 
 
 def require_equal(what: str, a: ExprLike, b: ExprLike) -> None:
-    """State that two extents are equal."""
+    """Require that two extents are equal."""
     if not same_extent(a, b):
         x, y = as_expr(a), as_expr(b)
         require(x == y, f"{what}: ", x, " is not ", y)
 
 
 def with_conditions(define: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Let what ``define`` requires and can't prove stay with the tensors that it returns."""
+    """Attach the undecided requirements of ``define`` to the tensors that it returns."""
 
     @wraps(define)
     def run(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
@@ -80,8 +80,8 @@ def with_conditions(define: Callable[_Arguments, _Result]) -> Callable[_Argument
 class Requirements:
     """The conditions of a function's operations, by how they are checked.
 
-    ``solved`` says what extents become; ``asserted`` is what shapes can't say. ``extents`` are the
-    arguments', in order: variables of later ones give way to earlier ones.
+    ``solved`` says what extents become; ``asserted`` is what shapes can't express. ``extents`` are
+    the arguments', in order: variables of later ones are replaced by those of earlier ones.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Requirements:
             self.add_assertion(condition.substitute(self.solved), analyzer)
 
     def solve(self, condition: Expr) -> bool:
-        """Let a variable be what an equation says, if it says so of one; whether it did."""
+        """Solve an equation for a variable, if possible; return whether it was."""
         made = simplify(substitute(condition, self.solved))
         if as_int(made) is not None:
             return bool(as_int(made))
@@ -134,7 +134,7 @@ class Requirements:
         return False
 
     def add_assertion(self, condition: Condition, analyzer: Analyzer) -> None:
-        """Assert what nothing has said yet; raises ``VerifyError`` for what can't be."""
+        """Assert a condition that is not implied yet; ``VerifyError`` if it can't hold."""
         if as_int(condition.expr) == 0:
             raise VerifyError(condition.text)
         known = any(expr_equal(condition.expr, other.expr) for other in self.asserted)

@@ -1,7 +1,7 @@
 """Tensor expressions: tensors defined by a formula over their indices.
 
 A tensor is one output of an operation; an operation is a placeholder (an input) or a compute (a
-formula). They know no schedule: ``create_prim_func`` turns them into a TensorIR function.
+formula). They have no schedule: ``create_prim_func`` turns them into a TensorIR function.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tilewright.tir import REDUCE, SPATIAL, CommReducer, IterVar
 
 
 class Operation:
-    """What makes one or several tensors; compared by identity."""
+    """A producer of one or more tensors; compared by identity."""
 
     def __init__(self, name: str, shape: tuple[Expr, ...], dtypes_: tuple[str, ...]) -> None:
         self.name = name
@@ -200,10 +200,10 @@ def compute(
     """Define a tensor by a formula over its indices.
 
     ``fcompute`` takes one variable per dimension and returns an expression, a reduction
-    (``te.sum(…)``), or a tuple for several outputs, in which case a tuple of tensors comes back.
+    (``te.sum(…)``), or a tuple for several outputs, in which case it returns a tuple of tensors.
     ``attrs`` become annotations of the block.
 
-    Raises ``VerifyError`` if the formula gives no scalars.
+    Raises ``VerifyError`` if the formula's results are not scalars.
     """
     extents = _shape(shape)
     names = _argument_names(fcompute, len(extents))

@@ -1,4 +1,4 @@
-"""Operator definitions: each function takes tensors of ``te`` and returns one."""
+"""Operator definitions: functions from ``te`` tensors to ``te`` tensors."""
 
 from __future__ import annotations
 

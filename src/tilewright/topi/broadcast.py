@@ -35,8 +35,8 @@ from tilewright.topi.utils import is_one
 def broadcast_shape(*shapes: Sequence[Any]) -> tuple[Expr, ...]:
     """Return the common shape, by NumPy's rules.
 
-    A symbolic extent stands for itself: it must equal those that it meets, unless they are 1. That
-    is a condition of the operator which asks (``te.with_conditions``).
+    A symbolic extent is taken not to be 1: it must equal the extents aligned with it, unless they
+    are 1. That becomes a condition of the calling operator (``te.with_conditions``).
     """
     shown = " and ".join(str(list(shape)) for shape in shapes)
     ndim = max(len(shape) for shape in shapes)
@@ -108,7 +108,7 @@ def _divide(a: Expr, b: Expr) -> Expr:
 def _of_kind(
     integers: Callable[[Expr, Expr], Expr], floats: Callable[[Expr, Expr], Expr]
 ) -> Callable[[Any, Any], Expr]:
-    """One of two formulas, by what the operands are once they have one dtype."""
+    """Choose the formula for integers or for floats, by the operands' common dtype."""
 
     def formula(a: Any, b: Any) -> Expr:
         x, y = match_types(a, b)
@@ -164,7 +164,7 @@ BINARY: dict[str, Callable[..., Any]] = {
 
 
 def require_broadcast(what: str, shape: Sequence[Any], target: Sequence[Any]) -> None:
-    """State that a tensor of ``shape`` broadcasts to ``target``, and not the other way.
+    """Require that a tensor of ``shape`` broadcasts to ``target``, and not the other way.
 
     Raises ``VerifyError`` if it surely doesn't.
     """
@@ -188,7 +188,7 @@ def broadcast_to(x: Tensor, shape: Sequence[Any]) -> Tensor:
 
 @with_conditions
 def where(condition: Tensor, x: Any, y: Any) -> Tensor:
-    """Choose ``x`` where ``condition`` holds (is not zero), else ``y``; all broadcast."""
+    """Choose ``x`` where ``condition`` is true (not zero), else ``y``; all broadcast."""
     operands = [item for item in (condition, x, y) if isinstance(item, Tensor)]
     shape = broadcast_shape(*(item.shape for item in operands))
 

@@ -1,7 +1,8 @@
 """Quotients and remainders of floats, as NumPy, PyTorch and C define them.
 
-Everything follows from ``fmod``, which is exact: ``a - b * floor(a / b)`` is not, and is NaN or of
-the wrong sign where the quotient is too large, or ``b`` infinite. Narrow floats go through float32.
+Everything is derived from ``fmod``, which is exact: ``a - b * floor(a / b)`` is not, and gives NaN
+or the wrong sign where the quotient is too large, or ``b`` infinite. Narrow floats go through
+float32.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ def _in_single(formula: Formula) -> Formula:
 
 
 def _with_rest(a: Expr, b: Expr, body: Callable[[Expr, Expr], Expr]) -> Expr:
-    """What ``body`` makes of the remainder with the sign of ``a``, and of whether ``b``'s differs.
+    """Apply ``body`` to the remainder with the sign of ``a``, and to whether ``b``'s sign differs.
 
-    Zero has no sign here, and neither has NaN.
+    Here zero and NaN have no sign.
     """
     rest = Var("rest", a.dtype)
     zero = const(0, a.dtype)
@@ -42,7 +43,7 @@ def float_mod(a: Expr, b: Expr) -> Expr:
 
 @_in_single
 def float_floor_mod(a: Expr, b: Expr) -> Expr:
-    """The remainder with the sign of ``b``, also if it is zero."""
+    """The remainder with the sign of ``b``, even if the remainder is zero."""
     zero = const(0, a.dtype)
 
     def body(rest: Expr, differs: Expr) -> Expr:
@@ -54,7 +55,7 @@ def float_floor_mod(a: Expr, b: Expr) -> Expr:
 
 @_in_single
 def float_floor_divide(a: Expr, b: Expr) -> Expr:
-    """The quotient that belongs to ``float_floor_mod``; of zero divisors that of ``a / b``."""
+    """The quotient that matches ``float_floor_mod``; for zero divisors, ``a / b``."""
     zero, one = const(0, a.dtype), const(1, a.dtype)
     quotient, whole = Var("quotient", a.dtype), Var("whole", a.dtype)
 

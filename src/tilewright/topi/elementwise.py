@@ -18,9 +18,9 @@ def map_elements(x: Tensor, function: Callable[[Expr], Any], name: str) -> Tenso
 
 
 def in_single(function: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
-    """A formula of several operations, which narrow floats go through in float32.
+    """Compute a formula of several operations in float32 for narrow floats.
 
-    Each operation would round otherwise; so the operator rounds once.
+    Otherwise each operation would round; so the operator rounds only once.
     """
 
     def formula(value: Expr) -> Expr:
@@ -116,10 +116,10 @@ def cast(x: Tensor, dtype: str) -> Tensor:
 
 
 def isnan(x: Tensor) -> Tensor:
-    """Tell which elements are not numbers."""
+    """Tell which elements are NaN."""
     return map_elements(x, lambda value: call("isnan", value), "isnan")
 
 
 def fast_dtype(dtype: str) -> str:
-    """The dtype that sums of ``dtype`` are kept in: float32 for the narrow floats."""
+    """The dtype in which sums of ``dtype`` are accumulated: float32 for the narrow floats."""
     return "float32" if dtypes.is_float(dtype) and dtypes.bits_of(dtype) < 32 else dtype

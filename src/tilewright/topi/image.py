@@ -1,11 +1,11 @@
-"""Images of another size: ``resize2d``.
+"""Resizing of images: ``resize2d``.
 
-Where a pixel of the result comes from is a function of its row and one of its column, so it stands
-in small tables: places, and parts of two neighbours. Linear interpolation goes row by row first:
-two rows are mixed as they lie, and then neighbours within the mixed row.
+The source of a result pixel is a function of its row and one of its column, so it is tabulated:
+positions, and weights of two neighbours. Linear interpolation goes by rows first: two whole rows
+are blended, and then neighbours within the blended row.
 
-Coordinates are computed like PyTorch does, in single precision (double for float64): which pixel is
-nearest depends on it.
+Coordinates are computed as in PyTorch, in single precision (double for float64): which pixel is
+nearest depends on that.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RESIZE = register_annotation(
 
 @dataclass(frozen=True)
 class _Places:
-    """Along one axis: the places read for each place of the result, and the part of the second."""
+    """Along one axis: the positions read for each result, and the weight of the second one."""
 
     first: Tensor
     second: Tensor
@@ -44,7 +44,7 @@ class _Places:
 def check_resize(
     method: str, mode: str, layout: str, scale_factor: Sequence[float] | None, dtype: str
 ) -> None:
-    """Refuse what ``resize2d`` does not do; the message says what it does."""
+    """Refuse options that ``resize2d`` does not support; the message lists those it does."""
     for what, value, known in (
         ("method", method, RESIZE_METHODS),
         ("coordinate_transformation_mode", mode, RESIZE_COORDINATES),
@@ -67,10 +67,10 @@ def resize2d(
     coordinate_transformation_mode: str = "half_pixel",
     scale_factor: Sequence[float] | None = None,
 ) -> Tensor:
-    """Bring images to the height and width of ``size``.
+    """Resize images to the height and width of ``size``.
 
-    ``scale_factor`` (height, width) says how far pixels of the result are apart, if that is not
-    the ratio of the sizes; corners that are aligned need none.
+    ``scale_factor`` (height, width) gives the distance between pixels of the result, if that is not
+    the ratio of the sizes; it is unused with aligned corners.
     """
     require_ndim("resize2d", x, 4)
     check_resize(method, coordinate_transformation_mode, layout, scale_factor, x.dtype)
@@ -89,7 +89,7 @@ def resize2d(
 
 
 def _step(extent: Expr, out: int, mode: str, factor: float | None, number: str) -> Expr:
-    """The distance on the image of neighbours in the result."""
+    """The distance in the source image between neighbours in the result."""
     if mode == "align_corners":
         if out == 1:
             return const(0.0, number)

@@ -1,7 +1,7 @@
 """Layouts of images and filters by name: ``NCHW``, ``NCHW16c``, ``OIHW``, ``OIHW16i16o``.
 
 A capital letter is an axis, a number and a small letter a block of that axis which is stored as a
-dimension of its own: element ``c`` of ``NCHW16c`` lies in block ``c // 16`` at place ``c % 16``.
+dimension of its own: channel ``c`` of ``NCHW16c`` is element ``c % 16`` of block ``c // 16``.
 Operators take such names as attributes, and graph passes turn one layout into another by the map
 between their indices.
 """
@@ -48,7 +48,7 @@ class Layout:
         return next((size for name, size in self.dims if name == axis and size), 1)
 
     def dimension(self, axis: str) -> int:
-        """The dimension of an axis, or that of its blocks' number."""
+        """The dimension of an axis; of a blocked one, the dimension that counts its blocks."""
         return self.dims.index((axis, 0))
 
     def blocked(self, **blocks: int) -> Layout:
@@ -58,7 +58,7 @@ class Layout:
         )
 
     def indices(self, place: dict[str, Any]) -> tuple[Any, ...]:
-        """Indices of the element at a place, given by axis."""
+        """Indices of the element at a position, given by axis."""
         made = []
         for axis, size in self.dims:
             whole = self.block(axis)
@@ -119,7 +119,7 @@ class Layout:
         return IndexMap.from_func(mapped, self.ndim)
 
     def transform(self, array: NDArray[Any], other: Layout) -> NDArray[Any]:
-        """Bring an array into another layout."""
+        """Convert an array to another layout."""
         extents = self.extents(array.shape)
         order = [self.dims.index(item) for item in _split_dims(self)]
         plain = array.transpose(order).reshape([int(extents[axis]) for axis in self.axes])
@@ -144,7 +144,7 @@ def _split_dims(layout: Layout) -> list[tuple[str, int]]:
 
 
 def is_in_blocks(extent: int | None, size: int) -> bool:
-    """Whether an axis can be cut into blocks: not if its extent isn't known, or there is none."""
+    """Whether an axis of this extent consists of whole blocks; false if it is unknown or 0."""
     return bool(extent) and (extent or 0) % size == 0
 
 
@@ -154,9 +154,9 @@ def _quotient(value: ExprLike, size: int) -> ExprLike:
 
 @cache
 def layout_of(name: str) -> Layout:
-    """Read the name of a layout.
+    """Parse the name of a layout.
 
-    Raises ``VerifyError`` if it is none.
+    Raises ``VerifyError`` if it is invalid.
     """
     dims: list[tuple[str, int]] = []
     position = 0
@@ -180,7 +180,7 @@ def layout_of(name: str) -> Layout:
 
 
 def image_layout(what: str, name: str, axes: str = "NCHW") -> Layout:
-    """Read the layout of a channel-first image: its axes in order, maybe blocks of channels.
+    """Parse the layout of a channel-first image: its axes in order, possibly blocks of channels.
 
     Raises ``VerifyError`` for other layouts.
     """
@@ -195,7 +195,7 @@ def image_layout(what: str, name: str, axes: str = "NCHW") -> Layout:
 def layout_transform(
     x: Tensor, index_map: IndexMap | str, pad_value: float | None = None
 ) -> Tensor:
-    """Move each element to where an index map says; padding gets ``pad_value``.
+    """Rearrange elements by an index map; padding gets ``pad_value``.
 
     Raises ``VerifyError`` if there is padding and no ``pad_value``.
     """

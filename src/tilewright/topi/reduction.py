@@ -68,22 +68,22 @@ def _in_single(
 
 
 def max(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """Return the greatest element over axes."""
+    """Return the maximum over axes."""
     return _in_single(x, axis, keepdims, te.max, "max")
 
 
 def min(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """Return the least element over axes."""
+    """Return the minimum over axes."""
     return _in_single(x, axis, keepdims, te.min, "min")
 
 
 def all(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """Tell whether all truth values over axes hold."""
+    """Tell whether all elements over axes are true."""
     return reduce_over(x, axis, keepdims, te.all_of, "all")
 
 
 def any(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """Tell whether any truth value over axes holds."""
+    """Tell whether any element over axes is true."""
     return reduce_over(x, axis, keepdims, te.any_of, "any")
 
 
@@ -110,7 +110,7 @@ def _spread(
     finish: Callable[[Expr], Expr],
     name: str,
 ) -> Tensor:
-    """A function of the variance, which narrow floats have in float32."""
+    """A function of the variance, computed in float32 for narrow floats."""
     axes = normal_axes(axis, x.ndim)
     extent = product([x.shape[a] for a in axes])
     wide = fast_dtype(x.dtype)
@@ -138,7 +138,7 @@ def std(
 def _arg(
     x: Tensor, axis: int | None, keepdims: bool, dtype: str, *, least: bool, last: bool
 ) -> Tensor:
-    """Index of an extremum. Along the last axis it is looked for where the extremum is known."""
+    """Index of an extremum. Along the last axis, find the extremum first, then its index."""
     axes = normal_axes(axis, x.ndim)
     name = "argmin" if least else "argmax"
     count = as_int(product(x.shape))
@@ -167,9 +167,9 @@ def _arg(
 def _arg_of_rows(
     x: Tensor, index_dtype: str, name: str, least: bool, last: bool
 ) -> tuple[Tensor, Tensor]:
-    """Index and value of the extremum along the last axis: a reduction each, of numbers only.
+    """Index and value of the extremum along the last axis, by one reduction each.
 
-    Pairs cost several times as much as two passes over a row in the nearest cache.
+    A reduction of pairs costs several times as much as two passes over a row in the L1 cache.
     """
     k, j = (te.reduce_axis((0, x.shape[-1]), "k") for _ in range(2))
     wide = fast_dtype(x.dtype)
@@ -231,7 +231,7 @@ def argmax(
     dtype: str = "int64",
     select_last_index: bool = False,
 ) -> Tensor:
-    """Return the index of the greatest element along ``axis``, flat if ``None``.
+    """Return the index of the maximum along ``axis``, flat if ``None``.
 
     Of equal elements the first one counts, or the last one with ``select_last_index``.
     """
@@ -245,7 +245,7 @@ def argmin(
     dtype: str = "int64",
     select_last_index: bool = False,
 ) -> Tensor:
-    """Return the index of the least element along ``axis``, flat if ``None``.
+    """Return the index of the minimum along ``axis``, flat if ``None``.
 
     Of equal elements the first one counts, or the last one with ``select_last_index``.
     """

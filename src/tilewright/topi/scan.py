@@ -1,8 +1,8 @@
 """Running sums and products along an axis: ``cumsum``, ``cumprod``.
 
-Four elements are combined among themselves before the running total joins them, so that each group
-of four waits for one operation of the group before, not for four. The block carries the annotation
-``SCAN``.
+Four elements are combined among themselves before they are combined with the running total, so each
+group of four waits for one operation of the previous group, not for four. The block carries the
+annotation ``SCAN``.
 """
 
 from __future__ import annotations

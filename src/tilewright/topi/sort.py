@@ -3,8 +3,8 @@
 All are stable: of equal elements the one with the lower index comes first, whatever the direction.
 NaN is greater than anything, as in NumPy and PyTorch: last in ascending order, first in descending.
 
-The definition is a merge sort of places, bottom up. Its block carries the options as the annotation
-``SORT``, from which a rule can tell what it looks at.
+The definition is a bottom-up merge sort of indices. Its block carries the options as the annotation
+``SORT``, by which a rule recognises it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ SORT = register_annotation(
 class SortOptions:
     """What distinguishes one sort from another, besides its operand.
 
-    ``count`` elements are wanted; ``None`` means all of them.
+    ``count`` is the number of elements to return; ``None`` means all of them.
     """
 
     axis: int
@@ -90,14 +90,14 @@ class SortOptions:
 def sort(x: Tensor, axis: int = -1, is_ascend: bool = True) -> Tensor:
     """Sort the elements along an axis; NaN counts as the greatest.
 
-    Zeros of both signs are equal, so which of them comes first is open; ``argsort`` is stable.
+    Zeros of both signs are equal, so their order is unspecified; ``argsort`` is stable.
     """
     options = SortOptions(normal_axis(axis, x.ndim), is_ascend)
     return define_sort(x, options)[0]
 
 
 def argsort(x: Tensor, axis: int = -1, is_ascend: bool = True, dtype: str = "int64") -> Tensor:
-    """Return the places from which ``sort`` would take its elements."""
+    """Return the indices that would sort the elements."""
     options = SortOptions(normal_axis(axis, x.ndim), is_ascend, "indices", None, dtype)
     return define_sort(x, options)[0]
 
@@ -113,7 +113,7 @@ def topk(
 ) -> Any:
     """Return the first ``k`` elements of the sorted axis: the largest, or with ``is_ascend`` least.
 
-    ``ret_type`` says what comes back: ``"values"``, ``"indices"`` (of ``dtype``) or ``"both"``.
+    ``ret_type`` says what is returned: ``"values"``, ``"indices"`` (of ``dtype``) or ``"both"``.
     ``k = -1`` means all elements.
 
     Raises ``VerifyError`` for a ``k`` below -1 or above the extent, and an unknown ``ret_type``.
@@ -132,9 +132,9 @@ def topk(
 
 
 def define_sort(x: Tensor, options: SortOptions) -> tuple[Tensor, ...]:
-    """Define the results that options ask for: values, indices, or both in this order.
+    """Define the results requested by the options: values, indices, or both in this order.
 
-    Raises ``VerifyError`` if indices are to be no integers.
+    Raises ``VerifyError`` if the dtype of indices is not an integer.
     """
     if not dtypes.is_integer(options.index_dtype):
         raise VerifyError(f"sort: indices must be integers, not {options.index_dtype}")
@@ -155,7 +155,7 @@ def define_sort(x: Tensor, options: SortOptions) -> tuple[Tensor, ...]:
 
 
 class MergeSort:
-    """Writes the merge sort: all of it, or what it does for one ``row`` with buffers ``alloc``."""
+    """Builds the merge sort: all of it, or the sort of one ``row`` with buffers ``alloc``."""
 
     def __init__(self, x: Buffer, outputs: list[Buffer], options: SortOptions) -> None:
         self.x, self.outputs, self.options = x, outputs, options
@@ -258,7 +258,7 @@ def _loop(name: str, extent: Expr, body: Callable[[Var], Stmt]) -> Stmt:
 
 
 def comparable(value: Expr) -> Expr:
-    """Bring an element to a type in which the machine compares."""
+    """Convert an element to a type that the machine compares."""
     if dtypes.is_bool(value.dtype):
         return cast_expr(value, "int32")
     narrow = dtypes.is_float(value.dtype) and dtypes.bits_of(value.dtype) < 32

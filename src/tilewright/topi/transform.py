@@ -36,7 +36,7 @@ from tilewright.topi.utils import (
 def transpose(x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
     """Permute dimensions; without ``axes`` they are reversed.
 
-    Raises ``VerifyError`` if ``axes`` are no permutation.
+    Raises ``VerifyError`` if ``axes`` is not a permutation.
     """
     order = (
         tuple(reversed(range(x.ndim)))
@@ -60,9 +60,9 @@ def transpose(x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
 
 @with_conditions
 def reshape(x: Tensor, newshape: Sequence[Any]) -> Tensor:
-    """Give the elements, in row-major order, another shape; one extent may be -1.
+    """Reshape in row-major order; one extent may be -1, and is inferred.
 
-    Raises ``VerifyError`` if several are, or the number of elements changes.
+    Raises ``VerifyError`` if several are -1, or the number of elements changes.
     """
     shape = [as_expr(extent) for extent in newshape]
     unknown = [axis for axis, extent in enumerate(shape) if as_int(extent) == -1]
@@ -173,7 +173,7 @@ def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
 
 @with_conditions
 def split(x: Tensor, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
-    """Cut a tensor along an axis into equal sections or at the given places.
+    """Split a tensor along an axis into equal sections or at the given indices.
 
     Raises ``VerifyError`` if sections aren't equal.
     """
@@ -323,7 +323,7 @@ def repeat(x: Tensor, repeats: int, axis: int | None = None) -> Tensor:
 
 
 def _index_into(what: str, mode: str, extent: Expr) -> Callable[[Expr], Expr]:
-    """Return what brings an index into an axis."""
+    """Return the function that brings an index into an axis's range."""
     if mode not in ("clip", "wrap", "fast"):
         raise VerifyError(f"{what}: unknown mode {mode!r}; known: clip, wrap, fast")
 
@@ -408,7 +408,7 @@ def ones(shape: Sequence[Any], dtype: str = "float32") -> Tensor:
 def arange_count(start: Any, stop: Any, step: Any) -> Any:
     """The length of ``arange``: a number or, of symbolic integers, an expression.
 
-    Raises ``VerifyError`` for a step of zero, and symbolic numbers that are no integers.
+    Raises ``VerifyError`` for a step of zero, and for symbolic numbers that are not integers.
     """
     if isinstance(step, Expr):
         raise VerifyError("arange: the step must be a number")

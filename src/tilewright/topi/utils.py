@@ -12,12 +12,12 @@ from tilewright.te import Tensor, compute, require, require_equal
 
 
 def sum_dtype(dtype: str) -> str:
-    """In what sums are kept that become ``dtype``: float32 for 16-bit floats."""
+    """The dtype of sums whose result is ``dtype``: float32 for 16-bit floats."""
     return "float32" if dtype in ("float16", "bfloat16") else dtype
 
 
 def total_dtype(out_dtype: str, *operands: str) -> str:
-    """In what products of operands are summed: they are not rounded to a narrower result first."""
+    """The dtype in which products are summed: not narrower than the operands'."""
     floats = [dtype for dtype in operands if dtypes.is_float(dtype)]
     kept = sum_dtype(out_dtype)
     if not floats:
@@ -27,7 +27,7 @@ def total_dtype(out_dtype: str, *operands: str) -> str:
 
 
 def rounded(sums: Tensor, dtype: str) -> Tensor:
-    """Convert sums to the dtype they are wanted in, if they are not."""
+    """Convert sums to the result's dtype if it differs."""
     if sums.dtype == dtype:
         return sums
     made: Tensor = compute(
@@ -39,7 +39,7 @@ def rounded(sums: Tensor, dtype: str) -> Tensor:
 def pair(value: Any, count: int = 2, what: str = "value") -> tuple[int, ...]:
     """Repeat a number ``count`` times; check the length of a sequence.
 
-    Raises ``VerifyError`` if it has another one.
+    Raises ``VerifyError`` for another length.
     """
     if isinstance(value, int):
         return (value,) * count
@@ -56,7 +56,7 @@ def padding_of(padding: int | Sequence[int], count: int) -> tuple[tuple[int, ...
 
     ``padding`` is one number, one per axis, or before-numbers followed by after-numbers.
 
-    Raises ``VerifyError`` for another number of numbers.
+    Raises ``VerifyError`` for another length.
     """
     if isinstance(padding, int):
         return (padding,) * count, (padding,) * count
@@ -83,7 +83,7 @@ def normal_axis(axis: int, ndim: int) -> int:
 
 
 def normal_count(what: str, value: object) -> int:
-    """A number that is an ``int``, or NumPy's.
+    """Return an ``int`` or a NumPy integer as an ``int``.
 
     Raises ``VerifyError`` for anything else.
     """
@@ -115,7 +115,7 @@ def require_ndim(what: str, tensor: Tensor, ndim: int) -> None:
 
 
 def require_along(what: str, x: Tensor, axes: Sequence[int], *tensors: Tensor | None) -> None:
-    """State that tensors, where given, have the extents that ``x`` has along ``axes``."""
+    """Require that tensors, where given, have the extents that ``x`` has along ``axes``."""
     for tensor in tensors:
         if tensor is not None:
             require_ndim(what, tensor, len(axes))
@@ -124,13 +124,13 @@ def require_along(what: str, x: Tensor, axes: Sequence[int], *tensors: Tensor | 
 
 
 def require_groups(what: str, of: str, extent: Expr, groups: int) -> None:
-    """State that channels or filters divide into groups."""
+    """Require that channels or filters divide into groups."""
     size = as_expr(extent)
     require(size % groups == 0, f"{what}: ", size, f" {of} do not divide into {groups} groups")
 
 
 def require_elements(what: str, extent: Expr, count: ExprLike = 1) -> None:
-    """State that an axis has elements, if any of it (``count``) are looked up."""
+    """Require that an axis has elements, if any (``count``) are looked up."""
     lookups, size = as_expr(count), as_expr(extent)
     require(
         or_(size >= 1, lookups <= 0),

@@ -1,7 +1,7 @@
-"""Loops whose iterations run at once stay what they are, whatever a primitive does inside of them.
+"""Loops whose iterations run at once stay free of races, whatever a primitive does inside them.
 
 ``parallel``, ``vectorize`` and ``bind`` look at what is in the loop; later primitives rewrite that.
-A reduction that the threads combine may be taken apart, or become one that they don't know.
+A reduction that the threads combine may be decomposed, or become one that they can't combine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tilewright.tir.schedule.state import FunctionIndex, ScheduleState
 
 
 def refuse_races(state: ScheduleState, before: tuple[Any, ...]) -> None:
-    """Refuse what brings a race into a loop that ran its iterations at once before."""
+    """Refuse a change that brings a race into a loop that already ran its iterations at once."""
     for func_name, old in state.changed_since(before):
         if old is None or not _runs_at_once(old):
             continue

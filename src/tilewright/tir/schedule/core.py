@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ScheduleCore(PrimitiveMethods):
-    """All of a schedule but what tells people about it."""
+    """A schedule without ``explain``."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class ScheduleCore(PrimitiveMethods):
         return self.state.mod
 
     def copy(self, *, seed: int | None = None) -> Self:
-        """Return an independent schedule with the same program, trace and past.
+        """Return an independent schedule with the same program, trace and history.
 
-        Handles work in both; ``undo`` takes back, in either, what was done before the copy as well.
+        Handles work in both; in either, ``undo`` also reaches what was done before the copy.
         Without ``seed`` both draw the same random numbers from here on.
         """
         made = type(self).__new__(type(self))
@@ -77,12 +77,12 @@ class ScheduleCore(PrimitiveMethods):
         return made
 
     def become(self, other: ScheduleCore) -> None:
-        """Go on from where ``other`` is: its program, its trace, its past."""
+        """Take over the state of ``other``: its program, trace and history."""
         for name, value in vars(other.copy()).items():
             setattr(self, name, value)
 
     def seed(self, seed: int | None) -> None:
-        """Restart the random generator; ``None`` or -1 takes a seed from the system.
+        """Seed the random generator; ``None`` or -1 takes a seed from the system.
 
         Raises ``ScheduleError`` for anything else.
         """
@@ -103,7 +103,7 @@ class ScheduleCore(PrimitiveMethods):
     def working_func(self) -> str:
         """The default function: set by ``work_on``, else the only one, else ``main``.
 
-        Raises ``ScheduleError`` if none of these tells.
+        Raises ``ScheduleError`` if none of these exists.
         """
         if self._working_func is None:
             names = self.state.func_names()
@@ -117,11 +117,11 @@ class ScheduleCore(PrimitiveMethods):
         return self._working_func
 
     def get(self, rv: BlockRV | LoopRV | ExprRV | StmtSRef) -> Any:
-        """Return what a handle stands for: a ``Block``, a ``For``, a number or an expression.
+        """Return what a handle refers to: a ``Block``, a ``For``, a number or an expression.
 
-        Of an sref it is the statement, as it was when the sref was taken.
+        For an sref it is the statement as it was when the sref was taken.
 
-        Raises ``ScheduleError`` if what it stood for is gone.
+        Raises ``ScheduleError`` if that is no longer in the program.
         """
         if type(rv) is StmtSRef:
             return rv.stmt
@@ -136,7 +136,7 @@ class ScheduleCore(PrimitiveMethods):
         raise ScheduleError(f"expected a handle, got {type(rv).__name__}")
 
     def get_sref(self, rv: BlockRV | LoopRV | Stmt) -> StmtSRef:
-        """Return where a block or loop (or a ``Block`` or ``For`` of the program) stands.
+        """Return the sref of a block or loop (or of a ``Block`` or ``For`` of the program).
 
         Raises ``ScheduleError`` if it isn't part of the program.
         """
@@ -149,24 +149,24 @@ class ScheduleCore(PrimitiveMethods):
         return sref_of(self.state, self.get(rv))
 
     def remove_rv(self, rv: BlockRV | LoopRV | ExprRV) -> None:
-        """Drop a handle: using it from now on is an error. The program stays as it is."""
+        """Drop a handle: using it from now on is an error. The program is unchanged."""
         if not isinstance(rv, RV_TYPES):
             raise ScheduleError(f"remove_rv takes a handle, got {type(rv).__name__}")
         self.history.check_alive((rv,), "remove_rv")
         self.history.kill((rv,), "remove_rv dropped it")
 
     def undo(self, steps: int = 1) -> list[Instruction]:
-        """Take back the last primitive, or the last ``steps``; returns their instructions.
+        """Undo the last primitive, or the last ``steps``; returns their instructions.
 
-        Program, trace, random generator and handles are as they were before: a handle that a
-        primitive gave which is no more can't be used. Look-ups (``get_block``, ``get_loops``, …)
-        don't count; those after the primitive go with it. What is not recorded stays:
-        ``work_on``, ``remove_rv``. ``redo`` brings back what was taken back.
+        Program, trace, random generator and handles are restored: handles returned by an undone
+        primitive can't be used. Look-ups (``get_block``, ``get_loops``, …) don't count as steps;
+        those after the primitive are undone with it. Calls that are not recorded are not undone:
+        ``work_on``, ``remove_rv``. ``redo`` reverses ``undo``.
         """
         return self._travel(steps, self.history.undo)
 
     def redo(self, steps: int = 1) -> list[Instruction]:
-        """Bring back what ``undo`` took back, until another primitive runs."""
+        """Redo what ``undo`` undid; impossible once another primitive has run."""
         return self._travel(steps, self.history.redo)
 
     def _travel(
@@ -182,7 +182,7 @@ class ScheduleCore(PrimitiveMethods):
         return move(self, steps)
 
     def note(self, **changes: Any) -> None:
-        """Called by a primitive: record these arguments (or ``decision``) for those given."""
+        """Called by a primitive: record these arguments (or ``decision``), not those given."""
         if self.notes is None:
             self.notes = changes
         else:

@@ -1,15 +1,15 @@
-"""What blocks around others declare, after a primitive has changed something inside of them.
+"""The declared regions of enclosing blocks, after a primitive has changed something inside them.
 
-A primitive rewrites the blocks that it is about. Blocks around these (made by ``blockize`` or
-``tensorize``, or written so) declare what all inside of them access, and some of that may now lie
-outside: of a producer that computes a little more than is used, say. So after each primitive, the
-declared regions of the blocks around what it changed are made wider where they leave something out;
-and those of the blocks inside, whose axes may be bounded by what is around in ways that can't be
-proven any more; and those of blocks whose axes run over more than before, by which a region was
-once simplified. They are never made smaller: what a user has declared stays.
+A primitive rewrites its target blocks. Blocks around these (made by ``blockize`` or ``tensorize``,
+or written so) declare what everything inside them accesses, and some accesses may now lie outside:
+of a producer that computes slightly more than is used, say. So after each primitive, declared
+regions are widened where they miss an access: those of the blocks around the change; of the blocks
+inside, if bounds of their axes can't be proven any more; and of blocks whose axes have larger
+domains than when their regions were simplified. Regions are never narrowed: what a user has
+declared stays.
 
-What is written more comes as a region of its own: the box around both would claim that all between
-them is written too.
+An additional write becomes a region of its own: the bounding box of both would claim that
+everything between them is written too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Box = tuple[Range, ...]
 
 
 def widen_enclosing(state: ScheduleState, before: tuple[Any, ...]) -> None:
-    """Let blocks that changed since the snapshot ``before`` declare what is inside."""
+    """Widen the declared regions around what changed since the snapshot ``before``."""
     for func_name, old in state.changed_since(before):
         index = state.index(func_name)
         known = old.parents if old is not None else {}
@@ -44,7 +44,7 @@ def widen_enclosing(state: ScheduleState, before: tuple[Any, ...]) -> None:
 
 
 def nested_blocks(index: FunctionIndex) -> list[Block]:
-    """Blocks other than the root that hold further blocks, and those in them, in program order."""
+    """Blocks below the root that contain blocks, and the contained ones, in program order."""
     if len(index.blocks) < 3:
         return []
     found: list[Block] | None = index.cache.get("nested_blocks")
@@ -63,7 +63,7 @@ def nested_blocks(index: FunctionIndex) -> list[Block]:
 
 
 def _with_other_domains(index: FunctionIndex, old: FunctionIndex) -> list[Block]:
-    """Blocks whose axes run over something else: a region may have been simplified by that."""
+    """Blocks whose axes have other domains: a region may have been simplified by the old ones."""
     return [
         realize.block
         for name, realize in index.blocks.items()
@@ -109,7 +109,7 @@ def _widen(state: ScheduleState, realize: BlockRealize, before: Block | None) ->
 
 
 def _add_read(regions: list[BufferRegion], buffer: Buffer, box: Box, analyzer: Analyzer) -> None:
-    """Make the region that is declared of a buffer wider, or add one."""
+    """Widen the declared region of a buffer, or add one."""
     for number, item in enumerate(regions):
         if item.buffer is buffer:
             around = _clipped(union_box(item.region, box, analyzer), buffer, analyzer)
@@ -119,7 +119,7 @@ def _add_read(regions: list[BufferRegion], buffer: Buffer, box: Box, analyzer: A
 
 
 def _seen_outside(box: Box, buffer: Buffer, inside: set[Var], analyzer: Analyzer) -> Box:
-    """The box in terms of what is defined outside of a block; all of a dimension where it isn't."""
+    """The box in terms of variables defined outside a block; else the whole dimension."""
     return _clipped(
         tuple(
             Range(const(0), extent)
@@ -133,7 +133,7 @@ def _seen_outside(box: Box, buffer: Buffer, inside: set[Var], analyzer: Analyzer
 
 
 def _clipped(box: Box, buffer: Buffer, analyzer: Analyzer) -> Box:
-    """Nothing is accessed outside of the buffer: what reaches beyond both ends is all of it."""
+    """Clip a box to the buffer: one that reaches beyond both ends is the whole dimension."""
     return tuple(
         Range(const(0), extent)
         if analyzer.can_prove(item.min <= 0)

@@ -1,8 +1,8 @@
-"""How a refused primitive explains itself.
+"""Error messages of refused primitives.
 
 The message names the primitive and the rule that was broken, says what to do instead, and shows the
-program around the culprit with the culprit marked. Nothing of that is rendered until somebody reads
-it: a search refuses thousands of schedules and reads none of the messages.
+program around the culprit with the culprit marked. Nothing is rendered until the message is read: a
+search meets thousands of refusals and reads none of them.
 """
 
 from __future__ import annotations

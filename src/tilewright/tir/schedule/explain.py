@@ -1,11 +1,11 @@
-"""``sch.explain()``: what each block's loops touch, and which primitives may come next.
+"""``sch.explain()``: the data that each block's loops touch, and which primitives may come next.
 
 For each block: its loops and what they iterate over; how many bytes of each buffer one run of each
 loop touches; how often each element is used; operations and operations per byte; whether the
 innermost loop walks through memory in order, and how wide vectors can be. Then the likely next
-primitives are tried on copies of the schedule, and those that refuse say why.
+primitives are tried on copies of the schedule, with the reasons of those that refuse.
 
-Nothing here changes the schedule. All counts may be expressions of symbolic sizes.
+The schedule is not changed. All counts may be expressions of symbolic sizes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from tilewright.tir.walk import child_blocks
 class Ratio:
     """A quotient: ``number``, or ``above / below`` where that depends on symbolic sizes.
 
-    It is not ``exact`` if one of both is an upper bound.
+    It is not ``exact`` if either is an upper bound.
     """
 
     above: Expr
@@ -92,9 +92,9 @@ class LoopFacts:
 class BufferFacts:
     """A buffer that a block uses, over all loops around the block.
 
-    ``reuse`` are accesses by different elements.
-    ``step`` is how far in memory (in elements) each access moves when the innermost loop moves by
-    one: 1 is contiguous, 0 the same element, ``None`` irregular. Accesses of one buffer may differ.
+    ``reuse`` is the number of accesses divided by the number of different elements. ``step`` is how
+    far in memory (in elements) each access moves when the innermost loop moves by one: 1 is
+    contiguous, 0 the same element, ``None`` irregular. Accesses of one buffer may differ.
     """
 
     name: str
@@ -106,17 +106,17 @@ class BufferFacts:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether all accesses go through memory element by element, or stay where they are."""
+        """Whether all accesses advance element by element, or stay at one element."""
         return all(step is not None and as_int(step) in (0, 1) for step in self.steps)
 
 
 @dataclass(frozen=True)
 class BlockFacts:
-    """All that ``explain`` finds out about a block.
+    """What ``explain`` finds out about a block.
 
-    ``intensity`` are operations by bytes touched. ``has_intrinsic`` tells that an intrinsic does
-    the work; what that computes is not counted. ``vector_lanes`` are the lanes that the innermost
-    loop can be vectorised with (1 if not at all); ``vector_note`` says why no more.
+    ``intensity`` is operations per byte touched. ``has_intrinsic``: an intrinsic does the work; its
+    operations are not counted. ``vector_lanes`` is the number of lanes that the innermost loop can
+    be vectorised with (1 if not at all); ``vector_note`` says why no more.
     """
 
     func_name: str
@@ -136,7 +136,7 @@ class BlockFacts:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What is known of the blocks; ``str`` gives it as text."""
+    """The facts of several blocks; ``str`` gives them as text."""
 
     blocks: tuple[BlockFacts, ...]
 
@@ -200,7 +200,7 @@ def _explain_block(sch: ScheduleCore, rv: BlockRV, target: Target) -> BlockFacts
 
 
 def _known_outside(state: ScheduleState, func_name: str, realize: BlockRealize) -> Analyzer:
-    """What is fixed for all loops of the block: sizes, and blocks around with their loops."""
+    """Facts common to all loops of the block: sizes, and enclosing blocks with their loops."""
     scope = state.scope_realize(realize)
     if scope is None:
         return state.analyzer(func_name, least_size=1)
@@ -211,7 +211,7 @@ def _known_outside(state: ScheduleState, func_name: str, realize: BlockRealize) 
 
 
 def _placed(accesses: list[Access], loops: list[For]) -> list[Access]:
-    """The accesses of a block as they are below some of the loops around it."""
+    """The accesses of a block relative to some of the loops around it."""
     domain = {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
     return [
         replace(item, loops=(*loops, *item.loops), domain={**domain, **item.domain})

@@ -28,7 +28,7 @@ class Attempt:
 
 
 def iterates(realize: BlockRealize, loop: For) -> str:
-    """What a loop runs over in a block: the kind of its axes, ``both`` or ``none``."""
+    """The kind of a block's axes that a loop drives, ``both`` or ``none``."""
     kinds = {
         iter_var.kind
         for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
@@ -58,7 +58,7 @@ def attempts(
 def _candidates(
     sch: ScheduleCore, rv: BlockRV, realize: BlockRealize, loops: list[For]
 ) -> Iterator[tuple[str, str, Call]]:
-    """The primitives that one would think of next for a block, as text, name and call."""
+    """The likely next primitives for a block, as text, name and call."""
     if sch.state.parent(realize) is None:
         return
     look = sch.copy()
@@ -126,7 +126,7 @@ def _tensorize(loop: LoopRV, name: str) -> Call:
 
 
 def _depth_of(intrin: TensorIntrin) -> int:
-    """How many loops the description of an intrinsic has."""
+    """The number of loops in the description of an intrinsic."""
     depth, stmt = 0, intrin.desc.root.body
     while isinstance(stmt, For):
         depth, stmt = depth + 1, stmt.body

@@ -1,4 +1,4 @@
-"""Handles: how the user of a schedule names blocks, loops and values.
+"""Handles: how users of a schedule refer to blocks, loops and values.
 
 A handle holds a key, not a statement: the function's name with the block's name or the loop's
 variable. So it stays valid while the program is rewritten around it, and in every copy of the
@@ -32,8 +32,8 @@ class BlockRV:
 class LoopRV:
     """A loop, by function and loop variable.
 
-    ``place`` is set on the two answers of ``sample_compute_location`` that are no loop: ``"root"``
-    (leave the block where it is) and ``"inline"`` (inline the block).
+    ``place`` is set on the two results of ``sample_compute_location`` that are not loops:
+    ``"root"`` (leave the block where it is) and ``"inline"`` (inline the block).
     """
 
     __slots__ = ("func", "place", "var")
@@ -46,12 +46,12 @@ class LoopRV:
 
     @property
     def is_root(self) -> bool:
-        """Whether this stands for "outside all loops"."""
+        """Whether this means "outside all loops"."""
         return self.place == ROOT
 
     @property
     def is_inline(self) -> bool:
-        """Whether this stands for "inline the block"."""
+        """Whether this means "inline the block"."""
         return self.place == INLINE
 
     def __repr__(self) -> str:

@@ -1,11 +1,11 @@
 """Do the instances of a reduction still update each element in the same order?
 
-A reduction whose updates don't commute (``analysis.update_order``) may get other loops only if the
-instances of each element keep their order. That is so
+The loops of a reduction whose updates don't commute (``analysis.update_order``) may be changed only
+if the instances of each element keep their order. That holds
 
-- under another order of the loops, if those that choose among the instances of an element keep
-  theirs (loops that choose elements may go anywhere);
-- in a nest of its own that runs through its axes in their order, if its loops did that before.
+- for a reordering, if the loops that choose among the instances of an element keep their order
+  (loops that choose elements may go anywhere);
+- for a new nest that runs through the axes in their order, if the old loops did so.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def check_order_kept(
     sch: Schedule, realize: BlockRealize, old: Sequence[For], new: Sequence[For], what: str
 ) -> None:
-    """Refuse another order of loops around a reduction if an element may see that.
+    """Refuse a reordering of loops around a reduction if an element's updates may change order.
 
     The bindings must be injective.
     """
@@ -49,7 +49,7 @@ def check_order_kept(
 def check_axes_in_order(
     state: ScheduleState, realize: BlockRealize, loops: Sequence[For], what: str
 ) -> None:
-    """Refuse a nest of its own for a reduction if its loops don't run its axes in their order."""
+    """Refuse a new nest for a reduction whose loops don't run its axes in their order."""
     why = check_updates_commute(realize.block)
     if why and not _runs_in_order(state, realize, loops):
         raise _ordered(state, realize, what, why)
@@ -63,7 +63,7 @@ def check_axes_mapped_in_order(
     axes: Iterable[Any],
     analyzer: Analyzer,
 ) -> None:
-    """Refuse new ``axes`` if a reduction would run in another order than by its ``loops``.
+    """Refuse new ``axes`` that would run a reduction in another order than its ``loops``.
 
     Each loop is an axis of the block; ``values`` are these axes in terms of the new ones.
     """
@@ -104,7 +104,7 @@ def _variables(realize: BlockRealize) -> tuple[set[Var], set[Var]]:
 
 
 def _runs_in_order(state: ScheduleState, realize: BlockRealize, loops: Sequence[For]) -> bool:
-    """Whether the instances of each element come in the order of the block's reduction axes."""
+    """Whether the instances of each element run in the order of the block's reduction axes."""
     spatial, reduce = _variables(realize)
     if spatial & reduce:
         return False

@@ -9,8 +9,8 @@
 registers ``split`` and makes it a method of ``Schedule``. The signature is the contract: parameters
 that hold handles are inputs of the recorded instruction, the others its attributes, and
 ``decision`` is the choice that replay repeats. Argument checks, the trace, its JSON and its Python
-text come from there. The decorated function itself stays what it was: a primitive that calls
-another one as a function does not record it.
+text are derived from it. The decorated function itself is unchanged: a primitive that calls another
+one as a function does not record it.
 
 The method form is a transaction: if the function raises, the schedule is as it was before.
 """
@@ -44,7 +44,7 @@ _receivers: list[type] = []
 
 
 class Instruction:
-    """One recorded call: a primitive, its arguments, the choice it made and the handles it gave."""
+    """One recorded call: a primitive, its arguments, its decision and the handles it returned."""
 
     __slots__ = ("args", "decision", "outputs", "primitive")
 
@@ -72,7 +72,7 @@ class Instruction:
         return dict(zip(self.primitive.parameters, self.args))
 
     def with_decision(self, decision: Any) -> Instruction:
-        """Return a copy that makes another choice; handles are shared."""
+        """Return a copy with another decision; handles are shared."""
         return Instruction(self.primitive, self.args, decision, self.outputs)
 
     def __repr__(self) -> str:
@@ -98,11 +98,11 @@ def _collect_handles(value: Any, found: list[Any]) -> None:
 
 
 class Primitive:
-    """A registered primitive; see the module's text.
+    """A registered primitive; see the module's docstring.
 
-    ``pure`` primitives don't change the program, so a trace may drop them when nothing uses what
-    they return. ``recorded`` is false for questions whose answer is not a handle. What ``marks``
-    loops, blocks or buffers moves no computation: what is asked after others isn't asked after it.
+    ``pure`` primitives don't change the program, so a trace may drop them when nothing uses their
+    results. ``recorded`` is false for queries whose result is not a handle. A primitive with
+    ``marks`` only marks loops, blocks or buffers: the checks made after others are skipped.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class Primitive:
         return self.checked_args(made)
 
     def checked_args(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Check and convert arguments in order of the parameters; handles are there already."""
+        """Check and convert arguments in parameter order; handles are resolved already."""
         made = list(values)
         for position, name, convert in self.converters:
             value = made[position]
@@ -300,7 +300,7 @@ def primitive(
     recorded: bool = True,
     marks: bool = False,
 ) -> Any:
-    """Register a function ``(sch, ...)`` as a schedule primitive; see the module's text."""
+    """Register a function ``(sch, ...)`` as a schedule primitive; see the module's docstring."""
 
     def register(target: Callable[..., Any]) -> Callable[..., Any]:
         made = Primitive(target, pure, recorded, marks)
@@ -399,9 +399,9 @@ def _int_or_handle(value: object) -> int | ExprRV:
 
 
 def annotation_value(value: object) -> Any:
-    """Copy an annotation value into JSON data; handles and expressions stay.
+    """Copy an annotation value as JSON data; handles and expressions are kept.
 
-    Raises ``TypeError`` for values that no trace can hold.
+    Raises ``TypeError`` for values that a trace can't hold.
     """
     if value is None or isinstance(value, (bool, int, float, str, Expr)) or type(value) is ExprRV:
         return value

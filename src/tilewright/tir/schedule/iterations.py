@@ -1,8 +1,9 @@
 """What blocks touch in one iteration of a loop, and whether iterations touch different elements.
 
-Two questions decide whether iterations of a loop depend on each other. Does an iteration make all
-that it uses itself (``covers``)? If not: does it touch other elements than any other iteration
-(``apart``)? The answers come from the regions that blocks declare, relaxed over the loops inside.
+Two questions decide whether iterations of a loop depend on each other. Does an iteration write
+everything that it reads (``covers``)? If not: does it touch different elements than every other
+iteration (``apart``)? The answers come from the regions that blocks declare, relaxed over the loops
+inside.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def loops_between(state: ScheduleState, stmt: Stmt, above: For) -> list[For]:
 def covers(
     state: ScheduleState, source: BlockRealize, target: BlockRealize, buffer: Buffer, loop: For
 ) -> bool:
-    """Whether each iteration of ``loop`` makes all of ``buffer`` that it uses.
+    """Whether each iteration of ``loop`` writes all of ``buffer`` that it reads.
 
     That is: ``source`` writes, in the same iteration, whatever ``target`` reads.
     """
@@ -65,7 +66,7 @@ def _makes_all(
 
 
 def _knowing(state: ScheduleState, loop: For) -> Analyzer:
-    """An analyzer that knows a loop, and what is around it."""
+    """An analyzer that knows a loop and the loops around it."""
     made = state.analyzer_at(loop)
     made.bind(loop.loop_var, Range(loop.min, loop.extent))
     return made

@@ -1,8 +1,8 @@
 """Kernels written by hand for known programs, by name.
 
-Some programs have a better form than loop transformations lead to: attention as an online softmax.
-A builder looks at a function, and if it is the program that the kernel is for, gives its better
-form, made of blocks again. The primitive ``use_kernel`` puts that in, so that a trace tells it.
+Some programs have a better form than loop transformations can reach: attention as an online
+softmax. A builder inspects a function and, if the kernel is for this program, returns the better
+form, again made of blocks. The primitive ``use_kernel`` substitutes it, so traces record it.
 """
 
 from __future__ import annotations

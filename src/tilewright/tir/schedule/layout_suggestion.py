@@ -1,6 +1,6 @@
-"""A layout that suits how a buffer is read: its elements in the order in which loops visit them.
+"""A layout that matches how a buffer is read: elements in the order in which loops visit them.
 
-Rules that pack a constant operand ask here after tiling: an access ``B[k0 * 4 + k1, j]`` under
+Rules that pack a constant operand call this after tiling: an access ``B[k0 * 4 + k1, j]`` under
 loops ``k0, j, k1`` suggests ``lambda k, j: (k // 4, j, k % 4)``, which ``transform_layout`` takes.
 """
 
@@ -25,8 +25,8 @@ def suggest_index_map(
 
     ``loops`` are given outermost first, ``indices`` are in terms of their variables. ``None`` if
     the loops do not go through the buffer element by element from its start: steps that overlap or
-    leave holes, an offset, an index that is no sum of loops. Loops that the access doesn't depend
-    on have no influence.
+    leave holes, an offset, an index that is not a sum of loops. Loops that the access doesn't
+    depend on are ignored.
     """
     known = analyzer.copy() if analyzer is not None else Analyzer()
     for extent in buffer.shape:
@@ -66,7 +66,7 @@ def _flat(buffer: Buffer, indices: Sequence[Expr]) -> Expr:
 
 
 def _steps(total: IterSumExpr) -> Sequence[IterSplitExpr]:
-    """The loops with their strides; none if the access starts elsewhere than at zero."""
+    """The loops with their strides; empty if the access does not start at zero."""
     while as_int(total.base) == 0:
         if len(total.args) != 1 or not isinstance(total.args[0].source.source, IterSumExpr):
             return total.args
@@ -81,7 +81,7 @@ def _steps(total: IterSumExpr) -> Sequence[IterSplitExpr]:
 
 
 def _contiguous(args: Sequence[IterSplitExpr], known: Analyzer) -> list[IterSplitExpr] | None:
-    """Order digits from the highest to the lowest; ``None`` unless each starts where one ends."""
+    """Order digits from highest to lowest; ``None`` unless each starts where another ends."""
     left = list(args)
     covered: Expr = const(1)
     made: list[IterSplitExpr] = []

@@ -1,15 +1,15 @@
-"""When may the iterations of loops change their order, or run at the same time?
+"""When may loop iterations be reordered, or run at the same time?
 
-The reasoning is by block, from what blocks declare (see ``analysis.block_kind``):
+The reasoning is per block, from the regions that blocks declare (see ``analysis.block_kind``):
 
-- Instances of a complete block may run in any order and even twice: an element has one value.
+- Instances of a complete block may run in any order and even twice: each element gets one value.
 - Instances of a reduction may be reordered if they are all different (the bindings are injective),
   and their updates commute or those of each element keep their order (``instance_order``).
-- A block that uses what another block below the same loop makes must find all of it made in the
-  same iteration of the loop (its reads are covered). Otherwise the iterations depend on each other.
+- What a block reads from another block below the same loop must be written in the same iteration of
+  the loop (its reads are covered). Otherwise the iterations depend on each other.
 - Running at the same time also needs that no two iterations update the same element: the loop must
-  choose spatial iteration variables injectively, unless the buffer is used below this loop only, so
-  that every iteration has one of its own.
+  drive spatial iteration variables injectively, unless the buffer is used only below this loop, so
+  that every iteration has its own.
 """
 
 from __future__ import annotations
@@ -117,9 +117,9 @@ def check_only_blocks(
 
 
 def check_one_name(sch: Schedule, blocks: Sequence[BlockRealize], what: str) -> None:
-    """Refuse if blocks of a scope use memory that they change by several names.
+    """Refuse if blocks of a scope use memory that they change under several names.
 
-    What they declare tells about the elements of each name, not about those of the memory.
+    Their declared regions are about each name's elements, not about the shared memory.
     """
     if not blocks:
         return
@@ -168,7 +168,7 @@ def _refuse_opaque(sch: Schedule, realize: BlockRealize, what: str) -> None:
 
 
 def check_reorder(sch: Schedule, chain: list[For], made: list[For]) -> None:
-    """Refuse another order of a chain of loops if that changes what blocks below compute."""
+    """Refuse a reordering of a chain of loops if it changes what blocks below compute."""
     first = next(n for n, (old, new) in enumerate(zip(chain, made)) if old is not new)
     moved = chain[first:]
     moved_vars = {loop.loop_var for loop in moved}
@@ -212,7 +212,7 @@ def check_reorder(sch: Schedule, chain: list[For], made: list[For]) -> None:
 
 
 def _check_init_first(sch: Schedule, realize: BlockRealize, made: list[For]) -> None:
-    """Refuse if an instance with ``init`` may come after others of the same element.
+    """Refuse if the instance with ``init`` may run after others of the same element.
 
     The instance with all reduce iteration variables at their start is the first one of an element
     in any order of the loops, if these variables have loops of their own and start where those do.
@@ -285,7 +285,7 @@ def check_independent_iterations(
     what: str,
     repeated: bool = False,
 ) -> None:
-    """Refuse if an iteration of the nest ``loops`` may use or undo what another iteration made.
+    """Refuse if an iteration of the nest ``loops`` may use or overwrite another's results.
 
     If iterations may be ``repeated``, that other iteration may be the same one, run before.
     """
@@ -329,9 +329,9 @@ def _stays_inside(
     loops: Sequence[For],
     repeated: bool = False,
 ) -> bool:
-    """Whether a dependency between two blocks below ``loops`` is one within each iteration.
+    """Whether a dependency between two blocks below ``loops`` stays within each iteration.
 
-    If iterations may be ``repeated``, an iteration may not see what its first run left behind.
+    If iterations may be ``repeated``, an iteration must not see what its first run wrote.
     """
     source, target, buffer, loop = below[edge.source], below[edge.target], edge.buffer, loops[-1]
     made_here = edge.kind == RAW and covers(state, source, target, buffer, loop)
@@ -432,7 +432,7 @@ def check_simultaneous(sch: Schedule, loop: For, what: str, cooperative: bool = 
 def check_repeatable(sch: Schedule, loop: For, what: str) -> None:
     """Refuse a loop whose iterations can't run again after others have run.
 
-    An iteration that runs again must leave what it left the first time.
+    An iteration that runs again must leave the same values as the first time.
     """
     state = sch.state
     check_only_blocks(sch, loop.body, what)

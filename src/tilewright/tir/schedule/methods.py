@@ -7,4 +7,4 @@ from tilewright.tir.schedule.instruction import receive_primitives
 
 @receive_primitives
 class PrimitiveMethods:
-    """Has all registered primitives as methods, also those that are registered later."""
+    """Has all registered primitives as methods, including those registered later."""

@@ -1,6 +1,6 @@
-"""What the docstring of a primitive says, as data: the source of the reference page and of tests.
+"""The docstrings of primitives as data: the source of the reference page and of tests.
 
-A docstring has a first sentence, more text, and these sections, each at the margin::
+A docstring has a first sentence, more text, and these sections, unindented::
 
     Preconditions:
         - the loop is serial and carries no annotations
@@ -10,8 +10,8 @@ A docstring has a first sentence, more text, and these sections, each at the mar
     After ``split(i, [None, 16])``:
         <the same program afterwards>
 
-Each precondition is a sentence that a schedule may break; whoever breaks it gets a
-``ScheduleError``. A primitive that can be called on anything says ``Preconditions: none``.
+Each precondition is a sentence; violating it raises ``ScheduleError``. A primitive that can be
+called on anything says ``Preconditions: none``.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ COMMON_PRECONDITIONS = (
     "what moves computation finds only loops and branches around blocks: no let, while or "
     "allocation",
 )
-"""What every primitive asks, or every one of a kind; the docstrings don't repeat it."""
+"""Preconditions of every primitive, or of every one of a kind; docstrings don't repeat them."""
 
 _HEADING = re.compile(r"^(?:(Preconditions):(.*)|(Before|After)\b(.*):)$")
 
 
 @dataclass(frozen=True)
 class Reference:
-    """One primitive's page: see the module's text.
+    """One primitive's section of the page: see the module's docstring.
 
-    ``action`` is the call that stands between Before and After, if the docstring spells it.
-    ``preconditions`` is ``None`` where the docstring has no such section.
+    ``action`` is the call of the ``After`` heading, if it has one. ``preconditions`` is ``None``
+    where the docstring has no such section.
     """
 
     name: str

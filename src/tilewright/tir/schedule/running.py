@@ -1,4 +1,4 @@
-"""``Running``: a schedule as its parts see it, which run on it and are kept by it."""
+"""``Running``: the interface of a schedule that instructions, traces and the history use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilewright.tir.schedule.state import ScheduleState
 
 
 class Running(Protocol):
-    """What instructions run on, traces are replayed on, and the past is taken back from."""
+    """What instructions run on, traces are replayed on, and ``undo`` works on."""
 
     state: ScheduleState
     rng: Rng

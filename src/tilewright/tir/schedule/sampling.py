@@ -1,11 +1,11 @@
 """The random generator of schedules, and drawing tile sizes.
 
-The generator (SplitMix64) is one 64-bit number, so a schedule copies it for nothing and its stream
+The state of the generator (SplitMix64) is one 64-bit number, so copying it is free, and its stream
 is the same on every machine and version of Python.
 
-Tiles are drawn uniformly: every way to write an extent as an ordered product of ``n`` factors (that
-keeps the limit on the innermost one) is equally likely. The counts behind that are tables per
-extent, made once.
+Tiles are drawn uniformly: every way to write an extent as an ordered product of ``n`` factors
+(within the limit on the innermost one) is equally likely. The counts that this needs are tabulated
+once per extent.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def divisors(number: int) -> tuple[int, ...]:
 
 
 def count_factorizations(number: int, length: int) -> int:
-    """Return in how many ways ``number`` is an ordered product of ``length`` factors."""
+    """Count the ordered products of ``length`` factors that give ``number``."""
     if length == 0:
         return 1 if number == 1 else 0
     return prod(comb(exponent + length - 1, length - 1) for _, exponent in prime_factors(number))
@@ -174,7 +174,7 @@ def covering_pairs(extent: int, length: int, max_innermost: int) -> tuple[tuple[
 
 
 def is_tight(extent: int, factors: Sequence[int]) -> bool:
-    """Whether factors cover an extent and the first one is no greater than need be."""
+    """Whether factors cover an extent and the first one is minimal."""
     total = prod(factors)
     return total >= extent > total - total // factors[0]
 
@@ -186,7 +186,7 @@ def _covering_weights(extent: int, length: int, max_innermost: int) -> tuple[int
 
 
 def sample_covering(rng: Rng, extent: int, length: int, max_innermost: int) -> list[int]:
-    """Draw uniformly from the tiles that cover an extent with little waste; see the pairs above."""
+    """Draw uniformly from the tiles that cover an extent with little waste; see above."""
     pairs = covering_pairs(extent, length, max_innermost)
     cumulative = _covering_weights(extent, length, max_innermost)
     while True:

@@ -1,4 +1,4 @@
-"""``Schedule``: a program under transformation, which also explains itself."""
+"""``Schedule``: a program under transformation, with ``explain``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Schedule(ScheduleCore):
     >>> outer, inner = sch.split(i, [None, 16])
     >>> sch.mod.show()
 
-    ``seed`` makes sampling repeatable; without it the system gives one. With ``check=True`` the
-    program is verified after every primitive. With ``symbolic=True`` tile sampling returns
-    variables instead of numbers; see ``sample_perfect_tile``. ``record=False`` keeps no trace, and
-    nothing can be taken back.
+    ``seed`` makes sampling repeatable; without it the seed comes from the system. With
+    ``check=True`` the program is verified after every primitive. With ``symbolic=True`` tile
+    sampling returns variables instead of numbers; see ``sample_perfect_tile``. ``record=False``
+    keeps no trace, and nothing can be undone.
     """
 
     def explain(
@@ -27,8 +27,8 @@ class Schedule(ScheduleCore):
     ) -> Explanation:
         """Print what a block's loops touch and which primitives may come next, and return it.
 
-        Without ``block``, for all blocks of the working function that have no blocks inside.
-        ``target`` says how wide vectors are: by default the active one, else this machine.
+        Without ``block``, for all blocks of the working function that contain no blocks. ``target``
+        determines the vector width: by default the active one, else this machine's.
         """
         if isinstance(block, str):
             block = BlockRV(self.working_func, block)

@@ -1,7 +1,7 @@
-"""Where a block or loop stands in the program: what is around it, inside it and beside it.
+"""The position of a block or loop in the program: what is around, inside and beside it.
 
-An ``StmtSRef`` is a view of one version of a function. Programs are persistent, so it goes on
-describing that version after primitives have made another; ask the schedule again for the new one.
+An ``StmtSRef`` is a view of one version of a function. Programs are persistent, so it still
+describes that version after primitives have made another; get a new sref for the new one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class StmtSRef:
 
     @property
     def seq_index(self) -> int:
-        """Its place in the ``SeqStmt`` that it is an item of; -1 if there is none."""
+        """Its index in the ``SeqStmt`` that contains it; -1 if there is none."""
         item: Any = self.stmt
         parent = self._index.parents[item]
         if isinstance(parent, BlockRealize):
@@ -82,7 +82,7 @@ class StmtSRef:
 
 
 def _outermost(body: Stmt) -> list[For | Block]:
-    """The loops and blocks below a statement that are in no other one below it."""
+    """The outermost loops and blocks below a statement."""
     found: list[For | Block] = []
     stack = [body]
     while stack:
@@ -97,7 +97,7 @@ def _outermost(body: Stmt) -> list[For | Block]:
 
 
 def sref_of(state: ScheduleState, stmt: Stmt) -> StmtSRef:
-    """Return the view of a loop or block (a realize stands for its block) of the program.
+    """Return the sref of a loop or block (or of a block's realize) of the program.
 
     Raises ``ScheduleError`` for other statements.
     """

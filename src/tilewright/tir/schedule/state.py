@@ -1,9 +1,9 @@
-"""The program under a schedule: a persistent module and what is needed to find one's way in it.
+"""The program under a schedule: a persistent module and its indexes.
 
 Functions are immutable trees, so a state is a dict of them; copying a state copies the dict. For
 each function an index (parents of statements, loops by variable, blocks by name) is built on the
-first question after a change, by a walk over statements only. ``replace`` rebuilds the path from
-a statement to the root, and shares all the rest.
+first query after a change, by a walk over statements only. ``replace`` rebuilds the path from a
+statement to the root, and shares all the rest.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _WITH_BODY = (LetStmt, AttrStmt, Allocate, DeclBuffer, While)
 
 
 class FunctionIndex:
-    """Where the statements of one function are. Never changed once built.
+    """The positions of one function's statements. Never changed once built.
 
     ``parents`` maps each statement to the one around it (a block's parent is its realize; ``None``
-    for the body). ``loops`` and ``blocks`` are in program order. ``cache`` keeps what analyses
-    found out about this version of the function.
+    for the body). ``loops`` and ``blocks`` are in program order. ``cache`` keeps the results of
+    analyses of this version of the function.
     """
 
     __slots__ = ("blocks", "cache", "func", "loops", "parents")
@@ -177,7 +177,7 @@ class ScheduleState:
         del self.symbolic[count:]
 
     def changed_since(self, saved: tuple[Any, ...]) -> Iterator[tuple[str, FunctionIndex | None]]:
-        """Yield the tensor functions that are not as in a snapshot, with their indexes there."""
+        """Yield the tensor functions that differ from a snapshot, with their indexes there."""
         funcs, indexes = saved[1], saved[2]
         if self._funcs is funcs:
             return
@@ -330,8 +330,7 @@ class ScheduleState:
     def analyzer(self, func_name: str, *, least_size: int = 0) -> Analyzer:
         """Return an analyzer that knows the function's symbolic extents, tile variables and data.
 
-        A size may be 0: that it is ``least_size``, 1, is for what is said of programs that do
-        something at all.
+        Sizes may be 0; ``least_size=1`` is for statements about programs that do something at all.
         """
         made = Analyzer()
         func = self.func(func_name)
@@ -362,7 +361,7 @@ class ScheduleState:
     # ---- changing the program -----------------------------------------------------------------
 
     def set_func(self, func_name: str, func: BaseFunc) -> None:
-        """Put another version of a function into the module."""
+        """Replace a function of the module."""
         before = self._funcs[func_name]
         if func is before:
             return
@@ -373,7 +372,7 @@ class ScheduleState:
             self._indexes = {k: v for k, v in self._indexes.items() if k != func_name}
 
     def replace(self, old: Any, new: Any) -> None:
-        """Put ``new`` in the place of the statement ``old``: the one edit of a primitive."""
+        """Replace the statement ``old`` by ``new``: the single edit of a primitive."""
         if new is old:
             return
         func_name = self.func_name_of(old)
@@ -389,7 +388,7 @@ class ScheduleState:
         self.set_func(func_name, made)
 
     def replace_all(self, mapping: Mapping[Any, Any]) -> None:
-        """Put new statements in the places of several old ones, none of which is inside another."""
+        """Replace several statements, none of which is inside another."""
         if not mapping:
             return
         func_name = self.func_name_of(next(iter(mapping)))
@@ -398,7 +397,7 @@ class ScheduleState:
         self.set_func(func_name, func.replace(body=self.rebuilt(func.body, mapping)))
 
     def rebuilt(self, stmt: Stmt, mapping: Mapping[Any, Any]) -> Any:
-        """Return ``stmt`` with new statements in place of old ones below it; changes nothing."""
+        """Return ``stmt`` with statements below it replaced; the state is unchanged."""
         parents = self.index(self.func_name_of(stmt)).parents
         touched: set[Any] = set()
         for old in mapping:
@@ -438,7 +437,7 @@ class ScheduleState:
             old = parent
 
     def note_rename(self, func_name: str, old: str, new: str) -> None:
-        """Let handles of a renamed block follow it."""
+        """Let handles of a renamed block refer to it under its new name."""
         self._renamed = {**self._renamed, (func_name, old): new}
 
     def fresh_block_name(self, func_name: str, base: str) -> str:

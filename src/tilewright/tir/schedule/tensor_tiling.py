@@ -1,6 +1,6 @@
-"""Which loops of a block a tensor intrinsic can take over, and tiling them so that it can.
+"""Which loops of a block a tensor intrinsic can replace, and how to tile them for it.
 
-A rule that wants an intrinsic asks ``get_tensorize_loop_mapping`` first;
+A rule that uses an intrinsic calls ``get_tensorize_loop_mapping`` first;
 ``tile_with_tensor_intrin`` splits the loops found by the intrinsic's extents and brings the inner
 parts inside, where ``tensorize`` finds its nest.
 """
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 class TensorizeInfo:
     """How a description's loops correspond to a block's.
 
-    ``loop_map`` gives for loops of the block the loops of the description that are to take their
-    innermost part, ``desc_loop_indexer`` the positions of these, from the outside in. ``iter_map``
-    says the same of iteration variables: the description's by the block's. ``block_iter_paddings``
-    has the multiple that each iteration variable of the block must be padded to, or is ``None`` if
-    nothing must be padded.
+    ``loop_map`` maps loops of the block to the loops of the description that will run their
+    innermost tiles, ``desc_loop_indexer`` has the positions of these, outermost first. ``iter_map``
+    maps iteration variables of the block to the description's. ``block_iter_paddings`` has the
+    multiple that each iteration variable of the block must be padded to, or is ``None`` if nothing
+    must be padded.
     """
 
     loop_map: dict[LoopRV, For]
@@ -50,12 +50,12 @@ class TensorizeInfo:
 def get_tensorize_loop_mapping(
     sch: Schedule, block: BlockRV, desc_func: PrimFunc, allow_padding: bool = False
 ) -> TensorizeInfo | None:
-    """Find loops of a block whose innermost parts can become the loops of a description.
+    """Find loops of a block whose innermost tiles can become the loops of a description.
 
     The block must compute, element by element, what the description does: its iteration variables
     are assigned to the description's by what the bodies access, the last ones first. Each must be
     bound to a loop of its own of which the description's extent is a divisor; with
-    ``allow_padding`` extents need not divide, and the answer says what ``pad_einsum`` must pad.
+    ``allow_padding`` extents need not divide, and the result says what ``pad_einsum`` must pad.
     Returns ``None`` if there is no such correspondence.
 
     Raises ``ScheduleError`` if the description can't be read.
@@ -158,10 +158,10 @@ def tile_with_tensor_intrin(
 
     Returns the outermost of these loops, for ``tensorize``, or ``None`` if the intrinsic does not
     fit the block; then nothing is changed. With ``allow_padding`` the block is padded first
-    (``pad_einsum``) where its extents are no multiples. The steps are primitives of their own in
-    the trace.
+    (``pad_einsum``) where its extents are no multiples. The trace records the individual
+    primitives.
 
-    Raises ``ScheduleError`` if it doesn't, padded neither.
+    Raises ``ScheduleError`` if it doesn't fit even when padded.
     """
     desc = TensorIntrin.get(intrin_name).desc
     info = get_tensorize_loop_mapping(sch, block, desc, allow_padding)

@@ -1,8 +1,8 @@
 """The trace: the list of instructions that made a schedule.
 
-It prints as Python (``as_python``), travels as JSON (``as_json`` / ``from_json``), replays on any
-structurally equal module (``apply_to_schedule``), with other choices if wanted, and can be pruned
-of what has no effect (``simplified``).
+It prints as Python (``as_python``), is stored as JSON (``as_json`` / ``from_json``), replays on any
+structurally equal module (``apply_to_schedule``), optionally with other decisions, and can be
+pruned of instructions without effect (``simplified``).
 
 JSON form: a list of instructions ``[name, [arguments], [outputs], decision?]``; arguments in order
 of the primitive's parameters with defaults at the end left out. A handle is written ``"$b0"``;
@@ -34,7 +34,7 @@ POSTPROC = "enter_postproc"
 
 
 class Trace:
-    """Instructions in order. Appended to by its schedule only."""
+    """Instructions in order. Only its schedule appends to it."""
 
     __slots__ = ("insts",)
 
@@ -46,7 +46,7 @@ class Trace:
         self.insts.append(inst)
 
     def copy(self) -> Trace:
-        """Return a trace that can grow apart; instructions are shared."""
+        """Return an independent copy; instructions are shared."""
         made = Trace.__new__(Trace)
         made.insts = self.insts.copy()
         return made
@@ -67,7 +67,7 @@ class Trace:
         }
 
     def with_decision(self, inst: Instruction, decision: Any) -> Trace:
-        """Return a trace in which one sampling instruction chooses otherwise.
+        """Return a trace in which one sampling instruction has another decision.
 
         Raises ``ScheduleError`` if it samples nothing, or isn't in the trace.
         """
@@ -91,7 +91,7 @@ class Trace:
         """Run all instructions on a schedule; returns the new handle for each recorded one.
 
         With ``remove_postproc`` it stops where post-processing began. An instruction that doesn't
-        fit the program raises ``ScheduleError`` that names it.
+        fit the program raises a ``ScheduleError`` that names it.
         """
         with few_collections():
             return self._apply(sch, remove_postproc, decision_provider)
@@ -135,7 +135,7 @@ class Trace:
     def simplified(self, remove_postproc: bool = False) -> Trace:
         """Return the trace without instructions that have no effect.
 
-        Those are questions and samplings whose results nothing uses, and post-processing if asked.
+        Those are queries and samplings whose results are unused, and post-processing on request.
         """
         insts = self.insts
         if remove_postproc:
@@ -211,9 +211,9 @@ class Trace:
     def from_json(data: object, *, trusted: bool = True) -> Trace:
         """Rebuild a trace; ``ScheduleError`` says which entry is not an instruction.
 
-        Arguments are checked and converted as the primitives' methods do it. From a source that is
-        not ``trusted`` nothing is taken that asks for trust: no primitive that keeps the program's
-        meaning by its user's word alone.
+        Arguments are checked and converted as the primitives' methods do it. A source that is not
+        ``trusted`` may not use unsafe primitives, which keep the program's meaning only by their
+        user's word.
         """
         if not isinstance(data, list):
             raise ScheduleError(f"a trace is a list of instructions, got {type(data).__name__}")

@@ -1,8 +1,8 @@
-"""Taking primitives back: what a schedule remembers of its past, and of what it took back.
+"""Undo and redo: the history of a schedule.
 
-Programs are persistent, so the state before each primitive is kept as it is; going back is a few
-assignments. The past is a linked list that copies of a schedule share: each goes its own way from
-there. Schedules without a trace (``record=False``) remember nothing.
+Programs are persistent, so the state before each primitive is simply kept; undo is a few
+assignments. The history is a linked list that copies of a schedule share up to where they diverge.
+Schedules without a trace (``record=False``) have no history.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Step(NamedTuple):
 
 
 class Undone(NamedTuple):
-    """A step that was taken back, with the look-ups after it, and what brings it back."""
+    """An undone step, with the look-ups after it, and the state that redo restores."""
 
     steps: tuple[Step, ...]  # the latest first
     saved: tuple[Any, ...]
@@ -42,7 +42,7 @@ class Undone(NamedTuple):
 
 
 class History:
-    """The past and the taken-back future of one schedule, and the handles that are no more.
+    """The steps of one schedule, done and undone, and the handles that are dead.
 
     ``dead`` maps a handle to the reason why it must not be used. It is replaced, never changed.
     """
@@ -63,20 +63,20 @@ class History:
     def remember(
         self, inst: Instruction, saved: tuple[Any, ...], drawn: int, past: Step | None
     ) -> None:
-        """Add a primitive that ran; what was taken back before can't come again."""
+        """Add a primitive that ran; steps undone before can't be redone."""
         self.past = Step(inst, saved, drawn, past)
         self.future = None
 
     # ---- handles --------------------------------------------------------------------------------
 
     def kill(self, handles: Any, reason: str) -> tuple[Any, ...]:
-        """Let handles be used no more; returns those that could be used until now."""
+        """Make handles unusable; returns those that were usable until now."""
         killed = tuple(handle for handle in handles if handle not in self.dead)
         self.dead = {**self.dead, **dict.fromkeys(killed, reason)}
         return killed
 
     def check_alive(self, values: object, primitive: str | None = None) -> None:
-        """Refuse arguments that hold a handle which is no more."""
+        """Refuse arguments that hold a dead handle."""
         for handle in handles_in(values):
             reason = self.dead.get(handle)
             if reason is not None:
@@ -89,7 +89,7 @@ class History:
     # ---- back and forth -------------------------------------------------------------------------
 
     def undo(self, sch: Running, count: int) -> list[Instruction]:
-        """Take back ``count`` steps; returns their instructions, in the order they ran.
+        """Undo ``count`` steps; returns their instructions, in the order they ran.
 
         Raises ``ScheduleError`` if there are fewer, or the trace was changed by hand.
         """
@@ -137,7 +137,7 @@ class History:
         self.future = Undone(steps, *after, killed, self.future)
 
     def redo(self, sch: Running, count: int) -> list[Instruction]:
-        """Bring back ``count`` steps that were taken back; returns their instructions.
+        """Redo ``count`` undone steps; returns their instructions.
 
         Raises ``ScheduleError`` if there are fewer.
         """

@@ -1,7 +1,7 @@
-"""Arguments of primitives that are words of a fixed vocabulary: memories, threads, tails, types.
+"""Arguments of primitives with a fixed vocabulary: memories, threads, tails, types.
 
-A parameter annotated with one of these names is checked before the primitive runs, when a trace
-from a database is replayed too (``instruction.CONVERTERS``).
+A parameter annotated with one of these names is checked before the primitive runs, also when a
+trace from a database is replayed (``instruction.CONVERTERS``).
 """
 
 from __future__ import annotations

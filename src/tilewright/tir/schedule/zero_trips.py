@@ -1,8 +1,8 @@
-"""Loops that may have no iterations: what primitives must not change about them.
+"""Loops that may have no iterations: what primitives must preserve about them.
 
-A loop over reduction axes stands for the ``init`` of its blocks if it has no iterations
-(``tir.empty_reduction``). So a loop that takes the place of others must be empty where they were,
-and mean the same then; and what an ``init`` reads can't be made in a loop that may be empty.
+A reduction loop with no iterations runs the ``init`` of its blocks (``tir.empty_reduction``). So a
+loop that replaces others must be empty exactly where they were, and mean the same then; and what an
+``init`` reads can't be computed in a loop that may be empty.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def surely_runs(state: ScheduleState, loop: For) -> bool:
 
 
 def analyzer_where_begun(state: ScheduleState, loop: For) -> Analyzer:
-    """Return what is known around a loop wherever it is reached, sizes from 0.
+    """Return an analyzer of the facts around a loop wherever it is reached, sizes from 0.
 
-    An ``init`` inside runs where a loop around reduces over nothing, too; that the loops around
-    have iterations is not known then.
+    An ``init`` inside also runs where an enclosing reduction loop is empty, so the enclosing loops
+    can't be assumed to have iterations.
     """
     inside = {item.block.name for item in pre_order(loop.body) if type(item) is BlockRealize}
     for around in state.loops_above(loop):
@@ -47,7 +47,7 @@ def analyzer_where_begun(state: ScheduleState, loop: For) -> Analyzer:
 
 
 def check_not_negative(sch: Schedule, loop: For) -> None:
-    """Refuse a loop whose extent may be negative: it runs as little as an empty one."""
+    """Refuse a loop whose extent may be negative: it runs no iterations either."""
     if not surely_at_least(sch.state, loop, loop.extent, 0):
         raise sch.error(
             f"the extent {loop.extent!r} of loop {loop.loop_var.name!r} may be negative",
@@ -57,7 +57,7 @@ def check_not_negative(sch: Schedule, loop: For) -> None:
 
 
 def check_means_nothing(sch: Schedule, loop: For, what: str) -> None:
-    """Refuse unless a loop has an iteration, or means nothing without: ``what`` loses that."""
+    """Refuse a loop that may be empty and runs an init then, which ``what`` would lose."""
     if surely_runs(sch.state, loop):
         return
     begun = begun_by_nothing(loop)
@@ -71,9 +71,9 @@ def check_means_nothing(sch: Schedule, loop: For, what: str) -> None:
 
 
 def check_guard_keeps_inits(sch: Schedule, loop: For, body: Stmt, guard: Expr) -> None:
-    """Refuse a branch on ``guard``, put into ``body``, that stands between a loop and its init.
+    """Refuse a branch on ``guard`` in ``body`` that would come between a loop and its init.
 
-    Without iterations of the loop there is nothing to ask ``guard`` about, so no init would run.
+    Without iterations of the loop ``guard`` is never evaluated, so no init would run.
     """
     branches = [x for x in pre_order(body) if type(x) is IfThenElse and x.condition is guard]
     below = {id(item) for branch in branches for item in pre_order(branch)}
@@ -107,8 +107,8 @@ def _guarded(sch: Schedule, loop: For, blocks: Collection[str]) -> Exception:
 def check_fused_alike(sch: Schedule, chain: Sequence[For], fused: For) -> None:
     """Refuse to fuse loops if the fused one would mean something else where one of them is empty.
 
-    Without iterations, a loop over reduction axes runs inits; one that drives other axes too, or
-    none, does nothing.
+    An empty loop over reduction axes only runs inits; one that drives other axes, or none, does
+    nothing.
     """
     idle = [loop for loop in chain if not surely_runs(sch.state, loop)]
     if not idle:
@@ -133,7 +133,7 @@ def check_fused_alike(sch: Schedule, chain: Sequence[For], fused: For) -> None:
 def check_init_finds(
     state: ScheduleState, readers: Iterable[BlockRealize], made: Collection[Buffer], loop: For
 ) -> None:
-    """Refuse to make buffers inside of a loop if an ``init`` that stands for nothing reads them.
+    """Refuse to compute buffers inside a loop if the ``init`` of an empty reduction reads them.
 
     ``readers`` are below ``loop``; it and the loops around it may be empty.
     """

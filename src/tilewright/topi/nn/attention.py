@@ -1,9 +1,8 @@
 """Scaled dot-product attention as a compute definition.
 
-``softmax(Q Kᵀ * scale + mask) V``, stage by stage: what the fused kernels
-(``kernels.cpu.attention``) are checked against, and what runs where none of them applies. The last
-stage carries the options as the block annotation ``ATTENTION``, from which a kernel can tell what
-it looks at.
+``softmax(Q Kᵀ * scale + mask) V``, stage by stage: the reference for the fused kernels
+(``kernels.cpu.attention``), and what runs where none of them applies. The last stage carries the
+options as the block annotation ``ATTENTION``, by which a kernel recognises it.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ def dims_of(shape: Sequence[Any], layout: str) -> dict[str, Any]:
 
 
 def in_layout(layout: str, b: Any, h: Expr, s: Expr, d: Any) -> tuple[Any, ...]:
-    """Order indices as a layout wants them."""
+    """Order indices by a layout."""
     by_letter = {"B": b, "H": h, "S": s, "D": d}
     return tuple(by_letter[letter] for letter in layout)
 
@@ -110,8 +109,8 @@ def scaled_dot_product_attention(
     """``softmax(query @ keyᵀ * scale + mask) @ value`` for each batch and head.
 
     The heads of ``key`` and ``value`` may be fewer: then each serves a group of query heads in
-    turn. ``mask`` broadcasts against ``[batch, heads, queries, keys]``; a bool one says which keys
-    a query sees, another one is added to the scores. A query that sees no key gives zeros, as in
+    turn. ``mask`` broadcasts against ``[batch, heads, queries, keys]``; a bool mask says which keys
+    a query sees, any other is added to the scores. A query that sees no key gives zeros, as in
     PyTorch. ``scale`` is ``1 / sqrt(depth)`` if left out. Narrow floats compute in float32.
 
     Raises ``VerifyError`` if shapes or dtypes don't fit each other.
@@ -154,7 +153,7 @@ def default_scale(scale: float | None, depth: ExprLike) -> float:
 def heads_per_key_head(query_heads: ExprLike, key_heads: ExprLike) -> int:
     """Return how many query heads share a head of keys and values.
 
-    Raises ``VerifyError`` if it is no whole number.
+    Raises ``VerifyError`` if it is not an integer.
     """
     queries, keys = as_int(query_heads), as_int(key_heads)
     if queries is None or keys is None:
@@ -216,7 +215,7 @@ def define_attention(
 def _masked(
     scores: Tensor, mask: Tensor | None, options: AttentionOptions, causal_offset: Expr | None
 ) -> Tensor:
-    """Scale the scores, and put in what a query doesn't see or is biased by."""
+    """Scale the scores and apply the masks."""
     shape, wide = scores.shape, scores.dtype
     if mask is not None:
         if mask.ndim > 4:
@@ -239,7 +238,7 @@ def _masked(
 
 
 def _powers(visible: Tensor) -> tuple[Tensor, Tensor]:
-    """Powers of the scores over the largest one of each row, and their sums."""
+    """Exponentials of the scores less the maximum of each row, and their sums."""
     *rows, keys = visible.shape
     wide = visible.dtype
     n, m = (te.reduce_axis((0, keys), "j") for _ in range(2))

@@ -91,9 +91,9 @@ def conv2d(
 ) -> Tensor:
     """Convolve ``data [N, C, H, W]`` with ``weight [F, C/groups, KH, KW]``.
 
-    ``padding``: one number, ``(h, w)`` or ``(top, left, bottom, right)``. The result
-    is in ``out_dtype`` (the data's, if not given); so are sums, but those of 16-bit floats, which
-    are kept in float32 and rounded once. ``groups == C`` is a depthwise convolution.
+    ``padding``: one number, ``(h, w)`` or ``(top, left, bottom, right)``. The result and the sums
+    are in ``out_dtype`` (the data's, if not given), but sums of 16-bit floats are kept in float32
+    and rounded once. ``groups == C`` is a depthwise convolution.
 
     Channels may be in blocks: ``data_layout`` and ``out_layout`` (the data's, if empty) are
     ``NCHW`` or such as ``NCHW16c``, ``kernel_layout`` is ``OIHW`` with blocks of ``i`` and ``o``
@@ -126,7 +126,7 @@ def depthwise_conv2d(
     padding: int | Sequence[int] = 0,
     dilation: int | Sequence[int] = 1,
 ) -> Tensor:
-    """Convolve each channel of ``data [N, C, H, W]`` by itself: ``weight [C * M, 1, KH, KW]``.
+    """Convolve each channel of ``data [N, C, H, W]`` separately: ``weight [C * M, 1, KH, KW]``.
 
     Raises ``VerifyError`` if the number of channels isn't constant.
     """

@@ -1,8 +1,8 @@
 """Convolutions of images whose channels are stored in blocks: ``NCHW16c`` with ``OIHW16i16o``.
 
-A block of output channels is a vector, whatever the image's width; its weights lie together, and so
-do the input channels that a pixel is summed over. Each of the three tensors may have blocks or not:
-a first layer reads ``NCHW`` and writes ``NCHW16c``.
+A block of output channels is a vector, whatever the image's width; its weights are contiguous, and
+so are the input channels that a pixel is summed over. Each of the three tensors may have blocks or
+not: a first layer reads ``NCHW`` and writes ``NCHW16c``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WHAT = "conv2d"
 
 
 def kernel_layout_of(name: str, data: Layout, out: Layout) -> Layout:
-    """Read the layout of filters that fits those of the images.
+    """Parse the layout of filters, which must match those of the images.
 
     Raises ``VerifyError`` if it doesn't.
     """
@@ -46,8 +46,8 @@ def check_groups(
 ) -> bool:
     """Whether blocks of channels lie within groups, or groups are single channels.
 
-    What a group has of input and output channels must be whole blocks; in a depthwise convolution
-    channels are as many as filters, and blocks of both are equal.
+    The input and output channels of a group must be whole blocks; in a depthwise convolution there
+    are as many filters as channels, with equal blocks.
     """
     if groups == 1:
         return True
@@ -129,7 +129,7 @@ def conv2d_in_layouts(
 
 
 def _index(layout: Layout, axis: str, block: int, outer: Any, inner: Any, size: int) -> Any:
-    """Index along a dimension of what is element ``inner`` of block ``outer`` of an axis."""
+    """Index along a dimension of element ``inner`` of block ``outer`` of an axis."""
     if block:
         return inner
     if layout.block(axis) == size or size == 1:

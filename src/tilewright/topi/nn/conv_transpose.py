@@ -1,9 +1,9 @@
 """Transposed convolutions of channel-first tensors, over any number of spatial axes.
 
-An output element gathers only what reaches it: of a kernel ``K`` long, stride ``s`` lets each
-output meet every ``s``-th tap, and which ones depends on the place modulo ``s``. So no zeros are
-put between the inputs, and the arithmetic is that of ``s`` dense convolutions per axis, one for
-each remainder.
+An output element gathers only the inputs that contribute to it: with stride ``s``, that is every
+``s``-th tap of the kernel, and which ones depends on the position modulo ``s``. So no zeros are put
+between the inputs, and the arithmetic is that of ``s`` dense convolutions per axis, one for each
+remainder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewright.topi.utils import pair, require_groups, require_ndim, rounded, t
 
 
 class _Taps:
-    """Which inputs and taps one axis of the output meets.
+    """Which inputs and taps contribute to the outputs along one axis.
 
     With ``p = place + before`` these are the ``k`` with ``p - dilation * k`` a multiple of the
     stride. If stride and dilation have no common factor, the first of them is
@@ -44,7 +44,7 @@ class _Taps:
         return at if self.factor == 1 else at // self.factor
 
     def first(self, place: Any) -> Any:
-        """The first tap that meets an output."""
+        """The first tap that contributes to an output."""
         return self._position(place) * self.inverse % self.stride if self.stride > 1 else 0
 
     def tap(self, place: Any, step: Any) -> Any:
@@ -59,7 +59,7 @@ class _Taps:
         return at // self.stride - step * self.dilation
 
     def exists(self, place: Expr, step: Any) -> Expr:
-        """Whether the tap of a step lies in the kernel, and meets the output."""
+        """Whether the tap of a step lies in the kernel and contributes to the output."""
         conditions = []
         if self.factor > 1:
             conditions.append((place + self.before) % self.factor == 0)
@@ -68,7 +68,7 @@ class _Taps:
         return and_(*conditions) if conditions else TRUE
 
     def reach(self) -> tuple[int, int]:
-        """The least input that is asked for, and how far inputs go beyond ``place // stride``."""
+        """The lowest input that is read, and how far inputs go beyond ``place // stride``."""
         places = range(self.period)
         least = min(self.input(place, self.count - 1) for place in places)
         most = max(self.input(place, 0) for place in places)
@@ -128,7 +128,7 @@ def _conv_transpose(
 def _checked_kernel(
     what: str, data: Tensor, weight: Tensor, groups: int, spatial: int
 ) -> list[int]:
-    """Return the kernel's extents; refuse operands that don't go together."""
+    """Return the kernel's extents; refuse operands that don't match."""
     require_ndim(what, data, spatial + 2)
     require_ndim(what, weight, spatial + 2)
     require_equal(f"{what}: channels", data.shape[1], weight.shape[0])
@@ -147,7 +147,7 @@ def _sum_of_taps(
     groups: int,
     wide: str,
 ) -> Callable[..., Expr]:
-    """The value of a place: all channels and steps; ``source`` begins ``low`` before the image."""
+    """An output's sum over all channels and steps; ``source`` begins ``low`` before the image."""
     group_in, group_out = source.shape[1] // groups, weight.shape[1]
     rc = te.reduce_axis((0, group_in), "rc")
     steps = [

@@ -9,15 +9,15 @@ Two formats, told apart by their dtype:
   in the low half, and ``2 * j + 1``; ``scales[N, K / group]`` (as ONNX's ``MatMulNBits`` has it).
 
 A group is a run of ``group`` inputs of one output, a multiple of 8. ``zero_points`` are ``uint8``,
-of the shape of ``scales``. A weight is worth ``(q - zero_point) * scale`` with ``q`` from 0 to 15;
+of the shape of ``scales``. A weight is ``(q - zero_point) * scale`` with ``q`` from 0 to 15;
 without zero points 8 is subtracted (symmetric quantisation).
 
-What it means: ``(word & (15 << 4 * i))`` is a weight times ``16 ** i``. It becomes a float as it
-is, since activations are divided by ``16 ** i`` beforehand; so decoding takes two operations. Zero
-points are multiplied by the sum of a group's activations. All of this is exact but for rounding
-sums, and of activations below ``2 ** -98``, which become denormal; a row with infinite or NaN
-activations gives NaN. CPUs that multiply bytes compute it another way that is as good:
-``kernels.cpu.int4_product``.
+How it is computed: ``(word & (15 << 4 * i))`` is a weight times ``16 ** i``. It is converted to
+float unshifted, since activations are divided by ``16 ** i`` beforehand; so decoding takes two
+operations. Zero points are multiplied by the sum of a group's activations. All of this is exact
+except for the rounding of sums, and of activations below ``2 ** -98``, which become denormal; a row
+with infinite or NaN activations gives NaN. CPUs with byte products compute it in another, equally
+accurate way: ``kernels.cpu.int4_product``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def dense_int4(
     ``activation_bits`` of 8 or 16 rounds data to signed integers of so many bits, relative to the
     largest magnitude in a group, which makes products with several rows faster.
 
-    Raises ``VerifyError`` if shapes, dtypes or ``activation_bits`` aren't of the kind.
+    Raises ``VerifyError`` for unsupported shapes, dtypes or ``activation_bits``.
     """
     if activation_bits not in (None, *ACTIVATION_LEVELS):
         known = ", ".join(map(str, ACTIVATION_LEVELS))
@@ -303,7 +303,7 @@ def quantize_int4(weight: Any, group: int, *, symmetric: bool = True) -> tuple[A
 
 
 def dequantize_int4(packed: Any, scales: Any, zero_points: Any = None) -> Any:
-    """Return the float32 weights ``[N, K]`` that packed ones stand for."""
+    """Return the float32 weights ``[N, K]`` of packed ones."""
     numbers = unpack_int4(packed).astype(np.float32)
     scales = np.asarray(scales, np.float32)
     group = numbers.shape[1] // scales.shape[0]

@@ -18,7 +18,7 @@ def pad(
 ) -> Tensor:
     """Surround ``x`` with ``pad_value``; one number of elements per dimension and side.
 
-    Raises ``VerifyError`` for another number of numbers.
+    Raises ``VerifyError`` if there are not as many numbers as dimensions.
     """
     after = pad_before if pad_after is None else pad_after
     if len(pad_before) != x.ndim or len(after) != x.ndim:

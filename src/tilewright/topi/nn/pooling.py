@@ -22,7 +22,7 @@ from tilewright.topi.utils import padding_of, pair, require_ndim
 
 @dataclass(frozen=True)
 class _Image:
-    """An image that windows go over, and what a refusal calls the operator."""
+    """The image that windows slide over, and the operator's name in error messages."""
 
     what: str
     x: Tensor
@@ -31,7 +31,7 @@ class _Image:
 
     @classmethod
     def of(cls, kind: str, x: Tensor, spatial: int, layout: str = "") -> _Image:
-        """Read the layout (the one without blocks if empty); refuse others than supported."""
+        """Parse the layout (the one without blocks if empty); refuse unsupported ones."""
         what = f"{kind}_pool{spatial}d"
         axes = "NC" + "".join(axis_names(spatial)).upper()
         made = image_layout(what, layout or axes, axes)
@@ -51,7 +51,7 @@ class _Image:
 
 @dataclass(frozen=True)
 class _Windows:
-    """Windows that slide over an image; ``after`` has what ``ceil_mode`` adds, too."""
+    """Windows that slide over an image; ``after`` includes what ``ceil_mode`` adds."""
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
@@ -349,7 +349,7 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Any, layout: str = "NCHW") -> Te
 
 
 def adaptive_avg_pool3d(x: Tensor, output_size: Any) -> Tensor:
-    """Return means over windows of ``x [N, C, D, H, W]``, as many as ``output_size`` says."""
+    """Return means over windows of ``x [N, C, D, H, W]`` chosen to give that output size."""
     return _adaptive_pool(x, output_size, 3, False)
 
 

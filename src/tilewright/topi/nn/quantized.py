@@ -1,14 +1,14 @@
 """Quantised tensors: conversions, and products and convolutions of 8-bit numbers.
 
-A quantised number ``q`` stands for ``(q - zero_point) * scale``. Rounding is to nearest, ties to
-even; what is out of range is clipped. ``scale`` and ``zero_point`` are numbers or tensors of one
+A quantised number ``q`` represents ``(q - zero_point) * scale``. Rounding is to nearest, ties to
+even; values out of range are clipped. ``scale`` and ``zero_point`` are numbers or tensors of one
 dimension that lie along ``axis``.
 
 Products take unsigned data, for which CPUs have instructions, so signed data that has a zero point
-or comes with sums of weights is moved up by 128; other products of signed numbers are left as they
-are to schedules, which know cheaper ways. What zero points contribute to a result, ``zero_point *
-sum(weights)``, is subtracted at the end; the sums of constant weights can be computed once, by
-``weight_sums``, and passed.
+or comes with sums of weights is shifted by 128; other products of signed numbers are left to
+schedules, which know cheaper ways. The contribution of zero points to a result,
+``zero_point * sum(weights)``, is subtracted at the end; the sums of constant weights can be
+computed once, by ``weight_sums``, and passed.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def weight_sums(weight: Tensor) -> Any:
 def _as_unsigned(
     what: str, data: Tensor, weight: Tensor, zero_point: ZeroPoint
 ) -> tuple[Tensor, int]:
-    """The data as uint8 if that is worth it, and the zero point that belongs to it."""
+    """The data as uint8 if that pays off, and its zero point."""
     if data.dtype not in ("int8", "uint8") or weight.dtype != "int8":
         raise VerifyError(
             f"{what} takes int8 or uint8 data and int8 weights, got {data.dtype} and {weight.dtype}"
@@ -263,14 +263,14 @@ def _check_along(what: str, x: Tensor, axis: int, *values: Any) -> None:
 
 
 def _along(value: Any, at: tuple[Expr, ...], axis: int, dtype: str) -> Expr:
-    """The scale or zero point that belongs to a place."""
+    """The scale or zero point for an element."""
     if isinstance(value, Tensor):
         return cast(value(at[axis]), dtype)
     return const(value, dtype)
 
 
 def _clipped(value: Expr, zero_point: Expr, dtype: str) -> Expr:
-    """Round, add the zero point and clip; NaN gives the least number."""
+    """Round, add the zero point and clip; NaN gives the minimum."""
     moved = nearbyint(value) + zero_point
     low, high = (cast(limit(dtype), "float32") for limit in (min_value, max_value))
     # By way of int32: one conversion, then narrowing.

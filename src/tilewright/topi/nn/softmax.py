@@ -1,4 +1,4 @@
-"""Softmax and its logarithm."""
+"""Softmax and log-softmax."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _max = te.reducer("max_of_numbers")
 
 
 def _top_and_total(x: Tensor, axis: int) -> tuple[int, str, Tensor, Tensor]:
-    """Maximum along the axis, and sum of the exponentials of what lies below it."""
+    """Maximum along the axis, and the sum of ``exp(x - maximum)``."""
     axis = normal_axis(axis, x.ndim)
     wide = fast_dtype(x.dtype)
     outer = tuple(extent for a, extent in enumerate(x.shape) if a != axis)

@@ -1,4 +1,4 @@
-"""What operators over images of one to three axes share."""
+"""Helpers shared by operators over images of one to three axes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def compute_image(
     tag: str,
     blocked: bool = False,
 ) -> Tensor:
-    """Compute ``formula(n, channel, *place)``, with axes that are called so in programs.
+    """Compute ``formula(n, channel, *place)`` over axes with the usual names.
 
-    If channels are ``blocked``, the place within a block comes last.
+    If channels are ``blocked``, the index within a block comes last.
     """
     lane = ("b",) if blocked else ()
     arguments = ", ".join(("n", channel, *axis_names(len(shape) - 2 - len(lane)), *lane))
@@ -41,10 +41,10 @@ def compute_image(
 
 @dataclass(frozen=True)
 class Convolution:
-    """How filters go over an image, with a number for each of its spatial axes.
+    """How filters slide over an image, with one number per spatial axis.
 
-    ``before`` and ``after`` are the padding's. Channels come in ``groups``: filters of one see no
-    channels of another.
+    ``before`` and ``after`` are the padding. Channels are divided into ``groups``: the filters of a
+    group see only its channels.
     """
 
     stride: tuple[int, ...]
@@ -62,9 +62,9 @@ class Convolution:
         dilation: int | Sequence[int],
         groups: int,
     ) -> Convolution:
-        """Read the arguments of an operator over ``spatial`` axes.
+        """Normalise the arguments of an operator over ``spatial`` axes.
 
-        Raises ``VerifyError`` where one has another number of numbers.
+        Raises ``VerifyError`` if one has the wrong length.
         """
         before, after = padding_of(padding, spatial)
         stride, reach = pair(strides, spatial, "strides"), pair(dilation, spatial, "dilation")
@@ -83,10 +83,10 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Taps:
-    """What a window of stride ``stride`` uses along one axis of an image, ``out`` places long.
+    """What windows of stride ``stride`` use along one axis of an image with ``out`` outputs.
 
-    Its ``count`` taps from ``first`` on lie ``dilation`` apart; the first one of the first place
-    meets element ``begin`` of the image once that is padded by ``before`` and ``after`` zeros.
+    The ``count`` taps from ``first`` on are ``dilation`` apart; for the first output, the first one
+    reads element ``begin`` of the image padded by ``before`` and ``after`` zeros.
     """
 
     first: int
@@ -100,9 +100,9 @@ class Taps:
 def taps_of(
     extent: ExprLike, kernel: Any, stride: int, dilation: int, before: int, after: int
 ) -> Taps:
-    """Return the taps of a window, without those at its ends that meet nothing but padding.
+    """Return the taps of a window, without those at its ends that read only padding.
 
-    On small images, or with large distances between taps, those would only add zeros.
+    On small images, or with large dilations, those would only add zeros.
     """
     out = (extent + before + after - (kernel - 1) * dilation - 1) // stride + 1
     whole = Taps(0, kernel, before, after, 0, out)
@@ -123,7 +123,7 @@ def taps_of(
 
 
 def pad_image(data: Tensor, used: Sequence[Taps]) -> Tensor:
-    """Pad the axes of an image as far as windows use it; blocks of channels may follow them."""
+    """Pad the axes of an image as far as windows reach; blocks of channels may follow them."""
     before, after = [taps.before for taps in used], [taps.after for taps in used]
     if not any(before) and not any(after):
         return data

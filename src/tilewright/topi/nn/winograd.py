@@ -7,7 +7,7 @@ Networks*, 2016):
     Y = A^T [(G g G^T) * (B^T d B)] A
 
 The matrices come from interpolation at ``m + r - 2`` points and at infinity (Cook and Toom). They
-are made here from the points, exactly. What rounding does to the result depends on the points
+are computed here from the points, exactly. What rounding does to the result depends on the points
 (Barabasz et al., *Error Analysis and Improving the Accuracy of Winograd Convolution*, 2020): with
 0, +-3/4 and +-3/2 the error of F(4x4, 3x3) is a quarter of what it is with the usual 0, +-1, +-2.
 Relative to the largest result, against float64, it is about 3e-6, and 6e-7 for F(2x2, 3x3); direct
@@ -272,7 +272,7 @@ def _pad_channels_last(
 
 
 def _row_of(row: Expr, matrix: Matrix, values: Sequence[Expr], *, parity: bool = False) -> Expr:
-    """Return one row of ``matrix @ values``; which one is known once loops are unrolled."""
+    """Return row ``row`` of ``matrix @ values``; it becomes constant once loops are unrolled."""
     made = _combine(matrix[-1], values, parity)
     for number in range(len(matrix) - 2, -1, -1):
         made = Select(row == number, _combine(matrix[number], values, parity), made)
@@ -280,12 +280,12 @@ def _row_of(row: Expr, matrix: Matrix, values: Sequence[Expr], *, parity: bool =
 
 
 def _combine(factors: Sequence[Fraction], values: Sequence[Expr], parity: bool) -> Expr:
-    """Sum values by parts that rows have in common.
+    """Sum values, sharing partial sums between rows.
 
-    Points come in pairs ``+-a``. In the rows of the input's transform that belong to a pair, the
-    elements with even numbers have the same factors and those with odd numbers opposite ones
-    (``parity``); in the result's transform the pair itself is added in one row and subtracted in
-    the next. Either part is therefore computed once.
+    Points come in pairs ``+-a``. In the two rows of the input's transform for a pair, even elements
+    have equal factors and odd elements opposite ones (``parity``); in the result's transform the
+    pair itself is added in one row and subtracted in the next. Each such partial sum is computed
+    once.
     """
     count = len(values)
     if parity:
