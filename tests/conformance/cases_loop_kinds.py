@@ -411,7 +411,7 @@ CASES = [
     ),
     Refuse(
         "bind",
-        "memory that threads have of their own",
+        "private memory of threads",
         matmul,
         _fetching(before=_through_registers),
         "reads memory that each thread has for itself",

@@ -399,7 +399,7 @@ CASES = [
     ),
     Refuse(
         "unsafe_skip_padding",
-        "initialisation has been taken out",
+        "initialisation has been decomposed",
         dilated,
         lambda s: s.unsafe_skip_padding(s.get_block("C"), s.get_loops("C")[1]),
         "without initialising it",

@@ -61,7 +61,7 @@ CASES = [
     Accept("compute_at", STARTED, lambda s: s.compute_at("start", s.get_loops("C")[0]), SIZES),
     Refuse(
         "fuse",
-        "may be empty mean the same",
+        "may be empty then do the same",
         STARTED,
         lambda s: s.fuse(*s.get_loops("C")),
         "the fused loop would lose that",
@@ -75,10 +75,10 @@ CASES = [
     ),
     Refuse(
         "split",
-        "stands for an init",
+        "that runs an init when it is empty",
         EMPTY,
         lambda s: s.split(s.get_loops("C")[1], [2, 2]),
-        "stands for the init of block 'C'",
+        "runs the init of block 'C'",
     ),
     Refuse(
         "split",
@@ -103,21 +103,21 @@ CASES = [
     ),
     Refuse(
         "transform_block_layout",
-        "stands for an init",
+        "no empty axis runs",
         EMPTY,
         lambda s: s.transform_block_layout("C", lambda i, k: (k, i)),
         "the map would lose that",
     ),
     Refuse(
         "reverse_compute_at",
-        "over nothing is",
+        "may be empty is",
         PARTLY_READ,
         lambda s: s.reverse_compute_at("C", s.get_loops("B")[1]),
         "would leave the init of block 'C' out",
     ),
     Refuse(
         "compute_at",
-        "init that may run for",
+        "init that reads what the block writes",
         STARTED,
         lambda s: s.compute_at("start", s.get_loops("C")[1]),
         "would run without what it reads",

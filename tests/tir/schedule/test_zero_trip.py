@@ -262,7 +262,7 @@ def test_what_is_lost_is_refused(name: str) -> None:
 @pytest.mark.parametrize("factors", [[2, 2], [8]])
 def test_tiles_that_are_there_all_the_same(factors: list[int]) -> None:
     sch = Schedule(program(0, ORDERS[0]))
-    with pytest.raises(ScheduleError, match="stands for the init of block 'sums'"):
+    with pytest.raises(ScheduleError, match="runs the init of block 'sums'"):
         sch.split(reduce_loop(sch), factors)
     sch.split(sch.get_loops("scaled")[1], factors)  # that means nothing
     check(sch.mod["main"], (0,), compiled=True)

@@ -24,7 +24,7 @@ class PrimitiveMethods:
         ann_key: str,
         ann_val: Annotation,
     ) -> None:
-        """Attach a value to a block or loop under a key; an older value is replaced."""
+        """Attach a value to a block or loop under a key; replaces an older value."""
 
     def annotate_buffer_access(
         self,
@@ -33,21 +33,21 @@ class PrimitiveMethods:
         buf_type: AccessKind,
         gen_new_ranges: Any,
     ) -> None:
-        """Say which region of a buffer a block accesses, where that is known better than inferred."""
+        """Declare which region of a buffer a block accesses, if that is more precise than inferred."""
 
     def bind(
         self,
         loop: LoopRV,
         thread_axis: ThreadAxis,
     ) -> None:
-        """Let a thread index of a GPU take the place of a loop."""
+        """Replace a loop by a thread index of a GPU."""
 
     def blockize(
         self,
         target: LoopRV | Sequence[BlockRV | str],
         preserve_unit_iters: bool = True,
     ) -> BlockRV:
-        """Make a nest, or several blocks that follow one another, one block of a level above."""
+        """Turn a nest, or several consecutive blocks, into one outer block."""
 
     def cache_index(
         self,
@@ -55,7 +55,7 @@ class PrimitiveMethods:
         storage_scope: StorageScope,
         cse_thresh: int = 0,
     ) -> list[BlockRV]:
-        """Compute the indices by which ``block`` reads ahead of it, into buffers of ``storage_scope``."""
+        """Compute the indices by which ``block`` reads in advance, into buffers of ``storage_scope``."""
 
     def cache_inplace(
         self,
@@ -63,7 +63,7 @@ class PrimitiveMethods:
         read_buffer_index: BufferIndex,
         storage_scope: StorageScope,
     ) -> list[BlockRV]:
-        """Let a block that updates a buffer do so in ``storage_scope``, with copies before and after."""
+        """Update a buffer in ``storage_scope``, with copies in before and out after."""
 
     def cache_read(
         self,
@@ -81,7 +81,7 @@ class PrimitiveMethods:
         storage_scope: StorageScope,
         consumer_blocks: Sequence[BlockRV | str] = (),
     ) -> BlockRV:
-        """Let ``block`` write into ``storage_scope`` and copy from there afterwards."""
+        """Make ``block`` write into ``storage_scope``, and copy the result from there afterwards."""
 
     def can_decompose_padding(
         self,
@@ -103,7 +103,7 @@ class PrimitiveMethods:
         self,
         block: BlockRV | str,
     ) -> None:
-        """Substitute a block's formula for every use of its result, and drop the block."""
+        """Substitute a block's formula for every use of its result, and remove the block."""
 
     def decompose_padding(
         self,
@@ -122,14 +122,14 @@ class PrimitiveMethods:
     def enter_postproc(
         self,
     ) -> None:
-        """Mark in the trace where post-processing begins; the program stays as it is."""
+        """Mark in the trace where post-processing begins; the program is unchanged."""
 
     def fuse(
         self,
         *loops: LoopRV,
         preserve_unit_iters: bool = True,
     ) -> LoopRV:
-        """Fuse a chain of directly nested loops, given from the outermost, into one."""
+        """Fuse a chain of directly nested loops, given outermost first, into one."""
 
     def fuse_reduction_epilogue(
         self,
@@ -189,20 +189,20 @@ class PrimitiveMethods:
         *,
         preserve_unit_iters: bool = True,
     ) -> list[LoopRV]:
-        """Cut the range of a loop into consecutive loops, one per factor, and return these."""
+        """Split the range of a loop into consecutive loops, one per factor, and return these."""
 
     def merge(
         self,
         *loops: LoopRV,
     ) -> LoopRV:
-        """Make one loop of several that come one after the other, running their bodies in turn."""
+        """Merge several consecutive loops into one that runs their bodies in turn."""
 
     def pad_einsum(
         self,
         block: BlockRV | str,
         padding: Sequence[int],
     ) -> None:
-        """Round the axes of a sum of products up to multiples of ``padding``, one number per axis."""
+        """Round the extents of a sum of products up to multiples of ``padding``, one per axis."""
 
     def parallel(
         self,
@@ -224,7 +224,7 @@ class PrimitiveMethods:
         block: BlockRV | str,
         buffer: Any,
     ) -> BlockRV:
-        """Lay a copy of an accessed buffer out by the axes of ``block`` that its access uses."""
+        """Copy an accessed buffer into a layout by the axes of ``block`` that its access uses."""
 
     def reindex_cache_read(
         self,
@@ -242,20 +242,20 @@ class PrimitiveMethods:
         storage_scope: StorageScope,
         index_map: Any,
     ) -> BlockRV:
-        """Let ``block`` write into a buffer laid out by a map of its axes, and copy from there."""
+        """Make ``block`` write into a buffer laid out by a map of its axes, and copy from there."""
 
     def reorder(
         self,
         *loops: LoopRV,
     ) -> None:
-        """Give loops of one nest another order, the first named outermost."""
+        """Reorder loops of one nest, the first named outermost."""
 
     def reorder_block_iter_var(
         self,
         block: BlockRV | str,
         new_order: Sequence[int],
     ) -> None:
-        """Give the iteration variables of a block another order."""
+        """Reorder the iteration variables of a block."""
 
     def reverse_compute_at(
         self,
@@ -270,21 +270,21 @@ class PrimitiveMethods:
         self,
         block: BlockRV | str,
     ) -> None:
-        """Pull a consumer into the one block that produces its input, and drop the consumer."""
+        """Pull a consumer into the block that produces its input, and remove the consumer."""
 
     def rfactor(
         self,
         loop: LoopRV,
         factor_axis: int = 0,
     ) -> BlockRV:
-        """Let each iteration of a reduction loop accumulate by itself; combine the results after."""
+        """Make each iteration of a reduction loop accumulate separately, and combine the results after."""
 
     def rolling_buffer(
         self,
         block: BlockRV | str,
         write_buffer_index: BufferIndex,
     ) -> None:
-        """Let a producer in its consumers' loops make only what the iteration before has not made."""
+        """Make a producer in its consumers' loops compute only what the previous iteration did not."""
 
     def sample_categorical(
         self,
@@ -348,7 +348,7 @@ class PrimitiveMethods:
         buffer_index: int | str,
         storage_scope: StorageScope,
     ) -> None:
-        """Put the intermediate buffer that a block writes into another memory."""
+        """Place the intermediate buffer that a block writes in another memory."""
 
     def split(
         self,
@@ -369,7 +369,7 @@ class PrimitiveMethods:
         factor: int,
         offset: int,
     ) -> None:
-        """Ask for ``stride[axis] % factor == offset`` when the buffer that a block writes is allocated."""
+        """Request ``stride[axis] % factor == offset`` for the buffer that a block writes."""
 
     def tensorize(
         self,
@@ -377,7 +377,7 @@ class PrimitiveMethods:
         tensor_intrin: str,
         preserve_unit_iters: bool = True,
     ) -> BlockRV:
-        """Put a tensor intrinsic in the place of a nest that computes what the intrinsic describes."""
+        """Replace a nest by a tensor intrinsic whose description it matches."""
 
     def transform_block_layout(
         self,
@@ -408,7 +408,7 @@ class PrimitiveMethods:
         self,
         loop: LoopRV,
     ) -> None:
-        """Write the iterations of a loop out one after the other."""
+        """Replicate the code of a loop for each iteration."""
 
     def unsafe_annotate_buffer_access(
         self,
@@ -417,7 +417,7 @@ class PrimitiveMethods:
         buf_type: AccessKind,
         gen_new_ranges: Any,
     ) -> None:
-        """Say which region of a buffer a block accesses, where that can't be proven."""
+        """Declare which region of a buffer a block accesses, if that can't be proven."""
 
     def unsafe_hide_buffer_access(
         self,
@@ -425,7 +425,7 @@ class PrimitiveMethods:
         buf_type: AccessKind,
         buf_index_array: Sequence[int],
     ) -> None:
-        """Let a block say nothing of some of its accesses."""
+        """Remove some accesses from the declared regions of a block."""
 
     def unsafe_set_dtype(
         self,
@@ -463,4 +463,4 @@ class PrimitiveMethods:
         write_buffer_index: BufferIndex,
         storage_scope: StorageScope,
     ) -> BlockRV:
-        """Let ``block`` write into ``storage_scope``, and copy a tile from there in each iteration."""
+        """Make ``block`` write into ``storage_scope``, and copy a tile from there in each iteration."""

@@ -26,10 +26,10 @@ from tilewright.support.errors import ScheduleError
 from tilewright.tir.schedule.instruction import Primitive
 
 COMMON_PRECONDITIONS = (
-    "handles stand for blocks and loops that are still in the program",
-    "memory that the blocks concerned change goes by one name: nothing else is declared or matched "
+    "handles refer to blocks and loops that are still in the program",
+    "memory that these blocks change goes by one name: no other buffer is declared or matched "
     "over it",
-    "what moves computation finds only loops and branches around blocks: no let, while or "
+    "to move computation, only loops and branches around blocks may enclose it: no let, while or "
     "allocation",
 )
 """Preconditions of every primitive, or of every one of a kind; docstrings don't repeat them."""

@@ -25,7 +25,7 @@ class Schedule(ScheduleCore):
     def explain(
         self, block: BlockRV | str | None = None, *, target: Target | str | None = None
     ) -> Explanation:
-        """Print what a block's loops touch and which primitives may come next, and return it.
+        """Print which data a block's loops touch and which primitives may come next, and return it.
 
         Without ``block``, for all blocks of the working function that contain no blocks. ``target``
         determines the vector width: by default the active one, else this machine's.

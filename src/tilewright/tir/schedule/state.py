@@ -239,7 +239,7 @@ class ScheduleState:
         if rv.var is None:
             raise schedule_error(
                 self.active,
-                f"the handle stands for the compute location {rv.place!r}, which is no loop",
+                f"the handle is the compute location {rv.place!r}, which is not a loop",
                 remedy="only compute_at and reverse_compute_at take such a handle",
             )
         found = self.index(rv.func).loops.get(rv.var)

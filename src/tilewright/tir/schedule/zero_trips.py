@@ -63,8 +63,8 @@ def check_means_nothing(sch: Schedule, loop: For, what: str) -> None:
     begun = begun_by_nothing(loop)
     if begun:
         raise sch.error(
-            f"loop {loop.loop_var.name!r} may have no iterations, and stands for the init of "
-            f"{_named(begun)} then; {what} would lose that",
+            f"loop {loop.loop_var.name!r} may have no iterations, and then runs the init of "
+            f"{_named(begun)}; {what} would lose that",
             loop,
             remedy="decompose_reduction first, or choose other factors",
         )
@@ -97,8 +97,8 @@ def check_guard_keeps_inits(sch: Schedule, loop: For, body: Stmt, guard: Expr) -
 
 def _guarded(sch: Schedule, loop: For, blocks: Collection[str]) -> Exception:
     return sch.error(
-        f"loop {loop.loop_var.name!r} may have no iterations, and stands for the init of "
-        f"{_named(blocks)} then, which would be under a branch, since what it does reads memory",
+        f"loop {loop.loop_var.name!r} may have no iterations, and then runs the init of "
+        f"{_named(blocks)}, which would be under a branch, since what it runs reads memory",
         loop,
         remedy="decompose_reduction first, or choose factors that divide the extent",
     )
@@ -121,8 +121,8 @@ def check_fused_alike(sch: Schedule, chain: Sequence[For], fused: For) -> None:
         alone = begun_by_nothing(loop)
         if alone != together:
             raise sch.error(
-                f"loop {loop.loop_var.name!r} may have no iterations, and "
-                f"{'stands for the init of ' + _named(alone) if alone else 'does nothing'} then; "
+                f"loop {loop.loop_var.name!r} may have no iterations, and then "
+                f"{'runs the init of ' + _named(alone) if alone else 'does nothing'}; "
                 "the fused loop would "
                 + (f"run the init of {_named(together)}" if together else "lose that"),
                 loop,

@@ -1,7 +1,7 @@
-"""Preconditions about the kind of a block, as primitives that move computation share them.
+"""Preconditions on the kind of a block, shared by the primitives that move computation.
 
-Each asks about one block of a :class:`Scope`: whether it is complete, a reduction whose parts are
-each added once, the only writer of a buffer, no output, or reads what nobody changes later.
+Each checks one block of a :class:`Scope`: that it is complete, a reduction that adds each term
+once, the only writer of a buffer, not an output, or that nothing changes its inputs later.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def check_not_output(scope: Scope, realize: BlockRealize) -> None:
 
 
 def check_inputs_final(scope: Scope, realize: BlockRealize) -> None:
-    """Refuse if something that comes later changes what the block reads.
+    """Refuse if a later statement changes what the block reads.
 
-    Such a block may not be computed any later than it is.
+    Such a block can't be computed any later than it is.
     """
     place = scope.position[realize]
     for buffer in regions_buffers(realize.block.reads):
@@ -98,7 +98,7 @@ def check_inputs_final(scope: Scope, realize: BlockRealize) -> None:
 
 
 def check_movable(scope: Scope, realize: BlockRealize) -> None:
-    """Refuse unless a block may run in other places: it is complete or a reduction."""
+    """Refuse unless a block may be moved: it is complete or a reduction."""
     facts = block_facts(realize.block)
     if facts.kind == REDUCTION:
         check_reduces_once(scope, realize)
@@ -113,9 +113,9 @@ def check_movable(scope: Scope, realize: BlockRealize) -> None:
 
 
 def check_reduces_once(scope: Scope, realize: BlockRealize) -> None:
-    """Refuse unless each element begins with init, and each part is added once.
+    """Refuse unless each element begins with init, and each term is added once.
 
-    Other loops would do just that, whatever those do that are around the block now.
+    New loops will do exactly that, whatever the present loops around the block do.
     """
     loops = scope.loops(realize)
     first = {loop.loop_var: loop.min for loop in loops}
@@ -157,7 +157,7 @@ def check_reduces_once(scope: Scope, realize: BlockRealize) -> None:
 
 
 def check_not_by_pointer(scope: Scope, realize: BlockRealize, buffer: Buffer) -> None:
-    """Refuse if a block uses a buffer's pointer, which goes past any rewriting of its accesses."""
+    """Refuse if a block uses a buffer's pointer, which rewriting of accesses doesn't reach."""
     if any(item is buffer.data for item in pre_order(realize.block)):
         raise scope.state.error(
             f"block {realize.block.name!r} uses {buffer.name} through its pointer", realize

@@ -1,9 +1,10 @@
-"""A loop on a thread axis inside another one on the same axis: the threads share out its work.
+"""A loop on a thread axis inside another one on the same axis: the threads share its work.
 
-In the program as it stands, each iteration of the outer loop runs the inner one from start to end:
-a thread fetches a whole tile for itself. In the kernel the inner loop becomes the outer one's
-index: each thread fetches its part, and they wait for each other. Both are the same if the inner
-loop makes memory that the threads share, the same for each of them, and they all come by.
+In the program, each iteration of the outer loop runs the inner one from start to end: each thread
+fetches a whole tile. In the kernel the inner loop variable becomes the thread's index: each thread
+fetches its share of the tile, and they wait for each other. Both are equivalent if the inner loop
+writes memory that the threads share, with the same values in each of them, and all threads reach
+it.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def check_cooperative(sch: Schedule, outer: For, inner: For, tag: str) -> None:
 
 
 def _check_once(sch: Schedule, realize: BlockRealize, outer: For, inner: For, refuse: Any) -> None:
-    """Each outer iteration must make everything anew: it happens once for all of them."""
+    """Each outer iteration must compute everything anew: it happens once for all of them."""
     kind = block_facts(realize.block).kind
     if kind == COMPLETE:
         return
@@ -137,7 +138,7 @@ def _between(state: Any, outer: For, inner: For) -> Iterator[tuple[Any, Any]]:
 
 
 def _loads_private(node: Node, own: Any) -> bool:
-    """Whether something reads memory that a thread has of its own, other than ``own``."""
+    """Whether a node reads a thread's private memory, other than ``own``."""
     allocated: set[Buffer] = set(own)
     for item in pre_order(node):
         if type(item) is Block:

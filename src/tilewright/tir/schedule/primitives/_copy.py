@@ -1,6 +1,6 @@
-"""Blocks that copy a buffer into another memory: where they go, and what they copy.
+"""Blocks that copy a buffer into another memory: where they are inserted, and what they copy.
 
-Used by the primitives that put a copy between those who write a buffer and those who read it
+Used by the primitives that put a copy between the writers and the readers of a buffer
 (``cache_read``, ``cache_write``, ``cache_inplace``, ``reindex``, ``read_at`` …).
 """
 
@@ -128,7 +128,7 @@ def _position(state: ScheduleState, realize: BlockRealize, index: Any, is_read: 
 def consumers_of(
     scope: Scope, realize: BlockRealize, buffer: Buffer, chosen: Sequence[BlockRV]
 ) -> list[BlockRealize]:
-    """Return the readers of a buffer in the scope, or the ``chosen`` ones of them."""
+    """Return the readers of a buffer in the scope, or those of ``chosen``."""
     readers = scope.readers(buffer)
     if not chosen:
         return readers
@@ -269,7 +269,7 @@ def insert(
     renamed: Mapping[BlockRealize, BlockRealize],
     cached: Sequence[Buffer],
 ) -> None:
-    """Put copies around ``anchor``, exchange blocks, allocate the buffers: the one edit."""
+    """Put copies around ``anchor``, replace blocks, allocate the buffers: the single edit."""
     state = scope.state
     parents = state.index(scope.func_name).parents
 
@@ -293,7 +293,7 @@ def insert(
 class Box:
     """What blocks touch of one buffer in one execution of a statement under the loops ``outer``.
 
-    For a copy in scope ``storage``: what all threads touch that share such memory.
+    For a copy in scope ``storage``: what all threads that share such memory touch.
     """
 
     def __init__(self, scope: Scope, outer: Sequence[For], storage: str = "global") -> None:
@@ -308,7 +308,7 @@ class Box:
         self.limits: list[Span | None] | None = None
 
     def add(self, realize: BlockRealize, declared: Sequence[BufferRegion], buffer: Buffer) -> None:
-        """Take in what one block touches of ``buffer`` by the regions it declares."""
+        """Extend the box by the regions of ``buffer`` that a block declares."""
         regions, fixed = self.regions, self.scope.has_fixed_domain(realize)
         env, inner = self._reach(realize)
         whole = regions.inner_vars(_domain(realize.block)) if env and fixed else inner
@@ -320,7 +320,7 @@ class Box:
                     self.limits = regions.unite(self.limits, touched)
 
     def _reach(self, realize: BlockRealize) -> tuple[dict[Var, Poly], dict[int, tuple[Poly, Poly]]]:
-        """What a block's axes are, and what varies in one execution, as ``touched`` takes them."""
+        """The values of a block's axes, and the loops to relax, as ``touched`` takes them."""
         regions = self.regions
         if (
             self.outer
@@ -338,7 +338,7 @@ class Box:
     def is_reached(self, realize: BlockRealize, region: BufferRegion) -> bool:
         """Whether one execution runs as many instances as the box of its region has elements.
 
-        Indices that are one-to-one, ``v // 2`` and ``v % 2``, may still end within a row.
+        Even one-to-one indices, such as ``v // 2`` and ``v % 2``, may end within a row.
         """
         regions = self.regions
         env, inner = self._reach(realize)
@@ -365,7 +365,7 @@ class Box:
         )
 
     def domains(self, shape: Sequence[Expr]) -> list[Range]:
-        """Inside of what the copied box must stay, for copies that write where others did not."""
+        """The domains that a copy must stay inside, where it could write what others did not."""
         regions, found = self.regions, []
         for axis, size in enumerate(shape):
             span = self.limits[axis] if self.limits is not None else None
@@ -415,9 +415,8 @@ def copy_nest(
 ) -> Stmt:
     """Build loops around a block that copies a box, as far as it is in ``domains``.
 
-    With ``strict`` nothing outside of the box is copied. The axes are the dimensions of the buffer.
-    If a part of one is all that is ever copied, the axis
-    runs over that part.
+    With ``strict`` nothing outside the box is copied. The axes are the dimensions of the buffer;
+    one of which only a range is ever copied runs over that range.
     """
     regions = box.regions
     assert box.spans is not None
@@ -468,7 +467,7 @@ def element(buffer: Buffer, where: Sequence[Expr]) -> BufferRegion:
 
 
 def why_not_filled(box: Box, blocks: Sequence[BlockRealize], buffer: Buffer) -> str:
-    """Say why ``blocks`` may leave elements of the box unwritten; empty if they write it all.
+    """Say why ``blocks`` may leave elements of the box unwritten; empty if they write all.
 
     A copy of the box would put garbage where nothing was written.
     """
@@ -501,7 +500,7 @@ def why_not_filled(box: Box, blocks: Sequence[BlockRealize], buffer: Buffer) -> 
 
 
 def _fills_box(indices: Sequence[Expr], domain: Mapping[Var, Range]) -> bool:
-    """Whether indices, each without holes, reach all combinations of their values."""
+    """Whether indices, each without gaps, take all combinations of their values."""
     if not _share_axes(indices, domain):
         return True
     axes = {var: domain[var] for index in indices for var in free_vars(index) if var in domain}
@@ -574,7 +573,7 @@ def _domain(block: Block) -> dict[Var, Range]:
 
 
 def why_conditional(block: Block, buffer: Buffer) -> str:
-    """Say under what an instance of a block may not write ``buffer``; empty if it surely does."""
+    """Say what may keep a block's instance from writing ``buffer``; empty if nothing can."""
     stack: list[Any] = [block.body]
     while stack:
         item = stack.pop()

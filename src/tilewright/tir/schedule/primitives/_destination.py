@@ -26,7 +26,7 @@ from tilewright.tir.thread_scope import is_block_tag, is_shared
 
 
 def shares(storage: str, thread: str) -> bool:
-    """Whether threads along an axis work on one tile in memory of a scope.
+    """Whether threads along an axis share one tile in memory of a scope.
 
     Memory of scope ``shared`` belongs to a block of threads, that of scope ``warp`` to neighbours
     along ``threadIdx.x``. Global memory, which all see, isn't made of tiles.
@@ -37,7 +37,7 @@ def shares(storage: str, thread: str) -> bool:
 
 
 class Destination:
-    """A loop under which a block shall go: what is there, and how to put something in."""
+    """A loop under which a block is moved: what is there, and how to insert something."""
 
     def __init__(self, state: ScheduleState, realize: BlockRealize, loop: For) -> None:
         self.state = state
@@ -87,7 +87,7 @@ class Destination:
         return outer
 
     def _enter(self, child: BlockRealize, numbers: Mapping[Any, int]) -> None:
-        """Note where in the loop's body a block is, if it is there; ``numbers`` are its parts'."""
+        """Note where in the loop's body a block is, if it is there, by statement ``numbers``."""
         found: list[For] = []
         branch = None
         current: Stmt = child
@@ -145,7 +145,7 @@ class Destination:
         return index
 
     def move(self, nest: Stmt, position: int) -> None:
-        """Remove the block from where it is and put ``nest`` under the loop."""
+        """Remove the block from its place and put ``nest`` under the loop."""
         items = (*self.items[:position], nest, *self.items[position:])
         loop = self.loop.replace(body=SeqStmt(items))
         gone = removal_root(self.state, self.realize)
@@ -155,10 +155,10 @@ class Destination:
 def fit_span(
     regions: Regions, span: Span | None, dom: Range, *, strict: bool = False
 ) -> tuple[Poly, Poly, list[tuple[bool, Poly]]]:
-    """Fit what is required into a domain; unless ``strict``, more than that may be covered.
+    """Fit a required span into a domain; unless ``strict``, more may be covered.
 
-    Returns start and extent of the loop to make, and the ends (``(False, domain start)``,
-    ``(True, domain end)``) that it may leave, for which the block needs a predicate.
+    Returns start and extent of the new loop, and the ends (``(False, domain start)``,
+    ``(True, domain end)``) that it may exceed, for which the block needs a predicate.
     """
     start, extent = regions.poly(dom.min), regions.poly(dom.extent)
     if span is None:

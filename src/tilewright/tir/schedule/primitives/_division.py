@@ -1,6 +1,6 @@
-"""Division of a block's iteration into a part outside and a part inside of a nest.
+"""Division of a block's iteration into an outer and an inner one, outside and inside a nest.
 
-``blockize`` makes the part outside a block of its own (and ``tensorize`` rests on that); each axis
+``blockize`` turns the outer one into a new block (and ``tensorize`` builds on that); each axis
 becomes ``outer * extent + inner``.
 """
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class Division:
-    """Divides the iteration of one block into a part outside and a part inside a nest.
+    """Divides the iteration of one block into an outer and an inner one.
 
     ``outer`` holds (iteration variable, value) pairs for the new block, ``inner`` those that the
     old one keeps. ``conditions`` are of the inner block, over its and the outer iteration
@@ -129,7 +129,7 @@ class Division:
     def _divided(
         self, iter_var: IterVar, value: Expr, limits: list[Any]
     ) -> tuple[Expr, Expr, Expr]:
-        """Return what loops outside and inside add to ``value``, and the extent of the latter."""
+        """Return the terms of ``value`` over outer and inner loops, and the latter's extent."""
         zero = const(0, iter_var.var.dtype)
         simplify = self.analyzer.simplify
         others = [v for v in free_vars(value) if v not in self.inner_vars and v not in self.sizes]
@@ -224,7 +224,7 @@ class Division:
         self.conditions.append(found)
 
     def over_axes(self, condition: Any) -> Expr | None:
-        """Write ``value + rest < bound`` with iteration variables for the value, if it is that."""
+        """Rewrite ``value + rest < bound`` with iteration variables, if it has this form."""
         if type(condition) is not LT or uses_var(condition.b, {*self.inner_vars, *self.outer_vars}):
             return None
         for iter_var, value in zip(self.block.iter_vars, self.realize.iter_values):
@@ -246,7 +246,7 @@ class Division:
         return None
 
     def inner_realize(self, init: Any) -> BlockRealize:
-        """The old block, over its inner part; ``init`` is what it keeps of its init."""
+        """The old block, over its inner iteration; ``init`` is what remains of its init."""
         block = self.block
         writes = tuple(substitute(item, self.mapping) for item in block.writes)
         # Without init the block reads what it reduces into.
@@ -322,7 +322,7 @@ class Division:
         return body
 
     def _condition_at_start(self) -> Expr:
-        """Conditions where the reduction starts; where it is over nothing, it does so, too."""
+        """The conditions at the start of the reduction, which may be empty."""
         axes = [item for item, _ in (*self.outer, *self.inner) if item.kind == REDUCE]
         zeros = {item.var: const(0, item.var.dtype) for item in axes}
         # The ranges of the axes prove nothing here: the conditions are what keeps them inside. That

@@ -1,7 +1,7 @@
-"""Does a block run all of its domain, and no more? Predicates, and loops that cover the axes.
+"""Does a block run its whole domain and nothing else? Predicates, and loops that cover axes.
 
-A block can be given other loops only if its predicate says nothing else than that the axes stay in
-their ranges, and often only if the loops around it reach every value of these.
+A block can get new loops only if its predicate does no more than keep the axes in their ranges, and
+often only if the loops around it reach every value of these.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def is_whole(scope: Scope, realize: BlockRealize) -> bool:
 
 
 def check_runs_whole(scope: Scope, realize: BlockRealize) -> None:
-    """Refuse if the loops around a block leave out a part of its domain."""
+    """Refuse if the loops around a block don't run all of its domain."""
     check_predicate_is_domain(scope, realize)
     if not is_whole(scope, realize):
         raise scope.state.error(
@@ -121,10 +121,10 @@ def _is_bijective(scope: Scope, realize: BlockRealize) -> bool:
 
 
 def _covers_domain(scope: Scope, realize: BlockRealize, rest: Iterable[Expr]) -> bool:
-    """Whether the block runs its whole domain, some of it repeatedly, in spite of ``rest``.
+    """Whether the block runs its whole domain, possibly repeatedly, despite ``rest``.
 
-    A condition ``i0*4 + i1 < 7`` makes one loop over ``[0, 7)`` of the two. With such loops in
-    their place, each axis must be covered by loops that no other axis uses.
+    A condition ``i0*4 + i1 < 7`` turns the two loops into one over ``[0, 7)``. After that, each
+    axis must be covered by loops that no other axis uses.
     """
     regions = Regions(scope.state, scope.func_name, ())
     regions.add_block_axes(scope.block)
@@ -159,10 +159,10 @@ def _with_joint_loop(
     condition: Expr,
     joint_var: Var,
 ) -> list[Poly] | None:
-    """Put one loop in the place of those that ``condition`` cuts short together.
+    """Replace the loops that ``condition`` bounds together by one loop.
 
-    Takes their place in ``loops``; returns the values written with it, ``None`` if the condition
-    is not of that form, or a value needs the single loops.
+    Updates ``loops``; returns the values in terms of it, or ``None`` if the condition is not of
+    that form, or a value needs the single loops.
     """
     if type(condition) is not LT:
         return None
@@ -190,7 +190,7 @@ def _with_joint_loop(
 
 
 def merge_conditions(*groups: Iterable[Expr]) -> Expr:
-    """Join conditions, each once."""
+    """Merge conditions without duplicates."""
     found: list[Expr] = []
     for group in groups:
         for condition in group:

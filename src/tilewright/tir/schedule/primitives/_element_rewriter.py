@@ -1,7 +1,7 @@
-"""Rewriting all accesses to a buffer, element by element, and refusing any other use of it.
+"""Rewriting all element accesses to a buffer, and refusing any other use of it.
 
-``transform_layout`` and ``unsafe_set_dtype`` change what lies in memory: whoever goes there by
-another way than an element's indices would find something else.
+``transform_layout`` and ``unsafe_set_dtype`` change the contents of memory: an access other than by
+an element's indices would find something else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tilewright.tir.schedule.state import ScheduleState
 
 
 class ElementRewriter(Mutator):
-    """Exchanges the buffer ``old``; ``change`` names what happens to it, for messages."""
+    """Replaces the buffer ``old``; ``change`` describes that in error messages."""
 
     change: str
 
@@ -25,7 +25,7 @@ class ElementRewriter(Mutator):
         self.new = new
 
     def refuse(self, reason: str) -> Exception:
-        """The error that the buffer can't be changed, and why."""
+        """Return the error that the buffer can't be changed, and why."""
         return self.state.error(f"{self.old.name} {reason}: {self.change}", self.realize)
 
     def check_not_aliased(self, block: Block) -> None:

@@ -1,9 +1,9 @@
-"""Indices as polynomials, with what is known of the loops and symbolic tiles at one place.
+"""Indices as polynomials, with facts about the loops and symbolic tiles at one place.
 
-Symbolic tile factors cancel by themselves (``arith.polynomial``), and ``normal`` knows that all
-factors of a tile multiply to its extent. Loops and axes outside are symbols, and their ranges give
-bounds. This is the ground of ``_regions``; it does less than ``arith.Analyzer``, in a fraction of
-its time, as every replay of a trace comes through here many times.
+Symbolic tile factors cancel by themselves (``arith.polynomial``), and ``normal`` knows that the
+factors of a tile multiply to its extent. Outer loops and axes are symbols, and their ranges give
+bounds. ``_regions`` builds on this; it does less than ``arith.Analyzer``, in a fraction of the
+time, since every replay of a trace runs it many times.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ class IndexArithmetic:
         return bool(self._rules)
 
     def add_outer(self, var: Var, dom: Range) -> None:
-        """Make a variable one that stays a symbol, with a known range."""
+        """Declare a variable that stays a symbol, with a known range."""
         self.outer_vars[var] = dom
         number, ends = self.table.var(var), (self.poly(dom.min), self.poly(dom.extent))
         self.outer[number] = ends
         self.know_range(number, *ends)
 
     def add_block_axes(self, block: Block) -> None:
-        """Make the axes of the block around everything symbols; know those further out."""
+        """Make the axes of the enclosing block symbols; learn the ranges of those further out."""
         for iter_var in block.iter_vars:
             self.add_outer(iter_var.var, iter_var.dom)
         for item in self.state.parents(block):
@@ -97,7 +97,7 @@ class IndexArithmetic:
     # ---- expressions and polynomials ----------------------------------------------------------
 
     def poly(self, expr: Expr, env: Mapping[Var, Poly] | None = None) -> Poly:
-        """Turn an index expression into a polynomial; ``env`` gives variables a value."""
+        """Turn an index expression into a polynomial; ``env`` gives values of variables."""
         kind = type(expr)
         if kind is IntImm:
             return poly_const(expr.value)  # type: ignore[attr-defined]
@@ -126,7 +126,7 @@ class IndexArithmetic:
         return {(self.table.other(("expr", expr), expr),): 1}
 
     def _divide(self, kind: int, a: Poly, b: Poly) -> Poly | None:
-        """Divide by a constant: what is a multiple of it comes out, and small remainders vanish."""
+        """Divide by a constant: multiples of it move out, and small remainders vanish."""
         divisor = constant_of(b)
         if divisor is None or divisor <= 0:
             return None
@@ -171,7 +171,7 @@ class IndexArithmetic:
 
     @staticmethod
     def _fold(kind: int, a: Poly, b: Poly) -> Poly | None:
-        """The lesser or greater of two constants."""
+        """The minimum or maximum of two constants."""
         x, y = constant_of(a), constant_of(b)
         if x is None or y is None:
             return None
@@ -182,7 +182,7 @@ class IndexArithmetic:
         return self.table.to_expr(poly)
 
     def normal(self, poly: Poly) -> Poly:
-        """Replace products of all factors of a symbolic tile by what they multiply to."""
+        """Replace the product of all factors of a symbolic tile by its extent."""
         for product, value in self._rules:
             for mono in list(poly):
                 rest = list(mono)
@@ -230,8 +230,8 @@ class IndexArithmetic:
     def replace_form(self, poly: Poly, form: Poly, number: int) -> Poly | None:
         """Write ``poly`` with the variable ``number`` in place of the linear form ``form``.
 
-        Also inside divisions; what isn't a multiple of the form stays. ``None`` if a term of the
-        form has another proportion.
+        Also inside divisions; terms that aren't a multiple of the form stay. ``None`` if the terms
+        of the form have different factors.
         """
         made: Poly = {}
         for mono, value in poly.items():
@@ -346,7 +346,7 @@ class IndexArithmetic:
         return sum(value for mono, value in low.items() if positive.issuperset(mono)) >= 0
 
     def _positive_symbols(self) -> set[int]:
-        """Tile variables, and what is the extent of a loop or axis around."""
+        """Tile variables, and extents of enclosing loops and axes."""
         found = {self.table.var(var) for tile in self.state.symbolic for var in tile.variables}
         for _, extent in (*self.outer.values(), *self.around.values()):
             if len(extent) == 1:
@@ -355,7 +355,7 @@ class IndexArithmetic:
         return found
 
     def proves_at_least(self, a: Poly, b: Poly) -> bool:
-        """Like ``surely_at_least``, for what needs more than limits: ``(n + 7) // 8 * 8 >= n``."""
+        """Like ``surely_at_least``, where limits don't suffice: ``(n + 7) // 8 * 8 >= n``."""
         gap = self.difference(a, b)
         if gap is not None:
             return gap >= 0

@@ -1,7 +1,7 @@
 """Index-set splitting: copies of a loop's body for subranges, for loop_partition and peeled tiles.
 
-A subrange runs the same iterations in the same order as the loop did, so cutting a range is always
-legal. Copies get fresh loop variables, buffers and block names.
+The subranges run the same iterations in the same order as the loop did, so splitting a range is
+always legal. Copies get fresh loop variables, buffers and block names.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def subrange_of(
 ) -> Stmt:
     """Return a loop over ``extent`` with a copy of the body, the loop variable being ``value``.
 
-    Blocks are named with ``suffix`` (``taken`` has all names in use and gets the new ones; the
-    pairs go to ``renamed``). Predicates that always hold in this part are dropped, and so is the
-    init of a reduction that has started in an earlier part.
+    Block names get the ``suffix`` (``taken`` has all names in use and gets the new ones; the pairs
+    go to ``renamed``). Predicates that always hold in this subrange are dropped, and so is the init
+    of a reduction that has started in an earlier one.
     """
     mapping = {loop.loop_var: value}
     body = rewrite_outside_blocks(loop.body, lambda expr: substitute_index(expr, mapping))
@@ -77,9 +77,9 @@ def subrange_of(
 
 
 class _WhereBegun:
-    """What is known of a block wherever its ``init`` runs: also where a reduction is over nothing.
+    """The facts that hold wherever a block's ``init`` runs, including for empty reductions.
 
-    The loops of that reduction have no iterations then, so nothing follows from their extents.
+    The loops of such a reduction have no iterations, so nothing follows from their extents.
     """
 
     def __init__(self, sch: Schedule, loop: For, whole: For, around: list[Any]) -> None:
@@ -88,7 +88,7 @@ class _WhereBegun:
         self.whole = whole
 
     def can_prove(self, condition: Expr, realize: BlockRealize) -> bool:
-        """Whether a condition holds, apart from what an init has to do with."""
+        """Whether a condition holds, without facts that an init can't rely on."""
         pairs = list(zip(realize.block.iter_vars, realize.iter_values))
         reducing = [value for item, value in pairs if item.kind == REDUCE]
         rest = [value for item, value in pairs if item.kind != REDUCE]
@@ -118,7 +118,7 @@ class _WhereBegun:
 
 
 def _narrowed(realize: BlockRealize, known: Analyzer, begun: _WhereBegun) -> BlockRealize:
-    """Drop conditions that hold, and an ``init`` that can't be due."""
+    """Drop conditions that always hold, and an ``init`` that never runs."""
     predicate, block = realize.predicate, realize.block
     if block.init is not None and any(
         item.kind == REDUCE and known.can_prove(value > item.dom.min)

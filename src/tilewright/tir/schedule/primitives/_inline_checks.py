@@ -1,4 +1,4 @@
-"""What inlining asks first: one pure store, indices that can be solved, elements that are made."""
+"""Checks before inlining: one pure store, indices that can be solved, elements all computed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def single_store(state: ScheduleState, realize: BlockRealize) -> BufferStore:
 
 
 def check_pure(state: ScheduleState, realize: BlockRealize, value: Expr) -> None:
-    """Refuse to move calls that do more than compute."""
+    """Refuse to move calls with side effects."""
     for item in pre_order(value):
         if isinstance(item, Call) and item.op.effect not in ("pure", "read"):
             raise state.error(
@@ -108,7 +108,7 @@ def _offset_axis(index: Expr, domain: Mapping[Var, Range]) -> tuple[Var, Expr] |
 
 
 def only_producer(scope: Scope, consumer: BlockRealize) -> BlockRealize:
-    """Return the one producer that can take the consumer in."""
+    """Return the single producer into which the consumer can be inlined."""
     candidates = []
     for buffer in regions_buffers(consumer.block.reads):
         writers = [item for item in scope.writers(buffer) if item is not consumer]
@@ -132,7 +132,7 @@ def only_producer(scope: Scope, consumer: BlockRealize) -> BlockRealize:
 
 
 def check_available_early(scope: Scope, consumer: BlockRealize, producer: BlockRealize) -> None:
-    """Refuse if the consumer needs, or disturbs, what happens between it and its producer."""
+    """Refuse if the consumer reads or changes what blocks between it and the producer use."""
     place = scope.position[producer]
     for buffer in regions_buffers(consumer.block.reads):
         for writer in scope.writers(buffer):
@@ -175,9 +175,9 @@ def check_reached(
     producer: BlockRealize,
     source: BufferStore,
 ) -> None:
-    """Refuse if the consumer has instances that meet no element that the producer makes.
+    """Refuse if instances of the consumer read no element that the producer computes.
 
-    Such instances (the border of a padding, say) would have no place to run.
+    Such instances (the border of a padding, say) would have nowhere to run.
     """
     regions = Regions(scope.state, scope.func_name, ())
     regions.add_block_axes(scope.block)
@@ -198,9 +198,9 @@ def check_reached(
 
 
 def check_all_made(scope: Scope, producer: BlockRealize, store: BufferStore) -> None:
-    """Refuse if others may read elements that the block doesn't make.
+    """Refuse if others may read elements that the block doesn't compute.
 
-    Copied to nowhere they do no harm; computed in place they might read what isn't there.
+    Unused copies of such elements are harmless; computing them might read out of bounds.
     """
     if covers_buffer(producer, store.buffer):
         return
@@ -278,8 +278,8 @@ def domain_conditions(
 ) -> list[Expr]:
     """Conditions, over the producer's axes, under which the consumer has an instance to run.
 
-    None are needed where the consumer covers all that is produced. An element that the consumer
-    would reach by no access at all must be kept out too (``B[0, v]`` of a ``B`` with two rows).
+    None are needed where the consumer covers everything that is produced. Elements that the
+    consumer never accesses must be excluded too (``B[0, v]`` of a ``B`` with two rows).
     """
     conditions: list[Expr] = []
     for iter_var in consumer.block.iter_vars:

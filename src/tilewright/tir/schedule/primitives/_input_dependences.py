@@ -1,7 +1,7 @@
-"""Does it matter when a block runs? Values that later iterations of a loop change.
+"""Does it matter when a block runs? Inputs that later iterations of a loop change.
 
-A block may be moved only if it finds the same inputs wherever it runs: what it reads must have
-its last value, or get that in the same iteration of the loops that it shares with the writer.
+A block may be moved only if it reads the same values wherever it runs: its inputs must be final, or
+become so in the same iteration of the loops that it shares with their writer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers
 def check_inputs_stable(scope: Scope, realize: BlockRealize) -> None:
     """Refuse if other iterations of a loop around the block change what it reads.
 
-    Such a block may be computed only where it is. Writers that share no loop with it have finished.
+    Such a block can't be moved. Writers that share no loop with it have finished.
     """
     for buffer in regions_buffers(realize.block.reads):
         writers = [item for item in scope.writers(buffer) if item is not realize]
@@ -42,7 +42,7 @@ def _is_stable(
     shared: list[For],
     count: int,
 ) -> bool:
-    """Whether what ``reader`` finds is final: one iteration of ``shared`` makes it all."""
+    """Whether what ``reader`` reads is final: one iteration of ``shared`` computes it all."""
     if count > 2 or not keeps_values(scope, writer, shared):
         return False
     if count == 2 and block_facts(writer.block).kind == COMPLETE and not _runs_once(writer, shared):
@@ -53,7 +53,7 @@ def _is_stable(
 def _finds_no_older(
     scope: Scope, writer: BlockRealize, reader: BlockRealize, buffer: Buffer
 ) -> bool:
-    """Whether what ``reader`` finds in loops that it shares with ``writer`` was written in them."""
+    """Whether what ``reader`` reads in a shared iteration was written in that iteration."""
     # Of a buffer of the scope, what is read has been written: before that, it has no value.
     return not scope.is_visible_outside(buffer) or covers(
         scope.state, writer, reader, buffer, scope.shared_loops(writer, reader)[-1]
@@ -61,10 +61,10 @@ def _finds_no_older(
 
 
 def check_not_awaited(scope: Scope, realize: BlockRealize, place: int) -> None:
-    """Refuse if a block before the ``place`` reads what the block writes, or may in a shared loop.
+    """Refuse if a block before the ``place`` reads what the block writes, also in a shared loop.
 
-    A block that moves out of loops writes at once what it wrote one iteration after the other. Of
-    a buffer of the scope, what was not written yet had no value.
+    A block that moves out of loops writes all at once what it wrote in successive iterations. In a
+    buffer of the scope, elements not yet written had no value.
     """
     for buffer in regions_buffers(realize.block.writes):
         for reader in scope.readers(buffer):
@@ -91,9 +91,9 @@ def check_not_awaited(scope: Scope, realize: BlockRealize, place: int) -> None:
 
 
 def keeps_values(scope: Scope, writer: BlockRealize, loops: list[For]) -> bool:
-    """Whether later iterations of ``loops`` change nothing of what a block has made in one.
+    """Whether later iterations of ``loops`` don't change what a block computed in one.
 
-    Each instance always finds the same inputs, or runs in one iteration only.
+    Each instance always reads the same inputs, or runs in only one iteration.
     """
     if not finishes_inside(writer, loops):
         return False
@@ -122,7 +122,7 @@ def _runs_once_each(scope: Scope, realize: BlockRealize, loops: list[For]) -> bo
 
 
 def finishes_inside(writer: BlockRealize, loops: list[For]) -> bool:
-    """Whether each element that a block makes is complete in one iteration of ``loops``."""
+    """Whether each element that a block writes is complete within one iteration of ``loops``."""
     kind = block_facts(writer.block).kind
     if kind == OPAQUE:
         return False
@@ -134,7 +134,7 @@ def finishes_inside(writer: BlockRealize, loops: list[For]) -> bool:
 
 
 def _runs_once(realize: BlockRealize, loops: list[For]) -> bool:
-    """Whether each of ``loops`` takes part in a spatial axis of the block."""
+    """Whether each of ``loops`` occurs in a spatial axis of the block."""
     used = {
         var
         for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)

@@ -1,4 +1,4 @@
-"""Padding that ``transform_layout`` adds to a buffer: who writes it."""
+"""Padding that ``transform_layout`` adds to a buffer: which block writes it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tilewright.tir.walk import child_blocks
 
 @dataclass(frozen=True)
 class Filling:
-    """A buffer ``new`` that holds ``old`` and, where ``padding`` holds, a value."""
+    """A buffer ``new`` that contains ``old`` and, where ``padding`` is true, a value."""
 
     state: ScheduleState
     func_name: str
@@ -56,7 +56,7 @@ class Filling:
     pad_value: int | float | IndexMap
 
     def value_at(self, where: tuple[Var, ...]) -> Expr:
-        """What the padding holds."""
+        """Return the value of the padding."""
         given = self.pad_value
         if isinstance(given, IndexMap):
             return cast(given.map_indices(where)[0], self.new.dtype)
@@ -101,7 +101,7 @@ class Filling:
     def padded_writer(self, owner: Block) -> dict[Any, Any] | None:
         """Let the one block that writes the buffer, element by element, write the padding too.
 
-        Returns what takes the place of its loops; ``None`` if it is not that simple.
+        Returns the replacement of its loops, ``None`` if the block is not that simple.
         """
         writers = [
             item

@@ -23,7 +23,7 @@ from tilewright.tir.schedule.state import ScheduleState
 
 
 class LayoutRewriter(ElementRewriter):
-    """Maps the indices of every access to one buffer and corrects the signatures around."""
+    """Maps the indices of every access to one buffer and updates the enclosing signatures."""
 
     change = "its layout can't be changed"
 

@@ -1,6 +1,6 @@
 """Spans, and the common case of relaxing an index: constant factors and ranges.
 
-Much of the time of a replay goes here.
+Much of the time of a replay is spent here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Inner = Mapping[int, tuple[Poly, Poly]]
 
 @dataclass(frozen=True)
 class Span:
-    """``[min, min + extent)``; ``exact`` if every element inside is really touched."""
+    """``[min, min + extent)``; ``exact`` if every element inside is touched."""
 
     min: Poly
     extent: Poly
@@ -28,7 +28,7 @@ def relax_linear(
 ) -> tuple[Poly, Poly, bool] | None:
     """Return start, extent and exactness of ``poly`` over ``inner``; ``None`` if it is not simple.
 
-    Simple are sums of constants, symbols, and relaxed variables times constants.
+    Sums of constants, symbols, and relaxed variables times constants are simple.
     """
     lanes = width.get((), 0)
     if len(width) != 1 or not lanes:

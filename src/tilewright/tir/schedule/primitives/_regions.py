@@ -97,7 +97,7 @@ class Regions(IndexArithmetic):
         return Span(start, extent, exact)
 
     def _is_loose(self, poly: Poly) -> bool:
-        """Whether what a polynomial covers is no more than a bound."""
+        """Whether the range of a polynomial is only a bound."""
         return bool(self.loose) and any(self.depends(a, self.loose) for a in poly_atoms(poly))
 
     def _relaxed_atom(self, number: int, inner: Inner) -> tuple[Poly, Poly] | None:
@@ -141,8 +141,8 @@ class Regions(IndexArithmetic):
     def is_injective(self, values: Iterable[Poly], inner: Inner) -> bool:
         """Whether different values of ``inner`` surely give different ``values``.
 
-        True for mixed-radix numbers: each variable in one value only, where its coefficient is the
-        number of combinations of those before it.
+        True for mixed-radix numbers: each variable occurs in only one value, and its coefficient is
+        the number of combinations of the variables before it.
         """
         left = {number for number, (_, extent) in inner.items() if extent != ONE}
         for value in values:
@@ -177,7 +177,7 @@ class Regions(IndexArithmetic):
     ) -> Span | None:
         """Like ``relax`` for an expression; falls back on interval sets for what isn't linear.
 
-        ``None`` for what is read from memory: a loop that starts there would load before any guard.
+        ``None`` for values read from memory: a loop that starts there would load before any guard.
         """
         if type(expr) not in (Var, IntImm) and any(
             type(item) is BufferLoad for item in pre_order(expr)
@@ -228,14 +228,14 @@ class Regions(IndexArithmetic):
     # ---- blocks -------------------------------------------------------------------------------
 
     def axis_values(self, realize: BlockRealize) -> dict[Var, Poly]:
-        """What the axes of a block are bound to, as polynomials of loops."""
+        """The bindings of a block's axes, as polynomials of loops."""
         return {
             iter_var.var: self.poly(value)
             for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
         }
 
     def inner_loops(self, loops: Iterable[For]) -> dict[int, tuple[Poly, Poly]]:
-        """Loops to relax, as ``relax`` takes them. Call this before making polynomials of them."""
+        """Loops to relax, as ``relax`` takes them. Call this before forming polynomials of them."""
         return self.inner_vars({loop.loop_var: Range(loop.min, loop.extent) for loop in loops})
 
     def inner_vars(self, domain: Mapping[Var, Range]) -> dict[int, tuple[Poly, Poly]]:
@@ -286,7 +286,7 @@ class Regions(IndexArithmetic):
     ) -> list[Span | None]:
         """Relax each dimension of a region; ``None`` where nothing is known.
 
-        What is known of a loop up to a number read from memory is the range of its dtype: nothing.
+        A loop bounded by a number read from memory has the range of its dtype: it is unknown.
         """
         spans = (self.relax_expr(item.min, item.extent, env, inner) for item in region.region)
         return [

@@ -117,7 +117,7 @@ def rewrite_outside_blocks(
 def _reads_memory(stmt: Any) -> bool:
     """Whether bounds, bindings, or the condition of a statement read buffers.
 
-    They may not be evaluated where the guard does not hold: that could be outside of the buffers.
+    They must not be evaluated where the guard is false: that could be out of bounds.
     """
     kind = type(stmt)
     if kind is BlockRealize:

@@ -1,4 +1,4 @@
-"""What the primitives that move computation ask about the blocks of one scope.
+"""Queries about the blocks of one scope, for the primitives that move computation.
 
 A *scope* is the body of a block (of the root block, mostly). The blocks directly inside it, in
 program order, with their signatures (``reads``, ``writes``) tell who produces and who consumes a
@@ -62,7 +62,7 @@ class Scope:
                 self._writers.setdefault(buffer, []).append(child)
 
     def _find_blocks(self, body: Stmt) -> list[BlockRealize]:
-        """Return the blocks in program order, noting what besides loops is around them."""
+        """Return the blocks in program order, noting statements other than loops around them."""
         found: list[BlockRealize] = []
         stack: list[tuple[Any, Any, Any]] = [(body, None, None)]
         while stack:
@@ -104,10 +104,10 @@ class Scope:
         return found
 
     def check_known(self, realize: BlockRealize) -> None:
-        """Refuse a block that loops and names of buffers don't tell enough about.
+        """Refuse a block about which loops and buffer names say too little.
 
-        It is below a ``while``, or a definition that it could not be taken out of, or uses memory
-        that goes by several names.
+        It is below a ``while``, or a definition that it can't be moved out of, or uses memory with
+        several names.
         """
         for region in (*realize.block.reads, *realize.block.writes):
             self._check_known(region.buffer, (realize,))

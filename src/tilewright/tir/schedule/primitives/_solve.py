@@ -1,4 +1,4 @@
-"""From boxes to axes: which part of a block makes, or reads, a box of a buffer.
+"""From boxes to axes: which of a block's instances write, or read, a box of a buffer.
 
 ``compute_at`` asks for the axes of the block whose instances write a required box,
 ``reverse_compute_at`` for those whose instances read only what a box provides.
@@ -93,7 +93,7 @@ def _solve_output(
 def axes_of_inputs(
     place: Destination, realize: BlockRealize, provided: dict[Buffer, list[Span | None] | None]
 ) -> dict[Var, Span | None]:
-    """Which range of each axis reads only what is provided; refuse if that can't be told."""
+    """Which range of each axis reads only what is provided; refuse if that is unknown."""
     state, regions, block = place.state, place.regions, realize.block
     found: dict[Var, Span] = {}
     parts: list[dict[Var, Span]] = []
@@ -124,7 +124,7 @@ def axes_of_inputs(
 def _check_no_diagonal(
     place: Destination, realize: BlockRealize, parts: Sequence[dict[Var, Span]]
 ) -> None:
-    """Refuse if inputs fix different axes by one loop: only a diagonal of them would run."""
+    """Refuse if inputs fix different axes by one loop: only their diagonal would run."""
     loops = {place.regions.table.var(loop.loop_var): loop for loop in place.counted}
     for number, one in enumerate(parts):
         for other in parts[:number]:

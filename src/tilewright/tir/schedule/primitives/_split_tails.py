@@ -1,9 +1,9 @@
-"""What becomes of the last, incomplete tile of a loop: the tail strategies of ``split``.
+"""The last, incomplete tile of a loop: the tail strategies of ``split``.
 
-- ``predicate``: the tile runs as a whole and blocks are guarded (``split`` does that itself).
-- ``peel``: full tiles only, then a loop over what is left, with copies of the blocks.
-- ``pad``: the tile runs as a whole without a guard; what it writes in excess goes into padding that
-  intermediate buffers get.
+- ``predicate``: the whole tile runs and blocks are guarded (``split`` does that itself).
+- ``peel``: full tiles only, then a loop over the remainder, with copies of the blocks.
+- ``pad``: the whole tile runs unguarded; its excess writes go into padding added to intermediate
+  buffers.
 - ``overlap``: the last tile begins earlier, so that it ends where the loop did, and computes some
   elements a second time.
 """
@@ -91,7 +91,7 @@ def check_guard_unneeded(sch: Schedule, loop: For) -> None:
 def peel(
     sch: Schedule, loop: For, factors: Sequence[Expr | None], variables: Sequence[Var], unit: bool
 ) -> tuple[Any, Any]:
-    """Return the loop, and full tiles with a remainder loop to take its place."""
+    """Return the loop and its replacement: full tiles with a remainder loop."""
     extent = loop.extent
     check_not_negative(sch, loop)
     known = analyzer_where_begun(sch.state, loop)
@@ -122,7 +122,7 @@ def peel(
 def overlap(
     sch: Schedule, loop: For, extents: Sequence[Expr], variables: Sequence[Var], unit: bool
 ) -> tuple[Any, Any]:
-    """Return the loop, and tiles of which the last one is moved inwards to take its place."""
+    """Return the loop and its replacement: tiles, the last one of which starts earlier."""
     extent = loop.extent
     known = analyzer_where_begun(sch.state, loop)
     tile = product(extents[1:])
@@ -149,7 +149,7 @@ def overlap(
 def pad(
     sch: Schedule, loop: For, extents: Sequence[Expr], variables: Sequence[Var], unit: bool
 ) -> tuple[Any, Any]:
-    """Return the scope, and one with full tiles and enlarged buffers to take its place."""
+    """Return the scope and its replacement, with full tiles and enlarged buffers."""
     total = sch.state.analyzer_at(loop).simplify(product(extents))
     check_only_blocks(sch, loop.body, "running it further")
     for stmt in scope_statements(loop.body):
@@ -178,7 +178,7 @@ def pad(
 
 
 class _Padding:
-    """Checks and gathers what padding a loop to ``total`` iterations needs."""
+    """Checks and collects the changes for padding a loop to ``total`` iterations."""
 
     def __init__(self, sch: Schedule, loop: For, scope: Block, total: Expr) -> None:
         self.sch, self.loop, self.scope, self.total = sch, loop, scope, total
@@ -252,7 +252,7 @@ class _Padding:
         self.shapes.setdefault(buffer, list(buffer.shape))[places[0]] = self.total
 
     def check_layout_free(self, buffers: dict[Buffer, Buffer]) -> None:
-        """Refuse to enlarge buffers whose layout something relies on."""
+        """Refuse to enlarge buffers on whose layout something relies."""
         pointers = {buffer.data: buffer for buffer in buffers}
         for buffer in buffers:
             if buffer.strides or buffer.elem_offset is not None or buffer.axis_separators:
@@ -277,7 +277,7 @@ class _Padding:
                 )
 
     def check_reads(self, realize: BlockRealize, block: Block) -> None:
-        """Refuse unless all that the enlarged block reads is there, and can't make it fail."""
+        """Refuse unless everything the enlarged block reads is in bounds and can't make it fail."""
         known = self.sch.state.analyzer(self.sch.state.func_name_of(self.loop))
         for around in reversed(list(self.sch.state.parents(realize))):
             if type(around) is Block:
@@ -342,7 +342,7 @@ class _Padding:
 
 
 def _divides_by_data(node: Any) -> bool:
-    """Whether an expression divides integers by something loaded, which may be zero."""
+    """Whether an expression divides integers by a loaded value, which may be zero."""
     if type(node) is Call:
         if node.op.name not in ("truncdiv", "truncmod"):
             return False

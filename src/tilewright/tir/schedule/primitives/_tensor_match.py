@@ -1,4 +1,4 @@
-"""Finding in a program what the description of a tensor intrinsic says.
+"""Finding the computation of a tensor intrinsic's description in a program.
 
 Both sides are read as a body under *iterators* that take all combinations of their values. The
 iterators of the description are assigned to some of the program's, of the same kind, in all ways
@@ -149,7 +149,7 @@ def _without_units(axes: tuple[Axis, ...], body: Any, ordered: bool, reason: str
 
 
 class Description:
-    """What an intrinsic's description says: ``nest``, ``buffers`` and the loops around its body."""
+    """The description of an intrinsic: ``nest``, ``buffers`` and the loops around its body."""
 
     def __init__(self, desc: PrimFunc) -> None:
         self.buffers = desc.buffers
@@ -167,7 +167,7 @@ class Description:
                 current = current.block.body
 
     def loop_of(self, axis: Axis) -> For | None:
-        """The loop that alone gives an axis its values."""
+        """The loop to which an axis is bound."""
         if axis.loop is not None:
             return axis.loop
         assert self.block is not None
@@ -195,7 +195,7 @@ class Match:
 def assignments(
     wanted: Sequence[Axis], offered: Sequence[Axis], fits: Callable[[Axis, Axis], bool]
 ) -> Iterator[list[Axis]]:
-    """Yield all ways to give each wanted axis one that fits, each once; earlier ones first."""
+    """Yield all ways to assign to each wanted axis a different one that fits, in order."""
     if not wanted:
         yield []
         return
@@ -217,7 +217,7 @@ class BodyMatcher:
         self.why = ""
 
     def same(self, mine: Any, theirs: Any) -> bool:
-        """Compare two trees; operands of commutative operators may stand either way round."""
+        """Compare two trees; operands of commutative operators may be swapped."""
         if type(mine) is not type(theirs):
             self.why = f"{mine!r} against {theirs!r}"
             return False
@@ -295,7 +295,7 @@ def match_body(
     orders: Iterator[list[Axis]],
     analyzer: Analyzer,
 ) -> tuple[Match | None, str]:
-    """Return the first match among the assignments, or why the first one is none."""
+    """Return the first match among the assignments, or why the first one doesn't match."""
     reason = ""
     for chosen in orders:
         axes = dict(zip((axis.var for axis in theirs.axes), chosen))
@@ -310,7 +310,7 @@ def match_body(
 
 
 def _shares_result(found: Match, body: BufferStore) -> str | None:
-    """Say which buffer that is written stands for another as well."""
+    """Return a written buffer that also matches another one of the description."""
     for store in collect(body, BufferStore):
         result = found.buffers.get(store.buffer)
         for theirs, mine in found.buffers.items():

@@ -17,7 +17,7 @@ Annotation = Union[int, float, str, bool, list[Any], dict[str, Any], ExprRV, Non
 
 
 def _resolved(value: Any) -> Any:
-    """Put the values of handles and constants in."""
+    """Replace handles and constants by their values."""
     if type(value) is ExprRV:
         return _resolved(value.value)
     if isinstance(value, (IntImm, FloatImm, StringImm)):
@@ -33,13 +33,13 @@ def _resolved(value: Any) -> Any:
 def annotate(
     sch: Schedule, block_or_loop: BlockRV | LoopRV, ann_key: str, ann_val: Annotation
 ) -> None:
-    """Attach a value to a block or loop under a key; an older value is replaced.
+    """Attach a value to a block or loop under a key; replaces an older value.
 
     Values are numbers, text, ``None``, handles of sampled values, and lists and dicts of those.
 
     Preconditions:
-        - the key is not ``trusted_regions``, which other primitives leave
-        - a value under a key that the compiler reads is one that it takes
+        - the key is not ``trusted_regions``, which only other primitives set
+        - the value of a key that the compiler reads is one that the key allows
     Before:
         for i in range(16):
             with T.block("B"):
@@ -77,7 +77,7 @@ def unannotate(sch: Schedule, block_or_loop: BlockRV | LoopRV, ann_key: str) -> 
 
     Preconditions:
         - the block or loop has the annotation
-        - the key is not ``trusted_regions``: what is taken on trust would be refused from then on
+        - the key is not ``trusted_regions``: the trusted regions would be refused without it
     Before:
         for i in T.serial(16, annotations={"unroll_hint": 4}):
             with T.block("B"):
@@ -110,10 +110,9 @@ def unannotate(sch: Schedule, block_or_loop: BlockRV | LoopRV, ann_key: str) -> 
 
 @primitive
 def enter_postproc(sch: Schedule) -> None:
-    """Mark in the trace where post-processing begins; the program stays as it is.
+    """Mark in the trace where post-processing begins; the program is unchanged.
 
-    ``Trace.apply_to_schedule`` and ``simplified`` leave out what comes after with
-    ``remove_postproc=True``.
+    With ``remove_postproc=True``, ``Trace.apply_to_schedule`` and ``simplified`` drop what follows.
 
     Preconditions: none
     Before:

@@ -1,9 +1,9 @@
-"""``blockize``: making a nest, or several blocks that follow one another, a block of its own.
+"""``blockize``: turning a nest, or several consecutive blocks, into a block.
 
-Each iteration variable inside is divided into a part over the loops outside, which the new block
-gets, and a part over the loops inside, which the old block keeps: ``value = outer * extent +
-inner``. The last of the outer parts may be cut short; what cuts it stays a condition of the inner
-block, written with the iteration variables of the outer one.
+Each iteration variable inside is divided: ``value = outer * extent + inner``, where ``outer``, over
+the loops outside, goes to the new block, and ``inner``, over the loops inside, stays with the old
+one. The last outer iteration may be partial; the condition for that stays with the inner block, in
+terms of the iteration variables of the outer one.
 """
 
 from __future__ import annotations
@@ -62,26 +62,26 @@ CONVERTERS["LoopRV | Sequence[BlockRV]"] = _target
 def blockize(
     sch: Schedule, target: LoopRV | Sequence[BlockRV], preserve_unit_iters: bool = True
 ) -> BlockRV:
-    """Make a nest, or several blocks that follow one another, one block of a level above.
+    """Turn a nest, or several consecutive blocks, into one outer block.
 
     ``target`` is a loop, whose nest is taken with all blocks in it, or a list of blocks: the
-    statements from the first to the last of them are taken. ``preserve_unit_iters=False`` leaves
-    out iteration variables of the new block that have one value only. Returns the new block, named
-    after the first one inside. The init of a single reduction goes to the new block.
+    statements from the first to the last of them are taken. ``preserve_unit_iters=False`` drops
+    iteration variables of the new block that have only one value. Returns the new block, named
+    after the first one inside. The init of a single reduction moves to the new block.
 
     Preconditions:
         - the statements taken contain the blocks given and no others
         - there are only loops and blocks among them, and no extent depends on another loop
-        - blocks that are given are different and in one scope
+        - the given blocks are different and in one scope
         - each binding is ``outer * extent + inner``: over loops outside, and over loops inside that
           together fill the box from zero to their extents, which are not zero
         - conditions on loops inside only keep bindings inside their domains
         - a reduction is alone, or all its loops are inside
         - the init of a single reduction does not leave loops that are bound to threads
-        - where that init is for several instances, none uses elements of another
+        - if that init covers several instances, none uses elements of another
         - all loops inside a reduction are used by its bindings
-        - what is a reduction axis of one block is no spatial axis of another
-        - of several blocks, those that run outside of an axis's domain are kept in it by conditions
+        - a reduction axis of one block is no spatial axis of another
+        - with several blocks, any that could leave an axis's domain are kept in it by conditions
           that all of them have
     Before:
         for i0, i1 in T.grid(8, 16):
@@ -124,7 +124,7 @@ def blockize(
 
 
 def _run_of(sch: Schedule, handles: Sequence[BlockRV]) -> tuple[str, list[BlockRealize], list[Any]]:
-    """Return the statements, side by side, that contain the blocks given and no others."""
+    """Return the adjacent statements that contain the given blocks and no others."""
     state = sch.state
     if not handles:
         raise sch.error("there is no block to take", remedy="give a loop, or at least one block")
@@ -161,7 +161,7 @@ def _run_of(sch: Schedule, handles: Sequence[BlockRV]) -> tuple[str, list[BlockR
 
 
 class _Outer:
-    """Puts divided blocks together into one."""
+    """Combines divided blocks into one."""
 
     def __init__(
         self, sch: Schedule, func_name: str, run: list[Any], divisions: list[Division]
@@ -212,7 +212,7 @@ class _Outer:
         return replaced[stmt] if stmt in replaced else self.sch.state.rebuilt(stmt, inside)
 
     def _join_axes(self, division: Division) -> dict[Any, Any]:
-        """Share axes of equal value; returns what takes the place of the part's own variables."""
+        """Share axes of equal value; returns the replacements of the division's own variables."""
         axes: dict[Any, Any] = {}
         analyzer = self._known_to_run()
         for item, value in division.outer:
@@ -236,7 +236,7 @@ class _Outer:
         return axes
 
     def _known_to_run(self) -> Analyzer:
-        """What is known around the nest; of a loop without iterations anything would be true."""
+        """Facts around the nest, without those that would follow from empty loops."""
         state, top = self.sch.state, self.run[0]
         made = state.analyzer(self.func_name)
         for loop in state.loops_above(top):
@@ -295,7 +295,7 @@ class _Outer:
                 )
 
     def _touch(self, division: Division, axes: dict[Any, Any]) -> None:
-        """Add what a block reads and writes; not what blocks before it have surely written."""
+        """Add a block's reads and writes, without reads that earlier blocks have surely written."""
         analyzer = division.analyzer
         for item, _ in self.iters:
             analyzer.bind(item.var, item.dom)

@@ -1,4 +1,4 @@
-"""What a block says of its accesses: the regions that moving and caching computation go by."""
+"""The regions that a block declares, by which primitives move and cache computation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def annotate_buffer_access(
     sch: Schedule, block: BlockRV, buffer_index: int, buf_type: AccessKind, gen_new_ranges: Any
 ) -> None:
-    """Say which region of a buffer a block accesses, where that is known better than inferred.
+    """Declare which region of a buffer a block accesses, if that is more precise than inferred.
 
     ``buffer_index`` counts the buffers that the block reads (``buf_type`` ``"read"``) or writes
     (``"write"``). ``gen_new_ranges`` is a function of the block's axes that gives for each
@@ -65,11 +65,11 @@ def annotate_buffer_access(
 def unsafe_annotate_buffer_access(
     sch: Schedule, block: BlockRV, buffer_index: int, buf_type: AccessKind, gen_new_ranges: Any
 ) -> None:
-    """Say which region of a buffer a block accesses, where that can't be proven.
+    """Declare which region of a buffer a block accesses, if that can't be proven.
 
-    Arguments are those of ``annotate_buffer_access``. Unsafe: if the block accesses more, what is
-    moved or made smaller by the region gives wrong results or reads beyond it. The block is marked,
-    and taken at its word from then on.
+    Arguments are those of ``annotate_buffer_access``. Unsafe: if the block accesses more, moving
+    computation or shrinking buffers by the region gives wrong results or reads out of bounds. The
+    block is marked, and its declared regions are trusted from then on.
 
     Preconditions:
         - ``buf_type`` is "read" or "write"
@@ -97,7 +97,7 @@ def unsafe_annotate_buffer_access(
 def _given(
     sch: Schedule, block: BlockRV, buffer_index: int, buf_type: AccessKind, gen_new_ranges: Any
 ) -> tuple[BlockRealize, BufferRegion, Analyzer]:
-    """The block, the region as its user gives it, and what is known at that place."""
+    """The block, the region as given, and an analyzer for that place."""
     state = sch.state
     realize = state.get_block(block)
     regions = _regions_of(sch, realize, buf_type)
@@ -135,10 +135,10 @@ def _declare(
 def unsafe_hide_buffer_access(
     sch: Schedule, block: BlockRV, buf_type: AccessKind, buf_index_array: Sequence[int]
 ) -> None:
-    """Let a block say nothing of some of its accesses.
+    """Remove some accesses from the declared regions of a block.
 
-    Unsafe: primitives no longer see the dependences that go through them. The block is marked, and
-    taken at its word from then on.
+    Unsafe: primitives no longer see the dependences through them. The block is marked, and its
+    declared regions are trusted from then on.
 
     Preconditions:
         - ``buf_type`` is "read" or "write"

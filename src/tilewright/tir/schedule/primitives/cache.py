@@ -1,11 +1,10 @@
 """Caches: a copy of a buffer in another memory, filled before reading or emptied after writing.
 
 ``cache_read`` puts a block that copies ``A`` into ``A_<scope>`` ahead of the consumers, which then
-read the copy. ``cache_write`` lets a block write ``C_<scope>`` and puts a block that copies it into
-``C`` behind. ``cache_inplace`` does both for a block that updates a buffer. The copying block goes
-to the innermost place that lies between all writers and all readers; it copies the region that is
-accessed, not more. Moving it further in is the business of ``compute_at`` and
-``reverse_compute_at``.
+read the copy. ``cache_write`` makes a block write ``C_<scope>`` and adds a block after it that
+copies this into ``C``. ``cache_inplace`` does both for a block that updates a buffer. The copying
+block is put at the innermost place between all writers and all readers; it copies only the region
+that is accessed. ``compute_at`` and ``reverse_compute_at`` can move it further in.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def cache_read(
     Preconditions:
         - ``read_buffer_index`` is the position or name of a buffer that the block reads
         - each of ``consumer_blocks`` reads the buffer, in the scope of the block
-        - no consumer that is to read the copy writes the buffer as well
+        - no consumer of the copy writes the buffer as well
         - no consumer uses the buffer through its pointer
         - there is a place after all writers of the buffer and ahead of the consumers
         - the block is inside another block
@@ -111,9 +110,9 @@ def cache_write(
     storage_scope: StorageScope,
     consumer_blocks: Sequence[BlockRV] = (),
 ) -> BlockRV:
-    """Let ``block`` write into ``storage_scope`` and copy from there afterwards.
+    """Make ``block`` write into ``storage_scope``, and copy the result from there afterwards.
 
-    ``consumer_blocks`` read the new buffer instead of the old. Returns the block that copies.
+    ``consumer_blocks`` read the new buffer instead of the old one. Returns the block that copies.
 
     Preconditions:
         - ``write_buffer_index`` is the position or name of a buffer that the block writes
@@ -182,17 +181,17 @@ def cache_write(
 def cache_inplace(
     sch: Schedule, block: BlockRV, read_buffer_index: BufferIndex, storage_scope: StorageScope
 ) -> list[BlockRV]:
-    """Let a block that updates a buffer do so in ``storage_scope``, with copies before and after.
+    """Update a buffer in ``storage_scope``, with copies in before and out after.
 
-    Returns the block that copies in and the block that copies out. What is inside the box but not
-    updated comes back as it was.
+    Returns the block that copies in and the block that copies out. Elements inside the box that are
+    not updated are copied back unchanged.
 
     Preconditions:
         - ``read_buffer_index`` is the position or name of a buffer that the block reads
         - the block writes that buffer as well
         - the block doesn't use the buffer through its pointer
-        - the block updates the very box it reads, without holes and wherever it runs, if others
-          that use the buffer share a loop with it
+        - if others that use the buffer share a loop with the block, it updates the very box that it
+          reads, without holes and wherever it runs
         - the block is inside another block
     Before:
         for i in T.serial(128):
@@ -257,7 +256,7 @@ def cache_inplace(
 
 
 def check_filled(box: Box, writers: Sequence[BlockRealize], buffer: Buffer) -> None:
-    """Refuse if a copy of the box to ``buffer`` may overwrite what the writers leave alone."""
+    """Refuse if copying the box to ``buffer`` may overwrite elements that writers don't write."""
     why = why_not_filled(box, writers, buffer)
     if why:
         raise box.scope.state.error(
@@ -268,7 +267,7 @@ def check_filled(box: Box, writers: Sequence[BlockRealize], buffer: Buffer) -> N
 
 
 def check_surely_written(box: Box, writers: Sequence[BlockRealize], buffer: Buffer) -> None:
-    """Refuse if a copy to ``buffer`` may come where no writer has run, nor its init."""
+    """Refuse if a copy to ``buffer`` may run where neither a writer nor its init has run."""
     idle = [loop for item in writers if (loop := _idle_loop(box, item, buffer)) is not None]
     if idle and len(idle) == len(writers):
         raise box.scope.state.error(
@@ -282,7 +281,7 @@ def check_surely_written(box: Box, writers: Sequence[BlockRealize], buffer: Buff
 
 
 def _idle_loop(box: Box, realize: BlockRealize, buffer: Buffer) -> For | None:
-    """A loop that may be empty where what is written is not, and that begins no reduction then."""
+    """A loop that may be empty although its output is not, and that runs no init then."""
     state, block = box.scope.state, realize.block
     written = {
         var

@@ -1,7 +1,7 @@
-"""``cache_index``: index arithmetic done once, ahead of the block that needs it.
+"""``cache_index``: index arithmetic computed once, before the block that uses it.
 
-Divisions and remainders in the indices of a gather, a resize or a reshape are computed again for
-each element. Their values depend on few axes of the block; a small table of them is made before.
+Divisions and remainders in the indices of a gather, a resize or a reshape are recomputed for each
+element. Their values depend on few axes of the block, so a small table of them is computed first.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ _ARITHMETIC = (Add, Sub, Mul, FloorDiv, FloorMod, Min, Max)
 def cache_index(
     sch: Schedule, block: BlockRV, storage_scope: StorageScope, cse_thresh: int = 0
 ) -> list[BlockRV]:
-    """Compute the indices by which ``block`` reads ahead of it, into buffers of ``storage_scope``.
+    """Compute the indices by which ``block`` reads in advance, into buffers of ``storage_scope``.
 
-    What is cached are the largest expressions in the indices of loads that occur more than
-    ``cse_thresh`` times (0: each index that is more than an axis plus a constant) and depend on
-    axes of the block only; one buffer for each, over the axes that it uses. Returns the blocks that
-    compute them, none if there is nothing to compute.
+    It caches the largest expressions in the indices of loads that occur more than ``cse_thresh``
+    times (0: each index that is more than an axis plus a constant) and depend only on axes of the
+    block; each gets one buffer, over the axes that it uses. Returns the blocks that compute them,
+    an empty list if there are none.
 
     Preconditions:
         - ``cse_thresh`` is not negative
@@ -148,7 +148,7 @@ def cache_index(
 
 
 def _chosen(block: Block, threshold: int) -> list[Expr]:
-    """Return the expressions to cache, in order of appearance; none is inside of another's use."""
+    """Return the expressions to cache, in order of appearance; none occurs inside another."""
     hidden = defined_inside(block)
     domain = {iter_var.var for iter_var in block.iter_vars}
     counts: list[tuple[Expr, int]] = []
@@ -197,7 +197,7 @@ def _load_indices(block: Block) -> list[Expr]:
 
 
 def _is_worth_it(expr: Expr, domain: set[Var], hidden: set[Any]) -> bool:
-    """Whether an expression computes something, from axes, and can be computed anywhere."""
+    """Whether an expression computes something from axes and can be evaluated anywhere."""
     if not isinstance(expr, _ARITHMETIC) or expr.dtype != INDEX:
         return False
     if isinstance(expr, (Add, Sub)) and isinstance(expr.b, IntImm) and type(expr.a) is Var:
@@ -234,7 +234,7 @@ def _table_nest(expr: Expr, axes: list[IterVar], buffer: Buffer, name: str) -> S
 
 
 class _Replacer(Mutator):
-    """Takes cached expressions in the indices of loads from their tables."""
+    """Replaces cached expressions in the indices of loads by reads of their tables."""
 
     def __init__(self, table: list[tuple[Expr, BufferLoad]]) -> None:
         self.table = table

@@ -1,4 +1,4 @@
-"""Caches with a layout of their own: what a block reads or writes, laid out by its axes.
+"""Caches with their own layout: what a block reads or writes, laid out by its axes.
 
 ``reindex`` takes the axes that an access uses, in order; ``reindex_cache_read`` and
 ``reindex_cache_write`` take a map from all axes of the block. The copying block has an instance for
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 @primitive
 def reindex(sch: Schedule, block: BlockRV, buffer: Any) -> BlockRV:
-    """Lay a copy of an accessed buffer out by the axes of ``block`` that its access uses.
+    """Copy an accessed buffer into a layout by the axes of ``block`` that its access uses.
 
     ``buffer`` is ``("read", 0)``, ``("write", 0)`` … or the buffer's name. Returns the block that
     copies.
@@ -69,10 +69,9 @@ def reindex(sch: Schedule, block: BlockRV, buffer: Any) -> BlockRV:
         - ``buffer`` names one of the buffers that the block accesses
         - the block accesses the buffer element by element, by the same indices everywhere, not
           through its pointer
-        - a block that is to read the copy doesn't write the buffer
-        - a block that is to write the copy is the only writer of the buffer, and complete or a
-          reduction
-        - a block that is to write the copy writes under no condition
+        - a block that reads the copy doesn't write the buffer
+        - a block that writes the copy is the only writer of the buffer, and complete or a reduction
+        - a block that writes the copy writes under no condition
         - the predicate of the block does no more than keep its axes inside their ranges, which
           depend on no loop
         - the axes that the access uses start at zero
@@ -124,8 +123,7 @@ def reindex_cache_read(
           through its pointer
         - the block doesn't write the buffer
         - the map takes as many indices as the block has axes, and gives no negative index
-        - the map uses each axis that the access uses, and tells all values of the axes it uses
-          apart
+        - the map uses each axis that the access uses, and is injective in the axes it uses
         - the axes that the map uses start at zero
         - the predicate of the block does no more than keep its axes inside their ranges, which
           depend on no loop
@@ -163,7 +161,7 @@ def reindex_cache_write(
     storage_scope: StorageScope,
     index_map: Any,
 ) -> BlockRV:
-    """Let ``block`` write into a buffer laid out by a map of its axes, and copy from there.
+    """Make ``block`` write into a buffer laid out by a map of its axes, and copy from there.
 
     ``index_map`` takes all axes of the block and gives the indices into the copy: a function, an
     ``IndexMap`` or a lambda's text. Returns the block that copies.
@@ -175,7 +173,7 @@ def reindex_cache_write(
         - the block is the only writer of the buffer, and complete or a reduction
         - the block writes under no condition
         - the map takes as many indices as the block has axes, and gives no negative index
-        - the map uses exactly the axes that the access uses, and tells all their values apart
+        - the map uses exactly the axes that the access uses, and is injective
         - the map uses no reduction axis
         - the axes that the map uses start at zero
         - the predicate of the block does no more than keep its axes inside their ranges, which
@@ -206,7 +204,7 @@ def reindex_cache_write(
 
 
 def _mapped_axes(sch: Schedule, realize: BlockRealize, index_map: Any) -> tuple[Expr, ...]:
-    """Return the map's indices in terms of the block's axes, and have the map recorded."""
+    """Return the map's indices in terms of the block's axes, and record the map."""
     block = realize.block
     mapping = as_index_map(index_map)
     if len(mapping.initial_indices) != len(block.iter_vars):
@@ -220,7 +218,7 @@ def _mapped_axes(sch: Schedule, realize: BlockRealize, index_map: Any) -> tuple[
 
 
 class _Reindex:
-    """One access of a block, to go through a copy that is laid out otherwise."""
+    """One access of a block, to be redirected to a copy with another layout."""
 
     def __init__(self, scope: Scope, realize: BlockRealize, buffer: Buffer, is_read: bool) -> None:
         self.scope, self.state = scope, scope.state
@@ -255,7 +253,7 @@ class _Reindex:
             )
 
     def run(self, where: tuple[Expr, ...], suffix: str | None, storage_scope: str) -> BlockRV:
-        """Make the copy, indexed by ``where`` (of the block's axes), and go through it."""
+        """Make the copy, indexed by ``where`` (of the block's axes), and use it."""
         scope, state, old = self.scope, self.state, self.buffer
         mapped = {var for index in where for var in free_vars(index)}
         axes = [item for item in self.realize.block.iter_vars if item.var in mapped | self.used]
@@ -299,7 +297,7 @@ class _Reindex:
     def _shape(
         self, axes: Sequence[IterVar], where: Sequence[Expr], mapped: set[Var]
     ) -> tuple[Expr, ...]:
-        """Check that ``where`` tells all accessed elements apart; return the extents it reaches."""
+        """Check that ``where`` is injective on accessed elements; return the extents it reaches."""
         state, realize, name = self.state, self.realize, self.realize.block.name
         for axis in axes:
             if as_int(axis.dom.min) != 0:
@@ -351,7 +349,7 @@ class _Reindex:
         return tuple(shape)
 
     def _check_in_bounds(self, axes: Sequence[IterVar]) -> None:
-        """Refuse if the block reads outside of the buffer under some condition only."""
+        """Refuse if only some condition keeps the block's reads inside the buffer."""
         regions = Regions(self.state, self.scope.func_name, ())
         regions.add_block_axes(self.scope.block)
         inner = regions.inner_vars({item.var: item.dom for item in axes})

@@ -1,14 +1,14 @@
 """Moving a block under a loop: a producer to its consumers, or a consumer to its producers.
 
-``compute_at`` takes a block away from where it is and computes, in each iteration of the given
-loop, just the part that the consumers under that loop read there. ``reverse_compute_at`` goes the
-other way: in each iteration the block consumes what its producers under the loop have just made.
+``compute_at`` moves a block so that each iteration of the given loop computes just the elements
+that the consumers under that loop read there. ``reverse_compute_at`` goes the other way: in each
+iteration the block consumes what its producers under the loop have just made.
 
-How the new loops come about: (1) the regions that the blocks under the loop read (or write) are
-relaxed over the loops between, which gives a box per buffer; (2) the block's own access is solved
-for its axes, which turns the box into a range per axis; (3) each axis gets a loop of that extent
-and is bound to ``start + loop``; where the range may leave the axis's domain, a predicate keeps it
-inside; axes on which nothing is known run through their whole domain.
+The new loops are built in three steps: (1) the regions that the blocks under the loop read (or
+write) are relaxed over the loops between, which gives a box per buffer; (2) the block's own access
+is solved for its axes, which turns the box into a range per axis; (3) each axis gets a loop of that
+extent and is bound to ``start + loop``; where the range may leave the axis's domain, a predicate
+keeps it inside; axes on which nothing is known run through their whole domain.
 """
 
 from __future__ import annotations
@@ -87,11 +87,11 @@ def compute_at(
     """Compute, in each iteration of ``loop``, what its consumers under ``loop`` read there.
 
     ``index`` says where among the statements of the loop: a position, -1 for the last possible,
-    -2 for the first possible. ``preserve_unit_loops`` makes loops of extent one too.
+    -2 for the first possible. ``preserve_unit_loops`` creates loops of extent one too.
 
-    Of memory in scope ``shared``, what the consumers of all threads of a block read is computed:
-    in each iteration of ``loop``, for all iterations of the threadIdx and vthread loops around (and
-    for those of threadIdx.x in scope ``warp``).
+    If the buffer is in scope ``shared``, each iteration of ``loop`` computes what the consumers of
+    all threads of a thread block read: for all iterations of the enclosing threadIdx and vthread
+    loops (in scope ``warp``, of threadIdx.x).
 
     Preconditions:
         - the block is complete or a reduction, and the only writer of what it writes
@@ -103,8 +103,8 @@ def compute_at(
           depend on no loop
         - the loop is in the scope of the block, and not around the block already
         - the block has consumers, and all are under the loop
-        - the loop, and those around it, surely run, or no consumer has an init that may run for
-          nothing and reads what the block writes
+        - the loop, and those around it, surely run, or no consumer has an init that reads what the
+          block writes and may run for an empty reduction
         - there is a place under the loop after what the block needs and ahead of its consumers, and
           ``index`` is such a place
         - the block is inside another block, in which it is not the only statement
@@ -197,25 +197,25 @@ def reverse_compute_at(
           of its axes depend on no loop
         - the loop is in the scope of the block, and not around the block already
         - a producer of the block is under the loop; none that is there comes after the block
-        - all else that the block reads is made before the loop, for all that the block would run
-          in one iteration of the loops around
-        - nobody reads what the block writes before that is written
-        - one iteration of the loop completes what the producers make in it: their reductions are
-          inside, they run under no branch, and change nothing later
+        - all else that the block reads is computed before the loop, for all instances that would
+          run in one iteration of the loops around
+        - nobody reads what the block writes before it is written
+        - one iteration of the loop completes what the producers compute in it: their reductions are
+          inside, they run under no branch, and later iterations change nothing
         - no condition leaves producers out in some iterations of the loop, nor at the end of what
-          one iteration makes, but where they would leave their domain; nor does a loop that may be
-          empty
-        - what one iteration makes has no holes, and tells the range of each axis of the block; all
-          inputs ask for the same range
-        - all iterations together run the whole block, and each part of a reduction once
+          one iteration computes, except to keep them inside their domain; nor does a loop that may
+          be empty
+        - what one iteration computes has no holes, and determines the range of each axis of the
+          block, the same for all inputs
+        - all iterations together run the whole block, and each step of a reduction once
         - updates of a reduction commute, or its loops run its axes in their order, and one
           iteration runs all of them
         - there is a place under the loop after the producers and ahead of the consumers, and
           ``index`` is such a place
         - the block is inside another block
-        - an axis goes along with each loop around that may be empty, but for loops that are around
-          the block already if it has no init; a spatial one with a loop that is bound to threads; a
-          reduction that may be over nothing is not cut off at its end
+        - an axis goes along with each enclosing loop that may be empty (except loops already around
+          a block without init), a spatial one with a loop bound to threads; a reduction that may be
+          empty is not cut off at its end
     Before:
         for i0, i1 in T.grid(16, 8):
             with T.block("B"):
@@ -287,7 +287,7 @@ def reverse_compute_at(
 def _check_ready(
     place: Destination, realize: BlockRealize, producers: Sequence[BlockRealize]
 ) -> None:
-    """Refuse if the block would run before something it needs, or disturb something before it."""
+    """Refuse if the block would run before its inputs are ready, or change what others read."""
     state, scope = place.state, place.scope
     inside = set(producers)
     around = {place.loop, *state.loops_above(place.loop)}
@@ -334,9 +334,9 @@ def _check_others_made(
     producers: Sequence[BlockRealize],
     spans: dict[Var, Span | None],
 ) -> None:
-    """Refuse if the block would run more than now in each iteration of a loop that others share.
+    """Refuse if an iteration of a shared loop would run more of the block than now.
 
-    Inputs that are not under ``place.loop`` may make only what one such iteration needs now.
+    Inputs that are not under ``place.loop`` may compute only what such an iteration needs now.
     """
     scope = place.scope
     around = [place.loop, *place.state.loops_above(place.loop)]
@@ -360,7 +360,7 @@ def _check_others_made(
 
 
 def _check_finished(place: Destination, producer: BlockRealize) -> None:
-    """Refuse if a reduction of the producer goes on over the loop, or a branch may skip it."""
+    """Refuse if a reduction of the producer continues over the loop, or a branch may skip it."""
     outer = {loop.loop_var: loop for loop in place.outer}
     for iter_var, value in zip(producer.block.iter_vars, producer.iter_values):
         if iter_var.kind != REDUCE:
@@ -421,9 +421,9 @@ def _check_finished(place: Destination, producer: BlockRealize) -> None:
 
 
 def _cuts_tiles(producer: BlockRealize, cond: set[Var], outer: Mapping[Var, For]) -> bool:
-    """Whether a condition on loops inside leaves out the end of what an iteration outside makes.
+    """Whether a condition on inner loops cuts off the end of an outer iteration's tile.
 
-    The tile is less than its loops would make then, and what is beyond it comes with a later one.
+    The tile is then smaller than its loops would give, and a later one computes the rest.
     """
     moving = {var for var, loop in outer.items() if as_int(loop.extent) != 1}
     return any(
@@ -471,9 +471,9 @@ def _check_all_run(
 def _check_still_runs(
     place: Destination, realize: BlockRealize, spans: dict[Var, Span | None]
 ) -> None:
-    """Refuse loops that may be empty around a block, unless its axes are as empty then.
+    """Refuse loops that may be empty around a block, unless its axes are then empty too.
 
-    Without an init, loops that are around the block as it is may be.
+    Without an init, loops that are already around the block may be empty.
     """
     regions, block = place.regions, realize.block
     kept: list[For] = []
@@ -510,7 +510,7 @@ def _goes_along(regions: Regions, kind: str, span: Span, loop: For) -> bool:
 def _check_nothing_cut_off(
     place: Destination, realize: BlockRealize, spans: dict[Var, Span | None]
 ) -> None:
-    """Refuse conditions on a reduction that may be over nothing: the init would be under them."""
+    """Refuse conditions on a reduction that may be empty: they would guard the init."""
     regions = place.regions
     for item in realize.block.iter_vars:
         span, extent = spans.get(item.var), regions.poly(item.dom.extent)
@@ -578,7 +578,7 @@ def _check_same_order(
 
 
 def _covers_by_division(regions: Regions, span: Span, extent: Poly) -> bool:
-    """Coverage for starts such as ``fused // 4 * 8``: compare the greatest and least value."""
+    """Coverage for starts such as ``fused // 4 * 8``: compare maximum and minimum."""
     low, high = regions.bounds(span.min)
     if low is None or high is None:
         return False
@@ -590,7 +590,7 @@ def _covers_by_division(regions: Regions, span: Span, extent: Poly) -> bool:
 def _check_reduced_once(
     place: Destination, realize: BlockRealize, spans: dict[Var, Span | None]
 ) -> None:
-    """A reduction cut by outer loops must meet each of its elements once, in one of them."""
+    """A reduction divided by outer loops must visit each of its elements exactly once."""
     regions = place.regions
     used: set[int] = set()
     for span in spans.values():
@@ -625,7 +625,7 @@ def _check_reduced_once(
 def _without_overlap(regions: Regions, steps: list[tuple[Poly, Poly]], width: Poly) -> bool:
     """Whether windows of some width lie apart if loops of ``(step, count)`` move them.
 
-    Each step must be at least what the windows of the smaller steps cover together.
+    Each step must be at least as large as what the windows of the smaller steps cover together.
     """
     left = list(steps)
     covered = width

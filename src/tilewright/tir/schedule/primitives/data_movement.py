@@ -1,8 +1,8 @@
 """``read_at`` and ``write_at``: a tile of a buffer moved as one block, at a loop.
 
 Unlike ``cache_read`` and ``compute_at``, which make a block per element, these make one block per
-tile, annotated with ``auto_copy``: how its copy is carried out (vector width, threads) is decided
-when it is lowered. Its body is a copy, which says what it means.
+tile, annotated with ``auto_copy``: how the copy is carried out (vector width, threads) is decided
+during lowering. Its body is a plain copy loop, which defines its meaning.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def read_at(
         - the block is under the loop, in the same block as the loop
         - no block under the loop writes the buffer, or uses it through its pointer
         - the loops on which the tile depends have known bounds
-        - the loop, and those around it, surely run, or no init that may run for nothing reads the
-          buffer
+        - the loop, and those around it, surely run, or no init that may run for an empty reduction
+          reads the buffer
         - the block is inside another block
     Before:
         for i0, i1 in T.grid(8, 16):
@@ -124,7 +124,7 @@ def write_at(
     write_buffer_index: BufferIndex,
     storage_scope: StorageScope,
 ) -> BlockRV:
-    """Let ``block`` write into ``storage_scope``, and copy a tile from there in each iteration.
+    """Make ``block`` write into ``storage_scope``, and copy a tile from there in each iteration.
 
     The copy comes at the end of the body of ``loop``. Returns the block that copies; it is
     annotated with ``auto_copy``.
@@ -132,8 +132,8 @@ def write_at(
     Preconditions:
         - ``write_buffer_index`` is the position or name of a buffer that the block writes
         - the block is under the loop, in the same block as the loop
-        - all writers of the buffer are under the loop, and complete in one iteration of it what
-          they make
+        - all writers of the buffer are under the loop, and one iteration of it completes what they
+          write
         - no other block under the loop reads the buffer, or uses it through its pointer
         - every element of the tile is surely written in each iteration, and the loops on which the
           tile depends have known bounds
@@ -207,7 +207,7 @@ def _check_writes_inside(
     below: Sequence[BlockRealize],
     outer: Sequence[For],
 ) -> None:
-    """Refuse a writer of which an iteration of the last loop of ``outer`` runs a part, or none."""
+    """Refuse a writer that an iteration of the last loop of ``outer`` may run partly or not."""
     state, loop, name = scope.state, outer[-1], writer.block.name
     if writer not in below:
         raise state.error(

@@ -1,8 +1,8 @@
-"""``fuse_reduction_epilogue``: a step after a reduction becomes part of it.
+"""``fuse_reduction_epilogue``: a step after a reduction is fused into it.
 
 ``D = sum(A*B) + bias`` is the sum that starts at ``bias``, so the block of the addition and the
-buffer between can go. The same holds for any reducer: what the epilogue combines with the result
-may as well be combined with the identity at the start.
+intermediate buffer can be removed. The same holds for any reducer: what the epilogue combines with
+the result can be combined with the identity at the start.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def fuse_reduction_epilogue(
 
     The epilogue must combine the result by the reducer of the reduction itself: an addition after a
     sum, a maximum with a bound after a maximum. The reduction then writes the epilogue's output,
-    starting from the other operand instead of the identity, and the buffer between goes. That
-    regroups what is combined, as ``rfactor`` does: exact for integers and for min and max; for sums
-    and products of floats as exact as real arithmetic, but rounding may differ. Epilogues that must
-    see the final value (ReLU or clipping after a sum, a cast, a scale) are refused:
-    ``reverse_compute_at`` brings them next to the reduction.
+    starting from the other operand instead of the identity, and the intermediate buffer is removed.
+    That regroups what is combined, as ``rfactor`` does: exact for integers and for min and max; for
+    sums and products of floats as exact as real arithmetic, but rounding may differ. Epilogues that
+    must see the final value (ReLU or clipping after a sum, a cast, a scale) are refused:
+    ``reverse_compute_at`` moves them next to the reduction.
 
     Preconditions:
         - both blocks are in one scope, the epilogue after the reduction
@@ -53,7 +53,7 @@ def fuse_reduction_epilogue(
         - the reducer is associative and commutative and its identity neutral
         - the epilogue is complete, with one axis for each dimension of the result
         - the epilogue combines the result with another value by the reducer of the reduction
-        - the result is of use to the epilogue only, and to nothing outside the scope
+        - the result is of use to the epilogue only, and not visible outside the scope
         - the epilogue runs for all elements that the reduction computes, when they are final
         - what else the epilogue reads is there before the reduction starts
         - nothing uses the epilogue's output before the epilogue
@@ -179,7 +179,7 @@ def _other_operand(
     store: BufferStore,
     load: BufferLoad,
 ) -> Expr:
-    """What the epilogue combines with the result, if it does so by the reducer."""
+    """The operand that the epilogue combines with the result, if it uses the reducer."""
     probe = BufferStore(load.buffer, store.value, load.indices)
     found = match_update(epilogue.block.replace(body=probe))
     if found is None or found.name != matched.name or store.buffer.dtype != load.buffer.dtype:
@@ -260,7 +260,7 @@ def _check_final(
 
 
 def _start(matched: Reduction, other: Expr) -> Expr:
-    """What the reduction starts with: ``other`` combined with what its init had."""
+    """The new start of the reduction: ``other`` combined with the value of its init."""
     initial, identity = matched.initial[0], matched.reducer.identity[0]
     if expr_equal(initial, identity):
         return other

@@ -1,4 +1,4 @@
-"""Inlining: putting a block's formula where its result is used, so that the buffer disappears.
+"""Inlining: substituting a block's formula where its result is used; the buffer disappears.
 
 ``compute_inline`` goes forward: ``B[i] = f(i)`` is substituted for every load of ``B``; the load's
 indices replace the block's axes (where the store's indices are not single axes, they are solved for
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 @primitive
 def compute_inline(sch: Schedule, block: BlockRV) -> None:
-    """Substitute a block's formula for every use of its result, and drop the block.
+    """Substitute a block's formula for every use of its result, and remove the block.
 
     Preconditions:
         - the block is complete: its axes are spatial, it alone writes its output, has no init, and
@@ -173,7 +173,7 @@ class _Inliner(Mutator):
         return made
 
     def in_block(self, node: Block) -> Block:
-        """Rewrite a block, and what it declares to read."""
+        """Rewrite a block and its declared reads."""
         changes: dict[str, Any] = {}
         body = self.visit(node.body)
         if body is not node.body:
@@ -220,7 +220,7 @@ class _Inliner(Mutator):
 
 
 class _Indices(Mutator):
-    """Simplifies the indices of loads, nothing else: values stay bit for bit."""
+    """Simplifies only the indices of loads: values are bitwise unchanged."""
 
     def __init__(self, analyzer: Analyzer) -> None:
         self.analyzer = analyzer
@@ -232,7 +232,7 @@ class _Indices(Mutator):
 
 @primitive
 def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
-    """Pull a consumer into the one block that produces its input, and drop the consumer.
+    """Pull a consumer into the block that produces its input, and remove the consumer.
 
     Preconditions:
         - consumer and producer are complete: their axes are spatial, they alone write their output,
@@ -240,13 +240,13 @@ def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
           elements
         - the loops around the consumer run all of its domain, under no further condition; the
           ranges of its axes depend on no loop
-        - the consumer has a producer in its scope, a single one for what it takes from there
+        - the consumer has a producer in its scope, and only one
         - what the producer writes is allocated in the scope, and the consumer alone reads it
         - consumer and producer consist of one store of a scalar each, and the value that the
           consumer stores has no effects
-        - all else that the consumer reads is there when the producer runs
-        - nobody needs what the consumer overwrites, and nobody reads its output before it, nor of
-          an argument in another iteration of a loop that they share
+        - all else that the consumer reads is available when the producer runs
+        - nobody needs what the consumer overwrites, or reads its output before it (if that is an
+          argument, not even in another iteration of a shared loop)
         - the consumer reads one element of the producer's output, by indices that can be solved for
           its axes (they permute, split, fuse or crop them)
         - all that the consumer reads has been made by the producer
@@ -325,7 +325,7 @@ def _replace_both(
     store: BufferStore,
     conditions: Iterable[Expr],
 ) -> None:
-    """Let the producer do ``store``, where ``conditions`` hold; drop consumer and buffer."""
+    """Make the producer do ``store`` where ``conditions`` hold; remove consumer and buffer."""
     state = scope.state
     made = producer.block.replace(body=store)
     reads, writes = block_access_regions(made)

@@ -1,4 +1,4 @@
-"""The primitive that puts a kernel written by hand in the place of a program."""
+"""The primitive that replaces a program by a hand-written kernel."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 def use_kernel(sch: Schedule, block: BlockRV, kernel: str, options: Annotation = None) -> None:
     """Replace the program by a kernel that was written for it.
 
-    ``kernel`` is a name in ``tir.schedule.KERNELS``, ``options`` a dict of what it may be told,
-    such as sizes of tiles. Handles of blocks and loops stand for nothing afterwards; the kernel is
-    made of blocks that other primitives find by name.
+    ``kernel`` is a name in ``tir.schedule.KERNELS``, ``options`` a dict of its options, such as
+    tile sizes. Handles of blocks and loops are dead afterwards; the kernel is made of blocks that
+    other primitives find by name.
 
     Preconditions:
         - the block is the root block of its function

@@ -1,10 +1,10 @@
-"""Layouts: storing a buffer, or iterating a block, in another order of indices.
+"""Layouts: storing a buffer, or iterating over a block, in another order.
 
 ``transform_layout`` replaces a buffer by one whose indices are mapped by an ``IndexMap``: every
-load and store in the buffer's scope is rewritten. If the map must pad, the padding is reached by no
-access, because all go through the map; it is filled only if a value is asked for.
-``set_axis_separator`` says which dimensions share a physical axis. ``transform_block_layout`` maps
-the axes of a block instead, which gets new loops.
+load and store in the buffer's scope is rewritten. If the map adds padding, no access reaches it,
+because all go through the map; it is filled only on request. ``set_axis_separator`` says which
+dimensions share a physical axis. ``transform_block_layout`` maps the axes of a block instead, which
+gets new loops.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ def transform_layout(
     symbolic extents of the function; ``IndexMap.AXIS_SEPARATOR`` among its results separates
     physical axes. Where the map adds elements (16 rows for 10), no access reaches them. With
     ``pad_value``, a number or a function of the new indices that gives one (Python's numbers and
-    what is computed from indices become the buffer's dtype), they are filled: by the
-    block that writes the buffer, over new loops, if it is complete and has loops of its own, else
-    by a block behind it. ``assume_injective_transform`` takes on trust what can't be
-    proven: that no two indices are mapped to one.
+    what is computed from indices become the buffer's dtype), they are filled: by the block that
+    writes the buffer, over new loops, if it is complete and has its own loops, else by a block
+    after it. ``assume_injective_transform`` assumes without proof that no two indices are mapped to
+    one.
 
     Preconditions:
         - the buffer is one that the block accesses
@@ -159,7 +159,7 @@ def transform_layout(
 
 
 def _lay_out_parameter(state: ScheduleState, func_name: str, rewriter: LayoutRewriter) -> None:
-    """Give a parameter its new buffer, and all accesses of the function their new indices."""
+    """Replace a parameter's buffer, and the indices of all accesses to it."""
     func = state.func(func_name)
     buffer_map = {
         var: rewriter.new if known is rewriter.old else known
@@ -316,7 +316,7 @@ def _check_pad_dtype(
     number: int | float | None,
     buffer: Buffer,
 ) -> None:
-    """Refuse padding that the buffer can't hold as it is; ``number`` is what it is if known."""
+    """Refuse padding that the buffer can't represent; ``number`` is its value if known."""
     found = "bool" if isinstance(value, bool) else str(getattr(value, "dtype", ""))
     if type(value) is float or isinstance(value, np.float64):
         # As everywhere, a number takes the dtype it meets, but no fraction becomes an integer.
@@ -372,12 +372,12 @@ def transform_block_layout(sch: Schedule, block: BlockRV, index_map: Any) -> Non
 
     Preconditions:
         - the block's instances can run in another order
-        - updates of a reduction commute, or the new axes keep the order of those of each element
+        - updates of a reduction commute, or the new axes keep the order of each element's updates
         - each axis of the block is bound to a serial loop of its own over its whole domain
         - these loops hold nothing else and carry no annotations
         - the index map takes one index per axis of the block
         - the index map is injective, with an inverse that can be derived
-        - no axis is empty that stands for an init then
+        - no empty axis runs an init
         - no new axis mixes spatial and reduction axes
         - the new reduction axes of a block with ``init`` are not padded
     Before:
@@ -451,7 +451,7 @@ def transform_block_layout(sch: Schedule, block: BlockRV, index_map: Any) -> Non
 def _mapped_axes(
     state: ScheduleState, realize: BlockRealize, mapping: IndexMap, extents: Sequence[Expr]
 ) -> tuple[IterVar, ...]:
-    """The new axes, each of the kind of those that it is made of."""
+    """The new axes, each of the kind of its source axes."""
     axes = realize.block.iter_vars
     kinds = {var: iter_var.kind for var, iter_var in zip(mapping.initial_indices, axes)}
     made: list[IterVar] = []

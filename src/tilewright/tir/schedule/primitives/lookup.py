@@ -1,4 +1,4 @@
-"""Primitives that find things: blocks, loops, producers, consumers. None changes the program."""
+"""Primitives that look up blocks, loops, producers, consumers. None changes the program."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ def get_consumers(sch: Schedule, block: BlockRV) -> list[BlockRV]:
 def get_output_blocks(sch: Schedule, scope_block: BlockRV) -> list[BlockRV]:
     """Return the blocks inside a scope that write a buffer from outside it.
 
-    For the root block that is a parameter of the function. Blocks at any depth are found; of nested
-    ones the innermost.
+    For the root block these are parameters of the function. Blocks at any depth are found; of
+    nested ones only the innermost.
 
     Preconditions: none
     """

@@ -1,4 +1,4 @@
-"""Primitives that say how a loop runs: parallel, vectorize, unroll, bind."""
+"""Primitives that set how a loop runs: parallel, vectorize, unroll, bind."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def vectorize(sch: Schedule, loop: LoopRV) -> None:
 
 @primitive(marks=True)
 def unroll(sch: Schedule, loop: LoopRV) -> None:
-    """Write the iterations of a loop out one after the other.
+    """Replicate the code of a loop for each iteration.
 
     Preconditions:
         - the loop is serial (or unrolled already)
@@ -122,14 +122,14 @@ def unroll(sch: Schedule, loop: LoopRV) -> None:
 
 @primitive
 def bind(sch: Schedule, loop: LoopRV, thread_axis: ThreadAxis) -> None:
-    """Let a thread index of a GPU take the place of a loop.
+    """Replace a loop by a thread index of a GPU.
 
     ``thread_axis`` is ``blockIdx.x`` (or ``.y``, ``.z``), ``threadIdx.x`` (``.y``, ``.z``), or
     ``vthread`` (also ``vthread.x`` …): a virtual thread, whose iterations one thread runs in turn.
 
-    A loop on a threadIdx inside another one on the same axis is shared out among the outer loop's
-    threads: each fetches a part of a tile of ``shared`` memory that in the program as it stands
-    each of them fetches as a whole.
+    A loop on a threadIdx inside another one on the same axis is divided among the outer loop's
+    threads: each fetches its share of a tile of ``shared`` memory, which in the program each of
+    them fetches as a whole.
 
     Preconditions:
         - ``thread_axis`` is one of these
@@ -139,11 +139,11 @@ def bind(sch: Schedule, loop: LoopRV, thread_axis: ThreadAxis) -> None:
         - of two loops on one axis, the inner one has no more iterations than the outer one, and all
           threads come by it equally often
         - blocks below the inner one write ``shared`` memory, the same in each iteration of the
-          outer one, and read no memory that threads have of their own
+          outer one, and read no private memory of threads
         - only blocks are below the loop
         - blocks below are complete, reductions or updates in place
-        - the loop feeds no reduce iteration variable; on threadIdx it may, of blocks whose reducer
-          is registered
+        - the loop feeds no reduce iteration variable, except a threadIdx loop of blocks whose
+          reducer is registered
         - a loop that feeds a reduce iteration variable of a block with ``init`` has an iteration
         - iterations update different elements, unless only they use the buffer
         - no iteration uses or overwrites what another one makes
@@ -177,7 +177,7 @@ def bind(sch: Schedule, loop: LoopRV, thread_axis: ThreadAxis) -> None:
 
 
 def _check_barriers(sch: Schedule, loop: For) -> None:
-    """Refuse if only some iterations would come by a barrier: the others never reach it."""
+    """Refuse if only some iterations would reach a barrier."""
     for realize in child_blocks(loop.body):
         conditions = [realize.predicate]
         for item in sch.state.parents(realize):

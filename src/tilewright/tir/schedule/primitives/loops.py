@@ -61,7 +61,7 @@ Factor = Union[int, ExprRV, Expr, None]
 
 
 def check_serial_loop(sch: Schedule, loop: For) -> None:
-    """Refuse a loop that carries meaning which reshaping would lose."""
+    """Refuse a loop with a kind, start or annotations that reshaping would lose."""
     if loop.annotations:
         raise sch.error(
             lambda: f"loop {loop.loop_var.name!r} has annotations {sorted(loop.annotations)}",
@@ -97,7 +97,7 @@ def resolve_factor(sch: Schedule, factor: Factor, loop: For) -> Expr:
 
 
 def drawn_for(sch: Schedule, factors: Sequence[Expr], extent: Expr) -> bool | None:
-    """Whether symbolic tile factors multiply to exactly ``extent``, if they were drawn for it."""
+    """Whether symbolic tile factors were drawn for ``extent`` and multiply to exactly it."""
     for tile in sch.state.symbolic:
         if len(tile.variables) == len(factors) and all(
             any(var is factor for factor in factors) for var in tile.variables
@@ -120,19 +120,19 @@ def split(
 ) -> list[LoopRV]:
     """Split one loop into a nest of loops, one per factor, the first outermost.
 
-    One factor may be ``None``: it becomes what is needed to cover the loop. With
-    ``preserve_unit_iters=False`` constant factors of 1 get no place in the blocks' bindings.
+    One factor may be ``None``: it is inferred so as to cover the loop. With
+    ``preserve_unit_iters=False`` constant factors of 1 don't occur in the blocks' bindings.
 
-    ``tail`` says what becomes of the last tile if the factors don't divide the extent:
+    ``tail`` says how the last tile runs if the factors don't divide the extent:
 
-    - ``"predicate"``: it runs as a whole, and blocks below get a predicate. With
-      ``disable_predication=True`` they get none; that is for loops whose blocks have predicates
-      which imply it.
-    - ``"peel"``: only full tiles run in the nest that is returned; a loop over what is left comes
-      after it. Blocks there are copies, named with ``_tail``: ``get_loops("B_tail")``. The factor
-      that is ``None``, else the first, becomes the number of full tiles.
-    - ``"pad"``: it runs as a whole without a predicate, and the intermediate buffers that blocks
-      below write are enlarged.
+    - ``"predicate"``: as a full tile, and blocks below get a predicate. With
+      ``disable_predication=True`` they get none, for loops whose blocks already have predicates
+      that imply it.
+    - ``"peel"``: the returned nest runs only full tiles; a loop over the remainder follows. Blocks
+      there are copies, named with ``_tail``: ``get_loops("B_tail")``. The factor that is ``None``,
+      else the first, becomes the number of full tiles.
+    - ``"pad"``: as a full tile without a predicate; the intermediate buffers that blocks below
+      write are enlarged.
     - ``"overlap"``: it begins earlier, so that it ends where the loop did and computes some
       elements a second time.
 
@@ -140,19 +140,20 @@ def split(
         - the loop is serial, starts at 0 and carries no annotations
         - there is at least one factor, at most one is None, and numbers are positive
         - the factors provably cover the extent
-        - ``tail`` is one of the four, and disable_predication goes with none but "predicate"
+        - ``tail`` is one of the four, and disable_predication is used only with "predicate"
         - without predication, the factors divide the extent or the blocks have predicates that
           keep them inside the loop
-        - a loop that may be empty, and then stands for an init, leaves one that is empty as well
-        - no branch is needed, since what runs reads memory, between a loop that may be empty and
-          the init that it stands for then
+        - a loop that runs an init when it is empty is split into loops one of which is then empty
+          too
+        - no branch is needed (because what runs reads memory) between a loop that may be empty and
+          the init that it runs then
         - to infer a factor, the others are at least 1
         - to peel, there is a full tile
         - to peel, the extent is not negative
         - to pad, each block below has the loop itself as a spatial iteration variable
         - to pad, each block writes buffers of its scope, indexed by that variable alone, and
           nothing relies on their layout
-        - to pad, each block reads inside of buffers all the same, and does nothing but store
+        - to pad, each block still reads inside of buffers, and does nothing but store
         - to overlap, the loop is provably no shorter than a tile
         - to overlap, only blocks are below the loop, and each iteration can run again: it does not
           update what it finds, and all of a reduction is inside
@@ -257,16 +258,16 @@ def _covering(sch: Schedule, loop: For, given: Sequence[Expr | None]) -> tuple[l
 
 @primitive
 def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True) -> LoopRV:
-    """Fuse a chain of directly nested loops, given from the outermost, into one.
+    """Fuse a chain of directly nested loops, given outermost first, into one.
 
-    With ``preserve_unit_iters=False`` loops of extent 1 leave no trace in the bindings.
+    With ``preserve_unit_iters=False`` loops of extent 1 don't occur in the bindings.
 
     Preconditions:
         - there is at least one loop
         - the loops are serial, start at 0 and carry no annotations
         - each loop is the only statement directly inside the one before it
         - no extent depends on a loop to be fused, and none but the first is known to be 0
-        - loops that may be empty mean the same then as the fused one: the same inits, or nothing
+        - loops that may be empty then do the same as the fused one: the same inits, or nothing
         - no more than one extent may be negative
     Before:
         for i, j in T.grid(64, 16):
@@ -329,7 +330,7 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True) -> Loo
 
 
 class _Simplifier:
-    """Simplifies bindings that a rewrite made quotients of."""
+    """Simplifies bindings that a rewrite turned into quotients."""
 
     def __init__(
         self, sch: Schedule, at: For, fused: set[Var], extents: dict[Var, Expr], body: Stmt
@@ -363,14 +364,14 @@ def loop_analyzer(sch: Schedule, at: For, extents: dict[Var, Expr], body: Stmt) 
 
 @primitive
 def reorder(sch: Schedule, *loops: LoopRV) -> None:
-    """Give loops of one nest another order, the first named outermost.
+    """Reorder loops of one nest, the first named outermost.
 
     Loops of the nest that are not named stay where they are.
 
     Preconditions:
         - there is at least one loop, and each is named once
         - the loops are in one nest without other statements between them
-        - no loop's bounds depend on a loop that would come to be inside it
+        - no loop's bounds depend on a loop that would end up inside it
         - only blocks are below the loops
         - blocks below are complete, reductions or updates in place
         - instances of a reduction over the loops all differ
@@ -477,9 +478,9 @@ def add_unit_loop(sch: Schedule, block_or_loop: BlockRV | LoopRV) -> LoopRV:
 
 @primitive
 def reorder_block_iter_var(sch: Schedule, block: BlockRV, new_order: Sequence[int]) -> None:
-    """Give the iteration variables of a block another order.
+    """Reorder the iteration variables of a block.
 
-    ``new_order`` says, for each place, which variable comes there. Loops stay as they are.
+    ``new_order`` lists the old position of each variable. Loops are unchanged.
 
     Preconditions:
         - ``new_order`` names each position of an iteration variable once

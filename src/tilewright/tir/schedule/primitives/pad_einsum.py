@@ -1,7 +1,7 @@
-"""Adding padding where it changes nothing.
+"""Padding of contractions that doesn't change their result.
 
-``pad_einsum`` rounds the axes of a sum of products up: operands are copied into zero-padded buffers
-before, and the result is cropped after.
+``pad_einsum`` rounds up the extents of a sum of products: operands are first copied into
+zero-padded buffers, and the result is cropped afterwards.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ if TYPE_CHECKING:
 
 @primitive
 def pad_einsum(sch: Schedule, block: BlockRV, padding: Sequence[int]) -> None:
-    """Round the axes of a sum of products up to multiples of ``padding``, one number per axis.
+    """Round the extents of a sum of products up to multiples of ``padding``, one per axis.
 
-    Operands with padded axes are copied into buffers that are padded with zeros, the result is
-    computed with its padding into a buffer of its own, and what belongs to it is copied out.
+    Operands with padded axes are copied into zero-padded buffers, the padded result is computed
+    into a new buffer, and the unpadded region is copied out.
 
     Preconditions:
         - ``padding`` has one positive number per axis of the block
@@ -161,7 +161,7 @@ def _padded_buffers(
     accesses: Mapping[Buffer, Sequence[Expr]],
     sizes: Mapping[Var, tuple[Expr, Expr]],
 ) -> dict[Buffer, Buffer]:
-    """What takes the place of each buffer with a padded axis."""
+    """The replacement of each buffer with a padded axis."""
     return {
         buffer: buffer.with_fresh_data(
             name=fresh_name(f"{buffer.name}_pad", names),
@@ -207,7 +207,7 @@ def _einsum_store(scope: Scope, realize: BlockRealize) -> BufferStore:
 
 
 def _is_arithmetic(expr: Expr) -> bool:
-    """Whether an expression is made of elements by what is defined for all numbers."""
+    """Whether an expression combines elements by operations defined for all numbers."""
     if isinstance(expr, (Add, Sub, Mul, Min, Max, Cast)):
         return all(_is_arithmetic(item) for item in expr.child_nodes() if isinstance(item, Expr))
     return isinstance(expr, (IntImm, FloatImm, Var, BufferLoad))
@@ -299,7 +299,7 @@ def _block_name(state: ScheduleState, func_name: str, base: str, taken: set[str]
 
 
 def _copy_nest(axes: Sequence[Expr], body: Any, name: str) -> Stmt:
-    """Loops around a block with one spatial axis per extent; ``body`` makes its store."""
+    """Loops around a block with one spatial axis per extent; ``body`` builds its store."""
     iter_vars = tuple(
         IterVar(Var(f"v{axis}"), Range(const(0), extent), SPATIAL)
         for axis, extent in enumerate(axes)
@@ -325,7 +325,7 @@ def _zero_padded(
 ) -> Stmt:
     """Copy an operand, with zeros where a padded axis is beyond its extent.
 
-    Other axes of the block may be over nothing, so an axis may exceed the operand unnoticed.
+    Other axes of the block may be empty, so an axis may exceed the operand without effect.
     """
 
     def body(where: list[Var]) -> Stmt:
@@ -347,7 +347,7 @@ def _zero_padded(
 
 
 def _crop(realize: BlockRealize, source: Buffer, store: BufferStore, name: str) -> Stmt:
-    """Copy what belongs to the result."""
+    """Copy the unpadded region of the result."""
     axes = [item for item in realize.block.iter_vars if item.kind != REDUCE]
 
     def body(where: list[Var]) -> Stmt:

@@ -1,7 +1,7 @@
-"""Taking padding apart from what is padded.
+"""Separating padding from what is padded.
 
-``decompose_padding`` turns a block that stores a value inside and a constant outside of a box into
-one that fills and one that copies the inner part.
+``decompose_padding`` turns a block that stores a value inside and a constant outside a box into one
+that fills and one that copies the box.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Padding:
-    """A padding block: where ``inside`` holds it stores ``value``, elsewhere ``filling``."""
+    """A padding block: where ``inside`` is true it stores ``value``, elsewhere ``filling``."""
 
     realize: BlockRealize
     store: BufferStore
@@ -77,16 +77,16 @@ class _Padding:
 def decompose_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
     """Split a padding block into one that fills with the constant and one that copies the rest.
 
-    The filling goes ahead of ``loop``, the copy stays; its loops shrink to the inner part where
-    each serves one axis, else a predicate restricts it. Returns the block that fills.
+    The filling block is put before ``loop``, the copy stays; its loops shrink to the box if each
+    drives one axis, else a predicate restricts it. Returns the block that fills.
 
     Preconditions:
         - ``loop`` is around the block, with nothing but loops and sequences between them
         - the block is complete, has no views, stores once, and chooses between a value and a
           constant
         - the choice depends on the block's axes alone, not on memory
-        - blocks under ``loop`` read of the buffer only what the block has stored in the same
-          iteration
+        - blocks under ``loop`` read only elements of the buffer that the block has stored in the
+          same iteration
     Before:
         for i in range(20):
             with T.block("B"):
@@ -139,7 +139,7 @@ def can_decompose_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> bool:
 
 
 def _find_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> _Padding:
-    """Make all checks."""
+    """Find the padding, with all checks."""
     state = sch.state
     realize, outer = state.get_block(block), state.get_loop(loop)
     scope = scope_of(state, realize)
@@ -218,7 +218,7 @@ def _is_constant(expr: Expr) -> bool:
 
 
 def _inner_copy(state: ScheduleState, found: _Padding) -> dict[Any, Any]:
-    """Return what replaces what, so that only the inner part is copied."""
+    """Return the replacements that restrict the block to copying the box."""
     realize, block = found.realize, found.realize.block
     analyzer = state.analyzer_at(realize)
     for iter_var in block.iter_vars:
@@ -265,7 +265,7 @@ def _inner_copy(state: ScheduleState, found: _Padding) -> dict[Any, Any]:
 def _loop_of_axis(
     state: ScheduleState, found: _Padding, iter_var: IterVar, value: Expr
 ) -> For | None:
-    """The loop that serves an axis alone, below the given one, around nothing but the block."""
+    """The loop that drives only this axis, below the given one and around only the block."""
     realize = found.realize
     inner: Stmt = realize
     for loop in reversed(found.chain):

@@ -1,4 +1,4 @@
-"""Primitives that cut one loop into consecutive ones and make one loop of several."""
+"""Primitives that split one loop into consecutive ones, and merge several into one."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def loop_partition(
     *,
     preserve_unit_iters: bool = True,
 ) -> list[LoopRV]:
-    """Cut the range of a loop into consecutive loops, one per factor, and return these.
+    """Split the range of a loop into consecutive loops, one per factor, and return these.
 
-    One factor may be ``None``: it becomes what the others leave. Without it, what they leave is a
-    further loop. All loops start at 0, so that they can be scheduled on. Each has blocks of its
-    own, named by loop variable and number: ``B`` becomes ``B_i0``, ``B_i1``, … below ``i``; the
-    old handle of ``B`` stands for the first. Predicates that always hold in a part are dropped
-    there. With ``preserve_unit_iters=False`` parts of extent 1 leave their variable out of the
+    One factor may be ``None``: it becomes the remainder. Without it, a remainder becomes an
+    additional loop. All loops start at 0, so that they can be scheduled further. Each has its own
+    blocks, named by loop variable and number: ``B`` becomes ``B_i0``, ``B_i1``, … below ``i``; the
+    old handle of ``B`` refers to the first. Predicates that always hold in a subrange are dropped
+    there. With ``preserve_unit_iters=False`` variables of subranges of extent 1 don't occur in the
     bindings.
 
     Preconditions:
@@ -122,10 +122,10 @@ def _adding_up(sch: Schedule, loop: For, given: Sequence[Expr | None]) -> list[E
 
 @primitive
 def merge(sch: Schedule, *loops: LoopRV) -> LoopRV:
-    """Make one loop of several that come one after the other, running their bodies in turn.
+    """Merge several consecutive loops into one that runs their bodies in turn.
 
-    The loops named may have loops around them of their own, of equal number and extents; these are
-    merged as well. The result is the innermost merged loop.
+    Each given loop may have its own enclosing loops, equal in number and extents; these are merged
+    as well. Returns the innermost merged loop.
 
     Preconditions:
         - there are at least two loops, all of one function and different
@@ -133,8 +133,8 @@ def merge(sch: Schedule, *loops: LoopRV) -> LoopRV:
         - each loop is the only statement in the loops around it that are merged as well
         - the loops are equally deep below what is around all of them, and have equal extents
         - nothing is between the loops, which are in one sequence
-        - only blocks that declare what they write are below the loops; memory has one name,
-          and effects outside of buffers are below one loop at most
+        - only blocks that declare what they write are below the loops; memory has one name, and
+          side effects other than writes are below one loop at most
         - no block uses or overwrites what an earlier loop would touch in a later iteration only
     Before:
         for i in range(16):
@@ -181,7 +181,7 @@ def merge(sch: Schedule, *loops: LoopRV) -> LoopRV:
 
 
 def _nests(sch: Schedule, func_name: str, targets: list[For]) -> list[list[For]]:
-    """Return, for each loop, the loops from below what is around all of them down to it."""
+    """Return, for each loop, the loops from their common ancestor down to it."""
     parents = sch.state.index(func_name).parents
     paths: list[list[Any]] = []
     for target in targets:

@@ -1,7 +1,7 @@
-"""Reductions: taking the initialisation out.
+"""Reductions: separating the initialisation.
 
-``decompose_reduction`` puts a block that only initialises in front of a loop, so that the block
-inside the loop only updates. What it asks about the loops of a reduction, ``rfactor`` asks too.
+``decompose_reduction`` puts a block that only initialises before a loop, so that the block inside
+the loop only updates. ``rfactor`` shares its checks on the loops of a reduction.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
         - the block has an init
         - ``loop`` is around the block, in the same scope
         - between ``loop`` and the block there are only loops, and below ``loop`` only blocks
-        - no loop of the reduction is bound to threads, which would not combine any more
+        - no loop of the reduction is bound to threads, which would no longer combine their results
         - no loop of the reduction is outside ``loop``
         - no loop serves both spatial and reduction axes of the block
         - where several instances are initialised together, none reads or writes elements of another
@@ -223,7 +223,7 @@ def _check_bounds(
 
 
 def _reads_of_update(block: Block, analyzer: Analyzer) -> tuple[BufferRegion, ...]:
-    """What a block reads without its init: what it updates, and the rest."""
+    """A block's reads without those of its init: what it updates, and the rest."""
     own, updated = _reads_of_body(block), []
     for write in block.writes:
         box = write.region
@@ -236,7 +236,7 @@ def _reads_of_update(block: Block, analyzer: Analyzer) -> tuple[BufferRegion, ..
 
 
 def _reads_of_body(block: Block) -> tuple[BufferRegion, ...]:
-    """What a block reads without its init; what only the init reads goes with it."""
+    """A block's reads without those of only its init."""
     assert block.init is not None
     loaded = {item.buffer for item in pre_order(block.init) if isinstance(item, BufferLoad)}
     if not loaded:
@@ -348,7 +348,7 @@ def check_init_comes_first(
 
 
 def _check_others_below(state: ScheduleState, realize: BlockRealize, target: For) -> None:
-    """Refuse if the init would move past a block that has to do with what it touches."""
+    """Refuse if the init would move past a block that accesses what it touches."""
     blocks = child_blocks(target)
     if len(blocks) == 1:
         return

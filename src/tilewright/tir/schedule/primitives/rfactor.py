@@ -2,8 +2,8 @@
 
 Each iteration of one reduction loop accumulates into an element of its own in a new buffer
 (``<block>_rf``), which the old block then combines: the loop becomes spatial and may be
-parallelised or vectorised. It rests on the block's update being ``C = combine(C, value)`` of a
-registered reducer, whose identity starts the partial results.
+parallelised or vectorised. The block's update must be ``C = combine(C, value)`` of a registered
+reducer, whose identity starts the partial results.
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ if TYPE_CHECKING:
 
 @primitive
 def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
-    """Let each iteration of a reduction loop accumulate by itself; combine the results after.
+    """Make each iteration of a reduction loop accumulate separately, and combine the results after.
 
     The new buffer has ``loop`` as dimension ``factor_axis``. Returns the block ``<name>_rf`` that
     computes the partial results; the old block combines them. Tuples are reduced as a whole, into
-    one new buffer for each element. What is combined is regrouped: that is exact for integers and
-    for selections (min, max, argmax); for sums and products of floats rounding may differ.
+    one new buffer for each element. The updates are regrouped: that is exact for integers and for
+    selections (min, max, argmax); for sums and products of floats rounding may differ.
 
     Preconditions:
         - there is one block below the loop, and nothing else
         - the block is a reduction with init by a registered reducer
         - the reducer is associative and commutative and its identity neutral
-        - the block alone writes its results, at places that its spatial axes choose
+        - the block alone writes its results, at indices given by its spatial axes
         - the block allocates and matches no buffers of its own
         - no loop serves both spatial and reduction axes of the block
         - the loop is part of the reduction
@@ -147,7 +147,7 @@ def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
 
 
 def _regroupable(scope: Scope, realize: BlockRealize) -> Reduction:
-    """Return the reduction of a block; refuse one whose parts can't be grouped in another way."""
+    """Return the reduction of a block; refuse one whose updates can't be regrouped."""
     state, block = scope.state, realize.block
     matched = match_reduction(block)
     if matched is None:
@@ -272,7 +272,7 @@ def _check_runs_at_start(
 
 @dataclass(frozen=True)
 class _Factoring:
-    """A reduction by which partial results are made for each iteration of the loop ``target``.
+    """A reduction that is split into partial results, one for each iteration of ``target``.
 
     ``chain`` are the loops that hold the block alone, ``reducing`` those variables among them that
     belong to the reduction. ``partials`` have the loop as dimension ``axis``.
@@ -333,12 +333,12 @@ class _Factoring:
         return loop_nest(loops, BlockRealize(values, predicate, block))
 
     def _factor(self, kind: str) -> IterVar:
-        """The axis of a block for the loop that is taken out of the reduction."""
+        """The axis of a block for the loop that is factored out of the reduction."""
         var = Var(f"v{self.target.loop_var.name}")
         return IterVar(var, Range(const(0), self.target.extent), kind)
 
     def _partial_indices(self, factor: IterVar) -> tuple[Expr, ...]:
-        """Where in the partial results one of them lies."""
+        """The indices of one partial result."""
         indices = self.matched.indices
         return (*indices[: self.axis], factor.var, *indices[self.axis :])
 
@@ -353,9 +353,9 @@ class _Factoring:
     def _cut_axes(
         self, factor: IterVar
     ) -> tuple[list[IterVar], list[Expr], dict[Var, Expr], dict[Var, Expr]]:
-        """Axes without the loop, which is the first of them, and their values.
+        """The axes after factoring, the factored loop's first, and their values.
 
-        Also what stands for the axes that the loop has cut, and for loops that are axes now.
+        Also the replacements of the axes that the loop divides, and of loops that became axes.
         """
         target = self.target
         iter_vars = [factor]
@@ -393,7 +393,7 @@ class _Factoring:
             )
 
     def _split_predicate(self) -> tuple[list[Expr], list[Expr]]:
-        """Split the predicate into what may stay one, and what must guard values instead.
+        """Split the predicate into what may stay in it, and what must guard values instead.
 
         A condition on the reduction may stay if every partial result has its first iteration,
         where its init runs.

@@ -1,16 +1,16 @@
-"""``rolling_buffer``: a sliding window keeps what the last iteration has made already.
+"""``rolling_buffer``: a sliding window keeps what the previous iteration has computed.
 
-After ``compute_at`` a producer makes, in each iteration of its consumers' loops, the whole window
-that they read there, most of it again. With a rolling buffer it makes only what is new, and the
-buffer holds one window, addressed around the corner (``row % window``).
+After ``compute_at`` a producer computes, in each iteration of its consumers' loops, the whole
+window that they read there, most of it again. With a rolling buffer it computes only what is new,
+and the buffer holds one window as a circular buffer (``row % window``).
 
 Why that is exact. Let ``[start, start + extent)`` be the rows made in one iteration of loop ``l``,
 ``start = stride * l + rest`` with ``rest`` free of ``l`` and of the loops inside, while the other
 dimensions don't depend on ``l``. Rows below ``start - stride + extent`` were made in the iteration
-before, with all loops inside at the same values. A row's slot is taken over by the row ``extent``
-further on, which no iteration makes while the old one is in the window. The first iteration makes
-all of its window, so whatever is outside the loop may start afresh. The same holds, without taking
-slots over, for the windows of loops inside.
+before, with all loops inside at the same values. A row's slot is reused by the row ``extent``
+further on, which no iteration computes while the old one is in the window. The first iteration
+computes all of its window, so each run of the loop starts afresh. The same holds, without reuse of
+slots, for the windows of inner loops.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ if TYPE_CHECKING:
 
 @primitive
 def rolling_buffer(sch: Schedule, block: BlockRV, write_buffer_index: BufferIndex) -> None:
-    """Let a producer in its consumers' loops make only what the iteration before has not made.
+    """Make a producer in its consumers' loops compute only what the previous iteration did not.
 
     The outermost loop over which windows overlap becomes the one along which the buffer rolls: in
-    that dimension it shrinks to one window. Overlaps along loops inside are not computed again
-    either. The axis that rolls becomes opaque, which keeps the iterations in their order.
+    that dimension it shrinks to one window. Overlaps along inner loops are not recomputed either.
+    The rolling axis becomes opaque, which fixes the order of the iterations.
 
     Preconditions:
         - ``write_buffer_index`` is the position or name of a buffer that the block writes
@@ -72,9 +72,9 @@ def rolling_buffer(sch: Schedule, block: BlockRV, write_buffer_index: BufferInde
           through its pointer or in a tensorized block
         - all consumers share a loop with the block and come after it there
         - the loops around the block are serial or unrolled, and it runs in each iteration
-        - one iteration makes a box without holes, which contains what the consumers read there
-        - the boxes of one after the other iteration of a loop overlap in one dimension, by a
-          constant stride
+        - one iteration computes a box without holes, which contains what the consumers read there
+        - the boxes of consecutive iterations of a loop overlap in one dimension, at a constant
+          stride
         - what the block reads is complete in the iteration that reads it
         - the block is inside another block
     Before:
@@ -144,7 +144,7 @@ def rolling_buffer(sch: Schedule, block: BlockRV, write_buffer_index: BufferInde
 
 
 def _check_inputs_complete(scope: Scope, realize: BlockRealize) -> None:
-    """Refuse if an input is complete in a later iteration only: what was computed is kept."""
+    """Refuse if an input is completed only in a later iteration: results are not recomputed."""
     for item in regions_buffers(realize.block.reads):
         for writer in scope.writers(item):
             loops = scope.shared_loops(writer, realize)
@@ -218,7 +218,7 @@ def _check_runs_always(scope: Scope, realize: BlockRealize, shared: list[For]) -
 
 
 def _check_contains(scope: Scope, box: Box, consumers: list[BlockRealize], buffer: Buffer) -> None:
-    """Refuse if a consumer may read what the same iteration does not make."""
+    """Refuse if a consumer may read what the same iteration does not compute."""
     assert box.spans is not None
     regions = box.regions
     for item in consumers:

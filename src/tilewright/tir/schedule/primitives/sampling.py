@@ -49,7 +49,7 @@ def _check_factor_count(sch: Schedule, loop: For, n: int) -> None:
 def _checked_tile(
     sch: Schedule, loop: For, extent: int, n: int, decision: Sequence[Any]
 ) -> list[int]:
-    """A decision from another trace may not fit this loop."""
+    """Check a decision, which may come from another trace and not fit this loop."""
     made = [int(item) for item in decision]
     if len(made) != n or any(item < 1 for item in made) or prod(made) != extent:
         raise sch.error(
@@ -111,10 +111,10 @@ def sample_tile(
     """Choose ``n`` factors that cover the loop's extent, but need not divide it.
 
     The last factor, at most ``max_innermost_factor`` (no limit if that is 0 or less), divides the
-    extent or is a multiple of 4. The others may be rounded up as well, while the tiles are at most
-    a quarter larger than the loop; the first is never greater than need be. All such tiles are
-    equally likely. Give them to ``split`` with the tail strategy of your choice. A symbolic
-    schedule returns fresh variables and notes what is known of them in ``state.symbolic``.
+    extent or is a multiple of 4. The others may be rounded up as well, if the tiles are at most a
+    quarter larger than the loop; the first is minimal. All such tiles are equally likely. Give them
+    to ``split`` with the tail strategy of your choice. A symbolic schedule returns fresh variables
+    and notes what is known of them in ``state.symbolic``.
 
     Preconditions:
         - the loop's extent is constant and positive, unless the schedule is symbolic
@@ -217,7 +217,7 @@ def sample_compute_location(
     """Choose where a block is computed.
 
     That is a loop of its consumers, inline (decision -2), or where it is (decision -1), uniformly
-    among the places that are legal. Give the answer to ``compute_at``, which understands all three.
+    among the legal choices. Pass the result to ``compute_at``, which accepts all three.
 
     Preconditions:
         - the block is inside another block
@@ -257,9 +257,9 @@ def consumer_loops(sch: Schedule, block: BlockRV) -> list[For]:
 
 
 def _draw_location(sch: Schedule, block: BlockRV, loops: list[For]) -> int:
-    """Draw a legal place: a place that the primitives refuse is drawn no second time.
+    """Draw a legal location; one that the primitives refuse is not drawn again.
 
-    All legal places are equally likely, and few have to be tried.
+    All legal locations are equally likely, and few have to be tried.
     """
     state = sch.state
     places = list(range(-2, len(loops)))

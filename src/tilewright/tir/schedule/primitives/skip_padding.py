@@ -1,9 +1,9 @@
-"""Leaving out what a sum adds for padding.
+"""Skipping the terms that padding adds to a sum.
 
 A convolution of a padded image multiplies zeros wherever its window reaches beyond the image: with
-taps far apart that may be most of the work. A transposed one with a stride has taps that some
-places have, and others don't. ``unsafe_skip_padding`` runs the inner loops of such a sum only where
-they meet something else.
+large dilations that may be most of the work. In a transposed one with a stride, a tap contributes
+to only some of the outputs. ``unsafe_skip_padding`` runs the inner loops of such a sum only where
+they read something else.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ if TYPE_CHECKING:
 def unsafe_skip_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> None:
     """Run a sum of products inside of ``loop`` only where it reads more than padding.
 
-    Padding that the sum alone would have read, and never does any more, isn't written either.
-    Unsafe, since zeros are skipped whatever they would be multiplied with: the result differs where
-    that is infinite or no number.
+    Padding that only the sum read, and no longer does, isn't written either. Unsafe, since zeros
+    are skipped whatever they would be multiplied with: the result differs where that is infinite or
+    NaN.
 
     Preconditions:
-        - the block adds to one element, and its initialisation has been taken out
+        - the block adds to one element, and its initialisation has been decomposed
         - ``loop`` is around the block, in the same scope
         - a factor of what it adds is read from a buffer that one block before it fills with values
           or, as padding, zeros, by its own axes; or what it adds is zero unless a condition holds
-        - some iteration outside of ``loop`` may find nothing but padding, which shows in
-          comparisons that are linear in the loops, or that those inside don't occur in
+        - some iteration outside of ``loop`` may read nothing but padding, as shown by comparisons
+          that are linear in the loops, or in which inner loops don't occur
     Before:
         for i in range(18):
             with T.block("B"):
@@ -133,7 +133,7 @@ def unsafe_skip_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> None:
 
 @dataclass(frozen=True)
 class _Padding:
-    """Where a load finds more than padding: ``inside``, by the axes of the block that fills."""
+    """Where a load reads more than padding: ``inside``, by the axes of the block that fills."""
 
     writer: BlockRealize
     inside: Expr
@@ -177,7 +177,7 @@ def _added(state: ScheduleState, realize: BlockRealize) -> Expr:
 def _conditions(
     state: ScheduleState, realize: BlockRealize, added: Expr, outer: For, inner: list[For]
 ) -> tuple[list[Expr], Expr, Expr]:
-    """Conditions without which nothing is added, that no loop inside takes part in.
+    """Conditions without which nothing is added, and in which no inner loop occurs.
 
     Returns them by the loops outside, the product that is added otherwise, and what is left to add
     where they hold.
@@ -209,7 +209,7 @@ def _is_zero(value: Expr) -> bool:
 
 
 def _adding(store: Stmt, old: Expr, new: Expr) -> Stmt:
-    """The same sum with something else added."""
+    """The same sum with another term."""
     assert isinstance(store, BufferStore) and isinstance(store.value, Add)
     first, second = store.value.a, store.value.b
     total = Add(new, second) if first is old else Add(first, new)
@@ -228,7 +228,7 @@ def _factors(value: Expr) -> Iterator[BufferLoad]:
 
 
 def _padding_of(scope: Scope, realize: BlockRealize, load: BufferLoad) -> _Padding | None:
-    """What a load finds; ``None`` if what fills the buffer doesn't pad it with zeros."""
+    """The padding of a load's buffer; ``None`` if its writer doesn't pad with zeros."""
     writers = scope.writers(load.buffer)
     if len(writers) != 1 or scope.is_visible_outside(load.buffer):
         return None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class _BufferChanger(Mutator):
-    """Replaces buffers where they are defined by blocks and where they are used."""
+    """Replaces buffers in the blocks that define them and where they are used."""
 
     def __init__(self, mapping: Mapping[Buffer, Buffer]) -> None:
         self.mapping = dict(mapping)
@@ -73,7 +73,7 @@ def allocating_block(sch: Schedule, stmt: Block, buffer: Buffer) -> Block:
 
 
 def _check_one_name(sch: Schedule, owner: Block, buffer: Buffer) -> None:
-    """Refuse if something relies on where the elements of an allocated buffer lie."""
+    """Refuse if something relies on the layout of an allocated buffer."""
     for node in pre_order(owner):
         others: tuple[Buffer, ...] = ()
         if isinstance(node, Block):
@@ -120,11 +120,11 @@ def written_buffer(sch: Schedule, block: Block, buffer_index: int | str) -> tupl
 def set_scope(
     sch: Schedule, block: BlockRV, buffer_index: int | str, storage_scope: StorageScope
 ) -> None:
-    """Put the intermediate buffer that a block writes into another memory.
+    """Place the intermediate buffer that a block writes in another memory.
 
     ``buffer_index`` counts the buffers that the block writes, or is a buffer's name. Memories are
-    ``global``, ``local``, ``shared``, ``shared.dyn``, ``warp``, ``wmma.accumulator`` and what else
-    the target has.
+    ``global``, ``local``, ``shared``, ``shared.dyn``, ``warp``, ``wmma.accumulator`` and others of
+    the target.
 
     Preconditions:
         - the block writes the buffer
@@ -156,10 +156,10 @@ def set_scope(
 def storage_align(
     sch: Schedule, block: BlockRV, buffer_index: int | str, axis: int, factor: int, offset: int
 ) -> None:
-    """Ask for ``stride[axis] % factor == offset`` when the buffer that a block writes is allocated.
+    """Request ``stride[axis] % factor == offset`` for the buffer that a block writes.
 
     Padding between rows keeps threads that go down a column in different memory banks. A negative
-    ``axis`` counts from the end; for one axis of a buffer, the last call holds.
+    ``axis`` counts from the end; for each axis of a buffer, the last call takes effect.
 
     Preconditions:
         - the block writes the buffer
@@ -223,8 +223,7 @@ def unsafe_set_dtype(
         - the buffer is accessed by its elements only: not matched by another, nor used through
           its pointer
         - ``dtype`` is the type of one number
-        - no threads combine what they reduce into the buffer: of another type it is no reduction
-          that they know
+        - no threads combine a reduction into the buffer: with another type they could not
     Before:
         B = T.alloc_buffer((16,))
         for i in range(16):
@@ -258,7 +257,7 @@ def unsafe_set_dtype(
 
 
 class _DtypeChanger(ElementRewriter):
-    """Exchanges a buffer for one of another element type, with casts around each access."""
+    """Replaces a buffer by one of another element type, with casts around each access."""
 
     change = "its type can't be changed in all places"
 

@@ -1,4 +1,4 @@
-"""``tensorize``: a nest becomes a call of a tensor intrinsic that computes the same."""
+"""``tensorize``: a nest is replaced by a tensor intrinsic that computes the same."""
 
 from __future__ import annotations
 
@@ -44,11 +44,12 @@ def tensorize(
     tensor_intrin: str,
     preserve_unit_iters: bool = True,
 ) -> BlockRV:
-    """Put a tensor intrinsic in the place of a nest that computes what the intrinsic describes.
+    """Replace a nest by a tensor intrinsic whose description it matches.
 
-    Given a loop, the nest at the loop is made a block first, as by ``blockize``. The nest's loops
-    may be in any order and split further, if the order of its instances doesn't matter. Returns the
-    block. The intrinsic's two halves are compared on random data when it is first used.
+    Given a loop, its nest is turned into a block first, as by ``blockize``. The nest's loops may be
+    in any order and split further, if the order of its instances doesn't matter. Returns the block.
+    The intrinsic's description and implementation are compared on random data when it is first
+    used.
 
     Preconditions:
         - the intrinsic is registered, and its implementation computes what its description says
@@ -183,7 +184,7 @@ def _implemented(
 
 
 def _with_fresh_names(sch: Schedule, func_name: str, body: Any) -> Any:
-    """Blocks of the implementation need names that the function doesn't have yet."""
+    """Rename the implementation's blocks to names that the function doesn't have yet."""
     taken: set[str] = set()
 
     def rename(block: Block) -> Block:
