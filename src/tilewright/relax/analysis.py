@@ -42,7 +42,7 @@ def use_counts(function: Function) -> dict[RelaxVar, int]:
 
 
 def called_functions(node: Node) -> list[str]:
-    """Names of the module's functions that a graph function refers to, once each."""
+    """Names of the module's functions that a graph function refers to, without duplicates."""
     found: dict[str, None] = {}
     for item in pre_order(node):
         if isinstance(item, FunctionRef) and isinstance(item.callee, GlobalVar):
@@ -65,8 +65,8 @@ def has_operators(function: Node) -> bool:
 def verify_graph(mod: IRModule) -> None:
     """Check that every graph function is well formed; ``VerifyError`` says what is wrong.
 
-    Variables are bound once and before use, those of a dataflow block do not leave it, operands are
-    atoms, symbolic extents are defined, and functions that are called exist.
+    Variables are bound once and before use, those of a dataflow block are not used outside it,
+    operands are atoms, symbolic extents are defined, and called functions exist.
     """
     for name, function in mod.functions.items():
         if isinstance(function, Function):
@@ -74,7 +74,7 @@ def verify_graph(mod: IRModule) -> None:
 
 
 class _FunctionChecker:
-    """Checks one graph function, binding by binding, knowing what is bound so far."""
+    """Checks one graph function, binding by binding, with the variables bound so far."""
 
     def __init__(self, name: str, function: Function, mod: IRModule) -> None:
         self.name, self.function, self.mod = name, function, mod

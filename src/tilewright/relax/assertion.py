@@ -15,9 +15,9 @@ from tilewright.support.errors import VerifyError
 def assert_op(condition: Prim, format_args: Shape | None = None, format: str = "") -> StructInfo:
     """Stop the graph unless the condition holds.
 
-    The message is ``format``, in which each ``{}`` stands for one of ``format_args``.
+    The message is ``format``, in which each ``{}`` is replaced by one of ``format_args``.
 
-    Raises ``VerifyError`` if the format has another number of places than there are values.
+    Raises ``VerifyError`` if the number of ``{}`` and of values differ.
     """
     if format.count("{}") != len(format_args or ()):
         raise VerifyError(f"{format!r} has no place for {len(format_args or ())} values")

@@ -9,8 +9,8 @@
         bb.emit_func_output(out)
     mod = bb.get()
 
-Operands that are calls themselves are bound to variables of their own (``emit`` normalises).
-Tensor functions added with ``add_func`` or made by ``call_te`` are shared if structurally equal.
+Operands that are themselves calls are bound to variables (``emit`` normalises). Tensor functions
+added with ``add_func`` or made by ``call_te`` are shared if structurally equal.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _Frame:
 
 @dataclass(frozen=True)
 class _Made:
-    """A tensor function that ``call_te`` made, and struct info of what it returns."""
+    """A tensor function that ``call_te`` made, and the struct info of its result."""
 
     name: str
     function: BaseFunc
@@ -152,7 +152,7 @@ class BlockBuilder:
 
     @contextmanager
     def dataflow(self) -> Iterator[None]:
-        """Build a dataflow block: what is emitted is pure, and only ``emit_output`` leaves it.
+        """Build a dataflow block of pure bindings; only ``emit_output`` makes them visible outside.
 
         Raises ``VerifyError`` inside of another one.
         """
@@ -166,7 +166,7 @@ class BlockBuilder:
         frame.in_dataflow = False
 
     def emit_func_output(self, output: RelaxExpr, params: Sequence[RelaxVar] | None = None) -> None:
-        """State the function's result (and its parameters, if not given before).
+        """Set the function's result (and its parameters, if not given before).
 
         Raises ``VerifyError`` inside of a dataflow block.
         """
@@ -182,7 +182,7 @@ class BlockBuilder:
         return IRModule(dict(self._functions), dict(self._attrs))
 
     def add_func(self, function: BaseFunc, name: str) -> GlobalVar:
-        """Add a function under a free name like ``name``; an equal one is found and shared."""
+        """Add a function under a free name based on ``name``; an equal one is shared."""
         for known in self._unhashed:
             self._by_hash.setdefault(structural_hash(self._functions[known]), []).append(known)
         self._unhashed = []
@@ -239,14 +239,14 @@ class BlockBuilder:
         return _numbered(hint or default, self._frame().taken)
 
     def emit_binding(self, binding: Binding) -> RelaxVar:
-        """Add a binding as it is."""
+        """Add a binding unchanged."""
         frame = self._frame()
         frame.taken.add(binding.var.name)
         frame.bindings.append(binding)
         return binding.var
 
     def match_cast(self, value: object, struct_info: StructInfo, name_hint: str = "") -> RelaxVar:
-        """Bind a value with a stated struct info, checked when run."""
+        """Bind a value to a given struct info, checked at run time."""
         atom = self._atom(as_relax(value))
         frame = self._frame()
         kind = DataflowVar if frame.in_dataflow else RelaxVar
@@ -269,7 +269,7 @@ class BlockBuilder:
         return self.emit(RelaxCall(gvar, operands, {}, (callee.ret_struct_info,)))
 
     def normalize(self, expr: RelaxExpr) -> RelaxExpr:
-        """Bring a value into A-normal form, emitting bindings for operands that are not atoms."""
+        """Convert a value to A-normal form, emitting bindings for operands that are not atoms."""
         if is_atom(expr) or isinstance(expr, SeqExpr):
             return expr
         return expr.map_children(
@@ -303,11 +303,11 @@ class BlockBuilder:
     ) -> RelaxCall:
         """Make a tensor function from ``te`` code, add it, and return the ``call_tir`` of it.
 
-        Graph tensors among the arguments (also in lists) become ``te`` placeholders, shapes tuples
-        of extents, scalar constants numbers. ``primfunc_key`` stands for ``function`` and all that
-        it knows besides its arguments: calls of one key with arguments alike share what was made.
-        What the code needs of symbolic sizes is asserted before the call, unless the graph does so
-        already (``sizes_checked``).
+        Graph tensors among the arguments (also in lists) become ``te`` placeholders, shapes become
+        tuples of extents, scalar constants numbers. ``primfunc_key`` identifies ``function`` and
+        everything it captures: calls with one key and like arguments share one tensor function. The
+        code's requirements on symbolic sizes are asserted before the call, unless the graph already
+        does so (``sizes_checked``).
         """
         bridge = _TensorBridge(self)
         positional = [bridge.convert(arg) for arg in args]
@@ -345,7 +345,7 @@ class BlockBuilder:
 
 
 class _NoKey(Exception):
-    """An argument can't be told from others like it."""
+    """An argument can't be distinguished from others like it."""
 
 
 class _TensorBridge:
@@ -393,9 +393,9 @@ class _TensorBridge:
         return placeholder
 
     def key(self, positional: list[Any], named: dict[str, Any]) -> Hashable:
-        """What tells converted arguments from others; ``None`` if they can't be told apart.
+        """A key that distinguishes converted arguments; ``None`` if there is none.
 
-        Symbolic extents can't: which of them are the same matters.
+        Symbolic extents have none: it matters which of them are the same.
         """
         try:
             return self._key_of(positional), self._key_of([*sorted(named.items())])
@@ -440,7 +440,7 @@ class _TensorBridge:
 
 
 def close_over(func: PrimFunc) -> tuple[PrimFunc, list[Expr]]:
-    """Give a tensor function its own variables; those no buffer defines become scalar parameters.
+    """Give a tensor function its own variables; those that no buffer defines become parameters.
 
     Returns the function and the scalar arguments for the call.
     """

@@ -1,6 +1,6 @@
-"""Calls from the graph into tensor functions, and what they become when memory is planned.
+"""Calls from the graph to tensor functions, before and after memory planning.
 
-``call_tir(gvar, args, out)`` is pure: it makes its outputs. ``CallTIRRewrite`` turns it into
+``call_tir(gvar, args, out)`` is pure: it allocates its outputs. ``CallTIRRewrite`` turns it into
 allocations and a call in destination-passing style, ``StaticPlanBlockMemory`` turns allocations
 into tensors of one workspace.
 """
@@ -90,7 +90,7 @@ def call_tir(
 def call_dps(
     function: FunctionRef, args: Tuple, outputs: Tuple, tir_vars: ShapeExpr | None = None
 ) -> RelaxCall:
-    """Call a tensor function that writes into ``outputs``, which exist already."""
+    """Call a tensor function that writes into existing ``outputs``."""
     operands: tuple[RelaxExpr, ...] = (function, args, outputs)
     if tir_vars is not None:
         operands += (tir_vars,)

@@ -1,7 +1,7 @@
-"""What inference rules need of sizes: proven, refused, or a condition of their call.
+"""Requirements of inference rules on sizes: proven, refused, or a condition of the call.
 
-See :mod:`tilewright.arith.requirements`; ``CheckShapes`` makes assertions of the conditions, which
-run before the first kernel does.
+See :mod:`tilewright.arith.requirements`; ``CheckShapes`` turns the conditions into assertions,
+which run before the first kernel.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Condition", "collect_conditions", "require", "require_equal"]
 
 
 def require(condition: ExprLike, *parts: str | Expr) -> None:
-    """State what must hold; ``parts`` are the words and extents that say why it does not.
+    """Require a condition; ``parts`` are the words and extents of the error message.
 
     Raises ``VerifyError`` if it surely doesn't.
     """
@@ -23,7 +23,7 @@ def require(condition: ExprLike, *parts: str | Expr) -> None:
 
 
 def require_equal(what: str, a: ExprLike, b: ExprLike) -> None:
-    """State that two extents are equal."""
+    """Require that two extents are equal."""
     if not same_extent(a, b):
         x, y = as_expr(a), as_expr(b)
         require(x == y, f"{what}: ", x, " against ", y)

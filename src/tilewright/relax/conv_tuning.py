@@ -1,10 +1,10 @@
-"""Measuring the ways to compute a model's convolutions, so that builds know instead of estimate.
+"""Measuring algorithms for a model's convolutions, so that builds need not estimate.
 
 Each convolution of known size with constant filters is measured directly and by Winograd's
 filtering, on plain images and on channels in blocks, with the conversions between them
-(``transform.conv_alternatives``). All ways of one convolution are measured in turn, as the rules
-schedule them, and each is checked against its unscheduled program; what becomes of them are records
-of the database. They cost trials: the convolutions that take longest go first.
+(``transform.conv_alternatives``). All alternatives of one convolution are measured in turn, as the
+rules schedule them, and each is checked against its unscheduled program; the results are database
+records. They cost trials: the most expensive convolutions go first.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _ROUNDS, _SHORTEST, _SPREAD, _REPEATS = 8, 3, 0.05, 3
 
 @dataclass
 class Alternatives:
-    """A convolution: its ways and the conversions they need, as tensor functions by name.
+    """A convolution: its algorithms and the conversions they need, as tensor functions by name.
 
     ``weight`` says how often the model has it.
     """
@@ -72,7 +72,7 @@ class Alternatives:
 
 
 def extract_alternatives(mod: IRModule, target: Target) -> list[Alternatives]:
-    """Return the different convolutions of a graph that may be computed in several ways."""
+    """Return the distinct convolutions of a graph that have several algorithms."""
     if target.kind != "llvm" or not any(isinstance(f, Function) for f in mod.functions.values()):
         return []
     found: dict[frozenset[str], Alternatives] = {}
@@ -100,7 +100,7 @@ def _name(call: RelaxCall) -> str:
 
 
 def _alternatives(call: RelaxCall, target: Target) -> Alternatives | None:
-    """The ways to compute a convolution, if there are several; the direct one comes first."""
+    """The algorithms for a convolution, if there are several; the direct one comes first."""
     if not isinstance(call.args[1], Constant):
         return None
     calls = {"NCHW": call}
@@ -128,9 +128,10 @@ def _alternatives(call: RelaxCall, target: Target) -> Alternatives | None:
 def alternatives_within(
     found: Sequence[Alternatives], tasks: Sequence[IRModule]
 ) -> list[Alternatives]:
-    """Return the convolutions that are part of some tasks, whatever is fused to them.
+    """Return the convolutions that occur in some tasks, whatever is fused with them.
 
-    A task computes a convolution if what dominates its work is what dominates one of its ways.
+    A task computes a convolution if its dominant block is that of one of the convolution's
+    algorithms.
     """
     digest, _ = equality("anchor-block")
     wanted = set(map(digest, tasks))
@@ -147,10 +148,10 @@ def measure_alternatives(
     runner: Runner,
     progress: Progress | None = None,
 ) -> int:
-    """Measure ways to compute convolutions; return how many trials that took.
+    """Measure algorithms for convolutions; return how many trials that took.
 
-    What the database knows isn't measured again. A convolution is measured if all its ways are
-    within ``max_trials``.
+    What the database knows isn't measured again. A convolution is measured only if all its
+    algorithms fit in ``max_trials``.
     """
     measuring = _Measuring(target, database, builder, runner, progress or Progress())
     left = max_trials
@@ -174,7 +175,7 @@ class _Measuring:
     progress: Progress
 
     def missing(self, item: Alternatives) -> dict[str, IRModule]:
-        """What must be measured: all ways, if one has no record, so that times are of one race."""
+        """The algorithms to measure: all of them if one has no record, for comparable times."""
         ways = item.ways if any(map(self.is_unknown, item.ways.values())) else {}
         others = {name: task for name, task in item.conversions.items() if self.is_unknown(task)}
         return {**ways, **others}
@@ -222,7 +223,7 @@ class _Measuring:
         ]
 
     def prepared(self, context: TuneContext) -> _Entry | None:
-        """Compile what the rules make of a function, and the function as it is."""
+        """Compile a function scheduled by the rules, and unscheduled."""
         schedule = context.rule_schedule()
         if schedule is None:
             logger.warning("%s: no rule schedules it", context.task_name)

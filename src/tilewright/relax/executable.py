@@ -1,7 +1,7 @@
-"""``relax.build`` and what it makes: executables and the virtual machine's face.
+"""``relax.build`` and its results: executables and ``VirtualMachine``.
 
 A compiled graph is one native function per graph function; calling it allocates the results and
-makes one call. ``VirtualMachine`` is the name under which TVM's users look for this.
+makes one call. ``VirtualMachine`` is TVM's name for this interface.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class SizeCheck:
-    """A condition on the inputs' extents; ``values`` fill the places in the message."""
+    """A condition on the inputs' extents; ``values`` fill the message's placeholders."""
 
     condition: str
     message: str
@@ -70,11 +70,11 @@ class SizeCheck:
 
 @dataclass(frozen=True)
 class GraphSignature:
-    """What a compiled graph function takes and gives.
+    """The inputs and results of a compiled graph function.
 
     ``outputs`` are flat; ``structure`` says how they are nested (``None`` is a tensor). ``symbols``
-    tells where each symbolic extent is read: argument and axis (-1: the scalar itself). ``checks``
-    are what the native function checks too, for callers that can't get as far as calling it.
+    says where each symbolic extent is read: argument and axis (-1: the scalar itself). ``checks``
+    repeat the native function's checks, for what must be known before calling it.
     """
 
     name: str
@@ -124,7 +124,7 @@ class GraphFunction:
                 raise RunError(f"{self.signature.name}: {check.message.format(*values)}")
 
     def run_into(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Run the graph into tensors that exist already."""
+        """Run the graph, writing into existing tensors."""
         self._call(*inputs, *outputs)
 
     def __repr__(self) -> str:
@@ -177,7 +177,7 @@ class Executable:
 
     @property
     def mod(self) -> BaseModule:
-        """The compiled module under the name that TVM gives it."""
+        """The compiled module, under TVM's name."""
         return self.module
 
     def __getitem__(self, name: str) -> GraphFunction:
@@ -225,7 +225,7 @@ _FORMAT = "tilewright-executable-2"
 
 
 def _checksum(data: dict[str, Any], library: bytes) -> str:
-    """The hash of what is in the signatures' file, and of the library that they belong to."""
+    """The hash of the signature file's data and of its library."""
     parts = {key: value for key, value in data.items() if key != "checksum"}
     text = json.dumps(parts, sort_keys=True)
     return hashlib.sha256(text.encode() + library).hexdigest()
@@ -297,7 +297,7 @@ _FORMULA = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345
 
 
 def _is_formula(text: object) -> bool:
-    """Formulas are evaluated, so a file may hold arithmetic over names only."""
+    """Whether a text is only arithmetic over names: formulas from files are evaluated."""
     return isinstance(text, str) and set(text) <= _FORMULA and "__" not in text
 
 
@@ -356,8 +356,8 @@ def build(
     """Compile a graph.
 
     ``pipeline`` turns operators into fused tensor functions: ``"default"`` is ``"zero"`` unless
-    that is done already. ``schedule`` schedules what nothing has scheduled: ``"default"`` by rules,
-    ``None`` not at all. Both may be passes.
+    there are no operators left. ``schedule`` schedules functions without a schedule: ``"default"``
+    by rules, ``None`` not at all. Both may be passes.
 
     Raises ``BuildError`` if the module has no graph function.
     """
@@ -432,7 +432,7 @@ def graph_signature(name: str, function: Function) -> GraphSignature:
 
 
 def _size_checks(function: Function, names: dict[Var, str]) -> tuple[SizeCheck, ...]:
-    """What the function asserts of its parameters' extents."""
+    """The function's assertions about its parameters' extents."""
     made = []
     for binding in function.bindings:
         if not is_call_to(binding.value, "assert_op"):
@@ -505,7 +505,7 @@ def _formula(extent: Expr, names: dict[Var, str]) -> int | str:
 
 
 def as_numpy(value: object) -> Any:
-    """Results as NumPy arrays (of the same nesting)."""
+    """Convert results to NumPy arrays, keeping the nesting."""
     if isinstance(value, tuple):
         return tuple(as_numpy(item) for item in value)
     return np.asarray(value)

@@ -1,9 +1,9 @@
 """The graph IR: values, calls, bindings and functions in A-normal form.
 
 A graph function is a sequence of bindings ``var = value`` whose operands are variables, constants
-or other atoms. Every expression knows its struct info from the moment it is made: variables and
-constants carry it, calls infer it by their operator's rule. So a rewritten call never holds stale
-shapes, and an ill-shaped graph can't be built.
+or other atoms. Every expression has struct info from construction: variables and constants carry
+it, calls infer it by their operator's rule. So a rewritten call never has stale shapes, and an
+ill-shaped graph can't be built.
 
 Class names carry a ``Relax`` where ``tilewright.ir`` has a class of the same name (``RelaxVar``,
 ``RelaxCall``), because visitors dispatch by class name; ``tilewright.relax`` exports them as
@@ -134,7 +134,7 @@ class RelaxExpr(Node):
 
 @node
 class RelaxVar(RelaxExpr):
-    """A graph variable. Identity is the object; the name is for people."""
+    """A graph variable. It is identified by the object; the name is only for display."""
 
     symbol = True
 
@@ -154,7 +154,7 @@ class DataflowVar(RelaxVar):
 
 
 class ConstantData:
-    """The numbers of a constant: read-only, compared and hashed by content."""
+    """The values of a constant: read-only, compared and hashed by content."""
 
     __slots__ = ("_key", "array")
 
@@ -167,7 +167,7 @@ class ConstantData:
         self._key: str | None = None
 
     def content_key(self, ignore_ndarray: bool) -> str:
-        """Return what structural comparison and hash see."""
+        """Return the key for structural comparison and hashing."""
         kind = f"{self.array.dtype.name}{list(self.array.shape)}"
         if ignore_ndarray:
             return kind
@@ -183,7 +183,7 @@ class ConstantData:
 
 @node
 class Constant(RelaxExpr):
-    """A tensor of known numbers."""
+    """A tensor of known values."""
 
     value: ConstantData = attr()
     struct_info: StructInfo = derived()
@@ -194,7 +194,7 @@ class Constant(RelaxExpr):
 
     @property
     def data(self) -> NDArray[Any]:
-        """The numbers, read-only."""
+        """The values, read-only."""
         return self.value.array
 
     def __repr__(self) -> str:
@@ -234,7 +234,7 @@ class ShapeExpr(RelaxExpr):
 
 @node
 class StringValue(RelaxExpr):
-    """A text as an operand (name of an external function's variant, …)."""
+    """A string as an operand (name of an external function's variant, …)."""
 
     value: str = attr()
     struct_info: StructInfo = derived()
@@ -327,9 +327,9 @@ class FunctionRef(RelaxExpr):
 class RelaxCall(RelaxExpr):
     """A call of an operator (``relax.registry.RelaxOp``) or of a graph function (``GlobalVar``).
 
-    ``attrs`` are the operator's attributes. ``sinfo_args`` say the result where it can't be
-    inferred (``call_tir``, calls of functions). ``conditions`` are what inference needs of sizes
-    that aren't known yet.
+    ``attrs`` are the operator's attributes. ``sinfo_args`` give the result's struct info where it
+    can't be inferred (``call_tir``, calls of functions). ``conditions`` are inference's
+    requirements on sizes that aren't known yet.
     """
 
     op: Any = attr()
@@ -391,7 +391,7 @@ class VarBinding(Binding):
 
 @node
 class MatchCast(Binding):
-    """``var = value``, checked when run to have ``struct_info``, which may define new extents."""
+    """``var = value``, checked at run time to have ``struct_info``, which may define extents."""
 
     value: RelaxExpr = child()
     struct_info: StructInfo = child()
@@ -456,7 +456,7 @@ Atom = (RelaxVar, Constant, PrimValue, ShapeExpr, StringValue, FunctionRef)
 
 
 def is_atom(expr: RelaxExpr) -> bool:
-    """Whether an expression may stand as an operand."""
+    """Whether an expression may be an operand."""
     if isinstance(expr, Tuple):
         return all(map(is_atom, expr.items))
     return isinstance(expr, Atom)
@@ -501,7 +501,7 @@ def as_relax(value: object, like: RelaxExpr | None = None) -> RelaxExpr:
     Numbers become constants of ``like``'s dtype, arrays constants, tuples and lists tuples, scalar
     expressions ``PrimValue``.
 
-    Raises ``VerifyError`` for a value that no graph can hold.
+    Raises ``VerifyError`` for a value that a graph can't hold.
     """
     if isinstance(value, RelaxExpr):
         return value

@@ -1,4 +1,4 @@
-"""What the shapes that a graph passes to a tensor function must be, by the function's signature."""
+"""Conditions on the shapes that a graph passes to a tensor function, from its signature."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Shapes = Sequence[tuple[Expr, ...]]
 def extent_values(
     func: PrimFunc, name: str, shapes: Shapes, scalars: Sequence[Expr]
 ) -> dict[Var, Expr]:
-    """What a function's symbolic extents are, by the shapes that the graph passes.
+    """The values of a function's symbolic extents, from the shapes that the graph passes.
 
     Raises ``LowerError`` if numbers of tensors or dimensions differ.
     """
@@ -40,9 +40,9 @@ def extent_values(
 def extent_conditions(
     func: PrimFunc, name: str, shapes: Shapes, values: dict[Var, Expr]
 ) -> list[Condition]:
-    """What must hold for the shapes that the graph passes to be those that a function takes.
+    """The conditions under which the shapes that the graph passes match a function's signature.
 
-    Raises ``LowerError`` for what never holds.
+    Raises ``LowerError`` for a condition that never holds.
     """
     made: list[Condition] = []
     for buffer, shape in zip(func.buffers, shapes):

@@ -1,6 +1,6 @@
 """Runs graph functions on NumPy arrays without compiling: the oracle of graph passes.
 
-Tensor functions run on TensorIR's reference interpreter, operators are legalised on the way. Works
+Tensor functions run on TensorIR's reference interpreter, operators are legalised on demand. Works
 at every stage: on operators, on ``call_tir``, on fusion groups.
 """
 

@@ -1,7 +1,7 @@
-"""Memory as operators: what ``CallTIRRewrite`` and ``StaticPlanBlockMemory`` write.
+"""Memory as operators, inserted by ``CallTIRRewrite`` and ``StaticPlanBlockMemory``.
 
-``memory.empty`` makes a tensor that nothing else shares; ``memory.workspace`` is the one block of
-scratch memory of a function, ``memory.alloc_tensor`` a tensor inside it; ``memory.view`` is the
+``memory.empty`` allocates a tensor that nothing else shares; ``memory.workspace`` is a function's
+single block of scratch memory, ``memory.alloc_tensor`` a tensor inside it; ``memory.view`` is the
 same memory under another shape.
 """
 
@@ -28,7 +28,7 @@ def workspace(size: Prim) -> StructInfo:
 def alloc_tensor(storage: Tensor, offset: Prim, shape: Shape, dtype: str = "float32") -> StructInfo:
     """A tensor that starts at byte ``offset`` of the workspace.
 
-    Raises ``VerifyError`` if the workspace isn't of bytes.
+    Raises ``VerifyError`` if the workspace doesn't consist of bytes.
     """
     if storage.dtype != "uint8":
         raise VerifyError(f"storage must be uint8, got {storage.dtype}")

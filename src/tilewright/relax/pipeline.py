@@ -1,8 +1,8 @@
-"""The orders of graph passes: what ``relax.build`` and ``get_pipeline`` run.
+"""The graph pass pipelines that ``relax.build`` and ``get_pipeline`` run.
 
 ``zero`` turns a graph of operators into a graph of fused tensor functions, ready for tuning,
-hand-written schedules or library dispatch. ``default_build`` adds what makes code of that: the
-rule-based schedule for functions that have none, then memory and the native graph function.
+hand-written schedules or library dispatch. ``default_build`` adds code generation: the rule-based
+schedule for functions that have none, then memory planning and the native graph function.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PIPELINES: Registry[PipelineFactory] = Registry("pipeline")
 
 
 def simplify(target: Target | None) -> Pass:
-    """The part of ``zero`` after which it is decided how convolutions are computed."""
+    """The passes of ``zero`` that run before convolution algorithms are chosen."""
     return Sequential(
         [
             # First, so that all that follows sees one graph.
@@ -113,7 +113,7 @@ PIPELINES.register("default_build", _default_build)
 
 
 def get_pipeline(name: str = "zero", target: Target | str | None = None) -> Pass:
-    """Return a named order of passes: ``zero``, ``lower_graph`` or ``default_build``."""
+    """Return a named pipeline: ``zero``, ``lower_graph`` or ``default_build``."""
     made = Target(target) if isinstance(target, str) else target
     return PIPELINES.get(name)(made)
 

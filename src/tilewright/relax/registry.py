@@ -9,13 +9,13 @@ An operator is a Python function that infers its result::
 
 Parameters annotated ``Tensor``, ``TensorTuple``, ``Shape`` or ``Prim`` are operands, and the
 function sees their struct info (a shape: its extents; a tuple: a list); all others are attributes.
-What the decorator returns builds the call: ``matmul(x, w)`` with graph values as operands.
+The decorator returns a function that builds the call: ``matmul(x, w)`` with graph values.
 
-``legalize`` gives the ``te`` result, what the operator means: it takes the operands, as ``te``
-tensors, by position and the attributes by name, so a function of ``topi`` stands there by itself.
-``numpy`` has the operator's signature over arrays, for operators that only move elements, which
-saves constant folding a compilation; what computes has no second formula. ``decompose(call)`` may
-give an expression of other operators instead.
+``legalize`` defines the operator's computation: it takes the operands, as ``te`` tensors, by
+position and the attributes by name, so it can be a function of ``topi``, and returns the ``te``
+result. ``numpy`` has the operator's signature over arrays, for operators that only move elements,
+which saves constant folding a compilation; operators that compute have no second formula.
+``decompose(call)`` may return an expression of other operators instead.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class RelaxOp:
         return {**dict(zip(names, padded)), **attrs}
 
     def evaluate(self, values: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-        """Compute a call on arrays by the operator's NumPy rule (which it must have)."""
+        """Compute a call on arrays by the operator's NumPy rule, which must exist."""
         assert self.numpy is not None
         named = self._named(values, attrs)
         return self.numpy(*(named[name] for name in self.signature.parameters))
@@ -219,7 +219,7 @@ def _attribute_value(value: object) -> Any:
 
 
 def _view(arg: RelaxExpr) -> Any:
-    """What an inference rule sees of an operand."""
+    """An operand as inference rules receive it."""
     info = arg.struct_info
     if isinstance(info, ShapeStructInfo):
         return info.values
@@ -239,7 +239,7 @@ BUILDERS: dict[str, Callable[..., Any]] = {}
 
 
 def builders_in(space: str = "") -> dict[str, Callable[..., Any]]:
-    """Return what ``relax.op``, or a namespace of it such as ``nn``, has, by the last name."""
+    """Return the builders of ``relax.op``, or of a namespace such as ``nn``, by their last name."""
     split = ((*name.rpartition("."), found) for name, found in BUILDERS.items())
     return {name: found for before, _, name, found in split if before == space}
 
@@ -248,7 +248,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def builder(name: str) -> Callable[[Function], Function]:
-    """Give a function that builds calls a name in ``relax.op``, in place of an operator's own."""
+    """Register a function that builds calls in ``relax.op``, in place of an operator's own."""
 
     def declare(function: Function) -> Function:
         BUILDERS[name] = function
@@ -266,7 +266,7 @@ def operator(
     prepare: Callable[..., dict[str, Any]] | None = None,
     pure: bool = True,
 ) -> Callable[[Callable[..., StructInfo]], Builder]:
-    """Declare an operator by its inference rule; see the module's text.
+    """Declare an operator by its inference rule; see the module's docstring.
 
     ``prepare(operands and attributes)`` may complete attributes when a call is built. An operator
     that is not ``pure`` is never removed, merged or folded.

@@ -28,8 +28,8 @@ from tilewright.relax.struct_info import (
 class FunctionRewriter:
     """Rebuilds functions of a module; override ``rewrite_value`` (or ``rewrite_binding``).
 
-    Bound variables keep their identity unless their struct info changes. ``self.mapping`` says what
-    variables have become.
+    Bound variables keep their identity unless their struct info changes. ``self.mapping`` maps old
+    variables to their replacements.
     """
 
     def __init__(self, mod: IRModule | None = None) -> None:
@@ -38,11 +38,11 @@ class FunctionRewriter:
         self.function: Function | None = None
 
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
-        """Return what ``var`` shall be bound to; operands may be nested, they get normalised."""
+        """Return the new value of ``var``; nested operands are normalised."""
         return value
 
     def rewrite_binding(self, binding: Binding) -> None:
-        """Emit what a binding becomes."""
+        """Emit the replacement of a binding."""
         value = self.resolve(binding.value)
         if isinstance(binding, MatchCast):
             info = substitute_info(binding.struct_info, self.mapping)
@@ -64,7 +64,7 @@ class FunctionRewriter:
         self.builder.emit_binding(VarBinding(value, self.renew(var, value.struct_info)))
 
     def renew(self, var: RelaxVar, info: StructInfo) -> RelaxVar:
-        """Return ``var``, or a new one in its place if its struct info changes."""
+        """Return ``var``, or a new variable if its struct info changes."""
         if same_struct_info(var.struct_info, info):
             return var
         made = type(var)(var.name, info)
@@ -72,7 +72,7 @@ class FunctionRewriter:
         return made
 
     def resolve(self, expr: Any) -> Any:
-        """Replace old variables by what they have become."""
+        """Replace old variables by their new values."""
         return substitute(expr, self.mapping)
 
     def rewrite_params(self, function: Function) -> Sequence[RelaxVar]:

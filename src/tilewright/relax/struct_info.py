@@ -1,8 +1,8 @@
-"""What is known of a graph value before it is computed: its structure information.
+"""Struct info: what is statically known of a graph value.
 
 Shapes are tuples of int64 expressions, so that ``("n", 784)``-like symbolic shapes are ordinary
 arithmetic over ``tir`` variables. Two struct infos are compared with :func:`same_struct_info`,
-which may use arithmetic to see that ``n * 2`` and ``2 * n`` are one extent.
+which proves by arithmetic that ``n * 2`` and ``2 * n`` are the same extent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tilewright.support.errors import VerifyError
 
 
 class StructInfo(Node):
-    """Base of what is known of a graph value."""
+    """Base of struct infos."""
 
     __slots__ = ()
 
@@ -177,7 +177,7 @@ def same_shape(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
 
 
 def same_struct_info(a: StructInfo, b: StructInfo) -> bool:
-    """Whether two struct infos say the same of the same variables."""
+    """Whether two struct infos are equal over the same variables."""
     if a is b:
         return True
     if type(a) is not type(b):

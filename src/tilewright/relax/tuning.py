@@ -1,4 +1,4 @@
-"""Tuning whole models: extract tasks, tune them, build with what was found."""
+"""Tuning whole models: extract tasks, tune them, build with the results."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ def to_tensor_functions(
 ) -> IRModule:
     """Bind parameters; run the ``zero`` pipeline unless the graph calls tensor functions only.
 
-    How convolutions are computed follows from what ``database`` (or the current one) knows of their
-    times.
+    Convolution algorithms are chosen by the times in ``database`` (or the current one).
     """
     if params:
         mod = _bound(mod, params)
@@ -80,7 +79,7 @@ def extract_tasks(
     op_names: Sequence[str] | None = None,
     database: Database | None = None,
 ) -> list[ExtractedTask]:
-    """Return the different tensor functions of a model with how often each runs.
+    """Return the distinct tensor functions of a model, each with how often it runs.
 
     A graph of operators is legalised and fused first, so the tasks are the functions that a build
     with this database would compile. ``params`` are bound to the graph's parameters of these names.
@@ -109,9 +108,9 @@ def tune_relax(
 ) -> Database:
     """Tune a model's tasks into the database of ``work_dir``; return the database.
 
-    Up to the share ``alternatives`` of the trials is for measuring in which ways convolutions are
-    fastest (see ``conv_tuning``), since that decides which functions there are. Other options are
-    those of :func:`tilewright.meta_schedule.tune_tasks`.
+    Up to the fraction ``alternatives`` of the trials measures which algorithms are fastest for
+    convolutions (see ``conv_tuning``), since that decides which functions there are. Other options
+    are those of :func:`tilewright.meta_schedule.tune_tasks`.
     """
     opened = open_database(database, work_dir, module_equality)
     if params:
@@ -138,7 +137,7 @@ def tune_relax(
 
 
 def share_of_trials(trials: int, share: float) -> int:
-    """Return how many trials measuring ways to compute convolutions may take.
+    """Return how many trials measuring convolution algorithms may take.
 
     Raises ``TuneError`` for a share outside of ``[0, 1]``.
     """
@@ -158,11 +157,11 @@ def tune_alternatives(
     runner: Runner | str = "local",
     progress: Progress | None = None,
 ) -> int:
-    """Measure ways to compute convolutions; return how many trials it took.
+    """Measure convolution algorithms; return how many trials it took.
 
-    A graph that calls tensor functions only has nothing left to choose. ``op_names`` limits this to
-    convolutions in functions with one of these words in their name, fused ones as a build with this
-    database would have them.
+    A graph that only calls tensor functions has nothing left to choose. ``op_names`` limits this to
+    convolutions in functions with one of these words in their name, fused as a build with this
+    database would.
     """
     if not any(map(has_operators, mod.functions.values())):
         return 0

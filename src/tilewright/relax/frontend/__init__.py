@@ -1,4 +1,4 @@
-"""Where graphs come from: modules written here (``nn``) and models of frameworks (``torch``)."""
+"""Sources of graphs: ``nn`` modules and models of frameworks (``torch``)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Graph operators by family; ``relax.op`` is this package. ``nn`` holds those of networks.
+"""Graph operators by family; ``relax.op`` is this package. ``nn`` has neural network operators.
 
-All that the files of the folder declare is here: ``@operator("square")`` is ``op.square`` and
+It contains everything that the folder's files declare: ``@operator("square")`` is ``op.square`` and
 ``@operator("nn.relu")`` is ``op.nn.relu``.
 """
 

@@ -84,8 +84,8 @@ def scaled_dot_product_attention(
     """``softmax(query @ keyᵀ * scale + mask) @ value`` for each batch and head.
 
     ``key`` and ``value`` may have fewer heads: each serves a group of query heads in turn.
-    ``mask`` broadcasts against ``[batch, heads, queries, keys]``; a bool one says which keys a
-    query sees, another one is added. ``causal_mask`` is ``None``, ``TopLeft`` or ``BottomRight``.
+    ``mask`` broadcasts against ``[batch, heads, queries, keys]``; a bool mask says which keys a
+    query sees, any other is added. ``causal_mask`` is ``None``, ``TopLeft`` or ``BottomRight``.
     ``layout`` is one for all of query, key, value and result, or one for each: ``BHSD``, ``BSHD``.
     A query that sees no key gives zeros.
     """
@@ -103,7 +103,7 @@ def _as_scaled_dot_product(call: RelaxCall) -> RelaxExpr:
 
 
 def _causal_name(causal_mask: Any, **_: object) -> dict[str, Any]:
-    """``True`` stands for ``TopLeft``, as there was no other."""
+    """``True`` means ``TopLeft``, once the only kind."""
     return {"causal_mask": {True: "TopLeft", False: None}.get(causal_mask, causal_mask)}
 
 

@@ -11,7 +11,7 @@ from tilewright.support.errors import VerifyError
 
 
 def _binary(name: str, doc: str, *, result: str | None = None, kind: str = "") -> Builder:
-    """Declare one; ``result`` is its dtype if not the operands', ``kind`` what it takes."""
+    """Declare one; ``result`` is its dtype if not the operands', ``kind`` the kind it accepts."""
 
     @operator(name, legalize=topi_function(name))
     def rule(a: Tensor, b: Tensor) -> StructInfo:

@@ -32,29 +32,29 @@ def known(info: TensorStructInfo, name: str = "x") -> tuple[Expr, ...]:
 
 
 def plain_info(info: TensorStructInfo, layout: Layout, name: str) -> TensorStructInfo:
-    """An operand as it would be without the blocks of its layout."""
+    """The struct info of an operand without the blocks of its layout."""
     require_ndim(info, layout.ndim, name)
     extents = layout.extents(known(info, name))
     return TensorStructInfo(tuple(extents[axis] for axis in layout.axes), info.dtype)
 
 
 def laid_out(info: StructInfo, layout: Layout) -> TensorStructInfo:
-    """A tensor of plain axes as it is in a layout."""
+    """The struct info of a plain tensor in a layout."""
     assert isinstance(info, TensorStructInfo)
     return TensorStructInfo(layout.shape(dict(zip(layout.axes, info.shape))), info.dtype)
 
 
 def tensor_like(info: TensorStructInfo, *, dtype: str | None = None) -> TensorStructInfo:
-    """A tensor of the same shape, maybe of another dtype."""
+    """The struct info of a tensor of the same shape, possibly of another dtype."""
     if info.has_shape:
         return TensorStructInfo(info.shape, dtype or info.dtype)
     return TensorStructInfo(None, dtype or info.dtype, info.ndim)
 
 
 def broadcast(*shapes: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Broadcast shapes as NumPy does, but that an extent that isn't known is not taken for 1.
+    """Broadcast shapes as NumPy does, except that an unknown extent is not taken to be 1.
 
-    So a symbolic extent next to another must be equal to it.
+    So two aligned symbolic extents must be equal.
     """
     ndim = max(len(shape) for shape in shapes)
     made: list[Expr] = []

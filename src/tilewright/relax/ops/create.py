@@ -1,4 +1,4 @@
-"""Operators that make tensors from nothing: full, zeros, ones, arange."""
+"""Operators that create tensors: full, zeros, ones, arange."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def arange(
 ) -> RelaxCall:
     """``start, start + step, …`` below ``stop``; with one bound, from zero.
 
-    There are as many as NumPy counts, in double precision. Without ``dtype`` the result is int64,
-    or float32 if a bound or the step is a float.
+    The length is NumPy's, computed in double precision. Without ``dtype`` the result is int64, or
+    float32 if a bound or the step is a float.
     """
     if stop is None:
         start, stop = 0, start
@@ -96,7 +96,7 @@ def arange(
 
 
 def _exact(bound: ExprLike) -> ExprLike | PrimValue:
-    """Python's floats with all their digits."""
+    """Keep all digits of Python floats."""
     if isinstance(bound, (float, np.floating)):
         return PrimValue(const(float(bound), "float64"))
     return bound

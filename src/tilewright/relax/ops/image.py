@@ -21,10 +21,10 @@ def resize2d(
     coordinate_transformation_mode: str = "half_pixel",
     scale_factor: tuple[float, float] | None = None,
 ) -> StructInfo:
-    """Bring images to the height and width of ``size``, by the nearest pixels or between four.
+    """Resize images to the height and width of ``size``, by nearest or bilinear interpolation.
 
-    ``scale_factor`` (height, width) says how far pixels of the result are apart, if that is not the
-    ratio of the sizes.
+    ``scale_factor`` (height, width) gives the distance between pixels of the result, if that is not
+    the ratio of the sizes.
 
     Raises ``VerifyError`` for negative sizes and unknown methods.
     """

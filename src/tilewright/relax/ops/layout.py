@@ -1,4 +1,4 @@
-"""``layout_transform``: the elements of a tensor in another order, given by a map of indices."""
+"""``layout_transform``: rearranging the elements of a tensor by an index map."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.topi import layout as topi_layout
 
 
 def _as_text(x: Any, index_map: Any, pad_value: float | None) -> dict[str, Any]:
-    """Keep maps as text, which prints and parses."""
+    """Store maps as text, which prints and parses."""
     if not isinstance(index_map, (str, IndexMap)):
         index_map = IndexMap.from_func(index_map, max(x.struct_info.ndim, 0))
     if isinstance(index_map, IndexMap):
@@ -41,10 +41,10 @@ def _transformed(
     prepare=_as_text,
 )
 def layout_transform(x: Tensor, index_map: str, pad_value: float | None = None) -> StructInfo:
-    """Move each element to where ``index_map`` says (a function, an ``IndexMap`` or its text).
+    """Rearrange elements by ``index_map`` (a function, an ``IndexMap`` or its text).
 
-    Elements of the result to which nothing is mapped are ``pad_value``, which must be given if
-    there are any.
+    Result elements to which nothing is mapped get ``pad_value``, which is required if there are
+    any.
 
     Raises ``VerifyError`` if the map doesn't fit the shape.
     """

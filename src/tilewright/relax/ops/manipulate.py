@@ -1,4 +1,4 @@
-"""Operators that move elements without computing: reshape, transpose, join, cut, index."""
+"""Operators that only move elements: reshape, transpose, concatenate, split, index."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ _MOST_SECTIONS = 10_000  # each is a value of its own
     numpy=lambda x, shape: x.reshape(_ints(shape)),
 )
 def _reshape(x: Tensor, shape: Shape) -> StructInfo:
-    """Give a tensor another shape with as many elements."""
+    """Reshape a tensor to as many elements."""
     require_equal("numbers of elements differ", element_count(known(x)), element_count(shape))
     return TensorStructInfo(shape, x.dtype)
 
 
 @builder("reshape")
 def reshape(x: RelaxExpr, shape: ShapeLike) -> RelaxCall:
-    """Give a tensor another shape with as many elements; one extent may be -1.
+    """Reshape a tensor to as many elements; one extent may be -1.
 
-    Raises ``VerifyError`` if several are, or the number of elements changes.
+    Raises ``VerifyError`` if several are -1, or the number of elements changes.
     """
     extents = list(shape_values(shape))
     unknown = [axis for axis, extent in enumerate(extents) if as_int(extent) == -1]
@@ -70,7 +70,7 @@ def reshape(x: RelaxExpr, shape: ShapeLike) -> RelaxCall:
 
 
 def _left_over(have: list[Expr], wanted: list[Expr]) -> Expr:
-    """What is left of a number of elements for the one extent that isn't given."""
+    """The extent that is not given, from the number of elements."""
     rest = []
     for extent in wanted:
         # Extents that stay are left out: if one is zero, the others still say how many.
@@ -96,7 +96,7 @@ def _left_over(have: list[Expr], wanted: list[Expr]) -> Expr:
 def permute_dims(x: Tensor, axes: tuple[int, ...] | None = None) -> StructInfo:
     """Reorder dimensions; without ``axes`` reverse them.
 
-    Raises ``VerifyError`` if ``axes`` are no permutation.
+    Raises ``VerifyError`` if ``axes`` is not a permutation.
     """
     shape = known(x)
     order = [normal_axis(axis, len(shape)) for axis in axes or ()]
@@ -136,7 +136,7 @@ def flatten(x: RelaxExpr, start_dim: int = 0, end_dim: int = -1) -> RelaxExpr:
     numpy=np.expand_dims,
 )
 def expand_dims(x: Tensor, axis: int | tuple[int, ...]) -> StructInfo:
-    """Insert dimensions of extent one at the given places of the result."""
+    """Insert dimensions of extent one at the given positions of the result."""
     shape = list(known(x))
     count = 1 if isinstance(axis, int) else len(axis)
     for position in normal_axes(axis, len(shape) + count):
@@ -220,7 +220,7 @@ def stack(tensors: Sequence[RelaxExpr], axis: int = 0) -> RelaxCall:
     ],
 )
 def split(x: Tensor, indices_or_sections: int | tuple[int, ...], axis: int = 0) -> StructInfo:
-    """Cut along an axis into equal sections, or at the given places; gives a tuple.
+    """Split along an axis into equal sections, or at the given indices; returns a tuple.
 
     Raises ``VerifyError`` if the sections are not equal.
     """
@@ -325,10 +325,10 @@ def strided_slice(
     strides: tuple[int, ...] | None = None,
     assume_inbound: bool = False,
 ) -> StructInfo:
-    """Cut ``begin:end:stride`` out of the given axes, as Python slices do (strides positive).
+    """Take ``begin:end:stride`` of the given axes, as Python slices do (strides positive).
 
-    What lies outside of a symbolic axis is cut off too, so that extents become ``min(4, n)``;
-    ``assume_inbound`` says that nothing does, which is checked when the graph is called.
+    Bounds are clamped to symbolic axes too, so extents become ``min(4, n)``; ``assume_inbound``
+    asserts that they are inside, which is checked when the graph is called.
 
     Raises ``VerifyError`` for an axis that isn't there or is named twice, and for strides below
     one.
@@ -415,8 +415,8 @@ def _check_lookup(indices: TensorStructInfo, mode: str, extent: Expr) -> None:
 def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip") -> StructInfo:
     """Gather slices along an axis (of the flat tensor without one).
 
-    Indices outside are clipped, or with ``mode="wrap"`` count modulo the extent; ``"fast"`` trusts
-    that there are none.
+    Indices out of bounds are clipped, or with ``mode="wrap"`` taken modulo the extent; ``"fast"``
+    assumes that there are none.
     """
     shape = known(x)
     if axis is None:
@@ -433,10 +433,10 @@ def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip"
     legalize=lambda data, indices, axis, mode: topi.gather(data, axis, indices, mode),
 )
 def gather_elements(data: Tensor, indices: Tensor, axis: int = 0, mode: str = "clip") -> StructInfo:
-    """Look up one element for each index, which gives the place along ``axis``.
+    """Look up one element for each index, which is its position along ``axis``.
 
-    ``mode`` says what becomes of indices outside, as for ``take``. Along other axes there may be
-    fewer indices than elements.
+    ``mode`` is how indices out of bounds are handled, as for ``take``. Along other axes there may
+    be fewer indices than elements.
 
     Raises ``VerifyError`` if the numbers of dimensions differ.
     """
@@ -458,7 +458,7 @@ def gather_elements(data: Tensor, indices: Tensor, axis: int = 0, mode: str = "c
     numpy=np.where,
 )
 def where(condition: Tensor, x: Tensor, y: Tensor) -> StructInfo:
-    """X where the condition holds, else y; all three broadcast.
+    """``x`` where the condition is true, else ``y``; all three broadcast.
 
     Raises ``VerifyError`` if the condition isn't bool.
     """

@@ -133,7 +133,7 @@ def group_norm(
 ) -> RelaxCall:
     """Normalise groups of channels (axis 1), then scale and shift each channel.
 
-    Raises ``VerifyError`` if channels and places aren't constant, or the groups don't divide them.
+    Raises ``VerifyError`` if channels and pixels aren't constant, or the groups don't divide them.
     """
     shape = data.shape
     channels = shape[1]
@@ -162,9 +162,9 @@ def _pad_topi(data: te.Tensor, pad_width: Sequence[int], pad_value: float) -> te
 
 @operator("nn.pad", legalize=_pad_topi)
 def pad(data: Tensor, pad_width: tuple[int, ...], pad_value: float = 0.0) -> StructInfo:
-    """Add elements around: ``pad_width`` is before and after of each axis in turn.
+    """Pad: ``pad_width`` has the elements before and after each axis in turn.
 
-    Raises ``VerifyError`` for another number of widths.
+    Raises ``VerifyError`` for a wrong number of widths.
     """
     if not isinstance(pad_value, (int, float)):
         raise VerifyError(f"pad_value must be a number, got {pad_value!r}")

@@ -74,7 +74,7 @@ def _adaptive_shape(
 def _whole_size(
     data: TensorStructInfo, output_size: int | Sequence[int | None] | None, layout: str = ""
 ) -> dict[str, Any]:
-    """Put the image's own extents where ``output_size`` says nothing."""
+    """Complete ``output_size`` by the image's own extents."""
     if isinstance(output_size, int) or (output_size is not None and None not in output_size):
         return {}
     extents = data.shape[2 : data.ndim - layout.count("c")]
@@ -96,7 +96,7 @@ def max_pool1d(
     dilation: int | tuple[int, ...] = 1,
     ceil_mode: bool = False,
 ) -> StructInfo:
-    """Greatest element of each window of ``[N, C, W]``."""
+    """Maximum of each window of ``[N, C, W]``."""
     return _pool_shape(data, pool_size, strides, padding, dilation, ceil_mode, 1)
 
 
@@ -110,7 +110,7 @@ def max_pool2d(
     ceil_mode: bool = False,
     layout: str = "NCHW",
 ) -> StructInfo:
-    """Greatest element of each window of ``[N, C, H, W]``; the layout may have blocks."""
+    """Maximum of each window of ``[N, C, H, W]``; the layout may have blocks."""
     return _pool_shape(data, pool_size, strides, padding, dilation, ceil_mode, 2, layout)
 
 
@@ -123,7 +123,7 @@ def max_pool3d(
     dilation: int | tuple[int, ...] = 1,
     ceil_mode: bool = False,
 ) -> StructInfo:
-    """Greatest element of each window of ``[N, C, D, H, W]``."""
+    """Maximum of each window of ``[N, C, D, H, W]``."""
     return _pool_shape(data, pool_size, strides, padding, dilation, ceil_mode, 3)
 
 
@@ -211,7 +211,7 @@ def adaptive_avg_pool3d(
 def adaptive_max_pool2d(
     data: Tensor, output_size: int | tuple[int | None, ...] | None = None, layout: str = "NCHW"
 ) -> StructInfo:
-    """Greatest element of windows chosen so that the result has ``output_size``.
+    """Maximum over windows chosen so that the result has ``output_size``.
 
     ``None`` is the image's size.
     """

@@ -24,7 +24,7 @@ def reduced_shape(shape: tuple[Expr, ...], axis: Any, keepdims: bool) -> tuple[E
 
 
 def _reduction(name: str, doc: str, kind: str = "", *, of_nothing: bool = True) -> Builder:
-    """Declare one; ``kind`` is what it takes, ``of_nothing`` whether an axis may be empty."""
+    """Declare one; ``kind`` is the kind it accepts, ``of_nothing`` whether an axis may be empty."""
 
     @operator(name, legalize=topi_function(name))
     def rule(x: Tensor, axis: Any = None, keepdims: bool = False) -> StructInfo:
@@ -39,7 +39,7 @@ def _reduction(name: str, doc: str, kind: str = "", *, of_nothing: bool = True) 
 
 
 def _require_elements(shape: tuple[Expr, ...], axis: Any) -> None:
-    """Refuse to choose one of no elements."""
+    """Refuse to select from an empty axis."""
     for position in normal_axes(axis, len(shape)):
         extent = shape[position]
         require(extent >= 1, f"there is no element along axis {position}: its extent is ", extent)

@@ -14,7 +14,7 @@ from tilewright.topi.utils import normal_axis
 
 
 def _along_rows(call: RelaxCall) -> RelaxExpr | None:
-    """Bring the axis to the end: a row that lies in memory is scanned as fast as it is read."""
+    """Move the axis to the end: a contiguous row is scanned as fast as it is read."""
     x = call.args[0]
     ndim = x.ndim
     scan: Any = cumsum if call.op is get_op("cumsum") else cumprod

@@ -29,7 +29,7 @@ def sort(x: Tensor, axis: int = -1, descending: bool = False) -> StructInfo:
 def argsort(
     x: Tensor, axis: int = -1, descending: bool = False, dtype: str = "int32"
 ) -> StructInfo:
-    """Places from which ``sort`` takes its elements."""
+    """The indices that would sort the elements."""
     normal_axis(axis, x.ndim)
     return tensor_like(x, dtype=_index_dtype(dtype))
 
@@ -54,7 +54,7 @@ def topk(
     largest: bool = True,
     dtype: str = "int32",
 ) -> StructInfo:
-    """The ``k`` greatest (or least) elements of an axis in order, and their places.
+    """The ``k`` largest (or smallest) elements of an axis in order, and their indices.
 
     ``ret_type`` is ``"both"``, ``"values"`` or ``"indices"``; ``k = -1`` means all elements.
 

@@ -104,7 +104,7 @@ silu = _float_only("nn.silu", "x * sigmoid(x).")
 
 @operator("nn.leaky_relu", legalize=topi.nn.leaky_relu)
 def leaky_relu(x: Tensor, alpha: float = 0.01) -> StructInfo:
-    """X where positive, else alpha * x."""
+    """``x`` where positive, else ``alpha * x``."""
     return tensor_like(x)
 
 

@@ -39,7 +39,7 @@ Lookup = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class Info:
-    """Struct info whose extents may be text still: names or formulas of symbolic extents."""
+    """Struct info whose extents may still be text: names or formulas of symbolic extents."""
 
     kind: str
     extents: tuple[Any, ...] | None = None
@@ -54,7 +54,7 @@ class Info:
         return Info("known", known=info)
 
     def symbols(self) -> list[str]:
-        """Names of extents that this defines: text that is a single name."""
+        """Names of extents that this defines: extents that are a single name."""
         own = [item for item in self.extents or () if isinstance(item, str) and item.isidentifier()]
         return own + [name for field in self.fields for name in field.symbols()]
 
@@ -124,12 +124,12 @@ def Prim(dtype: str = "int64", value: ExprLike | str | None = None) -> Info:
 
 
 def Object() -> Info:
-    """Declare something of which nothing is known."""
+    """Declare a value of unknown structure."""
     return Info("object")
 
 
 class Dataflow:
-    """What ``R.dataflow()`` gives."""
+    """The result of ``R.dataflow()``."""
 
     def __enter__(self) -> Dataflow:
         return self
@@ -145,25 +145,25 @@ def dataflow() -> Dataflow:
 
 @dataclass(frozen=True)
 class Output:
-    """What ``R.output(...)`` gives."""
+    """The result of ``R.output(...)``."""
 
     variables: tuple[Any, ...]
 
 
 def output(*variables: RelaxExpr) -> Output:
-    """State which variables outlive the dataflow block."""
+    """Declare which variables outlive the dataflow block."""
     return Output(variables)
 
 
 @dataclass(frozen=True)
 class FunctionAttrs:
-    """What ``R.func_attr(...)`` gives."""
+    """The result of ``R.func_attr(...)``."""
 
     attrs: Mapping[str, Any]
 
 
 def func_attr(attrs: Mapping[str, Any]) -> FunctionAttrs:
-    """State attributes of the function."""
+    """Declare attributes of the function."""
     if not isinstance(attrs, Mapping):
         raise ParseError(f"func_attr takes a dict, got {type(attrs).__name__}")
     return FunctionAttrs(dict(attrs))
@@ -171,14 +171,14 @@ def func_attr(attrs: Mapping[str, Any]) -> FunctionAttrs:
 
 @dataclass(frozen=True)
 class MatchCastDecl:
-    """What ``R.match_cast(...)`` gives."""
+    """The result of ``R.match_cast(...)``."""
 
     value: RelaxExpr
     info: Info
 
 
 def match_cast(value: RelaxExpr, info: object) -> MatchCastDecl:
-    """State (and check when run) what a value is; new extents are given as text."""
+    """Declare a value's struct info, checked at run time; new extents are given as text."""
     return MatchCastDecl(value, _as_info(info))
 
 
@@ -216,7 +216,7 @@ def prim_value(value: Any) -> PrimValue:
 
 
 def string(value: str) -> StringValue:
-    """A text as an operand."""
+    """A string as an operand."""
     return StringValue(value)
 
 
@@ -236,7 +236,7 @@ def DataflowVar(name: str, info: object) -> RelaxVar:
 
 
 def is_symbol_declaration(value: object) -> bool:
-    """Whether a value is what ``T.int64()`` gives: a fresh variable."""
+    """Whether a value is a result of ``T.int64()``: a fresh variable."""
     return type(value) is Var
 
 

@@ -85,7 +85,7 @@ class GraphParser(Evaluator):
         return Function(tuple(params), body, result or body.struct_info, self.attrs)
 
     def annotation(self, node: ast.expr) -> Info:
-        """What a parameter or a variable is declared to be."""
+        """The declared struct info of a parameter or a variable."""
         value = self.eval(node)
         if isinstance(value, Info):
             return value
@@ -94,7 +94,7 @@ class GraphParser(Evaluator):
         return self.fail(node, "expected R.Tensor, R.Shape, R.Tuple, R.Prim or R.Object")  # type: ignore[no-any-return]
 
     def define_symbol(self, name: str) -> None:
-        """Make a symbolic size known that a declaration uses first."""
+        """Define a symbolic size on its first use in a declaration."""
         try:
             known = self.scope.lookup(name)
         except KeyError:
@@ -138,13 +138,13 @@ class GraphParser(Evaluator):
         return SeqExpr(tuple(self.blocks), result)
 
     def close(self, kind: type[BindingBlock]) -> None:
-        """End the block of bindings that is open, if it has any."""
+        """End the open block of bindings, if it has any."""
         if self.bindings:
             self.blocks.append(kind(tuple(self.bindings)))
             self.bindings = []
 
     def dataflow(self, node: ast.With) -> None:
-        """A block without effects, and which of its variables can be seen outside."""
+        """A block without effects, and which of its variables are visible outside."""
         if len(node.items) != 1 or not isinstance(self.eval(node.items[0].context_expr), Dataflow):
             self.fail(node, "only R.dataflow() can stand after with")
         self.close(BindingBlock)
@@ -182,7 +182,7 @@ class GraphParser(Evaluator):
             self.fail(node, f"{type(node).__name__} is not part of the dialect R")
 
     def expression(self, node: ast.Expr) -> None:
-        """A statement that is a call: attributes of the function, or done for its effect."""
+        """A statement that is a call: of function attributes, or for its effect."""
         value = self.eval(node.value)
         if isinstance(value, FunctionAttrs):
             self.add_attributes(node, self.attrs, value.attrs)
@@ -197,7 +197,7 @@ class GraphParser(Evaluator):
     def assign(
         self, target: ast.Name, info: Info | None, value_node: ast.expr, node: ast.stmt
     ) -> None:
-        """A binding, a symbolic size or a Python value, by what stands on the right."""
+        """A binding, a symbolic size or a Python value, depending on the right-hand side."""
         value = self.eval(value_node)
         if isinstance(value, ModuleReference) and info is None:
             self.scope.define(target.id, value)  # `cls = Module` is a name, no binding
@@ -249,7 +249,7 @@ class GraphParser(Evaluator):
         return var
 
     def variable(self, name: str, info: StructInfo) -> RelaxVar:
-        """A new variable: local to its dataflow block unless that hands it out."""
+        """A new variable: local to its dataflow block unless that outputs it."""
         local = self.outputs is not None and name not in self.outputs
         var = (DataflowVar if local else RelaxVar)(name, info)
         self.scope.define(name, var)

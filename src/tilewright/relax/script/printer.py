@@ -41,7 +41,7 @@ from tilewright.script.printer import ATOM, Printer, quote, register, register_l
 
 
 def info_text(p: Printer, info: StructInfo, *, quoted: bool = False) -> str:
-    """Return the text of a struct info; ``quoted`` extents are text, for function headers."""
+    """Return the text of a struct info; extents are ``quoted`` in function headers."""
     p.use("relax")
 
     def extent(value: Expr) -> str:

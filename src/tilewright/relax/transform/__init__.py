@@ -1,4 +1,4 @@
-"""Passes over graph functions, one a file. Orders live in ``relax.pipeline``."""
+"""Passes over graph functions, one per file. Orders live in ``relax.pipeline``."""
 
 from __future__ import annotations
 

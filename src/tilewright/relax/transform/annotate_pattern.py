@@ -1,9 +1,10 @@
-"""``AnnotateTIROpPattern``: what kind of access a tensor function makes, for fusion.
+"""``AnnotateTIROpPattern``: the access pattern of each tensor function, for fusion.
 
-Kinds, from the most to the least free: ``elementwise`` (reads where it writes), ``broadcast``
-(reads a subset of the written axes), ``injective`` (reads anywhere, computes each element once),
-``reduction``, ``output_fusable`` (a contraction or several stages ending element by element: what
-follows element by element may join it), ``opaque``. The attribute ``op_pattern`` holds the number.
+Kinds, from the least to the most restrictive: ``elementwise`` (reads where it writes),
+``broadcast`` (reads a subset of the written axes), ``injective`` (reads anywhere, computes each
+element once), ``reduction``, ``output_fusable`` (a contraction, or several stages of which the last
+is elementwise: elementwise consumers may be fused), ``opaque``. The attribute ``op_pattern`` holds
+the number.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from tilewright.topi.nn.attention import ATTENTION
 
 
 class OpPattern(IntEnum):
-    """Kinds of tensor functions, in the order in which fusion combines them (the greater wins)."""
+    """Kinds of tensor functions; a fused group has the greatest of its members' kinds."""
 
     ELEMENTWISE = 0
     BROADCAST = 1
@@ -98,7 +99,7 @@ def analyze_pattern(func: PrimFunc) -> OpPattern:
 def is_read_once(func: PrimFunc, buffer: Buffer) -> bool:
     """Whether each stage that reads an operand runs once per element of it, as a norm does.
 
-    What computes the operand may then be done where it is read: a product would do it repeatedly.
+    The operand may then be computed where it is read; a matrix product would recompute it.
     """
     elements = _count(buffer.shape)
     return all(
@@ -109,7 +110,7 @@ def is_read_once(func: PrimFunc, buffer: Buffer) -> bool:
 
 
 def _count(extents: Sequence[Expr]) -> tuple[int, list[str]]:
-    """Numbers multiplied, and symbolic extents as text."""
+    """The product of the constant extents, and the symbolic ones as text."""
     numbers = [value for extent in extents if (value := as_int(extent)) is not None]
     return math.prod(numbers), sorted(repr(e) for e in extents if as_int(e) is None)
 

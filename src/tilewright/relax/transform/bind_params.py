@@ -17,7 +17,7 @@ from tilewright.support.registry import near_matches
 class BindParams(Pass):
     """Bind parameters of a function, by name, to arrays.
 
-    Symbolic extents that the arrays decide become numbers everywhere in the function.
+    Symbolic extents that the arrays determine become numbers everywhere in the function.
     """
 
     def __init__(self, func_name: str, params: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""``CallTIRRewrite``: results of tensor functions get memory, which the calls write into.
+"""``CallTIRRewrite``: memory is allocated for results of tensor functions; calls write into it.
 
-After it a function is a list of allocations, views and ``call_dps``. Each result of the function is
-memory of its own: results that are parameters, constants, views of them or given twice are copied.
+After it a function is a list of allocations, views and ``call_dps``. Each result of the function
+has its own memory: results that are parameters, constants, views of them or duplicates are copied.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tilewright.support.errors import LowerError
 
 
 class CallTIRRewrite(GraphPass):
-    """Give results memory."""
+    """Allocate memory for results."""
 
     def rewriter(self, mod: IRModule) -> FunctionRewriter:
         """Make the rewriter."""
@@ -113,7 +113,7 @@ class _Allocator(FunctionRewriter):
         return self.own(result, taken)
 
     def own(self, result: RelaxExpr, taken: set[RelaxVar]) -> RelaxExpr:
-        """Return the result such that each of its tensors has memory of its own."""
+        """Return the result with copies such that each of its tensors has its own memory."""
         if isinstance(result, Tuple):
             return Tuple(tuple(self.own(item, taken) for item in result.items))
         info = result.struct_info
@@ -137,7 +137,7 @@ class _Allocator(FunctionRewriter):
         return made
 
     def root(self, expr: RelaxExpr) -> RelaxExpr:
-        """What a chain of views looks at."""
+        """The tensor at the start of a chain of views."""
         while isinstance(expr, RelaxVar) and expr in self.view_of:
             expr = self.view_of[expr]
         return expr

@@ -1,4 +1,4 @@
-"""``CanonicalizeBindings``: aliases, tuples taken apart and casts that change nothing go away."""
+"""``CanonicalizeBindings``: removes aliases, items of known tuples and casts without effect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tilewright.relax.transform.dead_code import remove_unused_bindings
 
 
 class CanonicalizeBindings(GraphPass):
-    """Forward ``y = x`` and ``(a, b)[0]`` to their uses and remove what is unused then.
+    """Forward ``y = x`` and ``(a, b)[0]`` to their uses and remove bindings that become unused.
 
     A dataflow output ``gv = lv`` whose ``lv`` is bound in the same block takes over the value.
     """
@@ -61,7 +61,7 @@ class _Canonicalizer(FunctionRewriter):
             self.bind(binding.var, value)
 
     def alias(self, var: RelaxVar, value: RelaxExpr) -> bool:
-        """Let uses of ``var`` see ``value``; a dataflow variable may not leave its block so."""
+        """Replace uses of ``var`` by ``value``, unless that takes a variable out of its block."""
         if isinstance(value, DataflowVar) and not isinstance(var, DataflowVar):
             self.builder.emit_binding(VarBinding(value, var))
             return True

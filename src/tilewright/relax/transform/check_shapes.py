@@ -1,8 +1,8 @@
-"""``CheckShapes``: what inference couldn't prove of sizes becomes assertions.
+"""``CheckShapes``: conditions on sizes that inference couldn't prove become assertions.
 
-Assertions about the parameters' extents stand before everything else, those about extents that a
-``match_cast`` defines before the operator that needs them. What follows from earlier ones is left
-out, so running the pass again changes nothing.
+Assertions about the parameters' extents come first, those about extents that a ``match_cast``
+defines before the operator that needs them. Conditions implied by earlier ones are dropped, so the
+pass is idempotent.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CheckShapes(Pass):
     """Assert the conditions of all calls, and that no extent is negative."""
 
     def transform(self, mod: IRModule) -> IRModule:
-        """Complete the assertions of every graph function that is no fusion group."""
+        """Complete the assertions of every graph function that is not a fusion group."""
         return mod.map_functions(
             lambda _, function: (
                 function if function.is_primitive else _Checker(mod, function).run()
@@ -62,7 +62,7 @@ class CheckShapes(Pass):
 
 
 class _Checker:
-    """Goes through one function, knowing what has been asserted."""
+    """Processes one function, keeping track of what has been asserted."""
 
     def __init__(self, mod: IRModule, function: Function) -> None:
         self.mod = mod
@@ -76,7 +76,7 @@ class _Checker:
         self.learn(infos)
 
     def learn(self, infos: list[StructInfo]) -> None:
-        """Extents of what exists are not negative; scalars may be."""
+        """Learn that extents of existing tensors are not negative; scalars may be."""
         for info in infos:
             if not isinstance(info, PrimStructInfo):
                 for var in defined_vars([info]):
@@ -107,7 +107,7 @@ class _Checker:
         return self.function.replace(body=body)
 
     def note(self, binding: Binding) -> None:
-        """Learn from a binding that is there already."""
+        """Learn from an existing binding."""
         value = binding.value
         if is_call_to(value, "assert_op"):
             assert isinstance(value, RelaxCall) and isinstance(value.args[0], PrimValue)
@@ -120,7 +120,7 @@ class _Checker:
         self.analyzer.assume(condition)
 
     def missing(self, binding: Binding) -> Iterator[Condition]:
-        """What a binding needs and nothing has said yet."""
+        """The conditions of a binding that are not implied yet."""
         for item in pre_order(binding.value):
             if isinstance(item, RelaxCall):
                 yield from filter(self.is_new, (*item.conditions, *self.of_callee(item)))
@@ -135,7 +135,7 @@ class _Checker:
                 yield condition
 
     def of_callee(self, call: RelaxCall) -> list[Condition]:
-        """What a tensor function's signature says of the shapes that a ``call_tir`` passes."""
+        """The conditions of a tensor function's signature on the shapes of a ``call_tir``."""
         if not is_call_tir(call):
             return []
         ref, args, scalars = call_tir_operands(call)

@@ -1,10 +1,10 @@
-"""Ways to compute a convolution, each as a tensor function, and what a database knows of them.
+"""Algorithms for convolutions, each as a tensor function, and their times in a database.
 
 A convolution with constant filters may be computed directly or by Winograd's filtering, on plain
-images or on channels in blocks. Each way is a tensor function of its own, and so is a conversion of
-an image: tuning measures them next to each other (``relax.conv_tuning``), and its records are those
-of these functions. ``SelectConvLayout`` and ``SelectConvAlgorithm`` look there for times (in the
-current database, ``with database:``) before they estimate; a build itself measures nothing.
+images or on channels in blocks. Each algorithm is a separate tensor function, and so is a layout
+conversion: tuning measures them side by side (``relax.conv_tuning``) and records their times.
+``SelectConvLayout`` and ``SelectConvAlgorithm`` look up these times (in the current database,
+``with database:``) before they estimate; a build itself measures nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _MARGIN = 0.02
 
 
 def allowed_tiles(max_error: float = MAX_ERROR.default) -> list[int]:
-    """Return Winograd's tiles whose error is allowed; the pass option goes before the argument."""
+    """Return the Winograd tiles within the error limit; the pass option overrides the argument."""
     bound = MAX_ERROR.value(max_error)
     return [tile for tile, error in WINOGRAD_ERRORS.items() if error <= bound]
 
@@ -100,7 +100,7 @@ def _all_ones(value: int | Sequence[int]) -> bool:
 def emit_winograd(
     builder: BlockBuilder, call: RelaxCall, data: RelaxExpr, weight: RelaxExpr, tile: int
 ) -> RelaxExpr:
-    """Return a convolution as a call of Winograd's function; the filters are transformed."""
+    """Return a convolution as a call of the Winograd function; the filters are transformed."""
     image, _, out = conv_layouts(call)
     return builder.call_te(
         topi.nn.conv2d_winograd_without_weight_transform,
@@ -119,7 +119,7 @@ def emit_winograd(
 
 
 def operator_task(call: RelaxCall) -> IRModule | None:
-    """Return the tensor function of an operator by itself, as tuning knows it.
+    """Return the tensor function of a single operator, as a tuning task.
 
     Constants become operands that may be packed. ``None`` if sizes aren't constant.
     """
@@ -145,7 +145,7 @@ def winograd_task(call: RelaxCall, tile: int) -> IRModule | None:
 
 
 def _fixed_infos(*operands: RelaxExpr) -> list[TensorStructInfo] | None:
-    """What operands are, if all are tensors of constant size."""
+    """Struct info of the operands, if all are tensors of constant size."""
     infos = [
         item.struct_info for item in operands if isinstance(item.struct_info, TensorStructInfo)
     ]
@@ -165,9 +165,9 @@ def _only_function(builder: BlockBuilder, constants: list[int]) -> IRModule | No
 
 
 def standing_alone(call: RelaxCall, layouts: Layouts) -> list[RelaxCall]:
-    """Return what a convolution between plain images takes in some layouts.
+    """Return a convolution in given layouts, between images in plain layout.
 
-    That is the convolution (with other filters) and the conversions around it.
+    That is the convolution (with converted filters) and the conversions around it.
     """
     data, filters = call.args[0].struct_info, call.args[1].struct_info
     assert isinstance(filters, TensorStructInfo)
@@ -193,7 +193,7 @@ def _is_operator(call: RelaxCall) -> bool:
 
 
 class MeasuredTimes:
-    """Seconds that operators take by the records of a database, as far as it has any."""
+    """Times of operators in seconds, from the records of a database where it has any."""
 
     def __init__(self, target: Target, database: Database | None = None) -> None:
         self.database = Database.current() if database is None else database
@@ -201,7 +201,7 @@ class MeasuredTimes:
         self._known: dict[tuple[object, ...], float | None] = {}
 
     def of(self, call: RelaxCall, tile: int | None = None) -> float | None:
-        """Return the time of an operator; with ``tile`` that of a convolution by Winograd's way."""
+        """Return the time of an operator; with ``tile`` that of a Winograd convolution."""
         if self.database is None:
             return None
         infos = _fixed_infos(*call.args)
@@ -226,9 +226,9 @@ class MeasuredTimes:
         return record.best_seconds
 
     def best(self, call: RelaxCall, tiles: Sequence[int]) -> tuple[float, int | None] | None:
-        """Return the shortest time of a convolution in its layout, and Winograd's tile or ``None``.
+        """Return the shortest time of a convolution in its layout, and its Winograd tile, if any.
 
-        ``None`` if the direct way was never measured; ways that weren't don't count.
+        ``None`` if the direct algorithm was never measured; unmeasured ones don't count.
         """
         direct = self.of(call)
         if direct is None:

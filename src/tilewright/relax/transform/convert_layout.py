@@ -1,11 +1,11 @@
-"""``ConvertLayout``: convolutions get the layouts that are asked for, and what is between follows.
+"""``ConvertLayout``: converts convolutions to given layouts, and propagates these.
 
-A convolution is where a layout begins: its image, filters and result are brought into the layouts
-that ``desired_layouts`` names. What its result goes through (``layout_rules``) keeps the layout, so
-that images are converted only at the borders of the graph and where an operator needs them plain.
-Each conversion is made once; the way back is the value that was converted. Constants are converted
-here. A convolution whose channels the blocks don't divide stays as it is, except that an image of
-few channels (a model's input) may stay plain where the result gets blocks.
+A layout starts at a convolution: its image, filters and result are converted to the layouts that
+``desired_layouts`` names. Operators that use its result keep the layout (``layout_rules``), so
+images are converted only at the graph's inputs and outputs and where an operator needs the plain
+layout. Each conversion is done once; converting back returns the original value. Constants are
+converted here. A convolution whose channels the blocks don't divide is unchanged, except that an
+image of few channels (a model's input) may stay plain where the result gets blocks.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _read(layouts: Layouts) -> tuple[Layout, Layout, Layout]:
 
 
 def fitting_layouts(call: RelaxCall, layouts: Layouts) -> tuple[Layout, Layout, Layout] | None:
-    """The layouts that a plain convolution can have of those asked for, or ``None``."""
+    """The desired layouts that a plain convolution can have, or ``None``."""
     image, filters, result = _read(layouts)
     data, weight = (arg.struct_info for arg in call.args)
     if not (isinstance(data, TensorStructInfo) and isinstance(weight, TensorStructInfo)):
@@ -112,7 +112,7 @@ def fitting_layouts(call: RelaxCall, layouts: Layouts) -> tuple[Layout, Layout, 
 
 
 def _is_laid_out(call: RelaxCall) -> bool:
-    """Whether a convolution has layouts already."""
+    """Whether a convolution already has blocked layouts."""
     attrs = call.attrs
     return (attrs["data_layout"], attrs["kernel_layout"], attrs["out_layout"] or "NCHW") != (
         "NCHW",
@@ -131,7 +131,7 @@ class _LayoutConverter(FunctionRewriter):
         self.forget()
 
     def forget(self) -> None:
-        """Start a block of bindings: its variables are not those of others."""
+        """Start a block of bindings, which has its own variables."""
         self.layouts: dict[RelaxVar, Layout] = {}
         self.versions: dict[tuple[RelaxVar, Layout | None], RelaxExpr] = {}
 
@@ -228,7 +228,7 @@ class _LayoutConverter(FunctionRewriter):
             self.layouts[self.mapping.get(binding.var, binding.var)] = layout
 
     def converted(self, binding: VarBinding) -> Converted | None:
-        """The value of a binding on blocked operands, if it has such or shall have."""
+        """The value of a binding on blocked operands, if it has any or gets some."""
         original = binding.value
         if not isinstance(original, RelaxCall) or not isinstance(original.op, RelaxOp):
             return None

@@ -1,4 +1,4 @@
-"""``DeadCodeElimination``: bindings and functions that nothing needs go away."""
+"""``DeadCodeElimination``: removes unused bindings and functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tilewright.relax.registry import RelaxOp
 class DeadCodeElimination(Pass):
     """Remove unused pure bindings, and functions that ``entry_functions`` do not reach.
 
-    Without ``entry_functions`` these are the graph functions that are no fusion groups; a module
+    The default ``entry_functions`` are the graph functions that are not fusion groups; a module
     without any graph function keeps everything.
     """
 

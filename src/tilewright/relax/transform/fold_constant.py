@@ -1,9 +1,8 @@
-"""``FoldConstant``: operators on constants are computed when the graph is compiled.
+"""``FoldConstant``: operators on constants are computed at compile time.
 
-They are compiled and run on this machine, as their tensor functions, so that a result is the same
-whether it was folded or not; operators that only move elements need no compilation. Results that
-would be much larger than their operands (``full``, ``broadcast_to``) stay calls: storing them costs
-more than making them.
+Their tensor functions are compiled and run on this machine, so a result is the same whether it is
+folded or not; operators that only move elements need no compilation. Results much larger than their
+operands (``full``, ``broadcast_to``) stay calls: storing them costs more than computing them.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ MANY_ELEMENTS = 1 << 18
 
 
 class FoldConstant(GraphPass):
-    """Compute what depends on constants only."""
+    """Compute calls whose operands are constants."""
 
     def rewriter(self, mod: IRModule) -> FunctionRewriter:
         """Make the rewriter."""
@@ -90,7 +89,7 @@ def fold_call(value: RelaxExpr) -> RelaxExpr | None:
 
 
 def _moved(value: RelaxCall, made: Any) -> RelaxExpr:
-    """What an operator that only moves elements gave."""
+    """The result of an operator that only moves elements."""
     info = value.struct_info
     infos = info.fields_ if isinstance(info, TupleStructInfo) else (info,)
     arrays = made if isinstance(made, (list, tuple)) else [made]

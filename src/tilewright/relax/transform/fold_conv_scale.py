@@ -5,8 +5,8 @@
 
 where ``w``, ``b`` and ``t`` are constant and ``s`` is a constant of shape ``[O, 1, 1]`` or
 ``[1, O, 1, 1]`` (what batch normalisation leaves after ``DecomposeOpsForInference`` and
-``FoldConstant``). Needs the values between to be used nowhere else. The constants that are added
-become one only if a scale went past the first of them.
+``FoldConstant``). The intermediate values must have no other uses. The added constants are merged
+only if a scale moved past the first of them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _ScaleFolder(FunctionRewriter):
         return value
 
     def fold(self, product: RelaxCall) -> RelaxExpr | None:
-        """Scale the weights, and the bias if there is one, in place of the result."""
+        """Scale the weights, and the bias if there is one, instead of the result."""
         for source, scale in (product.args, reversed(product.args)):
             if not isinstance(scale, Constant):
                 continue
@@ -73,7 +73,7 @@ class _ScaleFolder(FunctionRewriter):
         return None
 
     def join(self, total: RelaxCall) -> RelaxExpr | None:
-        """Make one constant of a scaled bias and what is added after."""
+        """Merge a scaled bias with the constant added after it."""
         for source, shift in (total.args, reversed(total.args)):
             if not isinstance(shift, Constant) or source not in self.scaled_biases:
                 continue

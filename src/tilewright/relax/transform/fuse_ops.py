@@ -1,9 +1,9 @@
-"""``FuseOps``: groups calls of tensor functions that shall run as one kernel.
+"""``FuseOps``: groups calls of tensor functions into kernels.
 
 The algorithm is Relay's: over the data flow of a block, find for each call its immediate
-post-dominator, the call that all its results flow into, and join it with everything in between if
-the kinds of access (``AnnotateTIROpPattern``) allow. Contractions take what follows element by
-element; element-wise chains join each other and a reduction after them; injective calls join in a
+post-dominator, the call that all its results flow into, and fuse it with everything in between if
+the access patterns (``AnnotateTIROpPattern``) allow. Contractions are fused with elementwise
+consumers; elementwise chains with each other and a reduction after them; injective calls in a
 second round. Each group becomes a function with attribute ``Primitive``, which ``FuseTIR`` turns
 into one tensor function.
 """
@@ -261,7 +261,7 @@ class _GroupRewriter(FunctionRewriter):
         return func if isinstance(func, PrimFunc) else None
 
     def _edge(self, binding: Binding, pattern: OpPattern, source: RelaxVar) -> OpPattern:
-        """How a call uses one of its operands: perhaps more simply than its kind says."""
+        """The pattern by which a call uses one operand, which may be simpler than its kind."""
         if pattern == OpPattern.BROADCAST:
             a, b = source.struct_info, binding.var.struct_info
             assert isinstance(a, TensorStructInfo) and isinstance(b, TensorStructInfo)
@@ -277,7 +277,7 @@ class _GroupRewriter(FunctionRewriter):
         return pattern
 
     def _emit_group(self, group: list[_Node]) -> None:
-        """Build the group's function and call it where its last call stood."""
+        """Build the group's function and call it in place of the group's last call."""
         self.grouped = True
         inside = {node.binding.var for node in group}
         sources: dict[RelaxExpr, RelaxVar] = {}

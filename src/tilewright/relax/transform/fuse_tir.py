@@ -1,7 +1,7 @@
 """``FuseTIR``: each fusion group becomes one tensor function.
 
-The bodies of the group's calls follow each other in one function; results that only the group uses
-become buffers of its root block. Schedules then inline or place them as they like.
+The bodies of the group's calls are concatenated in one function; results that only the group uses
+become buffers of its root block, which schedules can inline or move.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""``FuseTransposeAttention``: attention reads and writes heads where they lie.
+"""``FuseTransposeAttention``: attention reads and writes heads without transposing.
 
 Projections give ``[batch, sequence, heads, depth]``, models swap the middle axes before attention
-and back after it. The kernels take either layout for each operand, so that nothing needs a copy.
+and back after it. The kernels take either layout for each operand, so no copy is needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OTHER = {"BHSD": "BSHD", "BSHD": "BHSD"}
 
 
 class FuseTransposeAttention(GraphPass):
-    """Let attention take its operands, and give its result, before the swap of their axes."""
+    """Fold the swaps of the middle axes into attention's layouts."""
 
     def rewriter(self, mod: IRModule) -> FunctionRewriter:
         """Make the rewriter."""

@@ -9,7 +9,7 @@ from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 
 
 class FuseTransposeMatmul(GraphPass):
-    """Give matmul the operand before its last two dimensions were swapped."""
+    """Fold a swap of the last two dimensions of matmul's second operand into matmul."""
 
     def rewriter(self, mod: IRModule) -> FunctionRewriter:
         """Make the rewriter."""

@@ -1,7 +1,7 @@
-"""``InlineFunctions``: calls of graph functions become what these do.
+"""``InlineFunctions``: inlines calls of graph functions.
 
-A compiled graph function is one native function, and what it calls is fused and planned together
-with it. The callee stays in the module, as a function of its own.
+A compiled graph function is one native function, and inlined callees are fused and planned together
+with it. The callee also stays in the module.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewright.support.errors import VerifyError
 
 
 class InlineFunctions(Pass):
-    """Inline every call of a graph function that is no fusion group."""
+    """Inline every call of a graph function that is not a fusion group."""
 
     def transform(self, mod: IRModule) -> IRModule:
         """Rewrite all callers; a function that calls itself is refused."""
@@ -35,7 +35,7 @@ class InlineFunctions(Pass):
 
 
 class _Inlined:
-    """Functions of a module without calls of others, made when asked for."""
+    """Functions of a module with all calls inlined, computed on demand."""
 
     def __init__(self, mod: IRModule) -> None:
         self.mod = mod
@@ -99,12 +99,12 @@ class _Inliner(FunctionRewriter):
         return result
 
     def renew_extents(self, infos: list[StructInfo], mapping: dict[Any, Any]) -> None:
-        """Extents that nothing has said yet get variables of this copy's own."""
+        """Give extents that are not mapped yet new variables for this copy."""
         for var in defined_vars(infos):
             mapping.setdefault(var, Var(var.name, var.dtype))
 
     def cast(self, value: RelaxExpr, wanted: StructInfo, name: str) -> RelaxExpr:
-        """Say (and check when run) that a value is what a parameter or result is stated to be."""
+        """Cast a value, checked at run time, to the struct info of a parameter or result."""
         have = value.struct_info
         if same_struct_info(have, wanted):
             return value

@@ -1,8 +1,8 @@
-"""Constants in the layout that the kernels want.
+"""Constants in the layouts that kernels want.
 
-``AttachAttrLayoutFreeBuffers`` tells each tensor function which of its operands are constants in
-every call (``layout_free_buffers``), so that its schedule may ask for another layout of them. After
-scheduling, ``SplitLayoutRewritePreproc`` takes the packing of such operands out of the functions,
+``AttachAttrLayoutFreeBuffers`` records which operands of each tensor function are constants in
+every call (``layout_free_buffers``), so that its schedule may change their layout. After
+scheduling, ``SplitLayoutRewritePreproc`` moves the packing of such operands out of the functions,
 runs it on the constants, and passes the packed constants instead.
 """
 
@@ -72,8 +72,8 @@ def constant_positions(mod: IRModule) -> dict[str, tuple[int, ...]]:
 class AttachAttrLayoutFreeBuffers(Pass):
     """Set ``layout_free_buffers`` of every tensor function to the operands that are constants.
 
-    The attribute is part of a function's identity: a function whose weights may be packed is
-    another tuning task than one whose operands come at run time.
+    The attribute is part of a function's identity: a function whose weights may be packed is a
+    different tuning task than one whose operands are known only at run time.
     """
 
     def transform(self, mod: IRModule) -> IRModule:
@@ -91,9 +91,9 @@ class AttachAttrLayoutFreeBuffers(Pass):
 
 
 class SplitLayoutRewritePreproc(Pass):
-    """Pack constants when the graph is compiled instead of in every call.
+    """Pack constants at compile time instead of in every call.
 
-    A function stays whole, and packs in the call, if one of its calls passes no constant.
+    A function is not split, and packs in each call, if one of its calls passes no constant.
     """
 
     def transform(self, mod: IRModule) -> IRModule:

@@ -1,9 +1,9 @@
-"""How operators take images whose channels are in blocks (``NCHW16c``): a table.
+"""How operators handle images in blocked layouts (``NCHW16c``): a table.
 
-``RULES`` says for each operator that can work on such images how its call changes; all others get
-their operands in plain layout. A rule is given a call whose operands may have blocks already, and a
-view of their layouts, and returns the new call with the layout of its result, or ``None`` if this
-call needs plain operands. Read by ``ConvertLayout``.
+``RULES`` says for each operator that can handle such images how its call changes; all others get
+their operands in plain layout. A rule gets a call whose operands may already be blocked, and a view
+of their layouts, and returns the new call with the layout of its result, or ``None`` if this call
+needs plain operands. Used by ``ConvertLayout``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Converted:
 
 @dataclass(frozen=True)
 class Site:
-    """A call as it would be with its operands as they are now."""
+    """A call with its operands in their present layouts."""
 
     op: RelaxOp
     args: tuple[RelaxExpr, ...]
@@ -38,7 +38,7 @@ class Site:
 
 
 class Operands(Protocol):
-    """What rules see of the operands' layouts."""
+    """The rules' view of the operands' layouts."""
 
     def layout(self, operand: RelaxExpr) -> Layout | None:
         """The blocked layout of an operand, ``None`` if it is plain."""
@@ -47,10 +47,10 @@ class Operands(Protocol):
         """The shape of an operand in plain layout, if it is known."""
 
     def convert(self, operand: RelaxExpr, layout: Layout | None) -> RelaxExpr:
-        """An image in another layout; a conversion is made once."""
+        """An image in another layout; each conversion is done once."""
 
     def emit(self, value: RelaxExpr) -> RelaxExpr:
-        """Bind a value; what depends on constants only is computed."""
+        """Bind a value; one that depends only on constants is computed."""
 
 
 LayoutRule = Callable[[Site, Operands], "Converted | None"]
@@ -65,7 +65,7 @@ def _first_layout(operands: Sequence[RelaxExpr], view: Operands) -> Layout | Non
 
 
 def elementwise(call: Site, view: Operands) -> Converted | None:
-    """Element by element, with operands that broadcast: all in one layout."""
+    """Elementwise operators with broadcasting: all operands in one layout."""
     layout = _first_layout(call.args, view)
     if layout is None:
         return None
@@ -79,7 +79,7 @@ def elementwise(call: Site, view: Operands) -> Converted | None:
 
 
 def broadcast_operand(operand: RelaxExpr, layout: Layout, view: Operands) -> RelaxExpr | None:
-    """Bring an operand that broadcasts to an image into the image's layout."""
+    """Convert an operand that broadcasts to an image to the image's layout."""
     if not isinstance(operand.struct_info, TensorStructInfo) or view.layout(operand) == layout:
         return operand
     shape = view.plain_shape(operand)
@@ -127,7 +127,7 @@ def joined(call: Site, view: Operands) -> Converted | None:
 
 
 def reduction(call: Site, view: Operands) -> Converted | None:
-    """Reductions over other axes than channels; the result is an image if dimensions are kept."""
+    """Reductions over axes other than channels; the result is an image if dimensions are kept."""
     layout = view.layout(call.args[0])
     axes = call.attrs["axis"]
     if layout is None or axes is None:
@@ -146,7 +146,7 @@ def reduction(call: Site, view: Operands) -> Converted | None:
 
 
 def padded(call: Site, view: Operands) -> Converted | None:
-    """Padding of other axes than channels."""
+    """Padding of axes other than channels."""
     layout, widths = view.layout(call.args[0]), tuple(call.attrs["pad_width"])
     if layout is None or len(widths) != 8 or widths[2:4] != (0, 0):
         return None

@@ -37,8 +37,8 @@ VIEW_OPERATORS = frozenset(("reshape", "expand_dims", "squeeze"))
 class LegalizeOps(GraphPass):
     """Turn operators into calls of tensor functions.
 
-    ``customize`` gives rules ``(builder, call) -> expression`` by operator name that go before the
-    operators' own; operators named in ``skip`` stay as they are.
+    ``customize`` gives rules ``(builder, call) -> expression`` by operator name that override the
+    operators' own; operators named in ``skip`` are not legalised.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class LegalizeOps(GraphPass):
         self.skip = tuple(name.removeprefix("relax.") for name in skip)
 
     def transform(self, mod: IRModule) -> IRModule:
-        """Legalise all functions, once what their operators need of sizes is asserted."""
+        """Legalise all functions, after asserting their operators' requirements on sizes."""
         return super().transform(CheckShapes().transform(mod))
 
     def rewriter(self, mod: IRModule) -> FunctionRewriter:
@@ -132,7 +132,7 @@ class _Legalizer(FunctionRewriter):
 
 
 def legalize_call(builder: BlockBuilder, call: RelaxCall) -> RelaxExpr:
-    """Legalise one call by its operator's own rule; tensor functions go into ``builder``."""
+    """Legalise one call by its operator's own rule; adds tensor functions to ``builder``."""
     legalizer = _Legalizer(None, {}, ())
     legalizer.builder = builder
     return legalizer.legalize(call)

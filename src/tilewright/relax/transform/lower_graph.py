@@ -1,9 +1,9 @@
 """``LowerGraph``: a planned graph function becomes one tensor function that calls the kernels.
 
 Its parameters are the graph's inputs, then its results. The body allocates the workspace once and
-calls one kernel after the other with pointers, symbolic extents computed on the way; no interpreter
-stands between kernels. Constants are data of the compiled module, referred to by symbol; they are
-kept in the module's attribute ``constants``.
+calls the kernels in order with pointers, computing symbolic extents in between; no interpreter is
+involved. Constants are data of the compiled module, referenced by symbol; they are stored in the
+module's attribute ``constants``.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class LowerGraph(Pass):
     """Turn graph functions into tensor functions."""
 
     def transform(self, mod: IRModule) -> IRModule:
-        """Lower every graph function that is no fusion group."""
+        """Lower every graph function that is not a fusion group."""
         constants: dict[str, ConstantData] = dict(mod.attrs.get(CONSTANTS, {}))
         symbols: dict[ConstantData, str] = {}
         made = dict(mod.functions)

@@ -1,9 +1,9 @@
 """``StaticPlanBlockMemory``: intermediate tensors share one workspace.
 
-Tensors of constant size are placed by greedy best fit, the largest first, where no tensor that
-lives at the same time lies (Pisarchyk & Lee, "Efficient Memory Management for Deep Neural Net
-Inference", 2020). Tensors of symbolic size follow behind; one takes over the place of another of
-provably equal size that is no longer needed. Results of the function keep memory of their own.
+Tensors of constant size are placed by greedy best fit, largest first, where they overlap no tensor
+that is live at the same time (Pisarchyk & Lee, "Efficient Memory Management for Deep Neural Net
+Inference", 2020). Tensors of symbolic size are placed after them; one may reuse the memory of
+another of provably equal size that is dead. Results of the function keep their own memory.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _lifetimes(function: Function, bindings: list[Binding]) -> dict[RelaxVar, _L
 
 
 def assign_offsets(lifetimes: list[_Lifetime]) -> Expr:
-    """Give each lifetime an offset; return the size of all."""
+    """Give each lifetime an offset; return the total size."""
     fixed = [(as_int(life.size), life) for life in lifetimes]
     constant = [(size, life) for size, life in fixed if size is not None]
     end = 0

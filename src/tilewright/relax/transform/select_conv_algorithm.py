@@ -1,16 +1,16 @@
-"""``SelectConvAlgorithm``: how a convolution with constant weights is computed.
+"""``SelectConvAlgorithm``: chooses the algorithm of convolutions with constant weights.
 
 A convolution of stride one may be computed by Winograd's filtering, with fewer multiplications but
 larger filters and a larger rounding error (``topi.nn.conv2d_winograd``). The pass transforms the
-weights of those convolutions that gain: by the times that the current database has of both ways
-(``conv_alternatives``), or else by estimates of the cycles, transforms and memory traffic included.
-Runs before ``LegalizeOps``; what it leaves is convolved directly.
+weights of those convolutions that get faster: by the times of both algorithms in the current
+database (``conv_alternatives``), or else by estimates of the cycles, including transforms and
+memory traffic. Runs before ``LegalizeOps``; all other convolutions are direct.
 
-How far results may be off is the user's choice: ``max_error`` (or the pass option
-``relax.conv_max_error``) bounds the error of a convolution relative to its largest result, against
-exact arithmetic. The default of 1e-5 admits everything below; 0 leaves all convolutions direct.
-Inputs of a tile are added before they are multiplied, so one infinity or NaN, or numbers near the
-largest float, spoil the tile that they are in, where direct convolution spoils single results.
+The user chooses the accuracy: ``max_error`` (or the pass option ``relax.conv_max_error``) bounds
+the error of a convolution relative to its largest result, against exact arithmetic. The default of
+1e-5 admits everything below; 0 keeps all convolutions direct. Inputs of a tile are added before
+they are multiplied, so one infinity or NaN, or numbers near the largest float, corrupt the whole
+tile, where direct convolution corrupts single results.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tilewright.topi.layout import Layout, layout_of
 
 
 class SelectConvAlgorithm(GraphPass):
-    """Replace convolutions by Winograd's where that is faster and accurate enough."""
+    """Replace convolutions by Winograd convolutions where that is faster and accurate enough."""
 
     def __init__(
         self, target: Target | None = None, *, max_error: float = MAX_ERROR.default

@@ -1,11 +1,11 @@
-"""``SelectConvLayout``: where convolutions work on channels in blocks (``NCHW16c``).
+"""``SelectConvLayout``: chooses which convolutions use blocked layouts (``NCHW16c``).
 
-With blocks, a vector of filters is a vector of the result: nothing is transposed on its way through
-a convolution, and windows see whole vectors at the edges. Converting an image costs more than one
-convolution gains, so it pays for chains of them. The pass looks at groups of convolutions between
-which only operators stand that keep the layout (``layout_rules``), converts a group on trial, and
-keeps it if the time that its convolutions gain exceeds that of the conversions that are left. Times
-that the current database has (``conv_alternatives``) go before estimates.
+With blocks, a vector of filters is a vector of the result: a convolution transposes nothing, and
+windows read whole vectors at the edges. Converting an image costs more than one convolution gains,
+so it pays off only for chains of them. The pass considers groups of convolutions connected only by
+operators that keep the layout (``layout_rules``), converts each group tentatively, and keeps the
+change if the convolutions gain more time than the remaining conversions take. Times in the current
+database (``conv_alternatives``) are preferred to estimates.
 
 The option ``relax.conv_layout`` says ``auto`` (the default), ``NCHW`` (never) or ``NCHWc``
 (wherever blocks fit). Runs before ``SelectConvAlgorithm``, which takes convolutions in either
@@ -74,7 +74,7 @@ def _converted(mod: IRModule, wanted: dict[int, Layouts]) -> IRModule:
 
 
 def blocked_layouts(call: RelaxCall, target: Target) -> Layouts | None:
-    """Layouts in which a convolution of known size and constant filters is fast, if there are.
+    """Blocked layouts in which a convolution of known size and constant filters is fast, if any.
 
     Blocks are as large as a vector, or else hold all of a few channels.
     """
@@ -99,7 +99,7 @@ def blocked_layouts(call: RelaxCall, target: Target) -> Layouts | None:
 
 
 def _block(channels: int, lanes: int) -> int:
-    """Channels of a block; 1 if they are best left alone."""
+    """The number of channels per block; 1 if blocks don't pay off."""
     if channels % lanes == 0:
         return lanes
     half = lanes // 2
@@ -188,7 +188,7 @@ def _gain(
 
 
 def _estimated_gain(call: RelaxCall, layouts: Layouts, target: Target) -> float:
-    """Cycles that a convolution is expected to save with blocks; vectors may be part empty."""
+    """Cycles that a convolution is expected to save with blocks; vectors may be partly empty."""
     filters = call.args[1].struct_info
     assert isinstance(filters, TensorStructInfo)
     taken, *window = (as_int(extent) or 1 for extent in filters.shape[1:])
@@ -206,7 +206,7 @@ def _estimated_gain(call: RelaxCall, layouts: Layouts, target: Target) -> float:
 
 
 def _is_single_place(call: RelaxCall) -> bool:
-    """Whether a result has one place of each image only: channels times a matrix."""
+    """Whether a result has one pixel per image: channels times a matrix."""
     info = call.struct_info
     assert isinstance(info, TensorStructInfo)
     return all(as_int(extent) == 1 for extent in info.shape[2:])

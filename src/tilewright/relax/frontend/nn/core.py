@@ -45,7 +45,7 @@ _state = threading.local()
 def current_builder() -> BlockBuilder:
     """Return the builder of the export that is running.
 
-    Raises ``VerifyError`` if none is.
+    Raises ``VerifyError`` if there is none.
     """
     builder = getattr(_state, "builder", None)
     if builder is None:
@@ -109,7 +109,7 @@ class Tensor:
         return emit_tensor(negative(self))
 
     def reshape(self, *shape: ExprLike | Sequence[ExprLike]) -> Tensor:
-        """Give another shape with as many elements; one extent may be -1."""
+        """Reshape to as many elements; one extent may be -1."""
         target: Any = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         return emit_tensor(reshape(self._expr, target))
 
@@ -161,7 +161,7 @@ Operand = Tensor | RelaxExpr | ExprLike
 class Parameter(Tensor):
     """A tensor that a module owns; it becomes a parameter of exported functions.
 
-    ``data`` holds its numbers once they are set (an array, or anything that converts to one).
+    ``data`` holds its values once they are set (an array, or anything that converts to one).
     """
 
     def __init__(self, shape: Sequence[int | str], dtype: str = "float32") -> None:
@@ -194,7 +194,7 @@ class Parameter(Tensor):
 
     @property
     def data(self) -> Any:
-        """The numbers, or ``None`` if they were not set."""
+        """The values, or ``None`` if they were not set."""
         return self._data
 
     @data.setter
@@ -254,7 +254,7 @@ class Module:
             yield parameter
 
     def state_dict(self) -> dict[str, Any]:
-        """Numbers of the parameters that have any, by name."""
+        """Values of the parameters that have any, by name."""
         return OrderedDict(
             (name, parameter.data)
             for name, parameter in self.named_parameters()
@@ -262,7 +262,7 @@ class Module:
         )
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
-        """Set parameters by name; with ``strict`` the names must be the same on both sides.
+        """Set parameters by name; with ``strict`` both must have the same names.
 
         Raises ``VerifyError`` if they aren't.
         """
@@ -286,7 +286,7 @@ class Module:
     def export(self, spec: specs.ModuleSpec) -> tuple[IRModule, list[tuple[str, Parameter]]]:
         """Turn methods into graph functions.
 
-        ``spec`` says for each method what its arguments are:
+        ``spec`` describes each method's arguments:
         ``{"forward": {"x": nn.spec.Tensor((1, 784), "float32")}}``. The functions take these, then
         the parameters, under the methods' names. Returns the module and the named parameters.
         """
@@ -317,7 +317,7 @@ class ModuleList(Module):
         return len(self.modules)
 
     def forward(self, x: Any) -> Any:
-        """Run the modules one after the other."""
+        """Run the modules in order."""
         for module in self.modules:
             x = module(x)
         return x

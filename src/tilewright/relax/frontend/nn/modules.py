@@ -219,7 +219,7 @@ class Dropout(Module):
 
 
 class Sequential(ModuleList):
-    """Modules one after the other, named by position."""
+    """Modules run in order, named by position."""
 
     def __init__(self, *modules: Module) -> None:
         super().__init__(modules)

@@ -1,8 +1,8 @@
-"""Operators on ``nn.Tensor``: those of ``relax.op``, emitted as they are called.
+"""Operators on ``nn.Tensor``: those of ``relax.op``, emitted when called.
 
-Every operator is here under its name (``nn.op.matmul``, ``nn.op.softmax``, …); names of networks'
-operators need no ``nn.``. Those that TVM's ``nn.op`` gives other arguments, defaults or layouts
-than its ``relax.op`` are written out here, with TVM's signatures.
+Every operator is here under its name (``nn.op.matmul``, ``nn.op.softmax``, …); neural network
+operators need no ``nn.`` prefix. Operators whose arguments, defaults or layouts differ between
+TVM's ``nn.op`` and ``relax.op`` are written out here, with TVM's signatures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _find(name: str) -> Callable[..., Any] | None:
 
 
 def __getattr__(name: str) -> Any:
-    """Return an operator that takes and gives ``nn.Tensor``."""
+    """Return an operator that takes and returns ``nn.Tensor``."""
     if name.startswith("_"):
         raise AttributeError(name)
     made = _CACHE.get(name)
@@ -65,10 +65,10 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    """Attention over ``[batch, sequence, heads, depth]``, of the operands and of the result.
+    """Attention; operands and result are ``[batch, sequence, heads, depth]``.
 
-    ``attn_mask`` broadcasts against ``[batch, heads, queries, keys]``: a bool one says which keys
-    a query sees, another one is added to the scores.
+    ``attn_mask`` broadcasts against ``[batch, heads, queries, keys]``: a bool mask says which keys
+    a query sees, any other is added to the scores.
     """
     made = ops.nn.scaled_dot_product_attention(
         query,
@@ -181,7 +181,7 @@ def gelu(x: Tensor, approximate: str | None = None) -> Tensor:
 
 
 def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
-    """Add elements around: ``pad`` is before and after of each axis in turn.
+    """Pad: ``pad`` has the elements before and after each axis in turn.
 
     Raises ``ValueError`` for a mode that isn't ``"constant"``.
     """
@@ -210,14 +210,14 @@ def concat(x: Sequence[Tensor], dim: int) -> Tensor:
 
 
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> Any:
-    """Cut an axis into equal parts."""
+    """Split an axis into equal chunks."""
     return emit(ops.split(x, chunks, dim), "chunk")
 
 
 def arange(
     start: ExprLike, end: ExprLike | None = None, step: ExprLike = 1, dtype: str = "float32"
 ) -> Tensor:
-    """``start, start + step, …`` below ``end``, as floats if nothing else is said."""
+    """``start, start + step, …`` below ``end``, by default as floats."""
     return emit_tensor(ops.arange(start, end, step, dtype), "arange")
 
 

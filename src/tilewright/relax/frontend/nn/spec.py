@@ -1,4 +1,4 @@
-"""What a module's methods take, said when the module is exported."""
+"""Specifications of a module's method arguments, for export."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Int:
-    """An integer argument that stands for a symbolic extent of its own name."""
+    """An integer argument that defines a symbolic extent of the same name."""
 
 
 MethodSpec = dict[str, Any]

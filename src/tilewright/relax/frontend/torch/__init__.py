@@ -1,4 +1,4 @@
-"""PyTorch models, by way of ``torch.export``. Needs the extra ``tilewright[torch]``.
+"""PyTorch models, through ``torch.export``. Needs the extra ``tilewright[torch]``.
 
     import torch
     from tilewright.relax.frontend.torch import from_exported_program

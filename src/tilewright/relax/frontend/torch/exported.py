@@ -1,4 +1,4 @@
-"""Exported programs as PyTorch gives them: loading, making functional, taking apart, arrays.
+"""Exported programs of PyTorch: loading, functionalising, decomposing, converting tensors.
 
 Everything that calls PyTorch's own machinery is here, imported when used.
 """
@@ -26,9 +26,9 @@ _MAX_ROUNDS = 8
 
 
 def require_torch() -> Any:
-    """Import PyTorch, or say how to get it.
+    """Import PyTorch, or say how to install it.
 
-    Raises ``MissingExtraError``, which names the extra, if it isn't there.
+    Raises ``MissingExtraError``, which names the extra, if it isn't installed.
     """
     try:
         import torch
@@ -65,7 +65,7 @@ def load_exported_program(path: str | Path) -> torch.export.ExportedProgram:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep PyTorch's deprecation warnings about itself, and its own logs of errors, from users."""
+    """Hide PyTorch's deprecation warnings about itself, and its own error logs."""
     import logging
 
     logger = logging.getLogger("torch.export")
@@ -81,7 +81,7 @@ def _quiet() -> Iterator[None]:
 
 
 def functionalize(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """Replace operators that write into their operands; all others stay as they are."""
+    """Replace operators that write into their operands; all others are unchanged."""
     torch = require_torch()
     operators = {node.target for node in program.graph.nodes if node.op == "call_function"}
     mutable = any(
@@ -98,7 +98,7 @@ def functionalize(program: torch.export.ExportedProgram) -> torch.export.Exporte
 def take_apart(
     program: torch.export.ExportedProgram, unsupported: Callable[[Any], Collection[Any]]
 ) -> torch.export.ExportedProgram:
-    """Decompose the operators that ``unsupported(program)`` names, as far as PyTorch knows how."""
+    """Decompose the operators that ``unsupported(program)`` names, as far as PyTorch can."""
     torch = require_torch()
     tables: list[Any] = []
     for _ in range(_MAX_ROUNDS):
@@ -122,7 +122,7 @@ def take_apart(
 
 
 def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
-    """Copy a tensor into an array (a model that is trained on must not change the graph)."""
+    """Copy a tensor into an array (training the model further must not change the graph)."""
     torch = require_torch()
     value = tensor.detach().cpu().contiguous()
     name = dtype_name(value.dtype)
@@ -135,12 +135,12 @@ def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
 
 
 def written_as(node: torch.fx.Node) -> str:
-    """Name of the operator that a node comes from, before PyTorch took it apart."""
+    """Name of the operator from which PyTorch decomposed a node."""
     return str(node.meta.get("original_aten") or node.target)
 
 
 def location(node: torch.fx.Node) -> str:
-    """Say where in the model's source a node comes from, and in which layer."""
+    """Return the source location and the layer that a node comes from."""
     torch = require_torch()
     library = str(Path(torch.__file__).parent)
     parts = [f"node {node.name!r}"]

@@ -1,8 +1,8 @@
 """From a ``torch.export`` program to a graph function: the walk over its nodes.
 
-The graph is imported as exported: ``linear``, ``layer_norm`` or attention stay whole where a
-converter knows them; only what none knows is decomposed by PyTorch first. Programs that write into
-tensors are made functional. Each converted node's shape and dtype are checked against what PyTorch
+The graph is imported as exported: ``linear``, ``layer_norm`` or attention stay whole where there is
+a converter; PyTorch first decomposes only operators without one. Programs that write into tensors
+are made functional. Each converted node's shape and dtype are checked against what PyTorch
 recorded, so a wrong conversion is an error here and not a wrong number later.
 """
 
@@ -67,12 +67,12 @@ def from_exported_program(
 ) -> Any:
     """Import a ``torch.export.ExportedProgram`` as a module with the function ``main``.
 
-    ``main`` takes the user inputs that are tensors (inputs that exporting fixed, such as ``None``
-    or a number, are left out) and returns a flat tuple of the outputs, symbolic sizes among them as
-    0-dimensional int64 tensors; with ``unwrap_unit_return_tuple`` a single output is returned
-    itself. Parameters and buffers are
-    constants. With ``keep_params_as_input`` they follow the user inputs as parameters instead, and
-    ``(module, {name: array})`` is returned, the names those of the parameters of ``main``.
+    ``main`` takes the user inputs that are tensors (inputs fixed by the export, such as ``None`` or
+    a number, are dropped) and returns a flat tuple of the outputs, with symbolic sizes as
+    0-dimensional int64 tensors; with ``unwrap_unit_return_tuple`` a single output is returned by
+    itself. Parameters and buffers are constants. With ``keep_params_as_input`` they follow the user
+    inputs as parameters instead, and ``(module, {name: array})`` is returned, the names those of
+    the parameters of ``main``.
 
     ``custom_convert_map`` adds or replaces converters by operator, such as
     ``{"mylib.scale.default": convert}``; ``register_converter`` does so for all imports.
@@ -80,7 +80,7 @@ def from_exported_program(
         exported = torch.export.export(model.eval(), (torch.randn(1, 3, 224, 224),))
         mod = from_exported_program(exported)
 
-    Raises ``ImportModelError`` for anything else, and where an operator isn't supported.
+    Raises ``ImportModelError`` for anything else, and for an unsupported operator.
     """
     torch = require_torch()
     if not isinstance(exported_program, torch.export.ExportedProgram):
@@ -133,11 +133,11 @@ class _Support:
         return CONVERTERS.get(key) if key in CONVERTERS else None
 
     def missing_targets(self) -> list[Any]:
-        """Operators that nothing converts, each once."""
+        """Operators without a converter, without duplicates."""
         return list(dict.fromkeys(node.target for node in self.missing))
 
     def require(self) -> None:
-        """Raise an error that names all operators that nothing converts."""
+        """Raise an error that names all operators without a converter."""
         if not self.missing:
             return
         lines = []
@@ -175,7 +175,7 @@ class _Support:
         return self._evaluate(node)
 
     def _evaluate(self, node: torch.fx.Node) -> bool:
-        """Let PyTorch compute an operator on constants that has no converter (once)."""
+        """Let PyTorch compute, once, an operator on constants that has no converter."""
         if not isinstance(node.target, self._torch._ops.OpOverload):
             return False
         if self._torch.Tag.nondeterministic_seeded in node.target.tags:
@@ -195,7 +195,7 @@ class _Support:
 
 
 def _near(name: str, known: list[str]) -> list[str]:
-    """Operators whose middle part (``softmax`` of ``aten.softmax.int``) is like that of a name."""
+    """Operators with a middle component (``softmax`` of ``aten.softmax.int``) like a name's."""
     by_stem: dict[str, list[str]] = {}
     for item in known:
         by_stem.setdefault(_stem(item), []).append(item)
@@ -213,7 +213,7 @@ def _is_scalar(torch: ModuleType, value: object) -> bool:
 
 
 def _lifted_tensors(program: torch.export.ExportedProgram) -> dict[str, tuple[str, Any]]:
-    """Placeholders that stand for tensors of the model: ``(kind, tensor)`` by placeholder name."""
+    """Placeholders of the model's tensors: ``(kind, tensor)`` by placeholder name."""
     found = {}
     kinds = {"PARAMETER": "parameter", "BUFFER": "buffer", "CONSTANT_TENSOR": "constant"}
     for spec in program.graph_signature.input_specs:
@@ -268,7 +268,7 @@ class _Importer:
     # ---- inputs and outputs ---------------------------------------------------------------------
 
     def _placeholders(self, nodes: list[Any]) -> tuple[list[RelaxVar], list[RelaxVar]]:
-        """Make parameters of the function, and constants of the model's tensors."""
+        """Create the function's parameters and the constants for the model's tensors."""
         tensors = _lifted_tensors(self.program)
         given = [node for node in nodes if node.name not in tensors]
         for node in given:
@@ -408,7 +408,7 @@ class _Importer:
             )
 
     def _value(self, item: Any) -> Any:
-        """What an argument is in the graph: a node's value, a size, or a Python value."""
+        """Convert an argument: a node's value, a size, or a Python value."""
         if not isinstance(item, self.torch.fx.Node):
             return item
         if item in self.values:

@@ -1,8 +1,8 @@
 """Symbolic sizes: ``torch.export``'s sympy expressions become ``ir`` expressions.
 
-Every single symbol in the shape of a user input becomes one int64 variable, named as the ``Dim``
-that the model was exported with, if PyTorch still knows it (a saved file forgets), else as
-PyTorch's own symbol (``s77``).
+Every extent of a user input that is a single symbol becomes an int64 variable, named after the
+``Dim`` of the export if PyTorch still has it (saved files don't), else after PyTorch's own symbol
+(``s77``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What converters are given: the node's context, and the table they are registered in.
+"""The context that converters receive, and the table in which they are registered.
 
 A converter turns one call of a PyTorch operator into graph values::
 
@@ -8,9 +8,9 @@ A converter turns one call of a PyTorch operator into graph values::
 
 Arguments come in the order of the operator's schema, defaults filled in, keyword-only ones by
 name. Tensors are graph values, symbolic sizes are ``ir`` expressions, lists are lists. Arguments
-that say nothing of the result (device, layout, memory format) are left out. A converter returns a
-graph value, or a list of them for operators with several results (``None`` for one it can't give).
-The importer compares the result's shape and dtype with what PyTorch recorded.
+that don't affect the result (device, layout, memory format) are dropped. A converter returns a
+graph value, or a list of them for operators with several results (``None`` for one that it can't
+compute). The importer compares the result's shape and dtype with what PyTorch recorded.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Context:
         return tuple(self.axis(item, ndim) for item in ([dim] if isinstance(dim, int) else dim))
 
     def ints(self, values: Sequence[Size], what: str) -> list[int]:
-        """Numbers that must be known when the model is imported.
+        """Integers that must be known when the model is imported.
 
         Raises ``ImportModelError`` if they aren't.
         """
@@ -159,7 +159,7 @@ class Context:
         return self.ints([value], what)[0]
 
     def error(self, message: str) -> ImportModelError:
-        """Make an error that says where in the model it is."""
+        """Make an error that names the place in the model."""
         return ImportModelError(f"{self.node.target} ({self._place(self.node)}): {message}")
 
 

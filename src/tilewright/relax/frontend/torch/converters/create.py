@@ -1,4 +1,4 @@
-"""Tensors made from nothing: full, arange, triangles."""
+"""Operators that create tensors: full, arange, triangles."""
 
 from __future__ import annotations
 

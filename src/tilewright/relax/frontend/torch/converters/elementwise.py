@@ -180,7 +180,7 @@ def _pow_scalar(ctx: Context, a: RelaxExpr, exponent: Number) -> RelaxExpr:
 
 @converts("aten.log1p.default", "prims.log1p.default")
 def _log1p(ctx: Context, a: RelaxExpr) -> RelaxExpr:
-    """Kahan's form: what rounding takes from ``1 + x`` is put back by the quotient."""
+    """Kahan's form: the quotient compensates for the rounding of ``1 + x``."""
     x = ctx.emit(ctx.cast(a, ctx.dtype))
     one = ctx.tensor(1.0, ctx.dtype)
     u = ctx.emit(op.add(x, one))
@@ -407,7 +407,7 @@ def _lerp(ctx: Context, start: RelaxExpr, end: RelaxExpr, weight: Operand) -> Re
     "aten.to.other", "aten.type_as.default",
 )  # fmt: skip
 def _to(ctx: Context, x: RelaxExpr, *_: object, **__: object) -> RelaxExpr:
-    """The recorded dtype says all; where a tensor lives is not the graph's business."""
+    """The recorded dtype suffices; a graph has no devices."""
     return ctx.cast(x, ctx.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Images of another size. What is not here (cubic, other numbers of axes) PyTorch takes apart."""
+"""Image resizing. PyTorch decomposes what is missing (cubic, other numbers of axes)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators of networks: convolution, pooling, normalisation, softmax, attention."""
+"""Neural network operators: convolution, pooling, normalisation, softmax, attention."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ S = TypeVar("S")
 
 
 def _pair(values: int | Sequence[S], count: int) -> tuple[int | S, ...]:
-    """Repeat the one number of a list (PyTorch's short form)."""
+    """Repeat the number of a one-element list (PyTorch's short form)."""
     made: tuple[int | S, ...] = (values,) if isinstance(values, int) else tuple(values)
     return made * count if len(made) == 1 else made
 
@@ -45,7 +45,7 @@ def _add_bias(made: RelaxExpr, bias: RelaxExpr | None) -> RelaxExpr:
 
 @dataclass(frozen=True)
 class _Convolution:
-    """How filters go over an image, as PyTorch says it: numbers, or lists of one or more."""
+    """Parameters of a convolution in PyTorch's form: numbers, or lists of one or more."""
 
     stride: Sizes = 1
     padding: Sizes = 0
@@ -200,7 +200,7 @@ def _max_pool3d_with_indices(ctx: Context, x: RelaxExpr, *args: Any, **options: 
 
 @dataclass(frozen=True)
 class _Means:
-    """What PyTorch says of a mean over windows, in its order."""
+    """The arguments of PyTorch's average pooling, in order."""
 
     kernel: int | Sequence[int]
     stride: int | Sequence[int] = ()  # the kernel's extents
@@ -384,7 +384,7 @@ def _group_norm(
 def _native_group_norm(
     ctx: Context, x: RelaxExpr, weight: RelaxExpr | None, bias: RelaxExpr | None, *options: Any
 ) -> Results:
-    """``options`` are N, C, H * W, which the shape says too, and then groups and eps."""
+    """``options`` are N, C, H * W, also known from the shape, then groups and eps."""
     *_, groups, eps = options
     return [_group_norm(ctx, x, groups, weight, bias, eps), None, None]
 
@@ -441,7 +441,7 @@ def _attention(
 ) -> RelaxExpr:  # fmt: skip
     """``softmax(q @ k.T * scale + mask) @ v`` over ``[..., heads, sequence, depth]``.
 
-    ``options`` may have a scale, and whether queries' heads are a multiple of keys' (enable_gqa).
+    ``options`` may have a scale, and enable_gqa: there may be more query heads than key heads.
     """
     scale, enable_gqa = options.get("scale"), options.get("enable_gqa", False)
     if dropout_p > 0:
@@ -454,7 +454,7 @@ def _attention(
 def _is_one_attention(
     query: RelaxExpr, key: RelaxExpr, value: RelaxExpr, mask: RelaxExpr | None, enable_gqa: bool
 ) -> bool:
-    """Whether the operator for attention takes this; PyTorch broadcasts more, in any dtype."""
+    """Whether the attention operator takes these; PyTorch broadcasts more, in any dtype."""
     ndim = query.ndim
     if ndim not in (3, 4) or (key.ndim, value.ndim) != (ndim, ndim):
         return False

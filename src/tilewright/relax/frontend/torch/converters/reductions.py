@@ -84,7 +84,7 @@ def _variance(
     correction: float | None,
     keepdim: bool,
 ) -> RelaxExpr:
-    """Variance with ``n - correction`` in place of ``n`` (1 if none is given)."""
+    """Variance divided by ``n - correction`` (1 if not given)."""
     axes = ctx.axes(dim, x.ndim)
     made = op.variance(x, axes, keepdim)
     less = 1 if correction is None else correction

@@ -1,4 +1,4 @@
-"""Moving elements: views, permutations, joining, cutting, indexing, padding."""
+"""Moving elements: views, permutations, concatenation, splitting, indexing, padding."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _stack(ctx: Context, tensors: list[RelaxExpr], dim: int = 0) -> RelaxExpr:
 
 
 def _chunks(ctx: Context, x: RelaxExpr, dim: int) -> Results:
-    """Cut into the chunks that PyTorch has recorded."""
+    """Split into the chunks that PyTorch has recorded."""
     axis = ctx.axis(dim, x.ndim)
     sizes = ctx.ints(
         [ctx.symbols.expr(chunk.shape[axis]) for chunk in ctx.result], "sizes of the chunks"
@@ -158,7 +158,7 @@ def _unbind(ctx: Context, x: RelaxExpr, dim: int = 0) -> Results:
 def _cut(
     ctx: Context, x: RelaxExpr, axis: int, start: Size, stop: Size, step: int = 1
 ) -> RelaxExpr:
-    """``x[start:stop:step]`` along an axis; with symbolic bounds a look-up."""
+    """``x[start:stop:step]`` along an axis; with symbolic bounds by look-up."""
     low, high = as_int(as_expr(start)), as_int(as_expr(stop))
     if low is not None and high is not None:
         places = (axis,), (low,), (high,), (step,)
@@ -259,7 +259,7 @@ def _index_select(ctx: Context, x: RelaxExpr, dim: int, index: RelaxExpr) -> Rel
 
 
 def _from_front(ctx: Context, index: RelaxExpr, extent: Expr) -> RelaxExpr:
-    """Indices with negative ones counted from the end."""
+    """Make indices non-negative: negative ones count from the end."""
     if isinstance(index, Constant) and as_int(extent) is not None:
         return const(np.where(index.data < 0, index.data + as_int(extent), index.data), "int64")
     index = ctx.emit(ctx.cast(index, "int64"))

@@ -10,7 +10,7 @@ from tilewright.relax.frontend.torch.converters.base import Context, Results, Si
 
 
 def _sorted(ctx: Context, x: RelaxExpr, k: int, dim: int, largest: bool) -> list[Any]:
-    """The first ``k`` elements (all if -1) and their places; a scalar counts as a row of one."""
+    """The first ``k`` elements (all if -1) and their indices; a scalar counts as a row of one."""
     if not x.ndim:
         x = op.reshape(x, (1,))
     made = ctx.emit(op.topk(x, k, ctx.axis(dim, x.ndim), "both", largest, "int64"))
@@ -61,5 +61,5 @@ def _msort(ctx: Context, x: RelaxExpr) -> RelaxExpr:
 def _topk(
     ctx: Context, x: RelaxExpr, k: Size, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> Results:
-    """What PyTorch may leave unsorted is sorted all the same."""
+    """Always sorted, even where PyTorch need not sort."""
     return _in_shape(ctx, x, _sorted(ctx, x, ctx.int(k, "k"), dim, largest))
