@@ -1,7 +1,7 @@
-"""Search-based scheduling: design spaces, cost models, measurement, databases of what was found.
+"""Search-based scheduling: design spaces, cost models, measurement, databases of results.
 
 ``tune_tir`` tunes a TensorIR function, ``tune_tasks`` several tasks together. Whole models are
-tuned by what stands on this, ``relax.extract_tasks`` and ``relax.tune_relax``.
+tuned with ``relax.extract_tasks`` and ``relax.tune_relax``, which build on this.
 """
 
 from __future__ import annotations

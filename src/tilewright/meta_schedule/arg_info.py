@@ -1,4 +1,4 @@
-"""What arguments a task is measured with."""
+"""The arguments with which a task is measured."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def _is_scalar(value: object) -> bool:
 def arg_infos(func: PrimFunc, symbols: Mapping[str, int] | None = None) -> tuple[ArgInfo, ...]:
     """Describe the arguments of a function.
 
-    ``symbols`` gives values for symbolic extents and scalars by name; what is left out is 64 for
-    extents (a size at which tiling matters) and 1 for scalars.
+    ``symbols`` gives values for symbolic extents and scalars by name; the default is 64 for extents
+    (a size at which tiling matters) and 1 for scalars.
 
     Raises ``TuneError`` for extents that are neither numbers nor variables.
     """
@@ -99,11 +99,11 @@ def arg_infos(func: PrimFunc, symbols: Mapping[str, int] | None = None) -> tuple
 
 
 def random_arguments(infos: Sequence[ArgInfo], seed: int = 0) -> list[Any]:
-    """Make arguments for a measurement, the same for a seed.
+    """Make arguments for a measurement, determined by the seed.
 
     Floats lie in [-0.5, 1), so that both signs appear and sums are well conditioned. Integers are
-    small; those of 32 and 64 bits are what indices are made of, so they are not negative and less
-    than any extent of the other tensors (extents of 1 aside).
+    small; those of 32 and 64 bits may be used as indices, so they are non-negative and less than
+    any extent of the other tensors (except extents of 1).
     """
     rng = np.random.default_rng(seed)
     tensors = [info for info in infos if isinstance(info, TensorInfo)]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Column:
-    """One decision: which instruction it belongs to and what can be chosen.
+    """One decision: its instruction and its options.
 
     ``options`` has one row for each option: the factors of a tile, or one number. ``use`` is
     ``"tile"``, ``"parallel"``, ``"unroll"`` or ``"choice"``.
@@ -29,7 +29,7 @@ class Column:
     _order: Any = field(default=None, repr=False)
 
     def find(self, rows: Rows) -> Rows:
-        """Return the option number of each row, -1 for rows that are no option."""
+        """Return the option number of each row, -1 for rows that are not an option."""
         if self._order is None:
             rng = np.random.default_rng(7)
             self._mix = rng.integers(1, 2**62, self.options.shape[1], dtype=np.int64) | 1
@@ -50,12 +50,12 @@ class Column:
         return rng.choice(len(self.options), size=count, p=self.weights)
 
     def decision(self, option: int) -> Any:
-        """Return what the instruction records for an option."""
+        """Return the decision that the instruction records for an option."""
         row = self.options[option].tolist()
         return row if self.use == "tile" else int(row[0])
 
     def option_of(self, decision: Any) -> int:
-        """Return the option of a recorded decision, -1 if it is none."""
+        """Return the option of a recorded decision, -1 if there is none."""
         row = decision if self.use == "tile" else [decision]
         if not isinstance(row, (list, tuple)) or len(row) != self.options.shape[1]:
             return -1

@@ -1,13 +1,13 @@
-"""What a program from a stranger's database may do before it is compiled and run.
+"""What a program from an untrusted database must not do if it is to be compiled and run.
 
-A workload is run to check the records of it, and it may come from anywhere. A *contained* program
-computes on its own arrays and on nothing else: it calls no code outside, makes no pointers, has no
-views of memory, and writes inside its arrays. Where that depends on data (a merge sort's places,
-say) each write gets an assertion. Reads at places that data say are allowed: what they find is used
-as a number, and one that leads nowhere ends the process that runs the program and no other.
+A workload is run to check its records, and it may come from anywhere. A *contained* program
+accesses only its own arrays: it calls no external code, makes no pointers, has no views of memory,
+and writes inside its arrays. Where that depends on data (a merge sort's indices, say) each write
+gets an assertion. Reads at data-dependent indices are allowed: their results are used only as
+numbers, and an invalid one only ends the process that runs the program.
 
-Only what an unscheduled program needs is known here. Schedules need no such check: primitives keep
-the program's meaning, and what they bring in (tensor intrinsics, kernels) is registered in this
+Only constructs of unscheduled programs are supported here. Schedules need no such check: primitives
+keep the program's meaning, and what they insert (tensor intrinsics, kernels) is registered in this
 process, by its user.
 """
 
@@ -86,9 +86,9 @@ _OF_LOWERING = (READ_ONLY, KERNEL_ABI, CALLING_CONV)
 
 
 def check_containment(func: PrimFunc, allow_extern: Collection[str] = ()) -> list[Fault]:
-    """Return what keeps a function from being contained: each node with a reason.
+    """Return what keeps a function from being contained: nodes, each with a reason.
 
-    Calls of the functions named in ``allow_extern`` may be there, with pointers as arguments.
+    Calls of the functions named in ``allow_extern`` are allowed, with pointers as arguments.
     """
     found = [*_memory_faults(func), *_expression_faults(func, allow_extern)]
     for fault in check_out_of_bounds(func):
@@ -102,7 +102,7 @@ def check_containment(func: PrimFunc, allow_extern: Collection[str] = ()) -> lis
 
 
 def contained(mod: IRModule, allow_extern: Collection[str] = ()) -> IRModule:
-    """Return a stranger's module so that it can be run: writes that aren't proved are asserted.
+    """Return an untrusted module in a form that can be run: unproven writes are asserted.
 
     Raises ``VerifyError`` if it may do more than compute on its arrays.
     """
@@ -143,7 +143,7 @@ def _is_vector(index: Expr) -> bool:
 
 
 def _memory_faults(func: PrimFunc) -> Iterator[Fault]:
-    """Buffers that are more than an array of their own."""
+    """Buffers that are not simply arrays of their own."""
     pointers: set[Var] = set()
     for var in func.params:
         if var.dtype == "handle" and var not in func.buffer_map:

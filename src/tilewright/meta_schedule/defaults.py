@@ -1,6 +1,6 @@
-"""What is used by default, for each kind of target: explicit, ordered lists of names.
+"""The defaults for each kind of target: explicit, ordered lists of names.
 
-Being in its folder makes a rule known by name; being listed here makes it part of every search.
+A rule in its folder is registered by name; a rule listed here is used in every search.
 """
 
 from __future__ import annotations

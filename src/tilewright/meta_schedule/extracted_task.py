@@ -1,4 +1,4 @@
-"""Tasks of a whole module: its different TensorIR functions, weighted by how often they run."""
+"""Tasks of a whole module: its distinct TensorIR functions, weighted by how often they run."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def extract_tasks(
     module_equality: str = "structural",
     op_names: Sequence[str] | None = None,
 ) -> list[ExtractedTask]:
-    """Return the different functions of a module, in order of appearance.
+    """Return the distinct functions of a module, in order of appearance.
 
-    The weight counts the calls from other functions (1 for a function that nobody calls). Functions
-    that are equal under ``module_equality`` are one task. ``op_names`` keeps functions with one of
-    these words in their name. Functions that are scheduled already are no tasks.
+    The weight counts the calls from other functions (1 for a function that is never called).
+    Functions that are equal under ``module_equality`` are one task. ``op_names`` keeps functions
+    with one of these words in their name. Functions that are already scheduled are not tasks.
     """
     target = Target(target)
     digest, _ = equality(module_equality)

@@ -1,4 +1,4 @@
-"""A candidate: a schedule that is about to be measured."""
+"""A candidate: a schedule to be measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.tir.schedule import Schedule
 class MeasureCandidate:
     """A complete schedule (postprocs applied) and the arguments to measure it with.
 
-    ``by_rule`` says that it is what untuned code would be.
+    ``by_rule``: it is the rules' schedule, which untuned code would use.
     """
 
     sch: Schedule

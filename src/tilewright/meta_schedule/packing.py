@@ -1,7 +1,7 @@
-"""Candidates whose schedules bring constant operands into a layout of their own.
+"""Candidates whose schedules pack constant operands into a layout of their own.
 
-Such packing happens once, when a graph is built, so it must not count into a candidate's time: a
-candidate is compiled as its computation and one function per packed operand, and the runner packs
+Such packing happens once, when a graph is built, so it must not count towards a candidate's time: a
+candidate is compiled to its computation and one function per packed operand, and the runner packs
 before it checks and measures. See ``tir.layout_rewrite``.
 """
 
@@ -17,7 +17,7 @@ from tilewright.tir.layout_rewrite import split_layout_rewrite
 
 @dataclass(frozen=True)
 class PackedOperand:
-    """An argument that a candidate wants packed by function ``packer(operand, packed)``."""
+    """An argument that is packed for a candidate by function ``packer(operand, packed)``."""
 
     position: int
     packer: str
@@ -25,7 +25,7 @@ class PackedOperand:
 
 
 def split_packing(mod: IRModule) -> tuple[IRModule, tuple[PackedOperand, ...]]:
-    """Return a candidate's module with packing apart, and what has to be packed."""
+    """Return a candidate's module with the packing separated, and the operands to pack."""
     func = mod["main"]
     if not isinstance(func, PrimFunc):
         return mod, ()

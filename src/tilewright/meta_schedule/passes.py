@@ -1,4 +1,4 @@
-"""Tuning and applying as passes: a module goes in, a module comes out."""
+"""Tuning and applying as ``IRModule -> IRModule`` passes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def current_target(target: Target | str | None) -> Target:
 
 
 class MetaScheduleTuneIRMod(Pass):
-    """Tune the TensorIR functions of a module into ``work_dir``; the module stays as it is.
+    """Tune the TensorIR functions of a module into ``work_dir``; the module is unchanged.
 
     ``op_names`` limits it to functions with one of these words in their name. Other options are
     those of :func:`tilewright.meta_schedule.tune_tasks`.
@@ -84,7 +84,7 @@ class MetaScheduleTuneIRMod(Pass):
 
 
 class MetaScheduleTuneTIR(MetaScheduleTuneIRMod):
-    """Tune every TensorIR function of a module into ``work_dir``; the module stays as it is."""
+    """Tune every TensorIR function of a module into ``work_dir``; the module is unchanged."""
 
     def __init__(
         self,

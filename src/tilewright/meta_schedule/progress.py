@@ -1,4 +1,4 @@
-"""Showing a tuning run: one live table on a terminal, lines elsewhere."""
+"""Display of a tuning run: one live table on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def task_table(tasks: Sequence[TaskRecord], title: str | None = None) -> Table:
 
 
 class Progress:
-    """Shows nothing; the base of what does."""
+    """Shows nothing; the base of progress displays."""
 
     @contextmanager
     def running(self, tasks: Sequence[TaskRecord], max_trials: int) -> Iterator[None]:
@@ -58,13 +58,13 @@ class Progress:
         yield
 
     def working(self, task: TaskRecord, what: str) -> None:
-        """Note what is being done for a task."""
+        """Note what a task is doing."""
 
     def measured(self, task: TaskRecord) -> None:
         """Note one more trial."""
 
     def message(self, text: str) -> None:
-        """Tell the user something."""
+        """Show the user a message."""
         logger.info("%s", text)
 
 
@@ -112,7 +112,7 @@ class ConsoleProgress(Progress):
         return task_table(self._tasks, title)
 
     def working(self, task: TaskRecord, what: str) -> None:
-        """Note what is being done for a task."""
+        """Note what a task is doing."""
         self._doing = f"{task.name}: {what}"
         if self._live is not None:
             self._live.update(self._table())

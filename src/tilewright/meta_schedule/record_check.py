@@ -1,9 +1,9 @@
-"""Checks records of a database that may be a stranger's: does the schedule compute what it should?
+"""Checks records of untrusted databases: does the schedule compute the right results?
 
-:class:`RecordChecker` lets a child process replay, compile and run a record next to its unscheduled
-program, under limits of time and memory. The child gets a record and a workload as text and answers
-with text, so nothing that happens to it reaches the parent. Programs that are not contained
-(``containment.py``) are refused before any code is made of them.
+:class:`RecordChecker` lets a child process replay, compile and run a record and its unscheduled
+program, under limits of time and memory. The child receives a record and a workload as text and
+answers with text, so no failure of it affects the parent. Programs that are not contained
+(``containment.py``) are refused before code generation.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LONGEST_ANSWER = 1 << 20
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is said of a record: one of ``VERDICTS``, and why it isn't ``right``."""
+    """The verdict on a record: one of ``VERDICTS``, and why it isn't ``right``."""
 
     verdict: str
     problem: str | None = None
@@ -46,7 +46,7 @@ class Verdict:
 class RecordChecker:
     """Checks records in a child process: ``with RecordChecker() as checker: checker.check(it)``.
 
-    A program that calls functions outside is refused, unless their names are in ``allow_extern``.
+    A program that calls external functions is refused, unless their names are in ``allow_extern``.
     A record may take ``timeout_sec`` seconds, and the child ``memory_bytes`` more of address space
     than it starts with.
     """
@@ -136,7 +136,7 @@ class RecordChecker:
 def _serve(
     connection: Connection, parents: Connection, allow_extern: Collection[str], memory: int
 ) -> None:
-    """Answer questions, in the child."""
+    """Answer requests, in the child."""
     parents.close()  # so that the end of the parent is the end of the connection
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the runner's process ends too

@@ -1,4 +1,4 @@
-"""``Task``: a function for a target, and its design space, as all see it that work on it."""
+"""``Task``: a function, a target and a design space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far each task of a tuning run is."""
+"""The progress of each task of a tuning run."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class TopCandidate:
 
 @dataclass(eq=False)
 class TaskRecord:
-    """How far a task is: trials, best time (seconds), failures by reason.
+    """The progress of a task: trials, best time (seconds), failures by reason.
 
-    ``error`` says why the task as a whole was given up, if it was.
+    ``error`` says why the whole task was given up, if it was.
     """
 
     context: TuneContext
@@ -49,5 +49,5 @@ class TaskRecord:
 
     @property
     def rejected(self) -> Counter[str]:
-        """All candidates that did not become records, by reason."""
+        """Counts of candidates that did not become records, by reason."""
         return self.failures + self.context.rejected

@@ -1,4 +1,4 @@
-"""The entry points: tune tasks or one function, and apply what was found."""
+"""The entry points: tune tasks or one function, and apply the results."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def tune_tasks(
 ) -> Database:
     """Tune tasks into a database and return it.
 
-    Records and a log go to ``work_dir`` (without one, records stay in memory). What the database
-    knows already is the start of the search. Raises ``TuneError`` before anything is measured if
-    the work directory can't be written.
+    Records and a log go to ``work_dir`` (without one, records stay in memory). The search starts
+    from the database's existing records. Raises ``TuneError`` before anything is measured if the
+    work directory can't be written.
     """
     if not tasks:
         raise TuneError("there is nothing to tune: no tasks")

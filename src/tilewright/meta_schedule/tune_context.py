@@ -1,4 +1,4 @@
-"""``TuneContext``: one task being tuned, with everything that works on it."""
+"""``TuneContext``: one task being tuned, with its search components."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class TuneContext(Task):
     """A task: a module of one function, a target, a design space and a way to search it.
 
     ``space_generator`` and ``search_strategy`` are instances or names. The same ``seed`` gives the
-    same candidates, as long as measured times order them alike. ``start_from_rules`` measures the
-    rule-based schedule first, and what else its rule could make.
+    same candidates, as long as measured times rank them alike. ``start_from_rules`` measures the
+    rule-based schedule first, and its neighbours.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class TuneContext(Task):
         return self.space_generator.generate_design_space(self.mod)
 
     def rule_schedule(self) -> Schedule | None:
-        """Return what the rules for untuned code make of the task, if one applies."""
+        """Return the rules' schedule of the task, if a rule applies."""
         return None if self.rule_choices is None else self.rule_choices.schedule(frozenset())
 
     def __repr__(self) -> str:

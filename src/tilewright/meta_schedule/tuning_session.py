@@ -1,4 +1,4 @@
-"""What one run of tuning has in hand: where candidates are built, run and kept, and how many."""
+"""The resources of one tuning run: builder, runner, database, budget."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.support.errors import TuneError
 
 @dataclass(frozen=True)
 class TuningSession:
-    """What a task scheduler spends ``max_trials_global`` measurements with.
+    """The resources with which a task scheduler spends ``max_trials_global`` measurements.
 
     Without a ``database`` nothing is kept, without a ``cost_model`` nothing is learned.
     """

@@ -1,4 +1,4 @@
-"""What a builder takes and gives."""
+"""The interface of builders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BuilderInput:
 
 @dataclass(frozen=True)
 class BuilderResult:
-    """A compiled module, or why there is none.
+    """A compiled module, or the reason why there is none.
 
     ``reason`` is ``"build"`` (refused by a pass or LLVM), ``"build-timeout"`` or ``"build-crash"``.
     """

@@ -1,8 +1,8 @@
 """Compiles candidates in forked processes of this machine.
 
-Workers are forked for each batch, so they see the candidates without any being sent, and nothing is
-compiled in this process. They take numbers of candidates from one pipe and answer through another.
-A worker that crashes or exceeds the deadline costs its candidate only: a new one is forked.
+Workers are forked for each batch, so they inherit the candidates without serialisation, and nothing
+is compiled in this process. They read candidate indices from one pipe and answer through another. A
+worker that crashes or exceeds the deadline loses only its candidate: a new one is forked.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BuildFunction = Callable[[BuilderInput], Module]
 
 
 def default_build(candidate: BuilderInput) -> Module:
-    """Lower and compile one candidate; the packing of constant operands stays apart."""
+    """Lower and compile one candidate; the packing of constant operands is compiled separately."""
     with few_collections():
         mod, _ = split_packing(candidate.mod)
         lowered = driver.lower(mod, candidate.target)
@@ -47,7 +47,7 @@ def default_build(candidate: BuilderInput) -> Module:
 
 @dataclass(frozen=True)
 class _Text:
-    """A text of a module that a worker built: made here if somebody asks, by building it again."""
+    """A text of a module that a worker built: made here on demand, by building it again."""
 
     build: BuildFunction
     candidate: BuilderInput
@@ -70,11 +70,11 @@ class _Worker:
 
 
 class LocalBuilder(Builder):
-    """``max_workers`` processes (the machine's cores if not given), ``timeout_sec`` a candidate.
+    """``max_workers`` processes (default: the machine's cores), ``timeout_sec`` per candidate.
 
-    A candidate that takes far longer than those before it in its batch is given up earlier.
-    ``f_build`` compiles one candidate; what it raises becomes the candidate's error. Workers send
-    code only: a module's texts are made when they are asked for.
+    A candidate that takes far longer than the previous ones of its batch is abandoned earlier.
+    ``f_build`` compiles one candidate; its exception becomes the candidate's error. Workers send
+    only code: a module's texts are made on demand.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class _Batch:
         return [missing if result is None else result for result in self.results]
 
     def feed(self, queued: int) -> int:
-        """Put numbers into the pipe while it takes them; close it behind the last."""
+        """Write indices to the pipe while it accepts them; close it after the last."""
         while self.jobs_write >= 0:
             if queued == len(self.inputs):
                 os.close(self.jobs_write)
@@ -221,7 +221,7 @@ class _Batch:
         return min(self.builder.timeout_sec, max(_LEAST_SECONDS, _PATIENCE * usual))
 
     def poll(self) -> None:
-        """Wait for news from the workers; end those that are beyond the deadline."""
+        """Wait for messages from the workers; end those that exceed the deadline."""
         poller = select.poll()
         for pipe in self.workers:
             poller.register(pipe, select.POLLIN)
@@ -237,7 +237,7 @@ class _Batch:
                 self.fork()
 
     def receive(self, worker: _Worker) -> None:
-        """Take what a worker says, or its end."""
+        """Receive a worker's message, or notice its end."""
         data = os.read(worker.pipe, 1 << 20)
         if not data:
             index = worker.busy_with

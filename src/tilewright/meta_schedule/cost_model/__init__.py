@@ -1,4 +1,4 @@
-"""Cost models: what rates candidates before they are measured."""
+"""Cost models: they rate candidates before measurement."""
 
 from __future__ import annotations
 

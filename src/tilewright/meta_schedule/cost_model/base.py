@@ -1,6 +1,6 @@
-"""What a cost model is: it rates candidates unmeasured, and learns from those that were measured.
+"""The base of cost models: they rate candidates, and learn from measured ones.
 
-A score is higher for a better candidate. Scores compare candidates of one task only.
+Higher scores are better. Scores are comparable only within one task.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CostModel:
 
     @property
     def trained(self) -> bool:
-        """Whether scores rest on measurements."""
+        """Whether scores are based on measurements."""
         return False
 
     def score(self, task: str, evaluation: Evaluation) -> Any:
@@ -49,7 +49,7 @@ class CostModel:
     ) -> None:
         """Learn from a measured batch.
 
-        Candidates that have no features, as loops of theirs depend on data, teach nothing.
+        Candidates without features, whose loops depend on data, are ignored.
         """
         evaluations: list[Evaluation] = []
         seconds: list[float | None] = []
@@ -70,14 +70,14 @@ class CostModel:
         return np.array(made)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what was learned to a file.
+        """Write the learned state to a file.
 
         Raises ``TuneError`` if the model learns nothing.
         """
         raise TuneError(f"{type(self).__name__} has nothing to save")
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Read what was saved.
+        """Read a saved state.
 
         Raises ``TuneError`` if the model learns nothing.
         """

@@ -11,7 +11,7 @@ from tilewright.meta_schedule.feature import Evaluation
 
 
 class RandomModel(CostModel):
-    """Rates at random, for comparison; the same for a seed."""
+    """Rates at random, for comparison; determined by the seed."""
 
     name = "random"
 

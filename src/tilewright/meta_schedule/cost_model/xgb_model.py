@@ -1,8 +1,8 @@
 """Boosted trees (XGBoost) over the features of stores, on top of a model of the machine.
 
-A candidate's score is what the machine model expects (``-log2`` of cycles) plus the sum of a tree
+A candidate's score is the machine model's prediction (``-log2`` of cycles) plus the sum of a tree
 model's corrections over its stores; the sum is fitted to measured times as in Ansor (Zheng et al.,
-OSDI 2020, section 5.2). With nothing measured yet the score is the expectation alone. Times count
+OSDI 2020, section 5.2). Before any measurement the score is the prediction alone. Times are
 relative to their task, so that one model serves all tasks; fast candidates weigh more.
 """
 
@@ -35,11 +35,11 @@ def _xgboost() -> ModuleType:
 
 
 class XGBModel(CostModel):
-    """``rounds`` boosting rounds over all data when new data are there; from ``min_data`` on.
+    """``rounds`` boosting rounds over all data whenever there are new data, from ``min_data`` on.
 
-    Not more than ``max_data`` candidates are kept per task, the latest ones. ``members`` models are
-    fitted to different parts of the data; where they disagree the score is lowered, because a
-    search finds the candidates about which a model errs most.
+    At most ``max_data`` candidates are kept per task, the latest ones. ``members`` models are
+    fitted to different subsets of the data; where they disagree the score is lowered, because a
+    search finds the candidates that a model overestimates most.
     """
 
     name = "xgb"
@@ -89,14 +89,14 @@ class XGBModel(CostModel):
 
     @property
     def _boosters(self) -> list[Any]:
-        """The tree models, fitted when they are asked for: nobody asks after the last batch."""
+        """The tree models, fitted on demand: they are not needed after the last batch."""
         if self._stale:
             self._stale = False
             self._fit()
         return self._fitted
 
     def score(self, task: str, evaluation: Evaluation) -> Any:
-        """Return expectation plus corrections."""
+        """Return prediction plus corrections."""
         prior = analytic_score(evaluation)
         boosters = self._boosters
         if not boosters:
@@ -117,7 +117,7 @@ class XGBModel(CostModel):
     def learn(
         self, task: str, evaluations: Sequence[Evaluation], seconds: Sequence[float | None]
     ) -> None:
-        """Add measurements and fit the corrections anew."""
+        """Add measurements and refit the corrections."""
         if not len(evaluations):
             return
         features = self._features.setdefault(task, [])

@@ -1,4 +1,4 @@
-"""What all databases do: hold workloads and records, answer queries, stand as the current one."""
+"""The base of databases: workloads and records, queries, the current database."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ logger = logging.getLogger("tilewright.meta_schedule.database")
 class Database:
     """Base of all databases.
 
-    ``module_equality`` says which modules count as the same: ``"structural"`` (constants by
-    content), ``"ignore-ndarray"`` (constants by shape and dtype) or ``"anchor-block"`` (only the
-    reduction blocks matter, so that the same operator with another epilogue finds records).
+    ``module_equality`` says which modules count as equal: ``"structural"`` (constants by content),
+    ``"ignore-ndarray"`` (constants by shape and dtype) or ``"anchor-block"`` (only the reduction
+    blocks matter, so an operator finds records of the same one with another epilogue).
 
     ``with database:`` makes it the current one, which passes use when no other is named. A kind's
     ``name`` registers it.
@@ -79,7 +79,7 @@ class Database:
     ) -> Schedule | None:
         """Return the best schedule that replays on a module, or ``None``.
 
-        Records that don't replay are passed over with a warning.
+        Records that don't replay are skipped with a warning.
         """
         mod = normalized(mod)
         for record in self._best_first(mod, target):
@@ -106,7 +106,7 @@ class Database:
     def query_ir_module(
         self, mod: IRModule | PrimFunc, target: Target | None = None
     ) -> IRModule | None:
-        """Return the module as the best schedule makes it, or ``None``."""
+        """Return the module with the best schedule applied, or ``None``."""
         sch = self.query_schedule(mod, target)
         return None if sch is None else sch.mod
 
@@ -175,8 +175,8 @@ DATABASES: Registry[Callable[..., Database]] = Registry("database", TuneError)
 def suits(record: TuningRecord, target: Target | None) -> bool:
     """Whether a record may be used for a target: valid; same kind, vector width, number of cores.
 
-    Times from another machine still order schedules, so the CPU's name need not be the same; code
-    that was shaped for other registers or another number of threads is left alone.
+    Times from another machine still rank schedules, so the CPU's name may differ; schedules for
+    other vector registers or another number of threads are not used.
     """
     if not record.is_valid():
         return False

@@ -2,12 +2,12 @@
 
 ``database_workload.json`` holds ``[hash, script]`` per workload, ``database_tuning_record.json``
 ``[workload index, [trace, seconds, target, arguments, provenance]]`` per record, where the index
-counts lines of the first file. Appends happen under a file lock, in one write each, so several
+counts lines of the first file. Each append is a single write under a file lock, so several
 processes may tune into one database and a killed one loses at most the line it was writing.
 
-A line that can't be read is copied to ``<file>.corrupt``, reported in a warning and passed over;
-the files themselves are never rewritten. The hash in a file is always the structural one, so that
-databases of any ``module_equality`` can read it.
+A line that can't be read is copied to ``<file>.corrupt``, reported in a warning and skipped; the
+files themselves are never rewritten. The hash in a file is always the structural one, so databases
+of any ``module_equality`` can read it.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def _digest(line: bytes) -> bytes:
 
 
 class JSONDatabase(MemoryDatabase):
-    """Workloads and records in the files of ``work_dir``, which is made if needed.
+    """Workloads and records in the files of ``work_dir``, which is created if needed.
 
     ``JSONDatabase(path_workload, path_tuning_record)`` names the files instead. With
-    ``allow_missing=False`` files that don't exist are an error. Raises ``TuneError`` when the
-    folder can't be written and a commit is tried, or can't be read.
+    ``allow_missing=False`` files that don't exist are an error. Raises ``TuneError`` if the folder
+    can't be read, or on a commit if it can't be written.
     """
 
     name = "json"
@@ -93,10 +93,11 @@ class JSONDatabase(MemoryDatabase):
             self._load_record(line)
 
     def _new_lines(self, path: Path) -> list[bytes]:
-        """Return the lines behind the last one read.
+        """Return the lines after the last one read.
 
-        Appends are single writes under the lock that we share here, so a last line without its end
-        was torn by a crash, and nobody will finish it. The next append starts with the missing end.
+        Appends are single writes under the lock that we share here, so a last line without a
+        newline was truncated by a crash and will never be completed. The next append starts with
+        the missing newline.
         """
         if not path.exists():
             return []
@@ -134,7 +135,7 @@ class JSONDatabase(MemoryDatabase):
         self._add_workload(workload, key)
 
     def _forget_workload(self, workload: Workload, error: Exception) -> None:
-        """Set a workload aside whose text turns out, when it is needed, to be no program."""
+        """Set aside a workload whose text turns out, when it is parsed, not to be a program."""
         line = json.dumps(workload.as_json(), separators=(",", ":")).encode()
         self._set_aside(self.path_workload, line, error)
         del self._index[workload]
@@ -196,7 +197,7 @@ class JSONDatabase(MemoryDatabase):
                 pass
 
     def _append(self, path: Path, value: object) -> None:
-        """Write one line under the lock; a torn line before it is ended first."""
+        """Write one line under the lock; a truncated line before it is ended first."""
         line = json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
         with self._open(path, "a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -209,9 +210,9 @@ class JSONDatabase(MemoryDatabase):
             file.flush()
 
     def commit_workload(self, mod: IRModule | PrimFunc) -> Workload:
-        """Add a module if it is new, in the file too; return its workload.
+        """Add a module if it is new, also to the file; return its workload.
 
-        Raises ``TuneError`` if the module can't be read back as it was.
+        Raises ``TuneError`` if the module can't be read back unchanged.
         """
         mod = normalized(mod)
         workload = self._find(mod)
@@ -241,13 +242,13 @@ class JSONDatabase(MemoryDatabase):
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep other processes from adding workloads between our look and our write."""
+        """Keep other processes from adding workloads between our reading and writing."""
         with self._open(self._lock_path(), "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     def commit_tuning_record(self, record: TuningRecord) -> None:
-        """Add a record, in the file too.
+        """Add a record, also to the file.
 
         Raises ``TuneError`` if the record can't be written as JSON.
         """

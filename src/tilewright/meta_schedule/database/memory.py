@@ -22,7 +22,7 @@ class MemoryDatabase(Database):
         self._by_workload: dict[Workload, list[TuningRecord]] = {}
 
     def _key(self, workload: Workload) -> str:
-        """Return what a workload is looked up by; the structural hash needs no parsing."""
+        """Return the look-up key of a workload; the structural hash needs no parsing."""
         return workload.hash if self._hash is structural_hash else self._hash(workload.mod)
 
     def _find(self, mod: IRModule) -> Workload | None:
@@ -38,7 +38,7 @@ class MemoryDatabase(Database):
         return None
 
     def _forget_workload(self, workload: Workload, error: Exception) -> None:
-        """Drop a workload whose text is no program."""
+        """Drop a workload whose text is not a program."""
         self._buckets[workload.hash].remove(workload)
         dropped = self._by_workload.pop(workload, [])
         self._records = [record for record in self._records if record not in dropped]

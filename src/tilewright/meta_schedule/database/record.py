@@ -1,4 +1,4 @@
-"""Workloads and tuning records: what a database holds."""
+"""Workloads and tuning records: the contents of a database."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ _OF_SURROUNDINGS = {GLOBAL_SYMBOL, OP_PATTERN}
 
 
 def normalized(mod: IRModule | PrimFunc) -> IRModule:
-    """Return the one-function module ``main`` without what only its surroundings care about.
+    """Return the one-function module ``main`` without attributes of its context.
 
-    That is what tasks are keyed by: neither the function's global name nor a graph pass's note of
-    its kind makes another program of it.
+    That is the key of a task: neither the function's global name nor a graph pass's annotation of
+    its kind makes it a different program.
     """
     if isinstance(mod, PrimFunc):
         mod = IRModule({"main": mod})
@@ -111,9 +111,9 @@ class Workload:
 
     @property
     def mod(self) -> IRModule:
-        """The module; parsed from its script, and verified, when first asked for.
+        """The module; parsed from its script and verified on first use.
 
-        Raises ``ParseError`` or ``VerifyError`` if it is no proper module.
+        Raises ``ParseError`` or ``VerifyError`` if it is not a valid module.
         """
         if self._mod is None:
             assert self._text is not None
@@ -147,9 +147,9 @@ class Workload:
 def provenance(
     verified: Mapping[str, Any] | None = None, *, decided: bool = False
 ) -> dict[str, Any]:
-    """Say where a record comes from: version, machine, time, how it was verified.
+    """Return the origin of a record: version, machine, time, how it was verified.
 
-    ``decided`` says that it won a comparison; see ``TuningRecord.rank``.
+    ``decided``: it won a comparison; see ``TuningRecord.rank``.
     """
     return {
         "version": __version__,
@@ -184,15 +184,15 @@ class TuningRecord:
 
     @property
     def decided(self) -> bool:
-        """Whether the schedule won a comparison of the best, the rules' schedule among them."""
+        """Whether the schedule won a comparison of the best, including the rules' schedule."""
         return self.provenance.get("decided") is True
 
     @property
     def rank(self) -> tuple[int, float]:
-        """What records of a workload are ordered by, the best first.
+        """The sort key of a workload's records, best first.
 
-        The winner of the latest comparison comes first. Times from before it were taken one at a
-        time, so that a lucky one may be lower.
+        The winner of the latest comparison comes first. Earlier times were measured one at a time,
+        so one may be lower by luck.
         """
         if self.decided:
             return 0, -(self.time or 0.0)
@@ -200,7 +200,7 @@ class TuningRecord:
 
     @property
     def time(self) -> float | None:
-        """When it was measured, in seconds since 1970, if it says so."""
+        """When it was measured, in seconds since 1970, if known."""
         said = self.provenance.get("time")
         if isinstance(said, bool) or not isinstance(said, (int, float)) or not 0 <= said <= LATEST:
             return None
@@ -232,7 +232,7 @@ class TuningRecord:
         return sch
 
     def as_json(self, workload_index: int) -> list[Any]:
-        """Return JSON data; the workload stands as its index in the database."""
+        """Return JSON data; the workload is given by its index in the database."""
         infos = self.args_info
         if infos is None:
             infos = arg_infos(self.workload.mod["main"])

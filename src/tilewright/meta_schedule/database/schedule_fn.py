@@ -1,4 +1,4 @@
-"""A database whose records are written by hand: a function that schedules what it knows."""
+"""A database defined by a function that schedules the modules it knows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.tir.schedule import Schedule
 
 
 class ScheduleFnDatabase(MemoryDatabase):
-    """``schedule_fn(sch) -> bool`` schedules a module in place and says whether it did."""
+    """``schedule_fn(sch) -> bool`` schedules a module in place; returns whether it did."""
 
     name = "schedule_fn"
 
@@ -24,7 +24,7 @@ class ScheduleFnDatabase(MemoryDatabase):
         self.schedule_fn = schedule_fn
 
     def has_workload(self, mod: IRModule | PrimFunc) -> bool:
-        """Say yes: the function decides when it is asked."""
+        """Return true: the function decides on a query."""
         return True
 
     def query_tuning_record(

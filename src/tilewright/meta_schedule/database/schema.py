@@ -1,8 +1,8 @@
-"""What a database's lines may hold: JSON data in, parts of workloads and records out.
+"""The format of a database's lines: from JSON data to fields of workloads and records.
 
-The one place that reads what may come from anywhere. Every value is checked by type and range
-before it is used; what a line says beyond that (a schedule that doesn't fit, a time nobody could
-reach) is for those to find who use it.
+The only place that parses untrusted lines. Every value is checked by type and range before it is
+used; other faults (a schedule that doesn't fit, an impossible time) are left to the code that uses
+it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 def read_line(line: bytes) -> Any:
     """Return the JSON value of a line.
 
-    Raises ``TuneError`` if it is too long, too deep or no JSON.
+    Raises ``TuneError`` if it is too long, too deep or not JSON.
     """
     if len(line) > LONGEST_LINE:
         raise TuneError(f"the line has {len(line)} bytes, more than {LONGEST_LINE}")
@@ -60,7 +60,7 @@ def read_workload(data: object) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class RecordData:
-    """What a record's line says; the workload stands as its number."""
+    """The contents of a record's line; the workload is given by its index."""
 
     workload: int
     trace: Trace
@@ -73,7 +73,7 @@ class RecordData:
 def read_record(data: object) -> RecordData:
     """Read ``TuningRecord.as_json``'s data.
 
-    Raises ``TuneError`` if anything is of another type, or beyond bounds.
+    Raises ``TuneError`` if anything has a wrong type, or is out of bounds.
     """
     index, parts = _list(data, 2, "a record")
     trace, seconds, target, infos, origin = _list(parts, 5, "a record's second part")
@@ -137,7 +137,7 @@ def _target(value: object) -> Target:
 
 
 def _provenance(value: object) -> dict[str, Any]:
-    """Where a record comes from may be told in any words; its time orders records."""
+    """Check a record's origin: any text is allowed, but its time must be a number."""
     if not isinstance(value, dict):
         raise TuneError(f"a record's origin is a dict, got {_short(value)}")
     time = value.get("time")
@@ -148,7 +148,7 @@ def _provenance(value: object) -> dict[str, Any]:
 
 
 def _check_depth(value: object) -> None:
-    """Refuse what readers that go down by calls have no stack for."""
+    """Refuse data too deep for recursive readers."""
     level = [value]
     for _ in range(_DEEPEST_ORIGIN):
         inner = [

@@ -1,4 +1,4 @@
-"""Several databases that answer as one; they are asked, never written."""
+"""Several databases as one, for queries only."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class UnionDatabase(Database):
         return any(database.has_workload(mod) for database in self.databases)
 
     def commit_workload(self, mod: IRModule | PrimFunc) -> Workload:
-        """Refuse: which database is meant?"""
+        """Refuse: the target database would be ambiguous."""
         raise self._read_only("commit workloads")
 
     def commit_tuning_record(self, record: TuningRecord) -> None:
-        """Refuse: which database is meant?"""
+        """Refuse: the target database would be ambiguous."""
         raise self._read_only("commit records")
 
     def get_top_k(

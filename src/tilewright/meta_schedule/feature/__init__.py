@@ -1,4 +1,4 @@
-"""Features: what the cost model sees of a scheduled program."""
+"""Features of scheduled programs, for the cost model."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A ``Num`` is a Python number, or Python source over ``v``, the columns of a decision matrix.
 Extents and strides of a program that was scheduled with symbolic tiles become such source;
-``compiled`` turns many of them into one function on whole populations.
+``compiled`` turns many of them into one function over whole populations.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def compiled(numbers: Sequence[Num]) -> Columns:
 
 
 class Pool:
-    """Numbers by position, equal ones once."""
+    """Numbers by position, without duplicates."""
 
     def __init__(self) -> None:
         self.numbers: list[Num] = []

@@ -3,11 +3,11 @@
 For each store statement: operations by kind; lengths of vectorised, parallel and unrolled loops;
 for each of its accesses bytes moved, footprints, reuse and strides; arithmetic intensity at ten
 points of the loop nest; allocation. The groups are those of Ansor (Zheng et al., OSDI 2020,
-appendix B), with what matters on CPUs added: register tiles, cache traffic, row strides that
-collide in L1, and the time that a simple model of the machine expects from all this.
+appendix B), plus features for CPUs: register tiles, cache traffic, row strides that collide in L1,
+and the time that a simple machine model predicts from all this.
 
-There is one implementation: every quantity is an array over candidates. A concrete schedule is a
-population of one whose extents happen to be constants.
+There is only one implementation: every quantity is an array over candidates. A concrete schedule is
+a population of one, with constant extents.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _TILE_COPIES, _MATH_STEPS = 256.0, 16.0
 
 @dataclass
 class Evaluation:
-    """Features of a population and what the machine model says about it."""
+    """Features of a population, and the machine model's predictions."""
 
     features: Any
     """``[candidates, stores, len(FEATURE_NAMES)]``, float32."""
@@ -120,7 +120,7 @@ class FeatureFunction:
 
 
 class _Pass:
-    """One evaluation: holds the arrays that stores share."""
+    """One evaluation, with the arrays that stores share."""
 
     def __init__(self, function: FeatureFunction, numbers: list[Any], count: int) -> None:
         self.function = function
@@ -158,7 +158,7 @@ class _Pass:
         return Evaluation(out, cycles, valid, code)
 
     def compact(self) -> None:
-        """Shrink intermediate buffers to what is touched while they live."""
+        """Shrink intermediate buffers to the region touched during their lifetime."""
         for buffer in self.program.buffers:
             owner = self.function._owner.get(buffer.index)
             if not buffer.intermediate or owner is None or buffer.around is None:
@@ -178,7 +178,7 @@ class _Pass:
 
 
 class _AccessArrays:
-    """Arrays of one access; the first axis is how many outer loops are outside (``0 .. loops``)."""
+    """Arrays of one access; the first axis is the number of enclosing loops (``0 .. loops``)."""
 
     def __init__(self, run: _Pass, number: int, position: int, access: Access, extents: Array):
         self.access = access
@@ -259,7 +259,7 @@ class _Store:
         self._time()
 
     def _vector(self) -> None:
-        """Find the innermost loop that does something, and whether it becomes vectors."""
+        """Find the innermost loop of extent above one, and whether it is vectorised."""
         run, write = self.run, self.accesses[0]
         bits = write.buffer.bytes * 8
         self.lanes = max(1.0, run.target.vector_bits / bits)
@@ -281,7 +281,7 @@ class _Store:
         )
 
     def _tile(self) -> None:
-        """Look at what is inside the innermost reduction loop: the register tile."""
+        """Analyse the register tile: the loops inside the innermost reduction loop."""
         level = np.zeros(self.count, dtype=np.int64)
         for row in range(self.depth):
             if self.reduce[row]:
@@ -309,7 +309,7 @@ class _Store:
         self.fits = self.pressure <= 1.0
 
     def _parallel(self) -> None:
-        """Follow the postproc: fuse outermost loops up to the limit, but at least one."""
+        """Mirror the postproc: fuse outermost loops up to the limit, but at least one."""
         run = self.run
         jobs = np.ones(self.count)
         going = run.parallel > 1
@@ -327,7 +327,7 @@ class _Store:
         self.speedup = np.where(jobs > 1, jobs / np.ceil(jobs / cores), 1.0)
 
     def _caches(self) -> None:
-        """Estimate the bytes that cross each cache's border."""
+        """Estimate the traffic in bytes between cache levels."""
         target = self.run.target
         footprint = np.zeros((self.depth + 1, self.count))
         for item in self.accesses:
@@ -380,7 +380,7 @@ class _Store:
         self.expected = cycles / self.speedup + np.where(self.jobs > 1, known.launch, 0.0)
 
     def instructions(self) -> Array:
-        """Instructions of all copies: ``tir.analysis.code_size`` before loops are marked."""
+        """Instructions of all unrolled copies, as ``tir.analysis.code_size`` will count them."""
         math = self.store.flops["math"] > 0
         copies, steps = np.ones(self.count), np.full(self.count, _MATH_STEPS if math else 1.0)
         for row in range(self.depth - 1, -1, -1):

@@ -1,8 +1,8 @@
-"""What features are computed from: the stores of a scheduled program, with loops and accesses.
+"""The input of features: the stores of a scheduled program, with loops and accesses.
 
 Extraction runs on the program before postprocs, with symbolic or concrete tiles alike. Indices are
-brought into the form ``sum of stride * loop``, strides and extents being ``Num``s. The packing of
-constant operands happens before the program runs, so it is left out.
+normalised to the form ``sum of stride * loop``, with strides and extents as ``Num``s. The packing
+of constant operands happens before the program runs, so it is excluded.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class StoreInfo:
 
 @dataclass
 class Program:
-    """Everything about a scheduled function that features need."""
+    """The facts about a scheduled function from which features are computed."""
 
     loops: list[LoopInfo] = field(default_factory=list)
     stores: list[StoreInfo] = field(default_factory=list)
@@ -262,7 +262,7 @@ class _Extractor:
         return self.linear(expr.a) or self.linear(expr.b)
 
     def _by_data(self, expr: Any) -> Linear:
-        """Data decides: take it that consecutive iterations go anywhere."""
+        """A data-dependent index: assume that consecutive iterations access random elements."""
         made: Linear = {}
         for item in expr.child_nodes():
             if not isinstance(item, Buffer):
@@ -273,7 +273,7 @@ class _Extractor:
         """Return quotient and remainder by a constant, if some loops count through the remainder.
 
         Such indices come from a loop split by the width of a panel. The strides of other loops are
-        multiples of the width then, also where they depend on tiles.
+        then multiples of the width, even where they depend on tiles.
         """
         width = self.scalar(expr.b) if type(expr.b) is IntImm else 0
         if not isinstance(width, int) or width <= 1:

@@ -1,4 +1,4 @@
-"""Callbacks: what happens with each measured candidate and after each batch."""
+"""Callbacks for each measured candidate and after each batch."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ __all__ = ["AddToDatabase", "MeasureCallback", "UpdateCostModel", "default_callb
 
 
 def default_callbacks() -> list[MeasureCallback]:
-    """Save what was measured, and learn from it."""
+    """Return callbacks that save measurements and learn from them."""
     return [AddToDatabase(), UpdateCostModel()]

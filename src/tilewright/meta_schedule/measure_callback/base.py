@@ -1,4 +1,4 @@
-"""What a callback may define."""
+"""The interface of callbacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.meta_schedule.task_record import TaskRecord
 
 
 class Tuning(Protocol):
-    """The run that callbacks are told of: a ``TaskScheduler``."""
+    """The tuning run that callbacks receive: a ``TaskScheduler``."""
 
     tasks: list[TaskRecord]
     database: Database | None
@@ -32,7 +32,7 @@ class MeasureCallback:
         built: BuilderResult,
         result: RunnerResult,
     ) -> None:
-        """Called for each candidate as soon as its result is there."""
+        """Called for each candidate as soon as its result is available."""
 
     def on_batch(
         self,

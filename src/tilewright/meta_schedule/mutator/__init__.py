@@ -1,4 +1,4 @@
-"""Mutators: what changes candidates from generation to generation."""
+"""Mutators: they change candidates from generation to generation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mutator is: it changes one decision in each of many candidates at once."""
+"""The base of mutators: each changes one decision in many candidates at once."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Mutator:
     """Base of mutators.
 
     A population holds, for each decision (``Column``), the number of the chosen option in each
-    candidate. ``applies`` says which decisions are this mutator's; ``mutate`` gets the options of
+    candidate. ``applies`` says which decisions this mutator handles; ``mutate`` gets the options of
     some candidates and returns others. A *structural* mutator moves candidates to another variant
-    of their sketch instead, and has nothing else to do.
+    of their sketch instead.
     """
 
     name = "mutator"

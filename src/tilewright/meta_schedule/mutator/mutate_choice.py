@@ -1,4 +1,4 @@
-"""Choose another limit of unrolling, or another number of parallel jobs."""
+"""Change the unrolling limit, or the number of parallel jobs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from tilewright.meta_schedule.mutator.base import Mutator
 
 
 class MutateUnroll(Mutator):
-    """Change how many statements unrolling may make."""
+    """Change how many statements unrolling may produce."""
 
     name = "mutate-unroll"
 
     def applies(self, column: Column) -> bool:
-        """The choice that the root's unroll annotation takes."""
+        """Whether the decision is the root's unroll annotation."""
         return column.use == "unroll"
 
 
@@ -22,7 +22,7 @@ class MutateParallel(Mutator):
     name = "mutate-parallel"
 
     def applies(self, column: Column) -> bool:
-        """The choice that the root's parallel annotation takes."""
+        """Whether the decision is the root's parallel annotation."""
         return column.use == "parallel"
 
 
@@ -32,5 +32,5 @@ class MutateChoice(Mutator):
     name = "mutate-choice"
 
     def applies(self, column: Column) -> bool:
-        """Categorical decisions that no annotation of the default rules takes."""
+        """Whether the decision is categorical and not an annotation of the default rules."""
         return column.use == "choice"

@@ -13,5 +13,5 @@ class MutateComputeLocation(Mutator):
     structural = True
 
     def applies(self, column: Column) -> bool:
-        """Compute locations are no columns: each has a variant of its own."""
+        """Never: compute locations are not columns; each has its own variant."""
         return False

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class MutateTileSize(Mutator):
     """Divide one factor of a tile by a prime (or a product of two) and multiply another by it.
 
-    A step that leaves the options (too large an innermost factor) becomes a jump to any option.
+    A step outside the options (too large an innermost factor) becomes a jump to a random option.
     """
 
     name = "mutate-tile-size"

@@ -1,4 +1,4 @@
-"""Postprocs: what finishes a schedule after all decisions, or rejects it. One a file."""
+"""Postprocs: they complete a schedule after all decisions, or reject it. One per file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a postproc is: it finishes a schedule once all decisions are made, or rejects it."""
+"""The base of postprocs: they complete a schedule after all decisions, or reject it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.tir.schedule import Schedule
 
 @dataclass(frozen=True)
 class Rejected:
-    """The answer of a postproc that refuses a schedule, and why."""
+    """A postproc's rejection of a schedule, with the reason."""
 
     reason: str
 
@@ -28,10 +28,10 @@ class Postproc:
         """Learn the target; called once before the first ``apply``."""
 
     def learn_reference(self, mod: IRModule) -> None:
-        """Learn what the rules for untuned code make of the task, if they make something."""
+        """Learn the rules' schedule of the task, if there is one."""
 
     def apply(self, sch: Schedule) -> Rejected | None:
-        """Rewrite the schedule in place, or say why it is refused."""
+        """Rewrite the schedule in place, or say why it is rejected."""
         raise NotImplementedError(f"{type(self).__name__} must define apply")
 
 

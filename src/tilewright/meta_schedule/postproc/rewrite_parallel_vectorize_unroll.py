@@ -1,12 +1,12 @@
 """Make loops parallel, vectorised and unrolled, as far as the root block's annotations allow.
 
 - Parallel: the outermost loops of each nest, as many as stay within the allowed number of jobs (but
-  at least one), fused. Loops that a reduction runs over are never among them.
+  at least one), fused. Reduction loops are never among them.
 - Vectorised: the innermost loop around each block, if it is spatial and runs along memory in what
   the block writes. A loop longer than allowed is split first.
 - Unrolled: the innermost loops around each block, from the inside, as long as the copies stay
-  within the allowed number of statements. (Lowering unrolls loops that index register tiles
-  by itself.) The packing of constant operands runs once: it is not worth the code.
+  within the allowed number of statements. (Lowering unrolls loops that index register tiles by
+  itself.) The packing of constant operands runs only once, so it is not unrolled.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EXPENSIVE_STEPS = 16
 
 
 class RewriteParallelVectorizeUnroll(Postproc):
-    """Follow and remove the root block's annotations; see the module's text."""
+    """Follow and remove the root block's annotations; see the module's docstring."""
 
     name = "rewrite-parallel-vectorize-unroll"
 
@@ -136,7 +136,7 @@ class RewriteParallelVectorizeUnroll(Postproc):
 
 
 def attempt(sch: Schedule, action: Any) -> bool:
-    """Do something with a schedule, all of it or (if a primitive refuses) nothing."""
+    """Apply an action to a schedule, or leave it unchanged if a primitive refuses."""
     state, length = sch.state.snapshot(), len(sch.trace)
     try:
         action()
@@ -148,7 +148,7 @@ def attempt(sch: Schedule, action: Any) -> bool:
 
 
 def leaf_blocks(realize: BlockRealize) -> list[BlockRealize]:
-    """Return the blocks below a block that hold no others, in program order."""
+    """Return the innermost blocks below a block, in program order."""
     found: list[BlockRealize] = []
     stack = list(reversed(child_blocks(realize.block)))
     while stack:
@@ -185,7 +185,7 @@ def vector_loop(realize: BlockRealize, loops: Sequence[For]) -> int | None:
 
 
 def vector_piece(extent: int, limit: int, lanes: int) -> int:
-    """How long a vectorised loop is made of a loop of ``extent``."""
+    """The extent of the vectorised loop for a loop of ``extent``."""
     if extent <= limit:
         return extent
     good = [d for d in divisors(extent) if d <= limit and d % lanes == 0]

@@ -1,4 +1,4 @@
-"""Take the init out of every reduction, to before its outermost reduction loop."""
+"""Move the init of every reduction before its outermost reduction loop."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tilewright.tir.schedule import Schedule
 class RewriteReductionBlock(Postproc):
     """Apply ``decompose_reduction`` wherever there is an init and a loop to put it before.
 
-    Where the primitive refuses (a guard ties lanes to steps of the reduction), lowering tests for
-    the first step inside the loop instead.
+    Where the primitive refuses (a guard couples lanes and reduction steps), lowering tests for the
+    first step inside the loop instead.
     """
 
     name = "rewrite-reduction-block"

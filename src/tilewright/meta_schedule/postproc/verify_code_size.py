@@ -1,4 +1,4 @@
-"""Reject schedules that would become far too much code: they take LLVM seconds to minutes."""
+"""Reject schedules that would produce far too much code: LLVM would take seconds to minutes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OF_REFERENCE = 2
 class VerifyCodeSize(Postproc):
     """Reject schedules of more than about ``max_instructions`` vector instructions.
 
-    What the rules for untuned code make of a task may be larger; candidates may have twice as much.
+    The rules' schedule of a task may be larger; candidates may then be twice as large as that.
     """
 
     name = "verify-code-size"

@@ -1,4 +1,4 @@
-"""What a runner takes and gives."""
+"""The interface of runners."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tilewright.support.errors import TuneError
 class EvaluatorConfig:
     """How a candidate is timed.
 
-    ``repeat`` values are taken, each the mean over as many calls as last ``min_repeat_ms``. With
-    ``flush_cache_bytes`` caches are emptied before each. A candidate whose first calls all take
-    more than ``race_factor`` times the best known time is not measured further. When the values
-    differ by more than ``max_spread`` (relative), the measurement is taken again, up to ``retries``
-    times. While other programs disturb the cores (``support.interference``) measurements are taken
-    again too, for up to ``patience_ms`` per candidate.
+    ``repeat`` values are measured, each the mean over calls for ``min_repeat_ms``. With
+    ``flush_cache_bytes`` caches are flushed before each. A candidate whose first calls all take
+    more than ``race_factor`` times the best known time is not measured further. If the values
+    differ by more than ``max_spread`` (relative), the measurement is repeated, up to ``retries``
+    times. While other programs disturb the cores (``support.interference``) measurements are also
+    repeated, for up to ``patience_ms`` per candidate.
     """
 
     repeat: int = 3
@@ -34,7 +34,7 @@ class EvaluatorConfig:
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """The unscheduled program of a task, compiled: what candidates must agree with.
+    """The compiled unscheduled program of a task, with which candidates must agree.
 
     ``tolerance`` is the largest difference allowed, relative to the largest expected value;
     ``None`` takes the dtype's usual one.
@@ -49,7 +49,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class RunnerInput:
-    """A compiled candidate, what it must agree with, and the best time known (seconds).
+    """A compiled candidate, its reference, and the best time known (seconds).
 
     ``packed`` are operands that the candidate's own functions pack before it runs.
     """
@@ -62,13 +62,13 @@ class RunnerInput:
 
 @dataclass(frozen=True)
 class RunnerResult:
-    """Seconds per call (one value per repeat), or why there are none.
+    """Seconds per call (one value per repeat), or the reason why there are none.
 
     ``reason`` is ``"wrong"`` (disagrees with the unscheduled program), ``"run"`` (raised an
     error), ``"crash"`` (its process died) or ``"timeout"``. ``error_ratio`` is the largest
-    difference from the reference relative to its largest value. ``trusted`` is false if the
-    machine was too noisy for the spread that was asked for. ``decided`` is true if the candidate
-    won the comparison of a task's best ones.
+    difference from the reference relative to its largest value. ``trusted`` is false if the machine
+    was too noisy for the required spread. ``decided`` is true if the candidate won the comparison
+    of a task's best ones.
     """
 
     run_secs: tuple[float, ...] | None
@@ -87,16 +87,16 @@ class Runner:
     """Base of all runners."""
 
     def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
-        """Check and measure the inputs one at a time; each result comes as soon as it is there.
+        """Check and measure the inputs one at a time; yield each result as soon as it is available.
 
         Raises ``NoReferenceError`` if an unscheduled program can't be run.
         """
         raise NotImplementedError(f"{type(self).__name__} must define run")
 
     def race(self, inputs: Sequence[RunnerInput], rounds: int) -> list[RunnerResult]:
-        """Check inputs, and measure them in turn; one value per round each.
+        """Check inputs and measure them in turn, one value each per round.
 
-        One that falls far behind another of its task may have fewer values.
+        An input far slower than another of its task may have fewer values.
 
         Raises ``TuneError`` if results are missing.
         """

@@ -44,9 +44,9 @@ class _Ended(Exception):
 class LocalRunner(Runner):
     """One worker process, one candidate at a time.
 
-    ``timeout_sec`` bounds one candidate (check and measurement), ``reference_timeout_sec`` the
-    one run of the unscheduled program. A crash or a hang costs the candidate; the worker is started
-    again.
+    ``timeout_sec`` limits one candidate (check and measurement), ``reference_timeout_sec`` the
+    single run of the unscheduled program. A crash or a hang loses only the candidate; the worker is
+    restarted.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LocalRunner(Runner):
             raise TuneError("LocalRunner needs a positive timeout")
 
     def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
-        """Check and measure the inputs one at a time; each result comes as soon as it is there."""
+        """Check and measure the inputs one at a time; yield each result once it is available."""
         best: dict[str, float] = {}
         for candidate in inputs:
             key = candidate.reference.key
@@ -124,7 +124,7 @@ class LocalRunner(Runner):
         return Target(target).num_cores if target else host.core_count()
 
     def _set_task(self, reference: Reference, threads: int) -> None:
-        """Let the worker run the unscheduled program, once per task and process."""
+        """Make the worker run the unscheduled program, once per task and process."""
         if reference.key in self._tasks:
             return
         if len(self._tasks) >= _TASKS_KEPT:

@@ -1,7 +1,7 @@
 """The process in which candidates run: checks them against the reference, then times them.
 
-Started by ``LocalRunner``; talks through its standard input and output in length-prefixed pickles.
-It compiles nothing; a crash costs nothing but the candidate.
+Started by ``LocalRunner``; communicates through standard input and output in length-prefixed
+pickles. It compiles nothing; a crash loses only the candidate.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def write_message(stream: BinaryIO, value: object) -> None:
 
 
 class _Task:
-    """Arguments of a task and what the unscheduled program makes of them."""
+    """Arguments of a task and the unscheduled program's results."""
 
     def __init__(self, reference: Reference) -> None:
         self.reference = reference
@@ -94,7 +94,7 @@ class _Task:
         ]
 
     def pack(self, module: Module, packed: Sequence[PackedOperand]) -> dict[int, Any]:
-        """Let a candidate bring operands into its layout; what only fills up is zero."""
+        """Pack operands into a candidate's layout; padding is zero."""
         made = {}
         for operand in packed:
             result = empty(operand.info.shape, operand.info.dtype)
@@ -106,7 +106,7 @@ class _Task:
     def disagreement(
         self, module: Module, packed: dict[int, Any]
     ) -> tuple[float, str | None, float]:
-        """Run a candidate once; return the relative difference, what is wrong, and its seconds."""
+        """Run a candidate once; return the relative difference, any error, and its seconds."""
         actual = list(self.arguments)
         for index, memory in self.scratch.items():
             np.copyto(memory, self.arguments[index])
@@ -153,7 +153,7 @@ def _difference(
 def _largest_and_furthest(
     actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]
 ) -> tuple[float, float, int]:
-    """The largest magnitude expected; the largest difference, and where it is; NaN if one is."""
+    """The largest expected magnitude; the largest difference and its index; NaN if any is NaN."""
     largest, furthest, place = 0.0, 0.0, 0
     with np.errstate(invalid="ignore", over="ignore"):
         for start in range(0, len(expected), _CHUNK):
@@ -171,7 +171,7 @@ def _largest_and_furthest(
 def _strange_difference(
     actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]
 ) -> tuple[float, str]:
-    """As above where there may be NaNs and infinities, which must agree."""
+    """Like ``_difference`` for values with NaNs and infinities, which must agree."""
     a, e = actual.astype(np.float64), expected.astype(np.float64)
     finite = np.isfinite(e)
     strange = (np.isnan(a) != np.isnan(e)) | (~finite & ~np.isnan(e) & (a != e))
@@ -198,9 +198,9 @@ def _with(arguments: list[Any], packed: dict[int, Any]) -> list[Any]:
 
 
 def _fastest_call(function: Callable[[], object], args: list[Any], limit: float) -> float:
-    """Return the shortest of some calls: as many as show that it isn't (or is) below ``limit``.
+    """Return the shortest of enough calls to tell whether it is below ``limit``.
 
-    One call of a short function says little: a thread of the pool may have to be woken for it.
+    One call of a short function is unreliable: it may have to wake a pool thread.
     """
     fastest = math.inf
     end = time.perf_counter() + _RACE_SECONDS
@@ -217,7 +217,7 @@ def _fastest_call(function: Callable[[], object], args: list[Any], limit: float)
 def _time(
     module: Module, arguments: list[Any], best: float | None, config: EvaluatorConfig
 ) -> tuple[tuple[float, ...], bool]:
-    """Return seconds per repeat, and whether they can be trusted: quiet cores, a small spread."""
+    """Return seconds per repeat, and whether they are reliable: quiet cores, a small spread."""
     function = _entry(module).ffi
     function(*arguments)
     end = time.perf_counter() + 1e-3 * config.patience_ms
@@ -278,11 +278,11 @@ def race(
     rounds: int,
     config: EvaluatorConfig,
 ) -> list[RunnerResult]:
-    """Check candidates, then time them in turn: what disturbs a round disturbs all of them.
+    """Check candidates, then time them in turn, so that a disturbance affects all of them.
 
-    A turn on disturbed cores is taken again, as long as the patience for all turns together lasts.
-    Every few rounds the arguments move to other memory, since some programs mind more than others
-    which pages they got. Those that are far behind another of their task even so are timed no more.
+    A turn on disturbed cores is repeated, within the patience for all turns together. Every few
+    rounds the arguments move to other memory, since some programs depend more than others on the
+    pages they get. Candidates far slower than another of their task are no longer timed.
     """
     tasks = [task for _, _, task in entries]
     checked = [_checked(module, task, packed) for module, packed, task in entries]
@@ -332,9 +332,9 @@ def _fresh_packed(packed: dict[int, Any] | None) -> dict[int, Any]:
 
 @dataclass(frozen=True)
 class _Checked:
-    """A candidate's packed operands if it agrees with the reference; else why it doesn't run.
+    """A candidate's packed operands if it agrees with the reference; else the error.
 
-    ``seconds`` is what its first call took.
+    ``seconds`` is the time of its first call.
     """
 
     made: dict[int, Any] | None = None
@@ -355,7 +355,7 @@ def _checked(module: Module, task: _Task, packed: Sequence[PackedOperand]) -> _C
 
 
 def _burst(function: Any, arguments: list[Any], milliseconds: float) -> float:
-    """Return the mean seconds of as many calls as take about so long, after some for the caches."""
+    """Return the mean seconds of calls for about ``milliseconds``, after some warm-up calls."""
     end = time.perf_counter() + 0.25e-3 * milliseconds
     while True:
         start = time.perf_counter()

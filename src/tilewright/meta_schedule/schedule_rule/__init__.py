@@ -1,4 +1,4 @@
-"""Schedule rules: what may be done with a block. One rule a file, registered by its ``name``."""
+"""Schedule rules: the choices for a block. One rule per file, registered by its ``name``."""
 
 from __future__ import annotations
 

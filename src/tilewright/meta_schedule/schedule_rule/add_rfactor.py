@@ -1,8 +1,8 @@
-"""Give a reduction that has too few outputs more to do at once.
+"""Add parallelism to a reduction with too few outputs.
 
-Splits the reduction and lets one part accumulate into elements of its own (``rfactor``): the inner
-part becomes vector lanes where the reduction runs along memory, the outer part becomes parallel
-where there are too few outputs for all cores.
+Splits the reduction loop and factors one of the resulting loops (``rfactor``): the inner loop
+becomes vector lanes where the reduction runs along memory, the outer one becomes parallel where
+there are too few outputs for all cores.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ logger = logging.getLogger("tilewright.meta_schedule")
 
 
 class AddRFactor(ScheduleRule):
-    """Fork a schedule with a factored reduction, where that may pay.
+    """Fork a schedule with a factored reduction, where that may pay off.
 
-    ``max_jobs_per_core`` times the cores is how many outputs make a reduction wide enough;
-    ``max_innermost_factor`` limits the inner part.
+    A reduction with at least ``max_jobs_per_core`` outputs per core is wide enough;
+    ``max_innermost_factor`` limits the inner loop.
     """
 
     name = "add-rfactor"
@@ -48,7 +48,7 @@ class AddRFactor(ScheduleRule):
         self.vector_bits = target.vector_bits
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule] | NotApplicable:
-        """Return the schedule as it is, and its forks."""
+        """Return the unchanged schedule and its forks."""
         if TILED in sch.get(block).annotations:
             return NotApplicable("tiled already")
         found = describe_reduction(sch, block)
@@ -88,7 +88,7 @@ class AddRFactor(ScheduleRule):
         inner: bool,
         lanes: int | None = None,
     ) -> list[Schedule]:
-        """Factor the inner or outer part, of sampled size or by ``lanes`` that may not divide."""
+        """Factor the inner or outer loop, of sampled size or of ``lanes`` (need not divide)."""
         fork = sch.copy(seed=sch.fork_seed())
         try:
             loops = fork.get_loops(block)

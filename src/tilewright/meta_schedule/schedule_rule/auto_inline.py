@@ -1,4 +1,4 @@
-"""Inline what costs little to compute again, so that it needs no buffer and no pass over memory."""
+"""Inline what is cheap to recompute, so that it needs no buffer and no pass over memory."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ _MOST_OPERATIONS = 64
 class AutoInline(ScheduleRule):
     """Inline elementwise blocks into their consumers, or else into an elementwise producer.
 
-    What a reduction reads is computed anew for each of its steps. So blocks with branches
+    A block inlined into a reduction is recomputed at each of its steps. So blocks with branches
     (padding), expensive intrinsics or many operations are not inlined into reductions, nor are
-    large ones where they are read at many points, such as the transforms of a Winograd
-    convolution: programs of many thousand statements would come of it. ``RandomComputeLocation``
-    finds a place for them.
+    large ones that are read at many points, such as the transforms of a Winograd convolution: that
+    would give programs of many thousand statements. ``RandomComputeLocation`` places them.
     """
 
     name = "auto-inline"
@@ -42,7 +41,7 @@ class AutoInline(ScheduleRule):
         self.into_consumer = into_consumer
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule] | NotApplicable:
-        """Inline the block if a primitive agrees."""
+        """Inline the block if a primitive accepts."""
         realize = sch.state.get_block(block)
         item = realize.block
         if not is_spatial(item) or single_store(item) is None:
@@ -72,7 +71,7 @@ class AutoInline(ScheduleRule):
 
 
 def _repeated(item: Block, consumers: Sequence[Block]) -> str | None:
-    """Why a block would be evaluated too often if it were inlined, if it would."""
+    """Return why inlining would evaluate a block too often, if so."""
     steps = operations(item)
     dear = is_expensive(item)
     reduced = any(not is_spatial(consumer) for consumer in consumers)
@@ -87,7 +86,7 @@ def _repeated(item: Block, consumers: Sequence[Block]) -> str | None:
 
 
 class InlineConstantScalars(ScheduleRule):
-    """Inline blocks that only store one scalar that depends on nothing."""
+    """Inline blocks that only store one constant scalar."""
 
     name = "inline-constant-scalars"
 

@@ -1,4 +1,4 @@
-"""What a schedule rule is: it takes a block of a schedule and returns the schedules that follow."""
+"""The base of schedule rules: each maps a schedule and a block to a list of schedules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.tir.schedule import BlockRV, Schedule
 
 @dataclass(frozen=True)
 class NotApplicable:
-    """The answer of a rule (or postproc) that has nothing to do with a block, and why."""
+    """A rule's (or postproc's) answer that it doesn't apply to a block, with the reason."""
 
     reason: str
 
@@ -21,9 +21,8 @@ class NotApplicable:
 class ScheduleRule:
     """Base of schedule rules.
 
-    A rule may change the schedule it gets (it is the caller's to give away) and may fork it. The
-    caller goes on with ``[sch]`` unchanged if the rule answers ``NotApplicable``; a rule that
-    answers so has left the schedule as it was.
+    A rule owns the schedule it gets: it may change and fork it. A rule that answers
+    ``NotApplicable`` must leave the schedule unchanged; the caller then continues with ``[sch]``.
     """
 
     name = "rule"
@@ -32,7 +31,7 @@ class ScheduleRule:
         """Learn the target; called once before the first ``apply``."""
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule] | NotApplicable:
-        """Return the schedules to go on with."""
+        """Return the schedules to continue with."""
         raise NotImplementedError(f"{type(self).__name__} must define apply")
 
 

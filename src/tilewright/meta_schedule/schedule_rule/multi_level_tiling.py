@@ -1,22 +1,22 @@
 """Tile a reduction for the memory hierarchy and the register file.
 
-The structure is a word of S (all spatial axes) and R (all reduction axes), from the outermost
-loops inwards. The accumulators are a buffer of their own (``cache_write``, or the intermediate
-buffer when an elementwise block consumes it) that lives in registers: it is made before the first
-R and written back after the last one. So on CPUs the default is ``SSSRRS``: parallel tiles, cache
-tiles, panels, then the reduction around a register tile that is kept from its first to its last
-step. (With the ``SSRSRS`` of Ansor, accumulators of several register tiles are in flight at once
-and have to live in memory; it remains available.)
+The structure is a string of S (all spatial axes) and R (all reduction axes), from the outermost
+loops inwards. The accumulators are a separate buffer (``cache_write``, or the intermediate buffer
+when an elementwise block consumes it) in registers: it is initialised before the first R and
+written back after the last one. So on CPUs the default is ``SSSRRS``: parallel tiles, cache tiles,
+panels, then the reduction around a register tile that is kept from the first step to the last.
+(With the ``SSRSRS`` of Ansor, accumulators of several register tiles are live at once and must be
+in memory; it remains available.)
 
 Structure forks:
 
-- Which axis becomes vectors: the output's last axis, or one along which an operand can be packed.
+- Which axis is vectorised: the output's last axis, or one along which an operand can be packed.
 - Whether the operand along the vector axis is packed (``cache_read`` of a panel) before it is used.
-  A constant operand (``layout_free_buffers``) is never packed in the call: it is laid out in panels
-  as wide as the register tile at the root, which is done once, before the program runs
-  (``LAYOUT_REWRITE``). The width is part of the layout, so that each width is a fork of its own.
-- An axis whose extent has no useful divisors (primes) is first cut into tiles of a fixed size that
-  does not divide it. Lowering separates the last, partial tile.
+  A constant operand (``layout_free_buffers``) is never packed in the call: it is packed at the root
+  into panels as wide as the register tile, once, before the program runs (``LAYOUT_REWRITE``). The
+  width is part of the layout, so each width is a separate fork.
+- An axis whose extent has no useful divisors (a prime) is first split into tiles of a fixed size
+  that does not divide it. Lowering separates the last, partial tile.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class MultiLevelTiling(ScheduleRule):
     """Tile reductions that reuse data or run along memory; see the module's text.
 
     ``max_innermost_factor`` limits the innermost factor of each tile, ``pack`` allows packing,
-    ``max_forks`` limits the number of schedules made of one.
+    ``max_forks`` limits the number of forks of one schedule.
     """
 
     name = "multi-level-tiling"
@@ -317,14 +317,14 @@ class MultiLevelTiling(ScheduleRule):
 
 
 def _least_waste(extent: int, sizes: Sequence[int], count: int, *, digits: int = 2) -> list[int]:
-    """Return the sizes of tiles that overshoot an extent least, earlier ones first among equals."""
+    """Return the tile sizes that overshoot an extent least, earlier ones first among equals."""
     waste = [round(-(-extent // size) * size / extent, digits) for size in sizes]
     ranked = sorted(range(len(sizes)), key=lambda n: (waste[n], n))
     return [sizes[n] for n in ranked[:count]]
 
 
 def _put_last(sch: Schedule, block: BlockRV, side: str, index: int, dim: int) -> None:
-    """Make a dimension of an intermediate buffer its last one."""
+    """Move a dimension of an intermediate buffer to the end."""
     item = sch.get(block)
     regions = item.writes if side == "write" else item.reads
     ndim = regions[index].buffer.ndim
@@ -336,7 +336,7 @@ def _put_last(sch: Schedule, block: BlockRV, side: str, index: int, dim: int) ->
 
 
 def _lay_in_panels(sch: Schedule, packed: BlockRV, dim: int, width: int) -> None:
-    """Cut a dimension of an operand's copy into panels: their number is first, the rest last."""
+    """Split a dimension of an operand's copy into panels: panel index first, offset last."""
     buffer = sch.get(packed).writes[0].buffer
     names = [f"i{n}" for n in range(buffer.ndim)]
     others = [*names[:dim], *names[dim + 1 :]]
@@ -350,6 +350,6 @@ def _lay_in_panels(sch: Schedule, packed: BlockRV, dim: int, width: int) -> None
 
 
 def _read_position(sch: Schedule, block: BlockRV, operand: Operand) -> int:
-    """Where an operand stands among the block's reads now."""
+    """The current position of an operand among the block's reads."""
     reads = sch.get(block).reads
     return next(n for n, region in enumerate(reads) if region.buffer is operand.buffer)

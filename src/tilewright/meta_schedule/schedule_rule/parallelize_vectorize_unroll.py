@@ -1,6 +1,6 @@
-"""Say on the root block how far loops may be parallelised, vectorised and unrolled.
+"""Annotate the root block with limits for parallelising, vectorising and unrolling loops.
 
-The postproc ``rewrite-parallel-vectorize-unroll`` does it once all tiles are known.
+The postproc ``rewrite-parallel-vectorize-unroll`` applies them once all tiles are known.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class ParallelizeVectorizeUnroll(ScheduleRule):
 
     ``max_jobs_per_core`` are the choices for the number of parallel jobs (none with one core),
     ``max_vectorize_extent`` the longest vector loop, ``unroll_max_steps`` the choices for how many
-    statements unrolling may make.
+    statements unrolling may produce.
     """
 
     name = "parallelize-vectorize-unroll"

@@ -1,4 +1,4 @@
-"""Questions that rules ask about a block: what kind it is, how its loops and accesses relate."""
+"""Queries of rules about a block: its kind, and how its loops and accesses relate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EXPENSIVE = frozenset(
 
 
 def is_spatial(block: Block) -> bool:
-    """Whether a block computes each element by itself: no reduction, nothing opaque."""
+    """Whether a block computes each element independently: no reduction, nothing opaque."""
     return (
         block.init is None
         and bool(block.iter_vars)
@@ -105,7 +105,7 @@ class Operand:
 
     @property
     def used(self) -> frozenset[int]:
-        """All axes that take part."""
+        """All axes that occur."""
         return frozenset().union(*self.axes) if self.axes else frozenset()
 
 
@@ -160,7 +160,7 @@ def describe_reduction(sch: Schedule, block: BlockRV) -> Reduction | None:
 
 
 def _operands(item: Block, store: BufferStore, place: Mapping[Var, int]) -> list[Operand]:
-    """What a reduction reads besides its result; ``place`` numbers its axes."""
+    """The operands of a reduction besides its result; ``place`` numbers its axes."""
     loads = [load for load in collect(store.value, BufferLoad) if load.buffer is not store.buffer]
     operands = []
     for position, region in enumerate(item.reads):
@@ -219,7 +219,7 @@ def layout_free_operand(sch: Schedule, block: BlockRV, operand: Operand) -> bool
 
 
 def is_prepacking(block: Block) -> bool:
-    """Whether a block packs an operand that is known before the program runs: it costs nothing."""
+    """Whether a block packs an operand known before the program runs, which costs nothing."""
     return bool(block.annotations.get(LAYOUT_REWRITE))
 
 

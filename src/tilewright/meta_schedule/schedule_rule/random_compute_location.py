@@ -1,4 +1,4 @@
-"""Leave open where a block is computed: by itself, inside a loop of its consumers, or inline."""
+"""Let the search choose where a block is computed: separately, in a consumer's loop, or inline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.tir.schedule import BlockRV, Schedule
 
 
 class RandomComputeLocation(ScheduleRule):
-    """Sample a compute location for blocks that are in nobody's nest yet (padding, mostly)."""
+    """Sample a compute location for blocks in a nest of their own (mostly padding)."""
 
     name = "random-compute-location"
 

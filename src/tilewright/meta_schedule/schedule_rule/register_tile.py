@@ -1,9 +1,9 @@
-"""Tile contractions as the rules for untuned code do, in all the ways that these think good.
+"""Tile contractions as the rules do, by each of their best plans.
 
-The rules (``dlight.cpu``) rank what can be done by an estimate: which axis becomes vectors, whether
-its operand is read in place or packed, in the call or beforehand, padded or not, and how large
-tiles are. Here the best few become sketches without open decisions about tiles, for the machine to
-tell which one is best. The schedule without such a tile goes on to the rules that follow.
+The rules (``dlight.cpu``) rank plans by an estimate: which axis is vectorised, whether its operand
+is read in place or packed, in the call or beforehand, padded or not, and how large tiles are. Here
+the best few become sketches without open tile decisions, to be compared by measurement. The
+schedule without such a tile goes on to the following rules.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ STRUCTURE = "register-tile"
 
 
 class RegisterTile(ScheduleRule):
-    """Fork over plans for register tiles; see the module's text.
+    """Fork over plans for register tiles; see the module's docstring.
 
     ``widths`` is how many tile widths are tried for each axis and way of packing, ``max_forks``
-    limits the number of schedules made of one.
+    limits the number of forks of one schedule.
     """
 
     name = "register-tile"
@@ -44,7 +44,7 @@ class RegisterTile(ScheduleRule):
         self.target: Target | None = None
 
     def initialize(self, target: Target) -> None:
-        """Learn the machine."""
+        """Learn the target."""
         self.target = target
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule] | NotApplicable:

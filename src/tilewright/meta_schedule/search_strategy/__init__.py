@@ -1,4 +1,4 @@
-"""Search strategies: what says which candidates to measure."""
+"""Search strategies: they choose the candidates to measure."""
 
 from __future__ import annotations
 

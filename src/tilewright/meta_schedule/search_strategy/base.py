@@ -1,4 +1,4 @@
-"""What a search strategy is: it says which candidates of a design space to measure next."""
+"""The base of search strategies, which choose the candidates of a design space to measure next."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ Key = tuple[int, bytes]
 class SearchStrategy:
     """Base of search strategies; subclasses define ``generate_measure_candidates``.
 
-    ``seed`` (with the task's) starts the random generator. What was measured, in this run or
-    according to the database, is never measured again. Its ``name`` registers it.
+    ``seed`` (with the task's) seeds the random generator. Candidates that were measured, in this
+    run or according to the database, are never measured again. Its ``name`` registers it.
     """
 
     name = ""
@@ -75,9 +75,9 @@ class SearchStrategy:
         database: Database | None = None,
         cost_model: CostModel | None = None,
     ) -> None:
-        """Take over a task: its sketches, what the database knows of it, a model to rate with.
+        """Start a task: its sketches, its records in the database, and a cost model.
 
-        Raises ``TuneError`` for numbers of trials that make no sense.
+        Raises ``TuneError`` for invalid numbers of trials.
         """
         if max_trials < 0 or num_trials_per_iter < 1:
             raise TuneError("max_trials must not be negative, num_trials_per_iter positive")
@@ -107,14 +107,14 @@ class SearchStrategy:
     def notify_runner_results(
         self, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
     ) -> None:
-        """Take note of what was measured."""
+        """Record the results of measured candidates."""
         for candidate, result in zip(candidates, results):
             key = self._issued.pop(candidate, None)
             if key is not None:
                 self.times[key] = median(result.run_secs) or np.inf
 
     def post_tuning(self) -> None:
-        """Let go of the task."""
+        """Release the task."""
         self._context = None
         self.variants, self.cost_model = [], None
         self.times, self._issued, self._programs = {}, {}, set()
@@ -151,7 +151,7 @@ class SearchStrategy:
     def _finish(self, number: int, row: Any, evaluation: Evaluation) -> MeasureCandidate | None:
         """Replay a candidate and apply postprocs.
 
-        ``None`` if something refuses it (which is counted), or it is a program that was tried.
+        ``None`` if it is refused (which is counted), or its program was already tried.
         """
         context = self.context
         key = (number, row.tobytes())

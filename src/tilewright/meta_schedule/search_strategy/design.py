@@ -1,10 +1,10 @@
 """The design space as arrays: the decisions of a sketch as columns of options.
 
-A ``Variant`` is a sketch whose structural choices (compute locations) are fixed. What is left are
-``Column``s: a tile has an option for each way to factor its loop, a categorical choice one for each
-candidate. A candidate is a row of option numbers. The variant is replayed once with symbolic tiles,
-so that features of any number of rows are array arithmetic; if a primitive refuses symbolic tiles,
-features come from replaying each candidate (``fallback``).
+A ``Variant`` is a sketch whose structural choices (compute locations) are fixed. The other
+decisions are ``Column``s: a tile has an option for each way to factor its loop, a categorical
+choice one for each candidate. A candidate is a row of option numbers. The variant is replayed once
+with symbolic tiles, so that features of any number of rows are array arithmetic; if a primitive
+refuses symbolic tiles, features come from replaying each candidate (``fallback``).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ MAX_LOOPS = 18
 
 
 def tile_options(extent: int, length: int, max_innermost: int, multiple: int = 1) -> Rows:
-    """List all perfect tiles whose last factor is within limits, and a multiple if any can be."""
+    """List all perfect tiles whose last factor is within limits, and a multiple if possible."""
     limit = max_innermost if max_innermost > 0 else extent
     inner = [d for d in divisors(extent) if d <= limit] or [1]
     if multiple > 1:
@@ -127,7 +127,7 @@ def _compositions(total: int, length: int) -> list[tuple[int, ...]]:
 
 
 def covered_extents(mod: IRModule, trace: Trace) -> dict[int, int]:
-    """Return the extents that tiles of ``sample_tile`` are for, by position of the instruction."""
+    """Return the extents of the ``sample_tile`` instructions, by position of the instruction."""
     positions = {inst: n for n, inst in enumerate(trace.insts) if inst.name == "sample_tile"}
     if not positions:
         return {}
@@ -150,7 +150,7 @@ def make_columns(
 ) -> list[Column]:
     """Describe the open decisions of a trace; ``multiples`` by instruction restricts tiles.
 
-    ``covered`` has what can't be told from the trace: the extents of tiles that need not divide.
+    ``covered`` has what the trace doesn't show: the extents of tiles that need not divide.
     """
     uses: dict[Any, str] = {}
     for inst in trace.insts:
@@ -191,7 +191,7 @@ def make_columns(
 
 
 def open_shape(trace: Trace) -> str:
-    """Return text that is equal for traces that differ in their open decisions only."""
+    """Return a text that is equal for traces that differ only in their open decisions."""
     entries = trace.as_json()
     for entry, inst in zip(entries, trace.insts):
         if inst.primitive.samples and inst.name != "sample_compute_location":
@@ -200,7 +200,7 @@ def open_shape(trace: Trace) -> str:
 
 
 class Variant:
-    """A sketch with fixed structure; see the module's text."""
+    """A sketch with fixed structure; see the module's docstring."""
 
     def __init__(self, mod: IRModule, trace: Trace, family: int, target: Target) -> None:
         self.mod = mod
@@ -255,20 +255,20 @@ class Variant:
         return FeatureFunction(program, self.target)
 
     def limit_code(self, instructions: float) -> None:
-        """Let candidates of much more code be invalid, so that none is replayed in vain."""
+        """Make candidates with much more code invalid, so that none is replayed in vain."""
         self.max_code = instructions
         if self.function is not None:
             self.function.max_instructions = instructions
 
     def learn_too_large(self, code: float) -> None:
-        """Take note that a candidate that seemed to have so much code had too much.
+        """Learn that a candidate with this estimated code size was too large.
 
-        Others that seem to have as much most likely do, but one mistake isn't to rule out all.
+        Others of this estimate most likely are too, but one wrong estimate must not rule out all.
         """
         self.limit_code(max(0.99 * code, _TIGHTER * self.max_code))
 
     def _limit_vectors(self, sch: Schedule, positions: Mapping[Var, int]) -> None:
-        """Let factors that become vector loops be whole vectors, where the extent allows."""
+        """Restrict factors of vector loops to whole vectors, where the extent allows."""
         multiples: dict[int, int] = {}
         for realize in sch.state.index(sch.working_func).blocks.values():
             loops = sch.state.loops_above(realize)
@@ -290,7 +290,7 @@ class Variant:
         return np.stack([column.draw(count, rng) for column in self.columns], axis=1)
 
     def values(self, rows: Rows) -> list[Any]:
-        """Return, per column, the numbers that the options stand for."""
+        """Return, per column, the numbers of the options."""
         made = []
         for n, column in enumerate(self.columns):
             options: Any = column.options
@@ -348,7 +348,7 @@ class Variant:
         return sch
 
     def row_of(self, trace: Trace) -> Rows | None:
-        """Return the candidate that a trace (without postprocs) of the same shape stands for."""
+        """Return the candidate of a trace (without postprocs) of the same shape."""
         insts = trace.insts
         row = [column.option_of(insts[column.position].decision) for column in self.columns]
         return None if any(option < 0 for option in row) else np.array(row, dtype=np.int64)
@@ -368,7 +368,7 @@ def make_variants(mod: IRModule, sketches: Sequence[Schedule], target: Target) -
 
 
 def _located(mod: IRModule, trace: Trace) -> list[Trace]:
-    """Fork a trace by compute location, one sampling after the other."""
+    """Fork a trace by compute location, one sampling at a time."""
     done = [trace]
     places = [n for n, inst in enumerate(trace.insts) if inst.name == "sample_compute_location"]
     for place in places:
@@ -382,9 +382,9 @@ def _located(mod: IRModule, trace: Trace) -> list[Trace]:
 def _locations(mod: IRModule, trace: Trace, place: int) -> list[Trace]:
     """Fork a trace by one compute location: where the block is, and some loops of its consumers.
 
-    It pays to compute a block just outside of a loop that its data doesn't depend on. Inside a
-    reduction, or inline in one, it would be computed again and again; that is left out where
-    there is anything else.
+    Useful locations are just outside a loop that the block's data doesn't depend on. Inside a
+    reduction, or inline in one, it would be recomputed at each step; such locations are used only
+    if there are no others.
     """
     stay: list[Trace] = []
     inside: list[tuple[bool, Trace]] = []
@@ -425,7 +425,7 @@ def _locations(mod: IRModule, trace: Trace, place: int) -> list[Trace]:
 
 
 def _replay(sch: Schedule, insts: Sequence[Instruction], handles: dict[Any, Any]) -> None:
-    """Run instructions on a schedule; ``handles`` says what recorded handles are there."""
+    """Run instructions on a schedule; ``handles`` maps recorded handles to its own."""
     with few_collections():
         for inst in insts:
             made = inst.primitive.run(sch, mapped(inst.args, handles), inst.decision)
@@ -433,7 +433,7 @@ def _replay(sch: Schedule, insts: Sequence[Instruction], handles: dict[Any, Any]
 
 
 def _in_reduction(sch: Schedule, block: BlockRV) -> bool:
-    """Whether a loop around a block is one that a reduction runs over."""
+    """Whether a loop around a block is a reduction loop."""
     blocks = sch.state.index(block.func).blocks
     around = {loop.loop_var for loop in sch.state.loops_above(blocks[block.name])}
     return any(
@@ -444,7 +444,7 @@ def _in_reduction(sch: Schedule, block: BlockRV) -> bool:
 
 
 def _follows_location(sch: Schedule, block: BlockRV) -> bool:
-    """Whether consumers read other data of a block in each step of the loop it was moved to."""
+    """Whether consumers read different data of a block in each step of the loop it was moved to."""
     blocks = sch.state.index(block.func).blocks
     own = blocks[block.name]
     loops = sch.state.loops_above(own)
@@ -480,9 +480,9 @@ def mapped(value: Any, handles: Mapping[Any, Any]) -> Any:
 
 
 def record_outputs(inst: Instruction, result: Any, handles: dict[Any, Any]) -> None:
-    """Remember which handles a replayed instruction gave.
+    """Remember which handles a replayed instruction returned.
 
-    Raises ``ScheduleError`` if it gave another number of them.
+    Raises ``ScheduleError`` if their number differs.
     """
     if inst.outputs:
         given = result if type(result) in (list, tuple) else (result,)

@@ -1,9 +1,10 @@
 """Evolutionary search on arrays.
 
-A population is spread over the variants of the design space. Each generation, parents are drawn by
-score; children come from mutation (one decision changes) and crossover (decisions of two parents of
-one variant); validity and scores are computed for whole arrays. Only the few that are measured are
-replayed into programs: the best by score, with a share of random ones against a biased model.
+A population is distributed over the variants of the design space. In each generation, parents are
+drawn by score; children come from mutation (one decision changes) and crossover (decisions of two
+parents of one variant); validity and scores are computed for whole arrays. Only the few that are
+measured are replayed into programs: the best by score, and a share of random ones to counter a
+biased model.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ class Group:
 class EvolutionarySearch(SearchStrategy):
     """``population_size`` candidates for ``generations`` generations, per batch.
 
-    ``mutate_share`` of the children are mutants, the others crossovers. ``eps_greedy`` is the share
-    of a batch that is drawn at random. ``fallback_population`` limits variants whose candidates
-    must be replayed one by one.
+    A fraction ``mutate_share`` of the children are mutants, the others crossovers. A fraction
+    ``eps_greedy`` of a batch is drawn at random. ``fallback_population`` limits variants whose
+    candidates must be replayed one by one.
     """
 
     name = "evolutionary"
@@ -90,13 +91,13 @@ class EvolutionarySearch(SearchStrategy):
         return self._select(groups, initial, count)
 
     def post_tuning(self) -> None:
-        """Let go of the task."""
+        """Release the task."""
         super().post_tuning()
         self._looks = set()
 
     # ---- populations --------------------------------------------------------------------------
     def _evaluated(self, variant: Variant, rows: Rows) -> Group:
-        """Evaluate rows, each once, and keep what is valid."""
+        """Evaluate rows without duplicates, and keep the valid ones."""
         rows = np.unique(rows, axis=0)
         evaluation = variant.evaluate(rows)
         task = self.context.hash
@@ -159,7 +160,7 @@ class EvolutionarySearch(SearchStrategy):
 
     @staticmethod
     def _shares(groups: list[Group]) -> Any:
-        """How the population is spread: better variants get more, none gets nothing."""
+        """The distribution of the population: better variants get more, but each gets some."""
         best = np.array([float(group.scores.max()) for group in groups])
         weights = np.exp2(np.maximum(best - best.max(), -4.0))
         return weights / weights.sum()
@@ -286,8 +287,8 @@ class EvolutionarySearch(SearchStrategy):
     ) -> None:
         """Replay candidates in order until there are ``count``, or ``tries`` were refused.
 
-        Candidates with the same features are mostly the same program, so unless ``alike`` only one
-        of them is replayed.
+        Candidates with equal features are mostly the same program, so unless ``alike`` only one of
+        them is replayed.
         """
         refused = 0
         for number, group, place in ranked:
@@ -310,7 +311,7 @@ class EvolutionarySearch(SearchStrategy):
 
 
 def _joined(a: Group, b: Group) -> Group:
-    """Put two groups together, each candidate once."""
+    """Merge two groups without duplicate candidates."""
     rows = np.concatenate([a.rows, b.rows])
     _, first = np.unique(rows, axis=0, return_index=True)
     whole = Group(

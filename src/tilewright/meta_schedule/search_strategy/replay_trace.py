@@ -12,7 +12,7 @@ from tilewright.meta_schedule.search_strategy.base import (
 class ReplayTrace(SearchStrategy):
     """Draw candidates uniformly, first the variant, then its decisions; for comparison.
 
-    Gives up after ``max_fail_count`` draws in a row that were known already or refused.
+    Gives up after ``max_fail_count`` consecutive draws that were already known or refused.
     """
 
     name = "replay-trace"

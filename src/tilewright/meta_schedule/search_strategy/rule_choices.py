@@ -1,10 +1,10 @@
-"""Search around what the rules for untuned code make.
+"""Search in the neighbourhood of the rules' schedule.
 
-Rules (``dlight``) decide by estimates: sizes of tiles, numbers of accumulators, what is fetched
-ahead. ``scheduling.choices`` says which decisions there are. The first candidate is what the rules
-prefer; then come its neighbours, which differ in one choice, the nearest options first; then those
-of the fastest that were measured. Few trials go far here, since everything else about such a
-candidate is as good as the rules know.
+Rules (``dlight``) decide by estimates: tile sizes, numbers of accumulators, prefetches.
+``scheduling.choices`` collects these decisions. The first candidate is the rules' preference; then
+come its neighbours, which differ in one choice, nearest options first; then those of the fastest
+measured candidates. A few trials suffice, since everything else about such a candidate is as good
+as the rules can make it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Wanted = frozenset[tuple[str, int]]
 
 
 class RuleChoices:
-    """The rules' schedule of a function, and what else the rules could make of it.
+    """The rules' schedule of a function, and its alternatives under other choices.
 
-    ``rejected`` counts choices that no schedule came of.
+    ``rejected`` counts choices that led to no schedule.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RuleChoices:
         self._recorded: dict[str, float] = {}
 
     def warm_start(self, database: Database, mod: IRModule) -> None:
-        """Learn what a database knows, so that it isn't measured again."""
+        """Learn the results in a database, so that they aren't measured again."""
         if database.has_workload(mod):
             workload = database.commit_workload(mod)
             for record in reversed(database.get_top_k(workload, 2**31, self.target)):
@@ -73,7 +73,7 @@ class RuleChoices:
         return min(self.seconds.values(), default=math.inf)
 
     def candidates(self, count: int) -> list[MeasureCandidate]:
-        """Return up to so many candidates that weren't tried, the most promising first."""
+        """Return up to ``count`` untried candidates, the most promising first."""
         made: list[MeasureCandidate] = []
         for wanted in self._proposals():
             if len(made) >= count:
@@ -98,14 +98,14 @@ class RuleChoices:
     def notify(
         self, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
     ) -> None:
-        """Take note of what was measured."""
+        """Record the results of measured candidates."""
         for candidate, result in zip(candidates, results):
             wanted = self._issued.pop(candidate, None)
             if wanted is not None:
                 self.seconds[wanted] = median(result.run_secs) or math.inf
 
     def schedule(self, wanted: Wanted) -> Schedule | None:
-        """Return the schedule that some choices lead to, if they lead to one."""
+        """Return the schedule for some choices, if they lead to one."""
         if self.start is None:
             return None
         choices = Choices(dict(wanted))
@@ -130,7 +130,7 @@ class RuleChoices:
         return None
 
     def _proposals(self) -> Iterator[Wanted]:
-        """What to try, in order; goes on with what becomes known."""
+        """Yield choices to try, in order; continues from new results."""
         default: Wanted = frozenset()
         yield default
         known = [item for item in self.seconds.items() if math.isfinite(item[1])]

@@ -1,4 +1,4 @@
-"""Space generators: what makes the sketches of a task."""
+"""Space generators: they make the sketches of a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a space generator is: it makes the sketches of a task."""
+"""The base of space generators, which make the sketches of a task."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SpaceGenerator:
 
     @staticmethod
     def create(kind: SpaceGenerator | str, target: Target) -> SpaceGenerator:
-        """Make a generator by name, or take one as it is, and prepare it for a target."""
+        """Make a generator by name, or take an instance, and initialise it for a target."""
         made = SPACE_GENERATORS.get(kind)() if isinstance(kind, str) else kind
         made.initialize(target)
         return made

@@ -14,10 +14,10 @@ logger = logging.getLogger("tilewright.meta_schedule")
 
 
 class PostOrderApply(SpaceGenerator):
-    """Rules in their order, each over all blocks from the last to the first.
+    """Apply rules in order, each to all blocks from the last to the first.
 
-    Rules fork; ``max_sketches`` limits how many schedules come out. ``seed`` starts the random
-    decisions that sketches hold before the search changes them.
+    Rules fork; ``max_sketches`` limits the number of sketches. ``seed`` determines the initial
+    random decisions of sketches, before the search changes them.
     """
 
     name = "post-order-apply"

@@ -1,4 +1,4 @@
-"""A design space written by hand: a function that schedules, and samples what it leaves open."""
+"""A design space defined by a function that schedules, with sampling for open decisions."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class ScheduleFnSpace(SpaceGenerator):
         self.seed = seed
 
     def generate_design_space(self, mod: IRModule) -> list[Schedule]:
-        """Return what the function makes of the module.
+        """Return the function's schedules of the module.
 
-        Raises ``TuneError`` if it makes anything but schedules.
+        Raises ``TuneError`` if it returns anything else.
         """
         sch = Schedule(mod, seed=self.seed)
         result = self.sch_fn(sch)

@@ -41,11 +41,11 @@ _TOP = 6
 
 
 class TaskScheduler:
-    """Base of task schedulers: subclasses say which task is next.
+    """Base of task schedulers: subclasses choose the next task.
 
-    When the trials are spent, the best candidates of each task and what the rules make of it are
-    measured in turn, ``final_rounds`` times (0: not at all); see ``final_ranking``. Its
-    ``name`` registers it.
+    When the trials are spent, the best candidates of each task and the rules' schedule are measured
+    in turn, ``final_rounds`` times (0: not at all); see ``final_ranking``. Its ``name`` registers
+    it.
     """
 
     name = ""
@@ -74,10 +74,10 @@ class TaskScheduler:
     ) -> None:
         """Spend up to the session's ``max_trials_global`` measurements on the tasks.
 
-        Records that the database holds already count as a start, not as trials. Ctrl-C ends the
-        loop cleanly (``interrupted`` is set then); everything measured has been committed. A task
-        that can't be tuned (no design space, or an unscheduled program that can't be built or run)
-        is given up and reported; ``TuneError`` if that befalls every task.
+        Existing records of the database are the starting point and don't count as trials. Ctrl-C
+        ends the loop cleanly (and sets ``interrupted``); everything measured has been committed. A
+        task that can't be tuned (no design space, or an unscheduled program that can't be built or
+        run) is given up and reported; ``TuneError`` if no task can be tuned.
         """
         if len(tasks) != len(task_weights):
             raise TuneError(f"{len(tasks)} tasks but {len(task_weights)} weights")
@@ -125,8 +125,8 @@ class TaskScheduler:
     def _fair_share(self, task: TaskRecord, left: int) -> int:
         """Return how many trials a task may take.
 
-        First batches are for finding out where trials pay; together they get half of the budget, or
-        what ``_FIRST_BATCH`` trials for each need.
+        First batches find out where trials pay off; together they get half of the budget, or enough
+        for ``_FIRST_BATCH`` trials each.
         """
         waiting = sum(not (item.best_history or item.finished) for item in self.tasks)
         if waiting == 0 or len(self.tasks) == 1:
@@ -145,7 +145,7 @@ class TaskScheduler:
                 task.best_seconds = known.best_seconds
 
     def _prepare(self, task: TaskRecord, session: TuningSession) -> None:
-        """Generate the design space, and start from what the database knows."""
+        """Generate the design space, and start from the database's records."""
         context = task.context
         self._start_from_records(task)
         try:
@@ -169,7 +169,7 @@ class TaskScheduler:
         task.prepared = True
 
     def _set_reference(self, task: TaskRecord, session: TuningSession) -> bool:
-        """Compile the unscheduled program, once; false if the task is given up for it."""
+        """Compile the unscheduled program, once; false if that fails and the task is given up."""
         if task.reference is None:
             try:
                 task.reference = make_reference(task.context, session.builder)
@@ -233,11 +233,11 @@ class TaskScheduler:
         return len(candidates)
 
     def _candidates(self, task: TaskRecord, count: int) -> list[MeasureCandidate]:
-        """Return a batch; the very first candidate of a task is what the rules make of it.
+        """Return a batch; the very first candidate of a task is the rules' schedule.
 
-        So tuning starts where untuned code stands. The batch is shared between what else the rules
-        could make and the search: whoever has the faster candidate so far gets more of it, and a
-        search that is far behind gets no more.
+        So tuning starts from untuned code. The batch is divided between the rules' other choices
+        and the search: whichever has the faster candidate so far gets more, and a search that is
+        far behind gets nothing more.
         """
         rules, search = task.context.rule_choices, task.context.search_strategy
         if rules is None:
@@ -284,9 +284,9 @@ class TaskScheduler:
         del task.top_candidates[_TOP:]
 
     def _rank_top(self, task: TaskRecord, session: TuningSession) -> None:
-        """Compare the best candidates of a task with what the rules make; record who wins.
+        """Compare the best candidates of a task with the rules' schedule; record the winner.
 
-        These measurements are no trials.
+        These measurements don't count as trials.
         """
         if self.final_rounds < 1 or not task.top_candidates or task.error is not None:
             return
@@ -326,9 +326,9 @@ class TaskScheduler:
         runner: Runner,
         best: float | None,
     ) -> Iterator[tuple[MeasureCandidate, BuilderResult, RunnerResult]]:
-        """Run what could be built; pair every candidate with its result, in order.
+        """Run the candidates that were built; pair every candidate with its result, in order.
 
-        ``best`` is the time that lets the runner stop early, ``None`` if it must not.
+        ``best`` is the time above which the runner may stop early, ``None`` if it must not.
         """
         inputs = [
             self._runner_input(task, candidate, build, best)

@@ -1,9 +1,9 @@
 """The last comparison of a task: its best candidates, the database's, and the rules' schedule.
 
-Candidates are first measured one at a time, minutes apart, while other things run too; the lowest
-of sixty-four such times is a lucky one. So the best few are built once more where necessary and
-measured in turn, in one process. What the rules make without any search is among them, and a
-candidate replaces it only when it is clearly faster.
+Candidates are first measured one at a time, minutes apart, while other programs run; the lowest of
+sixty-four such times is partly luck. So the best few are rebuilt where necessary and measured in
+turn, in one process. The rules' schedule is among them, and a candidate replaces it only if it is
+clearly faster.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MARGIN = 0.02
 
 @dataclass(frozen=True, eq=False)
 class Entrant:
-    """Takes part in the last comparison; ``by_rule`` is what the rules make."""
+    """A schedule in the last comparison; ``by_rule`` marks the rules' schedule."""
 
     candidate: MeasureCandidate
     build: BuilderResult
@@ -41,7 +41,7 @@ def entrants(
     database: Database | None,
     builder: Builder,
 ) -> list[Entrant]:
-    """Return who takes part, each program once: the rules' schedule comes first."""
+    """Return the entrants, without duplicate programs: the rules' schedule comes first."""
     found: dict[str, Entrant] = {}
 
     def add(candidate: MeasureCandidate, build: BuilderResult | None, by_rule: bool) -> None:
@@ -73,9 +73,9 @@ def _known(context: TuneContext, database: Database) -> Schedule | None:
 def winner(
     entries: Sequence[Entrant], results: Sequence[RunnerResult], margin: float = MARGIN
 ) -> tuple[Entrant, RunnerResult] | None:
-    """Return who won and with which times, marked as decided; ``None`` if nobody could be run.
+    """Return the winner and its times, marked as decided; ``None`` if none could be run.
 
-    Times of one round belong together, so that shares of time are compared, round by round.
+    Times of one round are comparable, so ratios of times are compared, round by round.
     """
     times = {n: result.run_secs for n, result in enumerate(results) if result.run_secs}
     if not times:
@@ -88,10 +88,10 @@ def winner(
 
 
 def gain(old: Sequence[float], new: Sequence[float]) -> float:
-    """How many times as fast the new one is, by most rounds and undisturbed.
+    """The speedup of the new schedule: in most rounds, and by the shortest times.
 
-    A neighbour that takes half of the caches slows some programs more than others: the shortest
-    times must agree with the others.
+    Another tenant that uses half of the caches slows some programs more than others, so the
+    shortest times must agree with the others.
     """
     rounds = [a / b for a, b in zip(old, new)]
     return min(statistics.median(rounds), min(old) / min(new))

@@ -1,8 +1,8 @@
-"""Trials go where they are expected to save most time.
+"""Allocates trials where they are expected to save most time.
 
 The rule is that of Ansor (Zheng et al., OSDI 2020, section 6): the gain of one more batch on a task
-is its weight times the larger of the recent rate of improvement and an optimistic guess, by what
-similar tasks reach per floating-point operation.
+is its weight times the larger of the recent rate of improvement and an optimistic guess, from the
+speed of similar tasks per floating-point operation.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tilewright.meta_schedule.task_scheduler.base import (
 
 
 class GradientBased(TaskScheduler):
-    """``alpha`` weighs past improvement against the guess; ``window_size`` batches are the past.
+    """``alpha`` weighs improvement over the last ``window_size`` batches against the guess.
 
-    First every task gets one batch, in order. ``seed`` settles ties and the small share of batches
-    (``explore``) that go to a random task.
+    First every task gets one batch, in order. ``seed`` determines ties and the small fraction of
+    batches (``explore``) for a random task.
     """
 
     name = "gradient"

@@ -1,4 +1,4 @@
-"""Every task in turn."""
+"""Gives every task a batch in turn."""
 
 from __future__ import annotations
 
