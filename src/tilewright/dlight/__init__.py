@@ -1,8 +1,8 @@
-"""Rule-based scheduling: good code without a single trial.
+"""Rule-based scheduling: good code without tuning.
 
 >>> mod = dlight.default_schedule(Target("native"))(mod)
 
-That is two passes, hand-written kernels and rules for the rest, each of use by itself:
+That is two passes, hand-written kernels and rules for the rest, each usable by itself:
 
 >>> with Target("native"):
 ...     mod = kernels.ApplyKernels()(mod)

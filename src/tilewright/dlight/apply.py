@@ -1,4 +1,4 @@
-"""The passes that schedule without a trial: by rule, and by kernel and rule."""
+"""The passes that schedule without tuning: by rule, and by kernel and rule."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tilewright.target import Target
 class ApplyDefaultSchedule(ApplyFirst):
     """Schedules each TensorIR function by the first rule that applies to it.
 
-    Functions that carry a schedule already (by attribute, or by a loop that is not serial), and
-    functions that no rule likes, stay as they are. Loops without iterations are removed. Target:
-    the one given, else the current one, else this machine.
+    Functions that already have a schedule (by attribute, or by a loop that is not serial), and
+    functions to which no rule applies, are unchanged. Loops without iterations are removed. The
+    target is the given one, else the current one, else this machine.
     """
 
 
 def default_schedule(target: Target | None = None) -> Pass:
-    """Return the passes for functions that nothing has scheduled yet: kernels, then rules."""
+    """Return the passes for unscheduled functions: kernels, then rules."""
     rules = ApplyDefaultSchedule(*cpu.rules(), target=target)
     return Sequential([ApplyKernels(target=target), rules], name="default_schedule")
 
 
 def kernels_and_rules() -> tuple[ScheduleRule, ...]:
-    """What ``default_schedule`` tries, in its order; for searches that start from it."""
+    """Return the kernels and rules of ``default_schedule``, in order, for searches."""
     return (*cpu_kernels.kernels(), *cpu.rules())

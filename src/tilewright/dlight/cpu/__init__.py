@@ -1,12 +1,12 @@
 """Rules for CPUs, most specific first.
 
-- ``Scan``: running sums and products, and sorts that no kernel is for: rows in parallel.
+- ``Scan``: running sums and products, and sorts without a kernel: rows in parallel.
 - ``contraction``: sums of products and windows, in many forms: tiles of results in registers.
 - ``RowWise``: chains that share rows (softmax, norms): one pass over rows, everything in cache.
-- ``Resize``: images of another size.
-- ``Fallback``: anything else: every block parallel and vectorised on its own.
+- ``Resize``: resized images.
+- ``Fallback``: anything else: every block parallel and vectorised separately.
 
-A rule of the folder that isn't listed joins where its ``before`` says.
+A rule of the folder that isn't listed is inserted by its ``before``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The fallback: every block on its own, parallel over its outer loops and vectorised.
+"""The fallback: every block separately, parallel over its outer loops and vectorised.
 
-Only reductions of the same rows, one of which needs the other's result, go through the rows
-together: the second finds each row in the nearest cache.
+Only reductions of the same rows, one of which needs the other's result, share a loop over rows: the
+second finds each row in the L1 cache.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _NO_STORES = "it stores nothing itself: what a function that it calls does isn't
 
 
 class Fallback(ScheduleRule):
-    """Schedules each block separately; a block that resists stays an unscheduled loop nest."""
+    """Schedules each block separately; a block that can't be scheduled stays a serial nest."""
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
-        """Never refuses; warns of blocks that stay unscheduled."""
+        """Always apply; warn of blocks that stay unscheduled."""
         inline_injective(sch)
         names = [sch.get(rv).name for rv in leaf_blocks(sch)]
         done: set[str] = set()
@@ -67,7 +67,7 @@ class Fallback(ScheduleRule):
 
 
 def _same_rows(sch: Schedule, rv: BlockRV) -> BlockRV | None:
-    """The reduction of the same rows of the same buffer that only this one's rows need."""
+    """The reduction over the same rows of the same buffer that only this one needs."""
     axes = axes_of(sch, rv)
     if axes is None:
         return None
@@ -86,7 +86,7 @@ def _same_rows(sch: Schedule, rv: BlockRV) -> BlockRV | None:
 
 
 def _schedule_together(sch: Schedule, first: BlockRV, rv: BlockRV, target: Target) -> None:
-    """Bring the second under the rows of the first, whose result others may need as well."""
+    """Move the second under the rows of the first, whose result others may also need."""
     axes = axes_of(sch, first) or []
     rows = [axis.loop for axis in axes if not axis.is_reduce]
     sch.reorder(*rows, *(axis.loop for axis in axes if axis.is_reduce))

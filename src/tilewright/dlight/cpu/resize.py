@@ -1,9 +1,9 @@
-"""Images of another size: tables of places, and rows that are mixed just before they are used.
+"""Resized images: tables of positions, and rows that are blended just before they are used.
 
-The tables are small and computed first. A row of the result then takes the elements that the tables
-name from one row, which for linear interpolation is mixed of two and stays in the nearest cache.
-Neighbours in the result come from neighbours, or nearly so: such vectors are picked from two whole
-ones instead of element by element (``codegen/llvm/near_gather.py``).
+The tables are small and computed first. A row of the result then gathers the elements that the
+tables name from one row, which for linear interpolation is blended from two and stays in the L1
+cache. Neighbours in the result come from near neighbours: such vectors are shuffled from two loaded
+vectors instead of gathered element by element (``codegen/llvm/near_gather.py``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NEAR = 2
 
 
 class Resize(ScheduleRule):
-    """Applies to resized images whose rows lie side by side, and what follows them."""
+    """Applies to resized images with contiguous rows, and their epilogues."""
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Rows in parallel, pixels as vectors."""
@@ -67,7 +67,7 @@ class Resize(ScheduleRule):
 
 
 def _goes_along_rows(block: Block, last: Axis) -> bool:
-    """Whether an axis is that of neighbours which tables name, or that are neighbours all along."""
+    """Whether neighbours along an axis are adjacent in memory, directly or through tables."""
     looked_up = False
     for load in loads_of(block):
         places = [place for index in load.indices for place in collect(index, BufferLoad)]
@@ -80,7 +80,7 @@ def _goes_along_rows(block: Block, last: Axis) -> bool:
 
 
 def _skips(block: Block, last: Axis) -> bool:
-    """Whether the elements of a vector lie further apart than two vectors reach."""
+    """Whether the elements of a vector span more than two vectors."""
     rows = [
         as_int(load.buffer.shape[-1])
         for load in loads_of(block)

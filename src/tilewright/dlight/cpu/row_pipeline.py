@@ -1,15 +1,15 @@
-"""Software pipelines over rows: what several stages do to different rows runs as one loop.
+"""Software pipelines over rows: several stages, on different rows, in one loop.
 
-A softmax goes through each row three times. One after another, the passes leave the memory idle
-while they compute and the arithmetic idle while they wait for memory. So one loop does a step of
-each: it reads a row for the first stage, computes on the row before for the second, and writes the
-one before that (``software_pipeline_stage`` and ``software_pipeline_fuse`` on the loop over rows,
-see ``InjectSoftwarePipeline``). Rows that are under way stay in the nearer caches.
+A softmax makes three passes over each row. Run separately, they leave memory idle while they
+compute and arithmetic idle while they wait for memory. So one loop does a step of each: it reads a
+row for the first stage, computes the second stage on the previous row, and writes the one before
+that (``software_pipeline_stage`` and ``software_pipeline_fuse`` on the loop over rows, see
+``InjectSoftwarePipeline``). Rows in flight stay in the nearer caches.
 
-Pays where results go to memory and a pass takes long: since elements are costly (exponentials), or
-since rows come from beyond the nearest cache each time. There each stage more is a row more to be
-loaded at once: with three cheap ones (``layer_norm``) passes one after another are faster. Used by
-``row_wise``.
+This pays off where results go to memory and a pass takes long: because elements are costly
+(exponentials), or because rows come from beyond the L1 cache each time. In the latter case each
+additional stage loads another row at once: with three cheap ones (``layer_norm``) separate passes
+are faster. Used by ``row_wise``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _PARTS = 4
 
 @dataclass(frozen=True)
 class RowPipeline:
-    """How rows go through a pipeline: in how many parts, and by how many vectors a step."""
+    """A pipeline over rows: into how many sections rows are divided, and vectors per step."""
 
     parts: int
     vectors: int
@@ -68,7 +68,7 @@ def plan_row_pipeline(
     columns: Sequence[Axis],
     target: Target,
 ) -> RowPipeline | None:
-    """Return how to pipeline stages over rows, ``None`` where it doesn't pay."""
+    """Return how to pipeline stages over rows, ``None`` if it doesn't pay off."""
     count, width = work_of(rows), work_of(columns)
     if any(axis.extent is None for axis in (*rows, *columns)):
         return None
@@ -100,7 +100,7 @@ def plan_row_pipeline(
 
 
 def _has_costly_elements(block: Block) -> bool:
-    """Whether a function is computed for each element, not only once for each row."""
+    """Whether an elementary function is computed for each element, not only once per row."""
     inner = {block.iter_vars[-1].var}
     return any(
         uses_var(item, inner) and item.op.name not in ("if_then_else", "likely")
@@ -109,7 +109,7 @@ def _has_costly_elements(block: Block) -> bool:
 
 
 def pipeline_rows(sch: Schedule, row: LoopRV, target: Target) -> bool:
-    """Annotate a scheduled loop over rows; returns whether its stages are fit for a pipeline."""
+    """Annotate a scheduled loop over rows; return whether its stages can be pipelined."""
     _decompose_reductions(sch, row)
     stmts = _statements_of(sch, row)
     stages = _stages_of(stmts)
@@ -142,7 +142,7 @@ def _statements_of(sch: Schedule, row: LoopRV) -> Sequence[Stmt]:
 
 
 def _decompose_reductions(sch: Schedule, row: LoopRV) -> None:
-    """Let what begins a reduction be a statement of its own, as it will be when it is lowered."""
+    """Make the init of a reduction a statement of its own, as lowering would."""
     for stmt in _statements_of(sch, row):
         for block in collect(stmt, Block):
             if block.init is not None and isinstance(stmt, For):
@@ -156,7 +156,7 @@ _BEGIN, _PASS, _END = range(3)
 
 
 def _stages_of(stmts: Sequence[Stmt]) -> list[tuple[int, int]] | None:
-    """Kind and stage of each statement: a stage begins accumulators, passes by a row, ends them."""
+    """Kind and stage of each statement: a stage initialises, accumulates over a row, finishes."""
     made: list[tuple[int, int]] = []
     stage, passed = 0, False
     for stmt in stmts:

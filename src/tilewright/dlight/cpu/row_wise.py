@@ -1,9 +1,9 @@
-"""Softmax, norms and the like: several stages over the same rows, done row by row.
+"""Softmax, norms and the like: several stages over the same rows, run row by row.
 
 All stages move under the outer loops that they share, so that a row is read from memory once and
-what lies between the stages stays in the nearest cache. Short rows go some at a time: alone, each
-stage would wait for the last one's result. While rows are computed that come from beyond the near
-caches, the next ones are fetched.
+intermediate results stay in the L1 cache. Short rows are processed several at a time: alone, each
+stage would wait for the previous one's result. If rows come from beyond the near caches, the next
+ones are prefetched.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class RowWise(ScheduleRule):
     def _in_pipeline(
         self, sch: Schedule, blocks: list[BlockRV], row: LoopRV, plan: RowPipeline, target: Target
     ) -> bool:
-        """Let the stages of different rows run as one loop; returns whether they can."""
+        """Run the stages of different rows in one loop; return whether that is possible."""
         outer = [row]
         if plan.parts > 1:
             outer = sch.split(row, [plan.parts, None])
@@ -104,7 +104,7 @@ class RowWise(ScheduleRule):
         several: bool,
         vectors: int | None = None,
     ) -> None:
-        """Vectorise each stage below the loops over rows, with so many vectors a step if given."""
+        """Vectorise each stage below the loops over rows, with ``vectors`` per step if given."""
         waiting: BlockRV | None = None
         for rv in blocks:
             if is_injective(sch, rv):
@@ -127,7 +127,7 @@ class RowWise(ScheduleRule):
         columns: list[Axis],
         target: Target,
     ) -> int:
-        """How many rows to go through at once: short ones would wait for their own results."""
+        """How many rows to process at once: single short ones would wait for their own results."""
         extent, width = rows[-1].extent, work_of(columns)
         if extent is None or any(axis.extent is None for axis in columns):
             return 1
@@ -175,9 +175,9 @@ class RowWise(ScheduleRule):
 
 
 def _arrange_axes(sch: Schedule, last: BlockRV) -> None:
-    """Let the axes of the last stage be those of rows, and what lies side by side one axis.
+    """Arrange the axes of the last stage: those of rows first, contiguous ones fused.
 
-    An axis whose members share a row by groups (``sum[c // 8]``) becomes two axes.
+    An axis whose elements share a row by groups (``sum[c // 8]``) becomes two axes.
     """
     block = sch.get(last)
     known = [as_int(axis.dom.extent) for axis in block.iter_vars]
@@ -204,7 +204,7 @@ def _arrange_axes(sch: Schedule, last: BlockRV) -> None:
 
 
 def _groups_of(block: Block) -> tuple[int, int]:
-    """The axis whose members share a row by groups, and how many do; -1 and 1 if there is none."""
+    """The axis whose elements share a row by groups, and the group size; else -1 and 1."""
     for index in (index for load in loads_of(block) for index in load.indices):
         if isinstance(index, FloorDiv):
             members = as_int(index.b) or 1
@@ -216,7 +216,7 @@ def _groups_of(block: Block) -> tuple[int, int]:
 
 
 def _side_by_side(block: Block, extents: Sequence[int], most: int) -> int:
-    """How many of the last axes are one row of memory, in all that a block reads and writes."""
+    """How many of the last axes are contiguous, in everything that a block reads and writes."""
     accesses: list[BufferLoad | BufferStore] = [*loads_of(block), *stores_of(block)]
     strides = [
         [stride_of(x.indices, x.buffer, axis.var) for axis in block.iter_vars] for x in accesses

@@ -1,4 +1,4 @@
-"""Running sums and products, and sorts as they are defined: rows in parallel."""
+"""Running sums and products, and sorts by definition: rows in parallel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Scan(ScheduleRule):
     """Applies to functions that are one scan, or one sort."""
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
-        """Share rows among threads."""
+        """Divide rows among threads."""
         blocks = leaf_blocks(sch)
         if len(blocks) != 1 or not {SCAN, SORT} & set(sch.get(blocks[0]).annotations):
             return NotApplicable("the function is not one scan or sort")

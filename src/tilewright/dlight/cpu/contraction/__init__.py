@@ -1,23 +1,22 @@
-"""Contractions on CPUs: sums of products, and other reductions that use what they read often.
+"""Contractions on CPUs: sums of products, and other reductions that reuse their operands.
 
-``scheduling.contraction`` describes them. All forms do the same then: a tile of results stays in
-registers while steps of the reduction pass, and what the steps read lies in the order in which they
-read it. ``register_tile`` says how large a tile is, ``plan`` which axes it lies along, ``packing``
-lays operands out, ``form`` puts loops in order. What is left to a form is where it applies, and
-what it does otherwise:
+``scheduling.contraction`` describes them. All forms have in common that a tile of results stays in
+registers during the reduction, and operands are laid out in the order in which they are read.
+``register_tile`` chooses the tile's size, ``plan`` its axes, ``packing`` lays out operands,
+``form`` orders the loops. Each form defines where it applies, and its differences:
 
 - ``winograd``: the stages of Winograd convolutions, fused over groups of tiles. It comes before the
   forms that inline: transforms of transforms are large formulas.
-- ``dot_product``: int8, int16, bf16 operands: dot instructions, register tiles; what follows the
-  sums is in ``dot_epilogue``.
+- ``dot_product``: int8, int16, bf16 operands: dot instructions, register tiles; epilogues are in
+  ``dot_epilogue``.
 - ``grouped_reduction``: sums of scaled sums (weights quantised by groups).
-- ``promoted_operand``: 16-bit floats: converted once, then the forms that follow.
+- ``promoted_operand``: 16-bit floats: converted once, then the forms below.
 - ``blocked_images``: convolutions and windows of images with channels in blocks.
 - ``pointwise``: 1 x 1 convolutions with pixels, across rows, as lanes.
-- ``matrix_vector``: matrices used once: streams of rows at the memory's speed.
-- ``strided_axes``: grouped and transposed convolutions, taken apart for the forms that follow.
-- ``tiled_reduction``: anything with reuse (matmul, convolution); ``tile_order`` decides how tiles
-  go, ``image_axes`` and ``padded_taps`` are what images need besides.
+- ``matrix_vector``: matrices used once: rows are streamed at memory bandwidth.
+- ``strided_axes``: grouped and transposed convolutions, decomposed for the forms below.
+- ``tiled_reduction``: anything with reuse (matmul, convolution); ``tile_order`` orders the tiles,
+  ``image_axes`` and ``padded_taps`` handle images.
 - ``sliding_window``: small windows without other reuse (depthwise convolution, pooling).
 """
 

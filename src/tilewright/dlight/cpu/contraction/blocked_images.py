@@ -1,15 +1,15 @@
 """Images with channels in blocks (``NCHW16c``): a block of the result's channels is a vector.
 
-The channels of a block lie side by side, and so do their weights, so vectors are whole whatever the
-image's width, and nothing is packed or transposed. What a group of rows reads stays in the level-2
+The channels of a block are contiguous, and so are their weights, so vectors are full whatever the
+image's width, and nothing is packed or transposed. The input of a group of rows stays in the L2
 cache; padding is added group by group, right before it is read: that touches each element of the
-input about once, where a convolution uses it for every filter.
+input about once, while a convolution uses it for every filter.
 
 - Convolutions: a tile of the result in registers is some columns of some blocks of filters. Each
-  step of the reduction loads one element of the input per column, a vector of weights per block,
-  and multiplies all with all. All filters pass over a group of rows.
-- Windows over each channel by itself (depthwise convolution, pooling): neighbouring columns are a
-  tile, over which the window is written out.
+  step of the reduction loads one element of the input per column and a vector of weights per block,
+  and multiplies each with each. All filters are applied to a group of rows.
+- Windows over single channels (depthwise convolution, pooling): neighbouring columns form a tile,
+  over which the window is unrolled.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _MOST_COLUMNS = 14
 class _Image:
     """A result with channels in blocks, and the operand ``data`` that is read at its pixels.
 
-    Where all pixels are one axis, that of columns, there are no rows.
+    If all pixels are one axis, it counts as the columns, and there are no rows.
     """
 
     found: Contraction
@@ -75,7 +75,7 @@ class _Image:
 
     @property
     def pixels(self) -> list[Axis]:
-        """The axes that run through an image."""
+        """The axes of an image's pixels."""
         return [axis for axis in (self.row, self.column) if axis is not None]
 
     @property
@@ -85,7 +85,7 @@ class _Image:
 
     @property
     def shared(self) -> int:
-        """How many neighbouring blocks of filters read the same: all, those of a group, or 0."""
+        """How many neighbouring blocks of filters read the same input: all, a group's, or 0."""
         if not depends(self.data, self.channel):
             return self.channel.extent or 0
         found = [item for index in self.data.indices for item in pre_order(index)]
@@ -99,9 +99,9 @@ class _Image:
 
 @dataclass(frozen=True)
 class _Plan:
-    """Columns and vectors of the register tile, rows of a group, and what threads share out.
+    """Columns and vectors of the register tile, rows of a group, and how threads divide the work.
 
-    The next weights are fetched early if they come from far caches: ``streams``.
+    ``streams``: the next weights come from far caches and are prefetched.
     """
 
     columns: int
@@ -143,7 +143,7 @@ class BlockedWindow(Form):
     """Applies to one reduction over a small window of each channel, and its epilogue."""
 
     def tile(self, sch: Schedule, found: Contraction, target: Target) -> set[str] | NotApplicable:
-        """Tile columns, write the window out, pad rows where they are read, fuse the epilogue."""
+        """Tile columns, unroll the window, pad rows where they are read, fuse the epilogue."""
         image = _window_of(found, target)
         if isinstance(image, NotApplicable):
             return image
@@ -160,7 +160,7 @@ class BlockedWindow(Form):
 
 
 def _has_blocks(found: Contraction, count: int = 5) -> bool:
-    """Whether a result of known size has so many axes in their order, the last one of blocks."""
+    """Whether a result of known size has ``count`` axes in order, the last one of blocks."""
     places = [item for item in found.block.iter_vars if item.kind == SPATIAL]
     known = all(axis.extent is not None for axis in (*found.spatial[1:], *found.steps))
     in_order = len(places) == count and _has_axes(found.store.indices, places)
@@ -168,7 +168,7 @@ def _has_blocks(found: Contraction, count: int = 5) -> bool:
 
 
 def _part(found: Contraction, target: Target) -> int:
-    """The least channels of a block that are worth a vector."""
+    """The minimum number of channels per block that justifies a vector."""
     return target.vector_lanes(dtypes.bits_of(found.store.buffer.dtype)) // 2
 
 
@@ -199,7 +199,7 @@ def _convolution_of(
 
 
 def _window_of(found: Contraction, target: Target) -> _Image | NotApplicable:
-    """Recognise a small window over the channels of a block, each by itself."""
+    """Recognise a small window over each channel of a block."""
     if len(found.loads) not in (1, 2) or not _has_blocks(found):
         return NotApplicable("the result has no axis of blocks, or sizes are symbolic")
     batch, channel, row, column, lane = found.spatial
@@ -214,7 +214,7 @@ def _window_of(found: Contraction, target: Target) -> _Image | NotApplicable:
 
 
 def _has_axes(indices: Sequence[Expr], items: Sequence[IterVar]) -> bool:
-    """Whether indices are these variables; those with one value may be written as zero."""
+    """Whether indices are these variables; those with one value may be zero."""
     return len(indices) == len(items) and all(
         index is item.var or (as_int(index) == 0 and as_int(item.dom.extent) == 1)
         for index, item in zip(indices, items)
@@ -222,7 +222,7 @@ def _has_axes(indices: Sequence[Expr], items: Sequence[IterVar]) -> bool:
 
 
 def _check_epilogue(sch: Schedule, found: Contraction) -> NotApplicable | None:
-    """Why what follows is no epilogue that computes each element from that of the same indices."""
+    """Refuse unless the epilogue computes each element from the one with the same indices."""
     if not found.has_one_epilogue:
         return NotApplicable("what follows is more than an epilogue")
     for rv in found.consumers:
@@ -235,7 +235,7 @@ def _check_epilogue(sch: Schedule, found: Contraction) -> NotApplicable | None:
 
 
 def _padding_of(sch: Schedule, image: _Image) -> list[BlockRV]:
-    """The blocks that make what a reduction alone reads by padding."""
+    """The padding blocks whose result only the reduction reads."""
     return [
         rv
         for rv in sch.get_producers(image.found.main)
@@ -246,7 +246,7 @@ def _padding_of(sch: Schedule, image: _Image) -> list[BlockRV]:
 
 
 def _is_pointwise(image: _Image) -> bool:
-    """Whether pixels of the result are those of the input, in the same order."""
+    """Whether the result's pixels correspond one to one to the input's, in order."""
     data, row = image.data, image.row
     if row is None:
         return False
@@ -292,10 +292,10 @@ def _choose(image: _Image, target: Target) -> _Plan | NotApplicable:
 
 
 def _group_size(image: _Image, units: int, panels: int, least: int, target: Target) -> int:
-    """Rows (or tiles of pixels) of a group: those that move the fewest bytes from far caches.
+    """Rows (or tiles of pixels) of a group: the number that moves the fewest bytes from far caches.
 
-    All weights are read again for each group, and an image that doesn't stay in the cache again for
-    each of the ``panels`` of filters. There are ``least`` groups or more, if there can be.
+    All weights are read again for each group, and an image that doesn't fit in the cache again for
+    each of the ``panels`` of filters. There are at least ``least`` groups, if possible.
     """
     room = target.costs.group_share * target.l2_bytes
     whole, weights = _image_bytes(image), _bytes_of(image.weight)
@@ -313,7 +313,7 @@ def _group_size(image: _Image, units: int, panels: int, least: int, target: Targ
 
 
 def _window(image: _Image, axis: Axis) -> tuple[int, int]:
-    """Elements of the input's rows (or columns) under a window, and between two windows."""
+    """The window's extent and stride along the input's rows (or columns)."""
     data, dims = image.data, dimensions_of(image.data, axis)
     if not dims:
         return 1, 1
@@ -328,7 +328,7 @@ def _bytes_of(load: BufferLoad) -> int:
 
 
 def _image_bytes(image: _Image) -> float:
-    """Bytes of the lines of one image that are read: strides may step over some."""
+    """Bytes of the cache lines that are read of one image: strides may skip some."""
     data, width = image.data, dtypes.bytes_of(image.data.buffer.dtype)
     images = (as_int(data.buffer.shape[0]) or 1) if depends(data, image.batch) else 1
     read = _bytes_of(data) / images
@@ -360,7 +360,7 @@ def _schedule_convolution(
     plan: _Plan,
     target: Target,
 ) -> None:
-    """Tile columns and filters, share out groups of rows or filters."""
+    """Tile columns and filters, divide groups of rows or filters among threads."""
     main, reduced = image.found.main, image.found.steps
     work = 2 * work_of([image.batch, image.channel, image.column, image.lane, *reduced])
     filters, block = sch.split(image.channel.loop, [None, plan.vectors])
@@ -388,7 +388,7 @@ def _schedule_convolution(
 def _schedule_window(
     sch: Schedule, epilogue: BlockRV, padding: Sequence[BlockRV], image: _Image, target: Target
 ) -> None:
-    """Tile columns, write the window out, share out groups of rows of each channel."""
+    """Tile columns, unroll the window, divide groups of rows of each channel among threads."""
     found, steps = image.found, [axis.loop for axis in image.found.steps]
     columns, row = even_size(image.column.extent, _MOST_COLUMNS), image.row
     assert row is not None

@@ -1,10 +1,10 @@
-"""What follows a transposed tile of sums: computed along its columns, written along its rows.
+"""Epilogues of a transposed tile of sums: computed along its columns, written along its rows.
 
 A tile has its vectors along one axis (the channels of an image), but the result is contiguous
-along another one (pixels). What is computed of each sum (scales, bias, clipping, a cast) runs on
-the tile's whole vectors, into a small buffer in the type of the result; from there columns are
-copied, transposed by shuffles. Narrow results so move few bytes, and of several tiles whose rows
-follow one another long pieces are written at once. Used by :mod:`dot_product`.
+along another one (pixels). The epilogue (scales, bias, clipping, a cast) runs on the tile's whole
+vectors, into a small buffer in the result's type; from there columns are copied, transposed by
+shuffles. So narrow results move few bytes, and several tiles with consecutive rows are written in
+long runs. Used by :mod:`dot_product`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PIECE, _PIECES = 64, 4
 
 
 def column_of(block: Block, sums: Buffer, dim: int) -> Var | None:
-    """The axis of an epilogue that is a dimension of the sums, if it reads nothing along others."""
+    """The axis of an epilogue for a dimension of the sums, if all else varies only along it."""
     found = [load for load in loads_of(block) if load.buffer is sums]
     column = found[0].indices[dim] if found else None
     others = {axis.var for axis in block.iter_vars if axis.var is not column}
@@ -34,10 +34,10 @@ def column_of(block: Block, sums: Buffer, dim: int) -> Var | None:
 
 
 def split_epilogue(sch: Schedule, epilogue: BlockRV, sums: Buffer, along: int) -> BlockRV | None:
-    """Let an epilogue write a buffer with its columns last; return the copy to the result.
+    """Make an epilogue write a buffer with its columns last; return the copy to the result.
 
-    Vectors lie ``along`` a dimension of the sums. ``None`` if the epilogue reads anything else
-    along rows, where it has to stay.
+    Vectors lie ``along`` a dimension of the sums. ``None`` if the epilogue reads other operands
+    along rows, and must stay there.
     """
     block = sch.get(epilogue)
     column = column_of(block, sums, along)
@@ -69,7 +69,7 @@ def split_epilogue(sch: Schedule, epilogue: BlockRV, sums: Buffer, along: int) -
 
 
 def _quotient(store: BufferStore) -> int | None:
-    """The dimension of a result whose index there and the next one make up one axis."""
+    """The dimension of a result whose index and the next one are quotient and remainder."""
     for d, (index, other) in enumerate(pairwise(store.indices)):
         if not isinstance(index, FloorDiv) or not isinstance(other, FloorMod):
             continue
@@ -80,7 +80,7 @@ def _quotient(store: BufferStore) -> int | None:
 
 
 def tiles_together(rows: int | None, tile: Tile, dtype: str) -> int:
-    """How many tiles are written together, of so many rows: such that they make few pieces."""
+    """How many tiles of ``rows`` to write together, such that they give few runs."""
     if rows is None or rows % tile.rows:
         return 1
     size = dtypes.bytes_of(dtype)
@@ -90,6 +90,6 @@ def tiles_together(rows: int | None, tile: Tile, dtype: str) -> int:
 
 
 def _pieces(rows: int, size: int) -> int:
-    """Vectors, and powers of two of what is left of one, in which neighbours are written."""
+    """The number of vectors (and powers of two for the rest) that neighbours are written in."""
     whole, rest = divmod(rows, _PIECE // size)
     return whole + bin(rest).count("1")

@@ -1,19 +1,19 @@
 """Contractions of small numbers: int8, int16 and bf16 operands into 32-bit sums.
 
 CPUs add the products of a few neighbours to one sum in one instruction: four bytes, two bf16. The
-reduction is split by this number ``p``, and both operands are laid out so that what belongs to one
-instruction lies side by side:
+reduction is split by this number ``p``, and both operands are laid out so that the inputs of one
+instruction are contiguous:
 
 - one operand in panels ``[N / NR][K / p]...[NR][p]``, of which a vector holds neighbours along N. A
-  constant one is packed when the program is built (``layout_free_buffers``), another in the call;
-- of the other one a word of ``p`` neighbours along K is broadcast. It is read as it is where its
-  last dimension is K and ``p`` divides that, else from a copy ``[...][K / p]...[p]``.
+  constant one is packed when the program is built (``layout_free_buffers``), any other in the call;
+- of the other one a word of ``p`` neighbours along K is broadcast. It is read in place if its last
+  dimension is K and ``p`` divides that, else from a copy ``[...][K / p]...[p]``.
 
-Where the target multiplies pairs of 16-bit numbers only (x86 before VNNI), operands that are used
-often become 16 bits wide where they are copied, and nothing saturates.
+Where the target only multiplies pairs of 16-bit numbers (x86 before VNNI), operands that are reused
+are widened to 16 bits when they are copied, and nothing saturates.
 
 K is padded with zeros to a multiple of ``p``. The tile of results lives in registers as for fp32
-(:mod:`tiled_reduction`), and what follows (bias, scales, clipping, casts) is computed from there.
+(:mod:`tiled_reduction`), and the epilogue (bias, scales, clipping, casts) is computed from there.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ _AFTER_BEST = 0.999
 
 @dataclass(frozen=True)
 class _Words:
-    """How an instruction takes the operands: neighbours along an axis, and one of them in panels.
+    """How an instruction takes its operands: the axis of neighbours, and which one is in panels.
 
     Words of the other one are broadcast.
     """
@@ -136,7 +136,7 @@ class _Words:
 
 @dataclass(frozen=True, kw_only=True)
 class DotPlan(Plan):
-    """A tile that is computed by an instruction for words."""
+    """A tile that is computed by an instruction on words."""
 
     words: _Words
 
@@ -196,7 +196,7 @@ def _scheduled(
     target: Target,
     along: int | None = None,
 ) -> Schedule:
-    """Schedule all blocks; ``sums`` is the one that sums an operand by itself, if there is one.
+    """Schedule all blocks; ``sums`` is the block that sums one operand, if there is one.
 
     Vectors lie ``along`` the axis of that number, if given.
     """
@@ -216,15 +216,15 @@ def _pad_words(sch: Schedule, found: Contraction, plan: DotPlan) -> None:
 
 
 def _lacks_byte_dots(target: Target) -> bool:
-    """Whether a target multiplies and adds pairs of 16-bit numbers, but no bytes."""
+    """Whether a target has multiply-adds of pairs of 16-bit numbers, but not of bytes."""
     return target.has("sse2") and not any(target.has(feature) for feature in _BYTE_DOTS)
 
 
 def _better_in_pairs(found: Contraction, plan: DotPlan, target: Target) -> bool:
-    """Whether bytes are better 16 bits wide: they would be widened at each use.
+    """Whether bytes should be widened to 16 bits in advance, rather than at each use.
 
-    A matrix that is used once stays as it is: it comes from memory. So does what would be copied in
-    each call for few uses, to where the nearer caches don't hold it.
+    A matrix that is used once is not widened: it comes from memory. Nor is an operand that would be
+    copied in each call for few uses and not fit the nearer caches.
     """
     if not _lacks_byte_dots(target) or plan.words.dot.width != 4 or plan.row is None:
         return False
@@ -238,7 +238,7 @@ def _better_in_pairs(found: Contraction, plan: DotPlan, target: Target) -> bool:
 
 
 def _widen(sch: Schedule, found: Contraction) -> None:
-    """Let the product read copies of both operands in 16 bits; what made them writes the copies."""
+    """Make the product read 16-bit copies of both operands, written by their producers."""
     for load in _factors(found):
         before = {rv.name for rv in leaf_blocks(sch)}
         options = {"block": found.main.name, "operand": load.buffer.name}
@@ -249,10 +249,10 @@ def _widen(sch: Schedule, found: Contraction) -> None:
 
 
 def _better_unsigned(found: Contraction, plan: DotPlan) -> BufferLoad | None:
-    """Which of two signed operands is better unsigned, if that makes products faster.
+    """Which of two signed operands to make unsigned, if that makes products faster.
 
-    Panels are turned while they are packed, and then rows of the other operand are summed. Where
-    these can't be read as they are, their copy is turned instead, and panels are summed.
+    Panels are shifted while they are packed, and rows of the other operand are summed. If the other
+    operand must be copied anyway, its copy is shifted instead, and panels are summed.
     """
     panel, word = plan.words.panel, plan.words.word
     many = plan.row is not None and (plan.row.extent or _WORTHWHILE) >= _WORTHWHILE
@@ -283,7 +283,7 @@ def _unsigned(
 
 
 def _flatten_pixels(sch: Schedule, found: Contraction) -> bool:
-    """Make rows and columns of a 1 x 1 convolution one axis, so that tiles fit all of an image."""
+    """Fuse rows and columns of a 1 x 1 convolution, so that tiles span the whole image."""
     if not is_pointwise(found):
         return False
     main, consumers = found.main, found.consumers
@@ -300,7 +300,7 @@ def _flatten_pixels(sch: Schedule, found: Contraction) -> bool:
 
 
 def _goes_on_alike(epilogue: Block, sums: Buffer) -> bool:
-    """Whether an epilogue goes through sums in their order."""
+    """Whether an epilogue reads sums in order."""
     axes = [item.var for item in epilogue.iter_vars]
     found = [load for load in loads_of(epilogue) if load.buffer is sums]
     return len(axes) == sums.ndim and all(
@@ -314,7 +314,7 @@ def _goes_on_alike(epilogue: Block, sums: Buffer) -> bool:
 def choose_plan(
     sch: Schedule, found: Contraction, target: Target, along: int | None = None
 ) -> DotPlan | None:
-    """Return the best way to tile a sum of products; ``None`` if no axes will do.
+    """Return the best way to tile a sum of products; ``None`` if no axes are suitable.
 
     Vectors lie ``along`` the axis of that number, if given.
     """
@@ -338,7 +338,7 @@ def choose_plan(
 
 
 def _is_deep(axis: Axis, dot: DotProduct, a: BufferLoad, b: BufferLoad) -> bool:
-    """Whether an axis has words, and is a dimension of both operands."""
+    """Whether an axis is a dimension of both operands and can be divided into words."""
     both = dimension_of(a, axis) is not None and dimension_of(b, axis) is not None
     return both and axis.extent is not None and axis.extent >= max(2, dot.width - 1)
 
@@ -346,7 +346,7 @@ def _is_deep(axis: Axis, dot: DotProduct, a: BufferLoad, b: BufferLoad) -> bool:
 def _writing(
     found: Contraction, epilogue: Block | None, vector: Axis, operations: int, target: Target
 ) -> Callable[[Tile], float]:
-    """Steps that a transposed tile takes to be written, after what is computed of its sums."""
+    """The cost of writing a transposed tile, in steps, including its epilogue."""
     store, lanes, costs = found.store, target.vector_lanes(32), target.costs
     size, along = dtypes.bytes_of(store.buffer.dtype), False
     if epilogue is not None:
@@ -367,7 +367,7 @@ def _writing(
 def _plans_along(
     sch: Schedule, found: Contraction, words: _Words, vector: Axis, target: Target
 ) -> list[DotPlan]:
-    """The best tile along an axis; all that are worth trying if a search asks."""
+    """The best tile along an axis; for a search, all that are worth trying."""
     panel, word = words.panel, words.word
     if vector.is_reduce or vector.extent in (None, 1) or depends(word, vector):
         return []
@@ -418,9 +418,9 @@ def _plans_along(
 def _schedule(
     sch: Schedule, found: Contraction, sums: BlockRV | None, plan: DotPlan, target: Target
 ) -> list[BlockRV]:
-    """Schedule the product and its operands; return the other blocks that this dealt with.
+    """Schedule the product and its operands; return the other blocks that are done, too.
 
-    ``sums`` sums the operand in panels by itself, if that is needed.
+    ``sums`` is the block that sums the operand in panels, if needed.
     """
     main, words = found.main, plan.words
     panel_first = _factors(found)[0] is words.panel
@@ -460,7 +460,7 @@ def _schedule(
 
 
 def _share_copy(sch: Schedule, sums: BlockRV, panel: Buffer) -> None:
-    """Let the sums of an operand and the product read the same copy of it."""
+    """Make the sums of an operand and the product read the same copy of it."""
     if panel in sch.mod["main"].buffers:
         copy_operand(sch, sums, panel)
 
@@ -528,7 +528,7 @@ def _schedule_tile(sch: Schedule, found: Contraction, plan: DotPlan, target: Tar
 def _along_columns(
     sch: Schedule, found: Contraction, vector: Axis
 ) -> tuple[BlockRV | None, BlockRV | None]:
-    """Compute an epilogue along the columns, if it can be; return it and what writes the result."""
+    """Compute an epilogue along the columns, if possible; return it and the final copy."""
     main, consumers = found.main, found.consumers
     dim = dimension_of(found.store, vector)
     if not consumers or dim is None:
@@ -542,7 +542,7 @@ def _along_columns(
 
 
 def _streams(plan: DotPlan, target: Target) -> bool:
-    """Whether panels come from beyond the nearer caches, and serve few tiles each."""
+    """Whether panels come from beyond the nearer caches, and each serves few tiles."""
     size = size_of(plan.words.panel.buffer)
     if size is None or 2 * size < target.l2_bytes:
         return False
@@ -551,5 +551,5 @@ def _streams(plan: DotPlan, target: Target) -> bool:
 
 
 def _mixes_rows(epilogue: Block) -> bool:
-    """Whether what is written has quotients among its indices."""
+    """Whether the indices of the store contain quotients."""
     return any(collect(index, FloorDiv) for index in stores_of(epilogue)[0].indices)

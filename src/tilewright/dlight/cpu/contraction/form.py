@@ -1,4 +1,4 @@
-"""What all forms of contractions share: how a rule goes, and how a tile lies in registers."""
+"""Shared by all forms of contractions: the steps of a rule, and the tile in registers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
 
 class Form(ScheduleRule):
-    """One way to schedule a contraction and what consumes it; other blocks go one by one."""
+    """One way to schedule a contraction and its consumers; other blocks get separate schedules."""
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Describe the contraction, schedule it, then the rest."""
@@ -47,14 +47,14 @@ class Form(ScheduleRule):
     def tile(
         self, sch: Schedule, found: Contraction, target: Target
     ) -> Collection[str] | NotApplicable:
-        """Schedule the reduction and its consumers; return the names of others dealt with."""
+        """Schedule the reduction and its consumers; return the names of other blocks done, too."""
         raise NotImplementedError(f"{self.name} must define tile")
 
 
 def schedule_others(
     sch: Schedule, blocks: Sequence[BlockRV], done: Collection[str], target: Target
 ) -> None:
-    """Schedule the blocks around a contraction, those aside that are ``done``."""
+    """Schedule the blocks around a contraction, except those that are ``done``."""
     for rv in blocks:
         if rv.name in done:
             continue
@@ -68,9 +68,9 @@ def schedule_others(
 class Nest:
     """The loops of a contraction: ``around`` tiles, ``steps`` of the reduction, within a ``tile``.
 
-    What the innermost ``held`` loops around have made is kept until all of it is written. There may
-    be loops ``outside`` that belong to other blocks too. The last loop of a tile may be the
-    instruction ``dot``.
+    The results of the innermost ``held`` loops of ``around`` are kept until all of them are
+    written. There may be loops ``outside`` that contain other blocks too. The last loop of a tile
+    may be the instruction ``dot``.
     """
 
     around: Sequence[LoopRV]
@@ -84,10 +84,10 @@ class Nest:
 def cut_tile(
     sch: Schedule, found: Reduction, plan: Plan, together: int = 1
 ) -> tuple[list[LoopRV], list[LoopRV]]:
-    """Cut the axes of a plan's tile; return the loops around tiles, and those within one.
+    """Split the axes of a plan's tile; return the loops around tiles, and those within one.
 
-    Columns of tiles are outermost: a panel stays in the cache for all rows. Of the rows so many
-    tiles go ``together``.
+    Columns of tiles are outermost: a panel stays in the cache for all rows. ``together`` is the
+    number of tiles of rows per iteration.
     """
     around = [axis.loop for axis in found.spatial if axis not in (plan.row, plan.vector)]
     columns, column = sch.split(plan.vector.loop, [None, plan.tile.columns])
@@ -101,9 +101,9 @@ def cut_tile(
 def sum_in_registers(
     sch: Schedule, main: BlockRV, epilogue: BlockRV, nest: Nest, copy: BlockRV | None = None
 ) -> None:
-    """Order loops so that a tile of sums lies in registers, from which the epilogue takes it.
+    """Order loops so that a tile of sums is in registers, from which the epilogue reads it.
 
-    A ``copy`` takes it to a buffer first; then the epilogue's own loops are left as they are.
+    A ``copy`` moves it to a buffer first; then the epilogue keeps its own loops.
     """
     depth = nest.outside + len(nest.around)
     sch.reorder(*nest.around, *nest.steps, *nest.tile)
@@ -123,7 +123,7 @@ def sum_up(
     depth: int,
     dot: tuple[LoopRV, str] | None = None,
 ) -> None:
-    """Start a tile's sums before the steps, and vectorise; ``depth`` loops are around the tile.
+    """Initialise a tile's sums before the steps, and vectorise; ``depth`` loops enclose the tile.
 
     An innermost loop may be an instruction, ``dot``.
     """
@@ -134,7 +134,7 @@ def sum_up(
 
 
 def unroll_steps(sch: Schedule, steps: Sequence[Axis], vectors: int, most: int) -> None:
-    """Write steps of a tile of vectors out, those of the first axes, while the code is short."""
+    """Unroll steps of a tile of vectors, those of the first axes, while the code is short."""
     for axis in steps:
         vectors *= axis.extent or 1
         if vectors > most:
@@ -143,7 +143,7 @@ def unroll_steps(sch: Schedule, steps: Sequence[Axis], vectors: int, most: int) 
 
 
 def _columns_innermost(sch: Schedule, copy: BlockRV, skip: int) -> None:
-    """Let the loop over the last index of what a block writes run innermost."""
+    """Move the loop over the last index of a block's output innermost."""
     last = stores_of(sch.get(copy))[0].indices[-1]
     axes = axes_of(sch, copy, skip) or []
     columns = [axis.loop for axis in axes if axis.var is last]
@@ -157,9 +157,9 @@ def lay_columns_last(
     vector: Axis,
     joined: Mapping[int, int] = MappingProxyType({}),
 ) -> None:
-    """Keep the vector axis last in the registers and in the buffer that they are copied to.
+    """Put the vector axis last in the registers and in the buffer that they are copied to.
 
-    There dimensions that are quotients, and those of their remainders, make one again (``joined``).
+    There dimensions of quotients and their remainders are fused again (``joined``).
     """
     store = stores_of(sch.get(main))[0]
     dim = dimensions_of(store, vector)[0]

@@ -1,10 +1,10 @@
-"""Reductions of groups, scaled and added up: products with group-quantised weights.
+"""Sums over groups, scaled and added up: products with group-quantised weights.
 
 ``out[m, n] = sum_g scale[g, n] * (sum_k x[m, g, k] * decode(w[g, k, n]))``: an inner reduction over
-the members of a group, whose only reader is an outer one over the groups. The sums of one group
-are computed for a register tile of results, and are added to it when the group is done, so neither
-decoded weights nor sums of groups go through memory. Operands along the vectors are packed into
-panels as in :mod:`tiled_reduction`, if they are known beforehand.
+the members of a group, whose only reader is an outer one over the groups. The sums of one group are
+computed for a register tile of results, and are added to it when the group is complete, so neither
+decoded weights nor sums of groups go through memory. Constant operands along the vectors are packed
+into panels as in :mod:`tiled_reduction`.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ _UNROLLED = 16
 
 @dataclass(frozen=True, kw_only=True)
 class GroupedPlan(Plan):
-    """A tile of the outer reduction, next to which the inner one sums up a group."""
+    """A tile of the outer reduction, inside which the inner one sums up a group."""
 
     inner: Contraction
     outer: Contraction
 
 
 class GroupedReduction(ScheduleRule):
-    """Applies to functions with a reduction over groups of another one's results."""
+    """Applies to functions with a reduction over groups of another reduction's results."""
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Compute the sums of a group in registers, next to the sum of all groups."""
@@ -120,13 +120,13 @@ def _choose_plan(
 
 
 def _is_contiguous(found: Contraction, load: BufferLoad, axis: Axis) -> bool:
-    """Whether neighbours along an axis lie side by side, or can be packed so beforehand."""
+    """Whether neighbours along an axis are contiguous, or can be packed so beforehand."""
     packed = load.buffer in found.constants and any(i is axis.var for i in load.indices)
     return packed or stride(load, axis) in (0, 1)
 
 
 def _pack_constants(sch: Schedule, found: Contraction, width: int) -> set[str]:
-    """Lay what tiles read of constant operands one after the other; the names of the copies."""
+    """Pack constant operands in the order in which tiles read them; return the copies' names."""
     last = [axis for axis in found.axes if axis.var is found.store.indices[-1]]
     made = set()
     for load in found.loads:
@@ -141,7 +141,7 @@ def _pack_constants(sch: Schedule, found: Contraction, width: int) -> set[str]:
 
 
 def _constant_copy(sch: Schedule, found: Contraction, load: BufferLoad) -> BlockRV | None:
-    """The block that makes a copy of an operand when the program is built, if it is constant."""
+    """The block that copies an operand when the program is built, if it is constant."""
     if load.buffer in found.constants:
         return copy_operand(sch, found.main, load.buffer)
     made = copy_in_use(sch, found.main, load.buffer)
@@ -161,7 +161,7 @@ def _schedule_tile(sch: Schedule, plan: GroupedPlan, target: Target) -> None:
 
 
 def _group_in_registers(sch: Schedule, inner: BlockRV, skip: int, target: Target) -> None:
-    """Bring the members of a group outside of the tile."""
+    """Move the loop over a group's members outside the tile."""
     axes = axes_of(sch, inner, skip)
     assert axes is not None
     members = [axis for axis in axes if axis.is_reduce]

@@ -1,8 +1,8 @@
-"""Axes of images: which of them contractions join, part, and keep close in memory.
+"""Axes of images: which ones contractions fuse, split, and keep close in memory.
 
 A convolution's tile takes pixels of one row of the image, and its reduction goes through channels.
-That falls short where rows are short, and where what a step reads lies in another page than what
-the last one read.
+That is inefficient where rows are short, and where consecutive steps read from different memory
+pages.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tilewright.tir.schedule.handles import BlockRV
 
 
 def join_rows(sch: Schedule, found: Contraction, column: Axis | None) -> int | None:
-    """Make one axis of the rows and columns of a small image, whose rows make only half a tile.
+    """Fuse the rows and columns of a small image, whose rows fill only half a tile.
 
-    Tiles of more of them read panels less often. Returns how many elements the whole rows are that
-    make a tile, ``None`` if everything is left as it is.
+    Tiles of several rows read panels less often. Returns the number of elements of the rows in a
+    tile, ``None`` if nothing is changed.
     """
     main, store, consumers = found.main, found.store, found.consumers
     above = store.indices[max(-2, -store.buffer.ndim)]
@@ -54,7 +54,7 @@ def join_rows(sch: Schedule, found: Contraction, column: Axis | None) -> int | N
 def join_pixels(
     sch: Schedule, copies: Sequence[BlockRV], main: BlockRV, epilogue: BlockRV, width: int
 ) -> None:
-    """Make one axis of rows and columns, the third and the fourth of results and of copies."""
+    """Fuse rows and columns, the third and fourth dimensions of results and copies."""
     joined = _joined(2, 3, width)
     for rv in (*copies, main):
         sch.transform_layout(rv, ("write", 0), joined)
@@ -63,7 +63,7 @@ def join_pixels(
 
 
 def _joined(a: int, b: int, width: int) -> Callable[..., tuple[Expr, ...]]:
-    """The indices with number ``a``, then ``b``, in one, where the former was."""
+    """Fuse the indices at positions ``a`` and ``b`` into one, at the former's position."""
 
     def indices(*i: Expr) -> tuple[Expr, ...]:
         pairs = enumerate(i)
@@ -73,10 +73,10 @@ def _joined(a: int, b: int, width: int) -> Callable[..., tuple[Expr, ...]]:
 
 
 def lay_channels_close(sch: Schedule, found: Contraction) -> bool:
-    """Keep what a row of an image takes from all channels together, in a copy that is made anyway.
+    """In a copy that is made anyway, store what a row of an image reads of all channels together.
 
-    In a copy of whole images the steps of the reduction would go from page to page. Returns whether
-    a copy has another layout now.
+    In a copy of whole images each step of the reduction would read from another page. Returns
+    whether a copy's layout was changed.
     """
     reduced, changed = {axis.var for axis in found.steps}, False
     for rv in sch.get_producers(found.main):
@@ -105,7 +105,7 @@ def _extents(sch: Schedule, rv: BlockRV) -> list[int | None]:
 
 
 def phases_of(sch: Schedule, reduction: Reduction) -> dict[int, int]:
-    """Axes that the block's only consumer puts together: places of quotients, and of remainders."""
+    """Axes that the block's only consumer fuses: positions of quotients, and of remainders."""
     store, consumers = reduction.store, sch.get_consumers(reduction.main)
     if len(consumers) != 1:
         return {}

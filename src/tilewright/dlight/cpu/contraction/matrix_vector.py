@@ -1,12 +1,12 @@
-"""Matrix times vector: each element of the matrix is used once, so memory is the limit.
+"""Matrix times vector: each element of the matrix is used once, so it is memory-bound.
 
-The matrix has to be read from first to last in long runs, with little else to do for the loads:
+The matrix must be read sequentially in long runs, with few other loads:
 
-- if its rows lie along the reduction (``[N, K]``), some rows at a time are multiplied by the vector
-  and summed in lanes, which are joined at the end of the row;
-- if they lie across (``[K, N]``), some rows at a time, each times one element of the vector, are
-  added to the result, which stays in the nearest cache. The rows that follow are asked for ahead:
-  each is a stream of its own.
+- if its rows are along the reduction (``[N, K]``), some rows at a time are multiplied by the vector
+  and summed in lanes, which are combined at the end of the row;
+- if they are across it (``[K, N]``), some rows at a time, each times one element of the vector, are
+  added to the result, which stays in the L1 cache. The following rows are prefetched: each is a
+  separate stream.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _VECTORS, _STEPS = 2, 4
 
 @dataclass(frozen=True)
 class _Product:
-    """The matrix, the reduction axis, the other axis of the matrix, which the vector lacks."""
+    """The matrix, the reduction axis, and the matrix's other axis, which the vector lacks."""
 
     matrix: BufferLoad
     reduce: Axis
@@ -109,7 +109,7 @@ def _renewed(
 
 
 def _along_rows(sch: Schedule, found: Contraction, product: _Product, target: Target) -> bool:
-    """Sum some rows at a time, each in lanes; join the lanes."""
+    """Sum some rows at a time, each in lanes; combine the lanes."""
     main, lanes = found.main, _lanes(found, target)
     extent = product.reduce.extent or 1
     whole = extent % (_VECTORS * lanes) == 0 and extent >= _STEPS * _VECTORS * lanes
@@ -131,7 +131,7 @@ def _along_rows(sch: Schedule, found: Contraction, product: _Product, target: Ta
 
 
 def _sums_in_registers(sch: Schedule, partial: BlockRV, depth: int) -> LoopRV:
-    """Let the reduction run outside of what is summed; return its loop."""
+    """Move the reduction loop outside the sums; return it."""
     inner = axes_of(sch, partial, depth) or []
     (steps,) = [axis.loop for axis in inner if axis.is_reduce]
     last = stores_of(sch.get(partial))[0].indices[-1]
@@ -183,5 +183,5 @@ def _share(extent: int | None, lanes: int, target: Target, work: int) -> int | N
 
 
 def _first_divisor(extent: int | None, sizes: Sequence[int]) -> int:
-    """The first of some sizes that divides an extent; 1 if none does or it isn't known."""
+    """The first of some sizes that divides an extent; 1 if none does or it is unknown."""
     return next((size for size in sizes if extent is not None and extent % size == 0), 1)

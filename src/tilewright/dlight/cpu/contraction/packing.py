@@ -1,13 +1,13 @@
-"""Operands copied into panels: what a register tile reads one after the other lies together.
+"""Operands copied into panels: what a register tile reads in sequence is contiguous.
 
-The dimension that follows the vector axis is cut into tiles: their number becomes the first
-dimension of the copy, what is within a tile the last. The last panel is padded, so that one copy of
-the inner loop does for all columns. For dot instructions, ``p`` neighbours along K make a word:
-panels are ``[N / NR][K / p]...[NR][p]``, of which a vector holds neighbours along N.
+The dimension along the vector axis is split into tiles: the tile index becomes the first dimension
+of the copy, the offset within a tile the last. The last panel is padded, so that one copy of the
+inner loop handles all columns. For dot instructions, ``p`` neighbours along K make a word: panels
+are ``[N / NR][K / p]...[NR][p]``, of which a vector holds neighbours along N.
 
-A constant operand is packed when the program is built (``layout_free_buffers``); of another one a
-panel is made right before the tiles that use it, so that it is still in the cache. What is copied
-anyway (padded, converted) is written in its layout at once.
+A constant operand is packed when the program is built (``layout_free_buffers``); of any other, a
+panel is packed right before the tiles that use it, so that it is still in the cache. An operand
+that is copied anyway (padded, converted) is written in the panel layout directly.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _TRANSPOSED, _FAR = (4, 8, 16), 16
 
 @dataclass(frozen=True)
 class Panels:
-    """How the copy of an operand lies: ``[N / width][...][width]``.
+    """The layout of an operand's copy: ``[N / width][...][width]``.
 
-    Dimension ``dim`` is cut into panels. Within one the dimensions ``first`` come before the
-    others. Of the dimensions in ``parts`` every so manieth element belongs to one part of the
-    panel; parts lie one after the other. Of the dimension ``deep`` so many neighbours make a
-    ``word``, which lies together; without ``dim`` there are words only.
+    Dimension ``dim`` is split into panels. Within a panel the dimensions ``first`` come before the
+    others. ``parts`` gives strides of dimensions: elements with the same remainder are contiguous.
+    ``word`` neighbours along dimension ``deep`` form a word, which is contiguous; without ``dim``
+    there are only words.
     """
 
     dim: int | None
@@ -60,12 +60,12 @@ class Panels:
 
     @property
     def wide(self) -> int:
-        """The dimension that is cut."""
+        """The dimension that is split into panels."""
         assert self.dim is not None
         return self.dim
 
     def layout(self, *i: Expr) -> tuple[Expr, ...]:
-        """Where an element lies."""
+        """The index map of the layout."""
         order = (*self.first, *(d for d in range(len(i)) if d not in (self.dim, *self.first)))
         cuts = {**self.parts, **({self.deep: self.word} if self.word > 1 else {})}
         panel = () if self.dim is None else (i[self.dim] // self.width,)
@@ -83,27 +83,27 @@ class Panels:
 
 
 def copy_operand(sch: Schedule, main: BlockRV, buffer: Buffer) -> BlockRV:
-    """Let a block read a copy of an operand; return the block that makes it."""
+    """Make a block read a copy of an operand; return the block that copies it."""
     buffers = [region.buffer for region in sch.get(main).reads]
     copied: BlockRV = sch.cache_read(main, buffers.index(buffer), "global")
     return copied
 
 
 def pack_operand(sch: Schedule, main: BlockRV, buffer: Buffer, panels: Panels) -> BlockRV:
-    """Let a block read a copy of an operand that lies in panels."""
+    """Make a block read a copy of an operand in panels."""
     copy = copy_operand(sch, main, buffer)
     lay_out(sch, copy, panels)
     return copy
 
 
 def lay_out(sch: Schedule, copy: BlockRV, panels: Panels) -> None:
-    """Give the copy of an operand its layout, if possible when the program is built."""
+    """Set the layout of an operand's copy, packed when the program is built if possible."""
     sch.transform_layout(copy, ("write", 0), panels.layout)
     sch.annotate(copy, LAYOUT_REWRITE, True)
 
 
 def copy_in_use(sch: Schedule, main: BlockRV, buffer: Buffer, readers: int = 1) -> BlockRV | None:
-    """The block that makes an operand, element by element, for so many readers alone."""
+    """The block that computes an operand elementwise, if only these ``readers`` read it."""
     for producer in sch.get_producers(main):
         if buffer not in [region.buffer for region in sch.get(producer).writes]:
             continue
@@ -118,7 +118,7 @@ def pad_columns(
 ) -> BlockRV:
     """Round the vector axis up to whole tiles; return the block that copies the operand.
 
-    What reads the result reads it padded.
+    Consumers read the padded result.
     """
     readers = sch.get_consumers(main)
     before = {sch.get(rv).name for rv in sch.get_producers(main)}
@@ -134,7 +134,7 @@ def pad_columns(
 
 
 def known_before(func: PrimFunc) -> set[Buffer]:
-    """Constants, and what is computed from them element by element."""
+    """Constants, and what is computed from them elementwise."""
     known = set(constants_of(func))
     for block in collect(func.body, Block):
         reads = {region.buffer for region in block.reads}
@@ -164,7 +164,7 @@ def schedule_packing(
 def pack_at(
     sch: Schedule, copy: BlockRV, at: LoopRV, operand: BufferLoad, dim: int, target: Target
 ) -> None:
-    """Make a panel in each iteration of the loop over panels."""
+    """Pack a panel in each iteration of the loop over panels."""
     sch.compute_at(copy, at, preserve_unit_loops=True)
     loops = sch.get_loops(copy)[-operand.buffer.ndim :]
     rest = [loop for d, loop in enumerate(loops) if d != dim]
@@ -181,7 +181,7 @@ def _within_panel(
     dim: int,
     target: Target,
 ) -> None:
-    """Order the loops of a copy so that whole cache lines are read, and written side by side."""
+    """Order the loops of a copy so that whole cache lines are read, and written contiguously."""
     if dim == operand.buffer.ndim - 1:
         sch.reorder(*outer, *rest, element)
         sch.vectorize(element)
@@ -212,7 +212,7 @@ def _lanes_of(operand: BufferLoad, target: Target) -> int:
 
 
 def gather_operand(sch: Schedule, main: BlockRV, operand: BufferLoad, vector: Axis) -> BlockRV:
-    """Let a block read an operand by its own axes, the vector axis last; return what copies it."""
+    """Make a block read an operand by its own axes, the vector axis last; return the copy block."""
     buffers = [region.buffer for region in sch.get(main).reads]
     copied: BlockRV = sch.reindex(main, ("read", buffers.index(operand.buffer)))
     made = sch.get(copied).writes[0].buffer
@@ -223,9 +223,9 @@ def gather_operand(sch: Schedule, main: BlockRV, operand: BufferLoad, vector: Ax
 
 
 def gather_at(sch: Schedule, copy: BlockRV, at: LoopRV | None, target: Target) -> None:
-    """Lay a panel's rows side by side in each iteration of the loop over panels, or all at once.
+    """Gather a panel's rows in each iteration of the loop over panels, or all at once.
 
-    Elements that lie across are transposed in registers, as many at a time as vectors are long.
+    Elements along the other dimension are transposed in registers, a vector's length at a time.
     """
     if at is not None:
         sch.compute_at(copy, at, preserve_unit_loops=True)
@@ -259,9 +259,9 @@ def gather_at(sch: Schedule, copy: BlockRV, at: LoopRV | None, target: Target) -
 def lay_out_words(
     sch: Schedule, main: BlockRV, buffer: Buffer, panels: Panels, readers: int, target: Target
 ) -> BlockRV | None:
-    """Bring an operand into panels of words, or into words alone, for so many readers.
+    """Pack an operand into panels of words, or only into words, for ``readers`` readers.
 
-    Returns the block that does so, if the operand doesn't lie so already.
+    Returns the block that does so, unless the operand already has this layout.
     """
     func, deepest = sch.mod["main"], panels.deep == buffer.ndim - 1
     if panels.dim is None and deepest and buffer in func.buffers:
@@ -279,10 +279,10 @@ def lay_out_words(
 
 
 def _schedule_words(sch: Schedule, copy: BlockRV, panels: Panels, target: Target) -> None:
-    """Copy lines of the operand so that neighbours along K come to lie side by side.
+    """Copy lines of the operand so that neighbours along K become contiguous.
 
-    Where K is the operand's last dimension they do already, and are moved together; else a line for
-    each of them is read, and all are written by turns.
+    If K is the operand's last dimension they already are, and are moved together; else a line is
+    read for each of them, and they are interleaved.
     """
     loops, deep, word = sch.get_loops(copy), panels.deep, panels.word
     work = work_of(axes_of(sch, copy) or [])
@@ -307,7 +307,7 @@ def _schedule_words(sch: Schedule, copy: BlockRV, panels: Panels, target: Target
 
 
 def _line(sch: Schedule, copy: BlockRV, width: int, target: Target) -> int:
-    """Words of a cache line, or the most below that divide K."""
+    """The number of words in a cache line, or the largest smaller one that divides K."""
     extent = as_int(sch.get(copy).iter_vars[-1].dom.extent) or width
     words = extent // width
     return max(size for size in range(1, target.vector_lanes(32) + 1) if words % size == 0)

@@ -1,8 +1,8 @@
-"""Taps of windows that meet nothing but padding, and what leaving them out is worth.
+"""Taps of windows that read only padding, and the gain of skipping them.
 
-With taps far apart, or on small images, many products of a convolution are with zeros: a window
-whose taps lie 12 elements apart meets only a quarter of an image of 14 rows. ``TiledReduction``
-runs the channels of a tap only where the tile's pixels meet the image with it.
+With large dilations, or on small images, many products of a convolution are with zeros: a window
+with dilation 12 reads only a quarter of an image of 14 rows. ``TiledReduction`` runs the channels
+of a tap only for tiles whose pixels read the image with it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _HEIGHTS = range(1, 15)
 
 @dataclass(frozen=True)
 class PaddedAxis:
-    """An axis of a result, and the axis of the taps that go along it.
+    """An axis of a result, and the axis of its taps.
 
-    A place meets element ``place * stride + tap * dilation - begin`` of an image that has ``size``.
+    A pixel reads element ``place * stride + tap * dilation - begin`` of an image of ``size``.
     """
 
     place: Axis
@@ -44,7 +44,7 @@ class PaddedAxis:
     size: int
 
     def share(self, tile: int) -> float:
-        """The share of the taps of all tiles of so many places that meet the image."""
+        """The fraction of taps that read the image, over all tiles of ``tile`` pixels."""
         places, taps = self.place.extent or 1, self.tap.extent or 1
         met = 0
         for tap in range(taps):
@@ -56,7 +56,7 @@ class PaddedAxis:
 
 
 def padded_axes(sch: Schedule, reduction: Reduction) -> list[PaddedAxis]:
-    """Find the axes of a sum of products that go beyond an image, in a copy padded with zeros."""
+    """Find the axes of a sum of products that read beyond an image, in a zero-padded copy."""
     found = []
     for rv in sch.get_producers(reduction.main):
         block = sch.get(rv)
@@ -89,7 +89,7 @@ def _padded_axis(index: Expr, axes: Sequence[Axis], low: int, high: int) -> Padd
 
 
 def _bounds_of_padding(block: Block) -> dict[Var, tuple[int, int]]:
-    """Between which bounds of its axes a block stores more than zeros."""
+    """The bounds of its axes between which a block stores more than zeros."""
     stores = stores_of(block)
     value = stores[0].value if len(stores) == 1 else None
     if not isinstance(value, Call) or value.op.name != "if_then_else":
@@ -109,7 +109,7 @@ def _bounds_of_padding(block: Block) -> dict[Var, tuple[int, int]]:
 
 
 def skipped(plan: Plan, padded: Sequence[PaddedAxis]) -> list[PaddedAxis]:
-    """The axes whose taps whole tiles of a plan can do without; none if that isn't worth it."""
+    """The axes whose taps whole tiles of a plan can skip; none if that doesn't pay off."""
     able = [
         axis
         for axis in padded
@@ -120,7 +120,7 @@ def skipped(plan: Plan, padded: Sequence[PaddedAxis]) -> list[PaddedAxis]:
 
 
 def uneven_taps(found: Reduction, remainders: Sequence[Axis]) -> list[Axis]:
-    """The axes of taps of which some remainders of places have fewer than others.
+    """The axes of taps of which some remainders of positions have fewer than others.
 
     A transposed convolution of three taps and stride two has two for one remainder, one for the
     other: the sum adds zero for what is missing.
@@ -146,9 +146,9 @@ def prefer_skipping(
     ranked: Callable[[int], list[Plan]],
     costs: Costs,
 ) -> list[Plan]:
-    """Put the plan first that takes the least time with taps left out that meet only padding.
+    """Put first the plan that takes the least time when padding taps are skipped.
 
-    ``ranked`` ranks plans of at most so many rows.
+    ``ranked`` ranks plans of at most a given number of rows.
     """
     row = plans[0].row
     along = [axis for axis in padded if row is not None and axis.place.var is row.var]
@@ -163,13 +163,13 @@ def prefer_skipping(
 
 
 def _score(plan: Plan, costs: Costs) -> float:
-    """The share of the peak that a plan's tile reaches, which low ones share with loading."""
+    """The fraction of the peak that a plan's tile reaches; low tiles are bound by loads."""
     loading = costs.panel_vector * costs.multiply_adds
     return min(plan.tile.score, plan.tile.rows / loading)
 
 
 def steps_left(plan: Plan, padded: Sequence[PaddedAxis]) -> float:
-    """The share of a plan's steps that is left with taps skipped that meet only padding."""
+    """The fraction of a plan's steps that remains when padding taps are skipped."""
     return _share(plan, skipped(plan, padded))
 
 

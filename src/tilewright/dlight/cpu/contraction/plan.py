@@ -1,9 +1,9 @@
-"""How a contraction may be tiled: the plans that ``TiledReduction`` chooses from.
+"""Tilings of a contraction: the plans from which ``TiledReduction`` chooses.
 
-A plan says along which axis of the result vectors lie, how large the register tile is, and whether
-the operand that moves along the vectors is read as it is, packed or gathered. Plans are ranked by
-an estimate: cycles of a step (``register_tile``), what packing costs, and what writing the result
-costs. The search takes them from here too.
+A plan says along which axis of the result vectors run, how large the register tile is, and whether
+the operand that varies along the vectors is read in place, packed or gathered. Plans are ranked by
+an estimate: cycles of a step (``register_tile``), the cost of packing, and the cost of writing the
+result. The search uses them too.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ TASKS_PER_CORE = 4
 
 @dataclass(frozen=True)
 class Plan:
-    """Which axes make the tile, and what must be done with operand and result for that.
+    """The axes of the tile, and how operand and result are handled for it.
 
-    ``gathered`` says that a panel holds what the reduction reads, step by step: the operand's
-    elements as often as they are used (the columns of an image, side by side).
+    ``gathered``: a panel holds what the reduction reads, step by step: the operand's elements as
+    often as they are used (as im2col does).
     """
 
     row: Axis | None
@@ -67,10 +67,10 @@ def rank_plans(
     row_step: int = 1,
     most_rows: int = MOST_ROWS,
 ) -> list[Plan]:
-    """Return the ways to tile a reduction, the best first; none if no axis will do.
+    """Return the ways to tile a reduction, best first; none if no axis is suitable.
 
     For each axis and way of packing there are up to ``widths`` tiles, of a multiple of ``row_step``
-    rows, ``most_rows`` at most.
+    rows, at most ``most_rows``.
     """
     if len({load.buffer for load in found.loads}) < 2:
         return []
@@ -83,7 +83,7 @@ def rank_plans(
 
 @dataclass(frozen=True)
 class _Wanted:
-    """For which target, and which tiles."""
+    """The target and the limits of tiles."""
 
     target: Target
     widths: int
@@ -92,7 +92,7 @@ class _Wanted:
 
 
 def _plans_along(found: Reduction, vector: Axis, wanted: _Wanted) -> list[Plan]:
-    """The ways to tile with vectors along an axis; the result may be contiguous there."""
+    """The plans with vectors along an axis, along which the result may be contiguous."""
     moving = found.along(vector)
     if not moving or len(moving) == len(found.loads):
         return []
@@ -104,9 +104,9 @@ def _plans_along(found: Reduction, vector: Axis, wanted: _Wanted) -> list[Plan]:
 
 
 class _Along:
-    """Tiles with vectors along one axis: operand as it is, packed, packed and padded, gathered.
+    """Plans with vectors along one axis: operand in place, packed, packed and padded, gathered.
 
-    ``moving`` are the operands that move along it, ``rows`` the axes that these don't depend on.
+    ``moving`` are the operands that vary along it, ``rows`` the axes that these don't depend on.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class _Along:
         self.step_bytes = sum(dtypes.bytes_of(load.buffer.dtype) for load in moving) * steps
 
     def plans(self) -> list[Plan]:
-        """All ways; of equal ones the last wins."""
+        """All plans; of equal ones the last wins."""
         moving, strides, uses = self.moving, self.strides, self.uses
         costs = self.target.costs
         worth = self._worth()
@@ -157,7 +157,7 @@ class _Along:
         return made + panels
 
     def _worth(self) -> float:
-        """The share of a tile's rate that is left, however the operand is read."""
+        """The fraction of a tile's rate that remains, however the operand is read."""
         reduce = self.found.steps
         costs, far = self.target.costs, any(_is_scattered(load, reduce) for load in self.others)
         worth = costs.scattered if far else 1.0
@@ -166,7 +166,7 @@ class _Along:
         return worth
 
     def _in_place(self, worth: float) -> list[Plan]:
-        """Plans that read the operand as it lies."""
+        """Plans that read the operand in place."""
         near = all(s is not None and abs(s) <= _SMALL_STRIDE for s in self.strides)
         costs = self.target.costs
         if not (self.contiguous and near):
@@ -186,7 +186,7 @@ class _Along:
         worth: float,
         gathered: bool = False,
     ) -> list[Plan]:
-        """Plans with the best tiles; padded ones too, where tiles may be ``whole`` at the end."""
+        """Plans with the best tiles, including padded ones if the last tile may be ``whole``."""
         extent, made = self.vector.extent or 1, []
         for padded in (False, True) if whole else (False,):
             tiles = self._tiles(padded, packed is not None)
@@ -224,7 +224,7 @@ class _Along:
         return rank_tiles(self.row, self.vector, limits)
 
     def _preferring_one_pass(self, tiles: Sequence[Tile]) -> list[Tile]:
-        """Tiles with those better that are as wide as the result: rows pass by them only once."""
+        """Tiles, with a better score for those as wide as the result: they read rows only once."""
         one_pass = self.target.costs.one_pass
         scored = [
             replace(tile, score=tile.score * (one_pass if tile.columns == self.columns else 1.0))
@@ -236,7 +236,7 @@ class _Along:
         return not pass_by_rows(self.step_bytes * self.columns, self.target)
 
     def _padding_share(self, in_the_call: bool) -> float:
-        """What is left of the rate where panels are padded, one element by one, in each call."""
+        """The fraction of the rate that remains if panels are padded elementwise in each call."""
         if not in_the_call or self.strides[0] == 1:
             return 1.0
         costs = self.target.costs
@@ -244,18 +244,18 @@ class _Along:
 
 
 def pass_by_rows(size: int, target: Target) -> bool:
-    """Whether so many bytes of an operand stay in the cache as they pass by each tile's rows."""
+    """Whether ``size`` bytes of an operand stay in the cache between tiles of rows."""
     return size <= target.costs.columns_share * target.l2_bytes
 
 
 def leaves_few_columns(tile: Tile, extent: int, target: Target) -> bool:
-    """Whether columns of tiles, the last of which is cut off, are too few for all threads."""
+    """Whether there are too few columns of tiles, the last one partial, for all threads."""
     few = -(-extent // tile.columns) < TASKS_PER_CORE * target.num_cores
     return target.num_cores > 1 and few and extent % tile.columns != 0
 
 
 def _rows_of(load: BufferLoad, row: Axis | None, target: Target) -> int:
-    """Most rows of a tile that read an operand without driving each other out of the cache."""
+    """The most rows of a tile that read an operand without evicting each other from the cache."""
     apart = None if row is None else stride(load, row)
     return rows_in_cache(abs(apart or 1) * dtypes.bytes_of(load.buffer.dtype), target)
 
@@ -268,13 +268,13 @@ def _is_scattered(operand: BufferLoad, steps: Sequence[Axis]) -> bool:
 
 
 def _is_packable(load: BufferLoad, vector: Axis) -> bool:
-    """Whether an axis is one dimension of an operand, or equal parts of one."""
+    """Whether an axis indexes one dimension of an operand, or equal sections of one."""
     dims = dimensions_of(load, vector)
     return len(dims) == 1 and _is_part(load.indices[dims[0]], vector)
 
 
 def _is_part(index: Expr, axis: Axis) -> bool:
-    """Whether an axis counts the elements of one of equal parts of a dimension.
+    """Whether an axis counts the elements of one of several equal sections of a dimension.
 
     Filters of a grouped convolution do: ``group * filters + filter``.
     """
@@ -286,19 +286,19 @@ def _is_part(index: Expr, axis: Axis) -> bool:
 
 
 def _has_parts(moving: Sequence[BufferLoad], vector: Axis) -> bool:
-    """Whether an axis is only a part of a dimension of what moves along it."""
+    """Whether an axis covers only a section of a dimension of the operands that vary along it."""
     using = [load.indices[d] for load in moving for d in dimensions_of(load, vector)]
     return any(index is not vector.var for index in using)
 
 
 def _run_after(load: BufferLoad, axis: Axis) -> int:
-    """How many elements lie side by side in the dimensions after an axis; 1 if unknown."""
+    """How many elements are contiguous in the dimensions after an axis; 1 if unknown."""
     extents = [as_int(extent) for extent in load.buffer.shape[dimensions_of(load, axis)[0] + 1 :]]
     return math.prod(extent or 0 for extent in extents) or 1
 
 
 def _is_kept(load: BufferLoad, vector: Axis, steps: Sequence[Axis]) -> bool:
-    """Whether an operand is a vector that stays the same throughout the reduction, as scales do."""
+    """Whether an operand is a vector that is constant during the reduction, such as scales."""
     return stride(load, vector) == 1 and not any(depends(load, axis) for axis in steps)
 
 
@@ -308,7 +308,7 @@ def _is_gathered(
     vector: Axis,
     target: Target,
 ) -> bool:
-    """Whether a panel may hold each step's elements, and no more than there are."""
+    """Whether each step's elements can be gathered into a panel, without reading out of bounds."""
     if len(moving) != 1 or vector.extent is None or not strides[0]:
         return False
     if _is_packable(moving[0], vector):

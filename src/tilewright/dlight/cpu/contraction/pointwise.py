@@ -1,14 +1,14 @@
-"""Pointwise convolutions: neighbouring pixels are the lanes, whatever row they are in.
+"""Pointwise convolutions: neighbouring pixels are lanes, across rows.
 
 A 1 x 1 convolution of stride one is a matrix product: filters times channels by channels times
 pixels. Pixels are contiguous in the input and in the result across rows of the image, so with rows
-and columns made one axis, vectors are always full, the input is read and the result written as they
-lie, and nothing is transposed. Filters are packed by rows of the register tile, when the program is
-built if they are constant. A tile of pixels stays in the cache while all filters pass over it.
+and columns fused, vectors are always full, the input is read and the result written in place, and
+nothing is transposed. Filters are packed by rows of the register tile, when the program is built if
+they are constant. A tile of pixels stays in the cache while all filters are applied to it.
 
-Where a tile is only a cache line wide, the lines of all channels, whole images apart, fall into few
-sets of the nearest cache and each into a page of its own. Images that come from afar are copied for
-that, tile by tile; what follows reads and writes several tiles of a row at a time.
+Where a tile is only a cache line wide, the lines of all channels, whole images apart, map to few
+sets of the L1 cache and to a page each. So images from far caches are copied tile by tile; the
+epilogue reads and writes several tiles of a row at a time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PointwiseConvolution(Form):
     """Applies to 1 x 1 convolutions of stride one on images of known size, and their epilogue."""
 
     def tile(self, sch: Schedule, found: Contraction, target: Target) -> tuple[()] | NotApplicable:
-        """Make rows and columns one axis, tile it with the filters, fuse the epilogue."""
+        """Fuse rows and columns, tile pixels and filters, fuse the epilogue."""
         if not found.has_one_epilogue:
             return NotApplicable("what follows is more than an epilogue")
         tile = _choose(found, target)
@@ -80,7 +80,7 @@ class PointwiseConvolution(Form):
 
 
 def _choose(found: Contraction, target: Target) -> Tile | NotApplicable:
-    """Choose how many filters and pixels are a tile."""
+    """Choose how many filters and pixels a tile has."""
     if not is_pointwise(found):
         return NotApplicable("no 1 x 1 convolution of stride one")
     _, filters, height, width = (as_int(item.dom.extent) for item in found.block.iter_vars[:4])
@@ -99,14 +99,14 @@ def _choose(found: Contraction, target: Target) -> Tile | NotApplicable:
 
 
 def _is_line(tile: Tile, found: Contraction) -> bool:
-    """Whether a tile's pixels are no more than a cache line."""
+    """Whether a tile's pixels fit in a cache line."""
     return tile.columns * dtypes.bytes_of(found.loads[0].dtype) <= _LINE
 
 
 def _tiles_copied(sch: Schedule, found: Contraction, tile: Tile, target: Target) -> int:
-    """How many tiles of pixels are copied at a time; 0 if they are read as they lie.
+    """How many tiles of pixels are copied at a time; 0 if they are read in place.
 
-    With what follows reading other images, several tiles are written side by side.
+    If the epilogue reads other images, several tiles are written contiguously.
     """
     image, reads = found.loads[0].buffer, 0
     for rv in found.consumers:
@@ -123,7 +123,7 @@ def _tiles_copied(sch: Schedule, found: Contraction, tile: Tile, target: Target)
 def is_pointwise(found: Contraction) -> bool:
     """Whether a block is ``y[n, f, h, w] += x[n, c, h, w] * k[f, c]``, unit axes aside.
 
-    The input must be as large as the result: else neighbouring pixels don't lie side by side.
+    The input must be as large as the result: else neighbouring pixels aren't contiguous.
     """
     spatial = [item.var for item in found.block.iter_vars if item.kind == "spatial"]
     steps = [item for item in found.block.iter_vars if item.kind != "spatial"]
@@ -146,7 +146,7 @@ def is_pointwise(found: Contraction) -> bool:
 
 
 def _reads(indices: Sequence[Expr], wanted: Sequence[Var | None], unit: set[Var]) -> bool:
-    """Whether indices are these variables, up to variables that are always zero."""
+    """Whether indices are these variables, except for variables that are always zero."""
     if len(indices) != len(wanted):
         return False
     for index, var in zip(indices, wanted):

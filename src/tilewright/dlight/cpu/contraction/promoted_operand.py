@@ -1,13 +1,13 @@
 """Contractions of 16-bit floats, and of decoded constants, that are computed in float32.
 
-Vectors are converted where they are loaded, which costs little next to the rows that share them.
-Scalars that are broadcast would be converted at each use. So an operand that comes at run time is
-converted once, into a copy, and tiled as one of float32. Constant operands that vectors are loaded
-from stay as they are: half the bytes to read. Those that scalars are taken from (filters of a
-convolution) become float32 where they are packed, when the program is built.
+Vectors are converted where they are loaded, which is cheap since several rows share them. Scalars
+that are broadcast would be converted at each use. So an operand that is not constant is converted
+once, into a copy, and tiled as float32. Constant operands that are loaded as vectors stay narrow:
+half the bytes to read. Those that are loaded as scalars (filters of a convolution) become float32
+where they are packed, when the program is built.
 
-Constants that other numbers are computed from (weights of 8 bits, with scales and zero points) are
-decoded in registers in the same way, if vectors of them are loaded.
+Encoded constants (8-bit weights with scales and zero points) are decoded in registers in the same
+way, if they are loaded as vectors.
 """
 
 from __future__ import annotations
@@ -76,16 +76,16 @@ _WIDER = {
 
 
 class PromotedOperand(ScheduleRule):
-    """Applies to reductions that read narrow numbers, converted to float32, many times.
+    """Applies to reductions that reuse narrow operands converted to float32.
 
-    What they become is scheduled by the first of ``rules`` that applies.
+    The result is scheduled by the first of ``rules`` that applies.
     """
 
     def __init__(self, *rules: ScheduleRule) -> None:
         self.rules = rules or (TiledReduction(),)
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
-        """Convert what is used often once, constants in registers; the rest is for other rules."""
+        """Convert reused operands once, constants in registers; leave the rest to other rules."""
         found = describe(sch)
         if isinstance(found, NotApplicable):
             return found
@@ -109,10 +109,10 @@ class PromotedOperand(ScheduleRule):
 
 
 def _decoded_in_registers(sch: Schedule, found: Contraction, target: Target) -> Contraction | None:
-    """Compute what widens constants where it is used, if these are vectors; describe that.
+    """Inline the widening of constants into its use, if they are vectors; describe the result.
 
-    Weights of 8 bits with scales are a quarter of what they are decoded to: written first, that
-    would be read from memory again. A vector is decoded for all rows of a tile.
+    8-bit weights with scales are a quarter of their decoded size, which would otherwise be written
+    to memory and read again. A vector is decoded once for all rows of a tile.
     """
     attempt, sources = sch.copy(), []
     for rv in sch.get_producers(found.main):
@@ -132,7 +132,7 @@ def _decoded_in_registers(sch: Schedule, found: Contraction, target: Target) -> 
 
 
 def _widens_constants(sch: Schedule, rv: BlockRV, known: Collection[Buffer]) -> bool:
-    """Whether a block makes wider numbers of constants, element by element and cheaply."""
+    """Whether a block widens constants elementwise and cheaply."""
     block = sch.get(rv)
     if not is_injective(sch, rv) or has_branch(block) or is_costly(block):
         return False
@@ -147,7 +147,7 @@ def _widens_constants(sch: Schedule, rv: BlockRV, known: Collection[Buffer]) -> 
 
 
 def _constant_scalars(found: Contraction) -> list[str]:
-    """Constants of 16 bits that are the same for neighbouring results."""
+    """16-bit constants that neighbouring results share."""
     last = set(free_vars(found.store.indices[-1])) if found.store.indices else set()
     return [
         load.buffer.name
@@ -160,7 +160,7 @@ def _constant_scalars(found: Contraction) -> list[str]:
 
 
 def _narrow_operands(found: Contraction, target: Target) -> list[BufferLoad]:
-    """Operands that are converted wherever they are read, and change from call to call."""
+    """Non-constant operands that are converted wherever they are read."""
     casts, narrow = collect(found.block.body, Cast), []
     for load in found.loads:
         same = [item for item in found.loads if item.buffer is load.buffer]
@@ -175,7 +175,7 @@ def _narrow_operands(found: Contraction, target: Target) -> list[BufferLoad]:
 
 @KERNELS.decorator(WIDENED_OPERAND)
 def widened_operand(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
-    """The function with a wider copy of an operand, that a block reads in its place.
+    """The function with a wider copy of an operand, which a block reads instead.
 
     16-bit floats become float32, bytes int16. Options name the ``block`` and the buffer of the
     ``operand``.
@@ -231,7 +231,7 @@ def widened_copy(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
 
 
 class _Widened(Mutator):
-    """Stores to another buffer what is converted, and reads from there what needn't be any more."""
+    """Stores converted values to another buffer, and drops conversions of reads from it."""
 
     def __init__(self, narrow: Buffer, wide: Buffer) -> None:
         self.narrow, self.wide = narrow, wide
@@ -244,7 +244,7 @@ class _Widened(Mutator):
         return BufferStore(self.wide, cast(made.value, _WIDE), made.indices)
 
     def visit_Cast(self, node: Cast) -> Expr:
-        """Drop conversions of what is wide."""
+        """Drop conversions of wide values."""
         load = node.value
         if isinstance(load, BufferLoad) and load.buffer is self.narrow and node.dtype == _WIDE:
             return BufferLoad(self.wide, tuple(self.visit(index) for index in load.indices))
@@ -252,7 +252,7 @@ class _Widened(Mutator):
         return made
 
     def visit_BufferLoad(self, node: BufferLoad) -> Expr:
-        """Narrow again what is used as it was."""
+        """Narrow again where the unconverted value is used."""
         made: BufferLoad = self.generic_visit(node)
         if made.buffer is not self.narrow:
             return made

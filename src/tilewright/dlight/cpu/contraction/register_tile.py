@@ -1,9 +1,9 @@
-"""How large a tile of results registers should hold.
+"""The size of the tile of results in registers.
 
-A step of the reduction multiplies ``rows`` scalars by some vectors. What a step takes is estimated
-from what cores of today do in a cycle: two multiply-adds, two loads. Of the tiles that fit into the
-registers that one is best which spends the fewest cycles on all of the result, cut-off tiles at
-its edges included.
+A step of the reduction multiplies ``rows`` scalars by some vectors. The cost of a step is estimated
+for cores with two multiply-adds and two loads per cycle. The best of the tiles that fit into the
+registers is the one that takes the fewest cycles for the whole result, including partial tiles at
+its edges.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SAME_SET, _SHARE = 4096, 0.67
 
 @dataclass(frozen=True)
 class Tile:
-    """Extents of the register tile along the row and the vector axis, and what it promises."""
+    """Extents of the register tile along the row and the vector axis, and its score."""
 
     rows: int
     columns: int
@@ -31,13 +31,13 @@ class Tile:
 
 
 def tile_registers(target: Target) -> int:
-    """Registers of a tile: without fused multiply-adds, a product takes one before it is added."""
+    """The registers for a tile: without fused multiply-adds, one less, for the product."""
     fused = target.has("fma") or not target.has("sse2")
     return target.vector_registers - (0 if fused else 1)
 
 
 def step_cycles(rows: int, vectors: int, costs: Costs) -> float:
-    """Cycles that one step of the reduction takes in a tile of so many rows and vectors."""
+    """Cycles of one step of the reduction in a tile of so many rows and vectors."""
     busy = busy_cycles(rows, vectors, costs)
     return busy + costs.scalar_wait * rows + costs.vector_wait * vectors
 
@@ -45,14 +45,14 @@ def step_cycles(rows: int, vectors: int, costs: Costs) -> float:
 def busy_cycles(rows: int, vectors: int, costs: Costs) -> float:
     """Cycles for the multiply-adds and loads of a step.
 
-    Each sum can take part in one multiply-add at a time.
+    Each sum can be in only one multiply-add at a time.
     """
     adding = rows * vectors / costs.multiply_adds
     return max(adding, (rows + vectors) / costs.loads, costs.multiply_add_latency)
 
 
 def rows_in_cache(pitch: int, target: Target) -> int:
-    """Most rows ``pitch`` bytes apart that the nearest cache holds side by side, one line each.
+    """The most rows ``pitch`` bytes apart that the L1 cache holds at once, one line each.
 
     Rows a large power of two apart compete for the same few lines.
     """
@@ -63,12 +63,11 @@ def rows_in_cache(pitch: int, target: Target) -> int:
 
 @dataclass(frozen=True)
 class Limits:
-    """What tiles have to keep to: ``lanes`` of a vector, and registers.
+    """The limits of tiles: ``lanes`` of a vector, and registers.
 
-    Their height is a multiple of ``row_step``, or one, and ``most_rows`` at most; ``most_columns``
-    bounds the width where more than two vectors are at choice. ``whole`` says that a tile which the
-    vector axis cuts off is computed as a whole, in padding; ``masked`` that what is left of vectors
-    is loaded and stored under masks.
+    Their height is a multiple of ``row_step``, or one, and at most ``most_rows``; ``most_columns``
+    limits widths of more than two vectors. ``whole``: a partial tile along the vector axis is
+    computed in full, into padding; ``masked``: partial vectors are loaded and stored under masks.
     """
 
     lanes: int
@@ -81,21 +80,21 @@ class Limits:
     row_step: int = 1
 
     def vectors(self, width: int) -> int:
-        """Vectors of a width: what is left of a whole number is cut into powers of two."""
+        """The number of vectors of a width: a partial one is split into powers of two."""
         return width // self.lanes + bin(width % self.lanes).count("1")
 
 
 def choose_tile(row: Axis | None, vector: Axis, limits: Limits) -> Tile:
-    """Choose the tile that spends the fewest cycles and that the registers hold.
+    """Choose the tile that takes the fewest cycles and fits in the registers.
 
-    The score is the share of the multiply-adds' peak.
+    The score is the fraction of peak multiply-add throughput.
     """
     ranked = rank_tiles(row, vector, limits)
     return ranked[0] if ranked else Tile(1, limits.lanes)
 
 
 def rank_tiles(row: Axis | None, vector: Axis, limits: Limits) -> list[Tile]:
-    """Return the best tile of each width, the best first."""
+    """Return the best tile of each width, best first."""
     made, widest = [], limits.most_columns
     most = 1 if row is None else min(row.extent or MOST_ROWS, MOST_ROWS, limits.most_rows)
     for width in _widths(row, vector, limits):
@@ -131,7 +130,7 @@ def _widths(row: Axis | None, vector: Axis, limits: Limits) -> list[int]:
 
 
 def _score(row: Axis | None, vector: Axis, height: int, width: int, limits: Limits) -> float:
-    """Share of the peak if an axis is cut into tiles, with what is cut off at the ends."""
+    """The fraction of the peak for tiles of this size, including partial ones at the ends."""
     lanes, costs = limits.lanes, limits.costs
     rows, more_rows = _tiles(None if row is None else row.extent, height)
     columns, more_columns = _tiles(vector.extent, width)
@@ -153,12 +152,12 @@ def _score(row: Axis | None, vector: Axis, height: int, width: int, limits: Limi
 
 
 def _tiles(extent: int | None, size: int) -> tuple[int, int]:
-    """Whole tiles along an axis, and what is left; an unknown axis counts as one tile."""
+    """The whole tiles along an axis, and the remainder; an unknown axis counts as one tile."""
     return (1, 0) if extent is None else divmod(extent, size)
 
 
 def even_size(extent: int | None, most: int) -> int:
-    """How much of an axis tiles hold: as much as fits, and leaves the last one least empty."""
+    """The tile size along an axis: up to ``most``, such that the last tile is fullest."""
     if extent is None:
         return min(4, most)
     sizes = range(max(1, most // 2), min(most, extent) + 1) or (extent,)

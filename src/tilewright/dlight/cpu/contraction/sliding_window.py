@@ -1,14 +1,14 @@
 """Windows that slide over the rows of a channel: depthwise and grouped convolution, pooling.
 
 Little but the window itself is reused, so a tile of the result is kept in registers while the
-window passes over it: some rows of one vector of neighbouring columns each, of some filters where
-several share what they read. For one column of the window the rows that it covers are loaded once,
-and serve all its rows and all the filters.
+window slides over it: some rows of one vector of neighbouring columns each, for some filters if
+several share their input. For one column of the window, each row that it covers is loaded once, for
+all its rows and all the filters.
 
-Padding is not copied: where the window reaches beyond the edge, lanes of the loads are off. The
-last tile of an axis is computed whole in the same way, so there is one copy of the code. Targets
-without masked loads get the padded input channel by channel, right before it is used, so that it
-stays in the nearest cache.
+Padding is not copied: where the window extends beyond the edge, lanes of the loads are masked. The
+last tile of an axis is computed in full in the same way, so there is one copy of the code. For
+targets without masked loads the input is padded channel by channel, right before it is used, so
+that it stays in the L1 cache.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ _SHARING, _FILTERS = 16, 8
 
 @dataclass(frozen=True)
 class Window:
-    """What a window is made of.
+    """The components of a window.
 
-    ``data`` is read through it, ``column`` is the axis of the result that it slides along, ``row``
-    the one across, ``filters`` an axis of the result that the data does not depend on.
+    ``data`` is read through it, ``column`` is the axis of the result along which it slides, ``row``
+    the one across, ``filters`` an axis of the result on which the data does not depend.
     """
 
     data: BufferLoad
@@ -78,7 +78,7 @@ class SlidingWindow(Form):
     """Applies to one reduction over a small window that moves with the last axis of the result."""
 
     def tile(self, sch: Schedule, found: Contraction, target: Target) -> set[str] | NotApplicable:
-        """Tile rows and columns, unroll the window, read what is padded where it lies."""
+        """Tile rows and columns, unroll the window, read the unpadded input in place."""
         if len(found.consumers) > 1:
             return NotApplicable("the reduction has several consumers")
         if window_of(found) is None:
@@ -128,7 +128,7 @@ def _moves(found: Reduction, load: BufferLoad, axis: Axis) -> bool:
 
 
 def _inlined(sch: Schedule, rv: BlockRV) -> bool:
-    """Read what padding is made of where it is used: its conditions become masks of the loads."""
+    """Inline the padding into its use: its conditions become masks of the loads."""
     try:
         sch.compute_inline(rv)
     except ScheduleError:
@@ -169,7 +169,7 @@ def _schedule(
 
 
 def _tile(window: Window, lanes: int, target: Target) -> list[tuple[Axis, int]]:
-    """Axes of the result that make the tile, outermost first, and how much of each."""
+    """Axes of the result that form the tile, outermost first, with their tile sizes."""
     column = window.column
     tall = target.vector_registers >= _REGISTERS and _is_tall(window, _NARROW * lanes)
     height = _TALL if tall else _ACCUMULATORS
@@ -191,7 +191,7 @@ def _tile(window: Window, lanes: int, target: Target) -> list[tuple[Axis, int]]:
 
 
 def _is_tall(window: Window, narrow: int) -> bool:
-    """Whether many rows of a column are best computed at a time: they read the same rows."""
+    """Whether many rows of a column are best computed together: they read the same rows."""
     row, data = window.row, window.data
     if row is None or window.filters is not None or (window.column.extent or 0) > narrow:
         return False

@@ -1,10 +1,10 @@
 """Strided axes, used as quotient and remainder: grouped and transposed convolutions.
 
 A filter ``f`` of a grouped convolution reads the channels of group ``f // filters``; an output
-``w`` of a transposed one meets the inputs around ``w // stride`` with the taps ``w % stride`` and
-every ``stride``-th further on. With such an axis made two, what depends on the one no longer
-depends on the other: within a group and within a remainder lies a dense product or a plain window,
-which the rules for those schedule.
+``w`` of a transposed one reads the inputs around ``w // stride`` with the taps ``w % stride`` and
+every ``stride``-th after that. After splitting such an axis in two, each access depends on only one
+of them: within a group or a remainder there is a dense product or an ordinary window, for which
+there are rules.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class StridedAxes(ScheduleRule):
     """Applies to one reduction with axes of the result that are divided by constants."""
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
-        """Split these axes, then let the rules for dense products and windows do the rest."""
+        """Split these axes, then apply the rules for dense products and windows."""
         found = describe(sch)
         if isinstance(found, NotApplicable):
             return found
@@ -55,7 +55,7 @@ class StridedAxes(ScheduleRule):
 def divisors_of(contraction: Contraction) -> dict[Var, int]:
     """Spatial axes whose quotients or remainders index what a block reads, with the divisors.
 
-    Axes that one operand alone depends on are left out: nothing is gained by splitting those.
+    Axes on which only one operand depends are excluded: splitting them gains nothing.
     """
     found: dict[Var, int] = {}
     spatial = {axis.var for axis in contraction.places if len(contraction.along(axis)) > 1}
@@ -82,11 +82,11 @@ def _split_axes(
     *,
     whole: bool,
 ) -> None:
-    """Make two axes of each, in the loops and, if it slides over an image, in the result.
+    """Split each axis in two, in the loops and, if it slides over an image, in the result.
 
-    Remainders of places in an image come first, so that what belongs to one of them is done
-    together; the epilogue puts the results where they belong, remainder by remainder unless it
-    writes ``whole`` rows. Filters stay where they are.
+    Remainders of pixel positions come first, so that each is computed together; the epilogue
+    interleaves the results, remainder by remainder unless it writes ``whole`` rows. The order of
+    filters is unchanged.
     """
     main, store = contraction.main, contraction.store
     consumers = contraction.consumers
@@ -133,7 +133,7 @@ def _split_axes(
 
 
 def _slides(found: Contraction, var: Var) -> bool:
-    """Whether an axis moves with reduction axes in what is read (an axis of an image)."""
+    """Whether an axis is added to reduction axes in an operand's index (an image axis)."""
     return any(
         isinstance(item, FloorMod) and uses_var(item.a, {var})
         for load in found.loads

@@ -1,9 +1,9 @@
-"""In which order the tiles of a plan go, and which steps are left out.
+"""The order of a plan's tiles, and the steps that are skipped.
 
-Tiles go column by column, so that a panel stays in the nearest cache; where the reduction is so
-short that writing takes longer, row by row. Remainders of places (``strided_axes``) are done for a
-row of an image, or for a whole image where panels are large. Rows that the last cache doesn't hold
-are cut into blocks.
+Tiles are processed column by column, so that a panel stays in the L1 cache, or row by row if the
+reduction is so short that writing takes longer. Remainders of positions (``strided_axes``) are
+processed for a row of an image, or for a whole image if panels are large. Rows that don't fit in
+the last-level cache are split into blocks.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ _SHORT = 256
 
 @dataclass(frozen=True)
 class Order:
-    """How tiles go; axes are known by their places, since padding makes new loops of them.
+    """The order of tiles; axes are identified by position, since padding replaces their loops.
 
-    ``phases`` are places of quotients and of the remainders that belong to them. Steps of the
-    ``taps`` are left out where they meet only padding, or where a remainder hasn't as many as
-    others. The operand in panels depends on the axes ``with_panel``. Rows are cut into so many
-    ``row_blocks``.
+    ``phases`` are positions of quotients and their remainders. Steps of the ``taps`` are skipped
+    where they read only padding, or where a remainder has fewer than others. The operand in panels
+    depends on the axes ``with_panel``. Rows are split into ``row_blocks`` blocks.
     """
 
     vector: int
@@ -51,20 +50,20 @@ class Order:
 
     @property
     def remainders(self) -> list[int]:
-        """The places of the remainders, that of the row last."""
+        """The positions of the remainders, that of the row last."""
         return [self.phases[n] for n in sorted(self.phases, key=lambda n: n == self.row)]
 
     @property
     def held(self) -> int:
-        """How many loops make tiles that wait for each other before all of them are written.
+        """How many loops compute tiles that are only written once all of them are complete.
 
-        All tiles of a row or of an image, for all remainders, are there first.
+        These are all tiles of a row or of an image, for all remainders.
         """
         return 2 * len(self.phases) if self.by_images else 2 if self.phases else 0
 
 
 def order_of(sch: Schedule, found: Reduction, plan: Plan, target: Target) -> Order:
-    """Decide how the tiles of a plan go."""
+    """Decide the order of a plan's tiles."""
     places = {axis.var: place for place, axis in enumerate(found.axes)}
     phases, packed = phases_of(sch, found), plan.packed
     by_rows = not phases and _writes_by_rows(found, plan, target)
@@ -97,10 +96,10 @@ def order_of(sch: Schedule, found: Reduction, plan: Plan, target: Target) -> Ord
 
 
 def _writes_by_rows(found: Reduction, plan: Plan, target: Target) -> bool:
-    """Whether whole rows of the result are written one after the other.
+    """Whether the result is written by whole rows.
 
-    A column of tiles at a time, which reads its panel from the nearest cache, writes a little
-    of each row: where the reduction is short, that takes longer than the arithmetic.
+    Processing by columns reads the panel from the L1 cache but writes a little of each row: if the
+    reduction is short, that takes longer than the arithmetic.
     """
     store, width, reduce = found.store, plan.vector.extent, work_of(found.steps)
     if plan.transposed or plan.row is None or width is None:
@@ -120,10 +119,10 @@ def _writes_by_rows(found: Reduction, plan: Plan, target: Target) -> bool:
 def _writes_by_images(
     found: Reduction, plan: Plan, phases: Mapping[int, int], target: Target
 ) -> bool:
-    """Whether remainders of places are done one after the other for a whole image.
+    """Whether remainders of positions are processed in turn for a whole image.
 
-    A panel that the nearer caches don't hold would come from afar for each row. Each
-    remainder's share of it is smaller; what all have made must fit beside it.
+    A panel that doesn't fit the nearer caches would be reloaded from far caches for each row. Each
+    remainder's share of it is smaller; the results of all must fit beside it.
     """
     axes, caches = found.axes, target.l2_bytes
     if plan.packed is None or not plan.constant:
@@ -143,9 +142,9 @@ def _writes_by_images(
 
 
 def _row_blocks(found: Reduction, plan: Plan, target: Target) -> int:
-    """Into how many parts rows are cut, so that those of a part stay in the cache.
+    """The number of blocks of rows, such that those of a block stay in the cache.
 
-    All panels pass by each part, so they should have been made beforehand.
+    All panels are read for each block, so they should have been packed beforehand.
     """
     row, cache = plan.row, target.l3_bytes
     if plan.packed is None or row is None or row.extent is None:

@@ -1,26 +1,26 @@
 """Contractions with reuse: matrix products and convolutions.
 
-A tile of the result is kept in registers while the reduction runs: ``rows`` elements of an axis
-that one operand doesn't depend on, times some vectors along another axis. Each step of the
-reduction loads ``rows`` scalars and the vectors, and does ``rows`` times as many multiply-adds, so
-that arithmetic, not loading, is the limit.
+A tile of the result is kept in registers while the reduction runs: ``rows`` elements of an axis on
+which one operand doesn't depend, times some vectors along another axis. Each step of the reduction
+loads ``rows`` scalars and the vectors, and does ``rows`` times as many multiply-adds, so
+arithmetic, not loading, is the bottleneck.
 
-The vectors may lie along any axis of the result:
+The vectors may run along any axis of the result:
 
-- along its contiguous axis, reading an operand that is contiguous there as it is;
+- along its contiguous axis, reading in place an operand that is contiguous there;
 - along any axis that indexes one dimension of an operand, if that operand is packed into panels
-  (``packing``), so that the reduction reads it from first to last. The last panel is
-  padded, so that all tiles are whole, or what is cut off gets a narrower tile under masks. If the
-  axis isn't the result's contiguous one (the channels of a convolution), the tile goes through a
-  small buffer, from which it is written in the result's order;
-- along the result's contiguous axis, reading an operand whose elements lie apart there, if many
-  rows share what is gathered from it: a strided convolution's pixels, a transposed operand's rows.
+  (``packing``), so that the reduction reads it sequentially. The last panel is padded, so that all
+  tiles are full, or the remainder gets a narrower tile under masks. If the axis isn't the result's
+  contiguous one (the channels of a convolution), the tile goes through a small buffer, from which
+  it is written in the result's order;
+- along the result's contiguous axis, reading an operand that is not contiguous there, if many rows
+  share what is gathered from it: a strided convolution's pixels, a transposed operand's rows.
 
-Which axis, and the tile's size, follow from an estimate (``plan``); so does the order in which
-tiles go (``tile_order``).
+The axis and the tile's size are chosen by an estimate (``plan``); so is the order of tiles
+(``tile_order``).
 
-A result whose epilogue puts axes together again that were split into quotient and remainder
-(``strided_axes``) is put together in that small buffer, so that the epilogue writes whole rows.
+If the epilogue fuses axes that were split into quotient and remainder (``strided_axes``), the
+result is assembled in that small buffer, so that the epilogue writes whole rows.
 """
 
 from __future__ import annotations
@@ -141,9 +141,9 @@ def _again(sch: Schedule, found: Contraction) -> Contraction:
 
 
 def schedule_plan(sch: Schedule, main: BlockRV, plan: Plan, target: Target) -> None:
-    """Tile a reduction as planned; its one consumer, if there is one, is its epilogue.
+    """Tile a reduction as planned; its single consumer, if there is one, is its epilogue.
 
-    Raises ``ScheduleError`` where the block doesn't allow the plan, with the schedule half done.
+    Raises ``ScheduleError`` if the block doesn't allow the plan, leaving the schedule half done.
     """
     found = reduction_of(sch, main)
     if isinstance(found, NotApplicable):
@@ -163,7 +163,7 @@ class _Tiling:
         self.panels = self._panels()
 
     def schedule(self) -> None:
-        """Pack, tile, take the result from registers, run in parallel."""
+        """Pack, tile, write the result from registers, run in parallel."""
         sch, main, plan = self.sch, self.main, self.plan
         panels = self._make_panels()
         axes = axes_of(sch, main) or []
@@ -194,7 +194,7 @@ class _Tiling:
             sch.storage_align(main, 0, -2, plan.tile.columns, 0)
 
     def _fetch_ahead(self, at: LoopRV, steps: Sequence[LoopRV]) -> None:
-        """Fetch the next panel while one is used, or what comes next of one that passes by once."""
+        """Prefetch the next panel, or the rest of the current one if it is used only once."""
         packed, order = self.plan.packed is not None, self.order
         streams = packed and self._streams()
         able = packed and not order.by_rows and not order.taps
@@ -209,7 +209,7 @@ class _Tiling:
     def _kept_whole(
         self, at: LoopRV, outside: list[LoopRV], held: Sequence[LoopRV], skips: bool
     ) -> list[LoopRV]:
-        """Loops at whose end tests and masks cut off what is too much, not a kernel of its own."""
+        """Loops whose last, partial tile runs under tests and masks, not in separate code."""
         plan = self.plan
         whole = [at] if plan.padded else []
         if self.order.phases or skips:
@@ -219,7 +219,7 @@ class _Tiling:
         return whole
 
     def _panels(self) -> Panels | None:
-        """How the operand lies in panels that isn't gathered."""
+        """The panel layout of an operand that isn't gathered."""
         plan = self.plan
         if plan.packed is None or plan.gathered:
             return None
@@ -244,9 +244,9 @@ class _Tiling:
         return copied
 
     def _interleaved(self, operand: BufferLoad) -> dict[int, int]:
-        """Dimensions of a panel of which a remainder of places uses every so manieth element.
+        """Dimensions of a panel of which a remainder of positions uses every n-th element.
 
-        Each remainder's share of a panel is laid out in one run.
+        Each remainder's elements of a panel are contiguous.
         """
         if not self.order.phases or not self.plan.constant:
             return {}
@@ -262,7 +262,7 @@ class _Tiling:
         return found
 
     def _skip_padding(self, reduce: Sequence[LoopRV]) -> bool:
-        """Run the loops inside of those over taps only for taps that meet the image."""
+        """Run the loops inside those over taps only for taps that read the image."""
         if not self.order.taps:
             return False
         inside = [*reduce, *self.sch.get_loops(self.main)[-1:]][len(self.order.taps)]
@@ -270,7 +270,7 @@ class _Tiling:
         return True
 
     def _take_from_registers(self, axes: Sequence[Axis]) -> tuple[BlockRV | None, BlockRV]:
-        """The block that copies the tile to a buffer, if need be, and the one that writes it.
+        """The block that copies the tile to a buffer, if needed, and the one that writes it.
 
         The latter is the epilogue, or a copy where there is none.
         """
@@ -284,13 +284,13 @@ class _Tiling:
         return None, fused_epilogue(sch, main, consumers)
 
     def _streams(self) -> bool:
-        """Whether panels come from beyond the nearer caches, and one serves several tiles."""
+        """Whether panels come from beyond the nearer caches, and each is used by several tiles."""
         plan = self.plan
         several = plan.row is not None and plan.row.extent != plan.tile.rows
         return several and self._comes_from_afar()
 
     def _passes_once(self) -> bool:
-        """Whether panels come from beyond the nearer caches, and each serves one tile."""
+        """Whether panels come from beyond the nearer caches, and each is used by one tile."""
         plan = self.plan
         once = plan.row is None or plan.row.extent == plan.tile.rows
         return once and self._comes_from_afar()
@@ -304,7 +304,7 @@ class _Tiling:
         return 2 * size > self.target.l2_bytes
 
     def _nest(self, axes: Sequence[Axis]) -> tuple[Nest, LoopRV]:
-        """Split axes and put them in order; return that, and the loop over columns of tiles."""
+        """Split and order axes; return the nest, and the loop over columns of tiles."""
         sch, plan, order = self.sch, self.plan, self.order
         column_outer, column_inner = sch.split(axes[order.vector].loop, [None, plan.tile.columns])
         apart = (order.row, order.vector, *order.remainders)
@@ -335,7 +335,7 @@ class _Tiling:
         return [axes[place].loop for place in places]
 
     def _joined(self, axes: Sequence[Axis]) -> dict[int, int]:
-        """Dimensions of the result that are quotients and remainders of one axis."""
+        """Dimensions of the result that are quotient and remainder of one axis."""
         store = stores_of(self.sch.get(self.main))[0]
         dims = {index: d for d, index in enumerate(store.indices) if isinstance(index, Var)}
         return {dims[axes[a].var]: dims[axes[b].var] for a, b in self.order.phases.items()}
@@ -357,9 +357,9 @@ class _Tiling:
 def _run_in_parallel(
     sch: Schedule, loops: Sequence[LoopRV], target: Target, work: int
 ) -> tuple[LoopRV, int]:
-    """Fuse outer loops until there is enough for all cores, and run them in parallel.
+    """Fuse outer loops until there is enough work for all cores, and run them in parallel.
 
-    Returns the loop and how many it was made of. What is serial stays as it is.
+    Returns the loop and how many were fused. A serial nest is unchanged.
     """
     if target.num_cores == 1 or work < target.costs.parallel_work:
         return loops[0], 1
@@ -379,7 +379,7 @@ def _run_in_parallel(
 
 
 def _transposed(sch: Schedule, loops: Sequence[LoopRV], lanes: int) -> None:
-    """Write vectors along the rows, for so many columns at once that shuffles transpose them."""
+    """Write vectors along the rows, ``lanes`` columns at a time, transposed by shuffles."""
     extent = as_int(sch.get(loops[-1]).extent)
     if len(loops) > 1 and extent is not None and extent > _VECTORS * lanes:
         chunk, row = sch.split(loops[-1], [None, lanes])

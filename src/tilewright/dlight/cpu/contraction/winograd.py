@@ -1,11 +1,11 @@
 """Winograd convolutions (``topi.nn.conv2d_winograd``): transforms and products in the cache.
 
-Rows of tiles are processed in groups. For a group, the transformed input is made first; then, some
-output channels at a time, all products, the transform of the result and the epilogue, so that what
-goes between the stages stays in the level-2 cache. The products are matrix products with tiles as
-rows and output channels as lanes; filters are packed in the order in which they are read, when the
-program is built if they are constant. Both transforms run tile by tile in registers, with channels
-as lanes.
+Rows of tiles are processed in groups. For a group, the transformed input is computed first; then,
+some output channels at a time, all products, the transform of the result and the epilogue, so that
+intermediate results stay in the L2 cache. The products are matrix products with tiles as rows and
+output channels as lanes; filters are packed in the order in which they are read, when the program
+is built if they are constant. Both transforms run tile by tile in registers, with channels as
+lanes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Plan:
 
 
 class Winograd(ScheduleRule):
-    """Applies to functions with the stages of one Winograd convolution, and what follows it."""
+    """Applies to functions with the stages of one Winograd convolution, and its epilogue."""
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Group rows of tiles, and fuse all stages over the groups."""
@@ -90,7 +90,7 @@ class Winograd(ScheduleRule):
 
 
 def _stages_of(sch: Schedule) -> _Stages | NotApplicable:
-    """Find the stages around the products, and make one block of all that follows them."""
+    """Find the stages around the products, and fuse everything after them into one block."""
     found = [rv for rv in leaf_blocks(sch) if WINOGRAD_TILE in sch.get(rv).annotations]
     if len(found) != 1:
         return NotApplicable(f"{len(found)} blocks of Winograd products, one is expected")
@@ -122,7 +122,7 @@ def _stages_of(sch: Schedule) -> _Stages | NotApplicable:
 
 
 def _join_epilogue(sch: Schedule, output: BlockRV) -> BlockRV | NotApplicable:
-    """Compute all that follows in one block, the last one; values may be used several times."""
+    """Inline the whole epilogue into its last block; values may be used several times."""
     pending, last = [output], []
     while pending:
         rv = pending.pop(0)
@@ -144,7 +144,7 @@ def _written(sch: Schedule, rv: BlockRV) -> Buffer:
 
 
 def _keeps_layout(block: Block, result: Buffer) -> bool:
-    """Whether a block with axes ``n, f, h, w`` reads the result, which has its channels last.
+    """Whether a block with axes ``n, f, h, w`` reads the result, whose channels are last.
 
     Channels may be in blocks, the fifth axis.
     """
@@ -167,7 +167,7 @@ def _keeps_layout(block: Block, result: Buffer) -> bool:
 
 
 def _choose_plan(products: Block, target: Target, block: int = 1) -> _Plan | NotApplicable:
-    """Weigh multiplying in well-shaped tiles against fetching filters and inputs repeatedly.
+    """Balance efficient register tiles against repeated loads of filters and inputs.
 
     Channels of the result are in blocks of ``block``.
     """
@@ -203,9 +203,9 @@ def _choose_plan(products: Block, target: Target, block: int = 1) -> _Plan | Not
 def _register_tile(
     down: int, across: int, filters: int, lanes: int, target: Target
 ) -> tuple[int, int, float]:
-    """Choose rows and columns of the products' tile; the cycles are for one step of all tiles.
+    """Choose rows and columns of the products' tile; return them with the cycles of a step.
 
-    The rows divide what all tiles of a group are, or else are cut from each row of tiles.
+    The rows divide all tiles of a group, or else each row of tiles.
     """
     best, wait = (1, lanes, float("inf")), target.costs.step_wait
     registers = tile_registers(target)
@@ -228,7 +228,7 @@ def _register_tile(
 
 
 def _step(rows: int, vectors: int, costs: Costs) -> float:
-    """Cycles for one step of the reduction in one tile, which is a loop of its own."""
+    """Cycles for one step of the reduction in one tile, which has its own loop."""
     return busy_cycles(rows, vectors, costs) + costs.step_wait
 
 
@@ -275,7 +275,7 @@ def _transpose_back(sch: Schedule, channel: LoopRV, pixel: LoopRV, plan: _Plan) 
 
 
 def _result_transform(sch: Schedule, stages: _Stages, panel: LoopRV, plan: _Plan) -> None:
-    """Transform back one tile of one vector of channels at a time."""
+    """Inverse-transform one tile of one vector of channels at a time."""
     sch.compute_at(stages.result, panel, preserve_unit_loops=True)
     _, row, column, channel = sch.get_loops(stages.result)[3:]
     tile_row, row = sch.split(row, [None, plan.tile])
@@ -291,7 +291,7 @@ def _result_transform(sch: Schedule, stages: _Stages, panel: LoopRV, plan: _Plan
 def _result_in_registers(
     sch: Schedule, stages: _Stages, loops: Sequence[LoopRV], plan: _Plan
 ) -> None:
-    """Transform back tile by tile right where the result is written, block by block."""
+    """Inverse-transform tile by tile where the result is written, block by block."""
     row, column, block, lane = loops
     tile_row, row = sch.split(row, [None, plan.tile])
     tile_column, column = sch.split(column, [None, plan.tile])
@@ -336,7 +336,7 @@ def _input_transform(
 def _pad(sch: Schedule, pad: BlockRV, down: LoopRV, plan: _Plan, target: Target) -> None:
     """Fill with zeros, then put the channels last, block by block.
 
-    Vectors of channels that lie side by side already are copied row by row of tiles.
+    Vectors of channels that are already contiguous are copied by rows of tiles.
     """
     if _in_blocks(sch.get(pad)):
         sch.compute_at(pad, down, preserve_unit_loops=True)
