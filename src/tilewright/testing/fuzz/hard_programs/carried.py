@@ -204,7 +204,7 @@ for i in T.serial(d0):
     for j in T.serial(d1):
         with T.block("X"):
             vj = T.axis.spatial(d1, j)
-            X[vj] = T.min(B[vj], T.float32(4))
+            X[vj] = T.max(T.min(B[vj], T.float32(4)), T.float32(-4))
     for j in T.serial(d1):
         with T.block("Z"):
             vi, vj = T.axis.remap("SS", [i, j])
