@@ -2,7 +2,7 @@
 
 Exit codes: 0 done, 1 failed, 2 wrong usage. Commands that report take ``--json``: then standard
 output is one JSON value and everything else goes to standard error. A command's code is loaded when
-the command runs, so that help is quick.
+the command runs, so that help is fast.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def cli() -> None:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run the command line and exit; errors that we raise on purpose print as one message."""
+    """Run the command line and exit; Tilewright's own errors print as one message."""
     try:
         code = cli.main(args, standalone_mode=False)
         sys.stdout.flush()

@@ -26,7 +26,7 @@ from tilewright.tir import PrimFunc
 def build_model(
     loaded: LoadedModel, target: Target, work_dir: str | None
 ) -> tuple[Executable, int, int]:
-    """Build a model; return it with the number of functions and of those with a record."""
+    """Build a model; return it, the number of functions, and of those with a record."""
     if all(isinstance(function, PrimFunc) for function in loaded.mod.functions.values()):
         raise BuildError(
             f"{loaded.name} gives tensor functions and no graph: `tilewright tune` takes that, "
@@ -47,7 +47,7 @@ def build_model(
 
 
 def _known_work_dir(work_dir: str) -> str | None:
-    """Return the folder, or ``None`` if it is the default one and not there."""
+    """Return the folder, or ``None`` if it is the default one and doesn't exist."""
     if Path(work_dir).is_dir():
         return work_dir
     if given("work_dir"):
@@ -66,7 +66,7 @@ def _known_work_dir(work_dir: str) -> str | None:
 def compile_command(model: str, output: str, target: Target, work_dir: str, as_json: bool) -> None:
     """Compile a model into a shared library.
 
-    Functions that the database has a record for get the tuned schedule, the others one by rules.
+    Functions with a record in the database get the tuned schedule, others one by rule.
     """
     folder = _known_work_dir(work_dir)
     executable, functions, tuned = build_model(load_model(model), target, folder)
@@ -176,7 +176,7 @@ def flat_arrays(result: object) -> list[np.ndarray[Any, Any]]:
 def relative_error(actual: list[Any], expected: list[Any]) -> float:
     """Return the largest difference relative to the largest expected magnitude.
 
-    Infinity if a result is not a number, or not finite, where the expected one is.
+    Infinity if a result is NaN or infinite where the expected one is finite.
     """
     if len(actual) != len(expected):
         raise RunError(f"{len(actual)} outputs, {len(expected)} were expected")

@@ -1,4 +1,4 @@
-"""``tilewright db``: look into a database and check its records."""
+"""``tilewright db``: inspect a database and check its records."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _summary(record: TuningRecord) -> str:
 
 @click.group("db")
 def db_group() -> None:
-    """Look into a database of tuning records."""
+    """Inspect a database of tuning records."""
 
 
 @db_group.command("list", short_help="List all records.")
@@ -119,9 +119,9 @@ def verify_command(
     """Replay the records in WORK_DIR, run them and compare with the unscheduled programs.
 
     The best record of each workload, or all. Records for CPU features that this machine doesn't
-    have are skipped. Programs are run in a process of their own, and those that may do more than
-    compute on their arrays are refused: that call functions which aren't allowed by name, make
-    pointers, or write where they shouldn't. The exit code is 1 if a record is wrong or refused.
+    have are skipped. Programs are run in a separate process, and refused if they may do more than
+    compute on their arrays: call functions that aren't allowed by name, make pointers, or write out
+    of bounds. The exit code is 1 if a record is wrong or refused.
     """
     database = _open(work_dir)
     records = database.get_all_tuning_records() if every else _best(database)

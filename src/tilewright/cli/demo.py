@@ -1,6 +1,6 @@
-"""``tilewright demo``: the whole way, on two small networks and nothing but Python.
+"""``tilewright demo``: the whole workflow, on two small networks.
 
-Networks are taken apart into tasks, the tasks tuned into a database, the records applied, and the
+Networks are divided into tasks, the tasks tuned into a database, the records applied, and the
 results compared with NumPy and timed against the untuned, the rule-based and PyTorch's version.
 """
 
@@ -112,7 +112,7 @@ class Network:
 
 
 def networks() -> list[Network]:
-    """Make the networks with random parameters, the same in each run."""
+    """Make the networks with random parameters, equal in each run."""
     rng = np.random.default_rng(0)
     made = []
     for name, model, shape, numpy_version in (
@@ -159,7 +159,7 @@ print(json.dumps(sorted(times)[len(times) // 2]))
 
 
 def best_of_pytorch(network: Network, cores: int, folder: Path) -> float | None:
-    """Measure PyTorch on one thread and on all cores; return the better, if there is any.
+    """Measure PyTorch on one thread and on all cores; return the better result, if any.
 
     On a busy machine its threads wait for each other much longer than ours.
     """
@@ -170,7 +170,7 @@ def best_of_pytorch(network: Network, cores: int, folder: Path) -> float | None:
 
 
 def pytorch_seconds(network: Network, threads: int, folder: Path) -> float | None:
-    """Measure PyTorch's latency of a network; ``None``, with a warning, where that fails."""
+    """Measure PyTorch's latency of a network; ``None``, with a warning, if that fails."""
     path = folder / "network.npz"
     arrays: dict[str, Any] = {**network.state, "input": network.x}
     np.savez(path, **arrays)
@@ -200,7 +200,7 @@ def _measure(
 
 
 def _needs_tuning(tasks: Sequence[ExtractedTask], work_dir: Path, target: Target) -> list[str]:
-    """Return the names of the tasks that the database has no record for."""
+    """Return the names of the tasks without a record in the database."""
     database = JSONDatabase(work_dir=work_dir)
     return [
         task.task_name for task in tasks if database.query_tuning_record(task.mod, target) is None
@@ -219,7 +219,7 @@ def _needs_tuning(tasks: Sequence[ExtractedTask], work_dir: Path, target: Target
 def demo_command(trials: int, again: bool, work_dir: str, target: Target, as_json: bool) -> None:
     """Tune, apply and run two small networks; compare with NumPy and PyTorch.
 
-    What the database in the work directory knows is not tuned again.
+    Tasks with a record in the work directory's database are not tuned again.
     """
     console = make_console(stderr=as_json)
     start = time.monotonic()

@@ -1,6 +1,6 @@
-"""``tilewright doctor``: what works on this machine, what is missing and how to get it.
+"""``tilewright doctor``: what works on this machine, what is missing and how to install it.
 
-It imports nothing that may be missing: what needs the compiler runs in ``cli.selftest``.
+It imports nothing that may be missing: checks that need the compiler run in ``cli.selftest``.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def self_test() -> dict[str, Any]:
 
 
 def diagnosis() -> dict[str, Any]:
-    """Collect everything that the command prints."""
+    """Collect the report of the command."""
     tested = self_test()
     packages = {names[0]: next(filter(None, map(version_of, names)), None) for names in CORE}
     optional = [
@@ -92,7 +92,7 @@ def diagnosis() -> dict[str, Any]:
 
 
 def measured_costs() -> dict[str, Any]:
-    """Measure what things cost on this machine, for all later targets of its CPU."""
+    """Measure the costs on this machine, for all later targets of its CPU."""
     from tilewright.driver.measure_costs import measure_costs
     from tilewright.target import Target
     from tilewright.target.costs import save_measured
@@ -103,7 +103,7 @@ def measured_costs() -> dict[str, Any]:
 
 
 def costs_here() -> list[dict[str, Any]]:
-    """Return what rules and the cost model take things to cost on this machine."""
+    """Return the costs that rules and the cost model use on this machine."""
     from tilewright.target import Target
     from tilewright.target.costs import describe, measured
 
@@ -122,7 +122,7 @@ def costs_here() -> list[dict[str, Any]]:
 @json_option
 @log_options
 def doctor_command(measure: bool, costs: bool, as_json: bool) -> None:
-    """Tell versions, CPU features, what works, what is missing and how to get it.
+    """Show versions, CPU features, what works, what is missing and how to install it.
 
     The exit code is 0 if the core is complete and works.
     """

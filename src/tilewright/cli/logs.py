@@ -1,4 +1,4 @@
-"""``--log-file`` and ``--verbose``, which the program and each of its commands take."""
+"""``--log-file`` and ``--verbose``, options of the program and each of its commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.support.text import printable
 
 
 class StderrHandler(logging.Handler):
-    """Writes to what ``sys.stderr`` is at the moment: a live display replaces it for a while."""
+    """Writes to the current ``sys.stderr``, which a live display replaces temporarily."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one record."""
@@ -20,7 +20,7 @@ class StderrHandler(logging.Handler):
 
 
 def _start(ctx: click.Context, handler: logging.Handler, form: str, level: int) -> None:
-    """Send the log to a handler until the command is over."""
+    """Send the log to a handler until the command ends."""
     root = logging.getLogger("tilewright")
     handler.setFormatter(logging.Formatter(form))
     handler.setLevel(level)
@@ -60,7 +60,7 @@ def _to_terminal(ctx: click.Context, param: click.Parameter, verbose: bool) -> N
 
 
 def log_options(command: Command) -> Command:
-    """Add ``--log-file`` and ``--verbose``; warnings go to standard error in any case."""
+    """Add ``--log-file`` and ``--verbose``; warnings always go to standard error."""
     command = click.option(
         "-v", "--verbose", is_flag=True, expose_value=False, is_eager=True, callback=_to_terminal,
         help="Show the log on the terminal too.",

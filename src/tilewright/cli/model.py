@@ -44,7 +44,7 @@ _HINTS = {
 
 @dataclass
 class LoadedModel:
-    """A model as a graph, example inputs, and how to compute its result otherwise (if known)."""
+    """A model as a graph, example inputs, and a way to compute its reference result (if known)."""
 
     name: str
     mod: IRModule
@@ -90,7 +90,7 @@ def _from_function(text: str, module_name: str, function_name: str) -> LoadedMod
 
 @contextmanager
 def _foreign_code(what: str) -> Iterator[None]:
-    """Turn what the user's code raises into one message that says where."""
+    """Turn an exception of the user's code into one message with its location."""
     try:
         yield
     except (TilewrightError, click.ClickException):

@@ -13,12 +13,12 @@ from tilewright.target import Target
 
 
 class TargetType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # since click 8.4
-    """A target, checked while the command line is read."""
+    """A target, checked while the command line is parsed."""
 
     name = "target"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Target:
-        """Parse a target; one that is unknown or can't be built for is a usage error."""
+        """Parse a target; an unknown or unsupported one is a usage error."""
         try:
             return check_target(value)
         except TilewrightError as error:

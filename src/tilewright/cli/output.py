@@ -1,4 +1,4 @@
-"""What the commands print, and the options about it. Needs nothing of the compiler."""
+"""Output of the commands, and its options. Independent of the compiler."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def json_option(command: Command) -> Command:
 
 
 def given(name: str) -> bool:
-    """Whether the user wrote this option, rather than left it at its default."""
+    """Whether the user gave this option explicitly."""
     source = click.get_current_context().get_parameter_source(name)
     return source not in (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
 
 
 def make_folder(path: str) -> Path:
-    """Make a work directory; ``TuneError`` if that can't be."""
+    """Create a work directory; ``TuneError`` if that fails."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -46,7 +46,7 @@ def make_folder(path: str) -> Path:
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """Return a console for people, which folds lines on terminals only."""
+    """Return a console for people, which wraps lines only on terminals."""
     console = Console(stderr=stderr)
     if not console.is_terminal:
         console.width = _UNFOLDED

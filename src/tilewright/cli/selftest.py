@@ -1,7 +1,7 @@
-"""Checks that ``tilewright doctor`` runs in a process of their own.
+"""Checks that ``tilewright doctor`` runs in a separate process.
 
 ``python -m tilewright.cli.selftest`` prints one JSON value: facts about the CPU, and for each check
-``null`` or what went wrong. In a process of its own because what doctor looks for, a missing
+``null`` or what went wrong. A separate process, because the faults that doctor looks for, a missing
 package or an instruction that the CPU doesn't have, would end doctor itself.
 """
 

@@ -27,7 +27,7 @@ from tilewright.target import Target
 
 @dataclass(frozen=True)
 class _Effort:
-    """How much is measured, for what, and from which seed."""
+    """The trial budgets and the seed."""
 
     trials: int
     trials_per_task: int | None
@@ -59,10 +59,10 @@ def tune_command(
     as_json: bool,
     **effort: Any,
 ) -> None:
-    """Search fast schedules for a model's functions, and keep them in a database.
+    """Search for fast schedules of a model's functions, and keep them in a database.
 
     Ctrl-C stops cleanly: everything measured is kept, the table is printed, and the exit code is 0.
-    The next run with this folder starts from what is there.
+    The next run with this folder continues from there.
     """
     console = make_console(stderr=as_json)
     search = _Effort(**effort)
@@ -118,7 +118,7 @@ def _chosen(tasks: Sequence[ExtractedTask], ops: Sequence[str]) -> list[Extracte
 
 
 def _check_names(tasks: Sequence[ExtractedTask], ops: Sequence[str]) -> None:
-    """Refuse words that are in no function's name, before anything is measured."""
+    """Refuse words that occur in no function's name, before anything is measured."""
     if not _chosen(tasks, ops):
         names = ", ".join(task.task_name for task in tasks)
         raise click.UsageError(f"no function has {' or '.join(ops)} in its name; there are {names}")
@@ -126,7 +126,7 @@ def _check_names(tasks: Sequence[ExtractedTask], ops: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Tuned:
-    """How far each task came, and whether the user stopped it."""
+    """The progress of each task, and whether the user stopped the run."""
 
     tasks: list[TaskRecord]
     interrupted: bool

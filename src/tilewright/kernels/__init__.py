@@ -1,7 +1,7 @@
-"""Kernels written by hand, for operators that no order of loops makes fast.
+"""Hand-written kernels, for operators that no loop order makes fast.
 
 Each has a folder below the kind of its target, and is a ``Kernel``. ``ApplyKernels`` is the pass
-that puts them in; ``dlight.default_schedule`` is that pass and then rules for the rest.
+that applies them; ``dlight.default_schedule`` is that pass followed by rules for the rest.
 """
 
 from __future__ import annotations

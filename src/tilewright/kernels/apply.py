@@ -1,4 +1,4 @@
-"""The pass that puts hand-written kernels in the place of the operators that they are for."""
+"""The pass that replaces operators by hand-written kernels."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from tilewright.target import Target
 
 
 class ApplyKernels(ApplyFirst):
-    """Replaces functions that are a kernel's operator, all kernels of CPUs being asked.
+    """Replaces functions that a CPU kernel recognises.
 
-    What it has replaced is scheduled (``tir.is_scheduled``), and other functions stay as they are:
-    it comes before or after other passes that schedule, the first to like a function has it.
+    Replaced functions are marked as scheduled (``tir.is_scheduled``), others are unchanged. So it
+    may run before or after other scheduling passes: the first that applies to a function schedules
+    it.
     """
 
     def __init__(self, *, target: Target | None = None) -> None:

@@ -1,7 +1,7 @@
-"""Whether a function is an operator: whether it is what ``topi`` defines for the same operands.
+"""Whether a function is an operator: structurally equal to ``topi``'s definition.
 
-The definition is built anew for the buffers' shapes and dtypes, and compared structurally. So a
-function that was fused with others, or changed, is nobody's operator unless its stages are.
+The definition is built for the buffers' shapes and dtypes, and compared structurally. So a function
+that was fused with others, or changed, is not the operator, though its stages may be.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def is_definition(
     define: Callable[[Mapping[Buffer, te.Tensor]], Mapping[Buffer, te.Tensor]],
     stages: Sequence[Stmt] | None = None,
 ) -> bool:
-    """Whether a function is defined so for its operands, apart from its attributes.
+    """Whether a function equals this definition for its operands, apart from its attributes.
 
-    ``define`` takes a placeholder for each operand, and gives a tensor for each result. With
-    ``stages`` it is asked of these statements of the function only.
+    ``define`` takes a placeholder for each operand, and returns a tensor for each result. With
+    ``stages`` only these statements of the function are compared.
     """
     tensors = {item: te.placeholder(item.shape, item.dtype, item.name) for item in operands}
     try:

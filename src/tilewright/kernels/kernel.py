@@ -1,10 +1,11 @@
-"""What a kernel is: an operator that it recognises, and better forms of it with sizes to choose.
+"""The base of kernels: an operator to recognise, and better forms of it with sizes to choose.
 
 A kernel goes through five steps, each a method: ``recognise`` reads a problem from a function,
 ``plan`` chooses a form and its sizes for a target (by estimate; a search may choose otherwise),
-``fault`` says why sizes, which may come from a database, don't do, ``build`` writes the form, and
-``schedule`` shares its loops among threads. The forms stand in ``tir.schedule.KERNELS`` by their
-names: the primitive ``use_kernel`` puts them in, so that traces and records keep them.
+``fault`` says why sizes, which may come from a database, are invalid, ``build`` writes the form,
+and ``schedule`` divides its loops among threads. The forms are registered in
+``tir.schedule.KERNELS``: the primitive ``use_kernel`` inserts them, so traces and records keep
+them.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ P = TypeVar("P")
 
 
 class Kernel(ScheduleRule, Generic[P]):
-    """One operator; ``P`` is what it reads from a function. It is a rule, so searches take it."""
+    """One operator; ``P`` is the problem it reads from a function. A kernel is also a rule."""
 
     forms: ClassVar[Mapping[str, type]]
     """A frozen dataclass of sizes (integers and truth values) for each form, by its name."""
 
     def prepare(self, sch: Schedule) -> None:
-        """Bring a function into the form that is recognised, by primitives; by default nothing."""
+        """Rewrite a function by primitives so that it is recognised; by default do nothing."""
 
     def recognise(self, func: PrimFunc) -> P | NotApplicable:
-        """Read the problem from a function, or say why it is none for the kernel."""
+        """Read the problem from a function, or say why the kernel doesn't apply."""
         raise NotImplementedError
 
     def plan(self, problem: P, target: Target) -> Any:
@@ -40,7 +41,7 @@ class Kernel(ScheduleRule, Generic[P]):
         raise NotImplementedError
 
     def fault(self, problem: P, plan: Any) -> str | None:
-        """Say why a plan doesn't do for a problem, if it doesn't."""
+        """Say why a plan is invalid for a problem, if it is."""
         raise NotImplementedError
 
     def build(self, func: PrimFunc, problem: P, plan: Any) -> Block:
@@ -50,11 +51,11 @@ class Kernel(ScheduleRule, Generic[P]):
     def schedule(
         self, sch: Schedule, problem: P, plan: Any, kept: Sequence[str], target: Target
     ) -> None:
-        """Schedule what was built, and the blocks of the function that were ``kept``, by name."""
+        """Schedule the built blocks, and the blocks of the function that were ``kept``, by name."""
         raise NotImplementedError
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
-        """Put the kernel in where its operator is, and schedule it."""
+        """Replace the operator by the kernel, and schedule it."""
         self.prepare(sch)
         problem = self.recognise(sch.mod["main"])
         if isinstance(problem, NotApplicable):
@@ -71,12 +72,12 @@ class Kernel(ScheduleRule, Generic[P]):
         return sch
 
     def register_forms(self) -> None:
-        """Make the forms known to ``use_kernel``."""
+        """Register the forms with ``use_kernel``."""
         for name in self.forms:
             KERNELS.register(name, partial(self.form, name))
 
     def form(self, name: str, func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
-        """Write a form with the sizes that a trace names; or say why it can't be."""
+        """Write a form with the sizes that a trace names, or say why that is impossible."""
         problem = self.recognise(func)
         if isinstance(problem, NotApplicable):
             return problem.reason
@@ -87,7 +88,7 @@ class Kernel(ScheduleRule, Generic[P]):
 
 
 def _read_plan(form: type, options: Mapping[str, Any]) -> Any:
-    """A form's sizes as options name them; or what is wrong with these."""
+    """Read a form's sizes from options, or say what is wrong with these."""
     known = {item.name: item for item in fields(form)}
     for name, value in options.items():
         if name not in known:

@@ -1,6 +1,6 @@
 """Running compiled code: devices, tensors, modules, threads, timing.
 
-Depends on nothing of the compiler: what a build makes can be loaded and run with this package.
+Independent of the compiler: the results of a build can be loaded and run with this package alone.
 """
 
 from tilewright.runtime.device import Device, cpu, cuda, device

@@ -1,8 +1,8 @@
 """DLPack at the level of its C structures: data types, and capsules over any numpy array.
 
 numpy itself refuses to export read-only arrays and the ``ml_dtypes`` (bfloat16, float8, ...), so
-the capsule for those is made here. The argument binder of compiled functions and the tensors of
-this package use the same table of types.
+capsules for those are made here. The argument binder of compiled functions and the tensors of this
+package use the same table of types.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def numpy_capsule(array: np.ndarray[Any, Any]) -> Any:
     to them, and arrays of ``ml_dtypes``. The capsule must be consumed: an unconsumed one keeps the
     array alive.
 
-    Raises ``RunError`` for strides that are no multiples of an element.
+    Raises ``RunError`` for strides that are not multiples of the element size.
     """
     code, bits, lanes = dlpack_dtype(array.dtype.name)
     itemsize = array.dtype.itemsize

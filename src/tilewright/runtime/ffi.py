@@ -1,8 +1,8 @@
-"""The one place that imports ``tvm_ffi``.
+"""The only module that imports ``tvm_ffi``.
 
-``import tvm_ffi`` imports PyTorch wherever that is installed, for over a second, though it doesn't
-need it: PyTorch's tensors bring a DLPack exchange table with them. So PyTorch is hidden for the
-moment of that import, unless the program has loaded it (or ``tvm_ffi``) already.
+``import tvm_ffi`` imports PyTorch if it is installed, which takes over a second and isn't needed:
+PyTorch's tensors come with a DLPack exchange table. So PyTorch is hidden during that import, unless
+the program has already loaded it (or ``tvm_ffi``).
 """
 
 from __future__ import annotations

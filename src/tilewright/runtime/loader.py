@@ -1,9 +1,9 @@
-"""Puts relocatable objects into the process and finds their symbols.
+"""Loads relocatable objects into the process and finds their symbols.
 
-Compiled modules come as object code. The loader links it in memory with what it refers to:
-libraries of the process, tvm-ffi, and *support objects*, native code of Tilewright's own (the
-thread pool, the argument binder) that is loaded once per process when first referred to. Code
-generators register their support objects here; an exported library carries copies of them.
+Compiled modules are object code. The loader links it in memory with what it references: libraries
+of the process, tvm-ffi, and *support objects*, native code of Tilewright itself (the thread pool,
+the argument binder) that is loaded once per process on first use. Code generators register their
+support objects here; an exported library carries copies of them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _lock = threading.RLock()
 
 
 def register_support_object(support: SupportObject) -> None:
-    """Make a support object known; its code is compiled when a module first refers to it."""
+    """Register a support object; its code is compiled when a module first refers to it."""
     _support[support.name] = support
 
 
@@ -103,7 +103,7 @@ def _engine() -> Any:
 
 @lru_cache(maxsize=1)
 def ffi_addresses() -> Mapping[str, int]:
-    """Addresses of what generated code calls in tvm-ffi."""
+    """Addresses of the tvm-ffi functions that generated code calls."""
     names = ("TVMFFIStringFromByteArray", "TVMFFIFunctionCall")
     found = {name: getattr(tvm_ffi.LIB, name) for name in names}
     found["TVMFFIErrorSetRaisedFromCStr"] = _set_raised_pointer
@@ -115,10 +115,11 @@ class _Bytes(ctypes.Structure):
 
 
 def _set_raised(kind: bytes, message: bytes) -> None:
-    """Set the error that a call ends with, as ``TVMFFIErrorSetRaisedFromCStr`` does.
+    """Set the error of a failed call, as ``TVMFFIErrorSetRaisedFromCStr`` does.
 
-    That one adds a native backtrace, for which it reads the debug information of all libraries in
-    the process: at the first error two seconds and 40 MB, to say that a kernel was called.
+    That function adds a native backtrace, for which it reads the debug information of all libraries
+    in the process: two seconds and 40 MB at the first error, only to report that a kernel was
+    called.
     """
     parts = [_Bytes(text, len(text)) for text in (kind, message, b"")]
     error = ctypes.c_void_p()
@@ -141,7 +142,7 @@ def _check_machine(code: Iterable[bytes]) -> None:
 
 
 def _missing_symbols(code: Iterable[bytes], known: Mapping[str, int]) -> list[str]:
-    """What objects need and neither they, nor ``known``, nor the process define."""
+    """The symbols that objects need but neither they, nor ``known``, nor the process define."""
     needed: dict[str, None] = {}
     defined = set(known)
     for blob in code:
@@ -174,9 +175,9 @@ class Library:
         *,
         keep_alive: object = None,
     ) -> None:
-        """Link ``objects``; ``symbols`` gives addresses of more symbols that they refer to.
+        """Link ``objects``; ``symbols`` gives addresses of further symbols that they reference.
 
-        ``keep_alive`` owns what ``symbols`` point to.
+        ``keep_alive`` owns the memory that ``symbols`` point to.
         """
         import llvmlite.binding as llvm
 

@@ -1,9 +1,9 @@
 """Compiled modules: functions to call, text to read, a library to export.
 
 :class:`Module` is what a build returns. It holds object code and a description of its functions;
-the code is put into the process when a function is first asked for, so that a module can be made in
-one process, pickled, and run in another. :func:`load_module` opens an exported library, which any
-tvm-ffi host can open too.
+the code is loaded into the process when a function is first requested, so that a module can be made
+in one process, pickled, and run in another. :func:`load_module` opens an exported library, which
+any tvm-ffi host can open too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Linker(Protocol):
     def __call__(
         self, objects: Sequence[bytes], exports: Sequence[str], constants: Mapping[str, bytes]
     ) -> bytes:
-        """Return the library's bytes; of the symbols only ``exports`` can be seen from outside."""
+        """Return the library's bytes; only the symbols ``exports`` are visible from outside."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class FunctionInfo:
 
 
 class CompiledFunction:
-    """A function of a module, called with numpy arrays, DLPack tensors and scalars, not copied.
+    """A function of a module, called with numpy arrays, DLPack tensors and scalars, without copies.
 
-    numpy arrays that are read-only are taken for arguments that the function only reads. Wrong
-    arguments raise ``TypeError`` or ``ValueError``, which name the argument.
+    Read-only numpy arrays are accepted for arguments that the function only reads. Wrong arguments
+    raise ``TypeError`` or ``ValueError``, which name the argument.
     """
 
     __slots__ = ("_call", "_exports", "info")
@@ -80,7 +80,7 @@ class CompiledFunction:
             return self._with_bits(args)
 
     def _with_bits(self, args: Sequence[Any]) -> Any:
-        """Call with integers that only uint64 holds as bits, or raise what is being handled."""
+        """Call with uint64 integers passed as bits, or reraise the current exception."""
         wide = [_is_beyond_int64(arg) for arg in args]
         if any(wide):
             bits = [c_void_p(int(arg)) if beyond else arg for arg, beyond in zip(args, wide)]
@@ -149,7 +149,7 @@ class CompiledFunction:
 
 
 def _is_beyond_int64(value: object) -> bool:
-    """Whether a value is a uint64 that the convention's int64 can't hold: its bits travel then."""
+    """Whether a value is a uint64 beyond the calling convention's int64, passed as bits."""
     return isinstance(value, (int, np.integer)) and 1 << 63 <= int(value) < 1 << 64
 
 
@@ -162,7 +162,7 @@ def _read_only_capsule(array: np.ndarray[Any, Any]) -> Any:
 
 
 class BaseModule:
-    """What built and loaded modules share: looking functions up, calling, timing."""
+    """The base of built and loaded modules: function look-up, calls, timing."""
 
     entry_name = ENTRY_NAME
 
@@ -220,7 +220,7 @@ class BaseModule:
 
 @dataclass
 class ModuleCode:
-    """What a module is made of, as values that can be pickled.
+    """The contents of a module, as values that can be pickled.
 
     ``sources`` are texts by format ("ll", "asm", "tir", …) or functions that make them.
     ``constants`` are compact arrays that the objects refer to by symbol.
@@ -276,7 +276,7 @@ class Module(BaseModule):
         return name in self._infos
 
     def load(self) -> Library:
-        """Put the code into the process, if it isn't there yet."""
+        """Load the code into the process, if it isn't loaded yet."""
         if self._library is None:
             symbols = [f"__tvm_ffi_{name}" for name in self._infos]
             constants = {name: _compact(name, a) for name, a in self.code.constants.items()}
@@ -309,13 +309,13 @@ class Module(BaseModule):
     inspect_source = get_source
 
     def with_sources(self, sources: Mapping[str, str | Callable[[], str]]) -> Module:
-        """Return a module of the same code with these texts; without any there is less to send."""
+        """Return a module of the same code with these texts; without any, it pickles smaller."""
         return Module(replace(self.code, sources=dict(sources)))
 
     def export_library(self, path: str | os.PathLike[str]) -> Path:
         """Write a shared library that any tvm-ffi host can load, without Tilewright.
 
-        It ends in its length and checksum, which :func:`load_module` checks.
+        The file ends in its length and checksum, which :func:`load_module` checks.
 
         Raises ``BuildError`` if the target has no linker, or the file can't be written.
         """
@@ -349,7 +349,7 @@ _opened: dict[str, tuple[int, int]] = {}
 
 
 def _load_checked(path: Path) -> tuple[tvm_ffi.Module, bytes]:
-    """Load an exported library from a checked copy, so that nobody can change it meanwhile."""
+    """Load an exported library from a checked copy, so that it can't be changed in between."""
     with checked_copy(path) as (checksum, copy):
         if checksum not in _checked:
             _checked[checksum] = tvm_ffi.load_module(str(copy))
@@ -357,7 +357,7 @@ def _load_checked(path: Path) -> tuple[tvm_ffi.Module, bytes]:
 
 
 def _load_as_is(path: Path) -> tvm_ffi.Module:
-    """Load a library; a path that was loaded before and holds a new file now gives the new one."""
+    """Load a library; a path loaded before whose file has changed gives the new one."""
     status = path.stat()
     identity = status.st_dev, status.st_ino
     if _opened.setdefault(str(path), identity) == identity:
@@ -370,7 +370,7 @@ def _load_as_is(path: Path) -> tvm_ffi.Module:
 
 
 class LibraryModule(BaseModule):
-    """A shared library that was exported before, or made by any other tvm-ffi compiler."""
+    """A shared library that was exported, or made by another tvm-ffi compiler."""
 
     def __init__(self, path: str | os.PathLike[str], *, checked: bool = True) -> None:
         super().__init__()
@@ -412,9 +412,9 @@ class LibraryModule(BaseModule):
 def load_module(path: str | os.PathLike[str], *, checked: bool = True) -> LibraryModule:
     """Load a library that :meth:`Module.export_library` wrote.
 
-    Raises ``BuildError`` if it is damaged: if its content does not have the checksum that it ends
-    in. Libraries of other tvm-ffi compilers have none; ``checked=False`` loads them as they are.
-    Damage then ends the process, or the results are wrong.
+    Raises ``BuildError`` if it is damaged: if its content does not match the checksum at its end.
+    Libraries of other tvm-ffi compilers have none; ``checked=False`` loads them unchecked. Then
+    damage crashes the process or gives wrong results.
     """
     return LibraryModule(path, checked=checked)
 

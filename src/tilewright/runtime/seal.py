@@ -1,12 +1,12 @@
-"""Seals: what ends an exported library and tells whether it is whole.
+"""Seals: the end of an exported library, which tells whether it is intact.
 
-The system's loader trusts what it maps: a library that was cut off ends the process, and one with
-a flipped bit computes something else. So exported libraries end in a *seal*, behind all that
-loaders look at: a magic number, the length and the SHA-256 of what stands before it.
-:func:`checked_copy` checks it before any of the code is mapped, on a copy in memory that nobody can
-change any more, and that copy is what gets loaded.
+The system's loader trusts what it maps: a truncated library crashes the process, and one with a
+flipped bit computes something else. So exported libraries end in a *seal*, after everything that
+loaders read: a magic number, the length and the SHA-256 of the content before it.
+:func:`checked_copy` checks it before any of the code is mapped, on a copy in memory that can no
+longer be changed, and that copy is loaded.
 
-A seal is no signature: it finds damage, not malice.
+A seal is not a signature: it detects damage, not malice.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _UNCHANGEABLE = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | f
 
 
 def seal(data: bytes) -> bytes:
-    """Return the seal to write behind ``data``."""
+    """Return the seal to append to ``data``."""
     return _SEAL.pack(_MAGIC, len(data), hashlib.sha256(data).digest())
 
 
 def stored_checksum(path: Path) -> bytes:
-    """Return the checksum that a library ends in, without looking at the rest."""
+    """Return the checksum at the end of a library, without reading the rest."""
     with path.open("rb") as file:
         file.seek(-_SEAL.size, os.SEEK_END)
         return bytes(_SEAL.unpack(file.read())[2])
 
 
 def _check(file: int, path: Path) -> bytes:
-    """Return the checksum of a sealed file; raise if its content isn't what was sealed."""
+    """Return the checksum of a sealed file; raise if its content doesn't match."""
     size = os.fstat(file).st_size
     if size < _SEAL.size:
         raise _unsealed(path)
@@ -72,11 +72,11 @@ def _unsealed(path: Path) -> BuildError:
 
 @contextmanager
 def checked_copy(path: Path) -> Iterator[tuple[bytes, Path]]:
-    """Copy a sealed file and check the copy; yields its checksum and a path to load it from.
+    """Copy a sealed file and check the copy; yield its checksum and a path to load it from.
 
     Raises ``BuildError`` if the file is damaged or has no seal. The path's name is the file's own,
-    in a folder that was never used before: the system's loader takes libraries of one path for the
-    same.
+    in a folder that was never used before: the system's loader takes libraries with equal paths to
+    be the same.
     """
     with TemporaryDirectory(prefix="tilewright-") as folder:
         place = Path(folder, path.name)
@@ -89,7 +89,7 @@ def checked_copy(path: Path) -> Iterator[tuple[bytes, Path]]:
 
 
 def _memory(place: Path) -> int:
-    """Open a new file in memory that ``place`` leads to; on the disk where there is none."""
+    """Open a new file in memory under the path ``place``; on disk if that is not supported."""
     try:
         file = os.memfd_create(place.name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     except OSError:  # forbidden in some sandboxes

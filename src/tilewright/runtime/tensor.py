@@ -1,8 +1,8 @@
-"""Tensors to call compiled functions with.
+"""Tensors as arguments of compiled functions.
 
-Any DLPack object will do as an argument; :class:`Tensor` adds what numpy lacks: aligned memory,
-calls without a conversion, and every data type. It is a ``tvm_ffi.Tensor``, so every tvm-ffi host
-takes it too.
+Any DLPack object can be an argument; :class:`Tensor` adds what numpy lacks: aligned memory, calls
+without a conversion, and every data type. It is a ``tvm_ffi.Tensor``, so every tvm-ffi host accepts
+it too.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def from_numpy(array: NDArray[Any]) -> Tensor:
 def tensor(source: Any, dtype: str | None = None, device: Device | str | None = None) -> Tensor:
     """Copy anything that numpy or DLPack understands into a new, aligned tensor.
 
-    ``device`` is where the result shall be (the CPU when left out).
+    ``device`` is the result's device (default: the CPU).
     """
     _check_device(cpu() if device is None else parse_device(device))
     if isinstance(source, Tensor):
@@ -153,7 +153,7 @@ def tensor(source: Any, dtype: str | None = None, device: Device | str | None = 
 
 
 def as_argument(value: object) -> Any:
-    """Turn a numpy array into a tensor over its memory; anything else is returned as it is."""
+    """Turn a numpy array into a tensor over its memory; anything else is returned unchanged."""
     return from_numpy(value) if isinstance(value, np.ndarray) else value
 
 
@@ -164,7 +164,7 @@ _TYPE_AT = 24 + DLTensor.code.offset
 
 @cache
 def _stand_in(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], int, int]:
-    """A type as large that numpy exports, and both as DLPack stores them: in 32 bits."""
+    """A type of equal size that numpy exports, and both as 32-bit DLPack types."""
     same = np.dtype(f"uint{8 * dtype.itemsize}")
     words = []
     for kind in (same, dtype):
@@ -176,8 +176,8 @@ def _stand_in(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], int, int]:
 def numpy_tensor(array: np.ndarray[Any, Any]) -> Any:
     """Return a tensor of tvm-ffi over an array of ``ml_dtypes``, which numpy can't export.
 
-    numpy exports it as unsigned integers, which takes far less than a capsule of ours; then the
-    tensor, which nobody else has seen, is told what they are.
+    numpy exports it as unsigned integers, which is far faster than a capsule of ours; then the
+    dtype of the still private tensor is corrected.
     """
     if array.flags.writeable and array.dtype.itemsize <= 2:
         same, exported, wanted = _stand_in(array.dtype)

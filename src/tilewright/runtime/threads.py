@@ -1,7 +1,7 @@
-"""How many threads parallel loops of compiled functions use, and on which CPUs.
+"""The number of threads of parallel loops in compiled functions, and their CPUs.
 
-At first as the settings ``num_threads`` and ``thread_affinity`` say. Libraries loaded with
-:func:`load_module` carry a pool of their own, which none of this reaches.
+Initially given by the settings ``num_threads`` and ``thread_affinity``. Libraries loaded with
+:func:`load_module` have their own pool, which is not affected.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def num_threads() -> int:
 def set_thread_affinity(cpus: str | Sequence[int]) -> None:
     """Bind the threads of parallel loops to CPUs.
 
-    ``"none"`` lets them run where the calling thread may, though not on the CPU on which it wakes
-    them, if there are CPUs enough. ``"cores"`` gives each thread one of
-    the CPUs that the calling thread may use, in order; a sequence of numbers, or text such as
-    ``"0,2,4-7"``, names them. A calling thread takes part in its loops as the first of the
-    threads; it isn't bound itself, but the first CPU is left to it.
+    ``"none"`` lets them run wherever the calling thread may, but, if there are enough CPUs, not on
+    the CPU from which it wakes them. ``"cores"`` gives each thread one of the CPUs that the calling
+    thread may use, in order; a sequence of numbers, or text such as ``"0,2,4-7"``, names them. The
+    calling thread is the first of its loops' threads; it isn't bound itself, but the first CPU is
+    reserved for it.
 
     Raises ``RunError`` if the system refuses.
     """
@@ -74,7 +74,7 @@ def set_thread_affinity(cpus: str | Sequence[int]) -> None:
 
 
 def thread_affinity() -> str | tuple[int, ...]:
-    """Return what :func:`set_thread_affinity` was given last, or the setting."""
+    """Return the last argument of :func:`set_thread_affinity`, or the setting."""
     found: str | tuple[int, ...] = setting("thread_affinity") if _affinity is None else _affinity
     return found
 

@@ -1,7 +1,7 @@
-"""Measuring how long a function takes.
+"""Measuring the time of a function.
 
-One primitive, :func:`measure`, serves users (``Module.time_evaluator``) and the tuner. It says
-what it did; what to conclude from single values is the caller's business.
+A single function, :func:`measure`, serves users (``Module.time_evaluator``) and the tuner. It
+returns all values; interpreting them is left to the caller.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _flush_buffer(nbytes: int) -> np.ndarray[Any, Any]:
 
 
 def flush_cache(nbytes: int) -> None:
-    """Push other data out of the caches of this core by writing to ``nbytes`` of memory."""
+    """Evict other data from this core's caches by writing to ``nbytes`` of memory."""
     buffer = _flush_buffer(nbytes)
     buffer += 1
 
@@ -90,9 +90,9 @@ def measure(
     """Call ``fn(*args)`` and return the seconds per call.
 
     Each of ``repeat`` values is the mean over at least ``number`` calls; ``number`` is raised
-    until a repeat lasts ``min_repeat_ms``. With ``flush_cache_bytes`` the caches are emptied
-    before each repeat, and ``number`` stays as given, because only the first call meets a cold
-    cache. The calls' own cost (0.1 to 0.2 µs for tensors) is included.
+    until a repeat lasts ``min_repeat_ms``. With ``flush_cache_bytes`` the caches are flushed before
+    each repeat, and ``number`` is not raised, because only the first call runs with a cold cache.
+    Call overhead (0.1 to 0.2 µs for tensors) is included.
     """
     if number < 1 or repeat < 1:
         raise RunError(f"number and repeat must be positive, got {number} and {repeat}")

@@ -1,9 +1,9 @@
-"""What kernels and rules share, for every kind of target.
+"""Shared by kernels and rules, for every kind of target.
 
-``choices`` (what is decided by estimate, and a search may decide otherwise), ``rule`` (what a rule
-is, and how the first one that fits schedules a function), ``blocks`` (looking at blocks and their
-axes), ``contraction`` (what a reduction is made of), ``nests`` (writing loop nests anew); for one
-kind of target, as ``cpu``: scheduling a block by itself.
+``choices`` (decisions by estimate, which a search may override), ``rule`` (the base class of rules,
+and scheduling by the first one that applies), ``blocks`` (queries about blocks and their axes),
+``contraction`` (the structure of a reduction), ``nests`` (rewriting loop nests); for one kind of
+target, such as ``cpu``: scheduling a single block.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from tilewright.tir import PrimFunc
 class ApplyFirst(Pass):
     """Schedules each TensorIR function by the first rule that applies to it.
 
-    What is scheduled already stays as it is, and so does what no rule likes.
+    Functions that are already scheduled, or to which no rule applies, are unchanged.
     """
 
     def __init__(self, *rules: ScheduleRule, target: Target | None = None) -> None:
@@ -24,7 +24,7 @@ class ApplyFirst(Pass):
                 raise TilewrightError(f"{name} takes rules, got {type(rule).__name__}")
 
     def transform(self, mod: IRModule) -> IRModule:
-        """Schedule what isn't scheduled."""
+        """Schedule the unscheduled functions."""
         target = self.target or Target.current() or Target("native")
         return mod.map_functions(
             lambda name, func: schedule_function(name, func, self.rules, target), PrimFunc

@@ -1,4 +1,4 @@
-"""Looking at blocks and their axes, and inlining, for every kind of target."""
+"""Queries about blocks and their axes, and inlining, for every kind of target."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def leaf_blocks(sch: Schedule) -> list[BlockRV]:
 def axes_of(sch: Schedule, rv: BlockRV, skip: int = 0) -> list[Axis] | None:
     """Pair the loops of a block, below the first ``skip``, with its iteration variables.
 
-    ``None`` unless each such loop drives exactly one variable, as itself or itself plus something
-    of the loops outside.
+    ``None`` unless each such loop drives exactly one variable, as itself or plus an expression of
+    outer loops.
     """
     realize = sch.state.get_block(rv)
     loops = sch.get_loops(rv)[skip:]
@@ -100,7 +100,7 @@ def stride_of(indices: Sequence[Expr], buffer: Buffer, var: Var) -> int | None:
 
 
 def _stride_of_offset(indices: Sequence[Expr], buffer: Buffer, var: Var) -> int | None:
-    """Find the stride where quotients and remainders of one axis make up several indices."""
+    """Find the stride where several indices are quotients and remainders of one axis."""
     offset = indices[0]
     for index, extent in zip(indices[1:], buffer.shape[1:]):
         offset = offset * extent + index
@@ -130,7 +130,7 @@ def stores_of(block: Block) -> list[BufferStore]:
 
 
 def is_injective(sch: Schedule, rv: BlockRV) -> bool:
-    """Whether a block computes each element by itself, without a reduction."""
+    """Whether a block computes each element independently, without a reduction."""
     block = sch.get(rv)
     return block.init is None and all(item.kind == SPATIAL for item in block.iter_vars)
 
@@ -158,11 +158,11 @@ _last_inlined: tuple[IRModule, Schedule] | None = None
 def inline_injective(sch: Schedule) -> None:
     """Compute cheap intermediate elements where they are used.
 
-    Producers go into consumers that use each element about once: not what a reduction reads many
-    times, unless it only moves elements; not padding, whose conditions would slow the inner loop;
-    not costly functions with several consumers.
+    Producers are inlined into consumers that use each element about once: not if a reduction reads
+    them many times, unless they only move elements; not padding, whose conditions would slow the
+    inner loop; not costly functions with several consumers.
 
-    All rules begin with it, one after another on the same function: the last result is kept.
+    All rules begin with this, one after another on the same function, so the last result is cached.
     """
     global _last_inlined
     fresh, before = not sch.trace, sch.mod
@@ -180,7 +180,7 @@ def inline_injective(sch: Schedule) -> None:
 
 
 def fused_epilogue(sch: Schedule, main: BlockRV, consumers: Sequence[BlockRV]) -> BlockRV:
-    """Keep a reduction's sums in registers; return what writes them: its epilogue, or a copy."""
+    """Keep a reduction's sums in registers; return the block that writes them: epilogue or copy."""
     if consumers:
         sch.set_scope(main, 0, "local")
         return consumers[0]
@@ -213,7 +213,7 @@ def _inline_all(sch: Schedule) -> None:
 
 
 def _iterates_alike(producer: Block, consumer: Block) -> bool:
-    """Whether two blocks run equally often, so that a reduction reads an element once."""
+    """Whether two blocks run equally often, so that a reduction reads each element once."""
     sizes = []
     for block in (producer, consumer):
         extents = [item.dom.extent for item in block.iter_vars]
@@ -226,7 +226,7 @@ def _iterates_alike(producer: Block, consumer: Block) -> bool:
 def _looks_up(consumer: Block, producer: Block) -> bool:
     """Whether a block takes its indices from a small table that another one computes.
 
-    A formula in the place of such an index would be computed for each dimension and each element.
+    Inlined, the formula of such an index would be computed for each dimension and each element.
     """
     tables = {region.buffer for region in producer.writes}
     used = any(
@@ -294,5 +294,5 @@ def can_vectorize(block: Block, axis: Axis) -> bool:
 
 
 def reads_along(block: Block, axis: Axis) -> bool:
-    """Whether neighbours along an axis are neighbours in something that a block reads."""
+    """Whether neighbours along an axis are neighbours in some operand of a block."""
     return any(stride_of(x.indices, x.buffer, axis.var) == 1 for x in loads_of(block))

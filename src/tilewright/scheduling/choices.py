@@ -1,9 +1,9 @@
-"""Choices that rules make by an estimate, and that a search may make otherwise.
+"""Choices that rules make by an estimate, and that a search may override.
 
-A rule asks ``choose(key, options)`` with its own preference first, and that is what it gets. While
-a search explores what a rule could do (``with Choices(wanted):``), it gets the option wanted, and
-the search learns which choices there are. A key stands for one choice in one function: asked again,
-it is answered alike, so keys name the block that they are about.
+A rule calls ``choose(key, options)`` with its own preference first, which is what it gets by
+default. While a search explores alternatives (``with Choices(wanted):``), it gets the wanted
+option, and the search learns which choices there are. A key identifies one choice in one function:
+repeated calls get the same answer, so keys include the name of the block.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _local = threading.local()
 
 
 class Choices:
-    """Options wanted, by key (the first one where none is); ``counts`` says what was asked."""
+    """The wanted options, by key (default: the first); ``counts`` records the choices."""
 
     def __init__(self, wanted: Mapping[str, int] | None = None) -> None:
         self.wanted = dict(wanted or {})
@@ -33,7 +33,7 @@ class Choices:
         _local.choices = self._before
 
     def option(self, key: str, count: int) -> int:
-        """Return the number of the option wanted, one of so many; note that it was asked for."""
+        """Return the number of the wanted option, below ``count``; record the choice."""
         self.counts[key] = max(count, self.counts.get(key, 0))
         return min(self.wanted.get(key, 0), count - 1)
 
@@ -43,7 +43,7 @@ def _active() -> Choices | None:
 
 
 def choose(key: str, options: Sequence[T]) -> T:
-    """Return the first of some options, or the one that a search wants."""
+    """Return the first option, or the one that a search wants."""
     active = _active()
     if active is None or len(options) < 2:
         return options[0]
@@ -51,7 +51,7 @@ def choose(key: str, options: Sequence[T]) -> T:
 
 
 def preferring(key: str, options: Sequence[T]) -> list[T]:
-    """Return options in their order, the one that a search wants before the others."""
+    """Return the options in order, but first the one that a search wants."""
     if len(options) < 2:
         return list(options)
     first = choose(key, range(len(options)))
@@ -64,5 +64,5 @@ def others_after(first: T, options: Sequence[T]) -> list[T]:
 
 
 def is_exploring() -> bool:
-    """Whether a search asks, so that it is worthwhile to list more options."""
+    """Whether a search is exploring, so that listing more options pays off."""
     return _active() is not None

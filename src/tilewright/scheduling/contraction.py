@@ -1,12 +1,12 @@
-"""What a contraction is made of: axes by role, operands by how they are read, blocks around it.
+"""The structure of a contraction: axes by role, operands by how they are read, other blocks.
 
 ::
 
     result[b, m, n] = epilogue(sum over k of left[b, m, k] * right[b, k, n])
 
-Rules for sums of products (and for other reductions over what is read often: windows, pooling) ask
-the same of a program. :func:`describe` finds it out once; a rule is left with what makes its own
-shape of computation. Nothing here is of one kind of target.
+Rules for sums of products (and for other reductions that reuse operands: windows, pooling) need the
+same facts about a program. :func:`describe` collects them once; a rule adds what is specific to its
+own shape of computation. Nothing here depends on the kind of target.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tilewright.tir.schedule.handles import BlockRV
 
 @dataclass(frozen=True)
 class Reduction:
-    """What a block reduces: it reads ``loads`` and sums into ``store``, over its ``axes``.
+    """A block's reduction: it reads ``loads`` and accumulates into ``store``, over its ``axes``.
 
     ``constants`` are the operands of the function that are known before it runs.
     """
@@ -59,7 +59,7 @@ class Reduction:
 
     @property
     def places(self) -> tuple[Axis, ...]:
-        """The axes of the result that have several elements."""
+        """The axes of the result with more than one element."""
         return tuple(axis for axis in self.spatial if axis.extent != 1)
 
     def along(self, axis: Axis) -> list[BufferLoad]:
@@ -67,20 +67,20 @@ class Reduction:
         return [load for load in self.loads if depends(load, axis)]
 
     def reusing(self, *loads: BufferLoad) -> list[Axis]:
-        """The axes of the result along which all of some operands stay the same."""
+        """The axes of the result on which none of some operands depends."""
         return [a for a in self.places if not any(depends(load, a) for load in loads)]
 
     def other_than(self, *loads: BufferLoad) -> list[BufferLoad]:
-        """The operands that aren't among some."""
+        """The operands other than some."""
         return [load for load in self.loads if all(load is not item for item in loads)]
 
     def taps(self, load: BufferLoad, *axes: Axis) -> list[Axis]:
-        """The steps that go along with axes of the result in an operand: those of a window."""
+        """The steps that are added to axes of the result in an operand's index (a window's)."""
         moving = {d for axis in axes for d in dimensions_of(load, axis)}
         return [a for a in self.steps if not moving.isdisjoint(dimensions_of(load, a))]
 
     def is_contiguous(self, axis: Axis) -> bool:
-        """Whether neighbouring results along an axis lie side by side."""
+        """Whether neighbouring results along an axis are contiguous."""
         return stride(self.store, axis) == 1
 
 
@@ -88,8 +88,8 @@ class Reduction:
 class Contraction(Reduction):
     """A reduction and the blocks around it.
 
-    ``consumers`` read the sums, ``others`` are the rest of the function; ``is_last`` says that
-    nothing comes after the consumers.
+    ``consumers`` read the sums, ``others`` are the rest of the function; ``is_last``: nothing comes
+    after the consumers.
     """
 
     consumers: tuple[BlockRV, ...]
@@ -103,7 +103,7 @@ class Contraction(Reduction):
 
 
 def describe(sch: Schedule) -> Contraction | NotApplicable:
-    """Begin a rule for functions with one reduction: inline what is cheap, describe it."""
+    """Begin a rule for functions with one reduction: inline cheap blocks, describe it."""
     inline_injective(sch)
     reductions = [rv for rv in leaf_blocks(sch) if not is_injective(sch, rv)]
     if len(reductions) != 1:
@@ -112,7 +112,7 @@ def describe(sch: Schedule) -> Contraction | NotApplicable:
 
 
 def contraction_of(sch: Schedule, main: BlockRV) -> Contraction | NotApplicable:
-    """Describe a reduction and what is around it, as they are now."""
+    """Describe a reduction and the blocks around it in their present state."""
     found = reduction_of(sch, main)
     if isinstance(found, NotApplicable):
         return found
@@ -127,7 +127,7 @@ def contraction_of(sch: Schedule, main: BlockRV) -> Contraction | NotApplicable:
 
 
 def reduction_of(sch: Schedule, main: BlockRV) -> Reduction | NotApplicable:
-    """Describe what a block reduces."""
+    """Describe a block's reduction."""
     block, axes = sch.get(main), axes_of(sch, main)
     stores, loads = stores_of(block), loads_of(block)
     if axes is None:
@@ -149,12 +149,12 @@ def stride(access: BufferLoad | BufferStore, axis: Axis) -> int | None:
 
 
 def dimensions_of(access: BufferLoad | BufferStore, axis: Axis) -> list[int]:
-    """The dimensions whose index an axis is a part of."""
+    """The dimensions whose index depends on an axis."""
     return [d for d, index in enumerate(access.indices) if uses_var(index, {axis.var})]
 
 
 def dimension_of(access: BufferLoad | BufferStore, axis: Axis) -> int | None:
-    """The dimension that an axis is, by itself and in no other index."""
+    """The dimension whose index is just this axis, if the axis is in no other index."""
     using = dimensions_of(access, axis)
     return using[0] if len(using) == 1 and access.indices[using[0]] is axis.var else None
 

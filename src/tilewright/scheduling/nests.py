@@ -1,7 +1,7 @@
-"""Writing functions anew before they are scheduled: nests around blocks, other operands.
+"""Rewriting functions before they are scheduled: nests around blocks, other operands.
 
-For kernels (``tir.schedule.KERNELS``) that compute something else first than the function says; the
-rules put them in by ``use_kernel``, so that traces tell it.
+For kernels (``tir.schedule.KERNELS``) that add a computation before the function's own; rules
+insert them by ``use_kernel``, so traces record them.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tilewright.tir.analysis import block_access_regions
 def replaced_nest(
     func: PrimFunc, block: Block, write: Callable[[Stmt], Sequence[Stmt]], buffers: Sequence[Buffer]
 ) -> Block | None:
-    """Return the function's root with other nests in the place of the one around a block.
+    """Return the function's root with the nest around a block replaced by others.
 
-    ``buffers`` are allocated for them. ``None`` if the block's loops aren't by themselves.
+    ``buffers`` are allocated for them. ``None`` if the block's loops contain other statements.
     """
     root, nests = func.root, nests_of(func)
     place = next((n for n, nest in enumerate(nests) if block_of(nest) is block), None)
@@ -54,7 +54,7 @@ def block_named(func: PrimFunc, name: object) -> Block | None:
 
 
 def block_of(nest: Stmt) -> Block | None:
-    """The block inside loops that hold nothing else, and all of whose iterations run."""
+    """The block inside loops that contain nothing else, and all of whose iterations run."""
     while isinstance(nest, For):
         nest = nest.body
     always = isinstance(nest, BlockRealize) and is_const(nest.predicate, True)
@@ -62,7 +62,7 @@ def block_of(nest: Stmt) -> Block | None:
 
 
 class ReadInstead(Mutator):
-    """Reads another buffer, by the same indices, in place of an operand."""
+    """Replaces reads of an operand by reads of another buffer, with the same indices."""
 
     def __init__(self, old: Buffer, new: Buffer) -> None:
         self.old, self.new = old, new
@@ -81,7 +81,7 @@ def over(shape: Sequence[Expr], body: Callable[..., BufferStore], name: str) -> 
 def nest_of(
     axes: Sequence[IterVar], body: BufferStore, name: str, init: BufferStore | None = None
 ) -> Stmt:
-    """Loops around one block, an axis each."""
+    """Loops around one block, one per axis."""
     block = Block(tuple(axes), (), (), name, body, init)
     reads, writes = block_access_regions(block)
     loops = tuple(Var(f"ax{d}") for d in range(len(axes)))

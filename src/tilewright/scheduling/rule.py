@@ -1,4 +1,4 @@
-"""What a schedule rule is, and how a function gets the schedule of the first one that fits."""
+"""The base class of schedule rules, and scheduling a function by the first one that applies."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _function: ContextVar[str] = ContextVar("function", default="main")
 
 @dataclass(frozen=True)
 class NotApplicable:
-    """A rule doesn't apply, and why."""
+    """A rule doesn't apply, with the reason."""
 
     reason: str
 
 
 class ScheduleRule:
-    """Schedules the functions of one shape."""
+    """Schedules functions of one kind."""
 
     before: ClassVar[str] = ""
     """The rule that is less specific, so comes later: where a rule of a folder joins the order."""
@@ -57,9 +57,9 @@ class ScheduleRule:
 def joined(
     listed: Sequence[ScheduleRule], found: Iterable[type[ScheduleRule]]
 ) -> tuple[ScheduleRule, ...]:
-    """Return rules in their order, and among them those found that say ``before`` which.
+    """Return listed rules in order, with other rules inserted by their ``before``.
 
-    Of two that come before the same rule, the first found is tried first.
+    Of two with the same ``before``, the first found is tried first.
     """
     made = list(listed)
     for cls in found:
@@ -75,7 +75,7 @@ def joined(
 
 
 def is_scheduled(func: PrimFunc) -> bool:
-    """Whether somebody has scheduled a function."""
+    """Whether a function is already scheduled."""
     if func.attrs.get(IS_SCHEDULED):
         return True
     if not isinstance(func.body, BlockRealize):
@@ -88,7 +88,7 @@ def is_scheduled(func: PrimFunc) -> bool:
 def schedule_function(
     name: str, func: PrimFunc, rules: tuple[ScheduleRule, ...], target: Target
 ) -> PrimFunc:
-    """Apply the first rule that fits; the function itself comes back if none does."""
+    """Apply the first rule that applies; return the function unchanged if none does."""
     if is_scheduled(func):
         return func
     func = RemoveEmptyLoops().transform_function(func)
@@ -120,10 +120,10 @@ def first_schedule(
 
 
 def start_schedule(func: PrimFunc, *, record: bool = False, name: str = "main") -> Schedule | None:
-    """Return what rules begin with; ``None`` if some loops have no iterations.
+    """Return the schedule that rules begin with; ``None`` if some loops have no iterations.
 
     ``ApplyDefaultSchedule`` removes such loops, which a schedule with a trace can't. Rules that
-    begin with the same schedule share what they find out about it.
+    begin with the same schedule share its cached analyses.
     """
     if any(type(item) is For and is_const(item.extent, 0) for item in statements(func)):
         logger.debug("%s: stays as it is: some of its loops have no iterations", name)
@@ -134,9 +134,9 @@ def start_schedule(func: PrimFunc, *, record: bool = False, name: str = "main") 
 def first_applied(
     sch: Schedule, rules: tuple[ScheduleRule, ...], target: Target, *, name: str | None = None
 ) -> Schedule | NotApplicable:
-    """Return what the first rule that applies makes of a schedule, or why none does.
+    """Return the schedule by the first rule that applies, or why none does.
 
-    A rule that tries other rules leaves out the function's ``name``.
+    A rule that tries other rules omits the function's ``name``.
     """
     reasons = []
     name = _function.get() if name is None else name
@@ -157,9 +157,9 @@ def first_applied(
 
 
 def warn_of_unscheduled(reasons: Mapping[str, str]) -> None:
-    """Tell the user which blocks a rule left unscheduled, and why, by the blocks' names.
+    """Warn the user of the blocks that a rule left unscheduled, with reasons by block name.
 
-    A search that tries what rules could do otherwise isn't told: it measures.
+    Not during a search, which measures all alternatives.
     """
     if not reasons:
         return

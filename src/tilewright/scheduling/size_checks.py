@@ -1,7 +1,7 @@
-"""Assertions about sizes at the beginning of a function: schedules don't see them.
+"""Assertions about sizes at the start of a function, which are hidden from schedules.
 
-``te.create_prim_func`` makes them of what operators need and shapes can't say. They hold or not
-before anything is computed, so rules that know a function by all that it does look at the rest.
+``te.create_prim_func`` creates them for operators' requirements that shapes can't express. They are
+checked before anything is computed, so rules that recognise whole functions look only at the rest.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from tilewright.tir import PrimFunc, Stmt, seq, split_size_checks
 
 
 def set_aside(func: PrimFunc) -> tuple[list[Stmt], PrimFunc]:
-    """Return the assertions about sizes that a function begins with, and the function without."""
+    """Return the size assertions at a function's start, and the function without them."""
     checks, rest = split_size_checks(func.root.body)
     return checks, _with_body(func, rest) if checks else func
 
 
 def put_back(checks: list[Stmt], before: PrimFunc, after: PrimFunc) -> PrimFunc:
-    """Let ``after``, which was made of ``before``, begin with assertions."""
+    """Put the assertions back at the start of ``after``, which was made from ``before``."""
     if not checks:
         return after
     mapping: dict[Var, Expr] = {}

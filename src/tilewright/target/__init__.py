@@ -1,4 +1,4 @@
-"""Targets: what code is generated for."""
+"""Targets of code generation."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What things cost on a CPU: every number that rules, kernels and the cost model estimate with.
+"""Costs on a CPU: every number that rules, kernels and the cost model use in estimates.
 
-A row says what the number is, in which unit, and how it came about. Rows that a machine can tell
-itself are ``measured``: ``tilewright doctor --measure`` writes them to the user's cache folder, and
-targets of that machine use them; other targets have the values that stand here, of a Zen 5.
-What a rule decides by them is a choice that a search may answer otherwise.
+Each row has the number's value, unit, meaning and source. Rows that can be measured are
+``measured``: ``tilewright doctor --measure`` writes them to the user's cache folder, and targets of
+that machine use them; other targets use the values below, of a Zen 5. A rule's decision by these
+numbers is a choice that a search may override.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _LARGEST_FILE = 1 << 20
 
 
 def _measured(value: float, unit: str, meaning: str) -> float:
-    """Declare what the machine at hand can tell."""
+    """Declare a number that can be measured on the machine at hand."""
     metadata = {"unit": unit, "meaning": meaning, "measured": True, "source": _ROUGHLY}
     return field(default=value, metadata=metadata)
 
 
 def _estimated(value: float, unit: str, meaning: str, source: str) -> float:
-    """Declare what was found by racing schedules, or follows from how CPUs are made."""
+    """Declare a number found by comparing schedules, or known from CPU design."""
     metadata = {"unit": unit, "meaning": meaning, "measured": False, "source": source}
     return field(default=value, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class Costs:
-    """The numbers, by name. ``describe`` lists them with what they mean."""
+    """The numbers, by name. ``describe`` lists them with their meanings."""
 
     # ---- the machine
     clock: float = _measured(4e9, "cycles per second", "clock of a core that is busy")
@@ -213,9 +213,9 @@ MEASURED = tuple(item.name for item in fields(Costs) if item.metadata["measured"
 def costs_of(kind: str, cpu: str | None) -> Costs:
     """Return the numbers of a kind of target; ``cpu`` is its name if it is this machine's.
 
-    What was measured here stands for what is known in general.
+    Values measured on this machine replace the general ones.
 
-    Raises ``TargetError`` for a kind that has none.
+    Raises ``TargetError`` for a kind without costs.
     """
     if kind not in TABLES:
         raise TargetError(
@@ -239,9 +239,9 @@ def _path(folder: Path) -> Path:
 
 
 def measured(cpu: str, folder: Path | None = None) -> dict[str, float]:
-    """Return what was measured of a CPU, by its name; nothing if it wasn't.
+    """Return the measured costs of a CPU, by its name; empty if there are none.
 
-    A file that isn't as ``save_measured`` writes it is left alone, with a warning.
+    A file that ``save_measured`` can't have written is ignored, with a warning.
     """
     path = _path(folder or setting("cache_dir"))
     try:
@@ -256,7 +256,7 @@ def measured(cpu: str, folder: Path | None = None) -> dict[str, float]:
 
 
 def save_measured(cpu: str, values: Mapping[str, float]) -> Path:
-    """Write what was measured of a CPU, in place of what was known of it; return the file."""
+    """Write the measured costs of a CPU, replacing earlier ones; return the file."""
     known = _checked(dict(values))
     path = _path(setting("cache_dir"))
     try:
@@ -289,7 +289,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _checked(values: Any) -> dict[str, float]:
-    """Return numbers by name if that is what a table holds."""
+    """Return a table's numbers by name, if it is valid."""
     if not isinstance(values, dict):
         raise ValueError("its costs are no table")
     for name, value in values.items():

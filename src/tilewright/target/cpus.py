@@ -1,6 +1,6 @@
-"""What LLVM knows of CPUs: their features, what a feature brings, and what goes with it.
+"""LLVM's knowledge of CPUs: their features, and how features imply and depend on each other.
 
-The tables come from LLVM (``tools/cpu_tables.py``), so that a target can be made without it.
+The tables come from LLVM (``tools/cpu_tables.py``), so that a target can be created without it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _SVE_BITS = {"neoverse-v1": 256, "neoverse-512tvb": 256, "a64fx": 512}
 class CPUTable:
     """CPUs and features of one instruction set, as LLVM names them.
 
-    ``baseline`` is the CPU where none is named; ``needed`` is what code can't be made without.
+    ``baseline`` is the default CPU; ``needed`` are the features without which no code can be
+    generated.
     """
 
     name: str
@@ -35,13 +36,13 @@ class CPUTable:
 
     @cached_property
     def implied(self) -> Mapping[str, frozenset[str]]:
-        """What a feature brings, itself included."""
+        """The features that a feature implies, itself included."""
         direct = _lines(self.implied_text)
         return {name: frozenset(_reach(name, direct)) for name in direct}
 
     @cached_property
     def dependents(self) -> Mapping[str, frozenset[str]]:
-        """What goes when a feature goes, itself included: all that brings it."""
+        """The features that must be disabled with a feature, itself included: all that imply it."""
         found: dict[str, set[str]] = {name: set() for name in self.implied}
         for name, brought in self.implied.items():
             for low in brought:
@@ -50,12 +51,12 @@ class CPUTable:
 
     @cached_property
     def cpus(self) -> Mapping[str, tuple[str, ...]]:
-        """The features of each CPU, without those that others bring."""
+        """The features of each CPU, without those that others imply."""
         return _lines(self.cpus_text)
 
     @cached_property
     def others(self) -> frozenset[str]:
-        """Features that say how code is made, not what it may use."""
+        """Features that tune code generation, rather than enable instructions."""
         return frozenset(self.others_text.split())
 
     def features_of(self, cpu: str) -> frozenset[str]:
@@ -75,15 +76,15 @@ class CPUTable:
         return f"LLVM knows no {self.name} CPU {cpu!r} (-mcpu); {hint}"
 
     def closed(self, features: Iterable[str]) -> frozenset[str]:
-        """Return features with all that they bring."""
+        """Return features with all that they imply."""
         return frozenset().union(*(self.implied.get(name, {name}) for name in features))
 
     def without(self, features: frozenset[str], gone: Iterable[str]) -> frozenset[str]:
-        """Return features without some and without what would bring these back."""
+        """Return features without some, and without those that imply them."""
         return features.difference(*(self.dependents.get(name, {name}) for name in gone))
 
     def changed(self, features: frozenset[str], changes: str) -> frozenset[str]:
-        """Apply ``-mattr``: ``+name`` and what it brings, ``-name`` and what goes with it.
+        """Apply ``-mattr``: ``+name`` with what it implies, ``-name`` with what depends on it.
 
         Raises ``TargetError`` for a feature that LLVM doesn't know.
         """
@@ -107,7 +108,7 @@ def _changes(text: str) -> list[tuple[str, str]]:
 
 
 def named(changes: str, sign: str) -> frozenset[str]:
-    """Return what a text such as ``+avx,-fma`` names with a sign."""
+    """Return the names with a given sign in a text such as ``+avx,-fma``."""
     return frozenset(name for given, name in _changes(changes) if given == sign)
 
 
@@ -149,5 +150,5 @@ def table_of(triple: str) -> CPUTable | None:
 
 
 def sve_vector_bits(name: str) -> int:
-    """Return the length of a CPU's SVE registers, 128 bits where it isn't known."""
+    """Return the length of a CPU's SVE registers, 128 bits if unknown."""
     return _SVE_BITS.get(name, 128)

@@ -39,7 +39,7 @@ _TOLD_BY_KERNEL = frozenset(_PROC_TO_LLVM.values()) | frozenset(
 
 @lru_cache(maxsize=1)
 def cpu_name() -> str:
-    """Return LLVM's name of this CPU (``generic`` where LLVM doesn't know)."""
+    """Return LLVM's name of this CPU (``generic`` if LLVM doesn't know it)."""
     import llvmlite.binding as llvm  # heavy, and not needed to import the package
 
     return str(llvm.get_host_cpu_name())
@@ -47,7 +47,7 @@ def cpu_name() -> str:
 
 @lru_cache(maxsize=64)
 def wrong_triple(triple: str) -> str | None:
-    """Say in LLVM's words why it has no code generator for a triple; ``None`` if it has one."""
+    """Return LLVM's reason for having no code generator for a triple; ``None`` if it has one."""
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()
@@ -62,8 +62,9 @@ def wrong_triple(triple: str) -> str | None:
 def cpu_features() -> tuple[frozenset[str], frozenset[str]]:
     """Return the features that this CPU has and those it lacks, by LLVM's names.
 
-    Older LLVMs don't ask for all, so the kernel is asked too. What it doesn't tell may still be
-    there: only what LLVM looked for and didn't find is lacking, such as what a hypervisor hides.
+    Older LLVMs don't detect all features, so the operating system's list is used too. A feature
+    missing from that may still exist: only features that LLVM looked for and didn't find count as
+    lacking, such as those that a hypervisor hides.
     """
     import llvmlite.binding as llvm
 
@@ -93,7 +94,7 @@ def core_count() -> int:
 
 @lru_cache(maxsize=1)
 def cache_sizes() -> dict[str, int]:
-    """Return bytes of one core's data caches ``l1``, ``l2``, ``l3``, where the system tells."""
+    """Return bytes of one core's data caches ``l1``, ``l2``, ``l3``, as far as known."""
     found: dict[str, int] = {}
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         try:

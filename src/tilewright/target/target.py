@@ -1,8 +1,8 @@
-"""``Target``: what code is generated for, as a value.
+"""``Target``: a target of code generation, as a value.
 
-A target prints as text that parses back (``llvm -mcpu=znver4 -num-cores=2``), so that it can stand
-in a database record. Facts that follow from the CPU name and its features (vector width, number of
-vector registers) are derived; cache sizes come from the machine where it can be asked.
+A target prints as text that parses back (``llvm -mcpu=znver4 -num-cores=2``), so that it can be
+stored in a database record. Properties determined by the CPU name and its features (vector width,
+number of vector registers) are derived; cache sizes are detected where possible.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ class Target:
     """A compilation target.
 
     ``Target("native")`` is this machine's CPU: name, features and cores are detected.
-    ``Target("llvm -mcpu=znver4 -num-cores=2")`` says it; what is left out is filled in from this
-    machine when the named CPU is this machine's (or none is named), else from the CPU's name.
-    CPUs and features are LLVM's: ``-mattr=+avx2`` brings what it needs, ``-mattr=-avx512f`` takes
-    what needs it along. Raises ``TargetError`` for an unknown kind, option, triple, CPU or feature.
+    ``Target("llvm -mcpu=znver4 -num-cores=2")`` specifies it; other options come from this machine
+    if the named CPU is this machine's (or none is named), else from the CPU's name. CPUs and
+    features are LLVM's: ``-mattr=+avx2`` also enables what it implies, ``-mattr=-avx512f`` also
+    disables what depends on it. Raises ``TargetError`` for an unknown kind, option, triple, CPU or
+    feature.
     """
 
     _local = threading.local()
@@ -97,7 +98,7 @@ class Target:
         self._check_vector_length()
 
     def _cpu_features(self, here: bool) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the features that may be used, and those that LLVM must be told not to use."""
+        """Return the usable features, and those that LLVM must be told to disable."""
         changes = self.options.get("mattr", "")
         table = cpus.table_of(self.triple)
         if table is None:
@@ -134,7 +135,7 @@ class Target:
     def from_device(device: Any) -> Target:
         """Return the target of a device (``tilewright.cpu()``, ``"cpu"``).
 
-        Raises ``TargetError`` for devices that can't be asked.
+        Raises ``TargetError`` for devices that can't be queried.
         """
         kind = str(getattr(device, "kind", device)).split(":")[0].split("(")[0]
         if kind in ("cpu", "llvm"):
@@ -195,7 +196,7 @@ class Target:
     def feature_string(self) -> str:
         """Features in the form LLVM takes: ``+avx2,+fma,-avx512f``, sorted.
 
-        Named with a minus is what the CPU would have by its name alone.
+        Features with a minus are those that the CPU's name alone would imply.
         """
         lacking = self._lacking if self.kind == "llvm" else ()
         signed = [f"+{name}" for name in sorted(self.features)]
@@ -203,14 +204,15 @@ class Target:
 
     @property
     def num_cores(self) -> int:
-        """Number of threads a parallel loop runs on."""
+        """Number of threads that a parallel loop runs on."""
         return int(self.options.get("num-cores", 1))
 
     @property
     def vector_bits(self) -> int:
         """Width of the widest vector register in bits.
 
-        SVE's is the CPU's own: what ``-sve-vector-bits`` says, or what is known of ``-mcpu``.
+        For SVE it is the CPU's register length: ``-sve-vector-bits``, or the value known for
+        ``-mcpu``.
         """
         if self.has("avx512f"):
             return 512
@@ -239,12 +241,12 @@ class Target:
 
     @property
     def l3_bytes(self) -> int:
-        """Bytes of the last cache, shared by all cores."""
+        """Bytes of the last-level cache, shared by all cores."""
         return int(self.options.get("l3", 32 << 20))
 
     @property
     def costs(self) -> Costs:
-        """What things cost: as measured on this machine, if that was done and the CPU is its."""
+        """The costs: measured ones, if the target's CPU is this machine's and they exist."""
         here = self.kind == "llvm" and self._is_here
         return costs_of(self.kind, self.mcpu if here else None)
 
@@ -273,7 +275,7 @@ class Target:
         return hash(str(self))
 
     def content_key(self, ignore_ndarray: bool = False) -> str:
-        """Stand for the target in a structural hash: functions hold one as an attribute."""
+        """Return the target's key for structural hashing: functions have targets as attributes."""
         return f"target:{self}"
 
 

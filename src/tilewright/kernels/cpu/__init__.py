@@ -1,4 +1,4 @@
-"""Kernels for CPUs, a folder each: ``FOLDER.KERNEL`` is the one, and the folder its name."""
+"""Kernels for CPUs, a folder each: ``FOLDER.KERNEL`` is the kernel, named after its folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CPU_KERNELS: Registry[Kernel[Any]] = Registry("CPU kernel")
 
 
 def kernels() -> tuple[Kernel[Any], ...]:
-    """All kernels. They come in any order: a function has at most one's operator."""
+    """All kernels, in any order: at most one recognises a function."""
     return tuple(kernel for _, kernel in CPU_KERNELS.items())
 
 

@@ -1,7 +1,7 @@
-"""Blocks of functions for CPUs: looking at them, and scheduling one by itself.
+"""Blocks of functions for CPUs: queries about them, and scheduling a single one.
 
-What is around a kernel or a contraction is scheduled so: element by element (``elementwise``, with
-``transpose``, ``gather``, ``cut_axes`` and ``concat``), or as a ``reduction``.
+The blocks around a kernel or a contraction are scheduled here: elementwise blocks (``elementwise``,
+with ``transpose``, ``gather``, ``cut_axes`` and ``concat``) and reductions (``reduction``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Schedules of concatenations, also of halves and of rolled rows: rows of several operands.
+"""Schedules of concatenations (also of halves, and rolled rows): rows from several operands.
 
-Where a row's element comes from is a condition on its place. Vectors that ask it load from all
-operands under masks; so the loop along the row is cut where the condition changes, and each segment
-is a copy.
+The source of a row's element depends on its index. Vectors that evaluate this condition load from
+all operands under masks; so the loop along the row is split where the condition changes, and each
+segment is a copy.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _MOST_SEGMENTS = 8
 
 @dataclass(frozen=True)
 class Segments:
-    """The extents of what follows one another along a row."""
+    """The extents of consecutive segments of a row."""
 
     extents: tuple[int, ...]
 
 
 def segments_of(block: Block, last: Axis) -> Segments | None:
-    """Return the segments of rows; ``None`` if rows are read alike or under other conditions.
+    """Return the segments of rows; ``None`` if there is one source, or other conditions.
 
-    What one operand and a constant make up (padding) has narrow borders: masks are as good there.
+    Rows of one operand and a constant (padding) have narrow borders: masks are as good there.
     """
     if last.extent is None:
         return None
@@ -54,7 +54,7 @@ def segments_of(block: Block, last: Axis) -> Segments | None:
 def schedule_segments(
     sch: Schedule, axes: Sequence[Axis], segments: Segments, lanes: int, limit: int
 ) -> list[BlockRV]:
-    """Cut the last loop into the segments, each with vectors of its own; return their blocks."""
+    """Split the last loop into the segments, each vectorised separately; return their blocks."""
     blocks = []
     for loop, extent in zip(sch.loop_partition(axes[-1].loop, segments.extents), segments.extents):
         blocks += sch.get_child_blocks(loop)

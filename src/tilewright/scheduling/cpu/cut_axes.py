@@ -1,10 +1,10 @@
-"""Axes that what is read takes as quotient and remainder, made axes of their own.
+"""Splitting axes that operands use as quotient and remainder.
 
-Reshaping, repeating and tiling, patches of images, pixels shuffled into channels, images that lose
-their blocks of channels (``NCHW16c`` to ``NCHW``): their results have axes of which the operand is
-indexed by ``v // 16`` here and by ``v % 16`` there. With such an axis cut in two (or more), every
-index is linear again: neighbours are seen to be neighbours, and transpositions transpositions.
-Used by :func:`~tilewright.scheduling.cpu.elementwise.schedule_injective`.
+In reshaping, repeating and tiling, image patches, pixel shuffles, and conversions from blocked
+layouts (``NCHW16c`` to ``NCHW``), the operand's indices contain ``v // 16`` and ``v % 16`` of one
+axis. With such an axis split in two (or more), every index is linear again, so that contiguous
+accesses and transpositions are recognised. Used by
+:func:`~tilewright.scheduling.cpu.elementwise.schedule_injective`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tilewright.tir.schedule.handles import BlockRV
 
 
 def with_cut_axes(sch: Schedule, rv: BlockRV) -> tuple[Schedule, list[Axis]] | None:
-    """Return a copy of the schedule in which a block's axes are cut, and the axes.
+    """Return a copy of the schedule in which a block's axes are split, and the axes.
 
-    ``None`` if there is nothing to cut.
+    ``None`` if there is nothing to split.
     """
     block = sch.get(rv)
     variables = [item.var for item in block.iter_vars]
@@ -51,7 +51,7 @@ def with_cut_axes(sch: Schedule, rv: BlockRV) -> tuple[Schedule, list[Axis]] | N
 
 
 def _divisors(block: Block, var: Var) -> set[int]:
-    """Numbers by which the axis is divided, whatever is divided first."""
+    """The divisors of the axis, including those of nested divisions."""
     found: set[int] = set()
 
     def scale(expr: Expr) -> int | None:
@@ -75,7 +75,7 @@ def _divisors(block: Block, var: Var) -> set[int]:
 
 
 def _chain(divisors: set[int], extent: int | None) -> list[int]:
-    """Those of the divisors, from the smallest, that divide one another and the axis."""
+    """The divisors, in ascending order, each of which divides the next and the axis."""
     found: list[int] = []
     for number in sorted(divisors):
         whole = extent and 1 < number < extent and extent % number == 0

@@ -1,8 +1,8 @@
 """Schedules of single blocks without reductions: vectors along the last axis, or transposed.
 
-Vectors need neighbours. Where the last axis has none, tiles are transposed, a few channels are done
-together, or lanes are picked from whole vectors, in the axes as they are or as they are when cut
-(``cut_axes``). What is left goes element by element.
+Vectors need contiguous elements. Where the last axis has none, tiles are transposed, a few channels
+are processed together, or lanes are shuffled from whole vectors, in the original axes or in split
+ones (``cut_axes``). Otherwise elements are processed one by one.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _LEAST_BYTES = 16
 def schedule_injective(
     sch: Schedule, rv: BlockRV, target: Target, skip: int = 0, vectors: int = _VECTORS
 ) -> None:
-    """Vectorise along the innermost loop, up to so many vectors a step.
+    """Vectorise along the innermost loop, up to ``vectors`` vectors per step.
 
-    With ``skip == 0`` the outer loops run in parallel; otherwise that many loops are left alone.
+    With ``skip == 0`` the outer loops run in parallel; otherwise that many loops are unchanged.
     """
     axes = axes_of(sch, rv, skip)
     if not axes:
@@ -97,7 +97,7 @@ def schedule_injective(
 def _way(
     block: Block, axes: Sequence[Axis], target: Target, *, whole: bool
 ) -> Transposition | Segments | str | None:
-    """How elements become vectors; ``whole`` if all loops of the block may be changed."""
+    """How to vectorise; ``whole`` if all loops of the block may be changed."""
     last, turns = axes[-1], channels_of(block, axes)
     vectors = can_vectorize(block, last)
     if vectors and (turns is None or _is_flat(block, axes)):
@@ -113,7 +113,7 @@ def _way(
 
 
 def _best_axes(sch: Schedule, rv: BlockRV, axes: list[Axis], target: Target) -> list[Axis]:
-    """Cut axes that are used as quotient and remainder, if only then there are vectors."""
+    """Split axes that are used as quotient and remainder, if only that allows vectors."""
     block = sch.get(rv)
     if _way(block, axes, target, whole=True) is not None and not _is_divided(block, axes[-1]):
         return axes
@@ -134,13 +134,13 @@ def _is_divided(block: Block, axis: Axis) -> bool:
 
 
 def _is_wide(block: Block, axis: Axis) -> bool:
-    """Whether an axis has neighbours enough for a vector."""
+    """Whether an axis has enough contiguous elements for a vector."""
     bits = max(8, _moving_bits(block, axis))
     return axis.extent is None or axis.extent * bits >= 8 * _LEAST_BYTES
 
 
 def _is_near(block: Block, axis: Axis) -> bool:
-    """Whether elements that are neighbours in the result come from nearby."""
+    """Whether neighbours in the result come from nearby elements."""
     if any(stride_of(x.indices, x.buffer, axis.var) != 1 for x in stores_of(block)):
         return False
     steps = [stride_of(x.indices, x.buffer, axis.var) for x in loads_of(block)]
@@ -148,7 +148,7 @@ def _is_near(block: Block, axis: Axis) -> bool:
 
 
 def _enough(sch: Schedule, loops: Sequence[LoopRV], target: Target) -> Sequence[LoopRV]:
-    """The outermost loops that make work for all threads; fusing more would only divide again."""
+    """The outermost loops with enough work for all threads; fusing more would add divisions."""
     count = 1
     for number, loop in enumerate(loops):
         count *= as_int(sch.get(loop).extent) or 1
@@ -158,14 +158,14 @@ def _enough(sch: Schedule, loops: Sequence[LoopRV], target: Target) -> Sequence[
 
 
 def _moving_bits(block: Block, last: Axis) -> int:
-    """Bits of the widest element that changes along an axis: indices of rows, say, don't."""
+    """Bits of the widest element that varies along an axis (indices of rows, say, don't)."""
     accesses: list[BufferLoad | BufferStore] = [*loads_of(block), *stores_of(block)]
     moving = [x.buffer for x in accesses if stride_of(x.indices, x.buffer, last.var) != 0]
     return max((dtypes.bits_of(buffer.dtype) for buffer in moving), default=32)
 
 
 def _is_flat(block: Block, axes: Sequence[Axis]) -> bool:
-    """Whether all accesses go through their buffers in the order of memory, element by element."""
+    """Whether all accesses traverse their buffers in memory order, element by element."""
     if len(axes) < 2:
         return False
     variables = [axis.var for axis in axes]
@@ -181,7 +181,7 @@ def _is_flat(block: Block, axes: Sequence[Axis]) -> bool:
 
 
 def _flat_vector(axes: Sequence[Axis], lanes: int, most: int) -> int:
-    """Elements of a step through elements that all lie side by side."""
+    """The number of elements per step through contiguous elements."""
     if any(axis.extent is None for axis in axes):
         return lanes
     total = work_of(axes)
@@ -192,11 +192,11 @@ def _flat_vector(axes: Sequence[Axis], lanes: int, most: int) -> int:
 
 
 def stream_if_large(sch: Schedule, rv: BlockRV, target: Target, how: int) -> None:
-    """Let stores of a result go past the caches if it won't stay there anyway.
+    """Make stores of a result non-temporal if it won't stay in the caches anyway.
 
-    ``how`` is 1 for results written in the order of memory. Those of transpositions (2) go by lines
-    that lie far from each other, which a cache would have to read first: even if the last cache had
-    room for the result, that takes longer, unless it is a few times the second cache only.
+    ``how`` is 1 for results written in memory order. Transpositions (2) write lines far from each
+    other, which a cache would have to read first: even if the last-level cache had room for the
+    result, that takes longer, unless the result is only a few times the L2 cache.
     """
     last = sch.get(rv).iter_vars
     extent = as_int(last[-1].dom.extent) if last else None

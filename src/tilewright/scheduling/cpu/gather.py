@@ -1,10 +1,9 @@
 """Schedules of gathers: of elements along the last axis, or of whole rows.
 
-What is looked up serves all rows that have the same places: some rows are done together, so that a
-place is read and brought into range once for all of them. This goes element by element: gathering
-vectors is slower.
+If rows share their indices, some rows are processed together, so that an index is read and brought
+into range once for all of them. Elements are loaded one by one: vector gathers are slower.
 
-Rows of a table (embeddings) are fetched while others are copied.
+Rows of a table (embeddings) are prefetched while others are copied.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _ROWS = 4
 
 
 def shared_gather(block: Block, axes: Sequence[Axis]) -> Axis | None:
-    """Return the innermost axis of rows that have the same places; ``None`` if there is none."""
+    """Return the innermost axis of rows that share their indices; ``None`` if there is none."""
     last = axes[-1]
     places = [place for load in loads_of(block) for place in _places(load)]
     if not any(uses_var(place, {last.var}) for place in places):
@@ -37,7 +36,7 @@ def shared_gather(block: Block, axes: Sequence[Axis]) -> Axis | None:
 
 
 def prefetch_gathered_rows(sch: Schedule, rv: BlockRV, target: Target) -> None:
-    """Ask for the next row of a table that isn't in the caches, if a block copies whole rows."""
+    """Prefetch the next row of a table beyond the caches, if a block copies whole rows."""
     block = sch.get(rv)
     tables = [load for load in loads_of(block) if _places(load)]
     if not any(exceeds(load.buffer, target.l2_bytes) for load in tables):
@@ -56,7 +55,7 @@ def _places(load: BufferLoad) -> list[BufferLoad]:
 
 
 def schedule_gather(sch: Schedule, axes: Sequence[Axis], rows: Axis) -> list[LoopRV]:
-    """Look up a place for some rows at a time; return the loops around them."""
+    """Read each index once for some rows at a time; return the loops around them."""
     groups, row = sch.split(rows.loop, [None, _ROWS])
     others = [axis.loop for axis in axes[:-1] if axis is not rows]
     sch.reorder(*others, groups, axes[-1].loop, row)

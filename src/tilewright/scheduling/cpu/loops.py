@@ -15,7 +15,7 @@ from tilewright.tir.schedule.handles import LoopRV
 def parallelize(
     sch: Schedule, loops: Sequence[LoopRV], target: Target, work: float
 ) -> LoopRV | None:
-    """Fuse outer spatial loops and run them in parallel, if there is enough to do."""
+    """Fuse outer spatial loops and run them in parallel, if there is enough work."""
     if not loops:
         return None
     fused = loops[0] if len(loops) == 1 else sch.fuse(*loops)
@@ -34,7 +34,7 @@ _MOST_UNROLLED = 128
 
 
 def vectorize_tile(sch: Schedule, loops: Sequence[LoopRV]) -> None:
-    """Vectorise the last loop of a tile and unroll the others, so that it lies in registers."""
+    """Vectorise the last loop of a tile and unroll the others, so that it is in registers."""
     if loops:
         sch.vectorize(loops[-1])
     vectors = 1
@@ -50,7 +50,7 @@ def vector_extent(extent: int | None, lanes: int, limit: int) -> int | None:
 
     The largest multiple of ``lanes`` up to ``limit`` that divides the extent; the whole extent if
     that is at most ``limit``; ``lanes`` (with a remainder) if nothing divides; ``None`` for extents
-    that are not worth it.
+    too small.
     """
     if extent is None:
         return lanes

@@ -2,15 +2,15 @@
 
 Three forms, by what is contiguous:
 
-- *columns*: neighbouring results are the lanes. Few columns stay in registers while all rows pass;
-  many are summed into memory, some rows at a time, so that rows are read as they lie.
-- *rows*: what is reduced is contiguous, and every lane of several vectors reduces a part of its
-  own (``rfactor``), which hides the latency of the operation; the lanes are joined at the end.
-  Axes that lie side by side make one row. Short rows go together: their vectors hide the latency,
-  and one tree of shuffles joins the lanes of all (``JoinLanes``).
+- *columns*: neighbouring results are the lanes. Few columns stay in registers for all rows; many
+  are summed into memory, some rows at a time, so that rows are read contiguously.
+- *rows*: the reduction axis is contiguous, and every lane of several vectors reduces separate
+  elements (``rfactor``), which hides the latency of the operation; the lanes are combined at the
+  end. Contiguous axes are fused to one row. Short rows are processed together: their vectors hide
+  the latency, and one tree of shuffles combines the lanes of all (``JoinLanes``).
 - otherwise serial loops.
 
-If there are fewer results than threads, each thread reduces a part of the elements.
+If there are fewer results than threads, each thread reduces a subset of the elements.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ def schedule_reduction(
     producer: BlockRV | None = None,
     vectors: int | None = None,
 ) -> bool:
-    """Vectorise a reduction over whichever axis is contiguous; see the module's text.
+    """Vectorise a reduction over whichever axis is contiguous; see the module's docstring.
 
     With ``skip == 0`` the outer loops run in parallel; otherwise that many loops are left alone.
-    ``producer`` comes right before and makes, element by element, what is reduced: if rows are, it
-    is scheduled together with them, in the same loop. Returns whether it was. ``vectors`` is how
-    many partial results a row has, if that is given.
+    ``producer`` comes right before and computes the reduced elements: if rows are reduced, it is
+    scheduled in the same loop. Returns whether it was. ``vectors`` is the number of partial results
+    per row, if given.
     """
     axes = axes_of(sch, rv, skip)
     if not axes:
@@ -100,7 +100,7 @@ def schedule_reduction(
 
 
 def _fits(sch: Schedule, producer: BlockRV, rv: BlockRV, axes: Sequence[Axis], skip: int) -> bool:
-    """Whether the loops of a producer are those of a reduction, below the first ``skip``."""
+    """Whether the loops of a producer equal those of a reduction, below the first ``skip``."""
     theirs = axes_of(sch, producer, skip) or []
     return [axis.extent for axis in theirs] == [axis.extent for axis in axes]
 
@@ -131,7 +131,7 @@ def _vectorize(
 
 
 def come_from_afar(sch: Schedule, blocks: Sequence[BlockRV], target: Target) -> bool:
-    """Whether rows are read from beyond the near caches, so that the next ones may be fetched."""
+    """Whether rows come from beyond the near caches, so that prefetching may pay off."""
     given = {region.buffer for rv in blocks for region in sch.get(rv).reads}
     sizes = (size_of(buffer) for buffer in given & set(sch.mod["main"].buffers))
     # What is written takes as much of the cache as what is read.
@@ -182,7 +182,7 @@ def _columns(
 
 
 def _column_width(extent: int | None, lanes: int) -> int:
-    """Columns that are summed at a time."""
+    """The number of columns summed at a time."""
     if extent is None:
         return lanes
     for vectors in range(_COLUMN_VECTORS, _COLUMN_VECTORS // 2, -1):
@@ -192,7 +192,7 @@ def _column_width(extent: int | None, lanes: int) -> int:
 
 
 def _rows_at_a_time(extent: int | None) -> int | None:
-    """Rows between which sums stay in registers; ``None`` for all of them."""
+    """The number of rows for which sums stay in registers; ``None`` for all of them."""
     if extent is None:
         return _ROWS_AT_A_TIME
     if extent < 2 * _ROWS_AT_A_TIME:
@@ -207,13 +207,13 @@ def _rows_at_a_time(extent: int | None) -> int | None:
 
 
 def _is_row(block: Block, last: Axis, lanes: int) -> bool:
-    """Whether the last axis is read as it lies, and long enough to be shared by lanes."""
+    """Whether the last axis is read contiguously, and long enough to be divided among lanes."""
     strides = {stride_of(x.indices, x.buffer, last.var) for x in loads_of(block)}
     return 1 in strides and strides <= {0, 1} and (last.extent is None or last.extent > lanes // 4)
 
 
 def _joined_axes(sch: Schedule, rv: BlockRV, reduce: Sequence[Axis]) -> list[Axis]:
-    """Fuse the last axes of a reduction as far as what they read lies side by side."""
+    """Fuse the last axes of a reduction as far as their operands are contiguous."""
     axes, loads = list(reduce), loads_of(sch.get(rv))
     while len(axes) > 1:
         outer, last = axes[-2:]
@@ -242,8 +242,8 @@ def _row(
 ) -> list[LoopRV]:
     """Reduce every ``width``-th element in a lane of its own, then the lanes.
 
-    Several rows go together, so that the lanes of all are joined in one tree. Returns the loops
-    that may run in parallel.
+    Several rows are processed together, so that the lanes of all are combined in one tree. Returns
+    the loops that may run in parallel.
     """
     outer = [axis.loop for axis in spatial]
     buffers, extent = len(sch.get(rv).writes), reduce[-1].extent
@@ -320,7 +320,7 @@ def _partial_results(
 def _rows_together(
     sch: Schedule, rv: BlockRV, spatial: Sequence[Axis], reduce: Sequence[Axis], lanes: int
 ) -> int:
-    """How many neighbouring rows to reduce at once; 1 if they are long, or no neighbours."""
+    """How many adjacent rows to reduce at once; 1 if they are long, or not adjacent."""
     block, extent = sch.get(rv), reduce[-1].extent
     if not spatial or len(block.writes) > 1 or extent is None or spatial[-1].extent is None:
         return 1
@@ -339,7 +339,7 @@ def _rows_together(
 
 
 def _row_width(extent: int | None, work: int, together: int, lanes: int) -> int:
-    """Partial results of a row: more hide the latency better, and cost more to join."""
+    """Partial results of a row: more hide the latency better, but cost more to combine."""
     if extent is None:
         return _ROW_VECTORS[1] * lanes
     for vectors in _ROW_VECTORS:
@@ -357,7 +357,7 @@ def _row_width(extent: int | None, work: int, together: int, lanes: int) -> int:
 def _share_among_threads(
     sch: Schedule, rv: BlockRV, spatial: Sequence[Axis], reduce: Sequence[Axis], target: Target
 ) -> bool:
-    """Let each thread reduce a part, if there are too few results for the threads."""
+    """Make each thread reduce a subset, if there are too few results for the threads."""
     first = reduce[0]
     if (
         target.num_cores == 1

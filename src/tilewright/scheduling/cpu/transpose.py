@@ -1,10 +1,11 @@
 """Schedules of blocks that read along one axis and write along another: transpositions.
 
-Tiles are as wide and as high as a vector. The rows of a tile are copied to a small buffer as they
-lie; its columns are the vectors that are stored. The code generator reads such columns by a network
-of shuffles, so that memory sees whole vectors only.
+Tiles are as wide and as high as a vector. The rows of a tile are copied to a small buffer; its
+columns are the vectors that are stored. The code generator reads such columns by a network of
+shuffles, so that memory is accessed only in whole vectors.
 
-A few channels (the colours of an image) make no tile: their vectors are stored or loaded by turns.
+A few channels (the colours of an image) don't fill a tile: their vectors are interleaved or
+deinterleaved.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _GROUP_BYTES = 16
 
 @dataclass(frozen=True)
 class Transposition:
-    """What is read along ``across`` while the result is written along ``last``."""
+    """An operand that is read along ``across`` while the result is written along ``last``."""
 
     across: Axis
     last: Axis
@@ -40,7 +41,7 @@ class Transposition:
 
     @property
     def operand(self) -> Buffer:
-        """What is transposed."""
+        """The transposed operand."""
         return self.load.buffer
 
 
@@ -77,9 +78,9 @@ def _is_along(loads: Sequence[BufferLoad], axis: Axis) -> bool:
 
 
 def _tile(extent: int | None, size: int, target: Target, *, whole: bool) -> int | None:
-    """Elements of a tile along an axis: a vector of them, or the most that the axis has.
+    """Elements of a tile along an axis: a vector's, or as many as the axis allows.
 
-    ``whole`` prefers tiles that divide the axis to wide ones.
+    ``whole`` prefers tiles that divide the axis to wider ones.
     """
     most = target.vector_bits // 8 // size
     if extent is not None:
@@ -93,12 +94,11 @@ def _tile(extent: int | None, size: int, target: Target, *, whole: bool) -> int 
 def schedule_transposition(
     sch: Schedule, rv: BlockRV, axes: Sequence[Axis], plan: Transposition, target: Target
 ) -> list[LoopRV]:
-    """Go through tiles; return the loops around them that threads may share.
+    """Transpose by tiles; return the loops around them that may run in parallel.
 
-    Tiles that follow one another are neighbours in the result: lines of it that belong to two tiles
-    are complete soon. What is larger than the second cache is done by blocks of some rows and some
-    columns of tiles, so that what is read from a page is more than one line, too; the block below
-    is asked for meanwhile.
+    Consecutive tiles are adjacent in the result, so lines shared by two tiles are soon complete.
+    Data larger than the L2 cache are processed by blocks of some rows and some columns of tiles, so
+    that more than one line is read per page; the block below is prefetched meanwhile.
     """
     buffers = [region.buffer for region in sch.get(rv).reads]
     copy = sch.cache_read(rv, buffers.index(plan.operand), "local")
@@ -147,9 +147,9 @@ _MOST_STORED, _MOST_LOADED = 8, 4
 
 
 def channels_of(block: Block, axes: Sequence[Axis]) -> tuple[Axis, Axis] | None:
-    """Return the axis of the vectors and that of a few channels which lie side by side.
+    """Return the axis of the vectors and that of a few contiguous channels.
 
-    They do in the result, or in what is read.
+    They are contiguous in the result, or in the operand.
     """
     stores, last = stores_of(block), axes[-1]
     if len(stores) != 1 or len(axes) < 2 or not loads_of(block):
@@ -174,7 +174,7 @@ def channels_of(block: Block, axes: Sequence[Axis]) -> tuple[Axis, Axis] | None:
 def schedule_channels(
     sch: Schedule, axes: Sequence[Axis], turns: tuple[Axis, Axis], lanes: int
 ) -> list[LoopRV]:
-    """Let all channels of a vector of places be done together; return the loops around them."""
+    """Process all channels of a vector of positions together; return the loops around them."""
     row, channel = turns
     outer = [axis.loop for axis in axes if axis not in turns]
     # Short vectors that leave no rest: lanes that are masked would be scattered one by one.

@@ -1,4 +1,4 @@
-"""Places of extrema of rows (argmax, argmin): one pass, a place in each lane."""
+"""Argmax and argmin of rows: one pass, with an index per lane."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Places of extrema along rows, in one pass: each lane keeps the best element so far and its step.
+"""Argmax and argmin of rows in one pass: each lane keeps its best element so far and its step.
 
-As defined (``topi.argmax``) the extremum of a row is found first, and then its place, which reads
-rows twice. Lanes need no comparison of places: a later element replaces an earlier one only where
-it is better, or not worse if the last of equals is wanted. The kernel ``extremum_lanes`` puts that
-in front, and lets the two reductions go on with what the lanes have found.
+The definition (``topi.argmax``) first finds the extremum of a row, and then its index, which reads
+rows twice. Lanes need no comparison of indices: a later element replaces an earlier one only if it
+is better, or not worse if the last of equals is requested. The kernel ``extremum_lanes`` inserts
+that pass first, and the two reductions then run over the lanes' results.
 
-Where there are fewer rows than threads, each thread goes through a part of every row.
+If there are fewer rows than threads, each thread searches a section of every row.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _SUFFIX = "_lanes"
 
 @dataclass(frozen=True)
 class ExtremumTiles:
-    """Sizes: lanes of a vector, vectors that go together, and parts of a row."""
+    """Sizes: lanes of a vector, vectors per step, and sections of a row."""
 
     lanes: int
     vectors: int
@@ -102,7 +102,7 @@ class ExtremumTiles:
 
 @dataclass(frozen=True)
 class Search:
-    """An extremum of rows and its place; ``element`` is a formula of ``rows`` and ``along``."""
+    """An extremum of rows and its index; ``element`` is a formula of ``rows`` and ``along``."""
 
     value: Block
     place: Block
@@ -114,23 +114,23 @@ class Search:
 
     @property
     def best(self) -> Buffer:
-        """Where the extrema are."""
+        """The buffer of the extrema."""
         return self.value.writes[0].buffer
 
     @property
     def where(self) -> Buffer:
-        """Where the places are."""
+        """The buffer of the indices."""
         return self.place.writes[0].buffer
 
     @property
     def never(self) -> Expr:
-        """The place of nothing."""
+        """The index in an empty row."""
         dtype = self.where.dtype
         return min_value(dtype) if self.last else max_value(dtype)
 
     @property
     def worst(self) -> Expr:
-        """What every element is at least as good as."""
+        """The identity: every element is at least as good."""
         dtype = self.best.dtype
         return max_value(dtype) if self.least else min_value(dtype)
 
@@ -139,7 +139,7 @@ class Search:
         return minimum(before, element) if self.least else maximum(before, element)
 
     def joined_place(self, before: Expr, element: Expr, best: Expr, place: Expr) -> Expr:
-        """The place so far, or that of an element if it is the extremum."""
+        """The index so far, or an element's if that is the extremum."""
         hit = element == best
         if dtypes.is_float(self.best.dtype):
             hit = or_(hit, element != element)
@@ -148,35 +148,35 @@ class Search:
 
     @property
     def has_nan(self) -> bool:
-        """Whether an element may be NaN, which is better than any number."""
+        """Whether an element may be NaN, which beats any number."""
         return dtypes.is_float(self.best.dtype)
 
     def replaces(self, element: Expr, before: Expr) -> Expr:
-        """Whether a later number of a lane is to be kept."""
+        """Whether a later number of a lane replaces the earlier one."""
         if self.last:
             return element <= before if self.least else element >= before
         return element < before if self.least else element > before
 
 
 class ArgExtremumKernel(Kernel[Search]):
-    """For functions that begin with extrema of rows and their places.
+    """For functions that begin with extrema of rows and their indices.
 
-    The blocks are compared with the formulas of a search instead of with ``topi``'s definition:
-    what makes the elements was inlined into both, so there is no operand to define them from.
+    The blocks are compared with the formulas of a search instead of with ``topi``'s definition: the
+    computation of the elements was inlined into both, so there is no operand to define them from.
     """
 
     forms: ClassVar = {EXTREMUM_LANES: ExtremumTiles}
 
     def prepare(self, sch: Schedule) -> None:
-        """Inline what makes the elements."""
+        """Inline the computation of the elements."""
         inline_injective(sch)
 
     def recognise(self, func: PrimFunc) -> Search | NotApplicable:
-        """Read the search that a function begins with."""
+        """Recognise the search that a function begins with."""
         return read_search(func)
 
     def plan(self, problem: Search, target: Target) -> ExtremumTiles | NotApplicable:
-        """Parts of rows for the threads if there are few rows."""
+        """Choose sizes; with few rows, sections of rows for the threads."""
         return choose_tiles(problem, target)
 
     def fault(self, problem: Search, plan: ExtremumTiles) -> str | None:
@@ -184,7 +184,7 @@ class ArgExtremumKernel(Kernel[Search]):
         return plan.fault()
 
     def build(self, func: PrimFunc, problem: Search, plan: ExtremumTiles) -> Block:
-        """Put a first pass by lanes before the search."""
+        """Insert a first pass by lanes before the search."""
         made = _Lanes(func, problem, plan)
         body = seq(made.first_pass(), *made.joins(), *nests_of(func)[2:])
         buffers = (*func.root.alloc_buffers, made.values, made.places)
@@ -198,7 +198,7 @@ class ArgExtremumKernel(Kernel[Search]):
         kept: Sequence[str],
         target: Target,
     ) -> None:
-        """Run rows, or parts of them, in parallel; what follows block by block."""
+        """Run rows, or sections of them, in parallel; other blocks separately."""
         value, place, *others = map(sch.get_block, kept)
         self._lanes(sch, problem, (value, place), plan, target)
         for rv in reversed(others):
@@ -233,7 +233,7 @@ class ArgExtremumKernel(Kernel[Search]):
 
 
 def choose_tiles(search: Search, target: Target) -> ExtremumTiles | NotApplicable:
-    """Whole rows if there are enough for the threads; none if rows are short."""
+    """Whole rows if there are enough for the threads; not applicable if rows are short."""
     lanes = target.vector_lanes(max(32, dtypes.bits_of(search.best.dtype)))
     extent = as_int(search.along.dom.extent)
     if extent is not None and extent < _LEAST_VECTORS * lanes:
@@ -254,7 +254,7 @@ def choose_tiles(search: Search, target: Target) -> ExtremumTiles | NotApplicabl
 
 
 def read_search(func: PrimFunc) -> Search | NotApplicable:
-    """Read the search that a function begins with; or say why there is none."""
+    """Recognise the search that a function begins with, or say why there is none."""
     nests = nests_of(func)
     if len(nests) < 2:
         return NotApplicable("the function has fewer than two stages")
@@ -281,7 +281,7 @@ def read_search(func: PrimFunc) -> Search | NotApplicable:
 
 
 def _is_search(search: Search) -> bool:
-    """Whether the two blocks are what a search is defined as."""
+    """Whether the two blocks match the definition of a search."""
     value, place, rows = search.value, search.place, search.rows
     same = [axis.kind for axis in place.iter_vars] == [axis.kind for axis in value.iter_vars]
     if not same or len(place.writes) != 1 or len(value.writes) != 1:
@@ -312,7 +312,7 @@ def _is_search(search: Search) -> bool:
 
 
 class _Lanes:
-    """The buffers and nests that take the place of a search."""
+    """The buffers and nests that replace a search."""
 
     def __init__(self, func: PrimFunc, search: Search, tiles: ExtremumTiles) -> None:
         self.search, self.tiles = search, tiles
@@ -331,7 +331,7 @@ class _Lanes:
         self.now = decl_buffer((tiles.lanes,), "int32", "now", scope="local")
 
     def first_pass(self) -> Stmt:
-        """Find the best element of each lane, and its place."""
+        """Find the best element of each lane, and its index."""
         axes = [Axis(f"i{n}", axis.dom.extent) for n, axis in enumerate(self.search.rows)]
         axes.append(Axis("part", self.tiles.parts))
         name = f"{self.search.value.name}{_SUFFIX}"
@@ -339,7 +339,7 @@ class _Lanes:
         return block(name, axes, self._part, registers)
 
     def joins(self) -> list[Stmt]:
-        """The two reductions, of what the lanes have found."""
+        """The two reductions over the lanes' results."""
         search = self.search
         rows = [IterVar(Var(axis.var.name), axis.dom, SPATIAL) for axis in search.rows]
         part = IterVar(Var("v_part"), Range(const(0), const(self.tiles.parts)), REDUCE)
@@ -364,7 +364,7 @@ class _Lanes:
         return made
 
     def _part(self, *axes: Var) -> Stmt:
-        """Find the best of a part of a row."""
+        """Find the best element of a section of a row."""
         *row, part = axes
         if self.tiles.parts == 1:
             return expand(self.search_run, row, part, const(0), self.extent)
@@ -372,7 +372,7 @@ class _Lanes:
 
     @T.macro
     def search_part(self, row: Sequence[Expr], part: Expr) -> None:
-        """Parts are whole vectors; the last ones may have none."""
+        """Search a section; sections are whole vectors, and the last ones may be empty."""
         whole = T.meta_var(self._part_size())
         start = simplify(part * whole)
         size = simplify(maximum(minimum(self.extent - start, whole), 0))
@@ -386,7 +386,7 @@ class _Lanes:
 
     @T.macro
     def search_run(self, row: Sequence[Expr], part: Expr, start: Expr, length: Expr) -> None:
-        """Go through so many elements of a row, in steps of some vectors."""
+        """Search ``length`` elements of a row, in steps of some vectors."""
         vectors, lanes = self.tiles.vectors, self.tiles.lanes
         steps = T.meta_var(simplify(length // self.width))
         rest = T.meta_var(simplify(length - steps * self.width))
@@ -418,7 +418,7 @@ class _Lanes:
     def compare(
         self, row: Sequence[Expr], index: Expr, v: Expr, lane: Expr, end: Expr | None
     ) -> None:
-        """Keep an element that is better, and the number of its step; none from ``end`` on."""
+        """Keep a better element and its step number; none from ``end`` on."""
         element = self._element(row, index, end)
         now = T.meta_var(self.now[lane])
         better = T.meta_var(self._is_better(element, self.kept[v, lane], index, end))
@@ -444,7 +444,7 @@ class _Lanes:
         return and_(better, index < end) if end is not None and self.search.last else better
 
     def _best_of(self, v: Expr, lane: Expr) -> Expr:
-        """What a lane has found: NaN before any number."""
+        """A lane's result: NaN before any number."""
         value: Expr = load(self.kept, v, lane)
         if not self.search.has_nan:
             return value
@@ -455,7 +455,7 @@ class _Lanes:
         return found
 
     def _place_of(self, v: Expr, lane: Expr, start: Expr, end: Expr) -> Expr:
-        """Where a lane has found it; no place if it had no elements."""
+        """The index of a lane's result; none if it had no elements."""
         step: Expr = load(self.steps, v, lane)
         if self.search.has_nan:
             step = select(self._has_nan(v, lane), load(self.nans, v, lane), step)

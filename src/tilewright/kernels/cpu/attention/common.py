@@ -1,4 +1,4 @@
-"""What the attention kernels share: the problem as read from a function, and small builders.
+"""Shared by the attention kernels: the recognised problem, and small builders.
 
 The kernels (:mod:`.prefill`, :mod:`.decode`) are TensorIR functions made of
 blocks within blocks (:mod:`tilewright.tir.building`).
@@ -58,7 +58,7 @@ Lets = list[tuple[Var, Expr]]
 
 
 def transposed(rows: Sequence[Expr]) -> tuple[Lets, list[Expr]]:
-    """Transpose a square of vectors in registers, by exchanging ever larger blocks."""
+    """Transpose a square of vectors in registers, by exchanging increasingly large blocks."""
     lets: Lets = []
     values = [_let(lets, row) for row in rows]
     step = 1
@@ -76,9 +76,9 @@ def transposed(rows: Sequence[Expr]) -> tuple[Lets, list[Expr]]:
 def lane_sums(rows: Sequence[Expr], level: int = 0) -> tuple[Lets, Expr]:
     """Sum the lanes of each of a square of vectors: lane ``i`` of the result is that of row ``i``.
 
-    Two vectors become one at each step, so that it takes far less than a sum for each. Of a part of
-    the rows (the number a power of two) it makes a vector of partial sums; those of all parts are
-    summed from ``level`` on, the logarithm of that number.
+    Two vectors become one at each step, which is far cheaper than a sum of each. A power-of-two
+    subset of the rows gives a vector of partial sums; those of all subsets are summed from
+    ``level`` on, the logarithm of that number.
     """
     lets: Lets = []
     values: list[Expr] = [_let(lets, row) for row in rows]
@@ -93,9 +93,9 @@ def lane_sums(rows: Sequence[Expr], level: int = 0) -> tuple[Lets, Expr]:
 
 
 def _halves(a: Expr, b: Expr, level: int) -> tuple[Expr, Expr]:
-    """The halves of each stretch of lanes that belongs to one sum: of ``a``, then of ``b``.
+    """The halves of each run of lanes that belongs to one sum: of ``a``, then of ``b``.
 
-    Within 128 bits first, where shuffles are cheap; then whole 128 bits change places.
+    Within 128 bits first, where shuffles are cheap; then whole 128-bit groups are exchanged.
     """
     count = dtypes.lanes_of(a.dtype)
     within = min(count, _GROUP)
@@ -151,7 +151,7 @@ _EXP2 = {
 
 
 def exp2_of_negative(x: Expr, degree: int = 6) -> Expr:
-    """``2**x`` for ``x <= 0``; what is below the normal range is zero, NaN stays NaN.
+    """``2**x`` for ``x <= 0``; results below the normal range are zero, NaN stays NaN.
 
     Half the work of the general function: no overflow, no gradual underflow.
     """
@@ -190,8 +190,8 @@ def exp2_of_negative(x: Expr, degree: int = 6) -> Expr:
 class Attention:
     """An attention function: buffers, options, extents.
 
-    Queries are seen as ``rows`` of a head of keys. Where ``stacked``, these are the queries of all
-    heads of a group one after the other; else each query head has rows of its own.
+    Queries are viewed as ``rows`` of a head of keys. If ``stacked``, these are the queries of all
+    heads of a group, concatenated; else each query head has its own rows.
     """
 
     query: Buffer
@@ -203,7 +203,7 @@ class Attention:
     stacked: bool = False
 
     def with_stacked(self, stacked: bool) -> Attention:
-        """The same problem with rows seen another way."""
+        """The same problem with another view of rows."""
         return replace(self, stacked=stacked)
 
     @property
@@ -244,7 +244,7 @@ class Attention:
 
     @property
     def heads(self) -> Expr:
-        """Heads that have rows of their own."""
+        """Heads that have their own rows."""
         heads: Expr = self._q["H"]
         return floordiv(heads, const(self.group)) if self.stacked else heads
 
@@ -264,32 +264,32 @@ class Attention:
         return self.options.scale * LOG2_E
 
     def key_head(self, head: Expr) -> Expr:
-        """Head of keys and values that the rows of ``head`` see."""
+        """The head of keys and values for the rows of ``head``."""
         return head if self.stacked else floordiv(head, const(self.group))
 
     def query_of(self, row: Expr) -> Expr:
-        """Place in the query sequence of a row."""
+        """Position of a row in the query sequence."""
         return floormod(row, self.queries) if self._mixes_heads else row
 
     def query_head(self, head: Expr, row: Expr) -> Expr:
-        """Head in the query tensor of a row."""
+        """Head of a row in the query tensor."""
         if not self._mixes_heads:
             return head
         return head * self.group + floordiv(row, self.queries)
 
     def query_elements(self, b: Expr, head: Expr, row: Expr, d: Expr) -> Expr:
-        """Elements of a query as they are."""
+        """Elements of a query, unconverted."""
         at = in_layout(
             self.options.layouts[0], b, self.query_head(head, row), self.query_of(row), d
         )
         return load(self.query, *at)
 
     def key_elements(self, b: Expr, head: Expr, k: Expr, d: Expr) -> Expr:
-        """Elements of a key as they are."""
+        """Elements of a key, unconverted."""
         return load(self.key, *in_layout(self.options.layouts[1], b, self.key_head(head), k, d))
 
     def value_elements(self, b: Expr, head: Expr, k: Expr, d: Expr) -> Expr:
-        """Elements of a value as they are."""
+        """Elements of a value, unconverted."""
         return load(self.value, *in_layout(self.options.layouts[2], b, self.key_head(head), k, d))
 
     def read_query(self, b: Expr, head: Expr, row: Expr, d: Expr) -> Expr:
@@ -312,7 +312,7 @@ class Attention:
         count: ExprLike,
         value: Callable[[Expr, Expr], Expr],
     ) -> Stmt:
-        """Store ``count`` rows from ``first`` on: ``value(place among them, depth)``."""
+        """Store ``count`` rows from ``first`` on: ``value(index among them, depth)``."""
 
         def write(query_head: Expr, query: Expr, place: Expr, d: Expr) -> Stmt:
             at = in_layout(self.options.layouts[3], b, query_head, query, d)
@@ -338,7 +338,7 @@ class Attention:
         return self.options.causal_offset(self.queries, self.keys)
 
     def key_limit(self, last_row: Expr) -> Expr:
-        """Keys from here on are seen by no row up to ``last_row``."""
+        """The first key that no row up to ``last_row`` sees."""
         offset = self.causal_offset
         if offset is None:
             return self.keys
@@ -349,7 +349,7 @@ class Attention:
 
     @property
     def mask_varies(self) -> bool:
-        """Whether the mask tells rows of one head apart."""
+        """Whether the mask differs between rows of one head."""
         if self.mask is None:
             return False
         _, h, s, _ = self._mask_extents()
@@ -360,7 +360,7 @@ class Attention:
         return (*[const(1)] * (4 - self.mask.ndim), *self.mask.shape)
 
     def read_mask(self, b: Expr, head: Expr, row: Expr, k: Expr) -> Expr:
-        """What the mask adds to scores, as powers of two: for neighbouring keys a vector."""
+        """What the mask adds to scores, in base 2: a vector for neighbouring keys."""
         assert self.mask is not None
         where = (b, self.query_head(head, row), self.query_of(row), k)
         extents = self._mask_extents()
@@ -400,9 +400,9 @@ def _constant(extent: Expr) -> int:
 
 
 def vector_segments(depth: int, lanes: int, vectors: int) -> list[tuple[int, int, int]]:
-    """Cut an axis into segments of at most so many vectors: (start, width, count).
+    """Divide an axis into segments of at most ``vectors`` vectors: (start, width, count).
 
-    As few different widths as possible: each has code of its own.
+    As few different widths as possible, since each needs its own code.
     """
     most = vectors * lanes
     if depth <= most:

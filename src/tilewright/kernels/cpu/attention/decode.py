@@ -1,11 +1,11 @@
-"""Attention of a few queries over many keys, as in decoding with a cache: bound by memory.
+"""Attention of a few queries over many keys, as in decoding with a cache: memory-bound.
 
-K and V are read once, in order. The depth is the vector lanes of the scores, whose sums go across
-lanes; the softmax is online over blocks of keys, as in :mod:`.prefill`. All query heads
-of a group are done together, so that their keys are read once.
+K and V are read once, in order. Scores are computed with the depth as vector lanes, and summed
+across lanes; the softmax is online over blocks of keys, as in :mod:`.prefill`. All query heads of a
+group are computed together, so that their keys are read once.
 
-Where there are fewer heads than threads, the keys are split too: each part leaves its largest
-score, sum and values, and a last block joins the parts (Flash-Decoding, Dao et al. 2023).
+If there are fewer heads than threads, the keys are split too: each split stores its largest score,
+sum and values, and a last block combines the splits (Flash-Decoding, Dao et al. 2023).
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _MOST_KEYS = 8
 
 @dataclass(frozen=True)
 class DecodeTiles:
-    """Sizes: vector lanes, keys of a block (a multiple of the lanes), parts of the keys.
+    """Sizes: vector lanes, keys of a block (a multiple of the lanes), splits of the keys.
 
-    Blocks are long, so that K and V are each read in long runs, which hardware prefetches. With
-    ``dots``, products are dot instructions (:mod:`.decode_dots`).
+    Blocks are long, so that K and V are each read in long runs, which the hardware prefetches. With
+    ``dots``, products use dot instructions (:mod:`.decode_dots`).
     """
 
     lanes: int
@@ -78,7 +78,7 @@ class DecodeTiles:
 
 
 class DecodeKernel:
-    """Builds the body of the function; see the module's text."""
+    """Builds the body of the function; see the module's docstring."""
 
     def __init__(self, problem: Attention, tiles: DecodeTiles) -> None:
         self.problem, self.tiles = problem, tiles
@@ -107,16 +107,17 @@ class DecodeKernel:
 
     @property
     def keys_at_once(self) -> int:
-        """Keys whose products are summed up in registers together, a power of two.
+        """Keys whose products are summed in registers together, a power of two.
 
-        Their sums and one vector of each row take the registers; keys far apart are slow to read.
+        Their sums and one vector of each row must fit the registers; keys far apart are slow to
+        read.
         """
         most = max(1, min(self.tiles.lanes, _MOST_KEYS, self.tiles.registers // 2 // self.rows))
         return 1 << (most.bit_length() - 1)
 
     @property
     def root_buffers(self) -> tuple[Buffer, ...]:
-        """Buffers between the parts and the block that joins them."""
+        """Buffers between the splits and the block that combines them."""
         if self.tiles.splits == 1:
             return ()
         return self.part_top, self.part_total, self.part_values
@@ -135,7 +136,7 @@ class DecodeKernel:
 
     @T.macro
     def attention(self) -> None:
-        """Each head, or part of its keys, goes through them block by block; parts are joined."""
+        """Process the keys of each head, or split of them, block by block; combine the splits."""
         batch, heads, splits = self.problem.batch, self.problem.heads, self.tiles.splits
         for b, h, split in T.grid(batch, heads, splits):
             with T.block("attention_part"):
@@ -162,7 +163,7 @@ class DecodeKernel:
 
     @T.macro
     def start(self) -> None:
-        """No score was seen, nothing was summed up."""
+        """Initialise maxima and sums."""
         for r in T.serial(self.rows):
             with T.block("start_rows"):
                 vr = T.axis.remap("S", [r])
@@ -180,7 +181,7 @@ class DecodeKernel:
 
     @T.macro
     def take_queries(self) -> None:
-        """Bring the queries into the form that products take: scaled, padded with zeros."""
+        """Prepare the queries for products: scaled, padded with zeros."""
         for r, d in T.grid(self.rows, T.vectorized(self.q_scaled.shape[1])):
             with T.block("scale_queries"):
                 vr, vd = T.axis.remap("SS", [r, d])
@@ -188,7 +189,7 @@ class DecodeKernel:
 
     @T.macro
     def score_vectors(self) -> None:
-        """Products with a vector of keys at a time: lanes along the depth, joined at the end."""
+        """Products with a vector of keys at a time: lanes along the depth, summed at the end."""
         lanes, step = self.tiles.lanes, self.keys_at_once
         for k_vector in T.serial(self.vectors):
             with T.block("scores"):
@@ -205,7 +206,7 @@ class DecodeKernel:
 
     @T.macro
     def dot_tiles(self, dot_tile: Buffer, k_vector: Var, k_tile: Var) -> None:
-        """Products of all rows with a few keys, a part of a vector; lanes are summed in part."""
+        """Products of all rows with some keys of a vector; lanes are partly summed."""
         lanes, step = self.tiles.lanes, self.keys_at_once
         for k, r, lane in T.grid(T.unroll(step), T.unroll(self.rows), T.vectorized(lanes)):
             with T.block("dot_start"):
@@ -244,7 +245,7 @@ class DecodeKernel:
 
     @T.macro
     def maxima(self) -> None:
-        """Apply masks; find the largest scores and how they change what was summed up."""
+        """Apply masks; find the largest scores and the factors for rescaling earlier sums."""
         lanes = self.tiles.lanes
         for r, lane in T.grid(self.rows, T.vectorized(lanes)):
             with T.block("start_top"):
@@ -265,7 +266,7 @@ class DecodeKernel:
 
     @T.macro
     def powers(self) -> None:
-        """Scores become powers of two, below their maximum, which are summed up lane by lane."""
+        """Turn scores, less their maximum, into powers of two, and sum these lane by lane."""
         lanes = self.tiles.lanes
         for r, lane in T.grid(self.rows, T.vectorized(lanes)):
             with T.block("rescale_total"):
@@ -281,7 +282,7 @@ class DecodeKernel:
 
     @T.macro
     def value_tiles(self) -> None:
-        """Rescale the values so far, and add the block's, weighed by the powers."""
+        """Rescale the values so far, and add the block's, weighted by the powers."""
         rows = self.rows
         for number, (start, width, count) in enumerate(self._value_cuts()):
             for d_tile in T.serial(count):
@@ -311,7 +312,7 @@ class DecodeKernel:
 
     @T.macro
     def finish(self, split: Var) -> None:
-        """Sum the lanes; write the values divided by the sum, or leave them to be joined."""
+        """Sum the lanes; write the values divided by the sum, or store them to be combined."""
         for r in T.serial(self.rows):
             with T.block("sum_lanes"):
                 vr = T.axis.remap("S", [r])
@@ -336,7 +337,7 @@ class DecodeKernel:
 
     @T.macro
     def join_parts(self, b: Var, h: Var) -> None:
-        """Weigh the parts by how their largest scores compare, and sum them."""
+        """Sum the splits, rescaled by their largest scores."""
         for r in T.serial(self.rows):
             with T.block("weigh"):
                 vr = T.axis.remap("S", [r])
@@ -351,7 +352,7 @@ class DecodeKernel:
     # ---- where the kernel is ----
 
     def _at_part(self, b: Var, h: Var, split: Var) -> None:
-        """Enter a part of the keys of a head."""
+        """Enter a split of the keys of a head."""
         self.b, self.h = b, h
         self.limit = self.problem.key_limit(const(self.rows - 1))
         blocks = ceildiv(self.limit, const(self.tiles.keys))
@@ -372,7 +373,7 @@ class DecodeKernel:
         self.vectors = simplify(ceildiv(self.count, const(self.tiles.lanes)))
 
     def _ahead(self, extent: ExprLike) -> Any:
-        """A loop that asks for memory some way ahead of what it reads."""
+        """A loop that prefetches memory ahead of its reads."""
         hints = {PREFETCH_DISTANCE: self.tiles.ahead} if self.tiles.ahead else {}
         return T.serial(extent, annotations=hints)
 
@@ -390,7 +391,7 @@ class DecodeKernel:
     # ---- elements ----
 
     def _query_element(self, r: Expr, d: Expr) -> Expr:
-        """An element of a query, times the scale; zeros make up whole vectors."""
+        """An element of a query, times the scale; zero-padded to whole vectors."""
         value, depth = self.problem.read_query(self.b, self.h, r, d), self.problem.depth
         padded = as_int(self.q_scaled.shape[1]) or 0
         return if_then_else(d < depth, value, const(0.0, FLOAT)) if padded > depth else value
@@ -405,7 +406,7 @@ class DecodeKernel:
         return const(start) + lane
 
     def _key(self, k: Expr) -> Expr:
-        """Place of a key of the block in the sequence; the last key for those after the end."""
+        """Position of a key of the block in the sequence, clamped to the last key."""
         place = self.first_key + k
         count = as_int(self.count)
         if count is None or count % self.tiles.lanes:
@@ -421,7 +422,7 @@ class DecodeKernel:
         return with_lets(lets, BufferStore(self.scores, sums, where))
 
     def _give_dots(self, dot_tile: Buffer, r: Var, k_tile: Var) -> Stmt:
-        """Sum lanes as far as the products of a few keys go."""
+        """Partly sum the lanes of the products of some keys."""
         lanes = lanes_from(0, self.tiles.lanes)
         lets, sums = lane_sums([load(dot_tile, k, r, lanes) for k in range(self.keys_at_once)])
         return with_lets(lets, store(self.dots, sums, r, k_tile, lanes))
@@ -450,14 +451,14 @@ class DecodeKernel:
         return if_then_else(and_(*conditions), score, LOWEST) if conditions else score
 
     def _scaled(self, score: Expr) -> Expr:
-        """A score as a power of two; here the queries have been scaled."""
+        """A score in base 2; here the queries are already scaled."""
         return score
 
     def _power(self, exponent: Expr) -> Expr:
         return exp2_of_negative(exponent)
 
     def _give_power(self, power: Expr, r: Expr, k: Expr) -> Stmt:
-        """Keep a power for the sums of values."""
+        """Store a power for the sums of values."""
         return store(self.scores, power, r, k)
 
     # ---- parts of the keys ----
@@ -484,7 +485,7 @@ def largest(values: Sequence[Expr]) -> Expr:
 
 
 def shift_of(top: Expr) -> Expr:
-    """What to subtract from scores: where all is masked, -inf - -inf would be NaN."""
+    """The value to subtract from scores: if all are masked, -inf - -inf would be NaN."""
     return select(top == LOWEST, const(0.0, FLOAT), top)
 
 

@@ -1,8 +1,8 @@
 """Attention of a few queries over many keys in bfloat16, by dot instructions.
 
-The kernel of :mod:`.decode` with products of words as in :mod:`.dots`: keys and
-queries are multiplied as they lie, rows of values are interleaved two by two on their way to the
-registers. No element is converted, so that memory is what limits groups of heads too.
+The kernel of :mod:`.decode` with products of words as in :mod:`.dots`: keys and queries are
+multiplied in place, rows of values are interleaved in pairs when loaded. No element is converted,
+so groups of heads are memory-bound too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tilewright.tir.building import lanes_from, load, store
 
 
 class DotDecodeKernel(DecodeKernel):
-    """Builds the body of the function; see the module's text."""
+    """Builds the body of the function; see the module's docstring."""
 
     def __init__(self, problem: Attention, tiles: DecodeTiles) -> None:
         super().__init__(problem, tiles)
@@ -38,7 +38,7 @@ class DotDecodeKernel(DecodeKernel):
 
     @staticmethod
     def fault(problem: Attention, tiles: DecodeTiles) -> str | None:
-        """Say why dot instructions don't do for a problem, if so."""
+        """Say why dot instructions are unsuitable for a problem, if so."""
         if problem.query.dtype != NARROW:
             return f"dot instructions take {NARROW}, the operands are {problem.query.dtype}"
         if problem.depth % 2 or problem.value_depth % tiles.lanes:
@@ -52,7 +52,7 @@ class DotDecodeKernel(DecodeKernel):
 
     @T.macro
     def take_queries(self) -> None:
-        """The queries as they are: the scale goes to the scores."""
+        """Copy the queries unscaled: the scores are scaled instead."""
         for r, d in T.grid(self.rows, T.vectorized(self.problem.depth)):
             with T.block("take_queries"):
                 vr, vd = T.axis.remap("SS", [r, d])
@@ -105,7 +105,7 @@ class DotDecodeKernel(DecodeKernel):
                 self._add_values(value_tile, first, vpair, vpart * step, step)
 
     def _step(self, tile: Buffer) -> int:
-        """Elements of a row of V that are interleaved at once."""
+        """The number of elements of a row of V that are interleaved at once."""
         lanes, width = self.tiles.lanes, as_int(tile.shape[1]) or 0
         return 2 * lanes if width % (2 * lanes) == 0 else lanes
 

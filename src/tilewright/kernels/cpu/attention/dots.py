@@ -1,13 +1,13 @@
 """Attention over many queries in bfloat16, by dot instructions with sums in float32.
 
-The kernel of :mod:`.prefill` with both products made of words, each two neighbours of a
-reduction, and one instruction per vector of words::
+The kernel of :mod:`.prefill` with both products on words (two neighbours along the reduction), one
+instruction per vector of words::
 
     scores [key, query]   words of K along the depth, as they lie  x  Qᵀ, packed once per tile
     values [query, depth] powers of two keys, in bfloat16          x  rows of V, two interleaved
 
-Maxima, sums and what is summed up stay in float32; powers are rounded as they are packed, which is
-what other frameworks' kernels do too. The scale goes to the scores: queries would lose bits by it.
+Maxima and sums stay in float32; powers are rounded when they are packed, as in other frameworks'
+kernels. The scores are scaled rather than the queries, which would lose bits.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ DEGREE = 3
 
 
 def has_dots(target: Target) -> bool:
-    """Whether products in bfloat16 are one instruction, on whole vectors."""
+    """Whether the target has bfloat16 dot instructions on whole vectors."""
     return target.has("avx512bf16") and target.vector_bits == 512
 
 
 def as_words(halves: Expr) -> Expr:
-    """Neighbours of 16 bits as words."""
+    """Reinterpret 16-bit neighbours as words."""
     lanes = dtypes.lanes_of(halves.dtype) // 2
     return call("reinterpret", halves, dtype=dtypes.vector_dtype(WORD, lanes))
 
 
 def as_pairs(words: Expr) -> Expr:
-    """Words as neighbours in bfloat16."""
+    """Reinterpret words as bfloat16 neighbours."""
     lanes = dtypes.lanes_of(words.dtype) * 2
     return call("reinterpret", words, dtype=dtypes.vector_dtype(NARROW, lanes))
 
 
 def interleaved(first: Expr, second: Expr, lanes: int) -> list[Expr]:
-    """Words of one element each of two rows of 16 bits, in vectors of ``lanes``."""
+    """Interleave two 16-bit rows into words, in vectors of ``lanes``."""
     count = dtypes.lanes_of(first.dtype)
     kind = dtypes.vector_dtype(_HALF, count)
     rows = tuple(call("reinterpret", row, dtype=kind) for row in (first, second))
@@ -77,17 +77,17 @@ def interleaved(first: Expr, second: Expr, lanes: int) -> list[Expr]:
 
 
 def zero_unless(condition: Expr, row: Expr) -> Expr:
-    """A row of 16 bits, or zeros in its place."""
+    """A 16-bit row if the condition holds, else zeros."""
     kind = dtypes.vector_dtype(_HALF, dtypes.lanes_of(row.dtype))
     zeros = Broadcast(const(0, _HALF), dtypes.lanes_of(row.dtype))
     return select(condition, call("reinterpret", row, dtype=kind), zeros)
 
 
 def paired(first: Expr, second: Expr) -> Expr:
-    """Round two float32 to bfloat16 and put them into a word.
+    """Round two float32 to bfloat16 and pack them into a word.
 
-    For what is never negative and far from overflowing. Ties are rounded up. A NaN may become a
-    number: it is in the sum of the powers too, by which all is divided.
+    For values that are never negative and far from overflow. Ties are rounded up. A NaN may become
+    a number: it is also in the sum of the powers, by which everything is divided.
     """
     half = const(0x8000, WORD)
     a, b = (call("reinterpret", item, dtype=WORD) + half for item in (first, second))
@@ -95,7 +95,7 @@ def paired(first: Expr, second: Expr) -> Expr:
 
 
 class DotPrefillKernel(PrefillKernel):
-    """Builds the body of the function; see the module's text."""
+    """Builds the body of the function; see the module's docstring."""
 
     def __init__(self, problem: Attention, tiles: PrefillTiles) -> None:
         super().__init__(problem, tiles)
@@ -110,7 +110,7 @@ class DotPrefillKernel(PrefillKernel):
 
     @staticmethod
     def fault(problem: Attention, tiles: PrefillTiles) -> str | None:
-        """Say why dot instructions don't do for a problem, if so."""
+        """Say why dot instructions are unsuitable for a problem, if so."""
         if problem.query.dtype != NARROW:
             return f"dot instructions take {NARROW}, the operands are {problem.query.dtype}"
         if problem.depth % 2 or problem.value_depth < tiles.lanes:
@@ -185,7 +185,7 @@ class DotPrefillKernel(PrefillKernel):
 
     @T.macro
     def powers(self) -> None:
-        """Scores become powers of two, below their maximum: two keys make a word."""
+        """Turn scores, less their maximum, into powers of two: two keys per word."""
         width = self.tiles.width
         for q_wide in T.serial(self.wide_count):
             with T.block("powers"):
@@ -219,7 +219,7 @@ class DotPrefillKernel(PrefillKernel):
 
 
 def halved(count: Expr) -> Expr:
-    """Pairs that hold so many."""
+    """The number of pairs for ``count`` elements."""
     return simplify(ceildiv(count, const(2)))
 
 

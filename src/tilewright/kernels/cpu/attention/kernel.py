@@ -1,7 +1,7 @@
-"""Attention as one kernel: recognised as ``topi`` defines it, replaced by its online form.
+"""Attention as one kernel: recognised by ``topi``'s definition, replaced by its online form.
 
-The kernel compares the function with the definition that its annotation stands for, so that a
-function which was fused or changed is left to rules. What replaces it is chosen by shape:
+The kernel compares the function with the definition named by its annotation, so a function that was
+fused or changed is left to rules. The replacement is chosen by shape:
 
 - a few queries per head of keys (decoding): :mod:`.decode`, bound by memory;
 - else tiles of queries: :mod:`.prefill`. Where a group of heads shares keys and each has
@@ -50,7 +50,7 @@ class AttentionKernel(Kernel[Attention]):
     forms: ClassVar = {PREFILL: PrefillTiles, DECODE: DecodeTiles}
 
     def recognise(self, func: PrimFunc) -> Attention | NotApplicable:
-        """Compare with the definition that the annotation stands for."""
+        """Compare with the definition named by the annotation."""
         return read_attention(func)
 
     def plan(self, problem: Attention, target: Target) -> PrefillTiles | DecodeTiles:
@@ -106,7 +106,7 @@ def _work(problem: Attention) -> int:
 
 
 def read_attention(func: PrimFunc) -> Attention | NotApplicable:
-    """Read operands and options from a function; or say why it is no attention for the kernels."""
+    """Read operands and options from a function, or say why the kernels don't apply."""
     blocks = {item.name: item for item in pre_order(func.body) if isinstance(item, Block)}
     last = blocks.get("attention")
     if last is None or ATTENTION not in last.annotations:

@@ -1,17 +1,17 @@
 """Attention over many queries: tiled online softmax (Milakov, Gimelshein 2018; Dao 2022).
 
-A tile of queries goes through the keys block by block and keeps, per query, the largest score so
+A tile of queries iterates over the keys block by block and keeps, per query, the largest score so
 far, the sum of the powers and the accumulated values; when a larger score appears, sum and values
-are rescaled. Scores never reach memory beyond the nearest caches.
+are rescaled. Scores never leave the nearest caches.
 
 Queries are the vector lanes of the scores, so that maxima and sums need no work across lanes::
 
     scores [key, query]   rows of K broadcast  x  Qᵀ, packed once per tile of queries
     values [query, depth] powers broadcast     x  rows of V as they are
 
-Both products are register tiles. K and V are read as they lie. Under a causal mask, tiles of keys
-that no query of a tile sees are skipped. The last rows and keys need no code of their own: reads
-are clamped to what exists, scores of keys that don't are -inf, and extra rows are not written.
+Both products are register tiles. K and V are read in place. Under a causal mask, tiles of keys that
+no query of a tile sees are skipped. The last rows and keys need no separate code: reads are clamped
+to the sequence, scores of keys beyond it are -inf, and extra rows are not written.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ KEEP = {AUTO_STEP: 0}
 
 @dataclass(frozen=True)
 class PrefillTiles:
-    """Sizes: of the target (``lanes``), of caches' blocks, and of the two register tiles.
+    """Sizes: vector ``lanes``, cache blocks, and the two register tiles.
 
     ``queries`` is a multiple of ``lanes * vectors``, ``keys`` one of ``key_rows`` and ``lanes``.
     A tile of scores is ``key_rows`` by ``vectors`` registers, one of values ``query_rows`` by up to
-    ``value_vectors``. With ``dots``, products are dot instructions (:mod:`.dots`);
-    where ``stacked``, the queries of all heads that share keys make one tile.
+    ``value_vectors``. With ``dots``, products use dot instructions (:mod:`.dots`); if ``stacked``,
+    the queries of all heads that share keys form one tile.
     """
 
     lanes: int
@@ -100,7 +100,7 @@ class PrefillTiles:
 
 
 class PrefillKernel:
-    """Builds the body of the function; see the module's text."""
+    """Builds the body of the function; see the module's docstring."""
 
     def __init__(self, problem: Attention, tiles: PrefillTiles) -> None:
         self.problem, self.tiles = problem, tiles
@@ -126,7 +126,7 @@ class PrefillKernel:
             self.v_wide = decl_buffer((keys, problem.value_depth), FLOAT, "v_wide")
 
     def build(self) -> Stmt:
-        """Make the whole computation: one block over batches, heads and tiles of queries."""
+        """Build the whole computation: one block over batches, heads and tiles of queries."""
         return expand(self.attention)
 
     def _buffers(self) -> list[Buffer]:
@@ -140,7 +140,7 @@ class PrefillKernel:
 
     @T.macro
     def attention(self) -> None:
-        """Every tile of queries goes through its keys, block by block."""
+        """Process the keys of each tile of queries block by block."""
         for b, h, q_tile in T.grid(self.problem.batch, self.problem.heads, self._query_tiles()):
             with T.block("attention_tile"):
                 vb, vh, vq_tile = T.axis.remap("SSS", [b, h, q_tile])
@@ -163,7 +163,7 @@ class PrefillKernel:
 
     @T.macro
     def start(self) -> None:
-        """No score was seen, nothing was summed up."""
+        """Initialise maxima and sums."""
         for q in T.vectorized(self.tiles.queries):
             with T.block("start_statistics"):
                 vq = T.axis.remap("S", [q])
@@ -214,7 +214,7 @@ class PrefillKernel:
 
     @T.macro
     def rescale_sums(self) -> None:
-        """Take the new maxima; rescale what was summed up under the old ones."""
+        """Update the maxima; rescale the sums accumulated under the old ones."""
         width = self.tiles.width
         for q_wide, lane in T.grid(self.wide_count, T.vectorized(width)):
             with T.block("statistics"):
@@ -228,7 +228,7 @@ class PrefillKernel:
 
     @T.macro
     def powers(self) -> None:
-        """Scores become powers of two, below their maximum, which are summed up."""
+        """Turn scores, less their maximum, into powers of two, and sum these."""
         width = self.tiles.width
         for q_wide in T.serial(self.wide_count):
             with T.block("powers"):
@@ -242,7 +242,7 @@ class PrefillKernel:
 
     @T.macro
     def value_tiles(self) -> None:
-        """Rescale the values so far, and add the block's, weighed by the powers."""
+        """Rescale the values so far, and add the block's, weighted by the powers."""
         rows = self.tiles.query_rows
         for number, (start, width, count) in enumerate(self._value_cuts()):
             # A panel of values stays in the nearest cache for all queries.
@@ -278,7 +278,7 @@ class PrefillKernel:
 
     @T.macro
     def finish(self) -> None:
-        """Divide the values by the sums of the powers, and write them; zeros if none was seen."""
+        """Divide the values by the sums of the powers and write them; zeros if no key was seen."""
         for q in T.vectorized(self.tiles.queries):
             with T.block("invert_total"):
                 vq = T.axis.remap("S", [q])
@@ -346,7 +346,7 @@ class PrefillKernel:
         return self._key_count(const(self.tiles.queries - 1))
 
     def _key(self, k: Expr) -> Expr:
-        """Place of a key of the block in the sequence; the last key for those after the end."""
+        """Position of a key of the block in the sequence, clamped to the last key."""
         key = simplify(self.first_key + k)
         return key if self._keys_fit() else minimum(key, self.problem.keys - 1)
 
@@ -357,7 +357,7 @@ class PrefillKernel:
     # ---- operands ----
 
     def _row(self, offset: Expr) -> Expr:
-        """A row of the tile, or the last one there is."""
+        """A row of the tile, clamped to the last one."""
         row = simplify(self.first_row + offset)
         rows = as_int(self.problem.rows)
         if rows is not None and rows % self.tiles.width == 0:
@@ -365,11 +365,11 @@ class PrefillKernel:
         return minimum(row, self.problem.rows - 1)
 
     def _query_vector(self, row: Expr, unit: Expr, count: int) -> Expr:
-        """Neighbours along the depth of a query, as they are packed."""
+        """Neighbours along the depth of a query, for packing."""
         return self.problem.read_query(self.b, self.h, row, lanes_from(unit, count))
 
     def pack_queries(self) -> Stmt:
-        """Transpose queries, a square at a time; the last one may overlap the one before."""
+        """Transpose queries, a square at a time; the last one may overlap the previous one."""
         lanes, units = self.tiles.lanes, self.query_units
         count = self.wide_count * self.tiles.vectors
 
@@ -398,7 +398,7 @@ class PrefillKernel:
         return block("pack_queries", axes, square)
 
     def prepare(self) -> Stmt:
-        """Bring the block's keys and values into the form that products take."""
+        """Prepare the block's keys and values for the products."""
         if self.k_wide is None or self.v_wide is None:
             return seq()
         return seq(
@@ -427,7 +427,7 @@ class PrefillKernel:
     # ---- the mask ----
 
     def transpose_mask(self) -> Stmt:
-        """Bring what the mask adds into the layout of the scores, a square at a time."""
+        """Transpose the mask into the layout of the scores, a square at a time."""
         masks, lanes = self.masks, self.tiles.lanes
         if masks is None:
             return seq()
@@ -495,7 +495,7 @@ class PrefillKernel:
         return select(and_(*conditions), score, LOWEST) if conditions else score
 
     def _scaled(self, score: Expr) -> Expr:
-        """A score as a power of two; here the queries have been scaled."""
+        """A score in base 2; here the queries are already scaled."""
         return score
 
 

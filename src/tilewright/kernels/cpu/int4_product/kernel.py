@@ -1,19 +1,19 @@
 """Products with 4-bit weights by dot instructions for bytes.
 
 A decoded weight is a byte from 0 to 15, for which CPUs have instructions that multiply four and add
-them up. Activations join in as numbers with a fixed point: within a run of inputs that share a
-scale, ``x = top * fixed / levels`` where ``top`` is the largest magnitude, and ``fixed`` an integer
-that is cut into signed bytes (limbs) ``fixed = low + 256 * middle + 65536 * high``. Each limb makes
-a product of its own, and the sums are put together again when the run is done. With three limbs a
-product is as good as one in float32: what is rounded is ``2 ** -22`` of the largest activation of
-the run. Two are more than 16-bit floats hold.
+the products. Activations become fixed-point numbers: within a run of inputs that share a scale,
+``x = top * fixed / levels`` where ``top`` is the largest magnitude, and ``fixed`` an integer that
+is split into signed bytes (limbs) ``fixed = low + 256 * middle + 65536 * high``. Each limb has its
+own product, and the sums are combined at the end of the run. With three limbs a product is as
+accurate as in float32: the rounding error is ``2 ** -22`` of the largest activation of the run. Two
+hold more than 16-bit floats.
 
-In a word of eight weights the even ones lie in the low halves of bytes: one operation decodes four
-of them in each lane, two the odd ones. Limbs are laid out in this order, so weights need no other
-layout than panels as wide as a tile. All of a run is exact, and zero points cost a subtraction.
+In a word of eight weights the even ones are in the low halves of bytes: one operation decodes four
+of them in each lane, two operations the odd ones. Limbs are laid out in this order, so weights only
+need panels as wide as a tile. Sums within a run are exact, and zero points cost a subtraction.
 
-The kernel ``int4_dot`` takes the place of ``topi.nn.dense_int4``'s stages in a function; what comes
-before and after them stays.
+The kernel ``int4_dot`` replaces the stages of ``topi.nn.dense_int4`` in a function; the blocks
+before and after them stay.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Int4Tiles:
 
 
 class Int4ProductKernel(Kernel[Problem]):
-    """For functions with one product with 4-bit weights, whatever is around it."""
+    """For functions with one product with 4-bit weights, among any other blocks."""
 
     forms: ClassVar = {INT4_DOT: Int4Tiles}
 
@@ -120,7 +120,7 @@ class Int4ProductKernel(Kernel[Problem]):
         return _misfit(problem, plan)
 
     def build(self, func: PrimFunc, problem: Problem, plan: Int4Tiles) -> Block:
-        """Write the stages anew; what comes before and after them stays."""
+        """Replace the stages; the blocks before and after them stay."""
         root, nests = func.root, nests_of(func)
         taken = {buffer.name for buffer in (*func.buffers, *root.alloc_buffers)}
         kernel = _Kernel(problem, plan, taken)
@@ -133,7 +133,7 @@ class Int4ProductKernel(Kernel[Problem]):
     def schedule(
         self, sch: Schedule, problem: Problem, plan: Int4Tiles, kept: Sequence[str], target: Target
     ) -> None:
-        """Run tiles in parallel; other blocks one by one."""
+        """Run tiles in parallel; schedule other blocks separately."""
         inline_injective(sch)
         work = problem.rows * problem.depth * problem.columns
         parallelize(sch, sch.get_loops(TILES), target, work)
@@ -173,7 +173,7 @@ def choose_tiles(problem: Problem, target: Target) -> Int4Tiles | NotApplicable:
 
 
 def limbs_of(problem: Problem) -> int:
-    """Limbs that activations have: as many as they need, or as they are rounded to."""
+    """The number of limbs of activations: for full accuracy, or for requested bits."""
     return problem.activation_bits // 8 or _LIMBS[problem.data.dtype]
 
 
@@ -183,7 +183,7 @@ def multiplies_bytes(target: Target) -> bool:
 
 
 def _misfit(problem: Problem, tiles: Int4Tiles) -> str | None:
-    """Why operands can't be read by tiles: they would have to be packed in each call."""
+    """Return why operands can't be read by tiles without packing them in each call."""
     weights = [problem.packed, problem.scales, problem.zero_points]
     if all(item is None or item in problem.constants for item in weights):
         return None
@@ -281,7 +281,7 @@ class _Kernel:
         return lambda panel, row: load(panels, panel, row, lanes_from(0, columns))
 
     def _word(self, row: Expr, column: Expr) -> Expr:
-        """Eight weights of an output."""
+        """A word of eight weights of an output."""
         packed = self.problem.packed
         if not self.problem.by_output:
             return load(packed, row, column)
@@ -292,7 +292,7 @@ class _Kernel:
         return made
 
     def _at(self, values: Buffer) -> Callable[[Expr, Expr], Expr]:
-        """How to read what a group of an output has."""
+        """Return a function that reads the value of an output's group."""
         if self.problem.by_output:
             return lambda row, column: load(values, column, row)
         return lambda row, column: load(values, row, column)
@@ -300,7 +300,7 @@ class _Kernel:
     # ---- activations
 
     def _activations(self) -> Stmt:
-        """Turn runs of activations into integers, and cut these into limbs."""
+        """Turn runs of activations into integers, and split these into limbs."""
         shape = self.problem.data.shape[:-1]
         axes = [Axis(f"m{d}", extent) for d, extent in enumerate(shape)]
         buffers = [self.run_values, self.fixed]
@@ -312,7 +312,7 @@ class _Kernel:
 
     @T.macro
     def convert(self, row: Sequence[Expr], place: Expr, run: Expr) -> None:
-        """Numbers of a run are fractions of its largest magnitude, in so many levels, rounded."""
+        """Convert a run to rounded fractions of its largest magnitude, in ``levels`` steps."""
         lanes, size = self.run_lanes, self.run
         # Over a list, loops are written out as the macro is read.
         for start in list(range(0, size, lanes)):
@@ -355,7 +355,7 @@ class _Kernel:
         return call("vector_reduce_add", reduce(add, self._run_vectors(self.fixed)), dtype=_SUM)
 
     def _limbs(self, place: Expr, run: Expr) -> Stmt:
-        """Store signed bytes: of each eight inputs the even ones, then the odd ones."""
+        """Store signed bytes: of every eight inputs first the even ones, then the odd ones."""
         width = max(self.run_lanes, PER_WORD)
         order = tuple(
             base + 2 * k + odd for base in range(0, width, PER_WORD) for odd in (0, 1)
@@ -395,7 +395,7 @@ class _Kernel:
 
     @T.macro
     def add_run(self, panel: Expr, rows: Sequence[Expr], run: Expr) -> None:
-        """Add what a run of inputs contributes to the totals."""
+        """Add the contribution of a run of inputs to the totals."""
         count, limbs = self.run // PER_WORD, self.tiles.limbs
         columns = T.meta_var(lanes_from(0, self.tiles.columns))
         for r, row in enumerate(rows):
@@ -422,7 +422,7 @@ class _Kernel:
             self.totals[r, columns] = self.totals[r, columns] + value
 
     def _rows(self, tall: Expr) -> list[Expr]:
-        """The rows of a tile; what is beyond the last one is that again."""
+        """The rows of a tile, clamped to the last one."""
         places = [tall * self.tiles.rows + row for row in range(self.tiles.rows)]
         if self.rows % self.tiles.rows == 0:
             return places
@@ -432,7 +432,7 @@ class _Kernel:
         return const(value, dtypes.vector_dtype(_FLOAT, self.tiles.columns))
 
     def _start(self, row: Expr, run: Expr, limb: int) -> Expr:
-        """What sums of products begin with: without zero points, all weights have the same."""
+        """The initial value of sums of products: without zero points, the same for all weights."""
         value: Expr = const(0, _SUM)
         if limb == 0 and self.zeros is None:
             value = load(self.sums, row, run) * -SYMMETRIC_ZERO
@@ -455,12 +455,12 @@ class _Kernel:
         return run if self.run == self.problem.group else run // (self.problem.group // self.run)
 
     def _factor(self, panel: Expr, run: Expr) -> Expr:
-        """The scales of a group of weights, for levels."""
+        """The scales of a group of weights, divided by the levels."""
         floats = dtypes.vector_dtype(_FLOAT, self.tiles.columns)
         return cast(self.scales(panel, self._group(run)), floats) * self._splat(1.0 / self.levels)
 
     def _joined(self, r: int, row: Expr, panel: Expr, run: Expr) -> Expr:
-        """The sums of products of a row, its limbs put together."""
+        """The sums of products of a row, with its limbs combined."""
         columns = lanes_from(0, self.tiles.columns)
         ints, floats = (dtypes.vector_dtype(k, self.tiles.columns) for k in (_SUM, _FLOAT))
         made: Expr = load(self.dots, r, 0, columns)
@@ -489,7 +489,7 @@ class _Kernel:
 
 
 def _ravel(row: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
-    """The number of a row among those of all leading dimensions."""
+    """The flat index of a row over all leading dimensions."""
     place: Expr = const(0)
     for index, extent in zip(row, shape):
         place = place * extent + index

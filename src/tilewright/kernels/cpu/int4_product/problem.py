@@ -1,8 +1,7 @@
-"""Products with 4-bit weights as ``topi.nn.dense_int4`` defines them: recognised in a function.
+"""Recognition of products with 4-bit weights (``topi.nn.dense_int4``) in a function.
 
 The last stage of the definition is annotated. The stages are compared with those that ``topi``
-defines for the same operands, so that what was changed is left to other rules. For
-:mod:`.kernel`.
+defines for the same operands, so changed ones are left to other rules. For :mod:`.kernel`.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class Problem:
 
     @property
     def run(self) -> int:
-        """Inputs whose sums are put together at once: all of a group, or a part of it."""
+        """Inputs whose sums are combined at once: a whole group, or a section of it."""
         if self.activation_bits:
             return self.group
         sizes = range(PER_WORD, min(self.group, _MOST_INPUTS) + 1, PER_WORD)
@@ -80,7 +79,7 @@ def _extent(extent: Expr) -> int:
 
 
 def read_int4(func: PrimFunc) -> Problem | NotApplicable:
-    """Read operands from a function with one product with 4-bit weights; or say why not."""
+    """Read operands from a function with one product with 4-bit weights, or say why not."""
     nests = nests_of(func)
     marked = [n for n, nest in enumerate(nests) if DENSE_INT4 in _annotations(nest)]
     if len(marked) != 1:
@@ -118,7 +117,7 @@ def _annotations(nest: Stmt) -> Mapping[str, Any]:
 def _orders(
     operands: Sequence[Buffer], out: Buffer, stages: tuple[Stmt, ...], constants: frozenset[Buffer]
 ) -> list[Problem]:
-    """What operands may be: data are read first, weights next, of zero points and scales either."""
+    """The possible orders of operands: data, weights, then zero points and scales in any order."""
     data, packed, *rest = operands
     if len(rest) == 1:
         return [Problem(data, packed, rest[0], None, out, stages, constants)]

@@ -1,4 +1,4 @@
-"""Sorting and the first few of rows: networks of vector minima and maxima."""
+"""Sorting and top-k of rows: networks of vector minima and maxima."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Sorting: recognised as ``topi`` defines it, replaced by a kernel for the lengths.
+"""Sorting: recognised by ``topi``'s definition, replaced by a kernel chosen by length.
 
 - whole rows: :mod:`.rows`, a network of vector minima and maxima;
-- the first few of long rows: :mod:`.top_k`, which looks at most elements only once or twice.
+- the first few of long rows: :mod:`.top_k`, which reads most elements only once or twice.
 
-What no kernel is for (places of float64 elements) stays as it is defined, for rules to schedule.
+Sorts without a kernel (indices of float64 elements) are left to rules.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class SortKernel(Kernel[Sorting]):
     forms: ClassVar = {ROWS: SortTiles, TOP_K: TopKTiles}
 
     def recognise(self, func: PrimFunc) -> Sorting | NotApplicable:
-        """Compare with the definition that the annotation stands for."""
+        """Compare with the definition named by the annotation."""
         return read_sorting(func)
 
     def plan(self, problem: Sorting, target: Target) -> SortTiles | TopKTiles | NotApplicable:
-        """The first few by themselves where that saves work."""
+        """Use top-k where that saves work."""
         return choose_tiles(problem, target)
 
     def fault(self, problem: Sorting, plan: SortTiles | TopKTiles) -> str | None:
@@ -90,7 +90,7 @@ _has_sort = contains(annotated(SORT))
 
 
 def read_sorting(func: PrimFunc) -> Sorting | NotApplicable:
-    """Read buffers and options from a function; or say why it is no sort."""
+    """Read buffers and options from a function, or say why it is not a sort."""
     if not _has_sort(func.body):
         return NotApplicable("the function is not one sort")
     blocks = [item for item in pre_order(func.body) if isinstance(item, Block)]
@@ -124,7 +124,7 @@ def read_sorting(func: PrimFunc) -> Sorting | NotApplicable:
 
 
 def choose_tiles(sorting: Sorting, target: Target) -> SortTiles | TopKTiles | NotApplicable:
-    """Return the form and its sizes for a sort, or why none does."""
+    """Return the form and its sizes for a sort, or why none applies."""
     few = top_k_tiles(sorting, target)
     if few is not None and few.fault(sorting) is None:
         return few
@@ -146,7 +146,7 @@ def sort_tiles(sorting: Sorting, target: Target) -> SortTiles:
 
 
 def top_k_tiles(sorting: Sorting, target: Target) -> TopKTiles | None:
-    """Some groups for each element that is wanted; ``None`` where a sort takes no longer."""
+    """Some groups for each requested element; ``None`` if a sort takes no longer."""
     lanes, count = target.vector_lanes(32), sorting.options.count
     extent = as_int(sorting.extent)
     tile = max(2, lanes // 2)

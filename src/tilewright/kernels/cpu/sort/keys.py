@@ -1,11 +1,11 @@
-"""Elements as integers that compare as the elements sort: what the sorting kernels work on.
+"""Elements as integer keys that compare as the elements sort, for the sorting kernels.
 
 A key is a signed integer of 32 or 64 bits. Keys of floats follow IEEE's total order of magnitudes;
-NaN is the greatest key, so that it comes last. In descending order keys are complemented, and the
-least key still comes first.
+NaN is the greatest key, so it comes last. In descending order keys are complemented, so the least
+key still comes first.
 
-Where places are wanted, they are packed below 32-bit keys into 64 bits: then all numbers differ,
-and equal elements come out in the order of their places.
+If indices are requested, they are packed below 32-bit keys into 64 bits: then all numbers differ,
+and equal elements are ordered by index.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def greatest(bits: int) -> int:
 class KeyCoder:
     """Turns elements of a dtype into keys and back.
 
-    ``exact`` keys tell zeros of different signs apart, so that values can be had from keys; others
-    don't, as elements that compare equal must for places to come in order.
+    ``exact`` keys distinguish zeros of different signs, so values can be recovered from keys;
+    others don't, so that equal elements have equal keys and their indices stay in order.
     """
 
     dtype: str
@@ -44,7 +44,7 @@ class KeyCoder:
 
     @property
     def _wide(self) -> str:
-        """What elements are compared as."""
+        """The dtype in which elements are compared."""
         return f"float{self.bits}" if self.is_float else f"int{self.bits}"
 
     @property
@@ -86,23 +86,23 @@ class KeyCoder:
 
 
 def _fold_sign(bits: Expr, width: int) -> Expr:
-    """Complement the magnitude of negative numbers; twice gives the number again."""
+    """Complement the magnitude of negative numbers; an involution."""
     sign = call("shift_right", bits, const(width - 1, bits.dtype))
     magnitude = const(greatest(width), bits.dtype)
     return call("bitwise_xor", bits, call("bitwise_and", sign, magnitude))
 
 
 def pack(key: Expr, place: Expr) -> Expr:
-    """Join a 32-bit key and a place (of 64 bits, below ``2**32``)."""
+    """Pack a 32-bit key and an index (64-bit, below ``2**32``)."""
     wide = cast(key, place.dtype)
     return call("bitwise_or", call("shift_left", wide, const(32, wide.dtype)), place)
 
 
 def place_of(packed: Expr) -> Expr:
-    """The place of what ``pack`` made."""
+    """The index in a result of ``pack``."""
     return call("bitwise_and", packed, const(2**32 - 1, packed.dtype))
 
 
 def key_of(packed: Expr) -> Expr:
-    """The key of what ``pack`` made, as a 32-bit integer."""
+    """The key in a result of ``pack``, as a 32-bit integer."""
     return cast(call("shift_right", packed, const(32, packed.dtype)), "int32")

@@ -1,22 +1,23 @@
 """Sorting integers in memory by a network of vector minima and maxima (bitonic merges).
 
-All comparators put the less element first, so that whole vectors are compared at once and there
+All comparators put the lesser element first, so that whole vectors are compared at once and there
 are no branches. A run of ``tile`` vectors is sorted in registers: its columns by Batcher's network,
 which needs no shuffles, then transposed, so that each lane's column becomes a run, then merged.
 Longer runs are merged in memory: the first step compares a run with the mirror image of its
-neighbour, the others compare at half the distance each; the last ones are done in registers again.
+neighbour, each other step compares at half the previous distance; the last steps are done in
+registers again.
 
-Elements beyond the end are the greatest number: no comparator moves them, so that steps which would
-touch nothing else are left out, and any number of tiles will do.
+Elements beyond the end are the greatest number: no comparator moves them, so steps that would touch
+nothing else are skipped, and any number of tiles is possible.
 
-Two steps in memory are done at once, by fours of vectors. What is longer than a cache holds goes by
-blocks: each is sorted, and what a merge does at distances below a block is done block by block.
+Two steps in memory are done at once, on four vectors. Data larger than a cache are processed by
+blocks: each is sorted, and merge steps at distances below a block are done block by block.
 
 With ``is_shared`` threads share the blocks, and the vectors that are compared between blocks. Each
-has registers of its own then.
+thread then has its own registers.
 
-What happens in registers is most of the program, so there is one of it: sorting and merging are
-turns of the same loops, and what only some of them do stands under conditions.
+The code in registers is most of the program, so there is only one copy: sorting and merging are
+iterations of the same loops, with conditions on the steps that only some of them need.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ KEPT = {KEEP_WHOLE: 1, AUTO_STEP: 0}
 
 
 def kept_loop(name: str, extent: ExprLike, body: Callable[[Var], Stmt]) -> Stmt:
-    """A loop that is kept as it is."""
+    """A loop that is not unrolled or removed."""
     made = loop(name, extent, body)
     return made.replace(annotations=dict(KEPT)) if isinstance(made, For) else made
 
@@ -82,7 +83,7 @@ class Span(NamedTuple):
     vectors: Expr
 
     def at(self, offset: Expr) -> Expr:
-        """The place of one of them."""
+        """The index of one of them."""
         return self.start + offset
 
 
@@ -109,7 +110,7 @@ class SortNetwork:
 
     @property
     def alloc(self) -> list[Buffer]:
-        """What must be allocated around the network."""
+        """The buffers to allocate around the network."""
         return [] if self.is_shared else [self.registers]
 
     def build(self, vectors: ExprLike) -> Stmt:
@@ -122,14 +123,14 @@ class SortNetwork:
 
     @property
     def _kind(self) -> str:
-        """Of loops over vectors of all blocks."""
+        """The kind of loops over vectors of all blocks."""
         return PARALLEL if self.is_shared else SERIAL
 
     # ---- in memory ----
 
     @T.macro
     def sort_blocks(self, span: Span) -> None:
-        """Sort each block in the first turn; each other turn merges runs of twice the length."""
+        """Sort each block in the first iteration; each later one merges runs twice as long."""
         turns = T.meta_var(simplify(_levels(span.vectors, self.block) + 1))
         for turn in T.serial(turns, annotations=KEPT):
             if turn > 0:
@@ -149,14 +150,14 @@ class SortNetwork:
 
     @T.macro
     def sort_block(self, span: Span, block: Expr, turn: Expr) -> None:
-        """Sort a block in the first turn, and merge it in the others."""
+        """Sort a block in the first iteration, and merge it in the others."""
         start = T.meta_var(block * self.block)
         size = simplify(minimum(self.block, span.vectors - start))
         self.sort(Span(start, size), turn == 0)
 
     @T.macro
     def sort(self, span: Span, fresh: Expr = TRUE) -> None:
-        """Sort what fits a cache; unless ``fresh``, it is one bitonic sequence of a whole block."""
+        """Sort data that fit a cache: ``fresh``, or one bitonic sequence of a whole block."""
         levels = T.meta_var(_levels(span.vectors, self.tile))
         if not is_const(fresh, True):
             last = T.meta_var((self.block // self.tile).bit_length())
@@ -199,7 +200,7 @@ class SortNetwork:
 
     @T.macro
     def halves(self, steps: Expr, half: Expr, span: Span, kind: str = SERIAL) -> None:
-        """So many steps, at half of ``half`` vectors and so on; two at a time."""
+        """Run ``steps`` steps, at half of ``half`` vectors and so on; two at a time."""
         is_odd = T.meta_var(simplify(steps % 2))
         for odd in T.serial(is_odd):  # noqa: B007
             distance = simplify(call("shift_right", half, const(1)))
@@ -211,7 +212,7 @@ class SortNetwork:
 
     @T.macro
     def halve(self, distance: Expr, span: Span, kind: str, first: ExprLike = 0) -> None:
-        """Compare vectors at a distance; from group ``first`` of two distances on."""
+        """Compare vectors at a distance, from group ``first`` of two distances on."""
         for group in T.serial(simplify(ceildiv(span.vectors, distance * 2) - first)):
             start = T.meta_var((group + first) * (distance * 2))
             extent = T.meta_var(maximum(minimum(distance, span.vectors - start - distance), 0))
@@ -221,7 +222,7 @@ class SortNetwork:
 
     @T.macro
     def quarter(self, distance: Expr, span: Span, kind: str) -> None:
-        """Compare at twice a distance, then at it; first in all whole groups."""
+        """Compare at twice a distance, then at the distance; first in all whole groups."""
         groups = simplify(span.vectors // (distance * 4))
         for group in T.serial(groups):
             start = T.meta_var(span.at(group * (distance * 4)))
@@ -295,7 +296,7 @@ class SortNetwork:
         return seq(takes, columns, self._merges(fresh), gives)
 
     def _merges(self, fresh: Expr) -> Stmt:
-        """Merge runs until there is one; a bitonic sequence takes what the last merge ends with."""
+        """Merge runs until there is one; a bitonic sequence needs only the last merge's end."""
         count = self.lanes.bit_length() - 1
         runs = [(self.tile // self.lanes) << (n + 1) for n in range(count)]
         if is_const(fresh, True):
@@ -349,7 +350,7 @@ class SortNetwork:
         return stmts
 
     def _permute(self, sources: Sequence[int]) -> list[Stmt]:
-        """Let register ``i`` be what register ``sources[i]`` was: copies, which cost nothing."""
+        """Set register ``i`` to register ``sources[i]``, by copies, which cost nothing."""
         names = [Var(f"v{r}", self._dtype) for r in range(len(sources))]
         stmt = seq(*(self._set(const(r), names[source]) for r, source in enumerate(sources)))
         for r, name in enumerate(names):
@@ -393,7 +394,7 @@ class SortNetwork:
     def _within(self, i: Expr, j: Expr) -> Stmt:
         """Sort two registers, each of which is bitonic: at each step partners meet lane by lane.
 
-        Elements change their places between steps so that one comparator serves both registers.
+        Elements are rearranged between steps so that one comparator handles both registers.
         """
         stmts: list[Stmt] = []
         at = [[(r, lane) for lane in range(self.lanes)] for r in (0, 1)]
@@ -415,10 +416,10 @@ class SortNetwork:
 def _partners(
     at: list[list[tuple[int, int]]], distance: int, in_group: int
 ) -> tuple[list[int], list[int]]:
-    """Places of the elements that come first in their pair, and of their partners.
+    """Positions of the elements that come first in their pair, and of their partners.
 
-    ``at`` says which element is where. Where possible elements stay in their group of so many
-    lanes: such shuffles are cheaper.
+    ``at`` gives the element at each position. If possible, elements stay in their group of
+    ``in_group`` lanes: such shuffles are cheaper.
     """
     flat = at[0] + at[1]
     lanes = len(at[0])

@@ -1,10 +1,10 @@
-"""Sorting as the kernels see it, and the kernel for rows that a network sorts.
+"""The sorting problem, and the kernel that sorts whole rows by a network.
 
-Each row is turned into keys (:mod:`.keys`) in memory of its own, sorted there by
-:mod:`.network` and turned back.
+Each row is converted to keys (:mod:`.keys`) in separate memory, sorted there by :mod:`.network` and
+converted back.
 
-Places don't fit beside 64-bit integers, but beside what these have above the least of their row, if
-all are near each other, as numbers of experts or tokens are. Other rows are sorted as defined.
+Indices don't fit beside 64-bit integers, but do beside their differences from the row's minimum, if
+these are small, as for indices of experts or tokens. Other rows are sorted by the definition.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tilewright.topi.sort import MergeSort, SortOptions
 
 @dataclass(frozen=True)
 class Sorting:
-    """A sorting function: its buffers and options; a result that isn't wanted is ``None``."""
+    """A sorting function: its buffers and options; a result that isn't requested is ``None``."""
 
     x: Buffer
     values: Buffer | None
@@ -59,7 +59,7 @@ class Sorting:
 
     @property
     def count(self) -> Expr:
-        """How many elements of a row are wanted."""
+        """The number of elements of a row to return."""
         return self.extent if self.options.count is None else const(self.options.count)
 
     @property
@@ -74,7 +74,7 @@ class Sorting:
         return (*row[:at], index, *row[at:])
 
     def coder(self, *, exact: bool) -> KeyCoder:
-        """What makes keys of the elements."""
+        """The converter of elements to keys."""
         return KeyCoder(self.x.dtype, self.options.is_ascend, exact)
 
     def read(self, row: Sequence[Expr], index: Expr) -> Expr:
@@ -87,7 +87,7 @@ class Sorting:
 
 
 def by_vectors(count: Expr, lanes: int, body: Callable[[Expr], Stmt], kind: str = SERIAL) -> Stmt:
-    """``body(i)`` for each ``i`` below ``count``: vectors of them, and what remains one by one."""
+    """``body(i)`` for each ``i`` below ``count``: by vectors, then the remainder one by one."""
     whole = simplify(count // lanes)
     rest = simplify(count - whole * lanes)
 
@@ -103,7 +103,7 @@ def by_vectors(count: Expr, lanes: int, body: Callable[[Expr], Stmt], kind: str 
 def give_packed(
     sorting: Sorting, packed: Buffer, row: Sequence[Expr], lanes: int, kind: str = SERIAL
 ) -> Stmt:
-    """Store results from keys and places."""
+    """Store results from packed keys and indices."""
     coder = sorting.coder(exact=False)
     # Keys don't tell zeros apart, and may be less than elements by some number.
     apart = coder.is_float or coder.bits == 64
@@ -159,13 +159,13 @@ class SortTiles:
 
 
 def key_bits(sorting: Sorting) -> int:
-    """Bits of what is sorted: keys, with places if these are wanted."""
+    """Bits of the sorted integers: keys, with indices if requested."""
     packed = sorting.indices is not None
     return 64 if packed else sorting.coder(exact=True).bits
 
 
 class SortRows:
-    """Builds the body of the function; see the module's text."""
+    """Builds the body of the function; see the module's docstring."""
 
     def __init__(self, sorting: Sorting, tiles: SortTiles) -> None:
         self.sorting = sorting
@@ -188,7 +188,7 @@ class SortRows:
         self.otherwise = MergeSort(sorting.x, outputs, sorting.options)
 
     def build(self) -> Stmt:
-        """Make the whole computation: one block over the rows."""
+        """Build the whole computation: one block over the rows."""
         alloc = [self.keys, *self.network.alloc]
         if self.narrows:
             alloc += [self.least, self.most, *self.otherwise.alloc]

@@ -1,17 +1,18 @@
-"""The first few elements of long rows: most of a row is read twice and otherwise left alone.
+"""The first few elements of long rows, reading most elements twice at most.
 
-1. The elements are dealt out to groups, a few times as many as elements are wanted, and the first
+1. The elements are divided into groups, a few times as many as requested elements, and the first
    element of each group is found by vector minima of keys. The ``k``-th of these is a bound: so
    many elements come before it or are it.
-2. Elements up to the bound are collected: some more than ``k`` for random rows. Vectors in which
+2. Elements up to the bound are collected: slightly more than ``k`` for random rows. Vectors in
+which
    there are none are passed over with one test for several of them.
 3. What was collected is sorted with its places by :mod:`.network`, and the first ``k`` remain.
 
-The first elements of groups are sorted by the same code, in the first turn of the same loop: the
-network is most of the program, so there is one of it.
+The first elements of groups are sorted by the same code, in the first iteration of the same loop:
+the network is most of the program, so there is only one copy.
 
-When there is no more room for what is collected, step 3 happens early, and the bound becomes what
-was found: no order of the elements takes more than a sort.
+When the collection buffer is full, step 3 runs early and tightens the bound: so no order of the
+elements takes longer than a sort.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ LAST, NEVER = const(greatest(64), "int64"), const(greatest(32), "int32")
 class TopKTiles:
     """Sizes: bits of a vector, vectors sorted in registers together, groups, elements at a time.
 
-    There is a test for lack of room after each ``segment`` elements.
+    After each ``segment`` elements the remaining room is checked.
     """
 
     vector_bits: int
@@ -77,7 +78,7 @@ class TopKTiles:
 
 
 class TopK:
-    """Builds the body of the function; see the module's text."""
+    """Builds the body of the function; see the module's docstring."""
 
     def __init__(self, sorting: Sorting, tiles: TopKTiles) -> None:
         assert sorting.options.count is not None, "the rule refuses others"
@@ -95,7 +96,7 @@ class TopK:
         self.bound = decl_buffer((1,), "int64", "bound", scope="local")
 
     def build(self) -> Stmt:
-        """Make the whole computation: one block over the rows."""
+        """Build the whole computation: one block over the rows."""
         alloc = [
             self.accumulators, self.found, *self.network.alloc, self.nearest, self.length,
             self.bound,
@@ -104,7 +105,7 @@ class TopK:
 
     @T.macro
     def top_k(self, row: Sequence[Expr]) -> None:
-        """The first turn finds a bound, the others collect what isn't beyond it."""
+        """Find a bound in the first iteration; collect elements up to it in the others."""
         self.bound[0] = LAST
         for turn in T.serial(simplify(self._segments() + 1), annotations=KEPT):
             if turn == 0:
@@ -128,7 +129,7 @@ class TopK:
 
     @T.macro
     def firsts(self, row: Sequence[Expr]) -> None:
-        """Find the first key of each group. What makes no whole step is in no group."""
+        """Find the first key of each group. Elements after the last whole step are in no group."""
         lanes, groups = self.tiles.lanes, self.tiles.groups
         vectors = self._vectors_of_groups()
         for band in T.serial(groups // (vectors * lanes)):
@@ -155,7 +156,7 @@ class TopK:
 
     @T.macro
     def segment(self, row: Sequence[Expr], number: Expr) -> None:
-        """Collect from a segment what isn't beyond the bound."""
+        """Collect the elements of a segment up to the bound."""
         step = _TOGETHER * self.tiles.lanes
         start = T.meta_var(number * self.tiles.segment)
         size = simplify(minimum(self.tiles.segment, self.sorting.extent - start))
@@ -168,7 +169,7 @@ class TopK:
 
     @T.macro
     def pass_over(self, row: Sequence[Expr], first: Expr) -> None:
-        """Collect from a few vectors if there is anything in them: from those where it is."""
+        """Collect from those of a few vectors that contain elements up to the bound."""
         lanes = self.tiles.lanes
         self.find_nearest(row, first, _TOGETHER)
         if self._has_near():
@@ -181,7 +182,7 @@ class TopK:
 
     @T.macro
     def find_nearest(self, row: Sequence[Expr], first: Expr, count: int) -> None:
-        """The first key that each lane has in so many vectors."""
+        """The first key of each lane in ``count`` vectors."""
         for lane in T.vectorized(self.tiles.lanes):
             self.nearest[lane] = self._least_of(
                 [self._key(row, first + n * self.tiles.lanes + lane) for n in range(count)]
@@ -193,21 +194,21 @@ class TopK:
         return keys[0]
 
     def _has_near(self) -> Expr:
-        """Whether an element of what was looked at isn't beyond the bound."""
+        """Whether any of the tested elements is within the bound."""
         nearest = load(self.nearest, lanes_from(0, self.tiles.lanes))
         least = call("vector_reduce_min", nearest, dtype="int32")
         return least <= key_of(load(self.bound, 0))
 
     @T.macro
     def append(self, row: Sequence[Expr], index: Expr) -> None:
-        """Write an element behind what was found; it stays if it isn't beyond the bound."""
+        """Write an element after those found; it is kept if it is within the bound."""
         packed = pack(self._key(row, index), index)
         self.found[self.length[0]] = packed
         self.length[0] = self.length[0] + T.Select(packed <= self.bound[0], T.int64(1), T.int64(0))
 
     @T.macro
     def keep_first(self) -> None:
-        """Sort what was found, and forget all but the first."""
+        """Sort the collected elements, and keep only the first."""
         lanes, tile = self.network.lanes, self.network.tile
         self.sort_found(simplify(ceildiv(self.length[0], const(tile * lanes)) * tile))
         # Until there are enough, everything is the first; later places don't come before.
@@ -218,7 +219,7 @@ class TopK:
 
     @T.macro
     def sort_found(self, count: Expr) -> None:
-        """Fill up whole tiles of vectors with what comes last, and sort them."""
+        """Pad to whole tiles of vectors with the greatest key, and sort."""
         lanes = self.network.lanes
         vectors = count
         missing = T.meta_var(vectors * lanes - self.length[0])

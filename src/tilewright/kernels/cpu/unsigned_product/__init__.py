@@ -1,4 +1,4 @@
-"""Products of signed bytes by instructions for unsigned ones, for rules to put in."""
+"""Products of signed bytes by instructions for unsigned ones, used by rules."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Products of signed bytes by instructions that take unsigned times signed ones.
 
 ``sum(a * b)`` is ``sum((a + 128) * b) - 128 * sum(b)``, and ``a + 128`` is ``a`` with its highest
-bit turned. The kernel ``unsigned_operand`` is a function written so: the operand is turned once,
-the sums of the other are computed once, by dot products with a word of 128s, and what follows
-subtracts them. All of it is exact, since sums wrap.
+bit flipped. The kernel ``unsigned_operand`` rewrites a function accordingly: the operand is flipped
+once, the sums of the other are computed once, by dot products with a word of 128s, and subtracted
+afterwards. All of this is exact, since sums wrap.
 
-Weights are turned where they are packed, when the program is built if they are constant: then each
+Weights are flipped where they are packed, when the program is built if they are constant: then each
 call sums rows of the other operand, and neither writes a copy of it nor reads weights twice.
 """
 
@@ -81,7 +81,7 @@ def reads(sch: Schedule, rv: BlockRV, buffer: Buffer) -> bool:
 
 
 def schedule_row_sums(sch: Schedule, sums: BlockRV, target: Target) -> list[BlockRV]:
-    """Sum rows of words by dot products, vectors at a time; return the blocks that this makes."""
+    """Sum rows of words by dot products, vectors at a time; return the new blocks."""
     axes = axes_of(sch, sums)
     dot = dot_product_of("uint8", "int8", "int32")
     assert axes is not None and dot is not None
@@ -106,8 +106,9 @@ def schedule_row_sums(sch: Schedule, sums: BlockRV, target: Target) -> list[Bloc
 def unsigned_operand(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
     """The function with an unsigned operand in place of a signed one.
 
-    Options name the ``block``, the operand that is ``turned`` and the axis ``along`` which four
-    neighbours make a word. The sums of the other operand come in the block :func:`sums_of`.
+    Options name the ``block``, the operand that is ``turned`` (flipped) and the axis ``along``
+    which four neighbours form a word. The block :func:`sums_of` computes the sums of the other
+    operand.
     """
     block = block_named(func, options.get("block"))
     found = None if block is None else dot_operands(block)
@@ -133,7 +134,7 @@ def sums_of(operand: Buffer) -> str:
 
 
 class _Nests:
-    """The buffers and nests that take the place of a sum of products."""
+    """The buffers and nests that replace a sum of products."""
 
     def __init__(
         self, func: PrimFunc, block: Block, turned: BufferLoad, other: BufferLoad, reduce: Var
@@ -160,7 +161,7 @@ class _Nests:
         self.buffers = (self.unsigned, self.tops, self.sums, self.raw)
 
     def nests(self, nest: Stmt) -> list[Stmt]:
-        """What computes the same as ``nest``, in order."""
+        """The nests that replace ``nest``, in order."""
         source = self.turned.buffer
 
         def turn(*at: Var) -> BufferStore:
@@ -183,7 +184,7 @@ class _Nests:
         ]
 
     def _sum(self) -> Stmt:
-        """Sums of the other operand over all that is reduced."""
+        """Sums of the other operand over the reduction axes."""
         fresh = {axis.var: Var(axis.var.name, axis.var.dtype) for axis in self.axes}
         where = tuple(fresh[var] for var in self.kept)
         before = BufferLoad(self.sums, where)
@@ -196,7 +197,7 @@ class _Nests:
         return nest_of(axes, body, self.sums.name, init)
 
     def _product(self, nest: Stmt) -> Stmt:
-        """The product itself, of the turned operand, into a buffer of its own."""
+        """The product itself, of the flipped operand, into a new buffer."""
         block, dtype, where = self.block, self.raw.dtype, self.store.indices
         turned = BufferLoad(self.unsigned, self.turned.indices)
         value = BufferLoad(self.raw, where) + cast(turned, dtype) * cast(self.other, dtype)

@@ -1,4 +1,4 @@
-"""Sums of products of small numbers, as dot instructions take them."""
+"""Operands of sums of products for dot instructions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilewright.tir.intrin import DotProduct, dot_product_of
 
 
 def dot_operands(block: Block) -> tuple[DotProduct, BufferLoad, BufferLoad] | None:
-    """The two factors of a sum of products that there is an intrinsic for."""
+    """The two factors of a sum of products that has an intrinsic."""
     found = match_reduction(block)
     if found is None or found.name != "sum" or not isinstance(found.values[0], Mul):
         return None
