@@ -33,15 +33,15 @@ def convolution(
     return te.create_prim_func([*inputs, made]).with_attr("layout_free_buffers", [1])
 
 
-def scheduled(func: PrimFunc, cores: int = 1) -> PrimFunc:
+def scheduled(func: PrimFunc, cores: int = 1, target: Target = NATIVE) -> PrimFunc:
     made = TiledReduction().apply(
-        Schedule(IRModule({"main": func})), NATIVE.with_options(num_cores=cores)
+        Schedule(IRModule({"main": func})), target.with_options(num_cores=cores)
     )
     assert not isinstance(made, dlight.NotApplicable), made.reason
     return made.mod["main"]
 
 
-def check(func: PrimFunc, stride: int, padding: int, cores: int) -> None:
+def check(func: PrimFunc, stride: int, padding: int, cores: int, target: Target = NATIVE) -> None:
     rng = np.random.default_rng(0)
     arrays: list[Any] = [
         rng.standard_normal([as_int(e) for e in buffer.shape]).astype("float32")
@@ -52,7 +52,8 @@ def check(func: PrimFunc, stride: int, padding: int, cores: int) -> None:
     expected = F.conv2d(x, w, None, stride, padding)
     if rest:
         expected = F.relu(expected + rest[0])
-    driver.compile(scheduled(func, cores), NATIVE.with_options(num_cores=cores))(*arrays, out)
+    made = scheduled(func, cores, target)
+    driver.compile(made, target.with_options(num_cores=cores))(*arrays, out)
     np.testing.assert_allclose(out, expected.numpy(), rtol=1e-4, atol=1e-4)
 
 
@@ -116,3 +117,41 @@ def test_products_are_no_images() -> None:
         [as_int(extent) for extent in load.buffer.shape] == [3, 64 * 7]
         for load in collect(made.body, BufferLoad)
     )
+
+
+AVX2 = Target("llvm -mcpu=x86-64-v3")
+
+
+def copies_pixels(func: PrimFunc, target: Target) -> bool:
+    blocks = collect(scheduled(func, target=target).body, Block)
+    return any(block.name.endswith("_reindex") for block in blocks)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize(
+    ("x", "filters", "stride"),
+    [
+        ((1, 64, 14, 14), 1024, 2),
+        ((2, 40, 15, 13), 520, 2),
+        ((1, 7, 28, 28), 513, 3),
+        ((3, 33, 9, 10), 1040, 2),
+    ],
+)
+def test_pixels_that_a_stride_leaves_out_are_not_copied(
+    x: tuple[int, ...], filters: int, stride: int, residual: bool, cores: int
+) -> None:
+    func = convolution(x, (filters, x[1], 1, 1), stride, 0, residual=residual)
+    assert copies_pixels(func, AVX2)
+    check(func, stride, 0, cores, AVX2)
+
+
+@pytest.mark.parametrize(
+    ("w", "stride"),
+    [((128, 32, 1, 1), 1), ((128, 32, 3, 3), 2), ((16, 32, 1, 1), 2)],
+    ids=["all pixels", "windows", "few filters"],
+)
+def test_other_images_are_read_in_place(w: tuple[int, ...], stride: int) -> None:
+    func = convolution((1, 32, 14, 14), w, stride, 0)
+    assert not copies_pixels(func, AVX2)
+    check(func, stride, 0, 1, AVX2)

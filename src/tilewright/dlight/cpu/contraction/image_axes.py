@@ -8,13 +8,30 @@ pages.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from tilewright.dlight.cpu.contraction.register_tile import MOST_ROWS
+from tilewright.dlight.cpu.contraction.register_tile import MOST_ROWS, Tile
 from tilewright.ir import Expr, FloorDiv, FloorMod, Var, as_int
-from tilewright.scheduling import Contraction, Reduction
-from tilewright.scheduling.cpu import Axis, loads_of
+from tilewright.scheduling import Contraction, Reduction, depends, dimensions_of, longest
+from tilewright.scheduling.cpu import (
+    Axis,
+    coefficient_of,
+    element_bits,
+    loads_of,
+    parallelize,
+    work_of,
+)
+from tilewright.target import Target
+from tilewright.tir import BufferLoad
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
+
+# Fewest results that share a pixel for copying those that are read to pay.
+_REUSED = 64
+# Vectors of sums in a tile whose multiply-adds hide how slowly pixels are read.
+_HIDING = 16
+# Channels of pixels that are copied together: cache lines in flight.
+_CHANNELS = 16
 
 
 def join_rows(sch: Schedule, found: Contraction, column: Axis | None) -> int | None:
@@ -23,32 +40,46 @@ def join_rows(sch: Schedule, found: Contraction, column: Axis | None) -> int | N
     Tiles of several rows read panels less often. Returns the number of elements of the rows in a
     tile, ``None`` if nothing is changed.
     """
-    main, store, consumers = found.main, found.store, found.consumers
-    above = store.indices[max(-2, -store.buffer.ndim)]
-    row = next((axis for axis in found.axes if axis.var is above), None)
-    if column is None or row is None or store.indices[-1] is not column.var:
-        return None
-    extents = [as_int(extent) for extent in store.buffer.shape[-2:]]
+    row = _row_of(sch, found, column)
     if (
-        [row.extent, column.extent] != extents
+        column is None
+        or row is None
         or column.extent is None
-        or row.extent in (None, 1)
         or 2 * column.extent > MOST_ROWS
         or found.along(row) != found.along(column)
-        or phases_of(sch, found)
-        or any(_extents(sch, rv) != [as_int(e) for e in store.buffer.shape] for rv in consumers)
     ):
         return None
-    width = column.extent
+    _join_image(sch, found, row, column)
+    return min(MOST_ROWS // column.extent, row.extent or 1) * column.extent
+
+
+def _row_of(sch: Schedule, found: Contraction, column: Axis | None) -> Axis | None:
+    """The axis of an image's rows, if all of results and epilogue can be fused with columns."""
+    store = found.store
+    row = next((axis for axis in found.axes if axis.var in store.indices[-2:-1]), None)
+    if column is None or row is None or store.indices[-1] is not column.var:
+        return None
+    extents = [as_int(extent) for extent in store.buffer.shape]
+    if (
+        [row.extent, column.extent] != extents[-2:]
+        or column.extent is None
+        or row.extent in (None, 1)
+        or phases_of(sch, found)
+        or any(_extents(sch, rv) != extents for rv in found.consumers)
+    ):
+        return None
+    return row
+
+
+def _join_image(sch: Schedule, found: Contraction, row: Axis, column: Axis) -> None:
+    """Fuse rows and columns of a result, in the block that sums up and in its epilogue."""
+    main, rank, width = found.main, found.store.buffer.ndim, column.extent or 1
     places = [item.var for item in found.block.iter_vars]
     first, second = places.index(row.var), places.index(column.var)
-
-    rank = store.buffer.ndim
-    epilogue = consumers[0] if consumers else sch.cache_write(main, 0, "global")
+    epilogue = found.consumers[0] if found.consumers else sch.cache_write(main, 0, "global")
     sch.transform_layout(main, ("write", 0), _joined(rank - 2, rank - 1, width))
     sch.transform_block_layout(main, _joined(first, second, width))
     sch.transform_block_layout(epilogue, _joined(rank - 2, rank - 1, width))
-    return min(MOST_ROWS // width, row.extent or 1) * width
 
 
 def join_pixels(
@@ -91,6 +122,79 @@ def lay_channels_close(sch: Schedule, found: Contraction) -> bool:
             sch.transform_layout(rv, ("write", 0), _permutation(order))
             changed = True
     return changed
+
+
+@dataclass(frozen=True)
+class SkippedPixels:
+    """An image of which a 1 x 1 convolution reads only some rows and columns.
+
+    With a stride of two, it uses a quarter of the pixels and half of each cache line, and reads
+    them again for every tile of filters.
+    """
+
+    found: Contraction
+    image: BufferLoad
+    row: Axis
+    column: Axis
+
+    def pays(self, before: Tile, after: Tile, target: Target) -> bool:
+        """Whether tiles of the copy are faster, with what making it costs.
+
+        Tiles that fill 32 registers hide the lines that they read again (measured on Zen 4).
+        """
+        lanes, uses = (
+            target.vector_lanes(element_bits(self.found.block)),
+            self.found.reusing(self.image),
+        )
+        worth = work_of(uses) / (work_of(uses) + target.costs.gather_uses)
+        hidden = before.rows * before.columns >= _HIDING * lanes
+        return not hidden and after.score * worth > before.score
+
+    def copy(self, sch: Schedule, target: Target) -> None:
+        """Copy the pixels that are read, channels innermost; fuse rows and columns of the result.
+
+        A few channels are copied at a time, so that what is read stays in the cache.
+        """
+        found, row, column = self.found, self.row, self.column
+        buffers = [region.buffer for region in sch.get(found.main).reads]
+        copied = sch.reindex(found.main, ("read", buffers.index(self.image.buffer)))
+        used = [axis for axis in found.axes if depends(self.image, axis)]
+        joined = _joined(used.index(row), used.index(column), column.extent or 1)
+        sch.transform_layout(copied, ("write", 0), joined)
+        _join_image(sch, found, row, column)
+        loops = sch.get_loops(copied)
+        longest_step = longest([axis for axis in used if axis.is_reduce])
+        if longest_step is None:
+            return
+        channels = loops[used.index(longest_step)]
+        outer, inner = sch.split(channels, [None, _CHANNELS])
+        sch.reorder(outer, *(loop for loop in loops if loop is not channels), inner)
+        sch.vectorize(inner)
+        parallelize(sch, [outer], target, work_of(used))
+
+
+def skipped_pixels(sch: Schedule, found: Contraction) -> SkippedPixels | None:
+    """The image of which pixels are skipped, if many results share each of the others."""
+    last = found.store.indices[-1:]
+    column = next((axis for axis in found.places if axis.var in last), None)
+    row = _row_of(sch, found, column)
+    if row is None or column is None:
+        return None
+    image, *others = found.along(column)
+    if others or image.buffer in found.constants or work_of(found.reusing(image)) < _REUSED:
+        return None
+    if not (_skips(image, row, found) and _skips(image, column, found)):
+        return None
+    return SkippedPixels(found, image, row, column)
+
+
+def _skips(load: BufferLoad, axis: Axis, found: Reduction) -> bool:
+    """Whether an axis alone indexes a dimension, leaving out elements between those it reads."""
+    dims = dimensions_of(load, axis)
+    others = [a for a in found.axes if a is not axis and a.extent != 1]
+    if len(dims) != 1 or any(dims[0] in dimensions_of(load, other) for other in others):
+        return False
+    return abs(coefficient_of(load.indices[dims[0]], axis.var) or 0) > 1
 
 
 def _permutation(order: Sequence[int]) -> Callable[..., tuple[Expr, ...]]:

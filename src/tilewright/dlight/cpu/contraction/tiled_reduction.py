@@ -29,7 +29,11 @@ import math
 from collections.abc import Sequence
 
 from tilewright.dlight.cpu.contraction.form import Form, Nest, lay_columns_last, sum_in_registers
-from tilewright.dlight.cpu.contraction.image_axes import join_rows, lay_channels_close
+from tilewright.dlight.cpu.contraction.image_axes import (
+    join_rows,
+    lay_channels_close,
+    skipped_pixels,
+)
 from tilewright.dlight.cpu.contraction.packing import (
     Panels,
     copy_operand,
@@ -98,20 +102,18 @@ class TiledReduction(Form):
         """Tile for registers, vectorise, run tiles in parallel."""
         if len(found.consumers) > 1:
             return NotApplicable("the reduction has several consumers")
-        if lay_channels_close(sch, found):
-            found = _again(sch, found)
-        plans = rank_plans(found, target)
+        skipped = skipped_pixels(sch, found)
+        compact = None if skipped is None else sch.copy()
+        found, plans, step = _ranked(sch, found, target)
         if not plans:
             return NotApplicable("no operand is reused along an axis that can be vectorised")
-        plain, step, padded = found, 1, padded_axes(sch, found)
-        plans = prefer_skipping(
-            plans, padded, lambda most: rank_plans(plain, target, most_rows=most), target.costs
-        )
-        if plans[0].transposed and steps_left(plans[0], padded) > _MOST_SKIPPED:
-            rows = join_rows(sch, found, plans[0].row)
-            if rows is not None:
-                found, step = _again(sch, found), rows
-                plans = rank_plans(found, target, row_step=step)
+        if skipped is not None and compact is not None:
+            skipped.copy(compact, target)
+            again = _again(compact, found)
+            others = rank_plans(again, target)
+            if others and skipped.pays(plans[0].tile, others[0].tile, target):
+                sch.become(compact)
+                found, plans, step = again, others, 1
         if plans[0].row is None and window_of(found) is not None:
             return NotApplicable("only a window is reused")
         if is_exploring():
@@ -128,6 +130,27 @@ class TiledReduction(Form):
             sch.become(attempt)
             return ()
         return NotApplicable(refusal)
+
+
+def _ranked(
+    sch: Schedule, found: Contraction, target: Target
+) -> tuple[Contraction, list[Plan], int]:
+    """Lay out images; return the reduction, its plans, and of how many rows tiles are multiples."""
+    if lay_channels_close(sch, found):
+        found = _again(sch, found)
+    plans, padded = rank_plans(found, target), padded_axes(sch, found)
+    if not plans:
+        return found, plans, 1
+    plain = found
+    plans = prefer_skipping(
+        plans, padded, lambda most: rank_plans(plain, target, most_rows=most), target.costs
+    )
+    if plans[0].transposed and steps_left(plans[0], padded) > _MOST_SKIPPED:
+        step = join_rows(sch, found, plans[0].row)
+        if step is not None:
+            found = _again(sch, found)
+            return found, rank_plans(found, target, row_step=step), step
+    return found, plans, 1
 
 
 def _again(sch: Schedule, found: Contraction) -> Contraction:
