@@ -14,6 +14,7 @@ from tests.attention_reference import attention
 from tilewright import dlight, te, topi
 from tilewright.ir import IRModule
 from tilewright.target import Target
+from tilewright.testing.graphs.guarded import guarded
 
 SIZES = (0, 1, 19, 130)
 TARGET = Target("native").with_options(num_cores=2)
@@ -73,6 +74,22 @@ CASES: dict[str, Case] = {
         ["nk", "km", "m"],
         (),
     ),
+    "rows of a batch": (topi.matmul, np.matmul, [("n", "m", 20), (20, 70)], ()),
+    "rows of a batch, epilogue": (
+        lambda a, b, c, d: topi.nn.relu(topi.add(topi.add(topi.matmul(a, b), c), d)),
+        lambda a, b, c, d: np.maximum(a @ b + c + d, 0),
+        [("n", "m", 20), (20, 33), (33,), ("n", "m", 33)],
+        (),
+    ),
+    "rows of a batch, two sums": (
+        lambda a, b, c: topi.add(topi.matmul(a, b), topi.reshape(c, (c.shape[0], 1, 33))),
+        lambda a, b, c: a @ b + c[:, None],
+        [("n", "m", 20), (20, 33), ("n", 33)],
+        (),
+    ),
+    "known rows of a batch": (topi.matmul, np.matmul, [("n", 7, 20), (20, 70)], ()),
+    "rows of some of a batch": (topi.matmul, np.matmul, [("n", 3, "m", 20), (20, 70)], ()),
+    "products of a batch": (topi.matmul, np.matmul, [("n", "m", 20), ("n", 20, 70)], ()),
     "convolution": (topi.nn.conv2d, pointwise, [("n", 16, 5, 7), (24, 16, 1, 1)], ()),
     "attention": (
         topi.nn.scaled_dot_product_attention,
@@ -111,3 +128,32 @@ def test_results(name: str) -> None:
         found = np.full(expected.shape, 7, func.buffers[-1].dtype)
         kernel(*arrays, found)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=str(known))
+
+
+@pytest.mark.parametrize("columns", [6, 16, 33, 96])
+@pytest.mark.parametrize("cpu", ["native", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v2"])
+def test_each_number_of_rows(cpu: str, columns: int) -> None:
+    """The last tile is as high as it must be: none, one, and all numbers up to two whole tiles."""
+    target = Target(cpu).with_options(num_cores=1)
+    rows = te.var("n")
+    a, b = te.placeholder((rows, 20), name="a"), te.placeholder((20, columns), name="b")
+    c = te.placeholder((rows, columns), name="c")
+    func = te.create_prim_func([a, b, c, topi.nn.relu(topi.add(topi.matmul(a, b), c))])
+    kernel = tilewright.compile(dlight.default_schedule(target)(IRModule({"main": func})), target)
+    rng = np.random.default_rng(0)
+    for n in range(31):
+        x, y, z = (
+            guarded(rng.standard_normal(shape, dtype=np.float32))
+            for shape in [(n, 20), (20, columns), (n, columns)]
+        )
+        found = guarded(np.zeros((n, columns), "float32"))
+        kernel["main"](x, y, z, found)
+        np.testing.assert_allclose(found, np.maximum(x @ y + z, 0), rtol=1e-4, atol=1e-4)
+
+
+def test_rows_of_a_batch_are_those_of_one_product() -> None:
+    n, m = te.var("n"), te.var("m")
+    a, b = te.placeholder((n, m, 20), name="a"), te.placeholder((20, 70), name="b")
+    mod = IRModule({"main": te.create_prim_func([a, b, topi.matmul(a, b)])})
+    made = dlight.default_schedule(TARGET)(mod)["main"].script()
+    assert "T.axis.spatial(n * m" in made

@@ -155,3 +155,12 @@ def test_other_images_are_read_in_place(w: tuple[int, ...], stride: int) -> None
     func = convolution((1, 32, 14, 14), w, stride, 0)
     assert not copies_pixels(func, AVX2)
     check(func, stride, 0, 1, AVX2)
+
+
+def test_a_sum_that_reads_nothing() -> None:
+    zeros = topi.full((5, 7, 8, 17), "int64", 3)
+    func = te.create_prim_func([topi.sum(zeros, axis=1, keepdims=True)])
+    mod = dlight.default_schedule(AVX2)(IRModule({"main": func}))
+    found = np.zeros((5, 1, 8, 17), "int64")
+    driver.compile(mod, AVX2)["main"](found)
+    assert (found == 21).all()

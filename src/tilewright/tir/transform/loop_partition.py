@@ -15,6 +15,7 @@ constant indices in both copies, and are computed whole (``relax_tile_guards``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tilewright.arith import Analyzer, conjuncts, detect_linear_equation, int_set
@@ -67,6 +68,8 @@ from tilewright.tir.transform.relax_tile_guards import relax_tile_guards
 from tilewright.tir.transform.simplify import StmtSimplifier
 
 _has_branch = contains(IfThenElse)
+#: Heights of a last tile of rows whose number isn't known, below that of whole tiles.
+_HEIGHTS = (1, 2, 4, 6, 8)
 _CUT = (SERIAL, PARALLEL, UNROLLED)
 
 
@@ -81,7 +84,7 @@ class LoopPartition(FunctionTransform):
         if not _has_branch(func.body):
             return func
         analyzer = function_analyzer(func)
-        partitioner = _Partitioner(analyzer, self.max_depth)
+        partitioner = _Partitioner(analyzer, self.max_depth, set(func.symbolic_vars()))
         made = func.map_children(partitioner.visit)
         if not _has_branch(made.body):
             return made
@@ -105,16 +108,28 @@ def _rarely(stmt: Stmt) -> Stmt:
 class _Condition:
     """A comparison inside a loop as ``slack >= 0``, with the loops between."""
 
-    def __init__(self, expr: Expr, slack: Expr, domain: dict[Var, Range]) -> None:
+    def __init__(self, expr: Expr, slack: Expr, loops: list[For]) -> None:
         self.expr = expr
         self.slack = slack
-        self.domain = domain
+        self.loops = tuple(loops)
+        self.domain = {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
+
+    def rows(self) -> tuple[Var, int] | None:
+        """The unrolled loop over rows of a tile that the comparison ends early, and its extent."""
+        for loop in self.loops:
+            extent = as_int(loop.extent)
+            if loop.kind == UNROLLED and as_int(loop.min) == 0 and extent is not None:
+                linear = detect_linear_equation(self.slack, [loop.loop_var])
+                if linear is not None and as_int(linear[0]) == -1:
+                    return loop.loop_var, extent
+        return None
 
 
 class _Partitioner(StmtMutator):
-    def __init__(self, analyzer: Analyzer, max_depth: int) -> None:
+    def __init__(self, analyzer: Analyzer, max_depth: int, sizes: set[Var]) -> None:
         self.analyzer = analyzer
         self.left = max_depth
+        self.sizes = sizes  # known only with the call
         self.whole = False  # inside of a loop that stays whole
 
     def visit_For(self, node: For) -> Stmt:
@@ -219,8 +234,37 @@ class _Partitioner(StmtMutator):
         if rest is not loop.body:
             rest = StmtSimplifier(self._fresh()).visit(rest)
         slow = NO_OP if is_no_op(rest) else self._remainder(renew_definitions(rest))
+        if rest is loop.body:
+            slow = self._lower_tiles(loop.body, tests, slow)
         self.left += 1
         return loop.replace(body=IfThenElse(full, fast, None if is_no_op(slow) else slow))
+
+    def _lower_tiles(self, body: Stmt, tests: list[tuple[_Condition, Expr]], whole: Stmt) -> Stmt:
+        """The last tile of rows whose number is known with the call: as high as it must be.
+
+        Computed whole, the only tile of a batch of one would cost as much as one of 14.
+        """
+        rows = [condition.rows() for condition, _ in tests]
+        simplify = self.analyzer.simplify
+        spare = simplify(tests[0][1])
+        if any(item is None for item in rows) or not uses_var(spare, self.sizes):
+            return whole
+        if any(not expr_equal(simplify(least), spare) for _, least in tests):
+            return whole
+        heights = {height for item in rows if item is not None for height in item[1:]}
+        (most, *others) = heights
+        if others:
+            return whole
+        made = whole
+        for height in reversed([size for size in _HEIGHTS if size < most]):
+            known = {
+                id(condition.expr): and_(item[0] < height, condition.expr)
+                for (condition, _), item in zip(tests, rows)
+                if item is not None
+            }
+            lower = self._remainder(renew_definitions(_replaced(body, known)))
+            made = IfThenElse(simplify(spare + most <= height), lower, made)
+        return made
 
 
 def _line(value: Expr, var: Var) -> tuple[int, int]:
@@ -233,19 +277,19 @@ def _line(value: Expr, var: Var) -> tuple[int, int]:
 def _conditions(loop: For) -> list[_Condition]:
     """Comparisons in branches below a loop that depend on its variable."""
     found: list[_Condition] = []
-    domain: dict[Var, Range] = {}
+    loops: list[For] = []
 
     def walk(node: Any) -> None:
         if isinstance(node, For):
-            domain[node.loop_var] = Range(node.min, node.extent)
+            loops.append(node)
             walk(node.body)
-            del domain[node.loop_var]
+            loops.pop()
             return
         if isinstance(node, IfThenElse):
             for part in conjuncts(node.condition):
                 slack = _slack(part)
                 if slack is not None and uses_var(slack, {loop.loop_var}):
-                    found.append(_Condition(part, slack, dict(domain)))
+                    found.append(_Condition(part, slack, loops))
         for item in node.child_nodes():
             if isinstance(item, Stmt):
                 walk(item)
@@ -295,10 +339,15 @@ def _without(body: Stmt, tests: list[tuple[_Condition, Expr]]) -> Stmt:
 
 def _assume(body: Stmt, known: set[int]) -> Stmt:
     """Replace conditions (by identity) by true."""
+    return _replaced(body, dict.fromkeys(known, TRUE))
+
+
+def _replaced(body: Stmt, known: Mapping[int, Expr]) -> Stmt:
+    """Replace conditions of branches (by identity)."""
 
     def decided(node: Any) -> Any:
         if id(node) in known:
-            return TRUE
+            return known[id(node)]
         if type(node) is And:
             return and_(rewrite_top_down(node.a, decided), rewrite_top_down(node.b, decided))
         return None

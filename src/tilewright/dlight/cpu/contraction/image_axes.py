@@ -180,8 +180,11 @@ def skipped_pixels(sch: Schedule, found: Contraction) -> SkippedPixels | None:
     row = _row_of(sch, found, column)
     if row is None or column is None:
         return None
-    image, *others = found.along(column)
-    if others or image.buffer in found.constants or work_of(found.reusing(image)) < _REUSED:
+    reading = found.along(column)
+    if len(reading) != 1:
+        return None
+    (image,) = reading
+    if image.buffer in found.constants or work_of(found.reusing(image)) < _REUSED:
         return None
     if not (_skips(image, row, found) and _skips(image, column, found)):
         return None

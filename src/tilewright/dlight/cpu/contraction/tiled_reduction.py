@@ -34,6 +34,7 @@ from tilewright.dlight.cpu.contraction.image_axes import (
     lay_channels_close,
     skipped_pixels,
 )
+from tilewright.dlight.cpu.contraction.joined_axes import join_symbolic_axes
 from tilewright.dlight.cpu.contraction.packing import (
     Panels,
     copy_operand,
@@ -102,6 +103,7 @@ class TiledReduction(Form):
         """Tile for registers, vectorise, run tiles in parallel."""
         if len(found.consumers) > 1:
             return NotApplicable("the reduction has several consumers")
+        found = join_symbolic_axes(sch, found)
         skipped = skipped_pixels(sch, found)
         compact = None if skipped is None else sch.copy()
         found, plans, step = _ranked(sch, found, target)
