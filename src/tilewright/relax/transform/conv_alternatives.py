@@ -68,7 +68,7 @@ def winograd_sizes(call: RelaxCall) -> tuple[int, int, int, int, int] | None:
     """Return batch, input channels, output channels, and rows and columns of the result.
 
     ``None`` unless these are constant and the convolution has a dense 3 x 3 window of stride one
-    in float32.
+    in float32. A batch that is known only with the call counts as one image.
     """
     infos = [item.struct_info for item in (call.args[0], call.args[1], call)]
     data, weight, out = (info if isinstance(info, TensorStructInfo) else None for info in infos)
@@ -82,7 +82,9 @@ def winograd_sizes(call: RelaxCall) -> tuple[int, int, int, int, int] | None:
     x, w, y = image.extents(data.shape), kernel.extents(weight.shape), made.extents(out.shape)
     if as_int(w["H"]) != 3 or as_int(w["W"]) != 3:
         return None
-    sizes = [as_int(e) for e in (x["N"], x["C"], w["O"], y["H"], y["W"])]
+    batch = as_int(x["N"])
+    known = [as_int(e) for e in (x["C"], w["O"], y["H"], y["W"])]
+    sizes = [1 if batch is None else batch, *known]
     return None if not all(sizes) else tuple(sizes)  # type: ignore[return-value]
 
 
