@@ -151,6 +151,27 @@ def test_each_number_of_rows(cpu: str, columns: int) -> None:
         np.testing.assert_allclose(found, np.maximum(x @ y + z, 0), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("cpu", ["native", "llvm -mcpu=x86-64-v3"])
+def test_each_width_of_an_image(cpu: str) -> None:
+    """Tiles may run along either the width or the filters; the last one may be narrow or low."""
+    target = Target(cpu).with_options(num_cores=2)
+    height, width = te.var("h"), te.var("w")
+    a = te.placeholder((2, 3, height, width), name="a")
+    b = te.placeholder((10, 3, 3, 3), name="b")
+    func = te.create_prim_func([a, b, topi.nn.conv2d(a, b, 1, 1)])
+    kernel = tilewright.compile(dlight.default_schedule(target)(IRModule({"main": func})), target)
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((10, 3, 3, 3), dtype=np.float32)
+    for columns in (*range(0, 20), 31, 33, 47, 48, 49, 64, 65, 97):
+        x = rng.standard_normal((2, 3, 4, columns), dtype=np.float32)
+        found = guarded(np.zeros((2, 10, 4, columns), "float32"))
+        kernel["main"](guarded(x), guarded(w), found)
+        padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+        expected = np.einsum("nchwij,fcij->nfhw", windows, w)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_rows_of_a_batch_are_those_of_one_product() -> None:
     n, m = te.var("n"), te.var("m")
     a, b = te.placeholder((n, m, 20), name="a"), te.placeholder((20, 70), name="b")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.relax.helpers import graph_of, random, values
+from tests.relax.helpers import graph, graph_of, random, symbol, values
 from tilewright import relax
 from tilewright.ir import IRModule, PassContext
 from tilewright.relax import transform as t
@@ -130,3 +130,16 @@ def test_large_filters_of_small_images_are_not_made_larger() -> None:
     assert choose_winograd_tile(1, 512, 512, 7, 7, tiles=tiles, target=WIDE) == 2
     assert choose_winograd_tile(1, 2048, 2048, 2, 2, tiles=tiles, target=WIDE) is None
     assert choose_winograd_tile(64, 512, 512, 7, 7, tiles=tiles, target=WIDE) == 2
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_any_number_of_images(cores: int) -> None:
+    info = relax.TensorStructInfo((symbol("n"), 32, 14, 11), "float32")
+    mod = t.SelectConvAlgorithm(TARGET, max_error=1e-5)(graph(conv, info))
+    assert values(mod) == ["conv2d_winograd"]
+    run = relax.build(mod, TARGET.with_options(num_cores=cores))
+    for count in (0, 1, 3):
+        x = random(count, 32, 14, 11, seed=7)
+        found = run(x).numpy()
+        assert found.shape == (count, 48, 14, 11)
+        np.testing.assert_allclose(found, reference(x, W), rtol=1e-4, atol=1e-3)

@@ -7,12 +7,19 @@ where ``w``, ``b`` and ``t`` are constant and ``s`` is a constant of shape ``[O,
 ``[1, O, 1, 1]`` (what batch normalisation leaves after ``DecomposeOpsForInference`` and
 ``FoldConstant``). The intermediate values must have no other uses. The added constants are merged
 only if a scale moved past the first of them.
+
+Scaled weights are rounded where the result was. That stays within what the order of a sum may do
+anyway, but not where each operator rounds to 16 bits or wraps: there nothing moves, unless the
+option ``relax.excess_precision`` permits it. Nor does a scale with which weights or constants
+overflow or lose digits.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.ir import IRModule
@@ -20,7 +27,9 @@ from tilewright.relax.analysis import use_counts
 from tilewright.relax.expr import Constant, Function, RelaxCall, RelaxExpr, RelaxVar, const
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
+from tilewright.tir.transform.pipeline import EXCESS_PRECISION
 
+HALVES = ("float16", "bfloat16")
 CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 
 
@@ -66,9 +75,9 @@ class _ScaleFolder(FunctionRewriter):
             total, bias = self.sum_with_constant(source)
             if bias is None:
                 continue
-            made = self.scaled(total, scale)
-            if made is not None:
-                folded: RelaxExpr = made + const((bias.data * scale.data).astype(bias.data.dtype))
+            made, scaled_bias = self.scaled(total, scale), _product(bias.data, scale.data)
+            if made is not None and scaled_bias is not None:
+                folded: RelaxExpr = made + const(scaled_bias)
                 return folded
         return None
 
@@ -105,9 +114,23 @@ class _ScaleFolder(FunctionRewriter):
         factors = _per_channel(scale.data, weight.data.shape[0], weight.data.ndim)
         if factors is None:
             return None
-        weights = const((weight.data * factors).astype(weight.data.dtype))
-        replaced: RelaxExpr = conv.replace(args=(conv.args[0], weights))
+        weights = _product(weight.data, factors)
+        if weights is None:
+            return None
+        replaced: RelaxExpr = conv.replace(args=(conv.args[0], const(weights)))
         return replaced
+
+
+def _product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any] | None:
+    """Return a product that rounds each element once; ``None`` if one is too large or too small."""
+    kinds = ("float32", "float64", *(HALVES if EXCESS_PRECISION.value() else ()))
+    if a.dtype != b.dtype or a.dtype.name not in kinds:
+        return None
+    with np.errstate(all="ignore"):
+        made: NDArray[Any] = a * b
+    limits = ml_dtypes.finfo(a.dtype)
+    exact = (a == 0) | (b == 0) | (abs(made) >= limits.smallest_normal)
+    return made if np.all(exact & np.isfinite(made)) else None
 
 
 def _per_channel(scale: NDArray[Any], channels: int, ndim: int) -> NDArray[Any] | None:

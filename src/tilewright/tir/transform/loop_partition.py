@@ -50,6 +50,7 @@ from tilewright.tir.stmt import (
     PARALLEL,
     SERIAL,
     UNROLLED,
+    VECTORIZED,
     AttrStmt,
     For,
     IfThenElse,
@@ -68,8 +69,10 @@ from tilewright.tir.transform.relax_tile_guards import relax_tile_guards
 from tilewright.tir.transform.simplify import StmtSimplifier
 
 _has_branch = contains(IfThenElse)
-#: Heights of a last tile of rows whose number isn't known, below that of whole tiles.
-_HEIGHTS = (1, 2, 4, 6, 8)
+#: Heights of a last tile of rows whose number comes with the call, below that of whole tiles;
+#: widths of one of columns.
+LAST_TILES = (1, 2, 4, 6, 8)
+_WIDTHS = (8, 16, 32)
 _CUT = (SERIAL, PARALLEL, UNROLLED)
 
 
@@ -114,14 +117,14 @@ class _Condition:
         self.loops = tuple(loops)
         self.domain = {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
 
-    def rows(self) -> tuple[Var, int] | None:
-        """The unrolled loop over rows of a tile that the comparison ends early, and its extent."""
+    def ended(self) -> For | None:
+        """The unrolled or vectorised loop of a tile that the comparison ends early."""
         for loop in self.loops:
-            extent = as_int(loop.extent)
-            if loop.kind == UNROLLED and as_int(loop.min) == 0 and extent is not None:
+            whole = as_int(loop.min) == 0 and as_int(loop.extent) is not None
+            if loop.kind in (UNROLLED, VECTORIZED) and whole:
                 linear = detect_linear_equation(self.slack, [loop.loop_var])
                 if linear is not None and as_int(linear[0]) == -1:
-                    return loop.loop_var, extent
+                    return loop
         return None
 
 
@@ -235,35 +238,38 @@ class _Partitioner(StmtMutator):
             rest = StmtSimplifier(self._fresh()).visit(rest)
         slow = NO_OP if is_no_op(rest) else self._remainder(renew_definitions(rest))
         if rest is loop.body:
-            slow = self._lower_tiles(loop.body, tests, slow)
+            slow = self._smaller_tiles(loop.body, tests, slow)
         self.left += 1
         return loop.replace(body=IfThenElse(full, fast, None if is_no_op(slow) else slow))
 
-    def _lower_tiles(self, body: Stmt, tests: list[tuple[_Condition, Expr]], whole: Stmt) -> Stmt:
-        """The last tile of rows whose number is known with the call: as high as it must be.
+    def _smaller_tiles(self, body: Stmt, tests: list[tuple[_Condition, Expr]], whole: Stmt) -> Stmt:
+        """The last tile of an axis whose size comes with the call: as large as it must be.
 
-        Computed whole, the only tile of a batch of one would cost as much as one of 14.
+        Computed whole, the only tile of a batch of one would cost as much as one of 14 rows.
         """
-        rows = [condition.rows() for condition, _ in tests]
+        ended = [condition.ended() for condition, _ in tests]
+        sums_up = any(loop.kind == SERIAL for condition, _ in tests for loop in condition.loops)
         simplify = self.analyzer.simplify
         spare = simplify(tests[0][1])
-        if any(item is None for item in rows) or not uses_var(spare, self.sizes):
+        if not sums_up or not uses_var(spare, self.sizes):
             return whole
         if any(not expr_equal(simplify(least), spare) for _, least in tests):
             return whole
-        heights = {height for item in rows if item is not None for height in item[1:]}
-        (most, *others) = heights
-        if others:
+        if len({None if loop is None else (loop.kind, as_int(loop.extent)) for loop in ended}) > 1:
             return whole
-        made = whole
-        for height in reversed([size for size in _HEIGHTS if size < most]):
+        first = ended[0]
+        if first is None:
+            return whole
+        most, made = as_int(first.extent) or 0, whole
+        sizes = LAST_TILES if first.kind == UNROLLED else _WIDTHS
+        for size in reversed([size for size in sizes if size < most]):
             known = {
-                id(condition.expr): and_(item[0] < height, condition.expr)
-                for (condition, _), item in zip(tests, rows)
-                if item is not None
+                id(condition.expr): and_(loop.loop_var < size, condition.expr)
+                for (condition, _), loop in zip(tests, ended)
+                if loop is not None
             }
-            lower = self._remainder(renew_definitions(_replaced(body, known)))
-            made = IfThenElse(simplify(spare + most <= height), lower, made)
+            smaller = self._remainder(renew_definitions(_replaced(body, known)))
+            made = IfThenElse(simplify(spare + most <= size), smaller, made)
         return made
 
 

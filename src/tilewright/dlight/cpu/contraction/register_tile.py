@@ -13,9 +13,12 @@ from dataclasses import dataclass
 
 from tilewright.scheduling.cpu import Axis
 from tilewright.target import Costs, Target
+from tilewright.tir.transform.loop_partition import LAST_TILES
 
 #: Most rows of a tile.
 MOST_ROWS = 14
+# Sizes that axes of images, sequences and batches often have.
+_USUAL = (1, 7, 14, 28, 56, 128, 197, 512)
 # Bytes after which addresses fall into the same sets of a first-level cache, and the share of the
 # lines of a set that rows of a tile may take up.
 _SAME_SET, _SHARE = 4096, 0.67
@@ -130,30 +133,51 @@ def _widths(row: Axis | None, vector: Axis, limits: Limits) -> list[int]:
 
 
 def _score(row: Axis | None, vector: Axis, height: int, width: int, limits: Limits) -> float:
-    """The fraction of the peak for tiles of this size, including partial ones at the ends."""
+    """The fraction of the peak for tiles of this size, including partial ones at the ends.
+
+    Of axes whose size comes with the call it is the mean over sizes that these often have.
+    """
+    down = [(1, True)] if row is None else _sizes(row)
+    scores = [
+        _score_of(high, wide, height, width, limits) for high in down for wide in _sizes(vector)
+    ]
+    return sum(scores) / len(scores)
+
+
+def _sizes(axis: Axis) -> list[tuple[int, bool]]:
+    """Sizes of an axis, and whether it is that one."""
+    if axis.extent is None:
+        return [(size, False) for size in _USUAL]
+    return [(axis.extent, True)]
+
+
+def _score_of(
+    down: tuple[int, bool], across: tuple[int, bool], height: int, width: int, limits: Limits
+) -> float:
+    """The fraction of the peak for one size in each direction, each known beforehand or not."""
     lanes, costs = limits.lanes, limits.costs
-    rows, more_rows = _tiles(None if row is None else row.extent, height)
-    columns, more_columns = _tiles(vector.extent, width)
+    rows, more_rows = divmod(down[0], height)
+    columns, more_columns = divmod(across[0], width)
     if more_columns and limits.whole:
         columns, more_columns = columns + 1, 0
 
     def cycles(high: int, wide: int) -> float:
         return step_cycles(high, limits.vectors(wide), costs) if high and wide else 0.0
 
-    spent = columns * (rows * cycles(height, width) + cycles(more_rows, width))
+    high = more_rows
+    if more_rows and not down[1]:
+        high = next((size for size in LAST_TILES if more_rows <= size < height), height)
+    spent = columns * (rows * cycles(height, width) + cycles(high, width))
     if more_columns:
         # Cut-off vectors run under a mask.
         wide = -(-more_columns // lanes) * lanes
-        spent += rows * cycles(height, wide) + cycles(more_rows, wide)
-    useful = (rows * height + more_rows) * (vector.extent or columns * width)
+        spent += rows * cycles(height, wide) + cycles(high, wide)
+    useful = down[0] * across[0]
     score = useful / (lanes * costs.multiply_adds * spent)
     last = costs.masked_columns if limits.masked else costs.cut_columns
-    return score * (costs.cut_rows if more_rows else 1.0) * (last if more_columns else 1.0)
-
-
-def _tiles(extent: int | None, size: int) -> tuple[int, int]:
-    """The whole tiles along an axis, and the remainder; an unknown axis counts as one tile."""
-    return (1, 0) if extent is None else divmod(extent, size)
+    if more_rows and down[1]:
+        score *= costs.cut_rows
+    return score * (last if more_columns and across[1] else 1.0)
 
 
 def even_size(extent: int | None, most: int) -> int:
