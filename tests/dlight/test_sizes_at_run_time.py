@@ -162,7 +162,7 @@ def test_each_width_of_an_image(cpu: str) -> None:
     kernel = tilewright.compile(dlight.default_schedule(target)(IRModule({"main": func})), target)
     rng = np.random.default_rng(0)
     w = rng.standard_normal((10, 3, 3, 3), dtype=np.float32)
-    for columns in (*range(0, 20), 31, 33, 47, 48, 49, 64, 65, 97):
+    for columns in (*range(1, 20), 31, 33, 47, 48, 49, 64, 65, 97):
         x = rng.standard_normal((2, 3, 4, columns), dtype=np.float32)
         found = guarded(np.zeros((2, 10, 4, columns), "float32"))
         kernel["main"](guarded(x), guarded(w), found)
