@@ -172,6 +172,49 @@ def test_each_width_of_an_image(cpu: str) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("cpu", ["native", "llvm -mcpu=x86-64-v3"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_windows_over_images_of_any_size(cpu: str, stride: int) -> None:
+    """Depthwise convolution and pooling: the edges of the image are known with the call."""
+    target = Target(cpu).with_options(num_cores=2)
+    sizes = te.var("n"), 5, te.var("h"), te.var("w")
+    a = te.placeholder(sizes, name="a")
+    b = te.placeholder((5, 1, 3, 3), name="b")
+    depthwise = topi.nn.conv2d(a, b, stride, 1, groups=5)
+    pooled = topi.nn.max_pool2d(a, 3, stride, 1)
+    func = te.create_prim_func([a, b, depthwise])
+    other = te.create_prim_func([a, pooled])
+    mod = dlight.default_schedule(target)(IRModule({"depthwise": func, "pooled": other}))
+    kernels = tilewright.compile(mod, target)
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((5, 1, 3, 3), dtype=np.float32)
+    for batch, rows, columns in [
+        (0, 3, 3),
+        (2, 0, 5),
+        (1, 1, 1),
+        (2, 5, 7),
+        (1, 16, 33),
+        (1, 9, 70),
+    ]:
+        x = rng.standard_normal((batch, 5, rows, columns), dtype=np.float32)
+        out = [(size - 1) // stride + 1 for size in (rows, columns)]
+        made = guarded(np.zeros((batch, 5, *out), "float32"))
+        found = guarded(np.zeros((batch, 5, *out), "float32"))
+        kernels["depthwise"](guarded(x), guarded(w), made)
+        kernels["pooled"](guarded(x), found)
+        if not rows:
+            continue
+        for result, fill in ((made, 0.0), (found, -np.inf)):
+            edges = ((0, 0), (0, 0), (1, 1), (1, 1))
+            padded = np.pad(x, edges, constant_values=fill)
+            windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+            windows = windows[:, :, ::stride, ::stride]
+            expected = (
+                windows.max((-2, -1)) if fill else np.einsum("nchwij,cij->nchw", windows, w[:, 0])
+            )
+            np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_rows_of_a_batch_are_those_of_one_product() -> None:
     n, m = te.var("n"), te.var("m")
     a, b = te.placeholder((n, m, 20), name="a"), te.placeholder((20, 70), name="b")

@@ -17,7 +17,6 @@ from tilewright.arith.iter_map import (
     iter_map_simplify,
     normalize_iter_map_to_expr,
 )
-from tilewright.arith.iteration import within_iteration
 from tilewright.arith.linear import detect_clip_bound, detect_linear_equation, sum_terms
 from tilewright.arith.modular import ModularSet
 from tilewright.arith.polynomial import Polynomial
@@ -69,7 +68,6 @@ __all__ = [
     "region_bound",
     "same_extent",
     "simplify",
-    "within_iteration",
     "solve_linear_inequalities",
     "sum_terms",
     "subspace_divide",

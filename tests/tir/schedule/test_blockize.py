@@ -392,6 +392,29 @@ def test_a_nest_over_nothing_begins_its_reduction(factors: list[int | None]) -> 
     check(sch, func, n=65)
 
 
+def test_a_nest_inside_of_loops_over_nothing_begins_its_reduction() -> None:
+    """Inside of the loops around the nest there is one tile; if these don't run there is none."""
+    func = parse("""
+@T.prim_func
+def main(a: T.handle, Z: T.Buffer((1, 1))):
+    n = T.int64()
+    A = T.match_buffer(a, (1, n))
+    for k, i, j in T.grid(T.min(n, 1), 1, 1):
+        with T.block("Z"):
+            vk, vi, vj = T.axis.remap("RSS", [k, i, j])
+            with T.init():
+                Z[vi, vj] = T.Cast("float32", vi + 5)
+            Z[vi, vj] = Z[vi, vj] + A[vi, vk]
+""")
+    sch = Schedule(func)
+    sch.blockize(sch.get_loops("Z")[1], preserve_unit_iters=False)
+    sch.split(sch.get_loops("Z_o")[0], [None, 2], preserve_unit_iters=False)
+    sch.split(sch.get_loops("Z_o")[1], [1, 2, 1], tail="overlap")
+    sch.blockize(sch.get_loops("Z_o")[3])
+    check(sch, func, n=0)
+    check(sch, func, n=2)
+
+
 def test_a_block_need_not_write_all_that_it_declares() -> None:
     """Every other element is left as another iteration made it: these keep their order."""
     func = parse("""

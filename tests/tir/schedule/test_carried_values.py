@@ -50,6 +50,18 @@ def main(A: T.Buffer((2,), "float32"), B: T.Buffer((2,), "float32"),
                 vi, vj = T.axis.remap("SS", [i, j])
                 Z[vi, vj] = B[vj]
 """
+ONCE = """
+@T.prim_func
+def main(B: T.Buffer((1,), "float32"), Z: T.Buffer((4,), "float32")):
+    for i in range(4):
+        with T.block("keep"):
+            v = T.axis.spatial(1, i)
+            T.where(i < 1)
+            B[0] = T.float32(3)
+        with T.block("Z"):
+            w = T.axis.spatial(4, i)
+            Z[w] = B[0]
+"""
 IN_TURNS = """
 @T.prim_func
 def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32"),
@@ -92,6 +104,13 @@ def test_iterations_that_find_older_values_do_not_run_at_once(text: str, primiti
     sch = Schedule(parse(text))
     i = sch.get_loops("Z")[0]
     refuses(sch, lambda: getattr(sch, primitive)(i), "makes in another iteration of loop 'i'")
+
+
+@pytest.mark.parametrize("primitive", ["parallel", "vectorize"])
+def test_a_block_that_runs_once_makes_nothing_in_other_iterations(primitive: str) -> None:
+    sch = Schedule(parse(ONCE))
+    i = sch.get_loops("Z")[0]
+    refuses(sch, lambda: getattr(sch, primitive)(i), "in another iteration of loop 'i'")
 
 
 def test_a_loop_that_may_be_empty_gets_no_consumer() -> None:

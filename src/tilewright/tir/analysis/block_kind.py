@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Set
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tilewright.arith import Analyzer, detect_iter_map, sum_terms, within_iteration
+from tilewright.arith import Analyzer, detect_iter_map, sum_terms
 from tilewright.ir import (
     TRUE,
     Add,
@@ -144,7 +144,9 @@ def _overlap_of_writes(block: Block) -> str:
         if simple or any(not is_const(item.extent, 1) for item in region.region):
             names = ", ".join(repr(var.name) for var in left)
             return f"instances that differ in {names} may write the same elements"
-        known = within_iteration([item.extent for item in spatial.values()], region.buffer.shape)
+        known = Analyzer()
+        for extent in region.buffer.shape:
+            known.assume(extent >= 0)
         found = detect_iter_map(
             [item.min for item in region.region if uses_var(item.min, spatial)],
             spatial,

@@ -198,7 +198,8 @@ def _restricting(write: Touched, known: Analyzer) -> list[Expr]:
     """The conditions of a block that may keep it from writing elements of the buffer.
 
     A condition that leaves out only what is outside of the block's domain, or of the buffer, as
-    that of a cut-off tile does, is not one of them.
+    that of a cut-off tile does, is not one of them. That of an axis that says nothing of the place
+    is one: the place is inside of the buffer wherever the axis is.
     """
     realize, buffer = write.realize, write.region.buffer
     if realize.predicate is TRUE:
@@ -207,7 +208,7 @@ def _restricting(write: Touched, known: Analyzer) -> list[Expr]:
     with _inside(write.inner, known):
         conditions = (
             restricting_conjuncts(realize, lambda: known)
-            if covers_buffer(realize, buffer)
+            if covers_buffer(realize, buffer) and _all_axes_tell(write)
             else conjuncts(realize.predicate)
         )
         for condition in conditions:
@@ -221,6 +222,13 @@ def _restricting(write: Touched, known: Analyzer) -> list[Expr]:
             if not outside:
                 left.append(condition)
     return left
+
+
+def _all_axes_tell(write: Touched) -> bool:
+    """Whether all axes of a block that vary are in the place where it writes."""
+    used = {var for item in write.region.region for var in free_vars(item.min)}
+    axes = zip(write.realize.block.iter_vars, write.realize.iter_values)
+    return all(axis.var in used or not free_vars(value) for axis, value in axes)
 
 
 @contextmanager

@@ -81,9 +81,11 @@ class SlidingWindow(Form):
         """Tile rows and columns, unroll the window, read the unpadded input in place."""
         if len(found.consumers) > 1:
             return NotApplicable("the reduction has several consumers")
-        if window_of(found) is None:
+        window = window_of(found)
+        if window is None:
             return NotApplicable("no small window moves along the last axis of the result")
-        masked = target.has("avx512f")
+        # Masks of unknown edges would cost more than a copy that stays in the cache.
+        masked = target.has("avx512f") and window.column.extent is not None
         left = [rv for rv in found.others if not (masked and _inlined(sch, rv))]
         now = contraction_of(sch, found.main)
         window = None if isinstance(now, NotApplicable) else window_of(now)
@@ -104,7 +106,7 @@ def window_of(found: Reduction) -> Window | None:
     if not found.places or any(axis.extent is None for axis in found.steps):
         return None
     column = found.places[-1]
-    if column.extent is None or not found.is_contiguous(column):
+    if not found.is_contiguous(column):
         return None
     slides = [load for load in found.loads if _moves(found, load, column)]
     if len(slides) != 1 or stride(slides[0], column) is None:

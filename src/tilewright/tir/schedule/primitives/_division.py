@@ -76,8 +76,11 @@ class Division:
         self.analyzer: Analyzer = state.analyzer_at(realize)
         # Where the nest has no iterations, its loops say nothing.
         self.outside: Analyzer = state.analyzer_at(top, least_size=1)
-        self.sizes_from_zero: Analyzer = state.analyzer_at(top)
         func_name = state.func_name_of(realize)
+        # A reduction over nothing has a value, too: domains are stated for sizes with which the
+        # loops around the nest don't run.
+        self.sizes_from_zero: Analyzer = state.analyzer(func_name)
+        self.around: Analyzer = state.analyzer_at(top)
         self.sizes = {*state.func(func_name).symbolic_vars()}
         for tile in state.symbolic:
             self.sizes.update(tile.variables)
@@ -159,11 +162,12 @@ class Division:
     def _tile_count(self, iter_var: IterVar, value: Expr, outer_value: Expr, extent: Expr) -> Expr:
         """How many tiles of ``extent`` the new block has; notes an axis whose last tile is cut."""
         domain = iter_var.dom.extent
-        if self.analyzer.can_prove_equal(domain, extent):
+        # Inside of the nest, where the domain isn't empty, its extent would seem to be more.
+        if self.sizes_from_zero.can_prove_equal(domain, extent):
             return const(1, iter_var.var.dtype)
         if not self.outside.can_prove(extent > 0):
             raise self._refuse(iter_var, value)  # the number of tiles would be divided by zero
-        simplify = self.analyzer.simplify
+        simplify = self.sizes_from_zero.simplify
         count = simplify(floordiv(add(domain, sub(extent, 1)), extent))
         if is_const(outer_value):  # further tiles don't run: a predicate may be what forbids them
             return add(outer_value, 1)
@@ -267,7 +271,7 @@ class Division:
         """What all instances inside touch, over the outer iteration variables."""
         domain = {item.var: item.dom for item, _ in self.inner}
         # Where an inner axis is over nothing, so is what is touched.
-        known = self.sizes_from_zero
+        known = self.around
         for item, _ in self.outer:
             known.bind(item.var, item.dom)
         guard = and_(*self.conditions)

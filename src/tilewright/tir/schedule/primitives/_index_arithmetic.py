@@ -301,15 +301,17 @@ class IndexArithmetic:
         return -1 if all(value < 0 for value in values) else None
 
     def _atom_bounds(self, number: int) -> tuple[Poly, Poly] | None:
-        """Constant bounds of ``a // c`` and ``a % c``."""
+        """Bounds of ``a // c`` and ``a % c``: constants, or those of ``i // n`` below ``k * n``."""
         kind, operands = self.table.kinds[number], self.table.operands[number]
         if kind not in (DIV, MOD) or operands is None:
             return None
         divisor = constant_of(operands[1])
         low, high = self.bounds(operands[0])
+        if divisor is None:
+            return self._bounds_by_size(kind, low, high, operands[1])
         first = constant_of(low) if low is not None else None
         last = constant_of(high) if high is not None else None
-        if divisor is None or divisor <= 0:
+        if divisor <= 0:
             return None
         if kind == MOD:
             if first is not None and last is not None and first >= 0 and last < divisor:
@@ -318,6 +320,30 @@ class IndexArithmetic:
         if first is None or last is None:
             return None
         return poly_const(first // divisor), poly_const(last // divisor)
+
+    def _bounds_by_size(
+        self, kind: int, low: Poly | None, high: Poly | None, divisor: Poly
+    ) -> tuple[Poly, Poly] | None:
+        """Bounds of a quotient or remainder by a size that isn't zero where the loops run."""
+        if len(divisor) != 1:
+            return None
+        ((size, factor),) = divisor.items()
+        if factor != 1 or not self._positive_symbols().issuperset(size):
+            return None
+        if kind == MOD:
+            return {}, poly_sub(divisor, ONE)
+        least = constant_of(low) if low is not None else None
+        if high is None or least is None or least < 0:
+            return None
+        count: Poly = {}
+        for mono, value in poly_add(high, ONE).items():
+            rest = list(mono)
+            for symbol in size:
+                if symbol not in rest:
+                    return None
+                rest.remove(symbol)
+            count[tuple(rest)] = value
+        return {}, poly_sub(count, ONE)
 
     def surely_at_least(self, a: Poly, b: Poly) -> bool:
         """Whether ``a >= b`` for all values of the outer loops."""
