@@ -319,3 +319,24 @@ def main(A: T.Buffer((16,)), B: T.Buffer((4,))):
     enter, leave = sch.cache_inplace("A", 0, "global")
     assert loop_extents(sch, enter) == loop_extents(sch, leave) == [14]
     check(sch, func)
+
+
+def test_a_block_that_hides_what_it_reads_gets_no_copy() -> None:
+    sch = Schedule(
+        parse("""
+@T.prim_func
+def main(A: T.Buffer((6,), "float32"), Z: T.Buffer((6,), "float32")):
+    B = T.alloc_buffer((6,), "float32")
+    for i in range(6):
+        with T.block("B"):
+            v = T.axis.spatial(6, i)
+            B[v] = A[v] + T.float32(1)
+    for i in range(4):
+        with T.block("Z"):
+            v = T.axis.spatial(4, i)
+            Z[v] = A[v] + B[v]
+""")
+    )
+    sch.unsafe_hide_buffer_access("B", "read", [0])
+    both = sch.blockize([sch.get_block("B"), sch.get_block("Z")])
+    refuses(sch, lambda: sch.cache_read(both, 0, "global"), "'B' hides that it uses A")

@@ -7,11 +7,12 @@ once, the only writer of a buffer, not an output, or that nothing changes its in
 from __future__ import annotations
 
 from tilewright.arith import simplify
-from tilewright.ir import Var, as_int, expr_equal, free_vars, pre_order, substitute
-from tilewright.tir import SPATIAL, BlockRealize, Buffer
+from tilewright.ir import Var, as_int, collect, expr_equal, free_vars, pre_order, substitute
+from tilewright.tir import SPATIAL, Block, BlockRealize, Buffer, BufferLoad, BufferStore
 from tilewright.tir.analysis import COMPLETE, REDUCTION, block_facts, is_injective_binding
 from tilewright.tir.analysis.block_kind import OPAQUE
 from tilewright.tir.analysis.footprint import loop_ranges
+from tilewright.tir.attrs import TRUSTED_REGIONS
 from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers
 from tilewright.tir.schedule.state import ScheduleState
 
@@ -156,12 +157,28 @@ def check_reduces_once(scope: Scope, realize: BlockRealize) -> None:
         )
 
 
-def check_not_by_pointer(scope: Scope, realize: BlockRealize, buffer: Buffer) -> None:
-    """Refuse if a block uses a buffer's pointer, which rewriting of accesses doesn't reach."""
+def check_uses_are_seen(scope: Scope, realize: BlockRealize, buffer: Buffer) -> None:
+    """Refuse if a block uses a buffer by its pointer, or elements that it doesn't declare.
+
+    Rewriting of accesses doesn't reach the former; regions don't tell of the latter.
+    """
     if any(item is buffer.data for item in pre_order(realize.block)):
         raise scope.state.error(
             f"block {realize.block.name!r} uses {buffer.name} through its pointer", realize
         )
+    for block in collect(realize, Block):
+        if TRUSTED_REGIONS not in block.annotations:
+            continue
+        declared = {region.buffer for region in (*block.reads, *block.writes)}
+        if buffer not in declared and any(
+            isinstance(item, (BufferLoad, BufferStore)) and item.buffer is buffer
+            for item in pre_order(block)
+        ):
+            raise scope.state.error(
+                f"block {block.name!r} hides that it uses {buffer.name}",
+                block,
+                remedy="declare the region with unsafe_annotate_buffer_access",
+            )
 
 
 def check_initialised_together(state: ScheduleState, realize: BlockRealize) -> None:

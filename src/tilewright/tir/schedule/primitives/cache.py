@@ -17,7 +17,7 @@ from tilewright.tir import NO_OP, BlockRealize, Buffer, For, fresh_name
 from tilewright.tir.empty_reduction import begun_by_nothing
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
-from tilewright.tir.schedule.primitives._block_checks import check_not_by_pointer, check_only_writer
+from tilewright.tir.schedule.primitives._block_checks import check_only_writer, check_uses_are_seen
 from tilewright.tir.schedule.primitives._copy import (
     Box,
     BufferIndex,
@@ -61,7 +61,7 @@ def cache_read(
         - ``read_buffer_index`` is the position or name of a buffer that the block reads
         - each of ``consumer_blocks`` reads the buffer, in the scope of the block
         - no consumer of the copy writes the buffer as well
-        - no consumer uses the buffer through its pointer
+        - no consumer uses the buffer through its pointer, or hides that it does
         - there is a place after all writers of the buffer and ahead of the consumers
         - the block is inside another block
     Before:
@@ -91,7 +91,7 @@ def cache_read(
                 consumer,
                 remedy="cache_inplace makes a cache that is read and written",
             )
-        check_not_by_pointer(scope, consumer, buffer)
+        check_uses_are_seen(scope, consumer, buffer)
     writers = scope.writers(buffer)
     anchor = anchor_of(scope, writers, consumers, before=True)
     box = accessed(scope, anchor, consumers, buffer, reads=True)
@@ -120,7 +120,7 @@ def cache_write(
         - the predicate of the block does no more than keep its axes inside their ranges, which
           depend on no loop
         - the block doesn't read what was in the buffer before
-        - the block doesn't use the buffer through its pointer
+        - the block doesn't use the buffer through its pointer, or hides that it does
         - each of ``consumer_blocks`` reads the buffer, in the scope of the block
         - there is a place after the block and ahead of all others that read the buffer
         - every element of the box that the block writes is surely written, if the buffer is visible
@@ -156,7 +156,7 @@ def cache_write(
         )
     redirected = consumers_of(scope, realize, buffer, consumer_blocks) if consumer_blocks else []
     for item in (realize, *redirected):
-        check_not_by_pointer(scope, item, buffer)
+        check_uses_are_seen(scope, item, buffer)
     others = [item for item in scope.readers(buffer) if item is not realize]
     anchor = anchor_of(scope, [realize], others, before=False)
     box = accessed(scope, anchor, [realize], buffer, reads=False)
@@ -189,7 +189,7 @@ def cache_inplace(
     Preconditions:
         - ``read_buffer_index`` is the position or name of a buffer that the block reads
         - the block writes that buffer as well
-        - the block doesn't use the buffer through its pointer
+        - the block doesn't use the buffer through its pointer, or hides that it does
         - if others that use the buffer share a loop with the block, it updates the very box that it
           reads, without holes and wherever it runs
         - the block is inside another block
@@ -222,7 +222,7 @@ def cache_inplace(
             realize,
             remedy="use cache_read for what is only read, cache_write for what is only written",
         )
-    check_not_by_pointer(scope, realize, buffer)
+    check_uses_are_seen(scope, realize, buffer)
     anchor = _own_statement(scope, realize, buffer)
     outer = outer_loops(scope, anchor)
     box = Box(scope, outer)

@@ -34,8 +34,8 @@ from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._block_checks import (
     check_movable,
-    check_not_by_pointer,
     check_only_writer,
+    check_uses_are_seen,
 )
 from tilewright.tir.schedule.primitives._copy import (
     BufferIndex,
@@ -68,7 +68,7 @@ def reindex(sch: Schedule, block: BlockRV, buffer: Any) -> BlockRV:
     Preconditions:
         - ``buffer`` names one of the buffers that the block accesses
         - the block accesses the buffer element by element, by the same indices everywhere, not
-          through its pointer
+          through its pointer, or hides that it does
         - a block that reads the copy doesn't write the buffer
         - a block that writes the copy is the only writer of the buffer, and complete or a reduction
         - a block that writes the copy writes under no condition
@@ -120,7 +120,7 @@ def reindex_cache_read(
     Preconditions:
         - ``read_buffer_index`` is the position or name of a buffer that the block reads
         - the block reads the buffer element by element, by the same indices everywhere, not
-          through its pointer
+          through its pointer, or hides that it does
         - the block doesn't write the buffer
         - the map takes as many indices as the block has axes, and gives no negative index
         - the map uses each axis that the access uses, and is injective in the axes it uses
@@ -169,7 +169,7 @@ def reindex_cache_write(
     Preconditions:
         - ``write_buffer_index`` is the position or name of a buffer that the block writes
         - the block accesses the buffer element by element, by the same indices everywhere, not
-          through its pointer
+          through its pointer, or hides that it does
         - the block is the only writer of the buffer, and complete or a reduction
         - the block writes under no condition
         - the map takes as many indices as the block has axes, and gives no negative index
@@ -224,7 +224,7 @@ class _Reindex:
         self.scope, self.state = scope, scope.state
         self.realize, self.buffer, self.is_read = realize, buffer, is_read
         self._check_role()
-        check_not_by_pointer(scope, realize, buffer)
+        check_uses_are_seen(scope, realize, buffer)
         if is_read:
             check_predicate_is_domain(scope, realize)
         else:

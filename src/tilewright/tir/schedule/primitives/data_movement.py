@@ -30,7 +30,7 @@ from tilewright.tir import (
 from tilewright.tir.attrs import AUTO_COPY
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
-from tilewright.tir.schedule.primitives._block_checks import check_not_by_pointer
+from tilewright.tir.schedule.primitives._block_checks import check_uses_are_seen
 from tilewright.tir.schedule.primitives._copy import Box, BufferIndex, buffer_at, cache_buffer
 from tilewright.tir.schedule.primitives._destination import fit_span
 from tilewright.tir.schedule.primitives._input_dependences import finishes_inside
@@ -62,7 +62,8 @@ def read_at(
     Preconditions:
         - ``read_buffer_index`` is the position or name of a buffer that the block reads
         - the block is under the loop, in the same block as the loop
-        - no block under the loop writes the buffer, or uses it through its pointer
+        - no block under the loop writes the buffer, or uses it through its pointer, or hides that
+          it does
         - the loops on which the tile depends have known bounds
         - the loop, and those around it, surely run, or no init that may run for an empty reduction
           reads the buffer
@@ -101,7 +102,7 @@ def read_at(
                 item,
                 target,
             )
-        check_not_by_pointer(scope, item, buffer)
+        check_uses_are_seen(scope, item, buffer)
     check_init_finds(state, readers, [buffer], target)
     outer = [*scope.loops(realize)[: scope.loops(realize).index(target)], target]
     box = Box(scope, outer, storage_scope)
@@ -134,7 +135,8 @@ def write_at(
         - the block is under the loop, in the same block as the loop
         - all writers of the buffer are under the loop, and one iteration of it completes what they
           write
-        - no other block under the loop reads the buffer, or uses it through its pointer
+        - no other block under the loop reads the buffer, or uses it through its pointer, or hides
+          that it does
         - every element of the tile is surely written in each iteration, and the loops on which the
           tile depends have known bounds
         - the block is inside another block
@@ -175,7 +177,7 @@ def write_at(
                 item,
                 target,
             )
-        check_not_by_pointer(scope, item, buffer)
+        check_uses_are_seen(scope, item, buffer)
     box = Box(scope, outer)
     makers = [item for item in writers if buffer not in regions_buffers(item.block.reads)]
     for item in makers:

@@ -46,8 +46,8 @@ from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import covers
 from tilewright.tir.schedule.primitives._block_checks import (
     check_movable,
-    check_not_by_pointer,
     check_only_writer,
+    check_uses_are_seen,
 )
 from tilewright.tir.schedule.primitives._copy import Box, BufferIndex, buffer_at, why_not_filled
 from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers, scope_of
@@ -117,7 +117,7 @@ def rolling_buffer(sch: Schedule, block: BlockRV, write_buffer_index: BufferInde
         raise state.error(f"{buffer.name} has strides", realize)
     consumers = [item for item in scope.readers(buffer) if item is not realize]
     for item in (realize, *consumers):
-        check_not_by_pointer(scope, item, buffer)
+        check_uses_are_seen(scope, item, buffer)
     shared = _shared_loops(scope, realize, consumers, buffer)
     _check_inputs_complete(scope, realize)
     _check_runs_always(scope, realize, shared)
