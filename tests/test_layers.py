@@ -31,6 +31,7 @@ LAYERS = [
     ["dlight"],
     ["meta_schedule"],
     ["relax"],
+    ["torch"],
     ["report"],
     ["cli"],
     ["testing"],

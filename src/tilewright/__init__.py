@@ -2,7 +2,8 @@
 
 The parts, by the field's names: ``te`` and ``topi`` define operators, ``tir`` and ``script`` hold
 them as loop nests, ``tir.Schedule`` transforms them, ``dlight`` schedules by rule,
-``meta_schedule`` by measured search, ``relax`` holds whole models, ``compile`` makes native code.
+``meta_schedule`` by measured search, ``relax`` holds whole models, ``compile`` makes native code,
+``torch`` is the backend of ``torch.compile``.
 
 Importing this package loads none of them; each is loaded when first used.
 """
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         te,
         tir,
         topi,
+        torch,
     )
     from tilewright.driver import compile, lower
     from tilewright.ir import IRModule
@@ -43,10 +45,10 @@ if TYPE_CHECKING:
     from tilewright.support.errors import TilewrightError
     from tilewright.target import Target
 
-# Where each public name lives.
+# Where each public name lives. (``torch`` is not in ``__all__``: a star import would hide PyTorch.)
 _PACKAGES = (
     "arith", "dlight", "driver", "ir", "kernels", "meta_schedule", "relax", "runtime", "script",
-    "target", "te", "tir", "topi",
+    "target", "te", "tir", "topi", "torch",
 )  # fmt: skip
 _NAMES = {
     "IRModule": "tilewright.ir",

@@ -17,7 +17,8 @@ from tilewright.relax.frontend.torch.converters import (
     Converter,
     converts,
 )
-from tilewright.relax.frontend.torch.exported import load_exported_program
+from tilewright.relax.frontend.torch.exported import load_exported_program, location
+from tilewright.relax.frontend.torch.graph import find_convertible, from_graph_nodes
 from tilewright.relax.frontend.torch.importer import from_exported_program
 
 register_converter = converts
@@ -26,7 +27,10 @@ __all__ = [
     "CONVERTERS",
     "Context",
     "Converter",
+    "find_convertible",
     "from_exported_program",
+    "from_graph_nodes",
     "load_exported_program",
+    "location",
     "register_converter",
 ]

@@ -2,8 +2,7 @@
 
 The graph is imported as exported: ``linear``, ``layer_norm`` or attention stay whole where there is
 a converter; PyTorch first decomposes only operators without one. Programs that write into tensors
-are made functional. Each converted node's shape and dtype are checked against what PyTorch
-recorded, so a wrong conversion is an error here and not a wrong number later.
+are made functional.
 """
 
 from __future__ import annotations
@@ -11,22 +10,13 @@ from __future__ import annotations
 import difflib
 import operator
 from collections.abc import Mapping
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from tilewright.ir import IRModule
-from tilewright.relax.block_builder import BlockBuilder
-from tilewright.relax.expr import (
-    DataflowVar,
-    RelaxExpr,
-    RelaxVar,
-    Tuple,
-    TupleGetItem,
-    const,
-)
-from tilewright.relax.frontend.torch.converters import CONVERTERS, Context, Converter, dtype_name
+from tilewright.relax.expr import RelaxVar, Tuple, const
+from tilewright.relax.frontend.torch.converters import CONVERTERS, Converter
 from tilewright.relax.frontend.torch.exported import (
     functionalize,
     location,
@@ -34,28 +24,17 @@ from tilewright.relax.frontend.torch.exported import (
     take_apart,
     to_numpy,
 )
-from tilewright.relax.frontend.torch.symbols import SymbolTable
-from tilewright.relax.struct_info import (
-    TensorStructInfo,
-    TupleStructInfo,
-    defined_vars,
-    prove_different,
-    used_vars,
+from tilewright.relax.frontend.torch.nodes import (
+    STATEMENTS,
+    NodeConverter,
+    is_scalar,
+    operator_name,
 )
-from tilewright.support.errors import ImportModelError, VerifyError
+from tilewright.relax.struct_info import defined_vars, used_vars
+from tilewright.support.errors import ImportModelError
 
 if TYPE_CHECKING:
     import torch
-
-# Nodes that only state facts about sizes: exporting has checked them.
-_STATEMENTS = frozenset(
-    "aten._assert_async.msg aten._assert_scalar.default aten._assert_tensor_metadata.default "
-    "aten.sym_constrain_range.default aten.sym_constrain_range_for_size.default".split()
-)
-# Keyword arguments that say nothing of the numbers.
-_IRRELEVANT = frozenset(
-    "layout device pin_memory non_blocking memory_format requires_grad generator copy".split()
-)
 
 
 def from_exported_program(
@@ -101,11 +80,6 @@ def from_exported_program(
     return (mod, importer.params) if keep_params_as_input else mod
 
 
-def _key(target: object) -> str:
-    """Name of an operator's overload: ``aten.add.Tensor``."""
-    return str(target)
-
-
 class _Support:
     """Which nodes of a program can be converted, and how."""
 
@@ -127,7 +101,7 @@ class _Support:
 
     def converter(self, node: torch.fx.Node) -> Converter | None:
         """The converter of a node's operator, if there is one."""
-        key = _key(node.target)
+        key = operator_name(node.target)
         if key in self.custom:
             return self.custom[key]
         return CONVERTERS.get(key) if key in CONVERTERS else None
@@ -144,8 +118,8 @@ class _Support:
         for target in self.missing_targets():
             nodes = [node for node in self.missing if node.target is target]
             more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
-            lines.append(f"  {_key(target)}: {location(nodes[0])}{more}")
-            close = _near(_key(target), [*self.custom, *CONVERTERS])
+            lines.append(f"  {operator_name(target)}: {location(nodes[0])}{more}")
+            close = _near(operator_name(target), [*self.custom, *CONVERTERS])
             if close:
                 lines.append(f"    near: {', '.join(close)}")
         raise ImportModelError(
@@ -166,9 +140,9 @@ class _Support:
                     self.static[node] = tensor
 
     def _is_supported(self, node: torch.fx.Node) -> bool:
-        if node.target is operator.getitem or _is_scalar(self._torch, node.meta.get("val")):
+        if node.target is operator.getitem or is_scalar(self._torch, node.meta.get("val")):
             return True
-        if _key(node.target) in _STATEMENTS:
+        if operator_name(node.target) in STATEMENTS:
             return True
         if self.converter(node) is not None:
             return True
@@ -207,11 +181,6 @@ def _stem(name: str) -> str:
     return name.split(".")[1] if name.count(".") > 1 else name
 
 
-def _is_scalar(torch: ModuleType, value: object) -> bool:
-    """Whether a node's value is a number or a symbolic size, which needs no conversion."""
-    return isinstance(value, (bool, int, float, torch.SymInt, torch.SymBool, torch.SymFloat))
-
-
 def _lifted_tensors(program: torch.export.ExportedProgram) -> dict[str, tuple[str, Any]]:
     """Placeholders of the model's tensors: ``(kind, tensor)`` by placeholder name."""
     found = {}
@@ -227,8 +196,8 @@ def _lifted_tensors(program: torch.export.ExportedProgram) -> dict[str, tuple[st
     return found
 
 
-class _Importer:
-    """One import: values of nodes, and the builder that they are emitted with."""
+class _Importer(NodeConverter):
+    """One import of an exported program."""
 
     def __init__(
         self,
@@ -237,14 +206,11 @@ class _Importer:
         keep_params: bool,
         unwrap: bool,
     ) -> None:
-        self.torch = require_torch()
+        super().__init__(support.converter)
         self.program = program
         self.support = support
         self.keep_params = keep_params
         self.unwrap = unwrap
-        self.builder = BlockBuilder()
-        self.symbols = SymbolTable()
-        self.values: dict[Any, Any] = {}
         self.params: dict[str, NDArray[Any]] = {}
 
     def run(self) -> IRModule:
@@ -257,13 +223,19 @@ class _Importer:
             with self.builder.dataflow():
                 for node in nodes:
                     if node.op == "call_function":
-                        self._convert(node, is_output=node in wanted)
-                outputs = [self._output(node) for node in results]
+                        self._import_node(node, is_output=node in wanted)
+                outputs = [self.output(node) for node in results]
             if self.unwrap and len(outputs) == 1:
                 self.builder.emit_func_output(outputs[0])
             else:
                 self.builder.emit_func_output(Tuple(tuple(outputs)))
         return self.builder.get()
+
+    def _import_node(self, node: torch.fx.Node, *, is_output: bool) -> None:
+        if node in self.support.static and self.converter_of(node) is None:
+            self.values[node] = const(to_numpy(self.support.static[node]))
+        else:
+            self.convert(node, is_output=is_output)
 
     # ---- inputs and outputs ---------------------------------------------------------------------
 
@@ -281,7 +253,7 @@ class _Importer:
                     "sizes: fix it when exporting, or pass it as a tensor"
                 )
         inputs = [
-            self._parameter(node)
+            self.parameter(node)
             for node in given
             if isinstance(node.meta.get("val"), self.torch.Tensor)
         ]
@@ -300,17 +272,11 @@ class _Importer:
                 continue
             kind, tensor = tensors[node.name]
             if self.keep_params and kind != "constant":
-                held.append(self._parameter(node))
+                held.append(self.parameter(node))
                 self.params[node.name] = to_numpy(tensor)
             else:
                 self.values[node] = const(to_numpy(tensor))
         return inputs, held
-
-    def _parameter(self, node: torch.fx.Node) -> RelaxVar:
-        value = node.meta["val"]
-        info = TensorStructInfo(self.symbols.shape(value.shape), dtype_name(value.dtype))
-        self.values[node] = made = RelaxVar(node.name, info)
-        return made
 
     def _results(self, output: torch.fx.Node) -> list[Any]:
         """Nodes that are returned, in order."""
@@ -337,124 +303,3 @@ class _Importer:
                 )
             results.append(node)
         return results
-
-    def _output(self, node: torch.fx.Node) -> RelaxExpr:
-        value = self._value(node)
-        if not isinstance(value, RelaxExpr):
-            context = Context(node, self.builder, self.symbols, location)
-            return self.builder.emit_output(context.tensor(value), node.name)
-        # What was bound inside the dataflow block must be bound again to leave it.
-        return self.builder.emit_output(value) if isinstance(value, DataflowVar) else value
-
-    # ---- nodes ----------------------------------------------------------------------------------
-
-    def _convert(self, node: torch.fx.Node, *, is_output: bool) -> None:
-        if _key(node.target) in _STATEMENTS or _is_scalar(self.torch, node.meta.get("val")):
-            return  # sizes are converted where they are used
-        if node.target is operator.getitem:
-            if node.users:  # programs take all results apart, whether they need them or not
-                self.values[node] = self._item(node)
-            return
-        converter = self.support.converter(node)
-        if converter is None:
-            self.values[node] = const(to_numpy(self.support.static[node]))
-            return
-        context = Context(node, self.builder, self.symbols, location)
-        args, kwargs = self._arguments(node)
-        try:
-            made = converter(context, *args, **kwargs)
-        except ImportModelError:
-            raise
-        except VerifyError as error:
-            raise context.error(str(error)) from error
-        if isinstance(made, (list, tuple)):
-            self.values[node] = list(made)
-        elif isinstance(made, RelaxExpr):
-            self.values[node] = self._bind(context, made, is_output)
-        else:
-            raise context.error(f"its converter returned {type(made).__name__}, no graph value")
-
-    def _item(self, node: torch.fx.Node) -> RelaxExpr:
-        source, index = node.args
-        items = self._value(source)
-        made = items[index]
-        context = Context(node, self.builder, self.symbols, location)
-        if made is None:
-            raise context.error(f"result {index} of {_key(source.target)} is not supported")
-        return self._bind(context, made, False)
-
-    def _bind(self, context: Context, made: RelaxExpr, is_output: bool) -> RelaxExpr:
-        """Bind a converted value to a variable named as the node, after checking it."""
-        self._check(context, made)
-        if isinstance(made, RelaxVar) or not _is_computed(made):
-            return made
-        if is_output:
-            return self.builder.emit_output(made, context.node.name)
-        return self.builder.emit(made, context.node.name)
-
-    def _check(self, context: Context, made: RelaxExpr) -> None:
-        info = made.struct_info
-        if isinstance(info, TupleStructInfo):
-            return
-        shape, dtype = context.shape, context.dtype
-        if not isinstance(info, TensorStructInfo) or (
-            info.dtype != dtype
-            or info.ndim != len(shape)
-            or any(map(prove_different, info.shape, shape))
-        ):
-            raise context.error(
-                f"converted to {info!r}, but PyTorch has "
-                f"{TensorStructInfo(shape, dtype)!r}; this operator's variant is not supported"
-            )
-
-    def _value(self, item: Any) -> Any:
-        """Convert an argument: a node's value, a size, or a Python value."""
-        if not isinstance(item, self.torch.fx.Node):
-            return item
-        if item in self.values:
-            return self.values[item]
-        value = item.meta.get("val")
-        if isinstance(value, self.torch.SymInt):
-            return self.symbols.expr(value)
-        if _is_scalar(self.torch, value) and not isinstance(value, self.torch.SymFloat):
-            return value
-        raise ImportModelError(
-            f"the value of {_key(item.target)} ({location(item)}) is not supported as an operand"
-        )
-
-    def _arguments(self, node: torch.fx.Node) -> tuple[list[Any], dict[str, Any]]:
-        """Arguments in the order of the operator's schema, defaults filled in."""
-        schema = getattr(node.target, "_schema", None)
-        convert = self._deep_value
-        if schema is None:
-            return [convert(arg) for arg in node.args], {
-                k: convert(v) for k, v in node.kwargs.items()
-            }
-        args, kwargs = [], {}
-        for number, argument in enumerate(schema.arguments):
-            if number < len(node.args):
-                value = node.args[number]
-            elif argument.name in node.kwargs:
-                value = node.kwargs[argument.name]
-            else:
-                # Defaults of keyword-only arguments are the converter's own.
-                if argument.kwarg_only:
-                    continue
-                value = argument.default_value
-            if argument.kwarg_only:
-                if argument.name not in _IRRELEVANT:
-                    kwargs[argument.name] = convert(value)
-            elif argument.name not in _IRRELEVANT:
-                args.append(convert(value))
-        return args, kwargs
-
-    def _deep_value(self, item: object) -> Any:
-        if isinstance(item, (list, tuple)):
-            return [self._deep_value(entry) for entry in item]
-        if isinstance(item, dict):
-            return {key: self._deep_value(entry) for key, entry in item.items()}
-        return self._value(item)
-
-
-def _is_computed(expr: RelaxExpr) -> bool:
-    return hasattr(expr, "args") or isinstance(expr, (TupleGetItem, Tuple))

@@ -57,6 +57,11 @@ class SymbolTable:
                 name = self._free(_dim_name(extent) or symbol.name)
                 self._vars[symbol.name] = Var(name, INDEX)
 
+    def define_name(self, name: str) -> Var:
+        """Make a variable for a symbol that is given by its name."""
+        self._vars[name] = made = Var(self._free(name), INDEX)
+        return made
+
     def _free(self, name: str) -> str:
         made, number = name, 1
         while made in self._names:

@@ -404,7 +404,7 @@ def _lerp(ctx: Context, start: RelaxExpr, end: RelaxExpr, weight: Operand) -> Re
 
 @converts(
     "aten._to_copy.default", "aten.to.dtype", "aten.to.dtype_layout", "aten.to.device",
-    "aten.to.other", "aten.type_as.default",
+    "aten.to.other", "aten.type_as.default", "prims.convert_element_type.default",
 )  # fmt: skip
 def _to(ctx: Context, x: RelaxExpr, *_: object, **__: object) -> RelaxExpr:
     """The recorded dtype suffices; a graph has no devices."""

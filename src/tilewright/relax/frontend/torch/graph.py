@@ -1,0 +1,210 @@
+"""Parts of FX graphs as graph functions: what ``torch.compile`` compiles.
+
+The graphs are those of AOTAutograd: operators of ATen, functional, with an example value at each
+node. ``find_convertible`` says which nodes can be converted; ``from_graph_nodes`` makes a function
+of some of them.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir import INDEX, IRModule
+from tilewright.relax import ops as op
+from tilewright.relax.expr import RelaxExpr, RelaxVar, Tuple, const
+from tilewright.relax.frontend.torch.converters import CONVERTERS, Converter, dtype_name
+from tilewright.relax.frontend.torch.exported import to_numpy
+from tilewright.relax.frontend.torch.nodes import (
+    STATEMENTS,
+    NodeConverter,
+    is_scalar,
+    operator_name,
+)
+from tilewright.relax.struct_info import PrimStructInfo, TensorStructInfo
+from tilewright.support.errors import TilewrightError
+
+if TYPE_CHECKING:
+    import torch
+
+_DTYPES = frozenset(
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 "
+    "float16 bfloat16 float32 float64".split()
+)
+
+
+def find_convertible(graph: torch.fx.Graph) -> tuple[set[torch.fx.Node], dict[torch.fx.Node, str]]:
+    """Nodes that can be converted, and for each other operator on tensors the reason why not.
+
+    Each node is converted to see. One that can't be is taken as given by those after it.
+    """
+    return _Trial(_table_converter).run(graph)
+
+
+def from_graph_nodes(
+    nodes: Sequence[torch.fx.Node],
+    inputs: Sequence[torch.fx.Node],
+    outputs: Sequence[torch.fx.Node],
+    *,
+    sizes: Sequence[str] = (),
+    layouts: Mapping[torch.fx.Node, tuple[int, ...]] | None = None,
+) -> IRModule:
+    """Make a module whose ``main`` computes ``outputs`` by ``nodes``, given ``inputs``.
+
+    ``nodes`` are in the graph's order, with all that they need besides ``inputs`` and constants.
+    ``sizes`` names symbols that are no extent of an input: scalar int64 parameters after them.
+    ``layouts`` has the axes of a tensor in the order of memory, outermost first; an input or output
+    with an entry is passed transposed so, as a compact tensor. The result is a tuple.
+
+    Raises ``ImportModelError`` if a node can't be converted.
+    """
+    part = NodeConverter(_table_converter)
+    layouts = layouts or {}
+    for node in inputs:
+        part.symbols.define(node.meta["val"].shape)
+    numbers = [part.symbols.define_name(name) for name in sizes]
+    params = [
+        _transposed_parameter(part, node, layouts[node])
+        if node in layouts
+        else part.parameter(node)
+        for node in inputs
+    ]
+    params += [RelaxVar(f"size_{var.name}", PrimStructInfo(INDEX, var)) for var in numbers]
+    wanted = set(outputs)
+    with part.builder.function("main", params):
+        with part.builder.dataflow():
+            for node in inputs:
+                if node in layouts:
+                    part.values[node] = part.builder.emit(
+                        op.permute_dims(part.values[node], _inverse(layouts[node]))
+                    )
+            for node in nodes:
+                if node.op == "get_attr":
+                    part.values[node] = const(to_numpy(_constant(node)))
+                else:
+                    part.convert(node, is_output=node in wanted and node not in layouts)
+            results = [_result(part, node, layouts.get(node)) for node in outputs]
+        part.builder.emit_func_output(Tuple(tuple(results)))
+    return part.builder.get()
+
+
+def _result(part: NodeConverter, node: torch.fx.Node, layout: tuple[int, ...] | None) -> RelaxExpr:
+    if layout is not None:
+        part.values[node] = part.builder.emit(op.permute_dims(part.values[node], layout))
+    return part.output(node)
+
+
+def _transposed_parameter(
+    part: NodeConverter, node: torch.fx.Node, layout: tuple[int, ...]
+) -> RelaxVar:
+    value = node.meta["val"]
+    shape = part.symbols.shape(value.shape)
+    info = TensorStructInfo(tuple(shape[axis] for axis in layout), dtype_name(value.dtype))
+    part.values[node] = made = RelaxVar(node.name, info)
+    return made
+
+
+def _inverse(layout: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(layout.index(axis) for axis in range(len(layout)))
+
+
+def _table_converter(node: torch.fx.Node) -> Converter | None:
+    name = operator_name(node.target)
+    return CONVERTERS.get(name) if name in CONVERTERS else None
+
+
+def _constant(node: torch.fx.Node) -> Any:
+    """The tensor (or what else) that a ``get_attr`` node names."""
+    found: Any = node.graph.owning_module
+    for name in str(node.target).split("."):
+        found = getattr(found, name)
+    return found
+
+
+class _Trial(NodeConverter):
+    """Converts each node of a graph to see whether it can be converted."""
+
+    def run(self, graph: torch.fx.Graph) -> tuple[set[torch.fx.Node], dict[torch.fx.Node, str]]:
+        nodes = list(graph.nodes)
+        found: set[Any] = set()
+        refused: dict[Any, str] = {}
+        for node in nodes:
+            if node.op == "placeholder":
+                value = node.meta.get("val")
+                is_tensor = isinstance(value, self.torch.Tensor)
+                self.symbols.define(value.shape if is_tensor else (value,))
+        with self.builder.function("main", ()):
+            with self.builder.dataflow():
+                for node in nodes:
+                    if node.op == "call_function":
+                        reason = self._try(node)
+                        if reason is None:
+                            found.add(node)
+                        else:
+                            refused[node] = reason
+                            self._take_as_given(node)
+                    elif node.op != "output":
+                        self._take_as_given(node)
+            self.builder.emit_func_output(Tuple(()))
+        for node in list(refused):
+            self._refuse_source(node, found, refused)
+        return found, refused
+
+    def _refuse_source(self, node: torch.fx.Node, found: set[Any], refused: dict[Any, str]) -> None:
+        """A result that can't be had makes all of its operator's results PyTorch's."""
+        if node.target is not operator.getitem or not node.users:
+            return
+        source = node.args[0]
+        if source in found:
+            found.remove(source)
+            refused[source] = refused[node]
+        for user in source.users:
+            found.discard(user)
+
+    def _try(self, node: torch.fx.Node) -> str | None:
+        """Convert a node; the reason why that can't be, if it can't."""
+        if operator_name(node.target) in STATEMENTS or is_scalar(self.torch, node.meta.get("val")):
+            return "it has no tensor as result"
+        if self.torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            return "PyTorch draws its random numbers"
+        if node.target is not operator.getitem and self.converter_of(node) is None:
+            return "there is no converter"
+        for item in (node, *node.all_input_nodes):
+            reason = self._strange(item.meta.get("val"))
+            if reason is not None:
+                return reason
+        try:
+            self.convert(node, is_output=False)
+            if node.target is operator.getitem and not node.users:
+                return None
+        except TilewrightError as error:
+            return str(error)
+        return None
+
+    def _strange(self, value: object) -> str | None:
+        """What keeps a value out of compiled code."""
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            if not isinstance(item, self.torch.Tensor):
+                continue
+            if item.device.type != "cpu":
+                return f"a tensor is on {item.device}"
+            if item.layout is not self.torch.strided:
+                return f"a tensor's layout is {item.layout}"
+            if str(item.dtype).removeprefix("torch.") not in _DTYPES:
+                return f"a tensor's dtype is {item.dtype}"
+        return None
+
+    def _take_as_given(self, node: torch.fx.Node) -> None:
+        """Stand for a value that comes from outside, if it is a tensor that a graph can have."""
+        value = node.meta.get("val")
+        if node.op == "get_attr":
+            value = _constant(node)
+        try:
+            if isinstance(value, (list, tuple)):
+                self.values[node] = [None] * len(value)
+            elif isinstance(value, self.torch.Tensor) and self._strange(value) is None:
+                info = TensorStructInfo(self.symbols.shape(value.shape), dtype_name(value.dtype))
+                self.values[node] = RelaxVar(node.name, info)
+        except TilewrightError:
+            return  # no graph has such a size; what uses the value says so

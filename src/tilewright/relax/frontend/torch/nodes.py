@@ -1,0 +1,196 @@
+"""Conversion of the nodes of a PyTorch graph, one after another, by the table of converters.
+
+Each converted node's shape and dtype are checked against what PyTorch recorded, so a wrong
+conversion is an error here and not a wrong number later.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tilewright.relax.block_builder import BlockBuilder
+from tilewright.relax.expr import DataflowVar, RelaxExpr, RelaxVar, Tuple, TupleGetItem
+from tilewright.relax.frontend.torch.converters import Context, Converter, dtype_name
+from tilewright.relax.frontend.torch.exported import location, require_torch
+from tilewright.relax.frontend.torch.symbols import SymbolTable
+from tilewright.relax.struct_info import TensorStructInfo, TupleStructInfo, prove_different
+from tilewright.support.errors import ImportModelError, VerifyError
+
+if TYPE_CHECKING:
+    import torch
+
+# Nodes that only state facts about sizes: exporting has checked them.
+STATEMENTS = frozenset(
+    "aten._assert_async.msg aten._assert_scalar.default aten._assert_tensor_metadata.default "
+    "aten.sym_constrain_range.default aten.sym_constrain_range_for_size.default".split()
+)
+# Keyword arguments that say nothing of the numbers.
+_IRRELEVANT = frozenset(
+    "layout device pin_memory non_blocking memory_format requires_grad generator copy".split()
+)
+
+
+def operator_name(target: object) -> str:
+    """Name of an operator's overload: ``aten.add.Tensor``."""
+    return str(target)
+
+
+def is_scalar(torch: ModuleType, value: object) -> bool:
+    """Whether a node's value is a number or a symbolic size, which needs no conversion."""
+    return isinstance(value, (bool, int, float, torch.SymInt, torch.SymBool, torch.SymFloat))
+
+
+class NodeConverter:
+    """Values of nodes, and the builder that they are emitted with.
+
+    ``converter_of`` gives a node's converter; ``values`` has what is known before: parameters and
+    constants.
+    """
+
+    def __init__(self, converter_of: Callable[[Any], Converter | None]) -> None:
+        self.torch = require_torch()
+        self.converter_of = converter_of
+        self.builder = BlockBuilder()
+        self.symbols = SymbolTable()
+        self.values: dict[Any, Any] = {}
+
+    def parameter(self, node: torch.fx.Node) -> RelaxVar:
+        """Make a parameter for a tensor that comes from outside."""
+        value = node.meta["val"]
+        info = TensorStructInfo(self.symbols.shape(value.shape), dtype_name(value.dtype))
+        self.values[node] = made = RelaxVar(node.name, info)
+        return made
+
+    def output(self, node: torch.fx.Node) -> RelaxExpr:
+        """Bind the value of a node such that a function can return it."""
+        value = self._value(node)
+        if not isinstance(value, RelaxExpr):
+            context = Context(node, self.builder, self.symbols, location)
+            return self.builder.emit_output(context.tensor(value), node.name)
+        # What was bound inside the dataflow block must be bound again to leave it.
+        return self.builder.emit_output(value) if isinstance(value, DataflowVar) else value
+
+    def convert(self, node: torch.fx.Node, *, is_output: bool) -> None:
+        """Convert a node whose operands are converted; an output keeps its name.
+
+        Raises ``ImportModelError`` if it, or this variant of it, is not supported.
+        """
+        if operator_name(node.target) in STATEMENTS or is_scalar(self.torch, node.meta.get("val")):
+            return  # sizes are converted where they are used
+        if node.target is operator.getitem:
+            if node.users:  # programs take all results apart, whether they need them or not
+                self.values[node] = self._item(node)
+            return
+        converter = self.converter_of(node)
+        context = Context(node, self.builder, self.symbols, location)
+        if converter is None:
+            raise context.error("there is no converter")
+        args, kwargs = self._arguments(node)
+        try:
+            inspect.signature(converter).bind(context, *args, **kwargs)
+        except TypeError as error:
+            raise context.error(f"this variant is not supported: {error}") from None
+        try:
+            made = converter(context, *args, **kwargs)
+        except ImportModelError:
+            raise
+        except VerifyError as error:
+            raise context.error(str(error)) from error
+        if isinstance(made, (list, tuple)):
+            self.values[node] = list(made)
+        elif isinstance(made, RelaxExpr):
+            self.values[node] = self._bind(context, made, is_output)
+        else:
+            raise context.error(f"its converter returned {type(made).__name__}, no graph value")
+
+    def _item(self, node: torch.fx.Node) -> RelaxExpr:
+        source, index = node.args
+        items = self._value(source)
+        made = items[index]
+        context = Context(node, self.builder, self.symbols, location)
+        if made is None:
+            raise context.error(
+                f"result {index} of {operator_name(source.target)} is not supported"
+            )
+        return self._bind(context, made, False)
+
+    def _bind(self, context: Context, made: RelaxExpr, is_output: bool) -> RelaxExpr:
+        """Bind a converted value to a variable named as the node, after checking it."""
+        self._check(context, made)
+        if isinstance(made, RelaxVar) or not _is_computed(made):
+            return made
+        if is_output:
+            return self.builder.emit_output(made, context.node.name)
+        return self.builder.emit(made, context.node.name)
+
+    def _check(self, context: Context, made: RelaxExpr) -> None:
+        info = made.struct_info
+        if isinstance(info, TupleStructInfo):
+            return
+        shape, dtype = context.shape, context.dtype
+        if not isinstance(info, TensorStructInfo) or (
+            info.dtype != dtype
+            or info.ndim != len(shape)
+            or any(map(prove_different, info.shape, shape))
+        ):
+            raise context.error(
+                f"converted to {info!r}, but PyTorch has "
+                f"{TensorStructInfo(shape, dtype)!r}; this operator's variant is not supported"
+            )
+
+    def _value(self, item: Any) -> Any:
+        """Convert an argument: a node's value, a size, or a Python value."""
+        if not isinstance(item, self.torch.fx.Node):
+            return item
+        if item in self.values:
+            return self.values[item]
+        value = item.meta.get("val")
+        if isinstance(value, self.torch.SymInt):
+            return self.symbols.expr(value)
+        if is_scalar(self.torch, value) and not isinstance(value, self.torch.SymFloat):
+            return value
+        raise ImportModelError(
+            f"the value of {operator_name(item.target)} ({location(item)}) is not supported as an "
+            "operand"
+        )
+
+    def _arguments(self, node: torch.fx.Node) -> tuple[list[Any], dict[str, Any]]:
+        """Arguments in the order of the operator's schema, defaults filled in."""
+        schema = getattr(node.target, "_schema", None)
+        convert = self._deep_value
+        if schema is None:
+            return [convert(arg) for arg in node.args], {
+                k: convert(v) for k, v in node.kwargs.items()
+            }
+        args, kwargs = [], {}
+        for number, argument in enumerate(schema.arguments):
+            if number < len(node.args):
+                value = node.args[number]
+            elif argument.name in node.kwargs:
+                value = node.kwargs[argument.name]
+            else:
+                # Defaults of keyword-only arguments are the converter's own.
+                if argument.kwarg_only:
+                    continue
+                value = argument.default_value
+            if argument.kwarg_only:
+                if argument.name not in _IRRELEVANT:
+                    kwargs[argument.name] = convert(value)
+            elif argument.name not in _IRRELEVANT:
+                args.append(convert(value))
+        return args, kwargs
+
+    def _deep_value(self, item: object) -> Any:
+        if isinstance(item, (list, tuple)):
+            return [self._deep_value(entry) for entry in item]
+        if isinstance(item, dict):
+            return {key: self._deep_value(entry) for key, entry in item.items()}
+        return self._value(item)
+
+
+def _is_computed(expr: RelaxExpr) -> bool:
+    return hasattr(expr, "args") or isinstance(expr, (TupleGetItem, Tuple))

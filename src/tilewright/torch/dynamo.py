@@ -1,0 +1,172 @@
+"""The backend of ``torch.compile``: graphs from AOTAutograd become calls of compiled parts."""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilewright.ir import IRModule
+from tilewright.meta_schedule import JSONDatabase
+from tilewright.relax import Executable, build, compile_relax, tune_relax
+from tilewright.relax.frontend.torch import CONVERTERS, from_graph_nodes, location
+from tilewright.support.errors import BuildError, MissingExtraError
+from tilewright.target import Target
+from tilewright.torch.options import Options
+from tilewright.torch.partition import Part, Partition
+from tilewright.torch.program import Program
+
+_log = logging.getLogger("tilewright.torch")
+_told: set[tuple[str, str]] = set()
+
+
+def require_torch() -> Any:
+    """Import PyTorch.
+
+    Raises ``MissingExtraError``, which names the extra, if it isn't installed, and ``BuildError``
+    if it is too old to hand out tensors without a copy.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError("torch", "torch", "compiling PyTorch models") from None
+    if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        raise BuildError(
+            f"the backend of torch.compile needs PyTorch 2.10 or later, this is {torch.__version__}"
+        )
+    return torch
+
+
+def backend(
+    graph_module: Any,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """Compile a graph of TorchDynamo: ``torch.compile(model, backend="tilewright")``.
+
+    ``options`` are those of ``Options``. Operators without a converter are run by PyTorch, in the
+    same graph, and logged once for each place.
+
+    Raises ``BuildError`` for unknown options, and for ``mode=`` of ``torch.compile``, which is
+    inductor's.
+    """
+    require_torch()
+    if mode is not None:
+        raise BuildError(
+            f'mode={mode!r} is one of inductor\'s; write options={{"mode": "tune", ...}}'
+        )
+    run: Callable[..., Any] = _aot_autograd(Options.parse(options))(graph_module, example_inputs)
+    return run
+
+
+def compile(
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    **options: Any,
+) -> Any:
+    """Call ``torch.compile`` with this backend; other arguments are options of ``Options``.
+
+    ``fullgraph`` and ``dynamic`` are those of ``torch.compile``. Without a model it is a decorator.
+
+    Raises ``BuildError`` for unknown options.
+    """
+    torch = require_torch()
+    Options.parse(options)
+    return torch.compile(
+        model, fullgraph=fullgraph, dynamic=dynamic, backend=backend, options=options
+    )
+
+
+def _aot_autograd(options: Options) -> Any:
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    def compile_graph(graph_module: Any, example_inputs: Sequence[Any]) -> Any:
+        return compile_aten(graph_module, options)
+
+    return aot_autograd(
+        fw_compiler=compile_graph,
+        bw_compiler=compile_graph,
+        inference_compiler=compile_graph,
+        partition_fn=min_cut_rematerialization_partition,
+        decompositions=decompositions(),
+    )
+
+
+def decompositions() -> dict[Any, Any]:
+    """PyTorch's decompositions of the operators that have no converter, random ones excepted."""
+    torch = require_torch()
+    from torch._decomp import core_aten_decompositions, decomposition_table
+
+    return {
+        target: rule
+        for target, rule in {**decomposition_table, **core_aten_decompositions()}.items()
+        if str(target) not in CONVERTERS
+        and str(target) not in _WHOLE
+        and isinstance(target, torch._ops.OpOverload)
+        and torch.Tag.nondeterministic_seeded not in target.tags
+    }
+
+
+# What PyTorch computes better whole than from the parts that we would compile.
+_WHOLE = frozenset(
+    "aten.embedding_dense_backward.default aten.index_put.default aten.index_add.default "
+    "aten.scatter_add.default aten.max_pool2d_with_indices_backward.default".split()
+)
+
+
+def compile_aten(graph_module: Any, options: Options) -> Callable[[list[Any]], Any]:
+    """Compile a functional graph of ATen operators to a function that takes a list."""
+    torch = require_torch()
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with _disable_current_modes(), torch.no_grad():
+        partition = Partition(graph_module.graph)
+        _tell(partition)
+        run = Program(partition, _Compiler(options)).function()
+    run._boxed_call = True  # type: ignore[attr-defined]  # PyTorch's word for taking a list
+    return run
+
+
+def _tell(partition: Partition) -> None:
+    """Log the operators that PyTorch runs, once for each place."""
+    for step in partition.steps:
+        for node in step.by_torch:
+            reason = partition.reasons.get(node)
+            if reason is None or node.target is operator.getitem:
+                continue
+            place = location(node)
+            if (str(node.target), place) not in _told:
+                _told.add((str(node.target), place))
+                where = reason if place in reason else f"{node.target} ({place}): {reason}"
+                _log.warning("PyTorch runs %s", where)
+
+
+class _Compiler:
+    """Compiles parts as the options say."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        threads = options.threads
+        self._target = Target("native" if threads is None else f"llvm -num-cores={threads}")
+
+    def __call__(
+        self, part: Part, sizes: Sequence[str], layouts: dict[Any, tuple[int, ...]]
+    ) -> Executable:
+        mod = from_graph_nodes(part.nodes, part.inputs, part.outputs, sizes=sizes, layouts=layouts)
+        return self._build(mod)
+
+    def _build(self, mod: IRModule) -> Executable:
+        options = self._options
+        if options.mode == "rules":
+            return build(mod, self._target)
+        if options.mode == "tune":
+            database = tune_relax(mod, None, self._target, options.work_dir, options.trials)
+        else:
+            database = JSONDatabase(work_dir=options.work_dir)
+        return compile_relax(database, mod, self._target)

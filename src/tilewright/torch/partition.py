@@ -1,0 +1,197 @@
+"""Division of a graph between compiled code and PyTorch.
+
+::
+
+    mm ── relu ── topk ── add        part 0: mm, relu    PyTorch: topk    part 1: add
+
+A node's *level* counts the changes from PyTorch to compiled code on the longest way to it. What is
+compiled on one level is one part, so there are as few parts as there can be. Views belong to no
+part: a part computes those that it reads from what they are views of, and PyTorch makes those that
+leave the graph or that its own operators read. So strides and aliases of results are those of
+eager mode.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.relax.frontend.torch import find_convertible
+from tilewright.torch.layout import memory_order
+
+# Scalars that come from the shape of a tensor, which needn't exist.
+_OF_SHAPES = frozenset(
+    "aten.sym_size.int aten.sym_stride.int aten.sym_numel.default "
+    "aten.sym_storage_offset.default".split()
+)
+
+
+@dataclass
+class Part:
+    """Nodes that are compiled together: in the graph's order, with the views that they read."""
+
+    nodes: list[Any] = field(default_factory=list)
+    inputs: list[Any] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+
+
+@dataclass
+class Step:
+    """What runs on one level: a compiled part, then operators of PyTorch."""
+
+    part: Part
+    by_torch: list[Any] = field(default_factory=list)
+
+
+def is_view(node: Any) -> bool:
+    """Whether a node's results share memory with an operand."""
+    if node.target is operator.getitem:
+        return is_view(node.args[0])
+    schema = getattr(node.target, "_schema", None)
+    return (
+        node.op == "call_function"
+        and schema is not None
+        and not schema.is_mutable
+        and any(item.alias_info is not None for item in schema.returns)
+    )
+
+
+def is_random(node: Any) -> bool:
+    """Whether PyTorch draws random numbers for a node."""
+    import torch
+
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+class Partition:
+    """The steps of a graph, and what each of its nodes is."""
+
+    def __init__(self, graph: Any) -> None:
+        import torch
+
+        self._torch = torch
+        self.graph = graph
+        convertible, self.reasons = find_convertible(graph)
+        self.convertible = {node for node in convertible if not self._is_strided_oddly(node)}
+        self._level: dict[Any, int] = {}
+        self._place = {node: number for number, node in enumerate(graph.nodes)}
+        self._calls = [node for node in graph.nodes if node.op == "call_function"]
+        self.steps = self._make_steps()
+
+    # ---- what nodes are -------------------------------------------------------------------------
+
+    def _is_strided_oddly(self, node: Any) -> bool:
+        """Whether a result of its own has gaps, which compiled code doesn't make."""
+        value = node.meta.get("val")
+        values = value if isinstance(value, (list, tuple)) else [value]
+        tensors = [item for item in values if isinstance(item, self._torch.Tensor)]
+        odd = not is_view(node) and any(memory_order(item) is None for item in tensors)
+        if odd:
+            self.reasons[node] = "its result has gaps in memory"
+        return odd
+
+    def is_size(self, node: Any) -> bool:
+        """Whether a node is arithmetic on sizes, done wherever it is needed."""
+        value = node.meta.get("val")
+        torch = self._torch
+        numbers = (bool, int, float, torch.SymInt, torch.SymBool, torch.SymFloat)
+        if node.op != "call_function" or not isinstance(value, numbers):
+            return False
+        overload = isinstance(node.target, torch._ops.OpOverload)
+        return not overload or str(node.target) in _OF_SHAPES
+
+    def is_free(self, node: Any) -> bool:
+        """Whether a node is of no level: sizes, and views that compiled code can make as well."""
+        if node.op != "call_function":
+            return False
+        return (node in self.convertible and is_view(node)) or self.is_size(node)
+
+    def is_compiled(self, node: Any) -> bool:
+        """Whether a node's results come from compiled code."""
+        if node.target is operator.getitem and not is_view(node):
+            return self.is_compiled(node.args[0])
+        return node in self.convertible and not self.is_free(node)
+
+    def roots(self, nodes: Any) -> set[Any]:
+        """What nodes are, or are views or sizes of."""
+        found: set[Any] = set()
+        pending, seen = list(nodes), set()
+        while pending:
+            node = pending.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if self.is_free(node):
+                pending += node.all_input_nodes
+            else:
+                found.add(node)
+        return found
+
+    # ---- levels and steps -----------------------------------------------------------------------
+
+    def _make_steps(self) -> list[Step]:
+        steps: list[Step] = []
+        last_random = 0
+        for node in self._calls:
+            if self.is_free(node) or (not node.users and not self._is_kept(node)):
+                continue
+            level = self._level_of(node)
+            if is_random(node) or node.is_impure():
+                # Random numbers are drawn in the program's order.
+                level = last_random = max(level, last_random)
+            self._level[node] = level
+            while len(steps) <= level:
+                steps.append(Step(Part()))
+            if not self.is_compiled(node):
+                steps[level].by_torch.append(node)
+        wanted = self._wanted()
+        for level, step in enumerate(steps):
+            step.part.outputs = [node for node in wanted if self._level[node] == level]
+            self._fill(step.part, level)
+        return steps
+
+    def _is_kept(self, node: Any) -> bool:
+        return bool(node.is_impure()) or is_random(node)
+
+    def _level_of(self, node: Any) -> int:
+        compiled = self.is_compiled(node)
+        levels = [0]
+        for root in self.roots(node.all_input_nodes):
+            if root in self._level:
+                levels.append(self._level[root] + (compiled and not self.is_compiled(root)))
+        return max(levels)
+
+    def _wanted(self) -> list[Any]:
+        """Compiled values that are read outside of their own part, in the graph's order."""
+        found: set[Any] = set()
+        for node in [*self._level, self.graph.output_node()]:
+            compiled = self.is_compiled(node)
+            for root in self.roots(node.all_input_nodes):
+                if root.op != "call_function" or not self.is_compiled(root):
+                    continue
+                inside = compiled and self._level[root] == self._level[node]
+                # The several results of an operator are read by its own `getitem` nodes only.
+                if not inside and not isinstance(root.meta.get("val"), (list, tuple)):
+                    found.add(root)
+        return sorted(found, key=self._place.__getitem__)
+
+    def _fill(self, part: Part, level: int) -> None:
+        """Collect what a part's outputs are computed from."""
+        nodes: set[Any] = set()
+        inputs: set[Any] = set()
+        pending = list(part.outputs)
+        while pending:
+            node = pending.pop()
+            if node in nodes or node in inputs or self.is_size(node):
+                continue
+            own = self.is_compiled(node) and self._level[node] == level
+            if own or self.is_free(node):
+                nodes.add(node)
+                pending += node.all_input_nodes
+            elif node.op == "get_attr":
+                nodes.add(node)
+            elif isinstance(node.meta.get("val"), self._torch.Tensor):
+                inputs.add(node)
+        part.nodes = sorted(nodes, key=self._place.__getitem__)
+        part.inputs = sorted(inputs, key=self._place.__getitem__)
