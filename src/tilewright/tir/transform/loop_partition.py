@@ -26,6 +26,7 @@ from tilewright.ir import (
     LT,
     TRUE,
     And,
+    Call,
     Expr,
     IntImm,
     Node,
@@ -33,10 +34,12 @@ from tilewright.ir import (
     Var,
     and_,
     as_int,
+    collect,
     const,
     contains,
     dtypes,
     expr_equal,
+    if_then_else,
     pre_order,
     rewrite_top_down,
     uses_var,
@@ -84,10 +87,11 @@ class LoopPartition(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        if not _has_branch(func.body):
+        sizes = set(func.symbolic_vars())
+        if not _has_branch(func.body) and not sizes:
             return func
         analyzer = function_analyzer(func)
-        partitioner = _Partitioner(analyzer, self.max_depth, set(func.symbolic_vars()))
+        partitioner = _Partitioner(analyzer, self.max_depth, sizes)
         made = func.map_children(partitioner.visit)
         if not _has_branch(made.body):
             return made
@@ -118,14 +122,16 @@ class _Condition:
         self.domain = {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
 
     def ended(self) -> For | None:
-        """The unrolled or vectorised loop of a tile that the comparison ends early."""
-        for loop in self.loops:
-            whole = as_int(loop.min) == 0 and as_int(loop.extent) is not None
-            if loop.kind in (UNROLLED, VECTORIZED) and whole:
-                linear = detect_linear_equation(self.slack, [loop.loop_var])
-                if linear is not None and as_int(linear[0]) == -1:
-                    return loop
-        return None
+        """The unrolled or vectorised loop of a tile that the comparison alone ends early."""
+        inside = [loop for loop in self.loops if uses_var(self.slack, {loop.loop_var})]
+        if len(inside) != 1:
+            return None
+        (loop,) = inside
+        whole = as_int(loop.min) == 0 and as_int(loop.extent) is not None
+        if loop.kind not in (UNROLLED, VECTORIZED) or not whole:
+            return None
+        linear = detect_linear_equation(self.slack, [loop.loop_var])
+        return loop if linear is not None and as_int(linear[0]) == -1 else None
 
 
 class _Partitioner(StmtMutator):
@@ -147,7 +153,7 @@ class _Partitioner(StmtMutator):
         return made
 
     def _cut(self, loop: For) -> Stmt | None:
-        found = _conditions(loop)
+        found = _conditions(loop, self.sizes)
         if not found:
             return None
         var = loop.loop_var
@@ -193,7 +199,7 @@ class _Partitioner(StmtMutator):
         segments: list[Stmt] = []
         for first, last, body in (
             (low, start, loop.body),
-            (start, stop, _assume(loop.body, known)),
+            (start, stop, _assume(loop.body, known, bool(self.sizes))),
             (stop, high, loop.body),
         ):
             if first >= last:
@@ -226,7 +232,8 @@ class _Partitioner(StmtMutator):
     def _doubled_inside(self, loop: For, tests: list[tuple[_Condition, Expr]]) -> Stmt:
         self.left -= 1
         full = and_(*(self.analyzer.simplify(least >= 0) for _, least in tests))
-        fast = _assume(loop.body, {id(condition.expr) for condition, _ in tests})
+        holding = {id(condition.expr) for condition, _ in tests}
+        fast = _assume(loop.body, holding, bool(self.sizes))
         if isinstance(full, IntImm):
             # Known after all: nothing to test.
             made = loop.replace(body=self.visit(fast if full.value else loop.body))
@@ -268,7 +275,7 @@ class _Partitioner(StmtMutator):
                 for (condition, _), loop in zip(tests, ended)
                 if loop is not None
             }
-            smaller = self._remainder(renew_definitions(_replaced(body, known)))
+            smaller = self._remainder(renew_definitions(_replaced(body, known, True)))
             made = IfThenElse(simplify(spare + most <= size), smaller, made)
         return made
 
@@ -280,10 +287,22 @@ def _line(value: Expr, var: Var) -> tuple[int, int]:
     return (0, 0) if factor is None or rest is None else (factor, rest)
 
 
-def _conditions(loop: For) -> list[_Condition]:
-    """Comparisons in branches below a loop that depend on its variable."""
+def _conditions(loop: For, sizes: set[Var]) -> list[_Condition]:
+    """Comparisons in branches below a loop that depend on its variable.
+
+    Those that choose between values (masks) count if they compare with one of ``sizes``: with a
+    constant they cost less than code without them.
+    """
     found: list[_Condition] = []
     loops: list[For] = []
+
+    def note(condition: Expr, masks: bool) -> None:
+        for part in conjuncts(condition):
+            slack = _slack(part)
+            if slack is None or not uses_var(slack, {loop.loop_var}):
+                continue
+            if not masks or uses_var(slack, sizes):
+                found.append(_Condition(part, slack, loops))
 
     def walk(node: Any) -> None:
         if isinstance(node, For):
@@ -292,16 +311,21 @@ def _conditions(loop: For) -> list[_Condition]:
             loops.pop()
             return
         if isinstance(node, IfThenElse):
-            for part in conjuncts(node.condition):
-                slack = _slack(part)
-                if slack is not None and uses_var(slack, {loop.loop_var}):
-                    found.append(_Condition(part, slack, loops))
+            note(node.condition, False)
         for item in node.child_nodes():
             if isinstance(item, Stmt):
                 walk(item)
+            elif sizes and not (isinstance(node, IfThenElse) and item is node.condition):
+                for call in collect(item, Call):
+                    if _is_mask(call):
+                        note(call.args[0], True)
 
     walk(loop.body)
     return found
+
+
+def _is_mask(node: Any) -> bool:
+    return type(node) is Call and node.op.name == "if_then_else"
 
 
 def _slack(condition: Any) -> Expr | None:
@@ -343,13 +367,13 @@ def _without(body: Stmt, tests: list[tuple[_Condition, Expr]]) -> Stmt:
     return made
 
 
-def _assume(body: Stmt, known: set[int]) -> Stmt:
+def _assume(body: Stmt, known: set[int], masks: bool) -> Stmt:
     """Replace conditions (by identity) by true."""
-    return _replaced(body, dict.fromkeys(known, TRUE))
+    return _replaced(body, dict.fromkeys(known, TRUE), masks)
 
 
-def _replaced(body: Stmt, known: Mapping[int, Expr]) -> Stmt:
-    """Replace conditions of branches (by identity)."""
+def _replaced(body: Stmt, known: Mapping[int, Expr], masks: bool) -> Stmt:
+    """Replace conditions of branches (by identity), and of ``masks``."""
 
     def decided(node: Any) -> Any:
         if id(node) in known:
@@ -358,7 +382,7 @@ def _replaced(body: Stmt, known: Mapping[int, Expr]) -> Stmt:
             return and_(rewrite_top_down(node.a, decided), rewrite_top_down(node.b, decided))
         return None
 
-    def rewrite(node: Node) -> Any:
+    def rewrite(node: Any) -> Any:
         if type(node) is IfThenElse:
             condition = rewrite_top_down(node.condition, decided)
             then_case = rewrite_top_down(node.then_case, rewrite)
@@ -368,8 +392,14 @@ def _replaced(body: Stmt, known: Mapping[int, Expr]) -> Stmt:
             if other is not None:
                 other = rewrite_top_down(other, rewrite)
             return IfThenElse(condition, then_case, other)
-        # Only branches of statements have known conditions.
-        return None if isinstance(node, Stmt) and _has_branch(node) else node
+        if masks and _is_mask(node):
+            condition, value, other = (
+                rewrite_top_down(node.args[0], decided),
+                *(rewrite_top_down(item, rewrite) for item in node.args[1:]),
+            )
+            whole = isinstance(condition, IntImm) and condition.value
+            return value if whole else if_then_else(condition, value, other)
+        return None if masks or (isinstance(node, Stmt) and _has_branch(node)) else node
 
     made: Stmt = rewrite_top_down(body, rewrite)
     return made
