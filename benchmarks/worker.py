@@ -137,6 +137,19 @@ def _prepare_model(way: str, name: str, threads: int, work_dir: str) -> tuple[Ca
     }
 
 
+def _prepare_dynamic(**wanted: Any) -> tuple[Call, dict[str, Any]]:
+    from benchmarks import dynamic
+
+    return dynamic.prepare(**wanted)
+
+
+_PREPARE: dict[str, Callable[..., tuple[Call, dict[str, Any]]]] = {
+    "op": _prepare_op,
+    "model": _prepare_model,
+    "dynamic": _prepare_dynamic,
+}
+
+
 def run_for(call: Call, seconds: float, patience: float, fastest: float) -> dict[str, float]:
     """Call until undisturbed calls (``support.interference``) add up to about so long.
 
@@ -193,7 +206,7 @@ def main() -> None:
         try:
             if "prepare" in request:
                 wanted = request["prepare"]
-                prepare = _prepare_op if wanted.pop("kind") == "op" else _prepare_model
+                prepare = _PREPARE[wanted.pop("kind")]
                 call, answer = prepare(**wanted)
                 call()
             else:

@@ -13,6 +13,7 @@ import tilewright
 from tests.attention_reference import attention
 from tilewright import dlight, te, topi
 from tilewright.ir import IRModule
+from tilewright.script import parse
 from tilewright.target import Target
 from tilewright.testing.graphs.guarded import guarded
 
@@ -221,3 +222,43 @@ def test_rows_of_a_batch_are_those_of_one_product() -> None:
     mod = IRModule({"main": te.create_prim_func([a, b, topi.matmul(a, b)])})
     made = dlight.default_schedule(TARGET)(mod)["main"].script()
     assert "T.axis.spatial(n * m" in made
+
+
+def test_long_loop_bodies_over_symbolic_rows() -> None:
+    """What a parallel loop takes is the sum of some hundred terms here, most of them equal."""
+    text = """
+@T.prim_func
+def main(a: T.handle, z: T.handle):
+    n = T.int64()
+    m = T.int64()
+    A = T.match_buffer(a, (n, m), "uint8")
+    Z = T.match_buffer(z, (n, m), "uint8")
+    R = T.alloc_buffer((n,), "uint8")
+    Q = T.alloc_buffer((n,), "uint8")
+    for i, k in T.grid(n, m):
+        with T.block("R"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                R[vi] = T.uint8(1)
+            R[vi] = T.max(R[vi], A[vi, vk])
+    for i, k in T.grid(n, m):
+        with T.block("Q"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                Q[vi] = T.uint8(0)
+            Q[vi] = Q[vi] + A[vi, vk] * R[vi]
+    for i, j in T.grid(n, m):
+        with T.block("Z"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            Z[vi, vj] = A[vi, vj] * R[vi] - Q[vi]
+"""
+    mod = dlight.default_schedule(TARGET)(IRModule({"main": parse(text)}))
+    kernel = tilewright.compile(mod, TARGET)["main"]
+    rng = np.random.default_rng(0)
+    for shape in ((1, 1), (3, 70), (40, 129)):
+        x = rng.integers(0, 256, shape).astype("uint8")
+        found = np.zeros(shape, "uint8")
+        kernel(x, found)
+        top = np.maximum(x.max(1, keepdims=True), np.uint8(1))
+        sums = (x * top).sum(1, keepdims=True, dtype="uint8")
+        np.testing.assert_array_equal(found, x * top - sums)

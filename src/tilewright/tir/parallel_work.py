@@ -6,10 +6,11 @@ costs as much as some thousand instructions. Work is counted in vector instructi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.arith import sum_terms
 from tilewright.ir import (
     INDEX,
     Call,
@@ -24,6 +25,7 @@ from tilewright.ir import (
     cast,
     const,
     dtypes,
+    expr_equal,
     maximum,
     pre_order,
     rewrite_bottom_up,
@@ -162,16 +164,30 @@ def _of_branch(stmt: IfThenElse) -> Expr | None:
     a, b = as_int(first), as_int(second)
     if a is not None and b is not None:
         return const(max(a, b))
-    return first + second
+    return _sum((first, second))
 
 
-def _sum(parts: Any) -> Expr | None:
-    total: Expr = const(0)
+def _sum(parts: Iterable[Expr | None]) -> Expr | None:
+    """Add estimates, equal terms together: an unrolled loop has as many as iterations."""
+    terms: list[tuple[Expr, int]] = []
+    total = 0
     for part in parts:
         if part is None:
             return None
-        total = total + part
-    return total
+        for item, factor in sum_terms(part):
+            number = as_int(item)
+            if number is not None:
+                total += number * factor
+                continue
+            known = next((n for n, (term, _) in enumerate(terms) if expr_equal(term, item)), None)
+            if known is None:
+                terms.append((item, factor))
+            else:
+                terms[known] = item, terms[known][1] + factor
+    made: Expr = const(total)
+    for item, factor in terms:
+        made = made + item * factor
+    return made
 
 
 def _is_arithmetic(expr: Expr) -> bool:

@@ -16,7 +16,7 @@ registers during the reduction, and operands are laid out in the order in which 
 - ``matrix_vector``: matrices used once: rows are streamed at memory bandwidth.
 - ``strided_axes``: grouped and transposed convolutions, decomposed for the forms below.
 - ``tiled_reduction``: anything with reuse (matmul, convolution); ``tile_order`` orders the tiles,
-  ``image_axes`` and ``padded_taps`` handle images.
+  ``image_axes`` and ``padded_taps`` handle images, ``joined_axes`` those of symbolic size.
 - ``sliding_window``: small windows without other reuse (depthwise convolution, pooling).
 """
 
