@@ -69,6 +69,12 @@ CASES: dict[str, Case] = {
         ["nk", "km"],
         ("uint8", "int8"),
     ),
+    "matmul of bytes, rows of a batch": (
+        lambda a, b: topi.matmul(a, b, out_dtype="int32"),
+        np.matmul,
+        [("n", "m", 21), (21, 70)],
+        ("uint8", "int8"),
+    ),
     "epilogue": (
         lambda a, b, c: topi.nn.relu(topi.add(topi.matmul(a, b), c)),
         lambda a, b, c: np.maximum(a @ b + c, 0),
@@ -216,10 +222,17 @@ def test_windows_over_images_of_any_size(cpu: str, stride: int) -> None:
             np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_rows_of_a_batch_are_those_of_one_product() -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_rows_of_a_batch_are_those_of_one_product(dtype: str) -> None:
     n, m = te.var("n"), te.var("m")
-    a, b = te.placeholder((n, m, 20), name="a"), te.placeholder((20, 70), name="b")
-    mod = IRModule({"main": te.create_prim_func([a, b, topi.matmul(a, b)])})
+    a, b = te.placeholder((n, m, 20), dtype, "a"), te.placeholder((20, 70), dtype, "b")
+    mod = IRModule(
+        {
+            "main": te.create_prim_func(
+                [a, b, topi.matmul(a, b, out_dtype="float32" if dtype != "int8" else "int32")]
+            )
+        }
+    )
     made = dlight.default_schedule(TARGET)(mod)["main"].script()
     assert "T.axis.spatial(n * m" in made
 

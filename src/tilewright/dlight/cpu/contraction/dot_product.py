@@ -35,6 +35,7 @@ from tilewright.dlight.cpu.contraction.form import (
     sum_in_registers,
 )
 from tilewright.dlight.cpu.contraction.image_axes import join_pixels
+from tilewright.dlight.cpu.contraction.joined_axes import join_symbolic_axes
 from tilewright.dlight.cpu.contraction.packing import (
     Panels,
     copy_operand,
@@ -158,6 +159,7 @@ class DotProductTile(ScheduleRule):
             return NotApplicable("the sum has other consumers than one epilogue")
         if _flatten_pixels(sch, found):
             found = _described(sch, main)
+        found = join_symbolic_axes(sch, found)
         plan = choose_plan(sch, found, target)
         if plan is None:
             return NotApplicable("no reduction axis and axis to vectorise that operands allow")

@@ -63,7 +63,7 @@ def test_each_operator_is_logged_once_with_its_place(caplog: Any) -> None:
             compiled(function)(torch.randn(3))
     (message,) = [r.getMessage() for r in caplog.records if r.name == "tilewright.torch"]
     assert "aten.logcumsumexp.default" in message
-    assert "test_partition.py" in message
+    assert "test_shared_graphs.py" in message
     assert "there is no converter" in message
 
 
