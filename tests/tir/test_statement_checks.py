@@ -226,7 +226,7 @@ def test_an_element_that_is_not_there(body, message):
         "for i in range(8):\n    with T.block('b'):\n        v = T.axis.spatial(8, i)\n"
         "        T.where(i < 4)\n        B[v] = A[v]",
         "for i in range(8):\n    with T.block('b'):\n        v = T.axis.reduce(8, i)\n"
-        "        with T.init():\n            B[v] = 0.0\n        B[0] = B[0] + A[v // 2]",
+        "        with T.init():\n            B[0] = 0.0\n        B[0] = B[0] + A[v // 2]",
     ],
 )
 def test_elements_that_nobody_may_ask_for(body):

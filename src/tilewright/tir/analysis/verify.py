@@ -40,6 +40,7 @@ from tilewright.tir.attrs import wrong_annotation
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
+    REDUCE,
     THREAD_BINDING,
     Allocate,
     AssertStmt,
@@ -53,6 +54,7 @@ from tilewright.tir.stmt import (
     IterVar,
     LetStmt,
     SeqStmt,
+    Stmt,
     While,
 )
 
@@ -340,6 +342,7 @@ class _Verifier:
         self.regions(block.writes, block)
         self.axes += block.iter_vars
         if block.init is not None:
+            self.init_is_apart(block, block.init)
             with self.ends.apart():
                 self.stmt(block.init)
         self.stmt(block.body)
@@ -349,6 +352,16 @@ class _Verifier:
         wrong = None if realize is self.func.body else left_out(block, self.axes)
         if wrong is not None:
             raise self.fail(wrong, block)
+
+    def init_is_apart(self, block: Block, init: Stmt) -> None:
+        reduced = {item.var for item in block.iter_vars if item.kind == REDUCE}
+        for item in pre_order(init):
+            if type(item) is Var and item in reduced:
+                raise self.fail(
+                    f"the init of block {block.name!r} uses reduction axis {item.name!r}, which "
+                    "has no value there",
+                    block,
+                )
 
 
 def _sizes(func: PrimFunc) -> list[Var]:

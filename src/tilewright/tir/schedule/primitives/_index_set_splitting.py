@@ -9,13 +9,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tilewright.arith import Analyzer, conjuncts
-from tilewright.ir import TRUE, Expr, Range, Var, and_, as_int, const, uses_var
+from tilewright.ir import (
+    TRUE,
+    Expr,
+    Range,
+    Var,
+    and_,
+    as_int,
+    const,
+    pre_order,
+    substitute,
+    uses_var,
+)
 from tilewright.tir import OPAQUE, REDUCE, SERIAL, Block, BlockRealize, For, Stmt
 from tilewright.tir.analysis import block_facts
 from tilewright.tir.analysis.data_variables import know_lets
+from tilewright.tir.empty_reduction import begun_by_nothing
 from tilewright.tir.rewrite import fresh_name, renew_definitions
 from tilewright.tir.schedule.primitives._rewrite import rewrite_outside_blocks, substitute_index
 from tilewright.tir.schedule.state import trivially_true
+from tilewright.tir.schedule.zero_trips import analyzer_where_begun
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -73,7 +86,43 @@ def subrange_of(
             return _narrowed(made, known, facts)
         return made
 
-    return whole.replace(body=go(whole.body))
+    made = whole.replace(body=go(whole.body))
+    _check_begun_before(sch, loop, made, value)
+    return made
+
+
+def _check_begun_before(sch: Schedule, loop: For, subrange: For, value: Expr) -> None:
+    """Refuse a later subrange that would run inits again where it has no iterations.
+
+    Bindings such as ``i % n`` are back at their start where the subrange would begin.
+    """
+    known = analyzer_where_begun(sch.state, loop)
+    if known.can_prove_ge(subrange.extent, 1):
+        return
+    begun = begun_by_nothing(subrange)
+    if not begun:
+        return
+    start = substitute(value, {subrange.loop_var: subrange.min})
+    known.assume(start >= loop.min + 1)
+    known.assume(subrange.extent <= 0)
+    for item in pre_order(subrange.body):
+        if type(item) is For:
+            known.bind(item.loop_var, Range(item.min, item.extent))
+    at_start = {subrange.loop_var: subrange.min}
+    for item in pre_order(subrange.body):
+        if type(item) is BlockRealize and item.block.name in begun:
+            reducing = [
+                substitute(bound, at_start) > axis.dom.min
+                for axis, bound in zip(item.block.iter_vars, item.iter_values)
+                if axis.kind == REDUCE
+            ]
+            if not any(map(known.can_prove, reducing)):
+                raise sch.error(
+                    f"a part of loop {loop.loop_var.name!r} may have no iterations, and would then "
+                    f"run the init of block {item.block.name!r} again",
+                    loop,
+                    remedy="decompose_reduction first, or use tail='predicate'",
+                )
 
 
 class _WhereBegun:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.arith.polynomial import poly_add
-from tilewright.ir import Expr, Var, and_, as_int, const, free_vars, substitute
+from tilewright.ir import Expr, Var, and_, as_int, const, free_vars, pre_order, substitute
 from tilewright.tir import (
     NO_OP,
     REDUCE,
@@ -122,6 +122,7 @@ def reindex_cache_read(
         - the block reads the buffer element by element, by the same indices everywhere, not
           through its pointer, or hides that it does
         - the block doesn't write the buffer
+        - the map uses no reduction axis if the init reads the buffer
         - the map takes as many indices as the block has axes, and gives no negative index
         - the map uses each axis that the access uses, and is injective in the axes it uses
         - the axes that the map uses start at zero
@@ -259,6 +260,7 @@ class _Reindex:
         axes = [item for item in self.realize.block.iter_vars if item.var in mapped | self.used]
         shape = self._shape(axes, where, mapped)
         if self.is_read:
+            self._check_init(mapped)
             self._check_in_bounds(axes)
         tag = suffix or storage_scope.replace(".", "_")
         copied = old.with_fresh_data(
@@ -277,6 +279,19 @@ class _Reindex:
         before, after = (nest, NO_OP) if self.is_read else (NO_OP, nest)
         insert(scope, anchor, before, after, renamed, [copied])
         return BlockRV(scope.func_name, name)
+
+    def _check_init(self, mapped: set[Var]) -> None:
+        block = self.realize.block
+        reduced = {item.var for item in block.iter_vars if item.kind == REDUCE}
+        if block.init is None or not reduced & mapped:
+            return
+        if any(type(x) is BufferLoad and x.buffer is self.buffer for x in pre_order(block.init)):
+            raise self.state.error(
+                f"the init of block {block.name!r} reads {self.buffer.name}, and reduction axes, "
+                "which the map uses, have no value there",
+                self.realize,
+                remedy="use spatial axes only, or decompose_reduction first",
+            )
 
     def _anchor(self) -> Stmt | None:
         scope, realize, old = self.scope, self.realize, self.buffer
