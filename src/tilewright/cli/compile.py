@@ -14,7 +14,7 @@ from tilewright.cli.options import target_option, work_dir_option
 from tilewright.cli.output import given, json_option, make_console, print_json
 from tilewright.meta_schedule.database import JSONDatabase
 from tilewright.meta_schedule.passes import IS_SCHEDULED, MetaScheduleApplyDatabase
-from tilewright.relax import Executable, VirtualMachine, build, load_executable
+from tilewright.relax import Executable, VirtualMachine, as_numpy, build, load_executable
 from tilewright.relax.tuning import to_tensor_functions
 from tilewright.runtime import numpy_dtype
 from tilewright.support.errors import BuildError, RunError
@@ -170,7 +170,7 @@ def flat_arrays(result: object) -> list[np.ndarray[Any, Any]]:
     """Return the tensors of a result as NumPy arrays."""
     if isinstance(result, (tuple, list)):
         return [array for item in result for array in flat_arrays(item)]
-    return [np.asarray(result.numpy() if hasattr(result, "numpy") else result)]
+    return [as_numpy(result)]
 
 
 def relative_error(actual: list[Any], expected: list[Any]) -> float:

@@ -15,6 +15,7 @@ from tilewright.relax.executable import (
     Executable,
     GraphFunction,
     VirtualMachine,
+    as_numpy,
     build,
     load_executable,
 )
@@ -84,7 +85,7 @@ __all__ = [
     "GraphFunction", "GraphPass", "MatchCast", "ObjectStructInfo", "PIPELINES", "PrimStructInfo",
     "PrimValue", "SeqExpr", "ShapeExpr", "ShapeStructInfo", "StringValue", "StructInfo",
     "TensorStructInfo", "Tuple", "TupleGetItem", "TupleStructInfo", "Var", "VarBinding",
-    "VirtualMachine", "build", "call_dps", "call_tir", "compile_relax", "const", "extract_tasks",
-    "frontend", "get_pipeline", "interpreter", "load_executable", "op", "transform", "tune_relax",
-    "verify_graph",
+    "VirtualMachine", "as_numpy", "build", "call_dps", "call_tir", "compile_relax", "const",
+    "extract_tasks", "frontend", "get_pipeline", "interpreter", "load_executable", "op",
+    "transform", "tune_relax", "verify_graph",
 ]  # fmt: skip

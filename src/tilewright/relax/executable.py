@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,13 @@ from tilewright.ir import Expr, IRModule, Pass, Var, as_int, free_vars
 from tilewright.relax.analysis import has_operators, verify_graph
 from tilewright.relax.assertion import assertion_operands
 from tilewright.relax.expr import Function, MatchCast, RelaxCall, RelaxExpr, Tuple
+from tilewright.relax.graph_call import (
+    GraphFunction,
+    GraphSignature,
+    SizeCheck,
+    TensorSpec,
+    is_size_name,
+)
 from tilewright.relax.pipeline import run_pipeline
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import (
@@ -38,7 +45,7 @@ from tilewright.runtime import (
     Device,
     Module,
     cpu,
-    empty,
+    from_dlpack,
     load_module,
     stored_checksum,
 )
@@ -48,117 +55,6 @@ from tilewright.target import Target
 from tilewright.tir import PrimFunc
 
 Pipeline = str | Pass | Callable[[IRModule], IRModule] | None
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """A tensor argument or result: extents are numbers or Python formulas over symbolic names."""
-
-    name: str
-    shape: tuple[int | str, ...]
-    dtype: str
-
-
-@dataclass(frozen=True)
-class SizeCheck:
-    """A condition on the inputs' extents; ``values`` fill the message's placeholders."""
-
-    condition: str
-    message: str
-    values: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class GraphSignature:
-    """The inputs and results of a compiled graph function.
-
-    ``outputs`` are flat; ``structure`` says how they are nested (``None`` is a tensor). ``symbols``
-    says where each symbolic extent is read: argument and axis (-1: the scalar itself). ``checks``
-    repeat the native function's checks, for what must be known before calling it.
-    """
-
-    name: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    structure: Any
-    symbols: tuple[tuple[str, int, int], ...]
-    checks: tuple[SizeCheck, ...] = ()
-
-
-class GraphFunction:
-    """A compiled graph function: ``f(*inputs)`` returns fresh tensors."""
-
-    def __init__(self, signature: GraphSignature, call: Callable[..., Any]) -> None:
-        self.signature = signature
-        self._call = call
-        self._shapes = _shape_function(signature)
-        self._fixed = None if signature.symbols else self._shapes(())
-        self._single = signature.structure is None
-
-    def __call__(self, *inputs: Any) -> Any:
-        """Run the graph."""
-        signature = self.signature
-        if len(inputs) != len(signature.inputs):
-            names = ", ".join(spec.name for spec in signature.inputs)
-            raise RunError(
-                f"{signature.name} takes {len(signature.inputs)} arguments ({names}), "
-                f"got {len(inputs)}"
-            )
-        try:
-            shapes = self._fixed if self._fixed is not None else self._shapes(inputs)
-            outputs = [empty(shape, spec.dtype) for shape, spec in zip(shapes, signature.outputs)]
-        except (RunError, ZeroDivisionError):
-            # There is no such result: say which operator does not allow these sizes.
-            self._check_sizes(inputs)
-            raise
-        self._call(*inputs, *outputs)
-        if self._single:
-            return outputs[0]
-        return _nest(signature.structure, iter(outputs))
-
-    def _check_sizes(self, inputs: Sequence[Any]) -> None:
-        for check in self.signature.checks:
-            formulas = (check.condition, *check.values)
-            held, *values = _function_of_sizes(self.signature, ", ".join(formulas))(inputs)
-            if not held:
-                raise RunError(f"{self.signature.name}: {check.message.format(*values)}")
-
-    def run_into(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Run the graph, writing into existing tensors."""
-        self._call(*inputs, *outputs)
-
-    def __repr__(self) -> str:
-        names = ", ".join(spec.name for spec in self.signature.inputs)
-        return f"<compiled graph {self.signature.name}({names})>"
-
-
-def _nest(structure: Any, outputs: Any) -> Any:
-    if structure is None:
-        return next(outputs)
-    return tuple(_nest(item, outputs) for item in structure)
-
-
-def _shape_function(signature: GraphSignature) -> Callable[[Sequence[Any]], list[tuple[int, ...]]]:
-    """Compile the formulas of the results' extents to one Python function of the inputs."""
-    parts = [
-        "(" + "".join(f"{extent}, " for extent in spec.shape) + ")" for spec in signature.outputs
-    ]
-    return _function_of_sizes(signature, ", ".join(parts))
-
-
-def _function_of_sizes(
-    signature: GraphSignature, formulas: str
-) -> Callable[[Sequence[Any]], list[Any]]:
-    """Compile formulas over symbolic extents to a function of the inputs that lists the values."""
-    lines = ["def sizes(inputs):"]
-    for name, argument, axis in signature.symbols:
-        source = f"inputs[{argument}]" + (f".shape[{axis}]" if axis >= 0 else "")
-        lines.append(f"    {name} = {source}")
-    lines.append(f"    return [{formulas}]")
-    scope: dict[str, Any] = {"min": min, "max": max, "__builtins__": {}}
-    exec("\n".join(lines), scope)
-    found: Callable[[Sequence[Any]], list[Any]] = scope["sizes"]
-    return found
 
 
 class Executable:
@@ -263,7 +159,7 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
                 tuple(_spec(spec) for spec in item["inputs"]),
                 tuple(_spec(spec) for spec in item["outputs"]),
                 _structure(item["structure"]),
-                tuple(_symbol(*symbol) for symbol in item["symbols"]),
+                tuple(_symbol(item["inputs"], *symbol) for symbol in item["symbols"]),
                 tuple(map(_check, item.get("checks", ()))),
             )
             for item in data["functions"]
@@ -280,9 +176,13 @@ def _spec(item: dict[str, Any]) -> TensorSpec:
     return TensorSpec(item["name"], tuple(item["shape"]), item["dtype"])
 
 
-def _symbol(name: str, argument: int, axis: int) -> tuple[str, int, int]:
-    if not name.isidentifier() or not isinstance(argument, int) or not isinstance(axis, int):
+def _symbol(
+    inputs: Sequence[dict[str, Any]], name: str, argument: int, axis: int
+) -> tuple[str, int, int]:
+    if not is_size_name(name):
         raise ValueError(f"{name!r} is no name of an extent")
+    if argument not in range(len(inputs)) or axis not in range(-1, len(inputs[argument]["shape"])):
+        raise ValueError(f"there is no axis {axis!r} of argument {argument!r}")
     return name, argument, axis
 
 
@@ -401,8 +301,8 @@ def graph_signature(name: str, function: Function) -> GraphSignature:
 
     def define(var: Var, argument: int, axis: int) -> None:
         if var not in names:
-            base = var.name if var.name.isidentifier() else "n"
-            taken = set(names.values()) | {"inputs", "min", "max"}
+            base = var.name if is_size_name(var.name) else "n"
+            taken = set(names.values())
             made, number = base, 0
             while made in taken:
                 number += 1
@@ -508,4 +408,6 @@ def as_numpy(value: object) -> Any:
     """Convert results to NumPy arrays, keeping the nesting."""
     if isinstance(value, tuple):
         return tuple(as_numpy(item) for item in value)
-    return np.asarray(value)
+    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
+        return np.asarray(value)
+    return from_dlpack(value).numpy()  # NumPy alone doesn't know PyTorch's bfloat16

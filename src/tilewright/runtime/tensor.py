@@ -84,11 +84,21 @@ class Tensor(tvm_ffi.Tensor):  # type: ignore[misc]  # the base is a Cython clas
 
 _import_lock = threading.Lock()
 
+# The class of what tvm_ffi makes is a setting of the process. Nobody has set another one: whoever
+# gets a `Tensor` of ours gets a `tvm_ffi.Tensor` all the same.
+if tvm_ffi.core._CLASS_TENSOR is tvm_ffi.Tensor:
+    tvm_ffi.core._set_class_tensor(Tensor)
+
+
+def is_native_class() -> bool:
+    """Whether tvm_ffi makes tensors of our class."""
+    return tvm_ffi.core._CLASS_TENSOR is Tensor
+
 
 def from_dlpack(source: Any) -> Tensor:
     """Take over memory from a DLPack object, or a DLPack capsule, without a copy."""
-    # The class that an import makes is a process-wide setting of tvm_ffi. Another thread that
-    # imports at this moment would get a `Tensor` of ours, which is a `tvm_ffi.Tensor` all the same.
+    if tvm_ffi.core._CLASS_TENSOR is Tensor:
+        return tvm_ffi.from_dlpack(source)  # type: ignore[no-any-return]
     with _import_lock:
         before = tvm_ffi.core._CLASS_TENSOR
         tvm_ffi.core._set_class_tensor(Tensor)

@@ -1,0 +1,214 @@
+"""Calling a compiled graph: its signature, and the function that makes the results and runs it.
+
+What a call does besides the native code is written once, as Python text, when the graph is first
+requested; every call pays for its lines.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.codegen.llvm.tensors import native_empty, packed_dtype
+from tilewright.runtime import from_dlpack
+from tilewright.runtime.ffi import tvm_ffi
+from tilewright.runtime.tensor import is_native_class
+from tilewright.support.errors import RunError
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor argument or result: extents are numbers or Python formulas over symbolic names."""
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class SizeCheck:
+    """A condition on the inputs' extents; ``values`` fill the message's placeholders."""
+
+    condition: str
+    message: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GraphSignature:
+    """The inputs and results of a compiled graph function.
+
+    ``outputs`` are flat; ``structure`` says how they are nested (``None`` is a tensor). ``symbols``
+    says where each symbolic extent is read: argument and axis (-1: the scalar itself). ``checks``
+    repeat the native function's checks, for what must be known before calling it.
+    """
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    structure: Any
+    symbols: tuple[tuple[str, int, int], ...]
+    checks: tuple[SizeCheck, ...] = ()
+
+
+class GraphFunction:
+    """A compiled graph function: ``f(*inputs)`` returns fresh tensors.
+
+    Inputs are NumPy arrays, tensors of any DLPack library, and numbers. Results are PyTorch's
+    tensors if the first tensor is one, else ``Tensor``. Their memory is kept for later results when
+    the last owner drops it.
+    """
+
+    def __init__(self, signature: GraphSignature, call: Callable[..., Any]) -> None:
+        self.signature = signature
+        self._call = call
+        self._names = [spec.name for spec in signature.inputs]
+        self._run = _straight_line(signature, call, self._explain)
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Run the graph; inputs may be given by name.
+
+        Raises ``RunError`` for missing and unknown inputs, and for sizes that operators don't
+        allow; wrong types and shapes are ``TypeError`` and ``ValueError``, which name the input.
+        """
+        if named or len(inputs) != len(self._names):
+            inputs = self._in_order(inputs, named)
+        return self._run(*inputs)
+
+    def _explain(self, error: Exception, *inputs: Any) -> None:
+        """Raise for inputs of which the results' sizes can't be computed."""
+        self._check_kinds(inputs)
+        self._check_sizes(inputs)
+        raise RunError(f"{self.signature.name}: {error}") from error
+
+    def _in_order(self, inputs: Sequence[Any], named: dict[str, Any]) -> tuple[Any, ...]:
+        names = self._names
+        rest = names[len(inputs) :]
+        unknown = [name for name in named if name not in rest]
+        missing = [name for name in rest if name not in named]
+        if len(inputs) <= len(names) and not unknown and not missing:
+            return (*inputs, *(named[name] for name in rest))
+        problem = f"got {len(inputs)}" + (f" and {', '.join(named)}" if named else "")
+        raise RunError(
+            f"{self.signature.name} takes {len(names)} arguments ({', '.join(names)}), {problem}"
+        )
+
+    def _check_kinds(self, inputs: Sequence[Any]) -> None:
+        for spec, given in zip(self.signature.inputs, inputs):
+            shape = getattr(given, "shape", None)
+            if len(shape or ()) != len(spec.shape):
+                found = type(given).__name__ + ("" if shape is None else f" of shape {shape}")
+                raise TypeError(
+                    f"{self.signature.name}: argument {spec.name!r}: expected a tensor of "
+                    f"{len(spec.shape)} dimensions, got {found}"
+                )
+
+    def _check_sizes(self, inputs: Sequence[Any]) -> None:
+        for check in self.signature.checks:
+            names = [f"__a{number}" for number in range(len(self._names))]
+            lines = [f"    {line}" for line in _sizes(self.signature, names)]
+            returned = f"    return [{', '.join((check.condition, *check.values))}]"
+            held, *values = _compiled(
+                "__check", [f"def __check({', '.join(names)}):", *lines, returned], {}
+            )(*inputs)
+            if not held:
+                raise RunError(f"{self.signature.name}: {check.message.format(*values)}")
+
+    def run_into(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Run the graph, writing into existing tensors."""
+        self._call(*inputs, *outputs)
+
+    def __repr__(self) -> str:
+        names = ", ".join(spec.name for spec in self.signature.inputs)
+        return f"<compiled graph {self.signature.name}({names})>"
+
+
+def _straight_line(
+    signature: GraphSignature, call: Callable[..., Any], explain: Callable[..., None]
+) -> Callable[..., Any]:
+    """Write the function that makes the results and runs the graph: every call pays for its lines.
+
+    ::
+
+        def __run(__a0, __a1):
+            try:
+                __source = __like(__a0)
+                n = __a0.shape[0]
+                __r0 = __empty(__source, 73730, n, 256)
+            except __failures as __error:
+                __explain(__error, __a0, __a1)
+            __call(__a0, __a1, __r0)
+            return __r0
+
+    The names of sizes have no double underscore (``is_size_name``).
+    """
+    inputs = [f"__a{number}" for number in range(len(signature.inputs))]
+    results = [f"__r{number}" for number in range(len(signature.outputs))]
+    tensors = [name for name, spec in zip(inputs, signature.inputs) if spec.shape]
+    like = next(iter(tensors or inputs), None)
+    sizes = _sizes(signature, inputs)
+    made = [
+        f"{name} = __empty(__source, {packed_dtype(spec.dtype)}"
+        + "".join(f", {extent}" for extent in spec.shape)
+        + ")"
+        for name, spec in zip(results, signature.outputs)
+    ]
+    lines = [
+        f"def __run({', '.join(inputs)}):",
+        "    try:",
+        "        __source = " + (f"__like({like})" if like else "None"),
+        *(f"        {line}" for line in (*sizes, *made)),
+        "    except __failures as __error:",
+        f"        __explain({', '.join(['__error', *inputs])})",
+        f"    __call({', '.join([*inputs, *results])})",
+        f"    return {_nested(signature.structure, iter(results))}",
+    ]
+    scope = {
+        "__call": call,
+        "__empty": native_empty() if is_native_class() else _converted_empty,
+        "__explain": explain,
+        "__failures": (AttributeError, IndexError, ValueError, ZeroDivisionError),
+        "__like": _like,
+    }
+    return _compiled("__run", lines, scope)
+
+
+def is_size_name(name: str) -> bool:
+    """Whether a symbolic extent can have a name in the formulas of results' extents."""
+    reserved = keyword.iskeyword(name) or name in ("min", "max")
+    return name.isidentifier() and "__" not in name and not reserved
+
+
+def _nested(structure: Any, names: Iterator[str]) -> str:
+    """The text of a result: names of tensors, in tuples."""
+    if structure is None:
+        return next(names)
+    return "(" + "".join(f"{_nested(item, names)}, " for item in structure) + ")"
+
+
+def _sizes(signature: GraphSignature, inputs: Sequence[str]) -> list[str]:
+    """Lines that define the symbolic extents from the inputs."""
+    return [
+        f"{name} = {inputs[argument]}" + (f".shape[{axis}]" if axis >= 0 else "")
+        for name, argument, axis in signature.symbols
+    ]
+
+
+def _compiled(name: str, lines: Sequence[str], scope: Mapping[str, Any]) -> Callable[..., Any]:
+    names: dict[str, Any] = {"min": min, "max": max, "__builtins__": {}, **scope}
+    exec("\n".join(lines), names)
+    made: Callable[..., Any] = names[name]
+    return made
+
+
+def _converted_empty(*arguments: object) -> object:
+    """Make a tensor where another library has set the class of those that tvm-ffi makes."""
+    made = native_empty()(*arguments)
+    return from_dlpack(made) if isinstance(made, tvm_ffi.Tensor) else made
+
+
+def _like(source: object) -> object:
+    """A tensor whose library the results come from; ``None`` for ours, and for NumPy's arrays."""
+    return source if hasattr(type(source), "__dlpack_c_exchange_api__") else None
