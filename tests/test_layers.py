@@ -32,6 +32,7 @@ LAYERS = [
     ["meta_schedule"],
     ["relax"],
     ["torch"],
+    ["compiling"],
     ["report"],
     ["cli"],
     ["testing"],

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
         topi,
         torch,
     )
-    from tilewright.driver import compile, lower
+    from tilewright.compiling import compile
+    from tilewright.driver import lower
     from tilewright.ir import IRModule
     from tilewright.runtime import cpu, cuda, load_module
     from tilewright.support.errors import TilewrightError
@@ -54,7 +55,7 @@ _NAMES = {
     "IRModule": "tilewright.ir",
     "Target": "tilewright.target",
     "TilewrightError": "tilewright.support.errors",
-    "compile": "tilewright.driver",
+    "compile": "tilewright.compiling",
     "cpu": "tilewright.runtime",
     "cuda": "tilewright.runtime",
     "load_module": "tilewright.runtime",

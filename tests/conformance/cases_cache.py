@@ -77,6 +77,19 @@ def main(A: T.Buffer((1,)), C: T.Buffer((1,))):
 """
 )
 
+init_reads = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((6, 4)), B: T.Buffer((4,)), C: T.Buffer((4,))):
+    for j, k in T.grid(4, 6):
+        with T.block("C"):
+            vj, vk = T.axis.remap("SR", [j, k])
+            with T.init():
+                C[vj] = B[vj]
+            C[vj] = C[vj] + A[vk, vj]
+"""
+)
+
 shifted = script(
     """
 @T.prim_func
@@ -508,6 +521,13 @@ def main(A: T.Buffer((8,))):
         matmul,
         lambda s: s.reindex_cache_read("C", 0, "local", lambda i, j, k: (i + k,)),
         "one place to several",
+    ),
+    Refuse(
+        "reindex_cache_read",
+        "uses no reduction axis if the init reads",
+        init_reads,
+        lambda s: s.reindex_cache_read("C", 1, "local", lambda j, k: (k, j)),
+        "reduction axes, which the map uses, have no value there",
     ),
     Example(
         "reindex_cache_read",

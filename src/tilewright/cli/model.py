@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 import logging
 import sys
 import traceback
@@ -20,8 +19,9 @@ import numpy as np
 
 from tilewright.ir import IRModule
 from tilewright.relax.frontend import nn
+from tilewright.relax.frontend.nn.by_example import export_by_example
 from tilewright.relax.frontend.torch import from_exported_program, load_exported_program
-from tilewright.relax.transform import BindParams
+from tilewright.relax.frontend.torch.calling import export_module
 from tilewright.support.errors import ImportModelError, MissingExtraError, TilewrightError
 
 logger = logging.getLogger("tilewright.cli")
@@ -146,46 +146,18 @@ def _from_object(name: str, model: Any, inputs: list[Any]) -> LoadedModel:
         graphs = [key for key in ("main", "forward") if key in model.functions]
         return LoadedModel(name, model, inputs, graphs[0] if graphs else next(iter(model)))
     if isinstance(model, nn.Module):
-        return _from_nn(name, model, inputs)
+        with _foreign_code(f"{type(model).__name__}.forward"):
+            mod, values = export_by_example(model, inputs)
+        return LoadedModel(name, mod, values, "forward")
     torch = sys.modules.get("torch")  # whoever made a PyTorch model has imported it
     if torch is not None and isinstance(model, torch.nn.Module):
-        with torch.no_grad(), _foreign_code(f"torch.export.export of {type(model).__name__}"):
-            exported = torch.export.export(model.eval(), tuple(inputs))
-        return _from_exported(name, exported)
+        return _from_exported(name, export_module(model, inputs))
     if torch is not None and isinstance(model, torch.export.ExportedProgram):
         return _from_exported(name, model)
     raise ImportModelError(
         f"a {type(model).__name__} can't be imported; known are torch.nn.Module, "
         "torch.export.ExportedProgram, tilewright.relax.frontend.nn.Module and IRModule"
     )
-
-
-def _from_nn(name: str, model: nn.Module, inputs: list[Any]) -> LoadedModel:
-    kind = type(model).__name__
-    names = [
-        parameter.name
-        for parameter in inspect.signature(model.forward).parameters.values()
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    if len(inputs) > len(names):
-        raise ImportModelError(
-            f"{kind}.forward takes {len(names)} inputs ({', '.join(names)}), "
-            f"{len(inputs)} examples were given"
-        )
-    values = [item if isinstance(item, int) else np.asarray(item) for item in inputs]
-    spec = {
-        key: nn.spec.Int()
-        if isinstance(value, int)
-        else nn.spec.Tensor(value.shape, str(value.dtype))
-        for key, value in zip(names, values)
-    }
-    with _foreign_code(f"{kind}.forward"):
-        mod, parameters = model.export({"forward": spec})
-    missing = [key for key, parameter in parameters if parameter.data is None]
-    if missing:
-        raise ImportModelError(f"the parameters {', '.join(missing)} have no data")
-    mod = BindParams("forward", {key: p.data for key, p in parameters})(mod)
-    return LoadedModel(name, mod, values, "forward")
 
 
 def _from_exported(name: str, exported: Any) -> LoadedModel:

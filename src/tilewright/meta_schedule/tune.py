@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -77,12 +79,14 @@ def tune_tasks(
     task_scheduler: TaskScheduler | str = "gradient",
     module_equality: str = "structural",
     progress: Progress | None = None,
+    max_seconds: float | None = None,
 ) -> Database:
     """Tune tasks into a database and return it.
 
     Records and a log go to ``work_dir`` (without one, records stay in memory). The search starts
-    from the database's existing records. Raises ``TuneError`` before anything is measured if the
-    work directory can't be written.
+    from the database's existing records. After ``max_seconds`` no batch of trials begins; the last
+    one and the final ranking of the best candidates still take their time. Raises ``TuneError``
+    before anything is measured if the work directory can't be written.
     """
     if not tasks:
         raise TuneError("there is nothing to tune: no tasks")
@@ -97,6 +101,7 @@ def tune_tasks(
         num_trials_per_iter,
         default_callbacks() if measure_callbacks is None else list(measure_callbacks),
         progress or Progress(),
+        math.inf if max_seconds is None else time.monotonic() + max_seconds,
     )
     # Opened last, so that a run that makes no sense leaves no folder.
     opened = open_database(database, work_dir, module_equality)
@@ -160,6 +165,7 @@ def tune_tir(
     task_name: str = "main",
     seed: int = 0,
     progress: Progress | None = None,
+    max_seconds: float | None = None,
 ) -> Database:
     """Tune every TensorIR function of a module; see :func:`tune_tasks` for the options.
 
@@ -198,6 +204,7 @@ def tune_tir(
         task_scheduler=task_scheduler,
         module_equality=module_equality,
         progress=progress,
+        max_seconds=max_seconds,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -18,7 +19,8 @@ from tilewright.support.errors import TuneError
 class TuningSession:
     """The resources with which a task scheduler spends ``max_trials_global`` measurements.
 
-    Without a ``database`` nothing is kept, without a ``cost_model`` nothing is learned.
+    Without a ``database`` nothing is kept, without a ``cost_model`` nothing is learned. No batch
+    begins after the time ``until``, by ``time.monotonic``.
     """
 
     builder: Builder
@@ -30,6 +32,7 @@ class TuningSession:
     num_trials_per_iter: int = 32
     callbacks: Sequence[MeasureCallback] = field(default_factory=default_callbacks)
     progress: Progress = field(default_factory=Progress)
+    until: float = math.inf
 
     def __post_init__(self) -> None:
         negative = self.max_trials_global < 0 or self.max_trials_per_task < 0

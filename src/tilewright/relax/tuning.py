@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -32,6 +33,9 @@ from tilewright.target import Target
 
 #: The share of a run's trials for ways to compute convolutions.
 ALTERNATIVES = 0.25
+
+# About how many trials a second has time for: what is a share of trials, if there are seconds only.
+_TRIALS_PER_SECOND = 8
 
 
 def to_tensor_functions(
@@ -104,6 +108,7 @@ def tune_relax(
     database: Database | str = "json",
     module_equality: str = "structural",
     alternatives: float = ALTERNATIVES,
+    max_seconds: float | None = None,
     **options: Any,
 ) -> Database:
     """Tune a model's tasks into the database of ``work_dir``; return the database.
@@ -116,11 +121,14 @@ def tune_relax(
     if params:
         mod = _bound(mod, params)
     shared = {key: options[key] for key in ("builder", "runner", "progress") if key in options}
+    start, trials = time.monotonic(), max_trials_global
+    if max_seconds is not None:
+        trials = min(trials, int(max_seconds * _TRIALS_PER_SECOND))
     spent = tune_alternatives(
         mod,
         target,
         opened,
-        max_trials=share_of_trials(max_trials_global, alternatives),
+        max_trials=share_of_trials(trials, alternatives),
         op_names=op_names,
         **shared,
     )
@@ -132,6 +140,7 @@ def tune_relax(
         work_dir=work_dir,
         max_trials_global=max_trials_global - spent,
         database=opened,
+        max_seconds=None if max_seconds is None else max_seconds - (time.monotonic() - start),
         **options,
     )
 

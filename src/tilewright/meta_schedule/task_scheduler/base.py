@@ -92,14 +92,14 @@ class TaskScheduler:
                         self._prepare(task, session)
                     else:
                         self._start_from_records(task)
-                while left > 0:
+                while left > 0 and time.monotonic() < session.until:
                     number = self.next_task()
                     if number is None:
                         break
                     task = self.tasks[number]
                     count = min(
                         session.num_trials_per_iter,
-                        self._fair_share(task, left),
+                        self._fair_share(task, left, math.isfinite(session.until)),
                         session.max_trials_per_task - task.trials,
                     )
                     if not self._set_reference(task, session):
@@ -122,17 +122,19 @@ class TaskScheduler:
                 + "; ".join(f"{task.name}: {task.error}" for task in self.tasks)
             )
 
-    def _fair_share(self, task: TaskRecord, left: int) -> int:
+    def _fair_share(self, task: TaskRecord, left: int, in_time: bool) -> int:
         """Return how many trials a task may take.
 
         First batches find out where trials pay off; together they get half of the budget, or enough
-        for ``_FIRST_BATCH`` trials each.
+        for ``_FIRST_BATCH`` trials each, which is what they get if the budget is one of time.
         """
         waiting = sum(not (item.best_history or item.finished) for item in self.tasks)
         if waiting == 0 or len(self.tasks) == 1:
             return left
         if task.best_history:
             return max(1, left - waiting)
+        if in_time:
+            return _FIRST_BATCH
         return max(1, left // (2 * waiting), min(_FIRST_BATCH, left // waiting))
 
     def _start_from_records(self, task: TaskRecord) -> None:

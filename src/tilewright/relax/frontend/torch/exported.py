@@ -52,7 +52,7 @@ def load_exported_program(path: str | Path) -> torch.export.ExportedProgram:
             "torch.export.save(torch.export.export(model.eval(), example_inputs), path)"
         )
     try:
-        with _quiet():
+        with quiet():
             return torch.export.load(str(file))
     except Exception as error:  # PyTorch raises many classes here; all mean an unreadable file
         raise ImportModelError(
@@ -64,20 +64,25 @@ def load_exported_program(path: str | Path) -> torch.export.ExportedProgram:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Hide PyTorch's deprecation warnings about itself, and its own error logs."""
     import logging
 
-    logger = logging.getLogger("torch.export")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
+    loggers = [logging.getLogger(name) for name in _ERROR_LOGS]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
             warnings.simplefilter("ignore", DeprecationWarning)
             yield
     finally:
-        logger.setLevel(before)
+        for logger, level in zip(loggers, before):
+            logger.setLevel(level)
+
+
+_ERROR_LOGS = ("torch.export", "torch._subclasses.fake_tensor")
 
 
 def functionalize(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -91,7 +96,7 @@ def functionalize(program: torch.export.ExportedProgram) -> torch.export.Exporte
     )
     if not mutable:
         return program
-    with _quiet():
+    with quiet():
         return program.run_decompositions({})
 
 
@@ -116,7 +121,7 @@ def take_apart(
                 chosen[target] = found
         if not chosen:
             break
-        with _quiet():
+        with quiet():
             program = program.run_decompositions(chosen)
     return program
 

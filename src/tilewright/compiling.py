@@ -1,0 +1,215 @@
+"""The front door: ``tilewright.compile`` of whatever holds a program.
+
+It imports, tunes if asked to, applies a database, schedules the rest by rule and builds. Each of
+these steps is a function of its own elsewhere; nothing is done here that can't be done by hand.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tilewright import driver
+from tilewright.driver.build import TargetLike, as_module, resolve_target
+from tilewright.ir import IRModule
+from tilewright.meta_schedule.database import Database, JSONDatabase, MemoryDatabase
+from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
+from tilewright.meta_schedule.tune import tune_tir
+from tilewright.relax import Executable, Function, GraphFunction, build
+from tilewright.relax.frontend import nn
+from tilewright.relax.frontend.nn.by_example import export_by_example
+from tilewright.relax.frontend.torch.calling import Calling, export_module
+from tilewright.relax.frontend.torch.exported import load_exported_program
+from tilewright.relax.frontend.torch.importer import from_exported_program
+from tilewright.relax.tuning import compile_relax, tune_relax
+from tilewright.runtime import Module
+from tilewright.support.errors import BuildError
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+
+#: More trials than any time is enough for: the budget is in seconds then.
+_UNLIMITED = 1 << 20
+_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+class CompiledModel(Executable):
+    """A compiled PyTorch model: called as the model is, inputs and results nested alike.
+
+    Results are PyTorch's tensors if the first tensor among the inputs is one. Everything else is an
+    ``Executable``'s; ``self["main"]`` takes and gives flat tensors.
+    """
+
+    def __init__(self, executable: Executable, calling: Calling) -> None:
+        super().__init__(executable.module, list(executable.signatures.values()), executable.target)
+        self._calling = calling
+        self._main: GraphFunction = self["main"]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        plain = Executable(self.module, list(self.signatures.values()), self.target)
+        return type(self), (plain, self._calling)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model.
+
+        Raises ``RunError`` for inputs of another structure than those that it was compiled for;
+        wrong types and shapes are ``TypeError`` and ``ValueError``, which name the input.
+        """
+        return self._calling(self._main, args, kwargs)
+
+
+def compile(
+    program: Any,
+    target: TargetLike = None,
+    *,
+    name: str | None = None,
+    example_inputs: Any = None,
+    dynamic_shapes: Any = None,
+    database: Database | str | os.PathLike[str] | None = None,
+    tune: int | str | None = None,
+) -> Any:
+    """Compile a program for a target, the native CPU if none is given or active.
+
+    ``program`` is one of:
+
+    - a ``PrimFunc`` or an ``IRModule`` of them: gives a ``Module``. They are compiled as they are
+      scheduled, unless ``database`` or ``tune`` is given. ``name`` names a single function;
+    - a graph, ``relax.Function`` or ``IRModule``: gives an ``Executable``;
+    - a ``torch.nn.Module`` with ``example_inputs`` (a tensor, a tuple, or a dict by name), and
+      ``dynamic_shapes`` as ``torch.export.export`` takes them, an ``ExportedProgram``, or the path
+      of a ``.pt2`` file: gives a ``CompiledModel``, which is called as the model is;
+    - a ``relax.frontend.nn.Module`` whose parameters have data, with ``example_inputs``: gives an
+      ``Executable`` with the function ``forward``.
+
+    ``database`` holds tuned schedules: a ``Database``, or the folder of one. ``tune`` is a budget
+    for tuning into it first: a number of trials, or a time such as ``"90s"``, ``"10min"`` or
+    ``"1h"``. What has no record is scheduled by rule.
+
+    Raises ``BuildError`` for anything else and for arguments that don't belong together,
+    ``ImportModelError`` for models that can't be imported.
+    """
+    resolved = resolve_target(target)
+    budget = _budget(tune)
+    opened = _opened(database, tuned=tune is not None)
+    calling = None
+    if isinstance(program, (str, os.PathLike)):
+        program = _loaded(program)
+    exported = _exported(program, example_inputs, dynamic_shapes)
+    if exported is not None:
+        calling = Calling(exported)
+        program = from_exported_program(exported)
+    elif isinstance(program, nn.Module):
+        args, kwargs = _by_position_and_name(() if example_inputs is None else example_inputs)
+        program, _ = export_by_example(program, args, kwargs)
+    elif example_inputs is not None:
+        raise BuildError(f"a {type(program).__name__} takes no example_inputs: models do")
+    if isinstance(program, Function):
+        program = IRModule.from_expr(program, name)
+    elif name is not None and not isinstance(program, PrimFunc):
+        raise BuildError("name= is for a single function")
+    if isinstance(program, IRModule) and any(
+        isinstance(function, Function) for function in program.functions.values()
+    ):
+        made = _graph(program, resolved, opened, budget)
+        return made if calling is None else CompiledModel(made, calling)
+    return _functions(as_module(program, name), resolved, opened, budget)
+
+
+def _functions(
+    mod: IRModule, target: Target, database: Database | None, budget: dict[str, Any] | None
+) -> Module:
+    """Compile tensor functions."""
+    if budget is not None:
+        tune_tir(mod, target, database=database or "memory", **budget)
+    if database is not None:
+        mod = MetaScheduleApplyDatabase(database=database, target=target)(mod)
+    return driver.compile(mod, target)
+
+
+def _graph(
+    mod: IRModule, target: Target, database: Database | None, budget: dict[str, Any] | None
+) -> Executable:
+    """Compile graphs."""
+    if database is None:
+        return build(mod, target)
+    if budget is not None:
+        tune_relax(mod, None, target, None, database=database, **budget)
+    return compile_relax(database, mod, target)
+
+
+# ---- arguments ------------------------------------------------------------------------------
+
+
+def _budget(tune: int | str | None) -> dict[str, Any] | None:
+    """Return the budget as arguments of ``tune_tasks``."""
+    if tune is None:
+        return None
+    if type(tune) is int and tune >= 0:
+        return {"max_trials_global": tune}
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) *(s|min|h)", tune) if isinstance(tune, str) else None
+    if found is None:
+        raise BuildError(
+            f"tune is a number of trials or a time such as '90s', '10min', '1h', got {tune!r}"
+        )
+    seconds = float(found[1]) * _UNITS[found[2]]
+    return {"max_trials_global": _UNLIMITED, "max_seconds": seconds}
+
+
+def _opened(database: Database | str | os.PathLike[str] | None, *, tuned: bool) -> Database | None:
+    """Return the database: the one given, that of a folder, or one in memory to tune into.
+
+    Raises ``BuildError`` if there is no such folder and nothing will be tuned into it.
+    """
+    if database is None:
+        return MemoryDatabase() if tuned else None
+    if isinstance(database, Database):
+        return database
+    if not isinstance(database, (str, os.PathLike)):
+        raise BuildError(
+            f"database is a Database or the folder of one, got {type(database).__name__}"
+        )
+    if not tuned and not Path(database).is_dir():
+        raise BuildError(f"there is no database folder {os.fspath(database)!r}")
+    return JSONDatabase(work_dir=database)
+
+
+def _loaded(path: str | os.PathLike[str]) -> Any:
+    """Load a model's file."""
+    suffix = Path(path).suffix
+    if suffix != ".pt2":
+        raise BuildError(
+            f"{os.fspath(path)!r} is no model file that can be compiled: known is .pt2, which "
+            "torch.export.save writes"
+        )
+    return load_exported_program(Path(path))
+
+
+def _exported(program: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
+    """Return a PyTorch model as an exported program; ``None`` for anything else."""
+    torch = sys.modules.get("torch")  # whoever has a PyTorch model has imported it
+    if torch is not None and isinstance(program, torch.nn.Module):
+        if example_inputs is None:
+            raise BuildError(
+                f"compiling the model {type(program).__name__} needs example_inputs: a tensor, a "
+                "tuple, or a dict by name"
+            )
+        args, kwargs = _by_position_and_name(example_inputs)
+        return export_module(program, args, kwargs, dynamic_shapes)
+    if dynamic_shapes is not None:
+        raise BuildError("dynamic_shapes= is for a torch.nn.Module that is exported here")
+    if torch is not None and isinstance(program, torch.export.ExportedProgram):
+        if example_inputs is not None:
+            raise BuildError("an exported program has its inputs; example_inputs= has no effect")
+        return program
+    return None
+
+
+def _by_position_and_name(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(example_inputs, Mapping):
+        return (), dict(example_inputs)
+    if isinstance(example_inputs, (tuple, list)):
+        return tuple(example_inputs), {}
+    return (example_inputs,), {}

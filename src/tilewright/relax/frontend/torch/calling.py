@@ -1,0 +1,161 @@
+"""PyTorch models as they are called: exporting by example, nested inputs and results.
+
+A compiled graph takes a flat list of tensors and returns a flat tuple. ``Calling`` gives it the
+model's own signature, as ``torch.export`` noted it down.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tilewright.relax.frontend.torch.exported import quiet, require_torch
+from tilewright.support.errors import ImportModelError, RunError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def export_module(
+    model: torch.nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> torch.export.ExportedProgram:
+    """Export a model, in evaluation mode, by example inputs; ``dynamic_shapes`` is PyTorch's.
+
+    Raises ``ImportModelError``, which begins with the useful line of PyTorch's own and names the
+    line of the model, if ``torch.export`` can't.
+    """
+    torch = require_torch()
+    signature = inspect.signature(model.forward)
+    try:
+        # By position what can be: the compiled model can be called so, or by name.
+        bound = signature.bind(*args, **(kwargs or {}))
+    except TypeError as error:
+        raise ImportModelError(
+            f"the example inputs don't fit {type(model).__name__}.forward{signature}: {error}"
+        ) from None
+    was_training = model.training
+    try:
+        with torch.no_grad(), quiet():
+            return torch.export.export(
+                model.eval(), bound.args, bound.kwargs, dynamic_shapes=dynamic_shapes
+            )
+    except Exception as error:  # any class: of PyTorch's tracing, or of the model's own code
+        raise ImportModelError(_why(model, error)) from error
+    finally:
+        model.train(was_training)
+
+
+def _why(model: torch.nn.Module, error: Exception) -> str:
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    useful = next((line for line in lines if not line.startswith(("To fix", "Suggested"))), "")
+    place = _place(text, error)
+    message = f"torch.export can't export {type(model).__name__}{place}: "
+    message += f"{type(error).__name__}: {useful}"
+    hint = next((line for line in lines if line.startswith("Hint:")), "")
+    if hint:
+        message += f"; {hint.removeprefix('Hint:').strip()}"
+    if "Cache" in text and "pytree" in text:
+        message += "; a Hugging Face model returns its cache: call it with use_cache=False"
+    return message
+
+
+def _place(text: str, error: Exception) -> str:
+    """The last line of the user's own code in PyTorch's report, or in the traceback."""
+    own = re.findall(r'File "([^"]+)", line (\d+)', text)
+    if not own:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [(frame.filename, str(frame.lineno)) for frame in frames[1:]]
+    own = [item for item in own if "site-packages" not in item[0]]
+    return f" ({own[-1][0]}, line {own[-1][1]})" if own else ""
+
+
+class Calling:
+    """The signature of an exported program: where tensors are in its inputs and results.
+
+    Inputs that are no tensors were fixed by the export: they may be given, with the same values.
+    """
+
+    def __init__(self, program: torch.export.ExportedProgram) -> None:
+        self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
+        user = [s for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
+        self._tensors = [
+            number
+            for number, spec in enumerate(user)
+            if type(spec.arg).__name__ != "ConstantArgument"
+        ]
+        self._fixed = {
+            number: (spec.arg.name, spec.arg.value)
+            for number, spec in enumerate(user)
+            if type(spec.arg).__name__ == "ConstantArgument"
+        }
+        args, kwargs = self._in_spec.children()
+        self._positional = len(args.children())
+        self._keywords = list(kwargs.context or ())
+        flat = all(item.is_leaf() for item in (*args.children(), *kwargs.children()))
+        self._flat = flat and not self._fixed
+        # By keyword too what was given by position: inputs are named after the model's parameters.
+        self._names = [spec.arg.name for spec in user] if flat else []
+
+    def __call__(self, run: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a compiled graph as the model is called.
+
+        Raises ``RunError`` for inputs of another structure than the export's, and for other values
+        of those that it fixed.
+        """
+        if not (self._flat and not kwargs and len(args) == self._positional == len(self._names)):
+            args = self._leaves(args, kwargs)
+        results = run(*args)
+        if self._out_spec.is_leaf():
+            return results[0]
+        return self._out_spec.unflatten(results)
+
+    def _leaves(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+        """The tensors of nested inputs, in order."""
+        names = self._names
+        wanted = names[len(args) : self._positional]
+        if wanted and all(name in kwargs for name in wanted):
+            args = (*args, *(kwargs[name] for name in wanted))
+            kwargs = {key: value for key, value in kwargs.items() if key not in wanted}
+        if set(kwargs) == set(self._keywords):
+            kwargs = {key: kwargs[key] for key in self._keywords}
+        leaves, spec = require_torch().utils._pytree.tree_flatten((tuple(args), kwargs))
+        if spec != self._in_spec:
+            raise RunError(
+                f"the model was exported for inputs of the structure {_shown(self._in_spec)}, "
+                f"got {_shown(spec)}"
+            )
+        for number, (name, value) in self._fixed.items():
+            given = leaves[number]
+            if not (given is value or (type(given) is type(value) and given == value)):
+                raise RunError(
+                    f"input {name!r} was fixed to {value!r} by the export, got {given!r}; "
+                    "compile the model for that value, or pass a tensor"
+                )
+        return [leaves[number] for number in self._tensors]
+
+
+def _shown(spec: Any) -> str:
+    """A structure of inputs in a line: ``(*, [*, *], name=*)``."""
+    args, kwargs = spec.children()
+    parts = [_form(item) for item in args.children()]
+    named = zip(kwargs.context or (), kwargs.children())
+    parts += [f"{name}={_form(item)}" for name, item in named]
+    return f"({', '.join(parts)})"
+
+
+def _form(spec: Any) -> str:
+    if spec.is_leaf():
+        return "*"
+    inner = ", ".join(map(_form, spec.children()))
+    if spec.type is list:
+        return f"[{inner}]"
+    if spec.type is tuple:
+        return f"({inner})"
+    return f"{spec.type.__name__}({inner})"
