@@ -67,6 +67,23 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "nn.conv3d_transpose": (
         lambda x, w: op.nn.conv3d_transpose(x, w), [VOLUME, tensor((4, 4, 3, 3, 3))]
     ),
+    **{
+        f"grad.{kind}_pool{axes}d_backward": (
+            lambda g, x, name=f"{kind}_pool{axes}d_backward": getattr(op.grad, name)(g, x),
+            [info, info],
+        )
+        for kind in ("max", "avg")
+        for axes, info in ((1, LINE), (2, IMAGE), (3, VOLUME))
+    },
+    "grad.take_backward": (
+        lambda x, i: op.grad.take_backward(op.take(x, i, 1), x, i, 1), [MATRIX, INDEX]
+    ),
+    "grad.gather_elements_backward": (
+        lambda x, i: op.grad.gather_elements_backward(x, x, i, 1), [MATRIX, tensor((4, 4), "int64")]
+    ),
+    "nn.nll_loss": (
+        lambda x, i: op.nn.nll_loss(x, i, ignore_index=1), [MATRIX, tensor((N,), "int64")]
+    ),
     "permute_dims": (lambda x: op.permute_dims(x, (1, 0)), [MATRIX]),
     "repeat": (lambda x: op.repeat(x, 2, 1), [MATRIX]),
     "reshape": (lambda x: op.reshape(x, (2, -1, 2)), [MATRIX]),

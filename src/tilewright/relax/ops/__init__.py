@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from tilewright.relax import assertion as _assertion  # `op.assert_op`
 from tilewright.relax import call_tir as _call_tir  # `op.call_tir`, `op.call_dps`
-from tilewright.relax.ops import image, nn
+from tilewright.relax.ops import grad, image, nn
 from tilewright.relax.registry import OPERATORS, RelaxOp, builders_in, get_op, operator
 from tilewright.support.folder import modules_in
 
 modules_in(__name__)
-for _namespace in (nn, image):
+for _namespace in (nn, image, grad):
     _found = builders_in(_namespace.__name__.rpartition(".")[2])
     vars(_namespace).update(_found, __all__=sorted(_found))
 _FOUND = builders_in()
@@ -23,6 +23,7 @@ __all__ = [
     "OPERATORS",
     "RelaxOp",
     "get_op",
+    "grad",
     "image",
     "nn",
     "operator",

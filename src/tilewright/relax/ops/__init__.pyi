@@ -3,6 +3,7 @@
 from tilewright.relax.assertion import assert_op as assert_op
 from tilewright.relax.call_tir import call_dps as call_dps
 from tilewright.relax.call_tir import call_tir as call_tir
+from tilewright.relax.ops import grad as grad
 from tilewright.relax.ops import image as image
 from tilewright.relax.ops import nn as nn
 from tilewright.relax.ops.binary import add as add

@@ -8,6 +8,8 @@ from tilewright.relax.ops.convolution import conv2d as conv2d
 from tilewright.relax.ops.convolution import conv2d_transpose as conv2d_transpose
 from tilewright.relax.ops.convolution import conv3d as conv3d
 from tilewright.relax.ops.convolution import conv3d_transpose as conv3d_transpose
+from tilewright.relax.ops.losses import cross_entropy_with_logits as cross_entropy_with_logits
+from tilewright.relax.ops.losses import nll_loss as nll_loss
 from tilewright.relax.ops.normalization import batch_norm as batch_norm
 from tilewright.relax.ops.normalization import group_norm as group_norm
 from tilewright.relax.ops.normalization import layer_norm as layer_norm

@@ -58,6 +58,7 @@ register_values(ConstantData)
 register_namespace(SimpleNamespace, vars)
 register_vocabulary(ops.nn)
 register_vocabulary(ops.image)
+register_vocabulary(ops.grad)
 
 
 def metadata_of(node: Node) -> dict[str, Any]:
@@ -80,8 +81,8 @@ def __getattr__(name: str) -> Any:
     if not name.startswith("_"):
         if name in BUILDERS:
             return BUILDERS[name]
-        if name == "image":
-            return ops.image
+        if name in ("image", "grad"):
+            return getattr(ops, name)
         inner = builders_in(name)
         if inner:
             return SimpleNamespace(**inner)
@@ -89,7 +90,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *builders_in(), "image"})
+    return sorted({*__all__, *builders_in(), "image", "grad"})
 
 
 __all__ = [

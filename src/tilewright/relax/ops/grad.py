@@ -1,0 +1,303 @@
+"""Operators that gradients need: ``relax.op.grad``. They are made by ``transform.Gradient``.
+
+Pooling's sum, for each pixel, over the windows that contain it, so that nothing is written twice;
+lookups add what belongs to one element in the order of the indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright import te, topi
+from tilewright.ir import (
+    Expr,
+    Var,
+    and_,
+    const,
+    dtypes,
+    if_then_else,
+    max_value,
+    maximum,
+    minimum,
+    or_,
+    product,
+    select,
+)
+from tilewright.ir import cast as cast_expr
+from tilewright.relax.conditions import require_equal
+from tilewright.relax.ops.common import known, require_ndim, same_dtype, tensor_like
+from tilewright.relax.registry import Builder, Tensor, operator
+from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+from tilewright.support.errors import VerifyError
+from tilewright.tir import Buffer, Stmt, seq
+from tilewright.tir.building import Axis, block, load, loop, store
+from tilewright.topi.utils import normal_axis, padding_of, pair, sum_dtype
+
+
+@operator("grad.no_grad", decompose=lambda call: call.args[0])
+def no_grad(x: Tensor) -> StructInfo:
+    """``x``, through which no gradient flows back."""
+    return tensor_like(x)
+
+
+# ---- pooling ---------------------------------------------------------------------------------
+
+
+def _taps(kernel: Sequence[int]) -> list[Any]:
+    return [te.reduce_axis((0, size), f"r{axis}") for axis, size in enumerate(kernel)]
+
+
+def _spread(
+    values: te.Tensor,
+    shape: Sequence[Expr],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    before: Sequence[int],
+    dilation: Sequence[int],
+    counts: Callable[[list[Expr], list[Expr]], Expr] | None,
+    name: str,
+) -> te.Tensor:
+    """For each pixel the sum of the values of its windows, or of those that ``counts`` selects."""
+    taps = _taps(kernel)
+    wide = sum_dtype(values.dtype)
+
+    def formula(n: Expr, c: Expr, *place: Expr) -> Expr:
+        offsets = [p + b - t.var * d for p, b, t, d in zip(place, before, taps, dilation)]
+        at = [offset // s for offset, s in zip(offsets, stride)]
+        inside = [and_(o >= 0, a < e) for o, a, e in zip(offsets, at, values.shape[2:])]
+        inside += [o % s == 0 for o, s in zip(offsets, stride) if s != 1]
+        value: Expr = values(n, c, *at)
+        if counts is not None:
+            value = select(counts([n, c, *at], [t.var for t in taps]), value, const(0, value.dtype))
+        value = if_then_else(and_(*inside), value, const(0, value.dtype))
+        made: Expr = te.sum(cast_expr(value, wide), axis=taps)
+        return made
+
+    return _in_dtype(te.compute(tuple(shape), formula, name=name), values.dtype)
+
+
+def _in_dtype(total: te.Tensor, dtype: str) -> te.Tensor:
+    """Sums in the dtype of the result."""
+    if total.dtype == dtype:
+        return total
+    made: te.Tensor = te.compute(total.shape, lambda *i: cast_expr(total(*i), dtype), name="narrow")
+    return made
+
+
+def _max_pool_backward(
+    output_grad: te.Tensor, data: te.Tensor, pool_size: Any, strides: Any, padding: Any,
+    dilation: Any, ceil_mode: bool,
+) -> te.Tensor:  # fmt: skip
+    """The gradient goes to the first greatest element of each window, never to the padding."""
+    spatial = data.ndim - 2
+    kernel, stride = pair(pool_size, spatial), pair(strides, spatial)
+    reach, before = pair(dilation, spatial), padding_of(padding, spatial)[0]
+    windows = output_grad.shape
+
+    def read(place: Sequence[Expr], taps: Sequence[Any], otherwise: Any, use: Any) -> Expr:
+        """A use of the element at a step of a window, or what padding gives."""
+        n, c, *rest = place
+        at = [p * s + t.var * d - b for p, s, t, d, b in zip(rest, stride, taps, reach, before)]
+        inside = and_(*(and_(a >= 0, a < e) for a, e in zip(at, data.shape[2:])))
+        made: Expr = if_then_else(inside, use(data(n, c, *at)), otherwise)
+        return made
+
+    lowest = const(float("-inf"), data.dtype)
+    first, second = _taps(kernel), _taps(kernel)
+    best = te.compute(
+        windows,
+        lambda *i: te.max(
+            read(i, first, lowest, lambda x: x),
+            axis=first,
+        ),
+        name="greatest",
+    )
+    never = max_value("int32")
+
+    def number(taps: Sequence[Expr]) -> Expr:
+        flat: Expr = const(0)
+        for size, tap in zip(kernel, taps):
+            flat = flat * size + tap
+        return cast_expr(flat, "int32")
+
+    def place_of(*i: Expr) -> Expr:
+        own = number([tap.var for tap in second])
+
+        def hit(x: Expr) -> Expr:
+            found = x == best(*i)
+            return select(or_(found, x != x), own, never)
+
+        made: Expr = te.min(read(i, second, never, hit), axis=second)
+        return made
+
+    winner = te.compute(windows, place_of, name="place")
+    counts = lambda at, taps: winner(*at) == number(taps)
+    return _spread(
+        output_grad, data.shape, kernel, stride, before, reach, counts, "max_pool_backward"
+    )
+
+
+def _avg_pool_backward(
+    output_grad: te.Tensor, data: te.Tensor, pool_size: Any, strides: Any, padding: Any,
+    ceil_mode: bool, count_include_pad: bool,
+) -> te.Tensor:  # fmt: skip
+    """Each window gives its elements equal shares; padding counts as the forward operator says."""
+    spatial = data.ndim - 2
+    kernel, stride = pair(pool_size, spatial), pair(strides, spatial)
+    before, after = padding_of(padding, spatial)
+
+    def count(place: Expr, a: int) -> Expr:
+        low = const(0) if count_include_pad else const(before[a])
+        high = data.shape[2 + a] + before[a] + (after[a] if count_include_pad else 0)
+        return minimum(place * stride[a] + kernel[a], high) - maximum(place * stride[a], low)
+
+    def share(n: Expr, c: Expr, *place: Expr) -> Expr:
+        numbers = product([count(p, a) for a, p in enumerate(place)])
+        return output_grad(n, c, *place) / cast_expr(numbers, output_grad.dtype)
+
+    shares = te.compute(output_grad.shape, share, name="share")
+    ones = (1,) * spatial
+    return _spread(shares, data.shape, kernel, stride, before, ones, None, "avg_pool_backward")
+
+
+def _check_pool(output_grad: Any, data: Any, spatial: int) -> StructInfo:
+    for name, info in (("output_grad", output_grad), ("data", data)):
+        require_ndim(info, spatial + 2, name)
+    same_dtype(output_grad, data)
+    if not dtypes.is_float(data.dtype):
+        raise VerifyError(f"only floating-point numbers have gradients, got {data.dtype}")
+    for axis in range(2):
+        require_equal(f"extents of axis {axis}", known(output_grad)[axis], known(data)[axis])
+    return tensor_like(data)
+
+
+def _declare_pooling(spatial: int) -> tuple[Builder, Builder]:
+    """Declare the gradients of pooling over so many axes."""
+
+    @operator(f"grad.max_pool{spatial}d_backward", legalize=_max_pool_backward)
+    def max_rule(
+        output_grad: Tensor,
+        data: Tensor,
+        pool_size: int | tuple[int, ...] = 1,
+        strides: int | tuple[int, ...] = 1,
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, ...] = 1,
+        ceil_mode: bool = False,
+    ) -> StructInfo:
+        """Gradient of max pooling for ``data``: each window's goes to its first maximum."""
+        return _check_pool(output_grad, data, spatial)
+
+    @operator(f"grad.avg_pool{spatial}d_backward", legalize=_avg_pool_backward)
+    def avg_rule(
+        output_grad: Tensor,
+        data: Tensor,
+        pool_size: int | tuple[int, ...] = 1,
+        strides: int | tuple[int, ...] = 1,
+        padding: int | tuple[int, ...] = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = False,
+    ) -> StructInfo:
+        """Gradient of average pooling for ``data``."""
+        return _check_pool(output_grad, data, spatial)
+
+    return max_rule, avg_rule
+
+
+max_pool1d_backward, avg_pool1d_backward = _declare_pooling(1)
+max_pool2d_backward, avg_pool2d_backward = _declare_pooling(2)
+max_pool3d_backward, avg_pool3d_backward = _declare_pooling(3)
+
+
+# ---- lookups ---------------------------------------------------------------------------------
+
+
+def _place(index: Expr, extent: Expr, mode: str) -> Expr:
+    """Where a lookup's index points."""
+    index = cast_expr(index, "int64")
+    if mode == "wrap":
+        return index % extent
+    return index if mode == "fast" else maximum(minimum(index, extent - 1), 0)
+
+
+def _added(
+    gradient: te.Tensor, indices: te.Tensor, shape: Sequence[Expr],
+    positions: Callable[[Sequence[Expr], Callable[[Sequence[Expr]], Expr]], Sequence[Expr]],
+    name: str,
+) -> te.Tensor:  # fmt: skip
+    """Zeros to which the gradient's elements are added one after the other."""
+    wide = sum_dtype(gradient.dtype)
+
+    def body(operands: Sequence[Buffer], outputs: Sequence[Buffer]) -> Stmt:
+        source, looked_up = operands
+        result = outputs[0]
+        clear = block(
+            f"{name}_zero",
+            [Axis(f"z{n}", extent) for n, extent in enumerate(result.shape)],
+            lambda *i: store(result, const(0, wide), *i),
+        )
+
+        def add() -> Stmt:
+            def inner(*i: Expr) -> Stmt:
+                where = positions(i, lambda place: load(looked_up, *place))
+                value = cast_expr(load(source, *i), wide)
+                return store(result, load(result, *where) + value, *where)
+
+            def nest(depth: int, taken: tuple[Var, ...]) -> Stmt:
+                if depth == source.ndim:
+                    return inner(*taken)
+                return loop(
+                    f"i{depth}", source.shape[depth], lambda v: nest(depth + 1, (*taken, v))
+                )
+
+            return nest(0, ())
+
+        return seq(clear, block(f"{name}_add", [], add))
+
+    total = te.extern([shape], [gradient, indices], body, dtype=[wide], name=name)[0]
+    return _in_dtype(total, gradient.dtype)
+
+
+def _take_backward(
+    output_grad: te.Tensor, x: te.Tensor, indices: te.Tensor, axis: int | None, mode: str
+) -> te.Tensor:
+    if axis is None:
+        flat = topi.reshape(x, (product(x.shape),))
+        return topi.reshape(_take_backward(output_grad, flat, indices, 0, mode), x.shape)
+    at, count = normal_axis(axis, x.ndim), indices.ndim
+
+    def positions(i: Sequence[Expr], index: Any) -> list[Expr]:
+        own = _place(index(i[at : at + count]), x.shape[at], mode)
+        return [*i[:at], own, *i[at + count :]]
+
+    return _added(output_grad, indices, x.shape, positions, "take_backward")
+
+
+@operator("grad.take_backward", legalize=_take_backward)
+def take_backward(
+    output_grad: Tensor, x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip"
+) -> StructInfo:
+    """Gradient of ``take`` for ``x``: the slices of ``output_grad`` added up by index."""
+    if axis is not None:
+        normal_axis(axis, x.ndim)
+    return TensorStructInfo(known(x), output_grad.dtype)
+
+
+def _gather_backward(
+    output_grad: te.Tensor, data: te.Tensor, indices: te.Tensor, axis: int, mode: str
+) -> te.Tensor:
+    at = normal_axis(axis, data.ndim)
+
+    def positions(i: Sequence[Expr], index: Any) -> list[Expr]:
+        return [*i[:at], _place(index(i), data.shape[at], mode), *i[at + 1 :]]
+
+    return _added(output_grad, indices, data.shape, positions, "gather_backward")
+
+
+@operator("grad.gather_elements_backward", legalize=_gather_backward)
+def gather_elements_backward(
+    output_grad: Tensor, data: Tensor, indices: Tensor, axis: int = 0, mode: str = "clip"
+) -> StructInfo:
+    """Gradient of ``gather_elements`` for ``data``: elements added up by index."""
+    normal_axis(axis, data.ndim)
+    return TensorStructInfo(known(data, "data"), output_grad.dtype)
