@@ -52,6 +52,11 @@ def called_functions(node: Node) -> list[str]:
     return list(found)
 
 
+def is_impure(value: RelaxExpr) -> bool:
+    """Whether evaluating a value may have side effects."""
+    return isinstance(value, RelaxCall) and isinstance(value.op, RelaxOp) and not value.op.pure
+
+
 def has_operators(function: Node) -> bool:
     """Whether a function is a graph with operators that are not tensor functions yet."""
     return isinstance(function, Function) and any(

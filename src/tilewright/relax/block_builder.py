@@ -165,6 +165,11 @@ class BlockBuilder:
         frame.close_block(DataflowBlock)
         frame.in_dataflow = False
 
+    @property
+    def in_dataflow(self) -> bool:
+        """Whether what is emitted now belongs to a dataflow block."""
+        return self._frame().in_dataflow
+
     def emit_func_output(self, output: RelaxExpr, params: Sequence[RelaxVar] | None = None) -> None:
         """Set the function's result (and its parameters, if not given before).
 

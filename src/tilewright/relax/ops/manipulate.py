@@ -268,14 +268,14 @@ def _slice_topi(
     assume_inbound: bool,
 ) -> te.Tensor:
     bounds = [
-        _slice_bounds(b, e, x.shape[axis], assume_inbound) for axis, b, e in zip(axes, begin, end)
+        slice_bounds(b, e, x.shape[axis], assume_inbound) for axis, b, e in zip(axes, begin, end)
     ]
     return topi.strided_slice(
         x, [low for low, _ in bounds], [high for _, high in bounds], strides, axes
     )
 
 
-def _slice_bounds(begin: int, end: int, extent: Expr, assume_inbound: bool) -> tuple[Expr, Expr]:
+def slice_bounds(begin: int, end: int, extent: Expr, assume_inbound: bool) -> tuple[Expr, Expr]:
     """Where a Python slice begins and ends, ``0 <= begin <= end <= extent``."""
     size = as_int(extent)
     if size is not None and not assume_inbound:
@@ -343,7 +343,7 @@ def strided_slice(
             raise VerifyError(f"strides must be positive, got {step}; use flip to reverse")
         position = normal_axis(axis, len(shape))
         extent = shape[position]
-        start, stop = _slice_bounds(b, e, extent, assume_inbound)
+        start, stop = slice_bounds(b, e, extent, assume_inbound)
         if assume_inbound:
             inside = and_(start >= 0, start <= stop, stop <= extent)
             require(inside, f"the slice {b}:{e} is not in axis {position} of extent ", extent)

@@ -19,6 +19,7 @@ from tilewright.relax.transform.fuse_ops import FuseOps as FuseOps
 from tilewright.relax.transform.fuse_tir import FuseTIR as FuseTIR
 from tilewright.relax.transform.fuse_transpose_attention import FuseTransposeAttention as FuseTransposeAttention
 from tilewright.relax.transform.fuse_transpose_matmul import FuseTransposeMatmul as FuseTransposeMatmul
+from tilewright.relax.transform.gradient import Gradient as Gradient
 from tilewright.relax.transform.inline_functions import InlineFunctions as InlineFunctions
 from tilewright.relax.transform.layout_free import AttachAttrLayoutFreeBuffers as AttachAttrLayoutFreeBuffers
 from tilewright.relax.transform.layout_free import SplitLayoutRewritePreproc as SplitLayoutRewritePreproc

@@ -1,0 +1,306 @@
+"""Gradients of products, convolutions, pooling, norms and attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.arith import simplify
+from tilewright.ir import Expr, as_int, dtypes
+from tilewright.relax import ops as op
+from tilewright.relax.block_builder import BlockBuilder
+from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar, const
+from tilewright.relax.gradients.common import (
+    as_dtype,
+    collapse_to,
+    count,
+    number,
+    slice_axis,
+    swap_last,
+)
+from tilewright.relax.gradients.registry import (
+    Gradients,
+    differentiate_as,
+    register_gradient,
+)
+from tilewright.support.errors import VerifyError
+from tilewright.topi.nn.attention import parse_layouts
+from tilewright.topi.nn.pooling import adaptive_windows
+from tilewright.topi.utils import padding_of, pair
+
+# ---- matrix products -------------------------------------------------------------------------
+
+
+@register_gradient("matmul")
+def _matmul(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    left, right = call.args
+    a, b, transposed = left, right, call.attrs["transpose_b"]
+    if b.ndim == 1:
+        b, grad = op.expand_dims(b, -1), op.expand_dims(grad, -1)
+    if a.ndim == 1:
+        a, grad = op.expand_dims(a, 0), op.expand_dims(grad, -2)
+    for_a, for_b = as_dtype(grad, a.dtype), as_dtype(grad, b.dtype)
+    made_a = op.matmul(for_a, b) if transposed else op.matmul(for_a, b, transpose_b=True)
+    if b.ndim == 2 and a.ndim > 2:
+        rows = count(a.shape[:-1])
+        a = op.reshape(a, (rows, a.shape[-1]))
+        for_b = op.reshape(for_b, (rows, for_b.shape[-1]))
+    made_b = op.matmul(swap_last(for_b), a) if transposed else op.matmul(swap_last(a), for_b)
+    return [_of_shape(made_a, left), _of_shape(made_b, right)]
+
+
+def _of_shape(made: RelaxExpr, like: RelaxExpr) -> RelaxExpr:
+    """A gradient of a product's operand, without the axes that were added to it."""
+    if like.ndim == 1:
+        flat = [extent for extent in made.shape[-2:] if as_int(extent) != 1]
+        shape = (*made.shape[:-2], *(flat or like.shape))
+        return collapse_to(op.reshape(made, shape), like.shape)
+    return collapse_to(made, like.shape)
+
+
+# ---- convolutions ----------------------------------------------------------------------------
+
+
+def _convolutions(spatial: int) -> tuple[Any, Any]:
+    """The convolution over so many axes, and the transposed one."""
+    name = f"conv{spatial}d"
+    return getattr(op.nn, name), getattr(op.nn, f"{name}_transpose")
+
+
+def _options(call: RelaxCall, spatial: int) -> tuple[Any, ...]:
+    attrs = call.attrs
+    return (
+        pair(attrs["strides"], spatial),
+        padding_of(attrs["padding"], spatial),
+        pair(attrs["dilation"], spatial),
+        attrs["groups"],
+    )
+
+
+def _require_layouts(call: RelaxCall) -> None:
+    attrs = call.attrs
+    layouts = [attrs.get("data_layout", "NCHW"), attrs.get("kernel_layout", "OIHW")]
+    layouts.append(attrs.get("out_layout") or layouts[0])
+    if layouts != ["NCHW", "OIHW", "NCHW"]:
+        raise VerifyError(
+            f"{call.op_name} has a gradient for the layouts NCHW and OIHW, got {layouts}: "
+            "differentiate before layouts are chosen"
+        )
+
+
+def _conv(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    _require_layouts(call)
+    data, weight = call.args
+    spatial = data.ndim - 2
+    strides, (before, after), dilation, groups = _options(call, spatial)
+    _, transpose = _convolutions(spatial)
+    extra: list[int] = []
+    for a in range(spatial):
+        # The last pixels that no window reached.
+        spare = data.shape[2 + a] + before[a] + after[a]
+        spare = spare - (weight.shape[2 + a] - 1) * dilation[a] - 1
+        left = as_int(simplify(spare % strides[a]))
+        extra.append(strides[a] - 1 if left is None else left)
+    made = transpose(grad, weight, strides, (*before, *after), tuple(extra), dilation, groups)
+    for a in range(spatial):
+        made = slice_axis(made, 2 + a, 0, data.shape[2 + a])
+    return [made, _of_weight(data, grad, weight.shape, strides, (before, after), dilation, groups)]
+
+
+def _of_weight(
+    data: Any, grad: Any, shape: Sequence[Expr], strides: Any, padding: Any, dilation: Any,
+    groups: int,
+) -> Any:  # fmt: skip
+    """The gradient of a weight: the images' convolution with the gradient, summed over images."""
+    spatial = data.ndim - 2
+    conv, _ = _convolutions(spatial)
+    images, channels, *pixels = data.shape
+    places = list(range(3, 3 + spatial))
+    apart = op.reshape(data, (images, groups, simplify(channels // groups), *pixels))
+    turned = op.permute_dims(apart, (2, 1, 0, *places))
+    rows = op.reshape(turned, (turned.shape[0], simplify(images * groups), *pixels))
+    kernel = op.permute_dims(grad, (1, 0, *range(2, 2 + spatial)))
+    made = conv(rows, kernel, dilation, (*padding[0], *padding[1]), strides, groups)
+    made = op.permute_dims(made, (1, 0, *range(2, 2 + spatial)))
+    for a in range(spatial):
+        made = slice_axis(made, 2 + a, 0, shape[2 + a])
+    return made
+
+
+def _conv_transpose(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    data, weight = call.args
+    spatial = data.ndim - 2
+    strides, padding, dilation, groups = _options(call, spatial)
+    conv, _ = _convolutions(spatial)
+    made = conv(grad, weight, strides, (*padding[0], *padding[1]), dilation, groups)
+    for a in range(spatial):
+        made = slice_axis(made, 2 + a, 0, data.shape[2 + a])
+    of_weight = _of_weight(grad, data, weight.shape, strides, padding, dilation, groups)
+    return [made, of_weight]
+
+
+for _spatial in (1, 2, 3):
+    register_gradient(f"nn.conv{_spatial}d", _conv)
+    register_gradient(f"nn.conv{_spatial}d_transpose", _conv_transpose)
+
+
+# ---- pooling ---------------------------------------------------------------------------------
+
+
+def _pooling(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    attrs = dict(call.attrs)
+    if attrs.pop("layout", "NCHW") != "NCHW":
+        raise VerifyError(
+            f"{call.op_name} has a gradient for the layout NCHW, got {call.attrs['layout']}: "
+            "differentiate before layouts are chosen"
+        )
+    backward = getattr(op.grad, call.op_name.removeprefix("nn.") + "_backward")
+    return [backward(grad, call.args[0], **attrs)]
+
+
+for _spatial in (1, 2, 3):
+    register_gradient(f"nn.max_pool{_spatial}d", _pooling)
+    register_gradient(f"nn.avg_pool{_spatial}d", _pooling)
+
+
+def _adaptive_sizes(call: RelaxCall) -> list[int]:
+    return list(pair(call.attrs["output_size"], call.args[0].ndim - 2))
+
+
+def _as_means(call: RelaxCall) -> RelaxExpr:
+    """Adaptive mean: along each axis a product with a matrix of shares."""
+    if call.attrs.get("layout", "NCHW") != "NCHW":
+        raise VerifyError(f"{call.op_name} has a gradient for the layout NCHW")
+    x: Any = call.args[0]
+    sizes = _adaptive_sizes(call)
+    if set(sizes) == {1}:
+        return op.mean(x, tuple(range(2, x.ndim)), keepdims=True)
+    for axis, size in enumerate(sizes, 2):
+        extent = as_int(x.shape[axis]) or 0
+        shares = np.zeros((size, extent), x.dtype)
+        for row, (start, end) in enumerate(adaptive_windows(extent, size)):
+            shares[row, start:end] = 1 / (end - start)
+        order = [n for n in range(x.ndim) if n != axis] + [axis]
+        rows = op.matmul(op.permute_dims(x, order), const(shares), transpose_b=True)
+        x = op.permute_dims(rows, [order.index(n) for n in range(x.ndim)])
+    made: RelaxExpr = x
+    return made
+
+
+for _spatial in (1, 2, 3):
+    differentiate_as(f"nn.adaptive_avg_pool{_spatial}d")(_as_means)
+
+
+@differentiate_as("nn.adaptive_max_pool2d")
+def _as_maxima(call: RelaxCall) -> RelaxExpr:
+    """Adaptive maximum: each window's, side by side."""
+    if call.attrs["layout"] != "NCHW":
+        raise VerifyError(f"{call.op_name} has a gradient for the layout NCHW")
+    x: Any = call.args[0]
+    extents = [as_int(extent) for extent in x.shape[2:]]
+    sizes = _adaptive_sizes(call)
+    if None in extents:
+        return op.max(x, (2, 3), keepdims=True)
+    high, wide = (adaptive_windows(int(e or 0), size) for e, size in zip(extents, sizes))
+    rows = []
+    for top, bottom in high:
+        parts = []
+        for left, right in wide:
+            size = (bottom - top, right - left)
+            window = op.strided_slice(x, [2, 3], [top, left], [bottom, right])
+            parts.append(op.nn.max_pool2d(window, size, size))
+        rows.append(op.concat(parts, 3))
+    made: RelaxExpr = op.concat(rows, 2)
+    return made
+
+
+# ---- norms -----------------------------------------------------------------------------------
+
+
+def _wide(x: Any) -> Any:
+    """16-bit floats in single precision."""
+    return as_dtype(x, "float32") if dtypes.bits_of(x.dtype) == 16 else x
+
+
+def _along(scale: Any, x: Any, axes: Sequence[int]) -> Any:
+    """A scale that has the extents of some axes, with all axes."""
+    shape = [x.shape[axis] if axis in axes else 1 for axis in range(x.ndim)]
+    return op.reshape(as_dtype(scale, x.dtype), shape)
+
+
+@differentiate_as("nn.layer_norm")
+def layer_norm_arithmetic(call: RelaxCall) -> RelaxExpr:
+    """Layer normalisation by simpler operators."""
+    data, gamma, *beta = call.args
+    axes = call.attrs["axes"]
+    x = _wide(data)
+    centred = x - op.mean(x, axes, keepdims=True)
+    scale = op.rsqrt(op.mean(centred * centred, axes, keepdims=True) + call.attrs["epsilon"])
+    made = centred * scale * _along(gamma, x, axes)
+    if beta:
+        made = made + _along(beta[0], x, axes)
+    return as_dtype(made, data.dtype)
+
+
+@differentiate_as("nn.rms_norm")
+def _rms_norm_arithmetic(call: RelaxCall) -> RelaxExpr:
+    data, weight = call.args
+    axes = call.attrs["axes"]
+    x = _wide(data)
+    scale = op.rsqrt(op.mean(x * x, axes, keepdims=True) + call.attrs["epsilon"])
+    return as_dtype(x * scale * _along(weight, x, axes), data.dtype)
+
+
+# ---- attention -------------------------------------------------------------------------------
+
+
+@differentiate_as("nn.scaled_dot_product_attention")
+def _attention_arithmetic(call: RelaxCall) -> RelaxExpr:
+    """Products and a softmax, in which masked scores have no part."""
+    layouts = parse_layouts(call.attrs["layout"])
+    query, key, value, *rest = call.args
+    q, k, v = (_heads_first(x, form) for x, form in zip((query, key, value), layouts))
+    heads, key_heads = as_int(q.shape[1]), as_int(k.shape[1])
+    if heads != key_heads and heads is not None and key_heads is not None:
+        k, v = (op.repeat(x, heads // key_heads, 1) for x in (k, v))
+    scale = call.attrs["scale"]
+    if scale is None:
+        scale = float(as_int(q.shape[-1]) or 1) ** -0.5
+    scores: Any = op.matmul(q, k, transpose_b=True) * float(scale)
+    visible = _visible(call, scores, rest[0] if rest else None)
+    if rest and rest[0].dtype != "bool":
+        scores = scores + rest[0]
+    if visible is None:
+        weights = op.nn.softmax(scores, -1)
+    else:
+        lowest = number(-60000 if scores.dtype == "float16" else -1e37, scores)
+        weights = op.nn.softmax(op.where(visible, scores, lowest), -1)
+        weights = op.where(visible, weights, number(0, weights))
+    made: RelaxExpr = _heads_first(op.matmul(weights, v), layouts[3])
+    return made
+
+
+def _heads_first(x: Any, layout: str) -> Any:
+    """Between a layout and ``BHSD``, either way."""
+    return x if layout == "BHSD" else op.permute_dims(x, (0, 2, 1, 3))
+
+
+def _visible(call: RelaxCall, scores: Any, mask: Any) -> Any:
+    """Which keys each query sees; ``None`` for all."""
+    queries, keys = scores.shape[-2:]
+    made = None
+    causal = call.attrs["causal_mask"]
+    if causal is not None:
+        first = keys - queries if causal == "BottomRight" else 0
+        rows = op.arange(simplify(first + 0 * keys), simplify(first + queries), 1, "int64")
+        made = op.less_equal(
+            op.reshape(op.arange(0, keys, 1, "int64"), (1, keys)), op.reshape(rows, (queries, 1))
+        )
+    if mask is not None:
+        own = mask
+        if mask.dtype != "bool":
+            own = op.greater(mask, number(float("-inf"), mask))
+        made = own if made is None else op.logical_and(made, own)
+    return None if made is None else op.broadcast_to(made, scores.shape)

@@ -1,0 +1,146 @@
+"""Gradients of operators that only move elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.arith import simplify
+from tilewright.ir import Expr, as_expr, const, maximum
+from tilewright.relax import ops as op
+from tilewright.relax.block_builder import BlockBuilder
+from tilewright.relax.expr import RelaxCall, RelaxVar
+from tilewright.relax.gradients.common import collapse, count, pad_axis, slice_axis
+from tilewright.relax.gradients.registry import Gradients, register_gradient
+from tilewright.relax.ops.manipulate import slice_bounds
+
+
+def _reshaped(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    x = call.args[0]
+    return [op.reshape(grad, x.shape), *[None] * (len(call.args) - 1)]
+
+
+for _name in ("reshape", "expand_dims", "squeeze"):
+    register_gradient(_name, _reshaped)
+
+
+@register_gradient("permute_dims")
+def _permute_dims(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    axes = list(call.attrs["axes"])
+    if not axes:
+        return [grad]
+    return [op.permute_dims(grad, [axes.index(axis) for axis in range(len(axes))])]
+
+
+@register_gradient("broadcast_to")
+def _broadcast_to(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    return [collapse(grad, call.args[0]), None]
+
+
+@register_gradient("concat")
+def _concat(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    axis = call.attrs["axis"] % grad.ndim
+    operand: Any = call.args[0]
+    parts, start = [], const(0)
+    for part in operand:
+        size = part.shape[axis]
+        parts.append(slice_axis(grad, axis, simplify(start), size))
+        start = start + size
+    return [parts]
+
+
+@register_gradient("split")
+def _split(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    return [op.concat(list(grad.items), call.attrs["axis"])]
+
+
+@register_gradient("strided_slice")
+def _strided_slice(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    x = call.args[0]
+    options = call.attrs
+    for axis, begin, end, step in zip(
+        options["axes"], options["begin"], options["end"], options["strides"]
+    ):
+        extent = x.shape[axis]
+        low, _ = slice_bounds(begin, end, extent, options["assume_inbound"])
+        grad = _between_zeros(grad, axis, low, step, extent)
+    return [grad]
+
+
+def _between_zeros(grad: Any, axis: int, start: Expr, step: int, extent: Expr) -> Any:
+    """Put the elements of an axis at ``start``, ``start + step``, … of an axis of zeros."""
+    made = grad
+    if step > 1:
+        shape = list(grad.shape)
+        wide = pad_axis(op.expand_dims(grad, axis + 1), axis + 1, 0, step - 1)
+        shape[axis] = simplify(shape[axis] * step)
+        made = op.reshape(wide, shape)
+    taken = simplify(start + made.shape[axis])
+    made = pad_axis(made, axis, start, simplify(maximum(extent - taken, 0)))
+    return slice_axis(made, axis, 0, extent)
+
+
+@register_gradient("nn.pad")
+def _pad(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    x = call.args[0]
+    for axis, before in enumerate(call.attrs["pad_width"][::2]):
+        grad = slice_axis(grad, axis, before, x.shape[axis])
+    return [grad]
+
+
+@register_gradient("flip")
+def _flip(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    return [op.flip(grad, call.attrs["axis"])]
+
+
+@register_gradient("repeat")
+def _repeat(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    x, axis = call.args[0], call.attrs["axis"]
+    shape = [count(x.shape)] if axis is None else list(x.shape)
+    at = 0 if axis is None else axis % x.ndim
+    apart = (*shape[: at + 1], call.attrs["repeats"], *shape[at + 1 :])
+    return [op.reshape(op.sum(op.reshape(grad, apart), at + 1), x.shape)]
+
+
+@register_gradient("tile")
+def _tile(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    x, repeats = call.args[0], call.attrs["repeats"]
+    ndim = grad.ndim
+    shape = (*[const(1)] * (ndim - x.ndim), *x.shape)
+    counts = (*[1] * (ndim - len(repeats)), *repeats)
+    apart = [as_expr(item) for pair in zip(counts, shape) for item in pair]
+    total = op.sum(op.reshape(grad, apart), tuple(range(0, 2 * ndim, 2))) if ndim else grad
+    return [op.reshape(total, x.shape)]
+
+
+@register_gradient("tril")
+def _tril(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    return [op.tril(grad, call.attrs["k"])]
+
+
+@register_gradient("triu")
+def _triu(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    return [op.triu(grad, call.attrs["k"])]
+
+
+@register_gradient("take")
+def _take(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    x, indices = call.args
+    return [op.grad.take_backward(grad, x, indices, call.attrs["axis"], call.attrs["mode"]), None]
+
+
+@register_gradient("gather_elements")
+def _gather(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    x, at = call.args
+    options = call.attrs["axis"], call.attrs["mode"]
+    return [op.grad.gather_elements_backward(grad, x, at, *options), None]
+
+
+@register_gradient("grad.take_backward")
+def _take_backward(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    return [op.take(grad, call.args[2], call.attrs["axis"], call.attrs["mode"]), None, None]
+
+
+@register_gradient("grad.gather_elements_backward")
+def _gather_backward(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    options = call.attrs["axis"], call.attrs["mode"]
+    return [op.gather_elements(grad, call.args[2], *options), None, None]
