@@ -13,7 +13,9 @@ import pytest
 from tilewright import relax
 from tilewright.codegen.llvm.tensors import native_empty, packed_dtype
 from tilewright.relax import BlockBuilder, TensorStructInfo, op
+from tilewright.relax.interpreter import run as interpret
 from tilewright.runtime import Tensor, tensor
+from tilewright.script import parse
 from tilewright.support.errors import BuildError, RunError
 from tilewright.te import var
 
@@ -152,3 +154,45 @@ def test_sizes_in_files_that_name_something_else(tmp_path: Path, symbol: list[An
     beside.write_text(json.dumps(data))
     with pytest.raises(BuildError, match="is damaged: ValueError"):
         relax.load_executable(library)
+
+
+def test_names_that_python_takes_for_one_another() -> None:
+    built = relax.build(graph((var("\ufb01"), var("fi"))))  # the first is one letter, a ligature
+    low, _ = built["main"](A, B)
+    np.testing.assert_array_equal(low, A - B)
+
+
+SCALARS = [
+    ('x: R.Tensor(("n", "m * 2"), "float32"), s: R.Prim("int64", "m")', (3,), (4,), "8; got 6"),
+    ('x: R.Tensor(("n", "n * m"), "float32"), s: R.Prim("int64", "m")', (3,), (2,), "4; got 6"),
+    ('x: R.Tensor(("n", "m"), "float32"), s: R.Prim("int64", "m")', (6,), (7,), "6"),
+    ('x: R.Tensor(("n", 6), "float32"), s: R.Prim("int64", "m"), t: R.Prim("int64", "m")',
+     (5, 5), (5, 7), "t must be m, which is 5; got 7"),
+    ('x: R.Tensor(("n", "m"), "float32"), s: R.Prim("int64", "m + 1")', (7,), (8,), "7; got 8"),
+    ('x: R.Tensor(("n", 6), "float32"), s: R.Prim("int64", 6)', (6,), (7,), "6; got 7"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("params", "right", "wrong", "message"), SCALARS)
+def test_scalars_are_what_extents_say(
+    params: str, right: tuple[int, ...], wrong: tuple[int, ...], message: str
+) -> None:
+    mod = parse(f"""
+from tilewright.script import ir as I, relax as R
+@I.ir_module
+class Module:
+    @R.function
+    def main({params}):
+        with R.dataflow():
+            y = R.add(x, x)
+            R.output(y)
+        return y
+""")
+    x = np.arange(12, dtype="float32").reshape(2, 6)
+    built = relax.build(mod)["main"]
+    np.testing.assert_array_equal(built(x, *right), x + x)
+    with pytest.raises((RunError, RuntimeError, ValueError), match=message):
+        built(x, *wrong)
+    np.testing.assert_array_equal(interpret(mod, x, *right), x + x)
+    with pytest.raises(RunError):
+        interpret(mod, x, *wrong)

@@ -149,6 +149,10 @@ def test_results_share_memory_as_in_eager_mode() -> None:
     assert turned[1, 0] == 7.0
 
 
+def test_what_is_negated_when_it_is_read() -> None:
+    agree(lambda x: x.conj().imag + 1, (torch.complex(torch.randn(3), torch.randn(3)),))
+
+
 def test_two_inputs_in_one_memory() -> None:
     def function(x: Any, y: Any) -> Any:
         x.mul_(2)

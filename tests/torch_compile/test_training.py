@@ -113,3 +113,13 @@ def test_gradients_with_symbolic_sizes() -> None:
         want = torch.autograd.grad(model(x).square().mean(), model.parameters())
         got = torch.autograd.grad(run(x).square().mean(), model.parameters())
         same([grad.contiguous() for grad in got], [grad.contiguous() for grad in want])
+
+
+def test_gradients_where_sizes_are_products() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(8, 3))
+    run = compiled(model, dynamic=True)
+    for rows in (2, 5):
+        x = torch.randn(rows, 2, 4)
+        want = torch.autograd.grad(model(x).square().mean(), model.parameters())
+        got = torch.autograd.grad(run(x).square().mean(), model.parameters())
+        same([grad.contiguous() for grad in got], [grad.contiguous() for grad in want])

@@ -176,9 +176,12 @@ def _straight_line(
 
 
 def is_size_name(name: str) -> bool:
-    """Whether a symbolic extent can have a name in the formulas of results' extents."""
+    """Whether a symbolic extent can have a name in the formulas of results' extents.
+
+    Python takes some letters outside of ASCII for one another.
+    """
     reserved = keyword.iskeyword(name) or name in ("min", "max")
-    return name.isidentifier() and "__" not in name and not reserved
+    return name.isascii() and name.isidentifier() and "__" not in name and not reserved
 
 
 def _nested(structure: Any, names: Iterator[str]) -> str:

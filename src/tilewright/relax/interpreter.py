@@ -47,10 +47,16 @@ def _call(mod: IRModule, function: Function, args: list[Any]) -> Any:
         raise RunError(f"expected {len(function.params)} arguments, got {len(args)}")
     values: dict[RelaxVar, Any] = {}
     extents: dict[Var, Any] = {}
-    # Shape arguments of fusion groups define extents like tensors do.
+    # Scalars first, as tensors' extents may be computed from them. Shape arguments of fusion groups
+    # define extents like tensors do.
+    scalars = [isinstance(param.struct_info, PrimStructInfo) for param in function.params]
+    for wanted in (True, False):
+        for is_scalar, param, arg in zip(scalars, function.params, args):
+            values[param] = arg
+            if is_scalar is wanted:
+                _bind_extents(param.struct_info, arg, extents)
     for param, arg in zip(function.params, args):
-        values[param] = arg
-        _bind_extents(param.struct_info, arg, extents)
+        _check_scalar(param, arg, extents)
     for binding in function.bindings:
         value = _evaluate(mod, binding.value, values, extents)
         values[binding.var] = value
@@ -60,7 +66,7 @@ def _call(mod: IRModule, function: Function, args: list[Any]) -> Any:
 
 def _bind_extents(info: Any, value: Any, extents: dict[Var, Any]) -> None:
     if isinstance(info, PrimStructInfo) and isinstance(info.value, Var):
-        extents[info.value] = const(int(value))
+        extents.setdefault(info.value, const(int(value)))
     if isinstance(info, ShapeStructInfo):
         extents.update(
             (extent, const(size)) for extent, size in zip(info.values, value) if type(extent) is Var
@@ -74,6 +80,16 @@ def _bind_extents(info: Any, value: Any, extents: dict[Var, Any]) -> None:
             extents[extent] = const(size)
         elif as_int(simplify(substitute(extent, extents))) not in (None, size):
             raise RunError(f"expected {info!r}, got an array of shape {list(np.shape(value))}")
+
+
+def _check_scalar(param: RelaxVar, value: Any, extents: dict[Var, Any]) -> None:
+    info = param.struct_info
+    if isinstance(info, PrimStructInfo) and info.value is not None:
+        expected = simplify(substitute(info.value, extents))
+        if as_int(expected) != int(value):
+            raise RunError(
+                f"{param.name} must be {info.value!r}, which is {expected!r}; got {value}"
+            )
 
 
 def _numbers(shape: Any, extents: dict[Var, Any]) -> list[int]:

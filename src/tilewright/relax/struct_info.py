@@ -24,6 +24,7 @@ from tilewright.ir import (
     check_extents,
     child,
     children,
+    const,
     dtypes,
     expr_equal,
     free_vars,
@@ -49,13 +50,19 @@ class ObjectStructInfo(StructInfo):
 
 @node
 class PrimStructInfo(StructInfo):
-    """A scalar that is not a tensor, with its value if known."""
+    """A scalar that is not a tensor, with its value if known, of the same type."""
 
     dtype: str = attr()
     value: Expr | None = child(default=None)
 
     def __post_init__(self) -> None:
         dtypes.split_dtype(self.dtype)
+        if self.value is None:
+            return
+        value = self.value if isinstance(self.value, Expr) else const(self.value, self.dtype)
+        if value.dtype != self.dtype:
+            raise VerifyError(f"the value of a {self.dtype} scalar is {value!r}, a {value.dtype}")
+        object.__setattr__(self, "value", value)
 
     def __repr__(self) -> str:
         return f"Prim({self.dtype})"

@@ -213,7 +213,8 @@ class Program:
         """A compact tensor of a part's input, and how it lies if that isn't as it seems."""
         name = self._value(node)
         order = memory_order(node.meta["val"])
-        text = name
+        # What is to be negated when it is read: the imaginary part of a conjugate.
+        text = f"{name}.resolve_neg()" if node.meta["val"].is_neg() else name
         if order is not None and not is_natural(order):
             layouts[node] = order
             text += f".permute({order})"

@@ -104,15 +104,13 @@ class _GraphLowerer:
     def lower(self) -> PrimFunc:
         params: list[Var] = []
         buffer_map: dict[Var, Buffer] = {}
+        scalars = self.scalars()  # before the tensors, whose extents they may be
         for param in self.function.params:
             info = param.struct_info
             if isinstance(info, TensorStructInfo) and info.has_shape:
                 self.add_buffer(param, info, param.name, params, buffer_map)
             elif isinstance(info, PrimStructInfo):
-                scalar = Var(fresh_name(param.name, self.names), info.dtype)
-                if isinstance(info.value, Var):
-                    self.extents[info.value] = scalar
-                params.append(scalar)
+                params.append(scalars[param])
             else:
                 raise LowerError(
                     f"parameter {param.name} of {self.name} is {info!r}; "
@@ -126,7 +124,8 @@ class _GraphLowerer:
             name = "out" if len(results) == 1 else f"out{number}"
             pointer = self.add_buffer(leaf, info, name, params, buffer_map)
             self.pointers[root] = pointer
-        body = self.lower_bindings(0, self.function.bindings)
+        checks = self.check_scalars(scalars)
+        body = seq(*checks, self.lower_bindings(0, self.function.bindings))
         attrs = self.kept_attrs()
         attrs[READ_ONLY] = tuple(
             position
@@ -136,6 +135,31 @@ class _GraphLowerer:
         func = PrimFunc(tuple(params), buffer_map, body, "void", attrs)
         renewed: PrimFunc = renew_definitions(func)
         return renewed
+
+    def scalars(self) -> dict[RelaxVar, Var]:
+        """Make the scalar parameters; the first of a symbolic value says what that is."""
+        made: dict[RelaxVar, Var] = {}
+        for param in self.function.params:
+            info = param.struct_info
+            if isinstance(info, PrimStructInfo):
+                made[param] = Var(fresh_name(param.name, self.names), info.dtype)
+                if isinstance(info.value, Var):
+                    self.extents.setdefault(info.value, made[param])
+        return made
+
+    def check_scalars(self, scalars: dict[RelaxVar, Var]) -> list[Stmt]:
+        """Check the values of scalars that something else says: a constant, formula, or scalar."""
+        checks: list[Stmt] = []
+        for param, scalar in scalars.items():
+            info = param.struct_info
+            value = info.value if isinstance(info, PrimStructInfo) else None
+            if value is None or self.extents.get(value) is scalar:
+                continue
+            expected = substitute(value, self.extents)
+            self.analyzer.assume(scalar == expected)
+            message = f"{param.name} must be {value!r}, which is {{}}; got {{}}"
+            checks.append(AssertStmt(scalar == expected, message, (expected, scalar)))
+        return checks
 
     def kept_attrs(self) -> dict[str, Any]:
         # The body is in its final form: no schedule applies to it.
