@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tilewright.relax import interpreter, transform
+from tilewright.relax import dpl, interpreter, transform
 from tilewright.relax import ops as op
 from tilewright.relax import script as _script  # graph functions print and parse from now on
 from tilewright.relax.analysis import verify_graph
@@ -86,6 +86,6 @@ __all__ = [
     "PrimValue", "SeqExpr", "ShapeExpr", "ShapeStructInfo", "StringValue", "StructInfo",
     "TensorStructInfo", "Tuple", "TupleGetItem", "TupleStructInfo", "Var", "VarBinding",
     "VirtualMachine", "as_numpy", "build", "call_dps", "call_tir", "compile_relax", "const",
-    "extract_tasks", "frontend", "get_pipeline", "interpreter", "load_executable", "op",
+    "dpl",    "extract_tasks", "frontend", "get_pipeline", "interpreter", "load_executable", "op",
     "transform", "tune_relax", "verify_graph",
 ]  # fmt: skip

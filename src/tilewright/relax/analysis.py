@@ -14,6 +14,7 @@ from tilewright.relax.expr import (
     RelaxCall,
     RelaxExpr,
     RelaxVar,
+    VarBinding,
     is_atom,
 )
 from tilewright.relax.registry import RelaxOp
@@ -39,6 +40,11 @@ def use_counts(function: Function) -> dict[RelaxVar, int]:
             if isinstance(item, RelaxVar):
                 counts[item] = counts.get(item, 0) + 1
     return counts
+
+
+def get_var2val(function: Function) -> dict[RelaxVar, RelaxExpr]:
+    """The value of each variable that a function binds, apart from casts."""
+    return {b.var: b.value for b in function.bindings if isinstance(b, VarBinding)}
 
 
 def called_functions(node: Node) -> list[str]:

@@ -1,0 +1,682 @@
+"""Patterns of graph values, and whether a value matches one.
+
+A pattern is built as the value would be: ``is_op("relax.add")(is_op("relax.matmul")(x, w), b)``
+with ``x = wildcard()`` and so on. Matching follows variables to the values that they are bound to
+(``var2val``), tries every way (both arms of ``|``, both orders of ``add`` and ``multiply``), and a
+pattern that occurs in several places matches one value there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from tilewright.ir import ExprLike, GlobalVar, as_expr, dtypes
+from tilewright.relax.expr import (
+    Constant,
+    DataflowVar,
+    ExternFunc,
+    FunctionRef,
+    RelaxCall,
+    RelaxExpr,
+    RelaxVar,
+    ShapeExpr,
+    Tuple,
+    TupleGetItem,
+)
+from tilewright.relax.registry import RelaxOp, get_op
+from tilewright.relax.struct_info import (
+    StructInfo,
+    TensorStructInfo,
+    prove_equal,
+    same_struct_info,
+)
+from tilewright.support.errors import VerifyError
+
+Bindings = Mapping[RelaxVar, RelaxExpr]
+"""Values by the variable that they are bound to, as ``relax.analysis.get_var2val`` gives them."""
+
+_COMMUTATIVE = ("add", "multiply")
+
+
+class OpenContexts(threading.local):
+    """The contexts that are open in a thread, the innermost last."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+
+    def current(self) -> Any:
+        """The innermost context, or ``None``."""
+        return self.stack[-1] if self.stack else None
+
+
+OPEN_CONTEXTS = OpenContexts()
+
+
+class Matching:
+    """An attempt to match: the operand that each pattern has matched so far."""
+
+    def __init__(self, var2val: Bindings | None = None) -> None:
+        self.values: Bindings = var2val or {}
+        self.found: dict[DFPattern, RelaxExpr] = {}
+
+    def source(self, expr: RelaxExpr) -> RelaxExpr:
+        """Follow aliases: ``y`` of ``y = x`` is ``x``."""
+        while isinstance(expr, RelaxVar) and isinstance(self.values.get(expr), RelaxVar):
+            expr = self.values[expr]
+        return expr
+
+    def value(self, expr: RelaxExpr) -> RelaxExpr:
+        """Follow variables to what they are bound to."""
+        while isinstance(expr, RelaxVar) and expr in self.values:
+            expr = self.values[expr]
+        return expr
+
+    def ways(self, pattern: DFPattern, operand: RelaxExpr) -> Iterator[None]:
+        """Go through all ways to match; ``found`` holds each while it is looked at."""
+        known = self.found.get(pattern)
+        if known is not None:
+            if self.source(known) is self.source(operand):
+                yield
+            return
+        for _ in pattern.ways(operand, self):
+            self.found[pattern] = operand
+            yield
+            del self.found[pattern]
+
+    def all_ways(
+        self, patterns: Sequence[DFPattern], operands: Sequence[RelaxExpr]
+    ) -> Iterator[None]:
+        """Go through all ways to match several operands at once."""
+        if not patterns:
+            yield
+            return
+        for _ in self.ways(patterns[0], operands[0]):
+            yield from self.all_ways(patterns[1:], operands[1:])
+
+    def matches(self, pattern: DFPattern, operand: RelaxExpr) -> bool:
+        """Match in the first way there is, which ``found`` then holds."""
+        return any(True for _ in self.ways(pattern, operand))
+
+
+class DFPattern:
+    """Base of patterns."""
+
+    def __init__(self) -> None:
+        context = OPEN_CONTEXTS.current()
+        if context is not None:
+            context.add_pattern(self)
+
+    def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
+        """Go through the ways in which this matches, apart from what is known of the pattern."""
+        raise NotImplementedError(f"{type(self).__name__} must define ways(operand, matching)")
+
+    def parts(self) -> Sequence[DFPattern]:
+        """The patterns inside this one."""
+        return ()
+
+    # ---- building -------------------------------------------------------------------------
+
+    def __call__(self, *args: DFPattern, varg_default_wildcard: bool = False) -> CallPattern:
+        """Match a call whose callee matches this; further operands are anything if so stated."""
+        return CallPattern(self, args, varg_default_wildcard)
+
+    def __getitem__(self, index: int | None) -> TupleGetItemPattern:
+        """Match an item of a tuple that matches this; ``None`` is any item."""
+        return TupleGetItemPattern(self, index)
+
+    def __or__(self, other: DFPattern) -> OrPattern:
+        return OrPattern(self, other)
+
+    def __and__(self, other: DFPattern) -> AndPattern:
+        return AndPattern(self, other)
+
+    def __invert__(self) -> NotPattern:
+        return NotPattern(self)
+
+    def __add__(self, other: DFPattern) -> CallPattern:
+        return is_op("relax.add")(self, other)
+
+    def __sub__(self, other: DFPattern) -> CallPattern:
+        return is_op("relax.subtract")(self, other)
+
+    def __mul__(self, other: DFPattern) -> CallPattern:
+        return is_op("relax.multiply")(self, other)
+
+    def __truediv__(self, other: DFPattern) -> CallPattern:
+        return is_op("relax.divide")(self, other)
+
+    def has_attr(self, attrs: Mapping[str, Any]) -> AttrPattern:
+        """Match what this does if the call has these attributes."""
+        return AttrPattern(self, attrs)
+
+    def has_struct_info(self, struct_info: StructInfo) -> StructInfoPattern:
+        """Match what this does if the value has this struct info."""
+        return StructInfoPattern(self, struct_info)
+
+    def has_dtype(self, dtype: str) -> DataTypePattern:
+        """Match what this does if the value is a tensor of this dtype."""
+        return DataTypePattern(self, dtype)
+
+    def has_shape(self, shape: Sequence[ExprLike]) -> ShapePattern:
+        """Match what this does if the value is a tensor (or a shape) of these extents."""
+        return ShapePattern(self, shape)
+
+    def dup(self) -> DFPattern:
+        """Copy the pattern: the copy, parts included, may match other values than this one."""
+        made = type(self).__new__(type(self))
+        copies = {part: part.dup() for part in dict.fromkeys(self.parts())}
+        for name, value in vars(self).items():
+            if isinstance(value, tuple) and value and isinstance(value[0], DFPattern):
+                value = tuple(copies[item] for item in value)
+            elif isinstance(value, DFPattern):
+                value = copies[value]
+            setattr(made, name, value)
+        DFPattern.__init__(made)
+        return made
+
+    def used_by(self, other: DFPattern | PatternSeq, index: int = -1) -> PatternSeq:
+        """In a context, demand that ``other`` uses this, as operand ``index`` if that is given."""
+        return PatternSeq([self]).used_by(other, index)
+
+    def only_used_by(self, other: DFPattern | PatternSeq, index: int = -1) -> PatternSeq:
+        """Like ``used_by``, and nothing else uses it."""
+        return PatternSeq([self]).only_used_by(other, index)
+
+    def __xor__(self, other: DFPattern | PatternSeq) -> PatternSeq:
+        return self.used_by(other)
+
+    def __rshift__(self, other: DFPattern | PatternSeq) -> PatternSeq:
+        return self.only_used_by(other)
+
+    def fork_to(self, *others: DFPattern) -> None:
+        """Demand that each of the others uses this."""
+        for other in others:
+            self.used_by(other)
+
+    # ---- matching -------------------------------------------------------------------------
+
+    def match(self, expr: RelaxExpr, var2val: Bindings | None = None) -> bool:
+        """Whether an expression matches; variables stand for their values in ``var2val``."""
+        return Matching(var2val).matches(self, expr)
+
+    def extract_matched_expr(
+        self, expr: RelaxExpr, var2val: Bindings | None = None
+    ) -> dict[DFPattern, RelaxExpr] | None:
+        """Return what each pattern matched, variables followed to their values; ``None`` if not."""
+        matching = Matching(var2val)
+        if not matching.matches(self, expr):
+            return None
+        return {pattern: matching.value(found) for pattern, found in matching.found.items()}
+
+
+class PatternSeq:
+    """Patterns in a chain, each used by the next one."""
+
+    def __init__(self, patterns: Sequence[DFPattern]) -> None:
+        self.patterns = tuple(patterns)
+
+    def __getitem__(self, index: int) -> DFPattern:
+        return self.patterns[index]
+
+    def used_by(self, other: DFPattern | PatternSeq, index: int = -1) -> PatternSeq:
+        """Demand that ``other`` uses the last of these."""
+        return self._then(other, index, only=False)
+
+    def only_used_by(self, other: DFPattern | PatternSeq, index: int = -1) -> PatternSeq:
+        """Demand that ``other``, and nothing else, uses the last of these."""
+        return self._then(other, index, only=True)
+
+    def _then(self, other: DFPattern | PatternSeq, index: int, only: bool) -> PatternSeq:
+        context = OPEN_CONTEXTS.current()
+        if context is None:
+            raise VerifyError(
+                "used_by and only_used_by are demands of a context: say so inside "
+                "`with PatternContext() as ctx:`"
+            )
+        following = other.patterns if isinstance(other, PatternSeq) else (other,)
+        context.add_edge(self.patterns[-1], following[0], index, only)
+        return PatternSeq((*self.patterns, *following))
+
+    def __xor__(self, other: DFPattern | PatternSeq) -> PatternSeq:
+        return self.used_by(other)
+
+    def __rshift__(self, other: DFPattern | PatternSeq) -> PatternSeq:
+        return self.only_used_by(other)
+
+
+class WildcardPattern(DFPattern):
+    """Anything."""
+
+    def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
+        """Match."""
+        yield
+
+
+class ExprPattern(DFPattern):
+    """One expression, or an operator as the callee of a call."""
+
+    def __init__(self, expr: RelaxExpr | RelaxOp) -> None:
+        super().__init__()
+        self.expr = expr
+
+    def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
+        """Compare identities."""
+        if operand is self.expr or matching.value(operand) is self.expr:
+            yield
+
+
+class VarPattern(DFPattern):
+    """A variable, of this name if one is given, whatever it is bound to."""
+
+    kind: type[RelaxVar] = RelaxVar
+
+    def __init__(self, name: str = "") -> None:
+        super().__init__()
+        self.name = name
+
+    def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
+        """Look at the operand itself."""
+        if isinstance(operand, self.kind) and self.name in ("", operand.name):
+            yield
+
+
+class DataflowVarPattern(VarPattern):
+    """A variable of a dataflow block."""
+
+    kind = DataflowVar
+
+
+class ConstantPattern(DFPattern):
+    """A constant tensor."""
+
+    def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
+        """Look at the value."""
+        if isinstance(matching.value(operand), Constant):
+            yield
+
+
+class GlobalVarPattern(DFPattern):
+    """A function of the module, of this name if one is given."""
+
+    def __init__(self, name: str = "") -> None:
+        super().__init__()
+        self.name = name
+
+    def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
+        """Look at a callee, or at a reference to a function."""
+        callee: Any = operand.callee if isinstance(operand, FunctionRef) else operand
+        if isinstance(callee, GlobalVar) and self.name in ("", callee.name):
+            yield
+
+
+class ExternFuncPattern(DFPattern):
+    """A function of a library, of this symbol if one is given."""
+
+    def __init__(self, global_symbol: str = "") -> None:
+        super().__init__()
+        self.global_symbol = global_symbol
+
+    def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
+        """Look at a callee, or at a reference to a function."""
+        callee: Any = operand.callee if isinstance(operand, FunctionRef) else operand
+        if isinstance(callee, ExternFunc) and self.global_symbol in ("", callee.symbol_name):
+            yield
+
+
+class CallPattern(DFPattern):
+    """A call."""
+
+    def __init__(
+        self, op: DFPattern, args: Sequence[DFPattern], varg_default_wildcard: bool = False
+    ) -> None:
+        super().__init__()
+        self.op = op
+        self.args = tuple(args)
+        self.varg_default_wildcard = varg_default_wildcard
+        for arg in self.args:
+            if not isinstance(arg, DFPattern):
+                raise VerifyError(
+                    f"the operands of a call's pattern are patterns, got {type(arg).__name__} "
+                    f"{arg!r}; is_expr(...) matches one expression"
+                )
+
+    def parts(self) -> Sequence[DFPattern]:
+        """Callee and operands."""
+        return (self.op, *self.args)
+
+    def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
+        """Match callee and operands; ``add`` and ``multiply`` in both orders."""
+        call = matching.value(operand)
+        if not isinstance(call, RelaxCall):
+            return
+        count = len(self.args)
+        if len(call.args) < count or (len(call.args) > count and not self.varg_default_wildcard):
+            return
+        for _ in matching.ways(self.op, call.op):
+            yield from matching.all_ways(self.args, call.args)
+            if count == 2 and isinstance(call.op, RelaxOp) and call.op.name in _COMMUTATIVE:
+                yield from matching.all_ways(self.args, call.args[::-1])
+
+
+class TuplePattern(DFPattern):
+    """A tuple written out, item by item."""
+
+    def __init__(self, fields: Sequence[DFPattern]) -> None:
+        super().__init__()
+        self.fields = tuple(fields)
+
+    def parts(self) -> Sequence[DFPattern]:
+        """The items."""
+        return self.fields
+
+    def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
+        """Match all items."""
+        found = matching.value(operand)
+        if isinstance(found, Tuple) and len(found.items) == len(self.fields):
+            yield from matching.all_ways(self.fields, found.items)
+
+
+class UnorderedTuplePattern(TuplePattern):
+    """A tuple written out, its items in any order."""
+
+    def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
+        """Match each pattern to an item of its own."""
+        found = matching.value(operand)
+        if isinstance(found, Tuple) and len(found.items) == len(self.fields):
+            yield from self._assign(self.fields, list(found.items), matching)
+
+    def _assign(
+        self, patterns: Sequence[DFPattern], items: list[RelaxExpr], matching: Matching
+    ) -> Iterator[None]:
+        if not patterns:
+            yield
+            return
+        for position, item in enumerate(items):
+            rest = items[:position] + items[position + 1 :]
+            for _ in matching.ways(patterns[0], item):
+                yield from self._assign(patterns[1:], rest, matching)
+
+
+class TupleGetItemPattern(DFPattern):
+    """An item of a tuple; ``index`` ``None`` is any."""
+
+    def __init__(self, tuple_value: DFPattern, index: int | None = None) -> None:
+        super().__init__()
+        self.tuple_value = tuple_value
+        self.index = index
+
+    def parts(self) -> Sequence[DFPattern]:
+        """The tuple."""
+        return (self.tuple_value,)
+
+    def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
+        """Match the tuple."""
+        found = matching.value(operand)
+        if isinstance(found, TupleGetItem) and self.index in (None, found.index):
+            yield from matching.ways(self.tuple_value, found.tuple_value)
+
+
+class OrPattern(DFPattern):
+    """Either of two patterns."""
+
+    def __init__(self, left: DFPattern, right: DFPattern) -> None:
+        super().__init__()
+        self.left, self.right = left, right
+
+    def parts(self) -> Sequence[DFPattern]:
+        """The two patterns."""
+        return (self.left, self.right)
+
+    def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
+        """Try the left one first."""
+        yield from matching.ways(self.left, operand)
+        yield from matching.ways(self.right, operand)
+
+
+class AndPattern(DFPattern):
+    """Both of two patterns."""
+
+    def __init__(self, left: DFPattern, right: DFPattern) -> None:
+        super().__init__()
+        self.left, self.right = left, right
+
+    def parts(self) -> Sequence[DFPattern]:
+        """The two patterns."""
+        return (self.left, self.right)
+
+    def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
+        """Match both."""
+        for _ in matching.ways(self.left, operand):
+            yield from matching.ways(self.right, operand)
+
+
+class NotPattern(DFPattern):
+    """Anything that a pattern doesn't match."""
+
+    def __init__(self, reject: DFPattern) -> None:
+        super().__init__()
+        self.reject = reject
+
+    def parts(self) -> Sequence[DFPattern]:
+        """The pattern that must not match."""
+        return (self.reject,)
+
+    def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
+        """Try in a copy: what is rejected leaves nothing behind."""
+        attempt = Matching(matching.values)
+        attempt.found.update(matching.found)
+        if not attempt.matches(self.reject, operand):
+            yield
+
+
+class _Constraint(DFPattern):
+    """Base of patterns that demand something more of what another one matches."""
+
+    def __init__(self, pattern: DFPattern) -> None:
+        super().__init__()
+        self.pattern = pattern
+
+    def parts(self) -> Sequence[DFPattern]:
+        """The other pattern."""
+        return (self.pattern,)
+
+    def holds(self, operand: RelaxExpr, matching: Matching) -> bool:
+        """Whether the demand is met."""
+        raise NotImplementedError(f"{type(self).__name__} must define holds(operand, matching)")
+
+    def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
+        """Check the demand first."""
+        if self.holds(operand, matching):
+            yield from matching.ways(self.pattern, operand)
+
+
+class StructInfoPattern(_Constraint):
+    """What a pattern matches and has this struct info."""
+
+    def __init__(self, pattern: DFPattern, struct_info: StructInfo) -> None:
+        super().__init__(pattern)
+        self.struct_info = struct_info
+
+    def holds(self, operand: RelaxExpr, matching: Matching) -> bool:
+        """Compare struct infos over the same variables."""
+        info = _info(operand)
+        return info is not None and same_struct_info(info, self.struct_info)
+
+
+class DataTypePattern(_Constraint):
+    """What a pattern matches and is a tensor of this dtype."""
+
+    def __init__(self, pattern: DFPattern, dtype: str) -> None:
+        super().__init__(pattern)
+        dtypes.split_dtype(dtype)
+        self.dtype = dtype
+
+    def holds(self, operand: RelaxExpr, matching: Matching) -> bool:
+        """Compare dtypes."""
+        info = _info(operand)
+        return isinstance(info, TensorStructInfo) and info.dtype == self.dtype
+
+
+class ShapePattern(_Constraint):
+    """What a pattern matches and has these extents."""
+
+    def __init__(self, pattern: DFPattern, shape: Sequence[ExprLike]) -> None:
+        super().__init__(pattern)
+        self.shape = tuple(as_expr(extent, "int64") for extent in shape)
+
+    def holds(self, operand: RelaxExpr, matching: Matching) -> bool:
+        """Compare extents; symbolic ones must be provably equal."""
+        return _has_extents(operand, self.shape)
+
+
+class PrimArrPattern(DFPattern):
+    """A shape of these extents."""
+
+    def __init__(self, shape: Sequence[ExprLike]) -> None:
+        super().__init__()
+        self.fields = tuple(as_expr(extent, "int64") for extent in shape)
+
+    def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
+        """Compare extents."""
+        found = matching.value(operand)
+        if isinstance(found, ShapeExpr) and _has_extents(found, self.fields):
+            yield
+
+
+class AttrPattern(_Constraint):
+    """A call that a pattern matches and that has these attributes."""
+
+    def __init__(self, pattern: DFPattern, attrs: Mapping[str, Any]) -> None:
+        super().__init__(pattern)
+        self.attrs = dict(attrs)
+
+    def holds(self, operand: RelaxExpr, matching: Matching) -> bool:
+        """Compare the attributes that are asked for."""
+        call = matching.value(operand)
+        return isinstance(call, RelaxCall) and all(
+            name in call.attrs and _plain(call.attrs[name]) == _plain(value)
+            for name, value in self.attrs.items()
+        )
+
+
+def _info(operand: RelaxExpr) -> StructInfo | None:
+    return getattr(operand, "struct_info", None)  # a callee has none
+
+
+def _has_extents(operand: RelaxExpr, shape: Sequence[Any]) -> bool:
+    with suppress(VerifyError, AttributeError):  # no known shape
+        found = operand.shape
+        return len(found) == len(shape) and all(map(prove_equal, found, shape))
+    return False
+
+
+def _plain(value: Any) -> Any:
+    return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value
+
+
+# ---- what users write -----------------------------------------------------------------------
+
+
+def is_var(name: str = "") -> VarPattern:
+    """Match a variable, of this name if one is given."""
+    return VarPattern(name)
+
+
+def is_gv(name: str = "") -> GlobalVarPattern:
+    """Match a function of the module."""
+    return GlobalVarPattern(name)
+
+
+def is_dfv(name: str = "") -> DataflowVarPattern:
+    """Match a variable of a dataflow block."""
+    return DataflowVarPattern(name)
+
+
+def is_const() -> ConstantPattern:
+    """Match a constant tensor."""
+    return ConstantPattern()
+
+
+def is_expr(expr: RelaxExpr) -> ExprPattern:
+    """Match one expression."""
+    return ExprPattern(expr)
+
+
+def is_op(op_name: str) -> ExprPattern:
+    """Match an operator, by name with or without ``relax.``; call it to match calls.
+
+    Raises ``TilewrightError`` if there is no such operator.
+    """
+    return ExprPattern(get_op(op_name))
+
+
+def is_tuple(fields: Sequence[DFPattern], unordered: bool = False) -> TuplePattern:
+    """Match a tuple written out."""
+    return UnorderedTuplePattern(fields) if unordered else TuplePattern(fields)
+
+
+def is_tuple_get_item(tuple_value: DFPattern, index: int | None = None) -> TupleGetItemPattern:
+    """Match an item of a tuple."""
+    return TupleGetItemPattern(tuple_value, index)
+
+
+def wildcard() -> WildcardPattern:
+    """Match anything."""
+    return WildcardPattern()
+
+
+def has_dtype(dtype: str, pattern: DFPattern | None = None) -> DataTypePattern:
+    """Match tensors of a dtype."""
+    return DataTypePattern(pattern or wildcard(), dtype)
+
+
+def has_attr(attrs: Mapping[str, Any], pattern: DFPattern | None = None) -> AttrPattern:
+    """Match calls that have attributes."""
+    return AttrPattern(pattern or wildcard(), attrs)
+
+
+def is_shape(shape: Sequence[ExprLike]) -> PrimArrPattern:
+    """Match a shape of these extents."""
+    return PrimArrPattern(shape)
+
+
+def is_call_tir(
+    func_name: str,
+    args: Sequence[DFPattern] | TuplePattern | None = None,
+    tir_vars: DFPattern | None = None,
+) -> CallPattern:
+    """Match a call of a tensor function of the module, of any operands if none are given."""
+    operands = wildcard() if args is None else args
+    if not isinstance(operands, DFPattern):
+        operands = TuplePattern(operands)
+    extra = () if tir_vars is None else (tir_vars,)
+    return is_op("relax.call_tir")(
+        GlobalVarPattern(func_name), operands, *extra, varg_default_wildcard=tir_vars is None
+    )
+
+
+def make_fused_bias_activation_pattern(
+    op_name: str, with_bias: bool = False, activation: str | None = None
+) -> DFPattern:
+    """Match an operator of two operands, then perhaps a sum with a bias and an activation."""
+    made: DFPattern = is_op(op_name)(wildcard(), wildcard())
+    if with_bias:
+        made = is_op("relax.add")(made, wildcard())
+    return made if activation is None else is_op(activation)(made)
+
+
+def make_residual_block_pattern(
+    node_output: DFPattern | tuple[DFPattern, ...],
+    residual_op: str = "relax.add",
+    activation: str | None = None,
+) -> DFPattern:
+    """Match a sum (or ``residual_op``) of a block's output and anything, then an activation."""
+    output = node_output[0] if isinstance(node_output, tuple) else node_output
+    other = wildcard()
+    made: DFPattern = is_op(residual_op)(output, other)
+    if residual_op.removeprefix("relax.") not in _COMMUTATIVE:
+        made = made | is_op(residual_op)(other, output)
+    return made if activation is None else is_op(activation)(made)
