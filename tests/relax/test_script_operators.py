@@ -35,6 +35,12 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "flip": (lambda x: op.flip(x, 1), [MATRIX]),
     "full": (lambda x: op.full((N, 4), -math.inf) + x, [MATRIX]),
     "gather_elements": (lambda x, i: op.gather_elements(x, i, 1, "wrap"), [INDEX, INDEX]),
+    "gather_nd": (lambda x, i: op.gather_nd(x, i, 1), [tensor((2, 5, 4, 3)), INDEX]),
+    "index_put": (
+        lambda x, i, v: op.index_put(x, [i, i], v, True, 1),
+        [tensor((N, 5, 4)), INDEX, tensor((N, 2, 3))],
+    ),
+    "index_tensor": (lambda x, i: op.index_tensor(x, [i], 1), [MATRIX, INDEX]),
     "image.resize2d": (lambda x: op.image.resize2d(x, (4, 6), method="nearest_neighbor"), [IMAGE]),
     "layout_transform": (lambda x: op.layout_transform(x, lambda i, j: (j, i)), [FLAGS]),
     "matmul": (lambda x, y: op.matmul(x, y, "float32", True), [MATRIX, MATRIX]),
@@ -87,6 +93,17 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "permute_dims": (lambda x: op.permute_dims(x, (1, 0)), [MATRIX]),
     "repeat": (lambda x: op.repeat(x, 2, 1), [MATRIX]),
     "reshape": (lambda x: op.reshape(x, (2, -1, 2)), [MATRIX]),
+    "scatter_elements": (
+        lambda x, i, u: op.scatter_elements(x, i, u, 1, "max"),
+        [tensor((2, 4)), INDEX, tensor((2, 3))],
+    ),
+    "scatter_nd": (
+        lambda x, i, u: op.scatter_nd(x, i, u, "add"),
+        [tensor((N, 4, 5)), tensor((2, 3), "int64"), tensor((2,))],
+    ),
+    "slice_scatter": (
+        lambda x, u: op.slice_scatter(x, u, N, 2 * N, 1, 0), [tensor((3 * N, 4)), MATRIX]
+    ),
     "split": (lambda x: op.split(x, (1, 3), 1), [MATRIX]),
     "squeeze": (lambda x: op.squeeze(x, (0, -1)), [tensor((1, N, 1))]),
     "strided_slice": (lambda x: op.strided_slice(x, [0, -1], [1, 0], [-1, 4], [1, 2]), [MATRIX]),

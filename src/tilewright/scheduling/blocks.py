@@ -21,7 +21,7 @@ from tilewright.ir import (
     uses_var,
 )
 from tilewright.support.errors import ScheduleError
-from tilewright.tir import REDUCE, SPATIAL, Block, Buffer, BufferLoad, BufferStore
+from tilewright.tir import REDUCE, SPATIAL, Block, Buffer, BufferLoad, BufferStore, For, Stmt
 from tilewright.tir.analysis import has_branch
 from tilewright.tir.attrs import FLAG, register_annotation
 from tilewright.tir.schedule import Schedule
@@ -259,6 +259,13 @@ def work_of(axes: Sequence[Axis], unknown: int = _UNKNOWN) -> int:
     for axis in axes:
         total *= unknown if axis.extent is None else axis.extent
     return total
+
+
+def work_inside(stmt: Stmt) -> int:
+    """Iterations of the loops in a statement, such as the body of a block; 1 without loops."""
+    inner = [item for item in stmt.child_nodes() if isinstance(item, Stmt)]
+    below = max(1, sum(map(work_inside, inner)))
+    return below * (as_int(stmt.extent) or _UNKNOWN) if isinstance(stmt, For) else below
 
 
 def element_bits(block: Block) -> int:

@@ -66,6 +66,7 @@ from tilewright.topi.elementwise import (
     tanh,
     trunc,
 )
+from tilewright.topi.indexing import gather_nd, index_tensor, slice_scatter
 from tilewright.topi.layout import layout_transform
 from tilewright.topi.nn.dense import matmul
 from tilewright.topi.reduction import (
@@ -82,6 +83,7 @@ from tilewright.topi.reduction import (
     variance,
 )
 from tilewright.topi.scan import cumprod, cumsum
+from tilewright.topi.scatter import index_put, scatter_elements, scatter_nd
 from tilewright.topi.sort import argsort, sort, topk
 from tilewright.topi.transform import (
     arange,
@@ -108,16 +110,16 @@ from tilewright.topi.transform import (
 )
 
 __all__ = [
-    "BINARY", "UNARY", "abs", "acos", "add", "all", "any", "arange", "argmax", "argmin",
-    "argsort", "asin", "atan", "bitwise_and", "bitwise_or", "bitwise_xor", "broadcast_shape",
-    "broadcast_to", "cast", "ceil", "clip", "concatenate", "cos", "cosh", "cumprod", "cumsum",
-    "divide", "equal", "erf", "exp", "exp2", "expand_dims", "flatten", "flip", "floor",
-    "floor_divide", "floor_mod", "full", "gather", "greater", "greater_equal", "image", "isnan",
-    "layout_transform", "left_shift", "less", "less_equal", "log", "log1p", "log2",
+    "BINARY", "UNARY", "abs", "acos", "add", "all", "any", "arange", "argmax", "argmin", "argsort",
+    "asin", "atan", "bitwise_and", "bitwise_or", "bitwise_xor", "broadcast_shape", "broadcast_to",
+    "cast", "ceil", "clip", "concatenate", "cos", "cosh", "cumprod", "cumsum", "divide", "equal",
+    "erf", "exp", "exp2", "expand_dims", "flatten", "flip", "floor", "floor_divide", "floor_mod",
+    "full", "gather", "gather_nd", "greater", "greater_equal", "image", "index_put", "index_tensor",
+    "isnan", "layout_transform", "left_shift", "less", "less_equal", "log", "log1p", "log2",
     "logical_and", "logical_not", "logical_or", "matmul", "max", "maximum", "mean", "min",
-    "minimum", "mod", "multiply", "negative", "nn", "not_equal", "one_hot", "ones", "power",
-    "prod", "reciprocal", "repeat", "reshape", "right_shift", "round", "rsqrt", "sigmoid",
-    "sign", "sin", "sinh", "sort", "split", "sqrt", "square", "squeeze", "stack", "std",
-    "strided_slice", "subtract", "sum", "take", "tan", "tanh", "tile", "topk", "transpose",
-    "tril", "triu", "trunc", "variance", "where", "zeros",
+    "minimum", "mod", "multiply", "negative", "nn", "not_equal", "one_hot", "ones", "power", "prod",
+    "reciprocal", "repeat", "reshape", "right_shift", "round", "rsqrt", "scatter_elements",
+    "scatter_nd", "sigmoid", "sign", "sin", "sinh", "slice_scatter", "sort", "split", "sqrt",
+    "square", "squeeze", "stack", "std", "strided_slice", "subtract", "sum", "take", "tan", "tanh",
+    "tile", "topk", "transpose", "tril", "triu", "trunc", "variance", "where", "zeros",
 ]  # fmt: skip

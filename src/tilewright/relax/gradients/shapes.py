@@ -11,7 +11,7 @@ from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import RelaxCall, RelaxVar
 from tilewright.relax.gradients.common import collapse, count, pad_axis, slice_axis
 from tilewright.relax.gradients.registry import Gradients, register_gradient
-from tilewright.relax.ops.manipulate import slice_bounds
+from tilewright.topi.slices import slice_bounds
 
 
 def _reshaped(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
@@ -61,7 +61,7 @@ def _strided_slice(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder)
         options["axes"], options["begin"], options["end"], options["strides"]
     ):
         extent = x.shape[axis]
-        low, _ = slice_bounds(begin, end, extent, options["assume_inbound"])
+        low, _ = slice_bounds(begin, end, extent, assume_inbound=options["assume_inbound"])
         grad = _between_zeros(grad, axis, low, step, extent)
     return [grad]
 

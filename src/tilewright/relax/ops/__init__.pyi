@@ -31,6 +31,12 @@ from tilewright.relax.ops.create import ones as ones
 from tilewright.relax.ops.create import ones_like as ones_like
 from tilewright.relax.ops.create import zeros as zeros
 from tilewright.relax.ops.create import zeros_like as zeros_like
+from tilewright.relax.ops.index import gather_nd as gather_nd
+from tilewright.relax.ops.index import index_put as index_put
+from tilewright.relax.ops.index import index_tensor as index_tensor
+from tilewright.relax.ops.index import scatter_elements as scatter_elements
+from tilewright.relax.ops.index import scatter_nd as scatter_nd
+from tilewright.relax.ops.index import slice_scatter as slice_scatter
 from tilewright.relax.ops.layout import layout_transform as layout_transform
 from tilewright.relax.ops.linear import linear as linear
 from tilewright.relax.ops.linear import matmul as matmul

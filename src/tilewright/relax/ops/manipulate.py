@@ -16,8 +16,6 @@ from tilewright.ir import (
     as_int,
     const,
     dtypes,
-    maximum,
-    minimum,
     or_,
 )
 from tilewright.relax.conditions import require, require_equal
@@ -32,6 +30,7 @@ from tilewright.relax.struct_info import (
     prove_equal,
 )
 from tilewright.support.errors import VerifyError
+from tilewright.topi.slices import slice_bounds
 from tilewright.topi.utils import normal_axes, normal_axis
 
 
@@ -268,33 +267,12 @@ def _slice_topi(
     assume_inbound: bool,
 ) -> te.Tensor:
     bounds = [
-        slice_bounds(b, e, x.shape[axis], assume_inbound) for axis, b, e in zip(axes, begin, end)
+        slice_bounds(b, e, x.shape[axis], assume_inbound=assume_inbound)
+        for axis, b, e in zip(axes, begin, end)
     ]
     return topi.strided_slice(
         x, [low for low, _ in bounds], [high for _, high in bounds], strides, axes
     )
-
-
-def slice_bounds(begin: int, end: int, extent: Expr, assume_inbound: bool) -> tuple[Expr, Expr]:
-    """Where a Python slice begins and ends, ``0 <= begin <= end <= extent``."""
-    size = as_int(extent)
-    if size is not None and not assume_inbound:
-        start, stop, _ = slice(begin, end).indices(size)
-        return as_expr(start), as_expr(max(start, stop))
-    low, high = (as_expr(item) if item >= 0 else extent + item for item in (begin, end))
-    if end >= _NO_END:
-        high = extent
-    if assume_inbound:
-        return simplify(low), simplify(high)
-    low = minimum(low, extent) if begin >= 0 else maximum(low, 0)
-    high = minimum(high, extent) if end >= 0 else maximum(high, 0)
-    if not (begin <= end and (begin >= 0) == (end >= 0)):
-        high = maximum(low, high)
-    return simplify(low), simplify(high)
-
-
-_NO_END = 2**31 - 1
-"""Ends from here on mean that of the axis."""
 
 
 def _slice_attributes(
@@ -343,7 +321,7 @@ def strided_slice(
             raise VerifyError(f"strides must be positive, got {step}; use flip to reverse")
         position = normal_axis(axis, len(shape))
         extent = shape[position]
-        start, stop = slice_bounds(b, e, extent, assume_inbound)
+        start, stop = slice_bounds(b, e, extent, step, assume_inbound=assume_inbound)
         if assume_inbound:
             inside = and_(start >= 0, start <= stop, stop <= extent)
             require(inside, f"the slice {b}:{e} is not in axis {position} of extent ", extent)

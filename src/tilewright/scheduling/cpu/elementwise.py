@@ -20,6 +20,7 @@ from tilewright.scheduling.blocks import (
     loads_of,
     stores_of,
     stride_of,
+    work_inside,
     work_of,
 )
 from tilewright.scheduling.choices import choose, others_after
@@ -63,7 +64,8 @@ def schedule_injective(
     if skip == 0:
         axes = _best_axes(sch, rv, axes, target)
     block = sch.get(rv)
-    work = work_of(axes) * (8 if is_costly(block) else 1)
+    inside = work_inside(block.body)
+    work = work_of(axes) * inside * (8 if is_costly(block) else 1)
     vectors = choose(f"{block.name}.vectors", others_after(vectors, (1, 2, 4, 8)))
     last, outer = axes[-1], [axis.loop for axis in axes[:-1]]
     lanes = target.vector_lanes(max(8, _moving_bits(block, last)))
@@ -87,6 +89,8 @@ def schedule_injective(
         outer = schedule_gather(sch, axes, rows)
     elif way == "channels" and (turns := channels_of(block, axes)) is not None:
         outer = schedule_channels(sch, axes, turns, lanes)
+    elif way is None and (not outer or inside > 1):
+        outer.append(last.loop)  # else nothing would be left to share, or too little
     for part in blocks:
         stream_if_large(sch, part, target, 2 if isinstance(way, Transposition) else 1)
     if skip == 0:

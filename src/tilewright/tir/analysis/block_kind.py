@@ -196,8 +196,8 @@ def _updates_in_place(block: Block) -> bool:
     if not stores:
         return False
     if lets:
-        # Tuples are combined into variables first, then stored.
-        stores = [store.replace(value=substitute(store.value, lets)) for store in stores]
+        # Tuples are combined into variables first, then stored; a place may have a name too.
+        stores = [substitute(store, lets) for store in stores]
     written = {store.buffer: store.indices for store in stores}
     if len(written) != len(stores):
         return False

@@ -407,7 +407,10 @@ def check_simultaneous(sch: Schedule, loop: For, what: str, cooperative: bool = 
                 remedy="choose a spatial loop, or make partial results by rfactor",
             )
         kind = block_facts(block).kind
-        sole = all(graph.writers.get(region.buffer) == [block.name] for region in block.writes)
+        sole = all(
+            below.intersection(graph.writers.get(region.buffer, ())) == {block.name}
+            for region in block.writes
+        )
         if kind == COMPLETE and sole:
             continue
         if any(uses_var(value, variable) for value in realize.iter_values) and _injective(
