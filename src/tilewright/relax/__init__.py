@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tilewright.relax import dpl, interpreter, transform
+from tilewright.relax import dpl, gradients, interpreter, transform
 from tilewright.relax import ops as op
 from tilewright.relax import script as _script  # graph functions print and parse from now on
 from tilewright.relax.analysis import verify_graph
@@ -59,12 +59,13 @@ from tilewright.relax.struct_info import (
 )
 
 if TYPE_CHECKING:
-    from tilewright.relax import frontend
+    from tilewright.relax import frontend, training
     from tilewright.relax.tuning import compile_relax, extract_tasks, tune_relax
 
 # Loaded when first used: frontends, and tuning with all of meta_schedule.
 _LAZY = {
     "frontend": "tilewright.relax.frontend",
+    "training": "tilewright.relax.training",
     "compile_relax": "tilewright.relax.tuning",
     "extract_tasks": "tilewright.relax.tuning",
     "tune_relax": "tilewright.relax.tuning",
@@ -76,7 +77,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module(_LAZY[name])
-    return module if name == "frontend" else getattr(module, name)
+    return module if _LAZY[name].endswith(f".{name}") else getattr(module, name)
 
 
 __all__ = [
@@ -86,6 +87,6 @@ __all__ = [
     "PrimValue", "SeqExpr", "ShapeExpr", "ShapeStructInfo", "StringValue", "StructInfo",
     "TensorStructInfo", "Tuple", "TupleGetItem", "TupleStructInfo", "Var", "VarBinding",
     "VirtualMachine", "as_numpy", "build", "call_dps", "call_tir", "compile_relax", "const",
-    "dpl",    "extract_tasks", "frontend", "get_pipeline", "interpreter", "load_executable", "op",
-    "transform", "tune_relax", "verify_graph",
+    "dpl", "extract_tasks", "frontend", "get_pipeline", "gradients", "interpreter",
+    "load_executable", "op", "training", "transform", "tune_relax", "verify_graph",
 ]  # fmt: skip

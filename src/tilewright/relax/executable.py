@@ -28,6 +28,7 @@ from tilewright.relax.graph_call import (
     GraphSignature,
     SizeCheck,
     TensorSpec,
+    flat_inputs,
     is_size_name,
 )
 from tilewright.relax.pipeline import run_pipeline
@@ -39,7 +40,8 @@ from tilewright.relax.struct_info import (
     TupleStructInfo,
     extents_of,
 )
-from tilewright.relax.transform import InlineFunctions
+from tilewright.relax.transform import FlattenTupleParams, InlineFunctions
+from tilewright.relax.transform.flatten_tuple_params import nesting
 from tilewright.runtime import (
     BaseModule,
     Device,
@@ -161,6 +163,7 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
                 _structure(item["structure"]),
                 tuple(_symbol(item["inputs"], *symbol) for symbol in item["symbols"]),
                 tuple(map(_check, item.get("checks", ()))),
+                tuple((str(name), _structure(inner)) for name, inner in item.get("parameters", ())),
             )
             for item in data["functions"]
         ]
@@ -232,7 +235,7 @@ class VirtualMachine:
 
         def evaluate(*inputs: Any) -> TimingResult:
             result = function(*inputs)
-            return measure(*inputs, *_flat(result))
+            return measure(*flat_inputs(function.signature, inputs), *_flat(result))
 
         return evaluate
 
@@ -265,7 +268,12 @@ def build(
     if isinstance(mod, Function):
         mod = IRModule.from_expr(mod)
     verify_graph(mod)
-    mod = InlineFunctions()(mod)
+    parameters = {
+        name: _parameters(function)
+        for name, function in mod.functions.items()
+        if isinstance(function, Function) and not function.is_primitive
+    }
+    mod = FlattenTupleParams()(InlineFunctions()(mod))
     if pipeline == "default":
         # A graph of tensor functions stays as it is: fusing again would undo what was tuned.
         pipeline = "zero" if any(map(has_operators, mod.functions.values())) else None
@@ -282,7 +290,10 @@ def build(
     }
     if not graphs:
         raise BuildError("the module has no graph function; build tensor functions by compile")
-    signatures = [graph_signature(name, function) for name, function in graphs.items()]
+    signatures = [
+        graph_signature(name, function, parameters.get(name, ()))
+        for name, function in graphs.items()
+    ]
     lowered = run_pipeline(mod, "lower_graph", resolved)
     leftover = [
         name for name, function in lowered.functions.items() if not isinstance(function, PrimFunc)
@@ -294,7 +305,15 @@ def build(
     return Executable(compile_module(lowered, resolved), signatures, str(resolved))
 
 
-def graph_signature(name: str, function: Function) -> GraphSignature:
+def _parameters(function: Function) -> tuple[tuple[str, Any], ...]:
+    """Name and nesting of each parameter, if any is a tuple."""
+    made = tuple((param.name, nesting(param.struct_info)) for param in function.params)
+    return made if any(item is not None for _, item in made) else ()
+
+
+def graph_signature(
+    name: str, function: Function, parameters: tuple[tuple[str, Any], ...] = ()
+) -> GraphSignature:
     """Describe inputs and results of a graph function."""
     names: dict[Var, str] = {}
     symbols: list[tuple[str, int, int]] = []
@@ -328,7 +347,9 @@ def graph_signature(name: str, function: Function) -> GraphSignature:
     outputs: list[TensorSpec] = []
     structure = _describe_result(function.body.body, outputs, names)
     checks = _size_checks(function, names)
-    return GraphSignature(name, tuple(inputs), tuple(outputs), structure, tuple(symbols), checks)
+    return GraphSignature(
+        name, tuple(inputs), tuple(outputs), structure, tuple(symbols), checks, parameters
+    )
 
 
 def _size_checks(function: Function, names: dict[Var, str]) -> tuple[SizeCheck, ...]:

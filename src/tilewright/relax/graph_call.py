@@ -42,7 +42,9 @@ class GraphSignature:
 
     ``outputs`` are flat; ``structure`` says how they are nested (``None`` is a tensor). ``symbols``
     says where each symbolic extent is read: argument and axis (-1: the scalar itself). ``checks``
-    repeat the native function's checks, for what must be known before calling it.
+    repeat the native function's checks, for what must be known before calling it. ``parameters``
+    are name and nesting of what the graph function takes, if any of that is a tuple; ``inputs`` are
+    flat.
     """
 
     name: str
@@ -51,6 +53,7 @@ class GraphSignature:
     structure: Any
     symbols: tuple[tuple[str, int, int], ...]
     checks: tuple[SizeCheck, ...] = ()
+    parameters: tuple[tuple[str, Any], ...] = ()
 
 
 class GraphFunction:
@@ -64,7 +67,7 @@ class GraphFunction:
     def __init__(self, signature: GraphSignature, call: Callable[..., Any]) -> None:
         self.signature = signature
         self._call = call
-        self._names = [spec.name for spec in signature.inputs]
+        self._names = [name for name, _ in parameters_of(signature)]
         self._run = _straight_line(signature, call, self._explain)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
@@ -79,6 +82,7 @@ class GraphFunction:
 
     def _explain(self, error: Exception, *inputs: Any) -> None:
         """Raise for inputs of which the results' sizes can't be computed."""
+        inputs = flat_inputs(self.signature, inputs)
         self._check_kinds(inputs)
         self._check_sizes(inputs)
         raise RunError(f"{self.signature.name}: {error}") from error
@@ -107,7 +111,7 @@ class GraphFunction:
 
     def _check_sizes(self, inputs: Sequence[Any]) -> None:
         for check in self.signature.checks:
-            names = [f"__a{number}" for number in range(len(self._names))]
+            names = [f"__a{number}" for number in range(len(self.signature.inputs))]
             lines = [f"    {line}" for line in _sizes(self.signature, names)]
             returned = f"    return [{', '.join((check.condition, *check.values))}]"
             held, *values = _compiled(
@@ -118,11 +122,43 @@ class GraphFunction:
 
     def run_into(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Run the graph, writing into existing tensors."""
-        self._call(*inputs, *outputs)
+        self._call(*flat_inputs(self.signature, inputs), *outputs)
 
     def __repr__(self) -> str:
-        names = ", ".join(spec.name for spec in self.signature.inputs)
+        names = ", ".join(self._names)
         return f"<compiled graph {self.signature.name}({names})>"
+
+
+def parameters_of(signature: GraphSignature) -> Sequence[tuple[str, Any]]:
+    """Name and nesting of each parameter."""
+    return signature.parameters or [(spec.name, None) for spec in signature.inputs]
+
+
+def flat_inputs(signature: GraphSignature, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Take nested inputs apart.
+
+    Raises ``RunError`` for an input that isn't nested as the parameter is.
+    """
+    if not signature.parameters:
+        return tuple(inputs)
+    made: list[Any] = []
+
+    def take(name: str, nesting: Any, value: Any) -> None:
+        if nesting is None:
+            made.append(value)
+            return
+        if not isinstance(value, (tuple, list)) or len(value) != len(nesting):
+            found = f"{len(value)} items" if hasattr(value, "__len__") else repr(value)[:80]
+            raise RunError(
+                f"{signature.name}: argument {name!r} is a tuple of {len(nesting)} items, got "
+                f"{type(value).__name__} of {found}"
+            )
+        for number, (inner, item) in enumerate(zip(nesting, value)):
+            take(f"{name}[{number}]", inner, item)
+
+    for (name, nesting), value in zip(signature.parameters, inputs):
+        take(name, nesting, value)
+    return tuple(made)
 
 
 def _straight_line(
@@ -146,6 +182,7 @@ def _straight_line(
     """
     inputs = [f"__a{number}" for number in range(len(signature.inputs))]
     results = [f"__r{number}" for number in range(len(signature.outputs))]
+    given, unpacked = _unpacked(signature, inputs)
     tensors = [name for name, spec in zip(inputs, signature.inputs) if spec.shape]
     like = next(iter(tensors or inputs), None)
     sizes = _sizes(signature, inputs)
@@ -156,23 +193,37 @@ def _straight_line(
         for name, spec in zip(results, signature.outputs)
     ]
     lines = [
-        f"def __run({', '.join(inputs)}):",
+        f"def __run({', '.join(given)}):",
         "    try:",
+        *(f"        {line}" for line in unpacked),
         "        __source = " + (f"__like({like})" if like else "None"),
         *(f"        {line}" for line in (*sizes, *made)),
         "    except __failures as __error:",
-        f"        __explain({', '.join(['__error', *inputs])})",
+        f"        __explain({', '.join(['__error', *given])})",
         f"    __call({', '.join([*inputs, *results])})",
         f"    return {_nested(signature.structure, iter(results))}",
     ]
+    nested = (TypeError,) if unpacked else ()  # what can't be taken apart
     scope = {
         "__call": call,
         "__empty": native_empty() if is_native_class() else _converted_empty,
         "__explain": explain,
-        "__failures": (AttributeError, IndexError, ValueError, ZeroDivisionError),
+        "__failures": (AttributeError, IndexError, ValueError, ZeroDivisionError, *nested),
         "__like": _like,
     }
     return _compiled("__run", lines, scope)
+
+
+def _unpacked(signature: GraphSignature, inputs: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Names of the parameters, and lines that take nested ones apart."""
+    names, given, lines = iter(inputs), [], []
+    for number, (_, nesting) in enumerate(parameters_of(signature)):
+        if nesting is None:
+            given.append(next(names))
+            continue
+        given.append(f"__p{number}")
+        lines.append(f"{_nested(nesting, names)} = __p{number}")
+    return given, lines
 
 
 def is_size_name(name: str) -> bool:
@@ -185,7 +236,7 @@ def is_size_name(name: str) -> bool:
 
 
 def _nested(structure: Any, names: Iterator[str]) -> str:
-    """The text of a result: names of tensors, in tuples."""
+    """The text of a result (or of what takes an argument apart): names of tensors, in tuples."""
     if structure is None:
         return next(names)
     return "(" + "".join(f"{_nested(item, names)}, " for item in structure) + ")"

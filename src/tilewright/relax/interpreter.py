@@ -37,7 +37,12 @@ def run(mod: IRModule | Function, *args: object, name: str = "main") -> Any:
     if isinstance(mod, Function):
         mod = IRModule({name: mod})
     mod = LegalizeOps()(mod)
-    return _call(mod, mod[name], [np.asarray(arg) for arg in args])
+    return _call(mod, mod[name], [_array(arg) for arg in args])
+
+
+def _array(value: Any) -> Any:
+    """An argument as arrays, in tuples."""
+    return tuple(map(_array, value)) if isinstance(value, (tuple, list)) else np.asarray(value)
 
 
 def _call(mod: IRModule, function: Function, args: list[Any]) -> Any:

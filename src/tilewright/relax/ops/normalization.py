@@ -11,13 +11,16 @@ from tilewright import te, topi
 from tilewright.arith import simplify
 from tilewright.ir import Expr, as_int, dtypes
 from tilewright.relax.conditions import require_equal
-from tilewright.relax.expr import RelaxCall, RelaxExpr
+from tilewright.relax.expr import RelaxCall, RelaxExpr, Tuple
 from tilewright.relax.ops.binary import add, multiply
 from tilewright.relax.ops.common import known, tensor_like
+from tilewright.relax.ops.create import ones_like, zeros_like
 from tilewright.relax.ops.manipulate import reshape
+from tilewright.relax.ops.reduce import mean as mean_of
+from tilewright.relax.ops.reduce import variance
 from tilewright.relax.ops.unary import rsqrt
 from tilewright.relax.registry import Tensor, builder, operator
-from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+from tilewright.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from tilewright.support.errors import VerifyError
 from tilewright.topi.utils import normal_axes, normal_axis
 
@@ -90,20 +93,43 @@ def rms_norm(
 def _batch_norm_arithmetic(call: RelaxCall) -> RelaxExpr:
     """``x * scale + shift`` per channel: with constant statistics both fold into constants."""
     data, gamma, beta, mean, var = call.args
-    ndim, axis = len(data.shape), call.attrs["axis"]
-    scale = gamma * rsqrt(var + call.attrs["epsilon"])
+    options = call.attrs
+    gamma = gamma if options["scale"] else ones_like(gamma)
+    beta = beta if options["center"] else zeros_like(beta)
+    if options["training"]:
+        return _batch_norm_of_batch(data, gamma, beta, mean, var, options)
+    scale = gamma * rsqrt(var + options["epsilon"])
     shift = beta - mean * scale
-    shape = [data.shape[axis] if position == axis else 1 for position in range(ndim)]
-    made: RelaxExpr = add(multiply(data, reshape(scale, shape)), reshape(shift, shape))
+    axis = options["axis"]
+    made: RelaxExpr = add(
+        multiply(data, _per_channel(scale, data, axis)), _per_channel(shift, data, axis)
+    )
     return made
+
+
+def _per_channel(x: RelaxExpr, data: RelaxExpr, axis: int) -> RelaxExpr:
+    ndim = len(data.shape)
+    return reshape(x, [data.shape[axis] if n == axis else 1 for n in range(ndim)])
+
+
+def _batch_norm_of_batch(
+    data: Any, gamma: Any, beta: Any, mean: Any, var: Any, options: Any
+) -> RelaxExpr:
+    """By the batch's own statistics, which the running ones move towards."""
+    axis, share = options["axis"], float(options["momentum"])
+    axes = tuple(n for n in range(len(data.shape)) if n != axis)
+    own_mean, own_var = mean_of(data, axes), variance(data, axes)
+    centred = data - _per_channel(own_mean, data, axis)
+    scale = gamma * rsqrt(own_var + options["epsilon"])
+    made = centred * _per_channel(scale, data, axis) + _per_channel(beta, data, axis)
+    moved = [old * (1 - share) + new * share for old, new in ((mean, own_mean), (var, own_var))]
+    return Tuple((made, *moved))
 
 
 @operator(
     "nn.batch_norm",
     decompose=_batch_norm_arithmetic,
-    prepare=lambda data, gamma, beta, moving_mean, moving_var, axis, epsilon: {
-        "axis": normal_axes(axis, data.struct_info.ndim)[0]
-    },
+    prepare=lambda data, axis, **_: {"axis": normal_axes(axis, data.struct_info.ndim)[0]},
 )
 def batch_norm(
     data: Tensor,
@@ -113,14 +139,27 @@ def batch_norm(
     moving_var: Tensor,
     axis: int = 1,
     epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+    momentum: float = 0.1,
+    training: bool = False,
 ) -> StructInfo:
-    """Normalise each channel by running statistics, scale and shift (inference only)."""
+    """Normalise each channel by running statistics, then scale by gamma and add beta.
+
+    With ``training`` the statistics are the batch's own, and the result is a tuple: the normalised
+    tensor, and the running mean and (biased) variance, moved towards the batch's by the share
+    ``momentum``. Without ``scale`` gamma has no part, without ``center`` beta has none.
+    """
     channel = (normal_axis(axis, data.ndim),)
     _check_scales(
         data, channel, ("gamma", gamma), ("beta", beta), ("moving_mean", moving_mean),
         ("moving_var", moving_var),
     )  # fmt: skip
-    return tensor_like(data)
+    made = tensor_like(data)
+    if not training:
+        return made
+    statistics = (tensor_like(moving_mean), tensor_like(moving_var))
+    return TupleStructInfo((made, *statistics))
 
 
 @builder("nn.group_norm")

@@ -64,7 +64,13 @@ register_vocabulary(ops.grad)
 def metadata_of(node: Node) -> dict[str, Any]:
     """Constants that the text of a module or function refers to, by their keys in ``metadata``."""
     found: dict[str, Any] = {}
-    roots = list(node.functions.values()) if isinstance(node, IRModule) else [node]
+    roots = [node]
+    if isinstance(node, IRModule):
+        lists = [value for value in node.attrs.values() if isinstance(value, tuple)]
+        roots = [
+            *node.functions.values(),
+            *(c for v in lists for c in v if isinstance(c, Constant)),
+        ]
     for root in roots:
         for item in pre_order(root):
             if isinstance(item, Constant) and item.data.ndim:

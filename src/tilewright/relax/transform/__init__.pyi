@@ -13,6 +13,8 @@ from tilewright.relax.transform.check_shapes import CheckShapes as CheckShapes
 from tilewright.relax.transform.convert_layout import ConvertLayout as ConvertLayout
 from tilewright.relax.transform.dead_code import DeadCodeElimination as DeadCodeElimination
 from tilewright.relax.transform.decompose_ops import DecomposeOpsForInference as DecomposeOpsForInference
+from tilewright.relax.transform.decompose_ops_for_training import DecomposeOpsForTraining as DecomposeOpsForTraining
+from tilewright.relax.transform.flatten_tuple_params import FlattenTupleParams as FlattenTupleParams
 from tilewright.relax.transform.fold_constant import FoldConstant as FoldConstant
 from tilewright.relax.transform.fold_conv_scale import FoldConvScale as FoldConvScale
 from tilewright.relax.transform.fuse_ops import FuseOps as FuseOps

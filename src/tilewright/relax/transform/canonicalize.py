@@ -31,6 +31,11 @@ class CanonicalizeBindings(GraphPass):
         return _Canonicalizer(mod)
 
 
+def canonicalized(function: Function) -> Function:
+    """Apply the pass to one function."""
+    return _Canonicalizer(None).rewrite(function)
+
+
 class _Canonicalizer(FunctionRewriter):
     def rewrite(self, function: Function) -> Function:
         self.tuples: dict[RelaxVar, Tuple] = {}

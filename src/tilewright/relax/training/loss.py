@@ -1,0 +1,150 @@
+"""Losses as graph functions: ``MSELoss()(predictions, targets)`` makes one.
+
+The arguments are variables, or struct info of which variables are made. ``AppendLoss`` joins the
+function to a backbone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir import GLOBAL_SYMBOL
+from tilewright.relax import ops as op
+from tilewright.relax.block_builder import BlockBuilder
+from tilewright.relax.expr import Function, RelaxExpr, RelaxVar
+from tilewright.relax.ops.losses import check_reduction
+from tilewright.relax.struct_info import StructInfo
+from tilewright.support.errors import VerifyError
+
+Argument = RelaxVar | StructInfo
+
+
+class Loss:
+    """Base of losses; ``loss_name`` names the function, ``reduction`` is mean, sum or none."""
+
+    def __init__(
+        self, loss_name: str, reduction: str = "mean", num_backbone_outputs: int = 1
+    ) -> None:
+        check_reduction(reduction)
+        self._loss_name = loss_name
+        self._reduction = reduction
+        self._num_backbone_outputs = num_backbone_outputs
+
+    @property
+    def num_backbone_outputs(self) -> int:
+        """How many of the loss's parameters are results of the backbone."""
+        return self._num_backbone_outputs
+
+    def __call__(self, *args: Argument) -> Function:
+        """Make the loss function."""
+        raise NotImplementedError(f"{type(self).__name__} must define __call__")
+
+    def _function(
+        self, body: Callable[..., RelaxExpr], names: str, *args: Argument | None
+    ) -> Function:
+        """A function whose parameters are the arguments."""
+        given = [(name, arg) for name, arg in zip(names.split(), args) if arg is not None]
+        params = [_param(name, arg) for name, arg in given]
+        builder = BlockBuilder()
+
+        def emitted() -> RelaxExpr:
+            with builder.dataflow():
+                return builder.emit_output(body(*params))
+
+        return builder.build_function(params, emitted, {GLOBAL_SYMBOL: self._loss_name})
+
+    def _reduced(self, losses: RelaxExpr) -> RelaxExpr:
+        if self._reduction == "none":
+            return losses
+        made: RelaxExpr = (op.sum if self._reduction == "sum" else op.mean)(losses)
+        return made
+
+
+def _param(name: str, arg: Argument) -> RelaxVar:
+    if isinstance(arg, RelaxVar):
+        return arg
+    if isinstance(arg, StructInfo):
+        return RelaxVar(name, arg)
+    raise VerifyError(
+        f"the {name} of a loss are a variable or struct info, got {type(arg).__name__} {arg!r}"
+    )
+
+
+class L1Loss(Loss):
+    """Mean (or sum) of ``|predictions - targets|``."""
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__("l1_loss", reduction)
+
+    def __call__(self, predictions: Argument, targets: Argument) -> Function:  # type: ignore[override]  # each loss has arguments of its own
+        """Make the function of predictions and targets of one shape."""
+        body: Any = lambda p, t: self._reduced(op.abs(op.subtract(p, t)))
+        return self._function(body, "predictions targets", predictions, targets)
+
+
+class MSELoss(Loss):
+    """Mean (or sum) of ``(predictions - targets)²``."""
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__("mse_loss", reduction)
+
+    def __call__(self, predictions: Argument, targets: Argument) -> Function:  # type: ignore[override]  # each loss has arguments of its own
+        """Make the function of predictions and targets of one shape."""
+        body: Any = lambda p, t: self._reduced(op.square(op.subtract(p, t)))
+        return self._function(body, "predictions targets", predictions, targets)
+
+
+class CrossEntropyLoss(Loss):
+    """Negative log-likelihood of target classes under the softmax of the predictions.
+
+    Predictions are ``[N, C, …]`` or ``[C]``; ``ignore_index`` and weights are as of
+    ``nn.nll_loss``.
+    """
+
+    def __init__(self, reduction: str = "mean", ignore_index: int = -100) -> None:
+        super().__init__("cross_entropy_loss", reduction)
+        self.ignore_index = ignore_index
+
+    def __call__(  # type: ignore[override]  # each loss has arguments of its own
+        self, predictions: Argument, targets: Argument, weights: Argument | None = None
+    ) -> Function:
+        """Make the function of predictions, classes and, if given, weights of the classes."""
+
+        def body(p: RelaxExpr, *rest: RelaxExpr) -> RelaxExpr:
+            rows = op.nn.log_softmax(p, 0 if p.ndim == 1 else 1)
+            classes, *weight = rest
+            made: RelaxExpr = op.nn.nll_loss(
+                rows, classes, *weight, reduction=self._reduction, ignore_index=self.ignore_index
+            )
+            return made
+
+        return self._function(body, "predictions targets weights", predictions, targets, weights)
+
+
+class CategoricalCrossEntropyLoss(Loss):
+    """As ``CrossEntropyLoss``, with targets one-hot: ``[N, C, …]`` or ``[C]``, of any dtype."""
+
+    def __init__(self, reduction: str = "mean", ignore_index: int = -100) -> None:
+        super().__init__("categorical_cross_entropy_loss", reduction)
+        self.ignore_index = ignore_index
+
+    def __call__(  # type: ignore[override]  # each loss has arguments of its own
+        self, predictions: Argument, targets: Argument, weights: Argument | None = None
+    ) -> Function:
+        """Make the function of predictions, one-hot targets and, if given, weights."""
+
+        def body(p: RelaxExpr, *rest: RelaxExpr) -> RelaxExpr:
+            axis = 0 if p.ndim == 1 else 1
+            one_hot, *weight = rest
+            rows = op.nn.log_softmax(p, axis)
+            if self.ignore_index < 0 and not weight:
+                losses: RelaxExpr = -op.sum(op.multiply(rows, op.astype(one_hot, p.dtype)), axis)
+                return self._reduced(losses)
+            classes = op.argmax(one_hot, axis)
+            made: RelaxExpr = op.nn.nll_loss(
+                rows, classes, *weight, reduction=self._reduction, ignore_index=self.ignore_index
+            )
+            return made
+
+        return self._function(body, "predictions targets weights", predictions, targets, weights)
