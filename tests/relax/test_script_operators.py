@@ -57,6 +57,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "nn.batch_norm": (lambda x, y: op.nn.batch_norm(x, y, y, y, y, 1, 1e-3), [IMAGE, VECTOR]),
     "nn.layer_norm": (lambda x, y: op.nn.layer_norm(x, y, y, -1, 1e-3), [MATRIX, VECTOR]),
     "nn.pad": (lambda x: op.nn.pad(x, (0, 1, 2, 3), -math.inf), [MATRIX]),
+    "nn.prelu": (lambda x, y: op.nn.prelu(x, y, 1), [MATRIX, VECTOR]),
     "nn.rms_norm": (lambda x, y: op.nn.rms_norm(x, y, 1, 1e-3), [MATRIX, VECTOR]),
     "nn.scaled_dot_product_attention": (
         lambda q: op.nn.scaled_dot_product_attention(
@@ -113,7 +114,10 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "where": (op.where, [FLAGS, tensor((2, 4)), tensor((2, 4))]),
 }  # fmt: skip
 
-_INTEGERS = {"floor_mod"}
+_INTEGERS = {
+    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "floor_mod", "left_shift",
+    "right_shift",
+}  # fmt: skip
 _BOOLS = {"all", "any", "logical_and", "logical_not", "logical_or"}
 _POOLS = {"1d": LINE, "2d": IMAGE, "3d": VOLUME}
 _BUILT_BY_FUNCTIONS = {"call_tir", "call_dps"}

@@ -10,6 +10,7 @@ from tilewright.ir import (
     EQ,
     NE,
     Expr,
+    and_,
     as_expr,
     as_int,
     call,
@@ -18,6 +19,7 @@ from tilewright.ir import (
     floordiv,
     floormod,
     match_types,
+    or_,
     select,
 )
 from tilewright.ir import (
@@ -28,7 +30,15 @@ from tilewright.ir import (
 )
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require, require_equal, with_conditions
-from tilewright.topi.division import float_floor_divide, float_floor_mod, float_mod
+from tilewright.topi import pairs
+from tilewright.topi.division import (
+    float_floor_divide,
+    float_floor_mod,
+    float_mod,
+    float_trunc_divide,
+)
+from tilewright.topi.elementwise import truth_of
+from tilewright.topi.power import power_of
 from tilewright.topi.utils import is_one
 
 
@@ -117,6 +127,10 @@ def _of_kind(
     return formula
 
 
+def _logical(function: Callable[[Expr, Expr], Expr]) -> Callable[[Any, Any], Expr]:
+    return lambda a, b: function(truth_of(as_expr(a)), truth_of(as_expr(b)))
+
+
 add = _binary("add", lambda a, b: a + b, "Add.")
 subtract = _binary("subtract", lambda a, b: a - b, "Subtract.")
 multiply = _binary("multiply", lambda a, b: a * b, "Multiply.")
@@ -136,7 +150,17 @@ mod = _binary(
     _of_kind(lambda a, b: call("truncmod", a, b), float_mod),
     "Remainder with the dividend's sign (as ``numpy.fmod`` and C).",
 )
-power = _binary("power", lambda a, b: call("pow", a, b), "Raise to a power.")
+trunc_divide = _binary(
+    "trunc_divide",
+    _of_kind(lambda a, b: call("truncdiv", a, b), float_trunc_divide),
+    "Divide, rounding towards zero.",
+)
+power = _binary("power", power_of, "Raise to a power; powers of integers wrap.")
+atan2 = _binary("atan2", lambda a, b: call("atan2", a, b), "The angle of the point ``(b, a)``.")
+copysign = _binary("copysign", lambda a, b: call("copysign", a, b), "``a`` with the sign of ``b``.")
+hypot = _binary("hypot", pairs.hypot, "The root of ``a² + b²``, without overflow on the way.")
+log_add_exp = _binary("log_add_exp", pairs.log_add_exp, "``log(exp(a) + exp(b))``.")
+nextafter = _binary("nextafter", pairs.nextafter, "The number next to ``a`` towards ``b``.")
 maximum = _binary("maximum", max_expr, "The greater of two.")
 minimum = _binary("minimum", min_expr, "The lesser of two.")
 equal = _binary("equal", lambda a, b: compare(EQ, a, b), "Compare for equality.")
@@ -145,8 +169,13 @@ less = _binary("less", lambda a, b: as_expr(a) < b, "Compare ``a < b``.")
 less_equal = _binary("less_equal", lambda a, b: as_expr(a) <= b, "Compare ``a <= b``.")
 greater = _binary("greater", lambda a, b: as_expr(a) > b, "Compare ``a > b``.")
 greater_equal = _binary("greater_equal", lambda a, b: as_expr(a) >= b, "Compare ``a >= b``.")
-logical_and = _binary("logical_and", lambda a, b: a & b, "Logical and of truth values.")
-logical_or = _binary("logical_or", lambda a, b: a | b, "Logical or of truth values.")
+logical_and = _binary("logical_and", _logical(and_), "Whether both are true, or not zero.")
+logical_or = _binary("logical_or", _logical(or_), "Whether one is true, or not zero.")
+logical_xor = _binary(
+    "logical_xor",
+    _logical(lambda a, b: compare(NE, a, b)),
+    "Whether exactly one is true, or not zero.",
+)
 bitwise_and = _binary("bitwise_and", lambda a, b: a & b, "Bitwise and of integers.")
 bitwise_or = _binary("bitwise_or", lambda a, b: a | b, "Bitwise or of integers.")
 bitwise_xor = _binary("bitwise_xor", lambda a, b: a ^ b, "Bitwise exclusive or of integers.")
@@ -156,9 +185,10 @@ right_shift = _binary("right_shift", lambda a, b: a >> b, "Shift right.")
 BINARY: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
-        add, subtract, multiply, divide, floor_divide, floor_mod, mod, power, maximum, minimum,
-        equal, not_equal, less, less_equal, greater, greater_equal, logical_and, logical_or,
-        bitwise_and, bitwise_or, bitwise_xor, left_shift, right_shift,
+        add, subtract, multiply, divide, floor_divide, trunc_divide, floor_mod, mod, power, atan2,
+        copysign, hypot, log_add_exp, nextafter, maximum, minimum, equal, not_equal, less,
+        less_equal, greater, greater_equal, logical_and, logical_or, logical_xor, bitwise_and,
+        bitwise_or, bitwise_xor, left_shift, right_shift,
     )
 }  # fmt: skip
 
@@ -193,9 +223,7 @@ def where(condition: Tensor, x: Any, y: Any) -> Tensor:
     shape = broadcast_shape(*(item.shape for item in operands))
 
     def formula(*i: Expr) -> Expr:
-        test = read_broadcast(condition, i, shape)
-        if not dtypes.is_bool(test.dtype):
-            test = compare(NE, test, 0)
+        test = truth_of(read_broadcast(condition, i, shape))
         typed = [item.dtype for item in (x, y) if isinstance(item, (Tensor, Expr))]
         like = typed[0] if typed else None
         values = [

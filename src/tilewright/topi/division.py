@@ -67,3 +67,9 @@ def float_floor_divide(a: Expr, b: Expr) -> Expr:
         return Let(quotient, select(differs, exact - one, exact), found)
 
     return select(compare(EQ, b, zero), a / b, _with_rest(a, b, body))
+
+
+@_in_single
+def float_trunc_divide(a: Expr, b: Expr) -> Expr:
+    """``a / b`` rounded towards zero."""
+    return call("trunc", a / b)

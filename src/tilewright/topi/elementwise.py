@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.ir import Expr, call, const, dtypes, maximum, minimum, select
+import ml_dtypes
+
+from tilewright.ir import (
+    NE,
+    Expr,
+    call,
+    compare,
+    const,
+    dtypes,
+    maximum,
+    minimum,
+    not_,
+    select,
+)
 from tilewright.ir import cast as cast_expr
 from tilewright.te import Tensor, compute
 from tilewright.tir.op import ELEMENTWISE
@@ -42,8 +55,11 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {name: _intrinsic(name) for name 
 
 exp = UNARY["exp"]
 exp2 = UNARY["exp2"]
+exp10 = UNARY["exp10"]
+expm1 = UNARY["expm1"]
 log = UNARY["log"]
 log2 = UNARY["log2"]
+log10 = UNARY["log10"]
 log1p = UNARY["log1p"]
 sqrt = UNARY["sqrt"]
 rsqrt = UNARY["rsqrt"]
@@ -58,6 +74,9 @@ cosh = UNARY["cosh"]
 asin = UNARY["asin"]
 acos = UNARY["acos"]
 atan = UNARY["atan"]
+asinh = UNARY["asinh"]
+acosh = UNARY["acosh"]
+atanh = UNARY["atanh"]
 floor = UNARY["floor"]
 ceil = UNARY["ceil"]
 trunc = UNARY["trunc"]
@@ -80,9 +99,19 @@ def reciprocal(x: Tensor) -> Tensor:
     return map_elements(x, lambda value: const(1.0, value.dtype) / value, "reciprocal")
 
 
+def truth_of(value: Expr) -> Expr:
+    """Whether a number isn't zero; truth values stay."""
+    return value if dtypes.is_bool(value.dtype) else compare(NE, value, const(0, value.dtype))
+
+
 def logical_not(x: Tensor) -> Tensor:
-    """Negate truth values."""
-    return map_elements(x, lambda value: ~value, "logical_not")
+    """Negate truth values; numbers are true unless zero."""
+    return map_elements(x, lambda value: not_(truth_of(value)), "logical_not")
+
+
+def bitwise_not(x: Tensor) -> Tensor:
+    """Invert every bit of integers, or truth values."""
+    return map_elements(x, lambda value: call("bitwise_not", value), "bitwise_not")
 
 
 def sign(x: Tensor) -> Tensor:
@@ -118,6 +147,46 @@ def cast(x: Tensor, dtype: str) -> Tensor:
 def isnan(x: Tensor) -> Tensor:
     """Tell which elements are NaN."""
     return map_elements(x, lambda value: call("isnan", value), "isnan")
+
+
+def isinf(x: Tensor) -> Tensor:
+    """Tell which elements are infinite."""
+    return map_elements(x, lambda value: call("isinf", value), "isinf")
+
+
+def isfinite(x: Tensor) -> Tensor:
+    """Tell which elements are neither infinite nor NaN."""
+    return map_elements(x, lambda value: call("isfinite", value), "isfinite")
+
+
+def signbit(x: Tensor) -> Tensor:
+    """Tell which elements have a minus sign, -0 among them."""
+
+    def one(value: Expr) -> Expr:
+        if not dtypes.is_float(value.dtype):
+            return value < const(0, value.dtype)
+        return call("copysign", const(1.0, value.dtype), value) < const(0.0, value.dtype)
+
+    return map_elements(x, one, "signbit")
+
+
+def nan_to_num(
+    x: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
+    """Replace NaN and infinities; these by the largest numbers of the dtype unless given."""
+
+    def one(value: Expr) -> Expr:
+        if not dtypes.is_float(value.dtype):
+            return value
+        dtype = value.dtype
+        most = float(ml_dtypes.finfo(dtype).max)
+        high = const(most if posinf is None else posinf, dtype)
+        low = const(-most if neginf is None else neginf, dtype)
+        infinite = select(value > const(0.0, dtype), high, low)
+        found = select(call("isinf", value), infinite, value)
+        return select(call("isnan", value), const(nan, dtype), found)
+
+    return map_elements(x, one, "nan_to_num")
 
 
 def fast_dtype(dtype: str) -> str:

@@ -27,6 +27,9 @@ def _binary(name: str, doc: str, *, result: str | None = None, kind: str = "") -
     return rule
 
 
+_INTS = "int uint"
+_BITS = "int uint bool"
+
 add = _binary("add", "a + b.")
 subtract = _binary("subtract", "a - b.")
 multiply = _binary("multiply", "a * b.")
@@ -34,7 +37,16 @@ divide = _binary("divide", "a / b; integers round towards zero.")
 floor_divide = _binary("floor_divide", "a / b rounded down, as NumPy does.")
 floor_mod = _binary("floor_mod", "Remainder with the sign of b, as ``numpy.mod``.")
 mod = _binary("mod", "Remainder with the sign of a, as ``numpy.fmod``.")
-power = _binary("power", "a to the power of b.", kind="float")
+trunc_divide = _binary("trunc_divide", "a / b rounded towards zero.")
+power = _binary(
+    "power", "a to the power of b; powers of integers wrap, to negative ones they round towards 0.",
+    kind="float int uint",
+)  # fmt: skip
+atan2 = _binary("atan2", "The angle of the point (b, a), from -pi to pi.", kind="float")
+hypot = _binary("hypot", "The root of a² + b², without overflow on the way.", kind="float")
+copysign = _binary("copysign", "a with the sign of b.", kind="float")
+nextafter = _binary("nextafter", "The number next to a in the direction of b.", kind="float")
+log_add_exp = _binary("log_add_exp", "log(exp(a) + exp(b)).", kind="float")
 maximum = _binary("maximum", "The greater of a and b.")
 minimum = _binary("minimum", "The lesser of a and b.")
 equal = _binary("equal", "a == b.", result="bool")
@@ -43,8 +55,16 @@ less = _binary("less", "a < b.", result="bool")
 less_equal = _binary("less_equal", "a <= b.", result="bool")
 greater = _binary("greater", "a > b.", result="bool")
 greater_equal = _binary("greater_equal", "a >= b.", result="bool")
-logical_and = _binary("logical_and", "Both hold.", result="bool", kind="bool")
-logical_or = _binary("logical_or", "One holds.", result="bool", kind="bool")
+logical_and = _binary("logical_and", "Both are true, or not zero.", result="bool")
+logical_or = _binary("logical_or", "One is true, or not zero.", result="bool")
+logical_xor = _binary("logical_xor", "Exactly one is true, or not zero.", result="bool")
+bitwise_and = _binary("bitwise_and", "Bits that both have.", kind=_BITS)
+bitwise_or = _binary("bitwise_or", "Bits that one has.", kind=_BITS)
+bitwise_xor = _binary("bitwise_xor", "Bits that exactly one has.", kind=_BITS)
+left_shift = _binary("left_shift", "Bits of a moved up by b; 0 unless 0 <= b < width.", kind=_INTS)
+right_shift = _binary(
+    "right_shift", "Bits of a moved down by b; copies of the sign come in.", kind=_INTS
+)
 
 for _name, _function in (
     ("add", add),

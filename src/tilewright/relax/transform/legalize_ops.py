@@ -24,8 +24,10 @@ RESHAPE = register_function_attribute(
 LegalizeRule = Callable[[BlockBuilder, RelaxCall], RelaxExpr]
 
 _BINARY = (
-    "add subtract multiply divide floor_divide floor_mod mod power maximum minimum equal not_equal "
-    "less less_equal greater greater_equal"
+    "add subtract multiply divide floor_divide trunc_divide floor_mod mod power atan2 hypot "
+    "copysign nextafter log_add_exp maximum minimum equal not_equal less less_equal greater "
+    "greater_equal "
+    "bitwise_and bitwise_or bitwise_xor left_shift right_shift"
 ).split()
 IMMEDIATE_OPERANDS = {**dict.fromkeys(_BINARY, ("a", "b")), "where": ("x", "y")}
 """Operands that become numbers inside the tensor function if they are scalar constants."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from tilewright.ir import (
@@ -53,6 +54,7 @@ from tilewright.tir.stmt import (
 )
 
 _POINTERS = ("address_of", "access_ptr")
+_LONGEST_VALUE = 256  # nodes of a value that takes its variable's place
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,9 +125,13 @@ class _Walker:
         self.conditions = before
 
     def define(self, var: Var, value: Expr) -> None:
-        """Replace a variable by its value, unless that would be read from memory again."""
+        """Replace a variable by its value, unless that is long or would be read from memory again.
+
+        Chains of variables that each use the one before several times grow exponentially.
+        """
         value = self.resolved(value)
-        if not any(type(item) is BufferLoad for item in pre_order(value)):
+        nodes = list(islice(pre_order(value), _LONGEST_VALUE + 1))
+        if len(nodes) <= _LONGEST_VALUE and not any(type(n) is BufferLoad for n in nodes):
             self.values[var] = value
 
     # ---- accesses -------------------------------------------------------------------------------

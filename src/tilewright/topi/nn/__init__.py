@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from tilewright.topi.nn.activation import (
+    celu,
+    elu,
     gelu,
     gelu_tanh,
+    glu,
     hard_sigmoid,
     hard_swish,
+    hardshrink,
+    hardtanh,
     leaky_relu,
+    log_sigmoid,
+    mish,
+    prelu,
     relu,
     relu6,
+    selu,
     silu,
     softplus,
+    softshrink,
+    softsign,
+    tanhshrink,
+    threshold,
 )
 from tilewright.topi.nn.attention import scaled_dot_product_attention
 from tilewright.topi.nn.conv import (
@@ -71,13 +84,15 @@ from tilewright.topi.nn.winograd import (
 __all__ = [
     "WINOGRAD_TILE", "ZeroPoint", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
     "adaptive_avg_pool3d", "adaptive_max_pool2d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
-    "batch_matmul", "batch_norm", "check_groups", "conv1d", "conv1d_transpose", "conv2d",
-    "conv2d_int8", "conv2d_transpose", "conv2d_winograd", "conv2d_winograd_weight_transform",
-    "conv2d_winograd_without_weight_transform", "conv3d", "conv3d_transpose", "dense",
-    "dense_int4", "dense_int8", "depthwise_conv2d", "dequantize", "dequantize_int4", "gelu",
-    "gelu_tanh", "global_avg_pool2d", "group_norm", "hard_sigmoid", "hard_swish",
-    "kernel_layout_of", "layer_norm", "leaky_relu", "log_softmax", "matmul", "max_pool1d",
-    "max_pool2d", "max_pool3d", "pack_int4", "pad", "quantize", "quantize_int4", "relu", "relu6",
-    "requantize", "rms_norm", "scaled_dot_product_attention", "silu", "softmax", "softplus",
-    "unpack_int4", "weight_sums", "winograd_matrices", "winograd_weight",
+    "batch_matmul", "batch_norm", "celu", "check_groups", "conv1d", "conv1d_transpose",
+    "conv2d", "conv2d_int8", "conv2d_transpose", "conv2d_winograd",
+    "conv2d_winograd_weight_transform", "conv2d_winograd_without_weight_transform", "conv3d",
+    "conv3d_transpose", "dense", "dense_int4", "dense_int8", "depthwise_conv2d", "dequantize",
+    "dequantize_int4", "elu", "gelu", "gelu_tanh", "global_avg_pool2d", "glu", "group_norm",
+    "hard_sigmoid", "hard_swish", "hardshrink", "hardtanh", "kernel_layout_of", "layer_norm",
+    "leaky_relu", "log_sigmoid", "log_softmax", "matmul", "max_pool1d", "max_pool2d",
+    "max_pool3d", "mish", "pack_int4", "pad", "prelu", "quantize", "quantize_int4", "relu",
+    "relu6", "requantize", "rms_norm", "scaled_dot_product_attention", "selu", "silu",
+    "softmax", "softplus", "softshrink", "softsign", "tanhshrink", "threshold", "unpack_int4",
+    "weight_sums", "winograd_matrices", "winograd_weight",
 ]  # fmt: skip
