@@ -274,3 +274,38 @@ def test_slopes_and_gates() -> None:
 def test_refusals(body: Callable[..., Any], message: str) -> None:
     with pytest.raises(VerifyError, match=message):
         graph_of(body, np.zeros(5, "float32"))
+
+
+# ---- gradients ----------------------------------------------------------------------------------
+
+
+def test_gradients() -> None:
+    torch = pytest.importorskip("torch")
+    from tests.relax.test_gradients import check_with_torch
+
+    F = torch.nn.functional
+    x = np.random.default_rng(2).uniform(-0.9, 0.9, (4, 3)).astype("float32")
+    y = np.random.default_rng(3).standard_normal((4, 3)).astype("float32")
+    slopes = np.array([0.3, -1.0, 2.0], "float32")
+    of_one: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
+        *((getattr(op, name), getattr(torch, name)) for name in (
+            "expm1", "asinh", "atanh", "erfc", "erfinv", "lgamma")),
+        *((getattr(op.nn, name), getattr(F, name)) for name in (
+            "mish", "softsign", "tanhshrink", "elu", "celu", "selu", "hardshrink", "softshrink")),
+        (op.nn.log_sigmoid, F.logsigmoid),
+        (lambda v: op.log10(v + 2.0), lambda v: torch.log10(v + 2)),
+        (lambda v: op.acosh(v + 2.0), lambda v: torch.acosh(v + 2)),
+        (lambda v: op.nn.softplus(v, 3.0, 1.0), lambda v: F.softplus(v, 3.0, 1.0)),
+        (lambda v: op.nn.hardtanh(v, -0.3, 0.4), lambda v: F.hardtanh(v, -0.3, 0.4)),
+        (lambda v: op.nn.threshold(v, 0.1, 3.0), lambda v: F.threshold(v, 0.1, 3.0)),
+        (lambda v: op.nn.glu(v, 0), lambda v: F.glu(v, 0)),
+        (op.nan_to_num, torch.nan_to_num),
+    ]  # fmt: skip
+    for ours, theirs in of_one:
+        check_with_torch(ours, theirs, [x])
+    for ours, theirs in (
+        (op.atan2, torch.atan2), (op.hypot, torch.hypot), (op.log_add_exp, torch.logaddexp),
+        (op.copysign, torch.copysign),
+    ):  # fmt: skip
+        check_with_torch(ours, theirs, [x, y])
+    check_with_torch(op.nn.prelu, F.prelu, [x, slopes])

@@ -42,7 +42,6 @@ DERIVATIVES: dict[str, Derivative] = {
     "reciprocal": lambda x, y: -(y * y),
     "abs": lambda x, y: op.sign(x),
     "square": lambda x, y: x * 2.0,
-    "nn.softplus": lambda x, y: op.sigmoid(x),
     "nn.gelu": lambda x, y: (
         op.erf(x * math.sqrt(0.5)) * 0.5 + 0.5
         + x * op.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
@@ -51,7 +50,9 @@ DERIVATIVES: dict[str, Derivative] = {
 }  # fmt: skip
 
 
-def _product_rule(derivative: Derivative) -> Any:
+def product_rule(derivative: Derivative) -> Any:
+    """The rule of an operator on one tensor with this derivative."""
+
     def rule(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
         return [grad * derivative(call.args[0], var)]
 
@@ -59,7 +60,7 @@ def _product_rule(derivative: Derivative) -> Any:
 
 
 for _name, _derivative in DERIVATIVES.items():
-    register_gradient(_name, _product_rule(_derivative))
+    register_gradient(_name, product_rule(_derivative))
 
 without_gradient(
     "floor", "ceil", "trunc", "round", "sign", "isnan", "logical_not", "equal", "not_equal",
@@ -81,7 +82,8 @@ def _astype(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gra
 # ---- pieces: each a condition for the gradient to pass, with a factor ------------------------
 
 
-def _where(condition: RelaxExpr, passed: RelaxExpr, otherwise: RelaxExpr | None = None) -> Any:
+def choose(condition: RelaxExpr, passed: RelaxExpr, otherwise: RelaxExpr | None = None) -> Any:
+    """``passed`` where a condition holds, else 0 or ``otherwise``."""
     return op.where(condition, passed, number(0, passed) if otherwise is None else otherwise)
 
 
@@ -96,32 +98,32 @@ def _relu(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradi
 
 @register_gradient("nn.relu6")
 def _relu6(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
-    return [_where(_between(call.args[0], 0, 6), grad)]
+    return [choose(_between(call.args[0], 0, 6), grad)]
 
 
 @register_gradient("nn.leaky_relu")
 def _leaky_relu(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
     x = call.args[0]
-    return [_where(op.greater(x, number(0, x)), grad, grad * float(call.attrs["alpha"]))]
+    return [choose(op.greater(x, number(0, x)), grad, grad * float(call.attrs["alpha"]))]
 
 
 @register_gradient("nn.hard_sigmoid")
 def _hard_sigmoid(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
-    return [_where(_between(call.args[0], -3, 3), grad * (1 / 6))]
+    return [choose(_between(call.args[0], -3, 3), grad * (1 / 6))]
 
 
 @register_gradient("nn.hard_swish")
 def _hard_swish(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
     x = call.args[0]
-    inner = _where(op.greater(x, number(-3, x)), grad * (x * (1 / 3) + 0.5))
-    return [_where(op.less(x, number(3, x)), inner, grad)]
+    inner = choose(op.greater(x, number(-3, x)), grad * (x * (1 / 3) + 0.5))
+    return [choose(op.less(x, number(3, x)), inner, grad)]
 
 
 @register_gradient("clip")
 def _clip(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
     x = call.args[0]
     low, high = number(call.attrs["min"], x), number(call.attrs["max"], x)
-    return [_where(op.logical_and(op.greater_equal(x, low), op.less_equal(x, high)), grad)]
+    return [choose(op.logical_and(op.greater_equal(x, low), op.less_equal(x, high)), grad)]
 
 
 @differentiate_as("nn.gelu_tanh")
@@ -137,9 +139,9 @@ def _gelu_tanh(call: RelaxCall) -> RelaxExpr:
 
 def _power(a: Any, b: Any, y: Any, grad: Any) -> tuple[Any, Any]:
     zero = number(0, b)
-    base = grad * _where(op.equal(b, zero), op.zeros_like(y), b * op.power(a, b - 1.0))
+    base = grad * choose(op.equal(b, zero), op.zeros_like(y), b * op.power(a, b - 1.0))
     is_zero = op.logical_and(op.equal(a, zero), op.greater_equal(b, zero))
-    return base, grad * _where(is_zero, op.zeros_like(y), y * op.log(a))
+    return base, grad * choose(is_zero, op.zeros_like(y), y * op.log(a))
 
 
 def _extremum(a: Any, b: Any, grad: Any, wins: Any) -> tuple[Any, Any]:
@@ -166,7 +168,9 @@ BINARY: dict[str, Callable[[Any, Any, Any, Any], tuple[Any, Any]]] = {
 """From operands, result and gradient to the operands' gradients, before broadcasting is undone."""
 
 
-def _broadcast_rule(both: Callable[[Any, Any, Any, Any], tuple[Any, Any]]) -> Any:
+def broadcast_rule(both: Callable[[Any, Any, Any, Any], tuple[Any, Any]]) -> Any:
+    """The rule of an operator on two tensors, from both gradients before broadcasting."""
+
     def rule(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
         a, b = call.args
         made = both(a, b, var, grad)
@@ -176,7 +180,7 @@ def _broadcast_rule(both: Callable[[Any, Any, Any, Any], tuple[Any, Any]]) -> An
 
 
 for _name, _both in BINARY.items():
-    register_gradient(_name, _broadcast_rule(_both))
+    register_gradient(_name, broadcast_rule(_both))
 
 
 @register_gradient("where")
