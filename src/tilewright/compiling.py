@@ -23,7 +23,7 @@ from tilewright.relax import Executable, Function, GraphFunction, build
 from tilewright.relax.frontend import nn
 from tilewright.relax.frontend.nn.by_example import export_by_example
 from tilewright.relax.frontend.torch.calling import Calling, export_module
-from tilewright.relax.frontend.torch.exported import load_exported_program
+from tilewright.relax.frontend.torch.exported import functionalize, load_exported_program
 from tilewright.relax.frontend.torch.importer import from_exported_program
 from tilewright.relax.tuning import compile_relax, tune_relax
 from tilewright.runtime import Module
@@ -99,6 +99,7 @@ def compile(
         program = _loaded(program)
     exported = _exported(program, example_inputs, dynamic_shapes)
     if exported is not None:
+        exported = functionalize(exported)
         calling = Calling(exported)
         program = from_exported_program(exported)
     elif isinstance(program, nn.Module):

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright
 from tilewright import relax
-from tilewright.ir import Var
+from tilewright.ir import IRModule, Var
 from tilewright.relax.interpreter import run
 from tilewright.support.errors import ImportModelError, MissingExtraError
 
@@ -234,31 +235,76 @@ def test_wrong_converter_is_caught() -> None:
         )
 
 
-def test_training_mode_is_refused() -> None:
+def test_training_mode_updates_running_statistics() -> None:
     model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2)).train()
-    exported = torch.export.export(model, (torch.randn(2, 1, 3, 3),))
+    x = torch.randn(2, 1, 3, 3)
+    made = tilewright.compile(torch.export.export(model, (x,)))
+    for _ in range(2):
+        torch.testing.assert_close(made(x), model(x))
+    running = made._calling._state["1.running_var"]
+    torch.testing.assert_close(running, model[1].running_var)
+
+
+def test_active_dropout_is_refused() -> None:
+    exported = torch.export.export(nn.Dropout(0.5).train(), (torch.randn(2),))
     with pytest.raises(ImportModelError, match=r"model\.eval\(\)"):
         from_exported_program(exported)
 
 
-def test_writing_into_a_buffer_is_refused() -> None:
-    class Counter(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("count", torch.zeros(1))
+class Cache(nn.Module):
+    """Writes into a buffer and into an input."""
 
-        def forward(self, x: Any) -> Any:
-            self.count.add_(1)
-            return x + self.count
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(3, 2))
+        self.register_buffer("count", torch.tensor(0))
 
-    exported = torch.export.export(Counter().eval(), (torch.ones(1),))
-    with pytest.raises(ImportModelError, match=r"writes into the buffer 'count'"):
-        from_exported_program(exported)
+    def forward(self, x: Any, seen: Any) -> Any:
+        self.rows[1:2] = x
+        self.count += 1
+        seen.add_(x)
+        return {"rows": self.rows * 2, "none": None, "three": 3}, self.count + 0
 
 
-def test_results_that_are_no_tensors_are_refused() -> None:
-    with pytest.raises(ImportModelError, match="output 1 is None, no tensor"):
-        from_exported_program(export(lambda x: (x + 1, None), torch.ones(1)))
+def test_buffers_and_inputs_are_written() -> None:
+    made = tilewright.compile(Cache(), example_inputs=(torch.ones(1, 2), torch.zeros(1, 2)))
+    for seen in (torch.zeros(1, 2), torch.zeros(2, 2).T[:1], np.zeros((1, 2), "float32")):
+        model = Cache()
+        expected_seen = torch.zeros(1, 2)
+        x = torch.randn(1, 2)
+        expected, _ = model(x, expected_seen)
+        found, count = made(x, seen)
+        torch.testing.assert_close(found["rows"], expected["rows"])
+        assert found["none"] is None and found["three"] == 3
+        torch.testing.assert_close(torch.as_tensor(seen), expected_seen)
+    assert int(count) == 3
+
+
+def test_written_buffers_are_parameters_and_results() -> None:
+    exported = torch.export.export(Cache().eval(), (torch.ones(1, 2), torch.zeros(1, 2)))
+    main = from_exported_program(exported)["main"]
+    assert [param.name for param in main.params] == ["x", "seen", "b_rows", "b_count"]
+    # In the order of PyTorch's signature: buffers, inputs, outputs that are tensors.
+    results = run(IRModule({"main": main}), *[np.ones((1, 2), "float32")] * 2,
+                  np.zeros((3, 2), "float32"), np.array(0))  # fmt: skip
+    assert [result.ndim for result in results] == [2, 0, 2, 2, 0]
+
+
+def test_numbers_from_tensors() -> None:
+    def scaled(x: Any, y: Any) -> Any:
+        value = y.item()
+        return x * value, value / 2
+
+    made = tilewright.compile(export(scaled, torch.ones(2), torch.tensor(1.5)))
+    found, half = made(torch.ones(2), torch.tensor(2.5))
+    assert found.tolist() == [2.5, 2.5] and float(half) == 1.25
+
+
+def test_roots_of_symbolic_sizes() -> None:
+    exported = export(
+        lambda x: x / x.shape[0] ** 0.5, torch.ones(4), dynamic_shapes=(({0: Dim("n")},),)
+    )
+    assert tilewright.compile(exported)(torch.ones(16)).tolist() == [0.25] * 16
 
 
 def test_complex_tensors_are_refused() -> None:

@@ -1,7 +1,8 @@
 """PyTorch models as they are called: exporting by example, nested inputs and results.
 
 A compiled graph takes a flat list of tensors and returns a flat tuple. ``Calling`` gives it the
-model's own signature, as ``torch.export`` noted it down.
+model's own signature, as ``torch.export`` noted it down, and writes back what the model writes into
+its inputs and buffers.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.relax.frontend.torch.exported import quiet, require_torch
+from tilewright.relax.frontend.torch.exported import quiet, require_torch, written_buffers
 from tilewright.support.errors import ImportModelError, RunError
 
 if TYPE_CHECKING:
@@ -77,12 +78,16 @@ def _place(text: str, error: Exception) -> str:
 
 
 class Calling:
-    """The signature of an exported program: where tensors are in its inputs and results.
+    """The signature of a functional exported program: where tensors are in its inputs and results.
 
     Inputs that are no tensors were fixed by the export: they may be given, with the same values.
+    Buffers that the model writes into are copied, and live here from one call to the next.
     """
 
     def __init__(self, program: torch.export.ExportedProgram) -> None:
+        self._outputs = _outputs(program)
+        self._state = _state(program)
+        self._written = _written(program, list(self._state))
         self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
         user = [s for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
         self._tensors = [
@@ -111,10 +116,35 @@ class Calling:
         """
         if not (self._flat and not kwargs and len(args) == self._positional == len(self._names)):
             args = self._leaves(args, kwargs)
-        results = run(*args)
+        if self._state:
+            args = (*args, *self._state.values())
+        try:
+            results = run(*args)
+        except ValueError:
+            compact = _compact(args)
+            if compact is None:
+                raise
+            results = run(*compact)
+        if self._written:
+            results = self._write_back(args, results)
+        if self._outputs is not None:
+            given = iter(results)
+            results = [next(given) if is_given else value for is_given, value in self._outputs]
         if self._out_spec.is_leaf():
             return results[0]
         return self._out_spec.unflatten(results)
+
+    def _write_back(self, args: Sequence[Any], results: Sequence[Any]) -> Sequence[Any]:
+        """Write the new values of inputs and buffers; returns the other results."""
+        torch = require_torch()
+        with torch.no_grad():
+            for place, value in zip(self._written, results):
+                target = args[place]
+                if isinstance(target, torch.Tensor):
+                    target.copy_(torch.as_tensor(value))
+                else:
+                    target[...] = value
+        return results[len(self._written) :]
 
     def _leaves(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         """The tensors of nested inputs, in order."""
@@ -139,6 +169,49 @@ class Calling:
                     "compile the model for that value, or pass a tensor"
                 )
         return [leaves[number] for number in self._tensors]
+
+
+def _outputs(program: torch.export.ExportedProgram) -> list[tuple[bool, Any]] | None:
+    """For each output whether the graph gives it, else its constant; ``None`` if all are given."""
+    user = [s for s in program.graph_signature.output_specs if s.kind.name == "USER_OUTPUT"]
+    constants = [type(spec.arg).__name__ == "ConstantArgument" for spec in user]
+    if not any(constants):
+        return None
+    return [
+        (not constant, spec.arg.value if constant else None)
+        for constant, spec in zip(constants, user)
+    ]
+
+
+def _state(program: torch.export.ExportedProgram) -> dict[str, Any]:
+    """Copies of the buffers that a program writes into, in the order of its parameters."""
+    names = written_buffers(program).values()
+    stores = ({**program.constants, **program.state_dict}[name] for name in names)
+    return {name: tensor.detach().clone() for name, tensor in zip(names, stores)}
+
+
+def _written(program: torch.export.ExportedProgram, buffers: Sequence[str]) -> list[int]:
+    """Places among the inputs, then buffers, of what is written; the new values come first."""
+    signature = program.graph_signature
+    user = [
+        spec.arg.name
+        for spec in signature.input_specs
+        if spec.kind.name == "USER_INPUT" and type(spec.arg).__name__ != "ConstantArgument"
+    ]
+    places = []
+    for spec in signature.output_specs:
+        if spec.kind.name == "BUFFER_MUTATION":
+            places.append(len(user) + buffers.index(spec.target))
+        elif spec.kind.name == "USER_INPUT_MUTATION":
+            places.append(user.index(spec.target))
+    return places
+
+
+def _compact(args: Sequence[Any]) -> list[Any] | None:
+    """The same numbers in compact memory; ``None`` if they are in compact memory already."""
+    torch = require_torch()
+    made = [arg.contiguous() if isinstance(arg, torch.Tensor) else arg for arg in args]
+    return None if all(new is old for new, old in zip(made, args)) else made
 
 
 def _shown(spec: Any) -> str:

@@ -88,16 +88,37 @@ _ERROR_LOGS = ("torch.export", "torch._subclasses.fake_tensor")
 def functionalize(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """Replace operators that write into their operands; all others are unchanged."""
     torch = require_torch()
-    operators = {node.target for node in program.graph.nodes if node.op == "call_function"}
-    mutable = any(
-        isinstance(target, torch._ops.HigherOrderOperator)
-        or (isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable)
-        for target in operators
-    )
-    if not mutable:
+
+    def writes(node: Any) -> bool:
+        target = node.target
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            return True
+        if not isinstance(target, torch._ops.OpOverload):
+            return False
+        return target._schema.is_mutable or _updates_statistics(node)
+
+    if not any(writes(node) for node in program.graph.nodes if node.op == "call_function"):
         return program
     with quiet():
         return program.run_decompositions({})
+
+
+def _updates_statistics(node: torch.fx.Node) -> bool:
+    """Whether a norm in training updates running statistics, which its schema doesn't say."""
+    if str(node.target) not in ("aten.batch_norm.default", "aten.instance_norm.default"):
+        return False
+    return node.args[3] is not None and bool(node.args[5])
+
+
+def written_buffers(program: torch.export.ExportedProgram) -> dict[str, str]:
+    """Buffers that a functional program writes into: their names, by placeholder name."""
+    signature = program.graph_signature
+    targets = {s.target for s in signature.output_specs if s.kind.name == "BUFFER_MUTATION"}
+    return {
+        spec.arg.name: spec.target
+        for spec in signature.input_specs
+        if spec.kind.name == "BUFFER" and spec.target in targets
+    }
 
 
 def take_apart(

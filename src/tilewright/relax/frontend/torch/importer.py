@@ -23,6 +23,7 @@ from tilewright.relax.frontend.torch.exported import (
     require_torch,
     take_apart,
     to_numpy,
+    written_buffers,
 )
 from tilewright.relax.frontend.torch.nodes import (
     STATEMENTS,
@@ -52,6 +53,11 @@ def from_exported_program(
     itself. Parameters and buffers are constants. With ``keep_params_as_input`` they follow the user
     inputs as parameters instead, and ``(module, {name: array})`` is returned, the names those of
     the parameters of ``main``.
+
+    ``main`` is pure. Buffers that the model writes into, such as caches of keys and values, are
+    parameters after the user inputs, and the new values of buffers and inputs that it writes into
+    are returned before the outputs, in the order of ``program.graph_signature`` after
+    ``program.run_decompositions({})``. ``tilewright.compile`` writes them back.
 
     ``custom_convert_map`` adds or replaces converters by operator, such as
     ``{"mylib.scale.default": convert}``; ``register_converter`` does so for all imports.
@@ -132,7 +138,10 @@ class _Support:
     # ---- constants ------------------------------------------------------------------------------
 
     def _lift(self, program: torch.export.ExportedProgram, fold_params: bool) -> None:
-        tensors = _lifted_tensors(program)
+        written = written_buffers(program)
+        tensors = {
+            name: item for name, item in _lifted_tensors(program).items() if name not in written
+        }
         for node in program.graph.nodes:
             if node.op == "placeholder" and node.name in tensors:
                 kind, tensor = tensors[node.name]
@@ -267,11 +276,12 @@ class _Importer(NodeConverter):
                     f"{unknown[0]!r} itself as a size"
                 )
         held = []
+        written = written_buffers(self.program)
         for node in nodes:
-            if node.name not in tensors or not node.users:
+            if node.name not in tensors or not (node.users or node.name in written):
                 continue
             kind, tensor = tensors[node.name]
-            if self.keep_params and kind != "constant":
+            if node.name in written or (self.keep_params and kind != "constant"):
                 held.append(self.parameter(node))
                 self.params[node.name] = to_numpy(tensor)
             else:
@@ -283,20 +293,15 @@ class _Importer(NodeConverter):
         results: list[Any] = []
         for spec, node in zip(self.program.graph_signature.output_specs, output.args[0]):
             kind = spec.kind.name
-            if "MUTATION" in kind:
-                what = "buffer" if kind == "BUFFER_MUTATION" else "input"
-                raise ImportModelError(
-                    f"the model writes into the {what} {spec.target or spec.arg.name!r}, but "
-                    "imported functions are pure: if that is training state, call model.eval() "
-                    "before torch.export; else return the new value as an output"
-                )
-            if kind != "USER_OUTPUT":
+            if kind not in ("USER_OUTPUT", "BUFFER_MUTATION", "USER_INPUT_MUTATION"):
                 raise ImportModelError(
                     f"output {spec.arg!r} is of the kind {kind}; only inference programs are "
                     "supported"
                 )
-            value = node.meta.get("val") if isinstance(node, self.torch.fx.Node) else node
-            if not isinstance(value, (self.torch.Tensor, self.torch.SymInt)):
+            if not isinstance(node, self.torch.fx.Node):
+                continue  # a constant, which whoever calls the program knows
+            value = node.meta.get("val")
+            if not isinstance(value, self.torch.Tensor) and not is_scalar(self.torch, value):
                 raise ImportModelError(
                     f"output {len(results)} is {value!r}, no tensor: let the model return tensors "
                     "only"

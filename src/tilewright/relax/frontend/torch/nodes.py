@@ -16,6 +16,7 @@ from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import DataflowVar, RelaxExpr, RelaxVar, Tuple, TupleGetItem
 from tilewright.relax.frontend.torch.converters import Context, Converter, dtype_name
 from tilewright.relax.frontend.torch.exported import location, require_torch
+from tilewright.relax.frontend.torch.scalars import convert_number, element
 from tilewright.relax.frontend.torch.symbols import SymbolTable
 from tilewright.relax.struct_info import TensorStructInfo, TupleStructInfo, prove_different
 from tilewright.support.errors import ImportModelError, VerifyError
@@ -28,6 +29,8 @@ STATEMENTS = frozenset(
     "aten._assert_async.msg aten._assert_scalar.default aten._assert_tensor_metadata.default "
     "aten.sym_constrain_range.default aten.sym_constrain_range_for_size.default".split()
 )
+# Operators that give an element of a tensor as a number.
+_ELEMENTS = frozenset(("aten._local_scalar_dense.default", "aten.item.default"))
 # Keyword arguments that say nothing of the numbers.
 _IRRELEVANT = frozenset(
     "layout device pin_memory non_blocking memory_format requires_grad generator copy".split()
@@ -79,8 +82,11 @@ class NodeConverter:
 
         Raises ``ImportModelError`` if it, or this variant of it, is not supported.
         """
-        if operator_name(node.target) in STATEMENTS or is_scalar(self.torch, node.meta.get("val")):
-            return  # sizes are converted where they are used
+        if operator_name(node.target) in STATEMENTS:
+            return
+        if is_scalar(self.torch, node.meta.get("val")):
+            self._convert_number(node)
+            return
         if node.target is operator.getitem:
             if node.users:  # programs take all results apart, whether they need them or not
                 self.values[node] = self._item(node)
@@ -106,6 +112,24 @@ class NodeConverter:
             self.values[node] = self._bind(context, made, is_output)
         else:
             raise context.error(f"its converter returned {type(made).__name__}, no graph value")
+
+    def _convert_number(self, node: torch.fx.Node) -> None:
+        """Compute a number that only tensors tell; others are converted where they are used."""
+        context = Context(node, self.builder, self.symbols, location)
+        if operator_name(node.target) in _ELEMENTS:
+            made: RelaxExpr | None = element(self._value(node.args[0]))
+        elif self._is_formula(node.meta["val"]) or not isinstance(
+            node.meta["val"], (self.torch.SymInt, self.torch.SymFloat, self.torch.SymBool)
+        ):
+            return
+        else:
+            made = convert_number(context, self._value)
+        if made is not None:
+            self.values[node] = self.builder.emit(made, node.name)
+
+    def _is_formula(self, value: object) -> bool:
+        """Whether a number is a formula of the inputs' extents."""
+        return isinstance(value, self.torch.SymInt) and self.symbols.has(value)
 
     def _item(self, node: torch.fx.Node) -> RelaxExpr:
         source, index = node.args

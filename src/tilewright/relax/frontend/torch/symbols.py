@@ -79,6 +79,10 @@ class SymbolTable:
             return as_expr(size, INDEX)
         return simplify(self._convert(size.node.expr))
 
+    def has(self, size: torch.SymInt) -> bool:
+        """Whether a size is a formula of extents of the inputs."""
+        return all(symbol.name in self._vars for symbol in size.node.expr.free_symbols)
+
     def _convert(self, item: Any) -> Expr:
         if item.is_Symbol:
             if item.name not in self._vars:

@@ -15,6 +15,7 @@ compute). The importer compares the result's shape and dtype with what PyTorch r
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -95,10 +96,20 @@ class Context:
 
         def sample(value: Any) -> Any:
             value = value.meta["val"] if isinstance(value, torch.fx.Node) else value
+            if isinstance(value, torch.SymFloat):
+                return 1.0
             return 1 if isinstance(value, torch.SymInt) else value
 
         first, second = map(sample, self.node.args[:2])
         return dtype_name(torch.result_type(first, second))
+
+    def uses(self, *numbers: int) -> bool:
+        """Whether anything uses one of these results of an operator with several."""
+        return any(
+            user.users and user.args[1] in numbers
+            for user in self.node.users
+            if user.target is operator.getitem
+        )
 
     # ---- building -------------------------------------------------------------------------------
 

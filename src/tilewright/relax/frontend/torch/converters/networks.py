@@ -44,7 +44,7 @@ def _add_bias(made: RelaxExpr, bias: RelaxExpr | None) -> RelaxExpr:
 
 
 @dataclass(frozen=True)
-class _Convolution:
+class Convolution:
     """Parameters of a convolution in PyTorch's form: numbers, or lists of one or more."""
 
     stride: Sizes = 1
@@ -58,9 +58,10 @@ class _Convolution:
         return _pair(ctx.ints(_list(getattr(self, field)), field), spatial)
 
 
-def _conv(
-    ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None, form: _Convolution
+def convolved(
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None, form: Convolution
 ) -> RelaxExpr:
+    """Convolve a batch of images, or one image."""
     spatial = weight.ndim - 2
     unbatched = x.ndim == spatial + 1
     if unbatched:
@@ -80,9 +81,10 @@ def _conv(
     return op.squeeze(made, (0,)) if unbatched else made
 
 
-def _conv_transpose(
-    ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None, form: _Convolution
+def convolved_transposed(
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None, form: Convolution
 ) -> RelaxExpr:
+    """Convolve transposed a batch of images, or one image."""
     spatial = weight.ndim - 2
     convolve = {
         1: op.nn.conv1d_transpose,
@@ -108,7 +110,7 @@ def _conv_default(
     ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None = None,
     stride: Sizes = 1, padding: Sizes = 0, dilation: Sizes = 1, groups: Size = 1,
 ) -> RelaxExpr:  # fmt: skip
-    return _conv(ctx, x, weight, bias, _Convolution(stride, padding, dilation, groups))
+    return convolved(ctx, x, weight, bias, Convolution(stride, padding, dilation, groups))
 
 
 def _list(values: Sizes) -> list[Any]:
@@ -126,7 +128,7 @@ def _conv_padding(
     total = [by * (size - 1) if padding == "same" else 0 for by, size in zip(reach, kernel)]
     # As in PyTorch, the odd element goes after.
     sides = [amount // 2 for amount in total] + [amount - amount // 2 for amount in total]
-    return _conv(ctx, x, weight, bias, _Convolution(stride, sides, reach, groups))
+    return convolved(ctx, x, weight, bias, Convolution(stride, sides, reach, groups))
 
 
 @converts("aten.conv_transpose1d.default", "aten.conv_transpose2d.input",
@@ -136,8 +138,8 @@ def _conv_transpose_default(
 ) -> RelaxExpr:
     """``form`` is stride, padding, output_padding, groups and dilation."""
     stride, padding, output_padding, groups, dilation = form
-    how = _Convolution(stride, padding, dilation, groups, output_padding)
-    return _conv_transpose(ctx, x, weight, bias, how)
+    how = Convolution(stride, padding, dilation, groups, output_padding)
+    return convolved_transposed(ctx, x, weight, bias, how)
 
 
 @converts("aten.convolution.default")
@@ -146,8 +148,8 @@ def _convolution(
 ) -> RelaxExpr:
     """``form`` is stride, padding, dilation, transposed, output_padding and groups."""
     stride, padding, dilation, transposed, output_padding, groups = form
-    convolve = _conv_transpose if transposed else _conv
-    how = _Convolution(stride, padding, dilation, groups, output_padding)
+    convolve = convolved_transposed if transposed else convolved
+    how = Convolution(stride, padding, dilation, groups, output_padding)
     return convolve(ctx, x, weight, bias, how)
 
 
@@ -289,44 +291,23 @@ def _constant(value: float, shape: Sequence[int], dtype: str) -> Constant:
     return const(np.full(shape, value, numpy_dtype(dtype)))
 
 
-def _batch_normalized(
+def batch_normalized(
     ctx: Context, x: RelaxExpr, weight: RelaxExpr | None, bias: RelaxExpr | None, mean: RelaxExpr,
     var: RelaxExpr, eps: float,
 ) -> RelaxExpr:  # fmt: skip
+    """Normalise by given statistics."""
     shape = ctx.ints([x.shape[1]], "the number of channels")
     gamma = weight if weight is not None else _constant(1, shape, x.dtype)
     beta = bias if bias is not None else _constant(0, shape, x.dtype)
     return op.nn.batch_norm(x, gamma, beta, mean, var, 1, eps)
 
 
-@converts("aten._native_batch_norm_legit_no_training.default")
-def _batch_norm_inference(
-    ctx: Context, x: RelaxExpr, weight: RelaxExpr | None, bias: RelaxExpr | None, mean: RelaxExpr,
-    var: RelaxExpr, momentum: float, eps: float,
-) -> Results:  # fmt: skip
-    return [_batch_normalized(ctx, x, weight, bias, mean, var, eps), None, None]
-
-
-@converts("aten.batch_norm.default")
-def _batch_norm(
-    ctx: Context, x: RelaxExpr, weight: RelaxExpr | None, bias: RelaxExpr | None,
-    mean: RelaxExpr | None, var: RelaxExpr | None, training: bool, *options: Any,
-) -> RelaxExpr:  # fmt: skip
-    """``options`` are momentum, eps and cudnn_enabled."""
-    _, eps, _ = options
-    if training or mean is None or var is None:
-        raise ctx.error(
-            "batch normalisation uses the batch's own statistics: call model.eval() before "
-            "torch.export, and keep running statistics"
-        )
-    return _batch_normalized(ctx, x, weight, bias, mean, var, eps)
-
-
 @converts("aten.layer_norm.default")
-def _layer_norm(
+def layer_normalized(
     ctx: Context, x: RelaxExpr, normalized_shape: Sequence[Size], weight: RelaxExpr | None = None,
     bias: RelaxExpr | None = None, eps: float = 1e-5, cudnn_enable: bool = True,
 ) -> RelaxExpr:  # fmt: skip
+    """Normalise the last axes; without weights, they are ones."""
     count = len(normalized_shape)
     axes = tuple(range(x.ndim - count, x.ndim))
     if weight is None:
@@ -335,19 +316,12 @@ def _layer_norm(
     return op.nn.layer_norm(x, weight, bias, axes, eps)
 
 
-@converts("aten.native_layer_norm.default")
-def _native_layer_norm(
-    ctx: Context, x: RelaxExpr, normalized_shape: Sequence[Size], weight: RelaxExpr | None,
-    bias: RelaxExpr | None, eps: float,
-) -> Results:  # fmt: skip
-    return [_layer_norm(ctx, x, normalized_shape, weight, bias, eps), None, None]
-
-
 @converts("aten.rms_norm.default")
-def _rms_norm(
+def rms_normalized(
     ctx: Context, x: RelaxExpr, normalized_shape: Sequence[Size], weight: RelaxExpr | None = None,
     eps: float | None = None,
 ) -> RelaxExpr:  # fmt: skip
+    """Divide by the root mean square of the last axes; without weights, they are ones."""
     import torch
 
     axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
@@ -358,35 +332,16 @@ def _rms_norm(
     return op.nn.rms_norm(x, weight, axes, eps)
 
 
-@converts("aten._fused_rms_norm.default")
-def _fused_rms_norm(
-    ctx: Context,
-    x: RelaxExpr,
-    normalized_shape: Sequence[Size],
-    weight: RelaxExpr | None,
-    eps: float | None,
-) -> Results:
-    return [_rms_norm(ctx, x, normalized_shape, weight, eps), None]
-
-
 @converts("aten.group_norm.default")
-def _group_norm(
+def group_normalized(
     ctx: Context, x: RelaxExpr, groups: int, weight: RelaxExpr | None = None,
     bias: RelaxExpr | None = None, eps: float = 1e-5, cudnn_enabled: bool = True,
 ) -> RelaxCall:  # fmt: skip
+    """Normalise the channels in groups."""
     shape = ctx.ints([x.shape[1]], "the number of channels")
     gamma = weight if weight is not None else _constant(1, shape, x.dtype)
     beta = bias if bias is not None else _constant(0, shape, x.dtype)
     return op.nn.group_norm(x, gamma, beta, groups, eps)
-
-
-@converts("aten.native_group_norm.default")
-def _native_group_norm(
-    ctx: Context, x: RelaxExpr, weight: RelaxExpr | None, bias: RelaxExpr | None, *options: Any
-) -> Results:
-    """``options`` are N, C, H * W, also known from the shape, then groups and eps."""
-    *_, groups, eps = options
-    return [_group_norm(ctx, x, groups, weight, bias, eps), None, None]
 
 
 # ---- softmax and attention --------------------------------------------------------------------

@@ -1,0 +1,168 @@
+"""Backward operators: the gradients of convolutions and of pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.ir import as_int
+from tilewright.relax import ops as op
+from tilewright.relax.expr import RelaxExpr, const
+from tilewright.relax.frontend.torch.converters.base import Context, Results, Size, Sizes, converts
+from tilewright.relax.frontend.torch.converters.networks import (
+    Convolution,
+    convolved,
+    convolved_transposed,
+)
+
+# ---- convolution ------------------------------------------------------------------------------
+
+
+@converts("aten.convolution_backward.default")
+def _convolution_backward(
+    ctx: Context, grad: RelaxExpr, x: RelaxExpr, weight: RelaxExpr,
+    bias_sizes: Sequence[Size] | None, stride: Sizes, padding: Sizes, dilation: Sizes,
+    transposed: bool, output_padding: Sizes, groups: Size, output_mask: Sequence[bool],
+) -> Results:  # fmt: skip
+    """Gradients with respect to the image, the weights and the bias, where they are wanted."""
+    form = Convolution(stride, padding, dilation, groups, output_padding)
+    of_x, of_weight, of_bias = output_mask
+    made: Results = [None, None, None]
+    if of_x:
+        made[0] = (
+            _fitted(ctx, convolved(ctx, grad, weight, None, form), x)
+            if transposed
+            else _image_gradient(ctx, grad, weight, x, form)
+        )
+    if of_weight:
+        # A transposed convolution is the gradient of one with operand and result exchanged.
+        image, result = (grad, x) if transposed else (x, grad)
+        made[1] = _weight_gradient(ctx, image, result, weight, form)
+    if of_bias:
+        made[2] = op.sum(grad, (0, *range(2, grad.ndim)))
+    return made
+
+
+def _image_gradient(
+    ctx: Context, grad: RelaxExpr, weight: RelaxExpr, x: RelaxExpr, form: Convolution
+) -> RelaxExpr:
+    spatial = weight.ndim - 2
+    stride, padding, dilation = (
+        form.along(ctx, field, spatial) for field in ("stride", "padding", "dilation")
+    )
+    have, size, kernel = (
+        ctx.ints(tensor.shape[2:], "the size of the image and of the kernel")
+        for tensor in (grad, x, weight)
+    )
+    # Rows at the end of the image that no window reaches.
+    missed = [
+        full - ((n - 1) * by - 2 * pad + reach * (k - 1) + 1)
+        for full, n, by, pad, reach, k in zip(size, have, stride, padding, dilation, kernel)
+    ]
+    turned = Convolution(stride, padding, dilation, form.groups, missed)
+    return convolved_transposed(ctx, grad, weight, None, turned)
+
+
+def _weight_gradient(
+    ctx: Context, x: RelaxExpr, grad: RelaxExpr, weight: RelaxExpr, form: Convolution
+) -> RelaxExpr:
+    """Convolve the image by the gradient, with images as channels and channels as images.
+
+    The stride becomes the dilation and the other way round.
+    """
+    spatial = weight.ndim - 2
+    groups = ctx.int(form.groups, "groups")
+    batch, columns = x.shape[0], tuple(range(3, 3 + spatial))
+    images = op.reshape(x, (batch, groups, x.shape[1] // groups, *x.shape[2:]))
+    images = op.permute_dims(images, (2, 1, 0, *columns))
+    images = op.reshape(images, (images.shape[0], groups * batch, *x.shape[2:]))
+    kernels = op.reshape(grad, (batch, groups, grad.shape[1] // groups, *grad.shape[2:]))
+    kernels = op.permute_dims(kernels, (1, 2, 0, *columns))
+    kernels = op.reshape(kernels, (grad.shape[1], batch, *grad.shape[2:]))
+    turned = Convolution(form.dilation, form.padding, form.stride, groups)
+    axes = tuple(range(2, 2 + spatial))
+    made = op.permute_dims(convolved(ctx, images, kernels, None, turned), (1, 0, *axes))
+    return _fitted(ctx, made, weight)
+
+
+def _fitted(ctx: Context, made: RelaxExpr, like: RelaxExpr) -> RelaxExpr:
+    """Cut off what no window reaches whole."""
+    if all(as_int(have) == as_int(want) for have, want in zip(made.shape[2:], like.shape[2:])):
+        return made
+    spatial = like.ndim - 2
+    ends, zeros, ones = ctx.ints(like.shape[2:], "sizes"), [0] * spatial, [1] * spatial
+    return op.strided_slice(made, tuple(range(2, 2 + spatial)), zeros, ends, ones)
+
+
+# ---- pooling ----------------------------------------------------------------------------------
+
+
+def _spread(grad: RelaxExpr, shares: Sequence[NDArray[np.float64]]) -> RelaxExpr:
+    """Give each window's gradient to its elements.
+
+    ``shares`` has for each of the last axes a matrix: which share of a window (its column) an
+    element (its row) has. Half floats are added up as float32.
+    """
+    dtype = grad.dtype
+    made = op.astype(grad, "float32") if dtype in ("float16", "bfloat16") else grad
+    for axis, share in enumerate(shares, grad.ndim - len(shares)):
+        last = grad.ndim - 1
+        weights = const(share.T.astype(made.dtype), made.dtype)
+        order = [n for n in range(grad.ndim) if n != axis] + [axis]
+        turned = made if axis == last else op.permute_dims(made, order)
+        # A single window: a product without a sum.
+        product = op.multiply if share.shape[1] == 1 else op.matmul
+        turned = product(turned, weights)
+        back = [order.index(n) for n in range(grad.ndim)]
+        made = turned if axis == last else op.permute_dims(turned, back)
+    return made if made.dtype == dtype else op.astype(made, dtype)
+
+
+def _shares(
+    bounds: Sequence[tuple[int, int]], size: int, divisors: Sequence[float]
+) -> NDArray[np.float64]:
+    """The matrix of windows ``[start, end)`` along an axis, each divided by a number."""
+    made = np.zeros((size, len(bounds)))
+    for number, ((start, end), divisor) in enumerate(zip(bounds, divisors)):
+        made[max(start, 0) : max(end, 0), number] = 1 / divisor if divisor else 0
+    return made
+
+
+@converts("aten.avg_pool2d_backward.default", "aten.avg_pool3d_backward.default")
+def _avg_pool_backward(
+    ctx: Context, grad: RelaxExpr, x: RelaxExpr, kernel: Sequence[int], stride: Sequence[int],
+    padding: Sequence[int], ceil_mode: bool, count_include_pad: bool,
+    divisor_override: int | None,
+) -> RelaxExpr:  # fmt: skip
+    spatial = 2 if "2d" in str(ctx.node.target) else 3
+    windows = ctx.ints(grad.shape[-spatial:], "the number of windows")
+    sizes = ctx.ints(x.shape[-spatial:], "the size of the image")
+    shares = []
+    for axis, (count, size) in enumerate(zip(windows, sizes)):
+        k, pad = (values[axis % len(values)] for values in (kernel, padding))
+        step = stride[axis % len(stride)] if stride else k
+        starts = [number * step - pad for number in range(count)]
+        bounds = [(start, min(start + k, size + pad)) for start in starts]
+        inside = [(max(start, 0), min(end, size)) for start, end in bounds]
+        counted = bounds if count_include_pad else inside
+        whole = [1.0 if divisor_override else float(end - start) for start, end in counted]
+        shares.append(_shares(inside, size, whole))
+    made = _spread(grad, shares)
+    return op.multiply(made, 1 / divisor_override) if divisor_override else made
+
+
+@converts("aten._adaptive_avg_pool2d_backward.default",
+          "aten._adaptive_avg_pool3d_backward.default")  # fmt: skip
+def _adaptive_avg_pool_backward(ctx: Context, grad: RelaxExpr, x: RelaxExpr) -> RelaxExpr:
+    spatial = 2 if "2d" in str(ctx.node.target) else 3
+    windows = ctx.ints(grad.shape[-spatial:], "the number of windows")
+    sizes = ctx.ints(x.shape[-spatial:], "the size of the image")
+    shares = []
+    for count, size in zip(windows, sizes):
+        bounds = [
+            (number * size // count, -(-(number + 1) * size // count)) for number in range(count)
+        ]
+        shares.append(_shares(bounds, size, [float(end - start) for start, end in bounds]))
+    return _spread(grad, shares)

@@ -1,0 +1,85 @@
+"""PyTorch's samples of its operators: how they are judged, and a few of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("expecttest")
+
+from tilewright.testing.opinfo.__main__ import main  # noqa: E402
+from tilewright.testing.opinfo.cases import Case, core_operators, entries, spread  # noqa: E402
+from tilewright.testing.opinfo.check import check, difference  # noqa: E402
+from tilewright.testing.opinfo.results import Results, table  # noqa: E402
+
+
+def test_core_aten_is_known_by_its_tag() -> None:
+    core = core_operators()
+    assert core["add"] == ["Tensor", "Scalar"] and "conv2d" not in core
+    named = {entry.core for entry in entries().values()}
+    unreached = {name for name in core if name not in named}
+    assert {name for name in unreached if not name.startswith("sym_")} == {
+        "copy", "randperm", "reflection_pad2d", "reflection_pad3d", "replication_pad3d",
+    }  # fmt: skip
+
+
+def test_samples_are_spread() -> None:
+    assert list(spread(3, None)) == [0, 1, 2]
+    assert list(spread(10, 3)) == [0, 4, 9] and list(spread(2, 1)) == [0]
+
+
+@pytest.mark.parametrize("name", ["sub", "avg_pool2d_backward(nn.functional.avg_pool2d)"])
+def test_samples_of_an_operator_are_right(name: str) -> None:
+    cases = entries()[name].cases(torch.float32)
+    assert [check(case).status for case in (cases[0], cases[-1])] == ["ok", "ok"]
+
+
+def test_a_sample_that_is_not_ours_to_judge() -> None:
+    def refuse(x: Any) -> Any:
+        raise ValueError("no")
+
+    assert check(Case(refuse, [torch.ones(2)])).status == "skipped"
+    assert check(Case(lambda x: x * 2, [torch.ones(2, dtype=torch.complex64)])).status == "skipped"
+    untraceable = Case(lambda x: torch.from_numpy(x.numpy() + 1), [torch.ones(2)])
+    assert check(untraceable).status == "unexportable"
+
+
+def test_an_unknown_operator_is_named() -> None:
+    found = check(Case(lambda x: torch.linalg.qr(x)[0], [torch.eye(2)]))
+    assert found.status == "refused" and "aten.linalg_qr.default" in found.reason
+
+
+def test_differences() -> None:
+    x = torch.tensor([1.0, float("nan")])
+    assert difference(x, x.clone()) == ""
+    assert difference([x], [x + 1]) == "1.0 instead of 2.0"
+    assert difference([x], [x + 1], numbers=False) == ""
+    assert "float32 of (2,) instead of torch.float64" in difference(x, x.double())
+    assert difference([x], [x, x]) == "1 results instead of 2"
+
+
+def test_outcomes_are_taken_up_again(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    results.add("add", "float32", 0, "ok", "")
+    results.add("add", "float32", 1, "wrong", "1 instead of 2")
+    again = Results(tmp_path)
+    assert again.outcomes == results.outcomes
+    assert "float32          1       2   50.00%  1 wrong" in table(again.outcomes.items())
+    again.forget_failures()
+    assert list(again.outcomes) == [("add", "float32", 0)]
+
+
+@pytest.mark.slow
+def test_core_aten(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    main(["--samples", "4", "--folder", str(folder)])
+    right: dict[str, list[bool]] = {}
+    for (_, dtype, _), (status, _) in Results(folder).outcomes.items():
+        if status not in ("skipped", "unexportable"):
+            right.setdefault(dtype, []).append(status == "ok")
+    for dtype, goal in {"float32": 0.98, "int64": 0.98, "bool": 0.98, "bfloat16": 0.95,
+                        "float16": 0.95}.items():  # fmt: skip
+        assert sum(right[dtype]) >= goal * len(right[dtype]), dtype
