@@ -116,11 +116,13 @@ def test_an_epilogue_of_another_layout_is_left_to_others() -> None:
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-@pytest.mark.parametrize("blocks", [(16, 16), (8, 16), (1, 8), (16, 1)])
-def test_channels_in_blocks(blocks: tuple[int, int], cores: int) -> None:
+@pytest.mark.parametrize("parts", [(1, 1), (2, 1), (0, 2), (1, 0)])
+def test_channels_in_blocks(parts: tuple[int, int], cores: int) -> None:
+    target = Target("native").with_options(num_cores=cores)
+    # Blocks are vectors, or parts of vectors; without any, channels are plain.
+    blocks = [target.vector_lanes() // part if part else 1 for part in parts]
     layouts = ["NCHW" if size == 1 else f"NCHW{size}c" for size in blocks]
     image, result = map(layout_of, layouts)
-    target = Target("native").with_options(num_cores=cores)
     rng = np.random.default_rng(0)
     x = rng.standard_normal((2, 32, 7, 10), dtype=np.float32)
     w = rng.standard_normal((64, 32, 3, 3), dtype=np.float32)
@@ -147,3 +149,13 @@ def test_values_of_the_epilogue_may_be_used_twice() -> None:
     driver.compile(func.with_attr(IS_SCHEDULED, 1), ONE, name="f")["f"](*arrays, expected)
     driver.compile(IRModule({"main": done}), ONE)(*arrays, found)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v2", "haswell", "znver4"])
+@pytest.mark.parametrize("level_2", [256, 512, 1024, 2048])
+def test_applies_whatever_the_cache_holds(cpu: str, level_2: int) -> None:
+    # How many rows of tiles make a group depends on the cache, and what cuts them on the vectors.
+    for shape, filters, tile in (((1, 64, 56, 56), 64, 4), ((1, 32, 28, 28), 32, 2)):
+        for cores in (1, 4):
+            target = Target(f"llvm -mcpu={cpu} -l2={level_2 << 10} -num-cores={cores}")
+            scheduled(conv(shape, filters, tile), target)

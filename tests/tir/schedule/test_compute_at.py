@@ -227,6 +227,33 @@ def test_consumer_of_a_reshape() -> None:
     check(sch, func)
 
 
+@pytest.mark.parametrize("cut", [2, 3, 4, 6, 12])
+def test_consumer_of_fused_rows_that_tiles_cut_evenly(cut: int) -> None:
+    # Under the outer loop, (o * cut + i) // 12 is one row, and (o * cut + i) % 12 a whole range.
+    a = te.placeholder((8, 12), name="A")
+    b = te.compute((8, 12), lambda i, j: a[i, j] * 2.0, name="B")
+    c = te.compute((8, 12), lambda i, j: b[i, j] + 1.0, name="C")
+    func = te.create_prim_func([a, c])
+    sch = Schedule(func)
+    row, column = sch.get_loops(sch.get_block("B"))
+    _, row = sch.split(row, [2, None])
+    tile, _ = sch.split(sch.fuse(row, column), [None, cut])
+    sch.reverse_compute_at(sch.get_block("C"), tile)
+    assert loop_extents(sch, "C") == [2, 48 // cut, cut]
+    check(sch, func)
+
+
+@pytest.mark.parametrize("cut", [8, 32])
+def test_consumer_of_fused_rows_that_tiles_cut_across(cut: int) -> None:
+    a = te.placeholder((8, 12), name="A")
+    b = te.compute((8, 12), lambda i, j: a[i, j] * 2.0, name="B")
+    c = te.compute((8, 12), lambda i, j: b[i, j] + 1.0, name="C")
+    func = te.create_prim_func([a, c])
+    sch = Schedule(func)
+    tile, _ = sch.split(sch.fuse(*sch.get_loops(sch.get_block("B"))), [None, cut])
+    refuses(sch, lambda: sch.reverse_compute_at(sch.get_block("C"), tile), "can't be told")
+
+
 def test_residual_that_is_ready_before_the_loop() -> None:
     a = te.placeholder((16,), name="A")
     r = te.compute((16,), lambda i: a[i] + 3.0, name="R")

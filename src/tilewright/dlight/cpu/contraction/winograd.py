@@ -194,7 +194,8 @@ def _choose_plan(products: Block, target: Target, block: int = 1) -> _Plan | Not
         traffic = weights * (1 if weights + kept < target.l2_bytes else groups)
         traffic += inputs * (1 if 2 * kept < target.l2_bytes else filters // columns)
         cost = alpha * alpha * groups * channels * cycles + traffic / target.costs.l2_bandwidth
-        fused = group * across % rows == 0
+        # Rows of tiles are joined if register tiles cut them evenly, or are made of whole ones.
+        fused = group * across % rows == 0 and (across % rows == 0 or rows % across == 0)
         plans.append((cost, _Plan(tile, group, groups, rows, fused, columns, lanes)))
     plans.sort(key=lambda item: item[0])
     return preferring("winograd.plan", plans)[0][1]
@@ -214,7 +215,7 @@ def _register_tile(
             if height * vectors + vectors + 1 > registers:
                 break
             full, rest = divmod(down * across, height)
-            if rest:
+            if rest or (across % height and height % across):
                 full, rest = divmod(across, height)
                 if not full:
                     continue

@@ -8,6 +8,7 @@ time, since every replay of a trace runs it many times.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from tilewright.arith.polynomial import (
@@ -139,9 +140,9 @@ class IndexArithmetic:
                 rest[mono] = value
         low, high = self._limits(rest)
         if low is None or high is None or low // divisor != high // divisor:
-            if not whole:
+            left = self._divide_steps(kind, rest, divisor)
+            if left is None and not whole:
                 return None
-            left = self._divide(kind, rest, b)
             if left is None:
                 left = {(self.table.compound(kind, rest, b, INDEX),): 1}
             return poly_add(whole, left) if kind == DIV else left
@@ -149,6 +150,28 @@ class IndexArithmetic:
         if kind == DIV:
             return poly_add(whole, poly_const(quotient))
         return poly_add(rest, poly_const(-quotient * divisor))
+
+    def _divide_steps(self, kind: int, a: Poly, divisor: int) -> Poly | None:
+        """Divide what goes in steps of a part of the divisor: ``(2*i + j) // 14`` is ``i // 7``.
+
+        What is less than a step (``j < 2``) has no effect on the quotient, and stays in the
+        remainder: ``i % 7 * 2 + j``.
+        """
+        steps = {math.gcd(value, divisor) for mono, value in a.items() if mono} - {1}
+        for step in sorted(steps, reverse=True):
+            count, below = divmod(a.get((), 0), step)
+            whole = {mono: value // step for mono, value in a.items() if mono and value % step == 0}
+            rest = {mono: value for mono, value in a.items() if mono and value % step}
+            whole, rest = poly_add(whole, poly_const(count)), poly_add(rest, poly_const(below))
+            low, high = self._limits(rest)
+            if low is None or high is None or low < 0 or high >= step:
+                continue
+            b = poly_const(divisor // step)
+            quotient = self._divide(kind, whole, b)
+            if quotient is None:
+                quotient = {(self.table.compound(kind, whole, b, INDEX),): 1}
+            return quotient if kind == DIV else poly_add(poly_scale(quotient, step), rest)
+        return None
 
     def _limits(self, poly: Poly) -> tuple[int | None, int | None]:
         """Constant limits of a polynomial that is linear in loops of constant ranges."""
