@@ -7,6 +7,7 @@ import numpy as np
 
 from tilewright import relax
 from tilewright.ir import IRModule, Var
+from tilewright.relax import interpreter
 
 
 def tensor(shape: Sequence[Any], dtype: str = "float32") -> relax.TensorStructInfo:
@@ -51,3 +52,22 @@ def values(mod: IRModule, name: str = "main") -> list[str]:
 
 def random(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def shown(mod: IRModule, name: str = "main") -> list[str]:
+    """The bindings and the result of a function as text, without dtypes and attributes."""
+    function = mod[name]
+    lines = [f"{binding.var.name} = {binding.value!r}" for binding in function.bindings]
+    return [*lines, f"return {function.body.body!r}"]
+
+
+def agree(before: IRModule, after: IRModule, *arrays: np.ndarray, tolerance: float = 1e-5) -> None:
+    """Check that two modules are well formed, and that ``main`` gives the same."""
+    relax.verify_graph(before)
+    relax.verify_graph(after)
+    want, have = interpreter.run(before, *arrays), interpreter.run(after, *arrays)
+    want, have = (result if isinstance(result, tuple) else (result,) for result in (want, have))
+    assert len(want) == len(have)
+    for a, b in zip(want, have):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.ir import GlobalVar, IRModule, Node, Var, free_vars, pre_order
+from tilewright.ir import GLOBAL_SYMBOL, GlobalVar, IRModule, Node, Var, free_vars, pre_order
 from tilewright.relax.expr import (
     Binding,
     BindingBlock,
@@ -61,6 +61,23 @@ def called_functions(node: Node) -> list[str]:
 def is_impure(value: RelaxExpr) -> bool:
     """Whether evaluating a value may have side effects."""
     return isinstance(value, RelaxCall) and isinstance(value.op, RelaxOp) and not value.op.pure
+
+
+def private_functions(mod: IRModule) -> set[str]:
+    """Names of graph functions that only the module itself calls.
+
+    They have no ``global_symbol``, are no fusion groups, and another graph function calls them.
+    """
+    graphs = {name: f for name, f in mod.functions.items() if isinstance(f, Function)}
+    return {
+        callee
+        for name, function in graphs.items()
+        for callee in called_functions(function)
+        if callee != name
+        and callee in graphs
+        and not graphs[callee].is_primitive
+        and GLOBAL_SYMBOL not in graphs[callee].attrs
+    }
 
 
 def has_operators(function: Node) -> bool:

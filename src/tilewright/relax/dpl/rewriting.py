@@ -35,9 +35,8 @@ from tilewright.relax.expr import (
     TupleGetItem,
     VarBinding,
 )
-from tilewright.relax.rewriter import FunctionRewriter
+from tilewright.relax.rewriter import FunctionRewriter, remove_unused_bindings
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo, extents_of, prove_equal
-from tilewright.relax.transform.dead_code import remove_unused_bindings
 from tilewright.support.errors import VerifyError
 
 CallRewriter = Callable[[RelaxExpr, Match], RelaxExpr]

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.ir import Pass
 from tilewright.relax.transform.annotate_pattern import OpPattern, analyze_pattern
+from tilewright.relax.transform.function_pass import dataflowblock_pass, function_pass
 from tilewright.support.folder import classes_in
 
 _PASSES = classes_in(__name__, Pass)
@@ -23,4 +24,11 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module("tilewright.meta_schedule.passes"), name)
 
 
-__all__ = ["OpPattern", "analyze_pattern", *_PASSES, *_TUNING]
+__all__ = [
+    "OpPattern",
+    "analyze_pattern",
+    "dataflowblock_pass",
+    "function_pass",
+    *_PASSES,
+    *_TUNING,
+]

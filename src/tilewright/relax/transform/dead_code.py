@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir import GLOBAL_SYMBOL, IRModule, Pass
-from tilewright.relax.analysis import called_functions, used_graph_vars
-from tilewright.relax.expr import (
-    Binding,
-    BindingBlock,
-    Function,
-    MatchCast,
-    RelaxCall,
-    RelaxVar,
-    SeqExpr,
-)
-from tilewright.relax.registry import RelaxOp
+from tilewright.relax.analysis import called_functions
+from tilewright.relax.expr import Function
+from tilewright.relax.rewriter import remove_unused_bindings
 
 
 class DeadCodeElimination(Pass):
@@ -50,31 +42,3 @@ class DeadCodeElimination(Pass):
                 if isinstance(mod[name], Function):
                     pending.extend(called_functions(mod[name]))
         return mod.map_functions(lambda name, function: function if name in reached else None)
-
-
-def _has_effect(binding: Binding) -> bool:
-    if isinstance(binding, MatchCast):
-        return True
-    value = binding.value
-    return isinstance(value, RelaxCall) and isinstance(value.op, RelaxOp) and not value.op.pure
-
-
-def remove_unused_bindings(function: Function) -> Function:
-    """Remove bindings whose variable is never used and whose value has no effect."""
-    needed: set[RelaxVar] = set(used_graph_vars(function.body.body))
-    blocks: list[BindingBlock] = []
-    changed = False
-    for block in reversed(function.body.blocks):
-        kept: list[Binding] = []
-        for binding in reversed(block.bindings):
-            if binding.var in needed or _has_effect(binding):
-                needed.update(used_graph_vars(binding.value))
-                kept.append(binding)
-        if len(kept) != len(block.bindings):
-            changed = True
-            block = block.replace(bindings=tuple(reversed(kept)))
-        if block.bindings:
-            blocks.append(block)
-    if not changed:
-        return function
-    return function.replace(body=SeqExpr(tuple(reversed(blocks)), function.body.body))

@@ -27,14 +27,14 @@ class InlineFunctions(Pass):
 
     def transform(self, mod: IRModule) -> IRModule:
         """Rewrite all callers; a function that calls itself is refused."""
-        done = _Inlined(mod)
+        done = Inlined(mod)
         return mod.map_functions(
             lambda name, function: function if function.is_primitive else done.function(name),
             Function,
         )
 
 
-class _Inlined:
+class Inlined:
     """Functions of a module with all calls inlined, computed on demand."""
 
     def __init__(self, mod: IRModule) -> None:
@@ -60,7 +60,7 @@ class _Inlined:
 
 
 class _Inliner(FunctionRewriter):
-    def __init__(self, done: _Inlined) -> None:
+    def __init__(self, done: Inlined) -> None:
         super().__init__(done.mod)
         self.done = done
 
