@@ -192,6 +192,26 @@ def accessing(body: str) -> PrimFunc:
             "B[T.Ramp(T.Cast('int64', A[0]), 1, 8)] = T.Broadcast(T.float32(1), 8)",
             "an index spans 8 elements of axis 0 of 'B', whose extent is 4",
         ),
+        # What a view stands for hasn't the element.
+        (
+            "M = T.decl_buffer((9,), 'float32', data=A.data)\nB[0] = M[8]",
+            "element 8 of 'M' is outside of the memory of 'A', which holds 4 of its elements",
+        ),
+        (
+            "M = T.decl_buffer((4,), 'float32', data=A.data, elem_offset=1)\nB[0] = M[3]",
+            "element 4",
+        ),
+        ("M = T.decl_buffer((2,), 'float32', data=A.data, strides=(4,))\nB[0] = M[1]", "element 4"),
+        (
+            "M = T.decl_buffer((4,), 'int64', data=A.data)\nM[2] = T.int64(0)",
+            "element 2 of 'M' is outside of the memory of 'A', which holds 2 of its elements",
+        ),
+        (
+            "for i in range(4):\n    with T.block('b'):\n        v = T.axis.spatial(4, i)\n"
+            "        T.reads(A[v:v + 2])\n        T.writes(B[v])\n"
+            "        M = T.match_buffer(A[v:v + 2], (2,), 'float32')\n        B[v] = M[1]",
+            "index 4 is outside of axis 0 of 'A'",
+        ),
         # Both values of a Select are evaluated.
         ("B[0] = T.Select(A[0] > 0.0, A[7], 1.0)", "index 7 is outside of axis 0 of 'A'"),
         ("for i in range(4):\n    B[i] = T.Select(i > 0, A[i - 1], 1.0)", "index -1 is outside"),
@@ -211,6 +231,10 @@ def test_an_element_that_is_not_there(body, message):
         "        T.reads(A[T.Cast('int64', A[v])], A[v])\n        T.writes(B[v // 2])\n"
         "        B[v // 2] = T.if_then_else(v < 4, A[T.Cast('int64', A[v])], 0.0)",
         "B[0] = T.if_then_else(A[0] > 0.0, A[7], 1.0)",
+        "M = T.decl_buffer((9,), 'float32', data=A.data)\nB[0] = M[3]",
+        "M = T.decl_buffer((16,), 'uint8', data=A.data)\nM[15] = T.uint8(0)",
+        "with T.block('b'):\n    T.reads(A[3:5])\n    T.writes(B[0])\n"
+        "    M = T.match_buffer(A[3:5], (2,), 'float32')\n    B[0] = M[0]",
         "for i in range(0):\n    B[4] = 1.0",
         "for i in T.serial(2, -1):\n    B[4] = 1.0",
         "while A[0] > 0.0:\n    B[4] = 1.0",

@@ -319,7 +319,7 @@ class MatchBufferRegion(Node):
         What is stated is a number, or a variable that takes the first number it stands for.
         """
         source, buffer = self.source.buffer, self.buffer
-        strides = _constant_strides(source)
+        strides = constant_strides(source)
         kept = strides[len(strides) - len(buffer.strides) :]
         pairs = [
             (f"stride {{}} on axis {axis}", stated, found)
@@ -356,7 +356,7 @@ class MatchBufferRegion(Node):
         return offset
 
 
-def _constant_strides(buffer: Buffer) -> list[int | None]:
+def constant_strides(buffer: Buffer) -> list[int | None]:
     """The strides of a buffer, as far as they are numbers."""
     strides = [as_int(stride) for stride in buffer.strides]
     if not strides:

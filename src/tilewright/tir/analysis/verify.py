@@ -104,6 +104,7 @@ class _Verifier:
             self.define(var, func)
         for buffer in func.buffers:
             self.define_buffer(buffer, func)
+            self.ends.owns(buffer)
         self.stmt(func.body)
         race = find_race(func)
         if race is not None:
@@ -236,6 +237,7 @@ class _Verifier:
                 self.expr(stmt.buffer.data, stmt)
             else:
                 self.annotations(stmt)
+                self.ends.owns(stmt.buffer)
             self.define_buffer(stmt.buffer, stmt)
             self.stmt(stmt.body)
             self.visible.discard(stmt.buffer)
@@ -328,6 +330,7 @@ class _Verifier:
             self.define(iter_var.var, realize)
         for buffer in block.alloc_buffers:
             self.define_buffer(buffer, realize)
+            self.ends.owns(buffer)
         self.regions((match.source for match in block.match_buffers), block)
         for match in block.match_buffers:
             mismatch = match.mismatch()
@@ -338,6 +341,7 @@ class _Verifier:
                 if type(extent) is Var and extent not in self.visible:
                     self.define(extent, block)
             self.define_buffer(match.buffer, realize)
+            self.ends.stands_for(match.buffer, match.source)
         self.regions(block.reads, block)
         self.regions(block.writes, block)
         self.axes += block.iter_vars

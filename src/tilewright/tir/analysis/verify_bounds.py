@@ -5,11 +5,12 @@ can't be: an element that doesn't exist, accessed wherever the function runs. So
 at where the loops of known bounds around it, each of which runs, are in their first or last
 iteration, and vectors in each of their lanes. What stands under a condition, or in a loop that may
 be empty, is left alone: passes leave such things behind. Both values of a ``Select`` are evaluated,
-so both are accessed.
+so both are accessed. An access by a view is one of the memory that this is a view of.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,10 +19,19 @@ import numpy as np
 
 from tilewright.arith import NotEvaluable, evaluate
 from tilewright.ir import And, Call, Expr, IntImm, Or, Ramp, Var, as_int, dtypes, pre_order
-from tilewright.tir.buffer import Buffer
+from tilewright.tir.buffer import Buffer, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.lanes import scalarized
-from tilewright.tir.stmt import AssertStmt, Block, BlockRealize, For, IfThenElse, SeqStmt, While
+from tilewright.tir.stmt import (
+    AssertStmt,
+    Block,
+    BlockRealize,
+    For,
+    IfThenElse,
+    SeqStmt,
+    While,
+    constant_strides,
+)
 
 _MOST_LOOPS = 10
 """Of so many loops around an access all combinations are looked at."""
@@ -36,6 +46,8 @@ class Ends:
     def __init__(self) -> None:
         self._values: dict[Var, Any] = {}
         self._loops = 0
+        self._regions: dict[Buffer, BufferRegion] = {}
+        self._memory: dict[Var, Buffer] = {}
 
     @contextmanager
     def inside(self, loop: For) -> Iterator[None]:
@@ -60,37 +72,64 @@ class Ends:
         if found is not None:
             self._values[var] = found
 
-    def outside(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str | None:
-        """Say which index is no element of a buffer, if one is in some of these iterations."""
-        for axis, (index, extent) in enumerate(zip(indices, buffer.shape)):
-            size = as_int(extent)
-            if size is None:
-                continue
-            where = f"axis {axis} of {buffer.name!r}, whose extent is {size}"
-            found = self._least_and_greatest(index)
-            if found is None:
-                reach = _span(index)
-                if reach > size:
-                    return f"an index spans {reach} elements of {where}"
-            elif found[0] < 0 or found[1] >= size:
-                wrong = found[0] if found[0] < 0 else found[1]
-                return f"index {wrong} is outside of {where}"
-        return None
+    def owns(self, buffer: Buffer) -> None:
+        """Know the memory of a buffer of its own."""
+        self._memory[buffer.data] = buffer
 
-    def _least_and_greatest(self, index: Expr) -> tuple[int, int] | None:
+    def stands_for(self, buffer: Buffer, region: BufferRegion) -> None:
+        """Know that a buffer stands for a region of another one."""
+        self._regions[buffer] = region
+
+    def outside(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str | None:
+        """Say which index is no element of a buffer, if one is in some of these iterations.
+
+        What the buffer is a view of has to have the element, too.
+        """
+        for axis, (index, extent) in enumerate(zip(indices, buffer.shape)):
+            size, reach = as_int(extent), _span(index)
+            if size is not None and reach > size:
+                where = f"axis {axis} of {buffer.name!r}, whose extent is {size}"
+                return f"an index spans {reach} elements of {where}"
+        is_view = buffer in self._regions or self._memory.get(buffer.data, buffer) is not buffer
+        places = [
+            self._elements(index) if is_view or as_int(extent) is not None else None
+            for index, extent in zip(indices, buffer.shape)
+        ]
+        return self._no_element(buffer, places)
+
+    def _no_element(self, buffer: Buffer, places: list[Any]) -> str | None:
+        for axis, (place, extent) in enumerate(zip(places, buffer.shape)):
+            size = as_int(extent)
+            if size is None or place is None:
+                continue
+            least, greatest = int(np.min(place)), int(np.max(place))
+            if least < 0 or greatest >= size:
+                wrong = least if least < 0 else greatest
+                where = f"axis {axis} of {buffer.name!r}, whose extent is {size}"
+                return f"index {wrong} is outside of {where}"
+        region = self._regions.get(buffer)
+        if region is not None:
+            first = [self._elements(item.min) for item in region.region]
+            inside = [0] * (len(first) - len(places)) + places
+            moved = [None if a is None or b is None else a + b for a, b in zip(first, inside)]
+            return self._no_element(region.buffer, moved)
+        owner = self._memory.get(buffer.data)
+        return None if owner is None or owner is buffer else _beyond(owner, buffer, places)
+
+    def _elements(self, index: Expr) -> Any:
+        """The values of an index, as an array; ``None`` if they aren't known."""
         if type(index) is IntImm:
-            return index.value, index.value
+            return index.value
         if dtypes.lanes_of(index.dtype) == 1:
-            found = self._of(index)
-        else:
-            lane = Var("lane")
-            scalar = scalarized(index, lane)
-            if scalar is None:
-                return None
-            self._values[lane] = self._side_by_side(range(dtypes.lanes_of(index.dtype)))
-            found = self._of(scalar)
-            del self._values[lane]
-        return None if found is None else (int(found.min()), int(found.max()))
+            return self._of(index)
+        lane = Var("lane")
+        scalar = scalarized(index, lane)
+        if scalar is None:
+            return None
+        self._values[lane] = self._side_by_side(range(dtypes.lanes_of(index.dtype)))
+        found = self._of(scalar)
+        del self._values[lane]
+        return found
 
     def _of(self, expr: Expr) -> Any:
         if type(expr) is Var:
@@ -102,6 +141,27 @@ class Ends:
 
     def _side_by_side(self, values: Any) -> np.ndarray[Any, Any]:
         return np.reshape(list(values), (-1, *(1 for _ in range(self._loops))))
+
+
+def _beyond(owner: Buffer, view: Buffer, places: list[Any]) -> str | None:
+    """Say that elements of a view lie outside of the memory of the buffer that it is a view of."""
+    begin = 0 if view.elem_offset is None else as_int(view.elem_offset)
+    elements = [as_int(extent) for extent in owner.shape]
+    steps = list(zip(places, constant_strides(view)))
+    unknown = any(item is None for item in (begin, *elements, *(x for step in steps for x in step)))
+    if unknown or owner.strides or owner.elem_offset is not None:
+        return None
+    flat: Any = begin + sum(place * stride for place, stride in steps)
+    bits = dtypes.bits_of(view.dtype) * dtypes.lanes_of(view.dtype)
+    have = math.prod(elements) * dtypes.bits_of(owner.dtype) * dtypes.lanes_of(owner.dtype)
+    least, greatest = int(np.min(flat)), int(np.max(flat))
+    if least >= 0 and (greatest + 1) * bits <= have:
+        return None
+    wrong = least if least < 0 else greatest
+    return (
+        f"element {wrong} of {view.name!r} is outside of the memory of {owner.name!r}, which holds "
+        f"{have // bits} of its elements"
+    )
 
 
 def _span(index: Expr) -> int:
