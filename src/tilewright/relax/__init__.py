@@ -14,7 +14,6 @@ from tilewright.relax.call_tir import call_dps, call_tir
 from tilewright.relax.executable import (
     Executable,
     GraphFunction,
-    VirtualMachine,
     as_numpy,
     build,
     load_executable,
@@ -57,6 +56,7 @@ from tilewright.relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from tilewright.relax.virtual_machine import VirtualMachine, VMInstrumentReturnKind
 
 if TYPE_CHECKING:
     from tilewright.relax import frontend, training
@@ -86,7 +86,7 @@ __all__ = [
     "GraphFunction", "GraphPass", "MatchCast", "ObjectStructInfo", "PIPELINES", "PrimStructInfo",
     "PrimValue", "SeqExpr", "ShapeExpr", "ShapeStructInfo", "StringValue", "StructInfo",
     "TensorStructInfo", "Tuple", "TupleGetItem", "TupleStructInfo", "Var", "VarBinding",
-    "VirtualMachine", "as_numpy", "build", "call_dps", "call_tir", "compile_relax", "const",
-    "dpl", "extract_tasks", "frontend", "get_pipeline", "gradients", "interpreter",
-    "load_executable", "op", "training", "transform", "tune_relax", "verify_graph",
+    "VMInstrumentReturnKind", "VirtualMachine", "as_numpy", "build", "call_dps", "call_tir",
+    "compile_relax", "const", "dpl", "extract_tasks", "frontend", "get_pipeline", "gradients",
+    "interpreter", "load_executable", "op", "training", "transform", "tune_relax", "verify_graph",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
-"""``relax.build`` and its results: executables and ``VirtualMachine``.
+"""``relax.build`` and its result, the executable.
 
 A compiled graph is one native function per graph function; calling it allocates the results and
-makes one call. ``VirtualMachine`` is TVM's name for this interface.
+makes one call. ``VirtualMachine`` has TVM's interface to it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from tilewright.relax.graph_call import (
     GraphSignature,
     SizeCheck,
     TensorSpec,
-    flat_inputs,
     is_size_name,
 )
 from tilewright.relax.pipeline import run_pipeline
@@ -40,18 +39,15 @@ from tilewright.relax.struct_info import (
     TupleStructInfo,
     extents_of,
 )
-from tilewright.relax.transform import FlattenTupleParams, InlineFunctions
+from tilewright.relax.transform import FlattenTupleParams, InlineFunctions, LowerGraph
 from tilewright.relax.transform.flatten_tuple_params import nesting
 from tilewright.runtime import (
     BaseModule,
-    Device,
     Module,
-    cpu,
     from_dlpack,
     load_module,
     stored_checksum,
 )
-from tilewright.runtime.timing import TimingResult
 from tilewright.support.errors import BuildError, RunError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
@@ -63,11 +59,18 @@ class Executable:
     """A compiled graph: native code, constants included, and the signatures of its functions."""
 
     def __init__(
-        self, module: BaseModule, signatures: Sequence[GraphSignature], target: str = ""
+        self,
+        module: BaseModule,
+        signatures: Sequence[GraphSignature],
+        target: str = "",
+        *,
+        planned: IRModule | None = None,
     ) -> None:
         self.module = module
         self.signatures = {signature.name: signature for signature in signatures}
         self.target = target
+        self.planned = planned
+        """The graph as calls of kernels; not of an executable that was loaded or pickled."""
         self._functions: dict[str, GraphFunction] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -208,44 +211,6 @@ def _structure(item: Any) -> Any:
     return None if item is None else tuple(_structure(inner) for inner in item)
 
 
-class VirtualMachine:
-    """Runs an executable: ``VirtualMachine(executable, cpu())["main"](x)``."""
-
-    def __init__(self, executable: Executable | IRModule, device: Device | None = None) -> None:
-        if isinstance(executable, IRModule):
-            executable = build(executable)
-        device = cpu() if device is None else device
-        if device.kind != "cpu":
-            raise RunError(f"compiled graphs run on the cpu, got {device}")
-        self.executable = executable
-        self.device = device
-
-    def __getitem__(self, name: str) -> GraphFunction:
-        """Return a graph function."""
-        return self.executable[name]
-
-    def time_evaluator(
-        self, name: str = "main", *, number: int = 10, repeat: int = 3, min_repeat_ms: float = 0.0
-    ) -> Callable[..., Any]:
-        """Return a function that takes inputs and measures the native call, without allocation."""
-        function = self[name]
-        measure = self.executable.module.time_evaluator(
-            name, number=number, repeat=repeat, min_repeat_ms=min_repeat_ms
-        )
-
-        def evaluate(*inputs: Any) -> TimingResult:
-            result = function(*inputs)
-            return measure(*flat_inputs(function.signature, inputs), *_flat(result))
-
-        return evaluate
-
-
-def _flat(result: object) -> list[Any]:
-    if isinstance(result, tuple):
-        return [leaf for item in result for leaf in _flat(item)]
-    return [result]
-
-
 # ---- building --------------------------------------------------------------------------------
 
 
@@ -294,7 +259,8 @@ def build(
         graph_signature(name, function, parameters.get(name, ()))
         for name, function in graphs.items()
     ]
-    lowered = run_pipeline(mod, "lower_graph", resolved)
+    planned = run_pipeline(mod, "plan_memory", resolved)
+    lowered = LowerGraph()(planned)
     leftover = [
         name for name, function in lowered.functions.items() if not isinstance(function, PrimFunc)
     ]
@@ -302,7 +268,8 @@ def build(
         lowered = lowered.map_functions(
             lambda _, function: None if isinstance(function, Function) else function
         )
-    return Executable(compile_module(lowered, resolved), signatures, str(resolved))
+    built = compile_module(lowered, resolved)
+    return Executable(built, signatures, str(resolved), planned=planned)
 
 
 def _parameters(function: Function) -> tuple[tuple[str, Any], ...]:

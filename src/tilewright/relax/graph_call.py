@@ -14,7 +14,7 @@ from typing import Any
 from tilewright.codegen.llvm.tensors import native_empty, packed_dtype
 from tilewright.runtime import from_dlpack
 from tilewright.runtime.ffi import tvm_ffi
-from tilewright.runtime.tensor import is_native_class
+from tilewright.runtime.tensor import as_argument, is_native_class
 from tilewright.support.errors import RunError
 
 
@@ -120,6 +120,15 @@ class GraphFunction:
             if not held:
                 raise RunError(f"{self.signature.name}: {check.message.format(*values)}")
 
+    @property
+    def native(self) -> Callable[..., Any]:
+        """The bare native function of inputs and results, which are tensors already."""
+        return getattr(self._call, "ffi", self._call)
+
+    def operands(self, inputs: Sequence[Any], result: Any) -> list[Any]:
+        """What ``native`` takes: flat inputs, and results to write into."""
+        return [as_argument(item) for item in (*inputs, *_leaves(result))]
+
     def run_into(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Run the graph, writing into existing tensors."""
         self._call(*flat_inputs(self.signature, inputs), *outputs)
@@ -127,6 +136,12 @@ class GraphFunction:
     def __repr__(self) -> str:
         names = ", ".join(self._names)
         return f"<compiled graph {self.signature.name}({names})>"
+
+
+def _leaves(result: Any) -> list[Any]:
+    if isinstance(result, tuple):
+        return [leaf for item in result for leaf in _leaves(item)]
+    return [result]
 
 
 def parameters_of(signature: GraphSignature) -> Sequence[tuple[str, Any]]:

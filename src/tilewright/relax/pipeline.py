@@ -89,7 +89,7 @@ def _zero(target: Target | None) -> Pass:
     )
 
 
-def _lower(target: Target | None) -> Pass:
+def _plan(target: Target | None) -> Pass:
     return Sequential(
         [
             # While calls return values: packed constants are operands like others.
@@ -97,10 +97,13 @@ def _lower(target: Target | None) -> Pass:
             # Makes allocations, which are planned, which the lowered graph makes once.
             CallTIRRewrite(),
             StaticPlanBlockMemory(),
-            LowerGraph(),
         ],
-        name="lower_graph",
+        name="plan_memory",
     )
+
+
+def _lower(target: Target | None) -> Pass:
+    return Sequential([_plan(target), LowerGraph()], name="lower_graph")
 
 
 def _default_build(target: Target | None) -> Pass:
@@ -108,12 +111,13 @@ def _default_build(target: Target | None) -> Pass:
 
 
 PIPELINES.register("zero", _zero)
+PIPELINES.register("plan_memory", _plan)
 PIPELINES.register("lower_graph", _lower)
 PIPELINES.register("default_build", _default_build)
 
 
 def get_pipeline(name: str = "zero", target: Target | str | None = None) -> Pass:
-    """Return a named pipeline: ``zero``, ``lower_graph`` or ``default_build``."""
+    """Return a named pipeline: ``zero``, ``plan_memory``, ``lower_graph``, ``default_build``."""
     made = Target(target) if isinstance(target, str) else target
     return PIPELINES.get(name)(made)
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import IRModule, as_int
-from tilewright.relax.executable import VirtualMachine
 from tilewright.relax.expr import Function, RelaxVar, numpy_dtype
 from tilewright.relax.training.setup_trainer import (
     OPTIM_STATE,
@@ -16,6 +15,7 @@ from tilewright.relax.training.setup_trainer import (
     STATE_NUM,
     SetupTrainer,
 )
+from tilewright.relax.virtual_machine import VirtualMachine
 from tilewright.runtime import Device, Tensor, from_dlpack, from_numpy
 from tilewright.support.errors import RunError, VerifyError
 from tilewright.support.registry import near_matches
@@ -127,6 +127,12 @@ class Trainer:
         )
         self._params = list(params)
         return loss
+
+    def profile_adjoint(self, input_instances: Any, targets: Any) -> Any:
+        """Profile loss and gradients, kernel by kernel; see ``VirtualMachine.profile``."""
+        return self.vm.profile(
+            SetupTrainer.ADJOINT_FUNC, *self._step_arguments(input_instances, targets)
+        )
 
     def _step_arguments(self, input_instances: Any, targets: Any) -> list[Any]:
         inputs = self._inputs(_sequence(input_instances))

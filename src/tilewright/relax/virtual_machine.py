@@ -1,0 +1,277 @@
+"""``VirtualMachine``: TVM's interface to compiled graphs.
+
+Calls go to native functions. An instrument, and the profiler, see the kernels one by one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Any
+
+from tilewright.ir import IRModule
+from tilewright.relax.executable import Executable, as_numpy, build
+from tilewright.relax.graph_call import flat_inputs, parameters_of
+from tilewright.relax.profiling import Report, profile
+from tilewright.relax.stepwise import KernelCall, planned_graph, run_stepwise
+from tilewright.runtime import BaseModule, Device, cpu, from_numpy
+from tilewright.runtime.timing import TimingResult, measure
+from tilewright.support.errors import RunError
+from tilewright.support.registry import near_matches
+from tilewright.target import Target
+
+
+class VMInstrumentReturnKind(IntEnum):
+    """What an instrument returns before a kernel: whether it runs."""
+
+    NO_OP = 0
+    SKIP_RUN = 1
+
+
+Instrument = Callable[..., Any]
+"""``instrument(function, name, before_run, result, *operands)``, before and after each kernel."""
+
+_FLUSH = "cache_flush_cpu_non_first_arg"
+
+
+class VirtualMachine:
+    """Runs an executable: ``VirtualMachine(executable, cpu())["main"](x)``.
+
+    ``device`` is the CPU, or a list of it. ``memory_cfg`` is ``"pooled"`` (results come from cached
+    memory). ``profile=True`` allows ``profile``.
+    """
+
+    def __init__(
+        self,
+        rt_mod: Executable | IRModule,
+        device: Device | Sequence[Device] | None = None,
+        memory_cfg: str | None = None,
+        profile: bool = False,
+    ) -> None:
+        self.executable = build(rt_mod) if isinstance(rt_mod, IRModule) else rt_mod
+        given = [device] if isinstance(device, Device) else list(device or [cpu()])
+        for item in given:
+            if item.kind != "cpu":
+                raise RunError(f"compiled graphs run on the cpu, got {item}")
+        if memory_cfg not in (None, "pooled"):
+            raise RunError(f"memory_cfg must be 'pooled', got {memory_cfg!r}")
+        self.device = given[0]
+        self.profiling = profile
+        self._inputs: dict[str, tuple[Any, ...]] = {}
+        self._outputs: dict[str, Any] = {}
+        self._saved: dict[str, Callable[[], Any]] = {}
+        self._instrument: Instrument | None = None
+
+    @property
+    def module(self) -> BaseModule:
+        """The compiled module."""
+        return self.executable.module
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        """Return a graph function, or one that ``save_function`` saved.
+
+        Raises ``RunError`` if there is none.
+        """
+        if name in self._saved:
+            return self._saved[name]
+        function = self.executable[name]
+        if self._instrument is None:
+            return function
+        return lambda *inputs: self._observed(name, inputs)
+
+    def invoke_closure(self, closure: Callable[..., Any], *args: Any) -> Any:
+        """Call a function of this machine."""
+        return closure(*args)
+
+    def save_function(
+        self,
+        func_name: str,
+        saved_name: str,
+        *args: Any,
+        include_return: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        """Save a call with its arguments: ``vm[saved_name]()`` makes it.
+
+        Without ``include_return`` the call returns ``None``. Raises ``RunError`` if a function has
+        that name.
+        """
+        if saved_name in self.executable.signatures:
+            raise RunError(f"{saved_name!r} is the name of a graph function: choose another")
+        function, inputs = self.executable[func_name], self._in_order(func_name, args, kwargs)
+
+        def call() -> Any:
+            result = function(*inputs)
+            return result if include_return else None
+
+        self._saved[saved_name] = call
+
+    # ---- calls in parts ---------------------------------------------------------------------
+
+    def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
+        """Set the arguments of the next ``invoke_stateful``.
+
+        Raises ``RunError`` for missing and unknown arguments.
+        """
+        self._inputs[func_name] = self._in_order(func_name, args, kwargs)
+        self._outputs.pop(func_name, None)
+
+    def invoke_stateful(self, func_name: str) -> None:
+        """Call a function with the arguments that were set; ``get_outputs`` gives its results.
+
+        Raises ``RunError`` if none were set.
+        """
+        self._outputs[func_name] = self[func_name](*self._set(func_name))
+
+    def get_outputs(self, func_name: str) -> Any:
+        """Return the results of ``invoke_stateful``: a tensor or a (nested) tuple.
+
+        Raises ``RunError`` if it wasn't called after ``set_input``.
+        """
+        if func_name not in self._outputs:
+            raise RunError(f"{func_name!r} has no outputs: call invoke_stateful({func_name!r})")
+        return self._outputs[func_name]
+
+    def get_input_index(self, input_name: str, func_name: str) -> int:
+        """Return the position of a parameter.
+
+        Raises ``RunError`` if there is none of that name.
+        """
+        names = self._names(func_name)
+        if input_name not in names:
+            raise RunError(
+                f"{func_name} has no input {input_name!r}; {near_matches(input_name, names)}"
+            )
+        return names.index(input_name)
+
+    def _names(self, func_name: str) -> list[str]:
+        self.executable[func_name]  # an unknown name is refused there
+        return [name for name, _ in parameters_of(self.executable.signatures[func_name])]
+
+    def _in_order(
+        self, func_name: str, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[Any, ...]:
+        names = self._names(func_name)
+        rest = names[len(args) :]
+        if len(args) > len(names) or set(rest) != set(kwargs):
+            given = [f"{len(args)} by position", *kwargs]
+            raise RunError(
+                f"{func_name} takes {len(names)} arguments ({', '.join(names)}), got "
+                + ", ".join(given)
+            )
+        return (*args, *(kwargs[name] for name in rest))
+
+    def _set(self, func_name: str) -> tuple[Any, ...]:
+        self.executable[func_name]
+        if func_name not in self._inputs:
+            raise RunError(f"{func_name!r} has no inputs: call set_input({func_name!r}, ...)")
+        return self._inputs[func_name]
+
+    # ---- kernels one by one -----------------------------------------------------------------
+
+    def set_instrument(self, instrument: Instrument | None) -> None:
+        """Call ``instrument(function, name, before_run, result, *operands)`` around each kernel.
+
+        Operands are inputs, results (NumPy arrays) and sizes. Before a kernel the instrument may
+        return ``VMInstrumentReturnKind.SKIP_RUN``, so that the kernel doesn't run; its results then
+        are what the instrument wrote into them. ``None`` removes the instrument.
+        """
+        if instrument is not None:
+            for name in self.executable.signatures:
+                planned_graph(self.executable, name)
+        self._instrument = instrument
+
+    def _observed(self, name: str, inputs: Sequence[Any]) -> Any:
+        instrument = self._instrument
+        assert instrument is not None
+
+        def run(step: KernelCall, kernel: Callable[..., Any]) -> None:
+            kind = instrument(kernel, step.name, True, None, *step.operands)
+            if kind != VMInstrumentReturnKind.SKIP_RUN:
+                kernel(*step.operands)
+            instrument(kernel, step.name, False, None, *step.operands)
+
+        return _tensors(run_stepwise(self.executable, name, inputs, run))
+
+    def profile(self, func_name: str, *args: Any, repeat: int = 10) -> Report:
+        """Measure each kernel of a call: time, share, GFLOP/s, GB/s, share of the roofline.
+
+        Kernels are called one by one; each time is the median of ``repeat`` runs.
+
+        Raises ``RunError`` unless the machine was made with ``profile=True``.
+        """
+        if not self.profiling:
+            raise RunError("profiling is off: VirtualMachine(..., profile=True) allows it")
+        return profile(self.executable, func_name, args, repeat)
+
+    # ---- timing -----------------------------------------------------------------------------
+
+    def time_evaluator(
+        self,
+        func_name: str = "main",
+        dev: Device | None = None,
+        number: int = 10,
+        repeat: int = 1,
+        min_repeat_ms: float = 0.0,
+        cooldown_interval_ms: float = 0.0,
+        repeats_to_cooldown: int = 1,
+        f_preproc: str = "",
+    ) -> Callable[..., TimingResult]:
+        """Return a function that takes inputs and measures the native call, without allocation.
+
+        Of ``"invoke_stateful"`` it takes the name of a function whose inputs were set. After each
+        ``repeats_to_cooldown`` repeats there is a pause of ``cooldown_interval_ms``. ``f_preproc``
+        may be ``"cache_flush_cpu_non_first_arg"``, which flushes the caches before each repeat.
+
+        Raises ``RunError`` for an unknown function, and for other options than these.
+        """
+        if dev is not None and dev.kind != "cpu":
+            raise RunError(f"compiled graphs run on the cpu, got {dev}")
+        if f_preproc not in ("", _FLUSH):
+            raise RunError(f"f_preproc must be '' or {_FLUSH!r}, got {f_preproc!r}")
+        if cooldown_interval_ms < 0 or repeats_to_cooldown < 1:
+            raise RunError(
+                "cooldown_interval_ms must not be negative and repeats_to_cooldown must be "
+                f"positive, got {cooldown_interval_ms} and {repeats_to_cooldown}"
+            )
+        flush = 2 * Target(self.executable.target).l3_bytes if f_preproc else 0
+
+        def timed(call: Callable[..., Any], args: Sequence[Any]) -> TimingResult:
+            results: list[float] = []
+            made = number
+            while len(results) < repeat:
+                if results and cooldown_interval_ms:
+                    time.sleep(cooldown_interval_ms / 1e3)
+                count = min(repeats_to_cooldown, repeat - len(results))
+                part = measure(
+                    call,
+                    args,
+                    number=number,
+                    repeat=count if cooldown_interval_ms else repeat,
+                    min_repeat_ms=min_repeat_ms,
+                    flush_cache_bytes=flush,
+                )
+                results.extend(part.results)
+                made = part.number
+            return TimingResult(tuple(results), made)
+
+        def evaluate(*inputs: Any) -> TimingResult:
+            name, given = func_name, inputs
+            if func_name == "invoke_stateful":
+                name, given = str(inputs[0]), self._set(str(inputs[0]))
+            if name in self._saved:
+                return timed(self._saved[name], ())
+            function = self.executable[name]
+            flat = flat_inputs(function.signature, given)
+            return timed(function.native, function.operands(flat, function(*given)))
+
+        if func_name != "invoke_stateful":
+            self[func_name]  # an unknown name is refused here
+        return evaluate
+
+
+def _tensors(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_tensors, value))
+    return from_numpy(as_numpy(value))
