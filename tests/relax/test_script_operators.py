@@ -27,10 +27,13 @@ HEADS = tensor((1, 2, 4, 8))
 CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "arange": (lambda x: op.arange(1, 9, 2, "int32") + x, [tensor((4,), "int32")]),
     "assert_op": (lambda x: op.assert_op(N > 3, (N,), "{} > 3"), [MATRIX]),
+    "as_strided": (lambda x: op.as_strided(x, (N, 2), (4, 1), 1), [MATRIX]),
     "astype": (lambda x: op.astype(x, "int32"), [MATRIX]),
     "broadcast_to": (lambda x: op.broadcast_to(x, (3, N, 4)), [MATRIX]),
     "clip": (lambda x: op.clip(x, -math.inf, 2.5), [MATRIX]),
     "concat": (lambda x, y: op.concat([x, y], 1), [MATRIX, MATRIX]),
+    "cummax": (lambda x: op.cummax(x, 0, "int32"), [MATRIX]),
+    "diag_embed": (lambda x: op.diag_embed(x, -1, 0), [MATRIX]),
     "expand_dims": (lambda x: op.expand_dims(x, (0, -1)), [MATRIX]),
     "flip": (lambda x: op.flip(x, 1), [MATRIX]),
     "full": (lambda x: op.full((N, 4), -math.inf) + x, [MATRIX]),
@@ -91,9 +94,11 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "nn.nll_loss": (
         lambda x, i: op.nn.nll_loss(x, i, ignore_index=1), [MATRIX, tensor((N,), "int64")]
     ),
+    "one_hot": (lambda i: op.one_hot(i, 2, 1, 5, 0, "int8"), [INDEX]),
     "permute_dims": (lambda x: op.permute_dims(x, (1, 0)), [MATRIX]),
     "repeat": (lambda x: op.repeat(x, 2, 1), [MATRIX]),
     "reshape": (lambda x: op.reshape(x, (2, -1, 2)), [MATRIX]),
+    "roll": (lambda x: op.roll(x, -3, 1), [MATRIX]),
     "scatter_elements": (
         lambda x, i, u: op.scatter_elements(x, i, u, 1, "max"),
         [tensor((2, 4)), INDEX, tensor((2, 3))],
@@ -102,6 +107,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
         lambda x, i, u: op.scatter_nd(x, i, u, "add"),
         [tensor((N, 4, 5)), tensor((2, 3), "int64"), tensor((2,))],
     ),
+    "searchsorted": (lambda s, v: op.searchsorted(s, v, True, "int32"), [VECTOR, MATRIX]),
     "slice_scatter": (
         lambda x, u: op.slice_scatter(x, u, N, 2 * N, 1, 0), [tensor((3 * N, 4)), MATRIX]
     ),

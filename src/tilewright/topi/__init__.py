@@ -87,6 +87,7 @@ from tilewright.topi.elementwise import (
 from tilewright.topi.indexing import gather_nd, index_tensor, slice_scatter
 from tilewright.topi.layout import layout_transform
 from tilewright.topi.nn.dense import matmul
+from tilewright.topi.rearrange import as_strided, diag_embed, diagonal, reversed_slice, roll
 from tilewright.topi.reduction import (
     all,
     any,
@@ -100,8 +101,9 @@ from tilewright.topi.reduction import (
     sum,
     variance,
 )
-from tilewright.topi.scan import cumprod, cumsum
+from tilewright.topi.scan import cummax, cummin, cumprod, cumsum, logcumsumexp
 from tilewright.topi.scatter import index_put, scatter_elements, scatter_nd
+from tilewright.topi.search import searchsorted
 from tilewright.topi.sort import argsort, sort, topk
 from tilewright.topi.special import digamma, erfc, erfinv, lgamma
 from tilewright.topi.transform import (
@@ -129,20 +131,20 @@ from tilewright.topi.transform import (
 )
 
 __all__ = [
-    "BINARY", "UNARY", "abs", "acos", "acosh", "add", "all", "any", "arange", "argmax",
-    "argmin", "argsort", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and",
-    "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast_shape", "broadcast_to", "cast",
-    "ceil", "clip", "concatenate", "copysign", "cos", "cosh", "cumprod", "cumsum", "digamma",
-    "divide", "equal", "erf", "erfc", "erfinv", "exp", "exp10", "exp2", "expand_dims", "expm1",
-    "flatten", "flip", "floor", "floor_divide", "floor_mod", "full", "gather", "gather_nd",
-    "greater", "greater_equal", "hypot", "image", "index_put", "index_tensor", "isfinite",
-    "isinf", "isnan", "layout_transform", "left_shift", "less", "less_equal", "lgamma", "log",
-    "log10", "log1p", "log2", "log_add_exp", "logical_and", "logical_not", "logical_or",
-    "logical_xor", "matmul", "max", "maximum", "mean", "min", "minimum", "mod", "multiply",
-    "nan_to_num", "negative", "nextafter", "nn", "not_equal", "one_hot", "ones", "power",
-    "prod", "reciprocal", "repeat", "reshape", "right_shift", "round", "rsqrt",
-    "scatter_elements", "scatter_nd", "sigmoid", "sign", "signbit", "sin", "sinh",
-    "slice_scatter", "sort", "split", "sqrt", "square", "squeeze", "stack", "std",
-    "strided_slice", "subtract", "sum", "take", "tan", "tanh", "tile", "topk", "transpose",
-    "tril", "triu", "trunc", "trunc_divide", "variance", "where", "zeros",
+    "BINARY", "UNARY", "abs", "acos", "acosh", "add", "all", "any", "arange", "argmax", "argmin",
+    "argsort", "as_strided", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and",
+    "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast_shape", "broadcast_to", "cast", "ceil",
+    "clip", "concatenate", "copysign", "cos", "cosh", "cummax", "cummin", "cumprod", "cumsum",
+    "diag_embed", "diagonal", "digamma", "divide", "equal", "erf", "erfc", "erfinv", "exp", "exp10",
+    "exp2", "expand_dims", "expm1", "flatten", "flip", "floor", "floor_divide", "floor_mod", "full",
+    "gather", "gather_nd", "greater", "greater_equal", "hypot", "image", "index_put",
+    "index_tensor", "isfinite", "isinf", "isnan", "layout_transform", "left_shift", "less",
+    "less_equal", "lgamma", "log", "log10", "log1p", "log2", "log_add_exp", "logcumsumexp",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "matmul", "max", "maximum", "mean",
+    "min", "minimum", "mod", "multiply", "nan_to_num", "negative", "nextafter", "nn", "not_equal",
+    "one_hot", "ones", "power", "prod", "reciprocal", "repeat", "reshape", "reversed_slice",
+    "right_shift", "roll", "round", "rsqrt", "scatter_elements", "scatter_nd", "searchsorted",
+    "sigmoid", "sign", "signbit", "sin", "sinh", "slice_scatter", "sort", "split", "sqrt", "square",
+    "squeeze", "stack", "std", "strided_slice", "subtract", "sum", "take", "tan", "tanh", "tile",
+    "topk", "transpose", "tril", "triu", "trunc", "trunc_divide", "variance", "where", "zeros",
 ]  # fmt: skip

@@ -1,20 +1,38 @@
-"""Running sums and products along an axis: ``cumsum``, ``cumprod``.
+"""Running results along an axis: ``cumsum``, ``cumprod``, ``logcumsumexp``, ``cummax``, ``cummin``.
 
-Four elements are combined among themselves before they are combined with the running total, so each
-group of four waits for one operation of the previous group, not for four. The block carries the
-annotation ``SCAN``.
+Of sums and products, four elements are combined among themselves before they are combined with the
+running total, so each group of four waits for one operation of the previous group, not for four.
+Blocks carry the annotation ``SCAN``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
-from tilewright.ir import Expr, Var, as_int, const, product
+from tilewright.ir import (
+    EQ,
+    Expr,
+    Var,
+    and_,
+    as_int,
+    call,
+    compare,
+    const,
+    dtypes,
+    if_then_else,
+    maximum,
+    minimum,
+    or_,
+    product,
+)
 from tilewright.ir import cast as cast_expr
+from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, extern
-from tilewright.tir import SERIAL, Buffer, For, Stmt, decl_buffer, seq
+from tilewright.tir import SERIAL, Buffer, For, IfThenElse, Stmt, decl_buffer, seq
 from tilewright.tir.attrs import integer, register_annotation
 from tilewright.tir.building import Axis, block, load, store
+from tilewright.topi.sort import comparable
 from tilewright.topi.transform import reshape
 from tilewright.topi.utils import normal_axis, sum_dtype
 
@@ -38,6 +56,100 @@ def cumsum(x: Tensor, axis: int | None = None, dtype: str | None = None) -> Tens
 def cumprod(x: Tensor, axis: int | None = None, dtype: str | None = None) -> Tensor:
     """Product of each element and those before it along an axis."""
     return _scan(x, axis, dtype, "cumprod", lambda a, b: a * b, 1)
+
+
+def logcumsumexp(x: Tensor, axis: int = -1) -> Tensor:
+    """Logarithm of the sum of ``exp`` of each element and those before it along an axis.
+
+    Raises ``VerifyError`` for integers.
+    """
+    if not dtypes.is_float(x.dtype):
+        raise VerifyError(f"logcumsumexp: needs floating-point numbers, got {x.dtype}")
+    axis, inner = normal_axis(axis, x.ndim), sum_dtype(x.dtype)
+
+    def body(operands: Sequence[Buffer], outputs: Sequence[Buffer]) -> Stmt:
+        source, result = operands[0], outputs[0]
+        total = decl_buffer((1,), inner, "total", scope="local")
+
+        def row(*outer: Var) -> Stmt:
+            def add(k: Var) -> Stmt:
+                at = (*outer[:axis], k, *outer[axis:])
+                value = _log_add_exp(load(total, 0), cast_expr(load(source, *at), inner))
+                return seq(
+                    store(total, value, 0),
+                    store(result, cast_expr(load(total, 0), x.dtype), *at),
+                )
+
+            start = store(total, const(-math.inf, inner), 0)
+            return seq(start, _loop("k", source.shape[axis], add))
+
+        axes = [Axis(f"i{n}", size) for n, size in enumerate(source.shape) if n != axis]
+        return block("logcumsumexp", axes, row, [total], {SCAN: axis})
+
+    made: Tensor = extern([x.shape], [x], body, dtype=[x.dtype], name="logcumsumexp")[0]
+    return made
+
+
+def _log_add_exp(a: Expr, b: Expr) -> Expr:
+    """``log(exp(a) + exp(b))``; of equal infinities the same infinity."""
+    high, low = maximum(a, b), minimum(a, b)
+    # Neither is NaN if they are equal, so only infinities are left to be taken as they are.
+    same = and_(compare(EQ, a, b), call("isinf", a))
+    return if_then_else(same, a, high + call("log1p", call("exp", low - high)))
+
+
+def cummax(x: Tensor, axis: int = -1, dtype: str = "int64") -> tuple[Tensor, Tensor]:
+    """The greatest of each element and those before it along an axis, and where it is.
+
+    Of equal elements it is the last; NaN is greater than anything. ``dtype`` is that of places.
+
+    Raises ``VerifyError`` if it is not an integer.
+    """
+    return _cumulative_extremum(x, axis, dtype, "cummax")
+
+
+def cummin(x: Tensor, axis: int = -1, dtype: str = "int64") -> tuple[Tensor, Tensor]:
+    """The least of each element and those before it along an axis, and where it is.
+
+    Of equal elements it is the last; NaN is less than anything. ``dtype`` is that of places.
+
+    Raises ``VerifyError`` if it is not an integer.
+    """
+    return _cumulative_extremum(x, axis, dtype, "cummin")
+
+
+def _cumulative_extremum(x: Tensor, axis: int, dtype: str, name: str) -> tuple[Tensor, Tensor]:
+    if not dtypes.is_integer(dtype):
+        raise VerifyError(f"{name}: places are integers, not {dtype}")
+    axis = normal_axis(axis, x.ndim)
+
+    def body(operands: Sequence[Buffer], outputs: Sequence[Buffer]) -> Stmt:
+        source, (values, places) = operands[0], outputs
+        best = decl_buffer((1,), "int64", "best", scope="local")
+
+        def row(*outer: Var) -> Stmt:
+            def at(k: Expr) -> tuple[Expr, ...]:
+                return (*outer[:axis], k, *outer[axis:])
+
+            def step(k: Var) -> Stmt:
+                known = comparable(load(source, *at(load(best, 0))))
+                value = comparable(load(source, *at(k)))
+                better: Expr = value >= known if name == "cummax" else value <= known
+                if dtypes.is_float(value.dtype):
+                    better = or_(better, call("isnan", value))
+                return seq(
+                    IfThenElse(better, store(best, k, 0)),
+                    store(values, load(source, *at(load(best, 0))), *at(k)),
+                    store(places, cast_expr(load(best, 0), dtype), *at(k)),
+                )
+
+            return seq(store(best, 0, 0), _loop("k", source.shape[axis], step))
+
+        axes = [Axis(f"i{n}", size) for n, size in enumerate(source.shape) if n != axis]
+        return block(name, axes, row, [best], {SCAN: axis})
+
+    values, places = extern([x.shape] * 2, [x], body, dtype=[x.dtype, dtype], name=name)
+    return values, places
 
 
 def _scan(

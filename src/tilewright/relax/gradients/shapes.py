@@ -61,7 +61,11 @@ def _strided_slice(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder)
         options["axes"], options["begin"], options["end"], options["strides"]
     ):
         extent = x.shape[axis]
-        low, _ = slice_bounds(begin, end, extent, assume_inbound=options["assume_inbound"])
+        inside = options["assume_inbound"]
+        low, _ = slice_bounds(begin, end, extent, step, assume_inbound=inside)
+        if step < 0:
+            low = simplify(low + (grad.shape[axis] - 1) * step)
+            grad, step = op.flip(grad, axis), -step
         grad = _between_zeros(grad, axis, low, step, extent)
     return [grad]
 

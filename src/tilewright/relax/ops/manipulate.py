@@ -30,7 +30,7 @@ from tilewright.relax.struct_info import (
     prove_equal,
 )
 from tilewright.support.errors import VerifyError
-from tilewright.topi.slices import slice_bounds
+from tilewright.topi.slices import slice_bounds, slice_extent
 from tilewright.topi.utils import normal_axes, normal_axis
 
 
@@ -266,13 +266,23 @@ def _slice_topi(
     strides: Sequence[int],
     assume_inbound: bool,
 ) -> te.Tensor:
-    bounds = [
-        slice_bounds(b, e, x.shape[axis], assume_inbound=assume_inbound)
-        for axis, b, e in zip(axes, begin, end)
+    back = [number for number, step in enumerate(strides) if step < 0]
+    for number in back:
+        bounds = slice_bounds(
+            begin[number], end[number], x.shape[axes[number]], strides[number],
+            assume_inbound=assume_inbound,
+        )  # fmt: skip
+        x = topi.reversed_slice(x, *bounds, strides[number], axes[number])
+    on = [number for number in range(len(axes)) if number not in back]
+    forward = [
+        slice_bounds(begin[n], end[n], x.shape[axes[n]], assume_inbound=assume_inbound) for n in on
     ]
+    if back and not on:
+        return x
     return topi.strided_slice(
-        x, [low for low, _ in bounds], [high for _, high in bounds], strides, axes
-    )
+        x, [low for low, _ in forward], [high for _, high in forward], [strides[n] for n in on],
+        [axes[n] for n in on],
+    )  # fmt: skip
 
 
 def _slice_attributes(
@@ -303,13 +313,13 @@ def strided_slice(
     strides: tuple[int, ...] | None = None,
     assume_inbound: bool = False,
 ) -> StructInfo:
-    """Take ``begin:end:stride`` of the given axes, as Python slices do (strides positive).
+    """Take ``begin:end:stride`` of the given axes, as Python slices do.
 
     Bounds are clamped to symbolic axes too, so extents become ``min(4, n)``; ``assume_inbound``
-    asserts that they are inside, which is checked when the graph is called.
+    asserts that they are inside, which is checked when the graph is called. Where a negative stride
+    goes down to the first element, ``end`` is that far below zero that no axis reaches it.
 
-    Raises ``VerifyError`` for an axis that isn't there or is named twice, and for strides below
-    one.
+    Raises ``VerifyError`` for an axis that isn't there or is named twice, and for a stride of zero.
     """
     shape = list(known(x))
     steps = strides or (1,) * len(axes)
@@ -317,15 +327,19 @@ def strided_slice(
         raise VerifyError("axes, begin, end and strides must have one length")
     normal_axes(axes, len(shape))
     for axis, b, e, step in zip(axes, begin, end, steps):
-        if step < 1:
-            raise VerifyError(f"strides must be positive, got {step}; use flip to reverse")
+        if step == 0:
+            raise VerifyError("a stride must not be 0")
         position = normal_axis(axis, len(shape))
         extent = shape[position]
         start, stop = slice_bounds(b, e, extent, step, assume_inbound=assume_inbound)
         if assume_inbound:
-            inside = and_(start >= 0, start <= stop, stop <= extent)
+            inside = (
+                and_(start >= 0, start <= stop, stop <= extent)
+                if step > 0
+                else and_(stop >= -1, stop <= start, start < extent)
+            )
             require(inside, f"the slice {b}:{e} is not in axis {position} of extent ", extent)
-        shape[position] = simplify((stop - start + (step - 1)) // step)
+        shape[position] = slice_extent(start, stop, step)
     return TensorStructInfo(shape, x.dtype)
 
 

@@ -1,15 +1,17 @@
-"""Running sums and products along an axis."""
+"""Running results along an axis: sums, products, extrema."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tilewright import topi
+from tilewright.ir import dtypes
 from tilewright.relax.expr import RelaxCall, RelaxExpr
 from tilewright.relax.ops.common import element_count, known, tensor_like
 from tilewright.relax.ops.manipulate import permute_dims, reshape
 from tilewright.relax.registry import Tensor, get_op, operator
-from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+from tilewright.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from tilewright.support.errors import VerifyError
 from tilewright.topi.utils import normal_axis
 
 
@@ -49,3 +51,40 @@ def cumsum(x: Tensor, axis: int | None = None, dtype: str | None = None) -> Stru
 def cumprod(x: Tensor, axis: int | None = None, dtype: str | None = None) -> StructInfo:
     """Product of each element and those before it along an axis (of the flat one without)."""
     return _scanned(x, axis, dtype)
+
+
+@operator("logcumsumexp", legalize=topi.logcumsumexp)
+def logcumsumexp(x: Tensor, axis: int = -1) -> StructInfo:
+    """Logarithm of the sum of ``exp`` of each element and those before it along an axis.
+
+    Raises ``VerifyError`` for integers.
+    """
+    if not dtypes.is_float(x.dtype):
+        raise VerifyError(f"needs floating-point numbers, got {x.dtype}")
+    normal_axis(axis, x.ndim)
+    return tensor_like(x)
+
+
+def _with_places(x: TensorStructInfo, axis: int, dtype: str) -> StructInfo:
+    if not dtypes.is_integer(dtype):
+        raise VerifyError(f"the dtype of places must be an integer, got {dtype}")
+    normal_axis(axis, x.ndim)
+    return TupleStructInfo((tensor_like(x), tensor_like(x, dtype=dtype)))
+
+
+@operator("cummax", legalize=topi.cummax)
+def cummax(x: Tensor, axis: int = -1, dtype: str = "int64") -> StructInfo:
+    """The greatest of each element and those before it along an axis, and where it is.
+
+    Of equal elements it is the last; NaN is greater than anything. ``dtype`` is that of places.
+    """
+    return _with_places(x, axis, dtype)
+
+
+@operator("cummin", legalize=topi.cummin)
+def cummin(x: Tensor, axis: int = -1, dtype: str = "int64") -> StructInfo:
+    """The least of each element and those before it along an axis, and where it is.
+
+    Of equal elements it is the last; NaN is less than anything. ``dtype`` is that of places.
+    """
+    return _with_places(x, axis, dtype)

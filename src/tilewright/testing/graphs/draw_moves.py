@@ -164,13 +164,13 @@ def draw_slice(g: Graph) -> list[Value] | None:
     begin, end, strides = [], [], []
     for axis in axes:
         extent = as_int(x.shape[axis])
+        strides.append(g.rng.choice([1, 1, 1, 2, 3, -1, -2]))
         if extent is None:
-            begin.append(0)
-            end.append(2**31 - 1)
+            begin.append(0 if strides[-1] > 0 else -1)
+            end.append(2**31 - 1 if strides[-1] > 0 else -(2**31))
         else:
             begin.append(g.rng.randint(-extent - 2, extent + 2))
             end.append(g.rng.randint(-extent - 2, extent + 2))
-        strides.append(g.rng.choice([1, 1, 2, 3]))
     cuts = dict(zip(axes, zip(begin, end, strides)))
 
     def meaning(size: Sizes, a: np.ndarray) -> np.ndarray:
