@@ -36,6 +36,16 @@ from tilewright.relax.ops.binary import power as power
 from tilewright.relax.ops.binary import right_shift as right_shift
 from tilewright.relax.ops.binary import subtract as subtract
 from tilewright.relax.ops.binary import trunc_divide as trunc_divide
+from tilewright.relax.ops.counting import bincount as bincount
+from tilewright.relax.ops.counting import histc as histc
+from tilewright.relax.ops.counting import kthvalue as kthvalue
+from tilewright.relax.ops.counting import masked_fill as masked_fill
+from tilewright.relax.ops.counting import masked_scatter as masked_scatter
+from tilewright.relax.ops.counting import masked_select as masked_select
+from tilewright.relax.ops.counting import median as median
+from tilewright.relax.ops.counting import mode as mode
+from tilewright.relax.ops.counting import nonzero as nonzero
+from tilewright.relax.ops.counting import unique as unique
 from tilewright.relax.ops.create import arange as arange
 from tilewright.relax.ops.create import full as full
 from tilewright.relax.ops.create import full_like as full_like
