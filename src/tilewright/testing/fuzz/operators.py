@@ -136,6 +136,18 @@ def _sort(d: _Draw) -> te.Tensor:
     return function(data, d.rng.choice([0, -1]), d.rng.random() < 0.5)
 
 
+def _scatter(d: _Draw) -> te.Tensor:
+    dtype, rows, columns = d.rng.choice(["float32", "int32"]), d.size(12), d.size()
+    data, count = d.input(rows, columns, dtype=dtype), d.size(12)
+    mode = d.rng.choice(["update", "add", "max"])
+    if d.rng.random() < 0.5:
+        where, updates = d.input(1, count, dtype="int64"), d.input(count, columns, dtype=dtype)
+        return topi.scatter_nd(data, where, updates, mode)
+    shape, axis = ((count, columns), 0) if d.rng.random() < 0.5 else ((rows, count), 1)
+    where, updates = d.input(*shape, dtype="int64"), d.input(*shape, dtype=dtype)
+    return topi.scatter_elements(data, where, updates, axis, mode)
+
+
 def _topk(d: _Draw) -> Any:
     data = d.input(d.size(9), 33, dtype=d.dtype())
     return topi.topk(data, d.size(9), -1, "both", d.rng.random() < 0.5)
@@ -231,6 +243,7 @@ OPERATORS: dict[str, tuple[Callable[[_Draw], Any], bool]] = {
     "scan": (_scan, False),
     "sort": (_sort, False),
     "top k": (_topk, False),
+    "scatter": (_scatter, False),
     "softmax": (_softmax, True),
     "norm": (_norm, True),
     "attention": (_attention, True),
