@@ -140,13 +140,16 @@ def test_looking_up():
     agree(lambda x: op.topk(x, 2, 1), data)
     agree(lambda x: op.split(x, (1, 3), 1), data)
     agree(lambda x: op.layout_transform(x, lambda a, b, c: (c, a, b)), data)
+    agree(lambda x: op.roll(x, (2, -1), (0, 2)), data)
+    agree(lambda x: op.diagonal(x, -1, 0, 2), data)
+    agree(lambda x: op.strided_slice(x, [0, 1], [2, 4], [-4, 0], [-1, -2]), data)
 
 
 def test_only_moves_of_elements_have_a_second_formula():
     moves = (
-        "broadcast_to concat expand_dims flip layout_transform permute_dims repeat reshape split "
+        "broadcast_to concat diagonal expand_dims flip layout_transform permute_dims repeat "
+        "reshape roll split squeeze strided_slice tile where"
     )
-    moves += "squeeze strided_slice tile where"
     have = [name for name, operator in op.OPERATORS.items() if operator.numpy is not None]
     assert sorted(have) == sorted(moves.split())
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -79,3 +81,23 @@ def test_llvm_has_a_code_generator_for_a_triple(triple: str) -> None:
 
 def test_triples_without_a_table_are_llvms_to_know() -> None:
     assert Target("llvm -mtriple=riscv64-unknown-linux-gnu").triple.startswith("riscv64")
+
+
+def test_this_machine_may_be_taken_for_a_lesser_one() -> None:
+    """The setting is read by a process once, so another one is asked."""
+    ask = (
+        "from tilewright.target import Target, host; here = Target('native');"
+        "print(here.mcpu, here.has('avx512f'), here.has('avx2'), '-avx512f' in host.feature_text())"
+    )
+
+    def ask_as(cpu: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "TILEWRIGHT_HOST_CPU": cpu}
+        return subprocess.run(
+            [sys.executable, "-c", ask], env=environment, capture_output=True, text=True
+        )
+
+    if Target("native").has("avx2"):
+        assert ask_as("haswell").stdout.split() == ["haswell", "False", "True", "True"]
+        refused = ask_as("diamondrapids").stderr
+        assert "host_cpu=diamondrapids: this machine lacks" in refused
+    assert "TargetError" in ask_as("nonsense").stderr

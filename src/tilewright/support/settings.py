@@ -62,6 +62,12 @@ SETTINGS: dict[str, Setting] = {
             "",
             "A libLLVM of llvmlite's major version that compiles in its place; often faster.",
         ),
+        Setting(
+            "host_cpu",
+            str,
+            "",
+            "LLVM's name of a lesser CPU, such as haswell, that this machine is taken for.",
+        ),
         Setting("freeze_nodes", _flag, False, "Make IR nodes refuse assignment (tests set it)."),
     )
 }

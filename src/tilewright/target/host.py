@@ -6,6 +6,10 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
+from tilewright.support.errors import TargetError
+from tilewright.support.settings import setting
+from tilewright.target import cpus
+
 # Names that /proc/cpuinfo uses differ from LLVM's.
 _PROC_TO_LLVM = {
     "sse4_1": "sse4.1",
@@ -39,10 +43,13 @@ _TOLD_BY_KERNEL = frozenset(_PROC_TO_LLVM.values()) | frozenset(
 
 @lru_cache(maxsize=1)
 def cpu_name() -> str:
-    """Return LLVM's name of this CPU (``generic`` if LLVM doesn't know it)."""
+    """Return LLVM's name of this CPU (``generic`` if LLVM doesn't know it).
+
+    The setting ``host_cpu`` names another one, whose code this machine runs too.
+    """
     import llvmlite.binding as llvm  # heavy, and not needed to import the package
 
-    return str(llvm.get_host_cpu_name())
+    return setting("host_cpu") or str(llvm.get_host_cpu_name())
 
 
 @lru_cache(maxsize=64)
@@ -65,13 +72,39 @@ def cpu_features() -> tuple[frozenset[str], frozenset[str]]:
     Older LLVMs don't detect all features, so the operating system's list is used too. A feature
     missing from that may still exist: only features that LLVM looked for and didn't find count as
     lacking, such as those that a hypervisor hides.
+
+    With the setting ``host_cpu``, the features of that CPU. Raises ``TargetError`` if this one
+    lacks any of them.
     """
     import llvmlite.binding as llvm
 
     told = {_PROC_TO_LLVM.get(flag, flag) for flag in _flags()} & _TOLD_BY_KERNEL
     asked = llvm.get_host_cpu_features()
-    has = told | {name for name, on in asked.items() if on}
-    return frozenset(has), frozenset(name for name in asked if name not in has)
+    has = frozenset(told | {name for name, on in asked.items() if on})
+    lacking = frozenset(asked) - has
+    named = setting("host_cpu")
+    if not named:
+        return has, lacking
+    table = cpus.table_of("")
+    if table is None:
+        raise TargetError(f"host_cpu={named}: LLVM's CPUs of this architecture aren't known")
+    wanted = table.features_of(named)
+    if foreign := sorted(wanted & lacking):
+        raise TargetError(f"host_cpu={named}: this machine lacks {', '.join(foreign)}")
+    return wanted, frozenset(asked) - wanted
+
+
+@lru_cache(maxsize=1)
+def feature_text() -> str:
+    """Return this CPU's features as LLVM takes them, such as ``+avx2,-avx512f``."""
+    import llvmlite.binding as llvm
+
+    if not setting("host_cpu"):
+        return str(llvm.get_host_cpu_features().flatten())
+    has, lacking = cpu_features()
+    return ",".join(
+        [*(f"+{name}" for name in sorted(has)), *(f"-{name}" for name in sorted(lacking))]
+    )
 
 
 def _flags() -> set[str]:
@@ -96,6 +129,8 @@ def core_count() -> int:
 def cache_sizes() -> dict[str, int]:
     """Return bytes of one core's data caches ``l1``, ``l2``, ``l3``, as far as known."""
     found: dict[str, int] = {}
+    if setting("host_cpu"):
+        return found  # another CPU has other caches
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         try:
             kind = (index / "type").read_text().strip()

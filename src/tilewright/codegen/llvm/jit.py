@@ -19,6 +19,7 @@ from typing import Any
 from tilewright.codegen.llvm.shared_llvm import RefusedText, SharedLLVM, load_llvm
 from tilewright.support.errors import CodegenError
 from tilewright.support.settings import setting
+from tilewright.target import host
 
 # What the pass set "fast" runs, in order. Kernels come with explicit vectors and register tiles in
 # allocas; these passes put the tiles into registers and clean up. Strength reduction, common
@@ -93,8 +94,7 @@ def host_triple() -> str:
 @lru_cache(maxsize=1)
 def host_cpu() -> tuple[str, str]:
     """Return LLVM's name of this CPU, and its feature string."""
-    llvm = _llvm()
-    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    return host.cpu_name(), host.feature_text()
 
 
 @lru_cache(maxsize=64)
@@ -115,7 +115,7 @@ def _machine(triple: str, cpu: str, features: str, opt_level: int) -> Any:
         names = ", ".join(dict.fromkeys(line.partition(" is not ")[0] for line in unknown))
         raise CodegenError(
             f"LLVM {'.'.join(map(str, llvm.llvm_version_info))} knows no CPU or feature {names} "
-            f"for {triple}; -mcpu of this machine is {llvm.get_host_cpu_name()}"
+            f"for {triple}; -mcpu of this machine is {host.cpu_name()}"
         )
     return machine
 

@@ -10,7 +10,6 @@ so both are accessed. An access by a view is one of the memory that this is a vi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.arith import NotEvaluable, evaluate
-from tilewright.ir import And, Call, Expr, IntImm, Or, Ramp, Var, as_int, dtypes, pre_order
+from tilewright.ir import And, Call, Expr, IntImm, Or, Ramp, Var, as_int, dtypes, pre_order, product
 from tilewright.tir.buffer import Buffer, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.lanes import scalarized
@@ -146,14 +145,15 @@ class Ends:
 def _beyond(owner: Buffer, view: Buffer, places: list[Any]) -> str | None:
     """Say that elements of a view lie outside of the memory of the buffer that it is a view of."""
     begin = 0 if view.elem_offset is None else as_int(view.elem_offset)
-    elements = [as_int(extent) for extent in owner.shape]
+    elements = as_int(product(owner.shape))
     steps = list(zip(places, constant_strides(view)))
-    unknown = any(item is None for item in (begin, *elements, *(x for step in steps for x in step)))
-    if unknown or owner.strides or owner.elem_offset is not None:
+    if begin is None or elements is None or owner.strides or owner.elem_offset is not None:
+        return None
+    if any(place is None or stride is None for place, stride in steps):
         return None
     flat: Any = begin + sum(place * stride for place, stride in steps)
     bits = dtypes.bits_of(view.dtype) * dtypes.lanes_of(view.dtype)
-    have = math.prod(elements) * dtypes.bits_of(owner.dtype) * dtypes.lanes_of(owner.dtype)
+    have = elements * dtypes.bits_of(owner.dtype) * dtypes.lanes_of(owner.dtype)
     least, greatest = int(np.min(flat)), int(np.max(flat))
     if least >= 0 and (greatest + 1) * bits <= have:
         return None

@@ -25,6 +25,7 @@ from tilewright.codegen.llvm.math.spec import (
     instruction_set,
     max_ulp,
 )
+from tilewright.target import host
 
 Array = npt.NDArray[Any]
 _session = itertools.count()
@@ -98,9 +99,7 @@ done:
 @cache
 def host_instruction_sets() -> tuple[str, ...]:
     """Return which formulas this machine can run, those that it uses first."""
-    import llvmlite.binding as llvm
-
-    features = {key for key, on in llvm.get_host_cpu_features().items() if on}
+    features, _ = host.cpu_features()
     narrower = {key for key in features if not key.startswith("avx512")}
     return tuple(dict.fromkeys((instruction_set(features), instruction_set(narrower), GENERIC)))
 
@@ -117,7 +116,7 @@ def compile_run(text: str) -> tuple[int, Any]:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2
+        cpu=host.cpu_name(), features=host.feature_text(), opt=2
     )
     module = llvm.parse_assembly(text)
     module.verify()
