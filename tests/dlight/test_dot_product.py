@@ -23,6 +23,7 @@ from tilewright.tir.op import nearbyint
 from tilewright.tir.schedule import Schedule, Trace
 
 NATIVE = Target("native").with_options(num_cores=1)
+WIDE = Target("llvm -mcpu=icelake-server -num-cores=1")
 PAIRS = [("uint8", "int8"), ("int8", "int8"), ("bfloat16", "bfloat16")]
 
 
@@ -92,8 +93,16 @@ def test_matmul(
     func = matmul(*shape, a, b, transposed=transposed, constant=constant)
     made = scheduled(func)
     assert "dot_accumulate" in made.script()
-    assert bool(split_layout_rewrite(made)[1]) == constant
     check_matmul(made, *shape, a, b, transposed=transposed)
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("shape", [(24, 64, 64), (13, 21, 19), (5, 3, 3)])
+def test_constant_weights_are_packed_beforehand(
+    shape: tuple[int, int, int], constant: bool
+) -> None:
+    made = scheduled(matmul(*shape, "uint8", "int8", constant=constant), WIDE)
+    assert bool(split_layout_rewrite(made)[1]) == constant
 
 
 @pytest.mark.parametrize("target", ["llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64"])

@@ -16,6 +16,7 @@ from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import Schedule
 
 NATIVE = Target("native").with_options(num_cores=1)
+LANES = NATIVE.vector_lanes(32)
 
 
 def product(n: int, k: int, *, along: bool, batch: int = 0, epilogue: bool = False) -> PrimFunc:
@@ -88,7 +89,7 @@ def test_rows_that_follow_are_asked_for() -> None:
     ("func", "why"),
     [
         (product(8, 33, along=True), "divide"),
-        (product(8, 16, along=True), "divide"),
+        (product(8, LANES, along=True), "divide"),
         (product(64, 7, along=False), "divide"),
         (product(5, 8, along=False), "divide"),
     ],

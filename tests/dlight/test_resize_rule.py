@@ -17,6 +17,7 @@ from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import Schedule
 
 TARGET = Target("native").with_options(num_cores=2)
+WIDE = Target("llvm -mcpu=skylake-avx512 -num-cores=2")
 
 
 def function(shape: tuple[Any, ...], size: tuple[int, int], *, relu: bool, **options: Any) -> Any:
@@ -40,7 +41,7 @@ def test_results(size: tuple[int, int], method: str, relu: bool) -> None:
 
 
 def test_rows_are_shared_among_threads() -> None:
-    made = Resize().apply(Schedule(function((8, 8, 40, 40), (80, 80), relu=True)), TARGET)
+    made = Resize().apply(Schedule(function((8, 8, 40, 40), (80, 80), relu=True)), WIDE)
     assert not isinstance(made, NotApplicable)
     loops = collect(made.mod["main"].body, For)
     (rows,) = [loop for loop in loops if loop.kind == "parallel"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir import IRModule, Pass
+from tilewright.ir import GLOBAL_SYMBOL, IRModule, Pass
 from tilewright.relax.expr import Function, RelaxVar, const
 from tilewright.relax.pipeline import get_pipeline
 from tilewright.relax.struct_info import StructInfo
@@ -80,7 +80,7 @@ class SetupTrainer(Pass):
         wanted = mod[self.BACKBONE_LOSS_FUNC].params[inputs : inputs + params]
         mod = Gradient(self.BACKBONE_LOSS_FUNC, wanted)(mod)
         self.optimizer.init(wanted)
-        update = self.optimizer.get_function().with_attr("global_symbol", self.UPDATE_PARAMS_FUNC)
+        update = self.optimizer.get_function().with_attr(GLOBAL_SYMBOL, self.UPDATE_PARAMS_FUNC)
         state = tuple(const(item.numpy()) for item in self.optimizer.state)
         mod = IRModule(
             {**mod.functions, self.UPDATE_PARAMS_FUNC: update}, {**mod.attrs, OPTIM_STATE: state}
