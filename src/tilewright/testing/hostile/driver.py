@@ -23,7 +23,9 @@ from typing import Any
 
 from tilewright.testing.hostile.kind import EVENTS, Case, Fault, Kind, Limits
 
-_CLOCK = 6.0  # seconds of the clock for one of the processor, before a child counts as hanging
+# Seconds of the clock, before a child counts as hanging: for one of the processor, and at least
+# (a busy machine keeps a child waiting).
+_CLOCK, _LEAST_CLOCK = 6.0, 30.0
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class _Child:
 
     def __init__(self, kind: Kind) -> None:
         self.limits = kind.limits
+        self.patience = max(_CLOCK * kind.limits.seconds, _LEAST_CLOCK)
         self.connection, theirs = multiprocessing.Pipe()
         self.process = multiprocessing.get_context("fork").Process(
             target=_serve, args=(theirs, self.connection, kind)
@@ -78,7 +81,7 @@ class _Child:
         """Let the child check a case; ``None`` if that ended the child, or didn't end."""
         try:
             self.connection.send(case.payload)
-            if not self.connection.poll(_CLOCK * self.limits.seconds):
+            if not self.connection.poll(self.patience):
                 self.late = True
                 return None
             outcome, fault = self.connection.recv()
@@ -96,7 +99,7 @@ class _Child:
         self.process.join()
         code = self.process.exitcode or 0
         if self.late:
-            return f"no answer within {_CLOCK * self.limits.seconds:g} s"
+            return f"no answer within {self.patience:g} s"
         if code == -signal.SIGXCPU:
             return f"more than {self.limits.seconds:g} s of processor time"
         return f"the process ended with {signal.Signals(-code).name if code < 0 else code}"
