@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tilewright.relax import dpl, gradients, interpreter, transform
+from tilewright.relax import analysis, dpl, gradients, interpreter, transform
 from tilewright.relax import ops as op
 from tilewright.relax import script as _script  # graph functions print and parse from now on
 from tilewright.relax.analysis import verify_graph
@@ -49,6 +49,7 @@ from tilewright.relax.expr import (
 from tilewright.relax.pipeline import PIPELINES, get_pipeline
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import (
+    FuncStructInfo,
     ObjectStructInfo,
     PrimStructInfo,
     ShapeStructInfo,
@@ -82,11 +83,13 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Binding", "BindingBlock", "BlockBuilder", "Call", "Constant", "DataflowBlock", "DataflowVar",
-    "Executable", "Expr", "ExternFunc", "Function", "FunctionRef", "FunctionRewriter",
+    "Executable", "Expr", "ExternFunc", "FuncStructInfo", "Function", "FunctionRef",
+    "FunctionRewriter",
     "GraphFunction", "GraphPass", "MatchCast", "ObjectStructInfo", "PIPELINES", "PrimStructInfo",
     "PrimValue", "SeqExpr", "ShapeExpr", "ShapeStructInfo", "StringValue", "StructInfo",
     "TensorStructInfo", "Tuple", "TupleGetItem", "TupleStructInfo", "Var", "VarBinding",
-    "VMInstrumentReturnKind", "VirtualMachine", "as_numpy", "build", "call_dps", "call_tir",
-    "compile_relax", "const", "dpl", "extract_tasks", "frontend", "get_pipeline", "gradients",
-    "interpreter", "load_executable", "op", "training", "transform", "tune_relax", "verify_graph",
+    "VMInstrumentReturnKind", "VirtualMachine", "analysis", "as_numpy", "build", "call_dps",
+    "call_tir", "compile_relax", "const", "dpl", "extract_tasks", "frontend", "get_pipeline",
+    "gradients", "interpreter", "load_executable", "op", "training", "transform", "tune_relax",
+    "verify_graph",
 ]  # fmt: skip

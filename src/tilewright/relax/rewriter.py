@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.ir import IRModule, Pass, Var, substitute
-from tilewright.relax.analysis import is_impure, used_graph_vars
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import (
     Binding,
-    BindingBlock,
     DataflowBlock,
     Function,
     MatchCast,
@@ -169,24 +167,3 @@ class _SymbolRenewer(FunctionRewriter):
 def renew_symbols(function: Function) -> Function:
     """Copy a function so that it shares no symbolic extent with another."""
     return _SymbolRenewer().rewrite(function)
-
-
-def remove_unused_bindings(function: Function) -> Function:
-    """Remove bindings whose variable is never used and whose value has no effect."""
-    needed: set[RelaxVar] = set(used_graph_vars(function.body.body))
-    blocks: list[BindingBlock] = []
-    changed = False
-    for block in reversed(function.body.blocks):
-        kept: list[Binding] = []
-        for binding in reversed(block.bindings):
-            if binding.var in needed or isinstance(binding, MatchCast) or is_impure(binding.value):
-                needed.update(used_graph_vars(binding.value))
-                kept.append(binding)
-        if len(kept) != len(block.bindings):
-            changed = True
-            block = block.replace(bindings=tuple(reversed(kept)))
-        if block.bindings:
-            blocks.append(block)
-    if not changed:
-        return function
-    return function.replace(body=SeqExpr(tuple(reversed(blocks)), function.body.body))

@@ -29,6 +29,7 @@ from tilewright.ir import (
     expr_equal,
     free_vars,
     node,
+    structural_equal,
     substitute,
 )
 from tilewright.support.errors import VerifyError
@@ -134,6 +135,39 @@ class TupleStructInfo(StructInfo):
         return f"Tuple({', '.join(map(repr, self.fields_))})"
 
 
+@node
+class FuncStructInfo(StructInfo):
+    """A function: what it takes (``None``: anything), what it gives, and whether it is pure.
+
+    Symbolic extents of the parameters are the function's own: a call says what they are.
+    """
+
+    params: tuple[StructInfo, ...] | None = attr(default=None)
+    ret: StructInfo = attr(default=ObjectStructInfo())
+    purity: bool = attr(default=True)
+
+    def __post_init__(self) -> None:
+        infos = (*(self.params or ()), self.ret)
+        wrong = [info for info in infos if not isinstance(info, StructInfo)]
+        if wrong:
+            raise VerifyError(f"a function takes and gives struct infos, got {wrong[0]!r}")
+        if self.params is not None:
+            object.__setattr__(self, "params", tuple(self.params))
+
+    @staticmethod
+    def opaque_func(*, ret: StructInfo | None = None, purity: bool = False) -> FuncStructInfo:
+        """Describe a function of which only the result is known, if anything."""
+        return FuncStructInfo(None, ret or ObjectStructInfo(), purity)
+
+    def is_opaque(self) -> bool:
+        """Whether nothing is known of what it takes."""
+        return self.params is None
+
+    def __repr__(self) -> str:
+        params = "..." if self.params is None else ", ".join(map(repr, self.params))
+        return f"Callable(({params}) -> {self.ret!r}{'' if self.purity else ', impure'})"
+
+
 def _simplest(extent: Expr) -> Expr:
     return extent if isinstance(extent, (Var, IntImm)) else simplify(extent)
 
@@ -204,6 +238,8 @@ def same_struct_info(a: StructInfo, b: StructInfo) -> bool:
         if a.dtype != b.dtype or (a.value is None) != (b.value is None):
             return False
         return a.value is None or prove_equal(a.value, b.value)  # type: ignore[arg-type]
+    if isinstance(a, FuncStructInfo):
+        return structural_equal(a, b)
     return True
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.ir import Expr, IRModule, Var, substitute
-from tilewright.relax.analysis import used_graph_vars
+from tilewright.relax.analysis import remove_all_unused, used_graph_vars
 from tilewright.relax.dpl.context import Match, PatternContext
 from tilewright.relax.dpl.pattern import (
     Bindings,
@@ -35,7 +35,7 @@ from tilewright.relax.expr import (
     TupleGetItem,
     VarBinding,
 )
-from tilewright.relax.rewriter import FunctionRewriter, remove_unused_bindings
+from tilewright.relax.rewriter import FunctionRewriter
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo, extents_of, prove_equal
 from tilewright.support.errors import VerifyError
 
@@ -78,7 +78,7 @@ def rewrite_call(pattern: DFPattern, rewriter: CallRewriter, func: Function) -> 
     leaves it as it is; what a rewriter returns is not matched again.
     """
     made = _PatternRewriter([(pattern, rewriter)]).rewrite(func)
-    return func if made is func else remove_unused_bindings(made)
+    return func if made is func else remove_all_unused(made)
 
 
 class _PatternRewriter(ValueRewriter):
@@ -119,7 +119,7 @@ def rewrite_bindings(ctx: PatternContext, rewriter: BindingsRewriter, func: Func
     if not changed:
         return func
     body = SeqExpr(tuple(blocks), func.body.body)
-    return remove_unused_bindings(_Renewer().rewrite(func.replace(body=body)))
+    return remove_all_unused(_Renewer().rewrite(func.replace(body=body)))
 
 
 def _rewrite_block(
@@ -241,7 +241,7 @@ class PatternMatchingRewriter:
                 f"{type(target).__name__}"
             )
         made = _PatternRewriter(self.rules).rewrite(target)
-        return target if made is target else remove_unused_bindings(made)
+        return target if made is target else remove_all_unused(made)
 
 
 def _from_functions(mod: IRModule) -> PatternMatchingRewriter:

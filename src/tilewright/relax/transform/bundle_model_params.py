@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tilewright.ir import IRModule, Pass
+from tilewright.relax.analysis import NUM_INPUT, weights_of
 from tilewright.relax.expr import BindingBlock, Function, RelaxVar, SeqExpr, VarBinding
 from tilewright.relax.struct_info import TupleStructInfo
-from tilewright.relax.transform.lift_transform_params import NUM_INPUT, weights_of
 from tilewright.support.errors import VerifyError
 
 

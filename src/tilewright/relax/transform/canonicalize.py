@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir import IRModule
+from tilewright.relax.analysis import remove_all_unused
 from tilewright.relax.expr import (
     Binding,
     DataflowVar,
@@ -17,7 +18,6 @@ from tilewright.relax.expr import (
 )
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import same_struct_info
-from tilewright.relax.transform.dead_code import remove_unused_bindings
 
 
 class CanonicalizeBindings(GraphPass):
@@ -40,7 +40,7 @@ class _Canonicalizer(FunctionRewriter):
     def rewrite(self, function: Function) -> Function:
         self.tuples: dict[RelaxVar, Tuple] = {}
         made = super().rewrite(_promote_outputs(function))
-        return remove_unused_bindings(made)
+        return remove_all_unused(made)
 
     def rewrite_binding(self, binding: Binding) -> None:
         value: RelaxExpr = self.resolve(binding.value)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir import GLOBAL_SYMBOL, IRModule, Pass
-from tilewright.relax.analysis import called_functions
+from tilewright.relax.analysis import called_functions, remove_all_unused
 from tilewright.relax.expr import Function
-from tilewright.relax.rewriter import remove_unused_bindings
 
 
 class DeadCodeElimination(Pass):
@@ -22,7 +21,7 @@ class DeadCodeElimination(Pass):
 
     def transform(self, mod: IRModule) -> IRModule:
         """Clean every function, then the module."""
-        mod = mod.map_functions(lambda _, function: remove_unused_bindings(function), Function)
+        mod = mod.map_functions(lambda _, function: remove_all_unused(function), Function)
         entries = self.entry_functions
         if entries is None:
             entries = tuple(

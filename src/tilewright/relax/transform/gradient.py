@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import GLOBAL_SYMBOL, IRModule, Pass, substitute
-from tilewright.relax.analysis import is_impure
+from tilewright.relax.analysis import is_impure, remove_all_unused
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import (
     Binding,
@@ -24,7 +24,6 @@ from tilewright.relax.expr import (
 from tilewright.relax.gradients import Reverse, filled, has_gradient
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
-from tilewright.relax.transform.dead_code import remove_unused_bindings
 from tilewright.support.errors import VerifyError
 
 
@@ -115,7 +114,7 @@ class _Differentiator:
                 return self.both(function, wanted, DataflowVar)
 
         made = self.builder.build_function(params, body, attrs)  # type: ignore[arg-type]
-        return remove_unused_bindings(made)
+        return remove_all_unused(made)
 
     def both(
         self, function: Function, wanted: Sequence[RelaxVar], local: type[RelaxVar]

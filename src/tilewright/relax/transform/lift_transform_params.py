@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.ir import IRModule, Pass, free_vars, substitute
-from tilewright.relax.analysis import is_impure, used_graph_vars
+from tilewright.relax.analysis import NUM_INPUT, is_impure, used_graph_vars, weights_of
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import (
     Binding,
@@ -23,12 +23,6 @@ from tilewright.relax.rewriter import FunctionRewriter
 from tilewright.relax.struct_info import TupleStructInfo, same_struct_info, used_vars
 from tilewright.relax.transform.eliminate_common_subexpr import identity_key
 from tilewright.support.errors import VerifyError
-
-NUM_INPUT = "num_input"
-"""Attribute of graph functions: the number of parameters that differ from call to call.
-
-Those after them are weights.
-"""
 
 
 class LiftTransformParams(Pass):
@@ -127,20 +121,6 @@ def _lift(mod: IRModule, made_name: str, names: list[str]) -> IRModule:
     for name, image in zip(names, images):
         mod = mod.with_function(name, _remainder(mod[name], image, outputs))
     return mod.with_function(made_name, _transformation(lifted, outputs))
-
-
-def weights_of(function: Function) -> tuple[RelaxVar, ...]:
-    """Return the parameters after the first ``num_input``.
-
-    Raises ``VerifyError`` if the attribute is no number of parameters.
-    """
-    count = function.attrs[NUM_INPUT]
-    if not isinstance(count, int) or not 0 <= count <= len(function.params):
-        raise VerifyError(
-            f"{NUM_INPUT} must be from 0 to {len(function.params)}, the number of parameters; "
-            f"found {count!r}"
-        )
-    return function.params[count:]
 
 
 def _collect(

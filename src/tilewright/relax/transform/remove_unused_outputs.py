@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir import GlobalVar, IRModule, Pass, pre_order
-from tilewright.relax.analysis import private_functions
+from tilewright.relax.analysis import private_functions, remove_all_unused
 from tilewright.relax.expr import (
     Binding,
     Function,
@@ -16,7 +16,7 @@ from tilewright.relax.expr import (
     TupleGetItem,
     VarBinding,
 )
-from tilewright.relax.rewriter import FunctionRewriter, remove_unused_bindings
+from tilewright.relax.rewriter import FunctionRewriter
 from tilewright.relax.struct_info import TupleStructInfo
 
 
@@ -89,7 +89,7 @@ def _drop(mod: IRModule, kept: dict[str, list[int]]) -> IRModule:
     def rewrite(name: str, function: Function) -> Function:
         made = rewriter.rewrite(function)
         if name in kept:
-            made = remove_unused_bindings(_with_items(made, kept[name]))
+            made = remove_all_unused(_with_items(made, kept[name]))
         return made
 
     return mod.map_functions(rewrite, Function)

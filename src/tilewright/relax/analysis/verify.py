@@ -1,93 +1,26 @@
-"""Facts about graph functions: uses of variables, liveness, well-formedness."""
+"""Whether graph functions are well formed."""
 
 from __future__ import annotations
 
-from tilewright.ir import GLOBAL_SYMBOL, GlobalVar, IRModule, Node, Var, free_vars, pre_order
+from contextlib import suppress
+
+from tilewright.ir import IRModule, Var, free_vars, pre_order
+from tilewright.relax.analysis.struct_info import BaseCheckResult, struct_info_base_check
+from tilewright.relax.analysis.uses import called_functions
 from tilewright.relax.expr import (
     Binding,
     BindingBlock,
     DataflowBlock,
     DataflowVar,
     Function,
-    FunctionRef,
     MatchCast,
-    RelaxCall,
     RelaxExpr,
     RelaxVar,
-    VarBinding,
     is_atom,
 )
-from tilewright.relax.registry import RelaxOp
 from tilewright.relax.struct_info import defined_vars, extents_of, used_vars
 from tilewright.support.errors import VerifyError
 from tilewright.tir.attrs import wrong_annotation
-
-
-def used_graph_vars(expr: Node) -> list[RelaxVar]:
-    """Graph variables used in an expression, once each, in order of appearance."""
-    found: dict[RelaxVar, None] = {}
-    for item in pre_order(expr):
-        if isinstance(item, RelaxVar):
-            found.setdefault(item)
-    return list(found)
-
-
-def use_counts(function: Function) -> dict[RelaxVar, int]:
-    """How often each variable is used in a function's values and result."""
-    counts: dict[RelaxVar, int] = {}
-    for expr in [binding.value for binding in function.bindings] + [function.body.body]:
-        for item in pre_order(expr):
-            if isinstance(item, RelaxVar):
-                counts[item] = counts.get(item, 0) + 1
-    return counts
-
-
-def get_var2val(function: Function) -> dict[RelaxVar, RelaxExpr]:
-    """The value of each variable that a function binds, apart from casts."""
-    return {b.var: b.value for b in function.bindings if isinstance(b, VarBinding)}
-
-
-def called_functions(node: Node) -> list[str]:
-    """Names of the module's functions that a graph function refers to, without duplicates."""
-    found: dict[str, None] = {}
-    for item in pre_order(node):
-        if isinstance(item, FunctionRef) and isinstance(item.callee, GlobalVar):
-            found.setdefault(item.callee.name)
-        elif isinstance(item, RelaxCall) and isinstance(item.op, GlobalVar):
-            found.setdefault(item.op.name)
-    return list(found)
-
-
-def is_impure(value: RelaxExpr) -> bool:
-    """Whether evaluating a value may have side effects."""
-    return isinstance(value, RelaxCall) and isinstance(value.op, RelaxOp) and not value.op.pure
-
-
-def private_functions(mod: IRModule) -> set[str]:
-    """Names of graph functions that only the module itself calls.
-
-    They have no ``global_symbol``, are no fusion groups, and another graph function calls them.
-    """
-    graphs = {name: f for name, f in mod.functions.items() if isinstance(f, Function)}
-    return {
-        callee
-        for name, function in graphs.items()
-        for callee in called_functions(function)
-        if callee != name
-        and callee in graphs
-        and not graphs[callee].is_primitive
-        and GLOBAL_SYMBOL not in graphs[callee].attrs
-    }
-
-
-def has_operators(function: Node) -> bool:
-    """Whether a function is a graph with operators that are not tensor functions yet."""
-    return isinstance(function, Function) and any(
-        isinstance(item, RelaxCall)
-        and isinstance(item.op, RelaxOp)
-        and (item.op.legalize is not None or item.op.decompose is not None)
-        for item in pre_order(function)
-    )
 
 
 def verify_graph(mod: IRModule) -> None:
@@ -166,3 +99,25 @@ class _FunctionChecker:
         self._define(var)
         if isinstance(var, DataflowVar) and not isinstance(block, DataflowBlock):
             self._fail(f"dataflow variable {var.name} outside a dataflow block")
+
+
+def well_formed(obj: IRModule | Function, check_struct_info: bool = True) -> bool:
+    """Whether a module, or a graph function by itself, is well formed: see ``verify_graph``.
+
+    With ``check_struct_info`` what is stated of variables must also be possible, given the values
+    that they are bound to.
+    """
+    mod = obj if isinstance(obj, IRModule) else IRModule({"main": obj})
+    with suppress(VerifyError):
+        verify_graph(mod)
+        return not check_struct_info or not any(
+            isinstance(function, Function) and _has_impossible(function)
+            for function in mod.functions.values()
+        )
+    return False
+
+
+def _has_impossible(function: Function) -> bool:
+    stated = [(b.var.struct_info, b.value.struct_info) for b in function.bindings]
+    stated.append((function.ret_struct_info, function.body.struct_info))
+    return any(struct_info_base_check(*item) is BaseCheckResult.FAIL_L0 for item in stated)

@@ -1,0 +1,175 @@
+"""What uses what in graph functions and modules."""
+
+from __future__ import annotations
+
+from tilewright.ir import GLOBAL_SYMBOL, GlobalVar, IRModule, Node, pre_order
+from tilewright.relax.expr import (
+    Binding,
+    BindingBlock,
+    DataflowBlock,
+    Function,
+    FunctionRef,
+    MatchCast,
+    RelaxCall,
+    RelaxExpr,
+    RelaxVar,
+    SeqExpr,
+    VarBinding,
+)
+from tilewright.relax.registry import RelaxOp
+
+
+def used_graph_vars(expr: Node) -> list[RelaxVar]:
+    """Graph variables used in an expression, once each, in order of appearance."""
+    found: dict[RelaxVar, None] = {}
+    for item in pre_order(expr):
+        if isinstance(item, RelaxVar):
+            found.setdefault(item)
+    return list(found)
+
+
+def use_counts(function: Function) -> dict[RelaxVar, int]:
+    """How often each variable is used in a function's values and result."""
+    counts: dict[RelaxVar, int] = {}
+    for expr in [binding.value for binding in function.bindings] + [function.body.body]:
+        for item in pre_order(expr):
+            if isinstance(item, RelaxVar):
+                counts[item] = counts.get(item, 0) + 1
+    return counts
+
+
+def get_var2val(function: Function) -> dict[RelaxVar, RelaxExpr]:
+    """The value of each variable that a function binds, apart from casts."""
+    return {b.var: b.value for b in function.bindings if isinstance(b, VarBinding)}
+
+
+def called_functions(node: Node) -> list[str]:
+    """Names of the module's functions that a graph function refers to, without duplicates."""
+    found: dict[str, None] = {}
+    for item in pre_order(node):
+        if isinstance(item, FunctionRef) and isinstance(item.callee, GlobalVar):
+            found.setdefault(item.callee.name)
+        elif isinstance(item, RelaxCall) and isinstance(item.op, GlobalVar):
+            found.setdefault(item.op.name)
+    return list(found)
+
+
+def is_impure(value: RelaxExpr) -> bool:
+    """Whether evaluating a value may have side effects.
+
+    A call of a graph function says so itself: it has the attribute ``pure`` ``False`` if the
+    function is impure.
+    """
+    if not isinstance(value, RelaxCall):
+        return False
+    if isinstance(value.op, RelaxOp):
+        return not value.op.pure
+    return not value.attrs.get("pure", True)
+
+
+def private_functions(mod: IRModule) -> set[str]:
+    """Names of graph functions that only the module itself calls.
+
+    They have no ``global_symbol``, are no fusion groups, and another graph function calls them.
+    """
+    graphs = {name: f for name, f in mod.functions.items() if isinstance(f, Function)}
+    return {
+        callee
+        for name, function in graphs.items()
+        for callee in called_functions(function)
+        if callee != name
+        and callee in graphs
+        and not graphs[callee].is_primitive
+        and GLOBAL_SYMBOL not in graphs[callee].attrs
+    }
+
+
+def has_operators(function: Node) -> bool:
+    """Whether a function is a graph with operators that are not tensor functions yet."""
+    return isinstance(function, Function) and any(
+        isinstance(item, RelaxCall)
+        and isinstance(item.op, RelaxOp)
+        and (item.op.legalize is not None or item.op.decompose is not None)
+        for item in pre_order(function)
+    )
+
+
+def contains_impure_call(function: Function, own_name: str | None = None) -> bool:
+    """Whether a graph function has a binding with effects.
+
+    Calls of ``own_name``, the function itself, do not count.
+    """
+    return any(
+        is_impure(value) and not (isinstance(value.op, GlobalVar) and value.op.name == own_name)
+        for value in (binding.value for binding in function.bindings)
+        if isinstance(value, RelaxCall)
+    )
+
+
+def udchain(dfb: DataflowBlock) -> dict[RelaxVar, list[RelaxVar]]:
+    """For each variable that a block uses or binds, the variables whose values use it."""
+    users: dict[RelaxVar, dict[RelaxVar, None]] = {}
+    for binding in dfb.bindings:
+        users.setdefault(binding.var, {})
+        for var in used_graph_vars(binding.value):
+            users.setdefault(var, {}).setdefault(binding.var)
+    return {var: list(found) for var, found in users.items()}
+
+
+def name_to_binding(function: Function) -> dict[str, list[Binding]]:
+    """Bindings by the name of their variable; names need not be unique."""
+    found: dict[str, list[Binding]] = {}
+    for binding in function.bindings:
+        found.setdefault(binding.var.name, []).append(binding)
+    return found
+
+
+def remove_all_unused(function: Function) -> Function:
+    """Remove bindings whose variable is never used and whose value has no effect."""
+    needed: set[RelaxVar] = set(used_graph_vars(function.body.body))
+    blocks: list[BindingBlock] = []
+    changed = False
+    for block in reversed(function.body.blocks):
+        kept: list[Binding] = []
+        for binding in reversed(block.bindings):
+            if binding.var in needed or isinstance(binding, MatchCast) or is_impure(binding.value):
+                needed.update(used_graph_vars(binding.value))
+                kept.append(binding)
+        if len(kept) != len(block.bindings):
+            changed = True
+            block = block.replace(bindings=tuple(reversed(kept)))
+        if block.bindings:
+            blocks.append(block)
+    if not changed:
+        return function
+    return function.replace(body=SeqExpr(tuple(reversed(blocks)), function.body.body))
+
+
+def detect_recursion(mod: IRModule) -> list[list[GlobalVar]]:
+    """Groups of graph functions that call themselves, also by way of each other."""
+    calls = {
+        name: [callee for callee in called_functions(function) if callee in mod]
+        for name, function in mod.functions.items()
+        if isinstance(function, Function)
+    }
+    reached = {name: _reachable(name, calls) for name in calls}
+    groups: list[list[GlobalVar]] = []
+    done: set[str] = set()
+    for name in calls:
+        if name in done or name not in reached[name]:
+            continue
+        group = [other for other in calls if other in reached[name] and name in reached[other]]
+        done.update(group)
+        groups.append([GlobalVar(item) for item in group])
+    return groups
+
+
+def _reachable(name: str, calls: dict[str, list[str]]) -> set[str]:
+    found: set[str] = set()
+    pending = list(calls[name])
+    while pending:
+        callee = pending.pop()
+        if callee not in found:
+            found.add(callee)
+            pending.extend(calls.get(callee, ()))
+    return found
