@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tilewright import relax
-from tilewright.ir import IRModule, Var
+from tilewright.ir import IRModule, Pass, Var, assert_structural_equal
 from tilewright.relax import interpreter
 
 
@@ -71,3 +71,14 @@ def agree(before: IRModule, after: IRModule, *arrays: np.ndarray, tolerance: flo
     for a, b in zip(want, have):
         assert a.dtype == b.dtype
         np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance)
+
+
+def golden(
+    change: Pass, before: Any, after: Any, *arrays: np.ndarray, tolerance: float = 1e-5
+) -> None:
+    """Check that a pass makes ``after`` of ``before``, that both mean the same, and that is all."""
+    made = change(before)
+    assert_structural_equal(made, after)
+    assert_structural_equal(change(made), made)
+    if arrays:
+        agree(before, made, *arrays, tolerance=tolerance)

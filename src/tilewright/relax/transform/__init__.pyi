@@ -3,6 +3,7 @@
 from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase as MetaScheduleApplyDatabase
 from tilewright.meta_schedule.passes import MetaScheduleTuneIRMod as MetaScheduleTuneIRMod
 from tilewright.meta_schedule.passes import MetaScheduleTuneTIR as MetaScheduleTuneTIR
+from tilewright.relax.transform.adjust_matmul_order import AdjustMatmulOrder as AdjustMatmulOrder
 from tilewright.relax.transform.annotate_pattern import AnnotateTIROpPattern as AnnotateTIROpPattern
 from tilewright.relax.transform.annotate_pattern import OpPattern as OpPattern
 from tilewright.relax.transform.annotate_pattern import analyze_pattern as analyze_pattern
@@ -14,10 +15,13 @@ from tilewright.relax.transform.canonicalize import CanonicalizeBindings as Cano
 from tilewright.relax.transform.check_shapes import CheckShapes as CheckShapes
 from tilewright.relax.transform.combine_parallel_matmul import CombineParallelMatmul as CombineParallelMatmul
 from tilewright.relax.transform.convert_layout import ConvertLayout as ConvertLayout
+from tilewright.relax.transform.dataflow_blocks import ConvertToDataflow as ConvertToDataflow
+from tilewright.relax.transform.dataflow_blocks import ToNonDataflow as ToNonDataflow
 from tilewright.relax.transform.dead_code import DeadCodeElimination as DeadCodeElimination
 from tilewright.relax.transform.decompose_ops import DecomposeOpsForInference as DecomposeOpsForInference
 from tilewright.relax.transform.decompose_ops_for_training import DecomposeOpsForTraining as DecomposeOpsForTraining
 from tilewright.relax.transform.eliminate_common_subexpr import EliminateCommonSubexpr as EliminateCommonSubexpr
+from tilewright.relax.transform.expand_matmul_of_sum import ExpandMatmulOfSum as ExpandMatmulOfSum
 from tilewright.relax.transform.flatten_tuple_params import FlattenTupleParams as FlattenTupleParams
 from tilewright.relax.transform.fold_constant import FoldConstant as FoldConstant
 from tilewright.relax.transform.fold_conv_scale import FoldConvScale as FoldConvScale
@@ -37,9 +41,14 @@ from tilewright.relax.transform.layout_free import SplitLayoutRewritePreproc as 
 from tilewright.relax.transform.legalize_ops import LegalizeOps as LegalizeOps
 from tilewright.relax.transform.lift_transform_params import LiftTransformParams as LiftTransformParams
 from tilewright.relax.transform.lower_graph import LowerGraph as LowerGraph
+from tilewright.relax.transform.normalize import Normalize as Normalize
 from tilewright.relax.transform.plan_memory import StaticPlanBlockMemory as StaticPlanBlockMemory
 from tilewright.relax.transform.remove_unused_outputs import RemoveUnusedOutputs as RemoveUnusedOutputs
 from tilewright.relax.transform.remove_unused_parameters import RemoveUnusedParameters as RemoveUnusedParameters
+from tilewright.relax.transform.reorder_permute_dims_after_concat import ReorderPermuteDimsAfterConcat as ReorderPermuteDimsAfterConcat
+from tilewright.relax.transform.reorder_take_after_matmul import ReorderTakeAfterMatmul as ReorderTakeAfterMatmul
 from tilewright.relax.transform.select_conv_algorithm import SelectConvAlgorithm as SelectConvAlgorithm
 from tilewright.relax.transform.select_conv_layout import SelectConvLayout as SelectConvLayout
 from tilewright.relax.transform.to_mixed_precision import ToMixedPrecision as ToMixedPrecision
+from tilewright.relax.transform.topological_sort import TopologicalSort as TopologicalSort
+from tilewright.relax.transform.update_param_struct_info import UpdateParamStructInfo as UpdateParamStructInfo

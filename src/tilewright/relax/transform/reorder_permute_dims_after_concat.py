@@ -1,0 +1,61 @@
+"""``ReorderPermuteDimsAfterConcat``: tensors are joined first, then transposed once."""
+
+from __future__ import annotations
+
+from tilewright.ir import IRModule
+from tilewright.relax import ops
+from tilewright.relax.analysis import remove_all_unused, use_counts
+from tilewright.relax.dpl.rewriting import ValueRewriter
+from tilewright.relax.expr import Function, RelaxCall, RelaxExpr, RelaxVar, Tuple
+from tilewright.relax.registry import is_call_to
+from tilewright.relax.rewriter import FunctionRewriter, GraphPass
+
+
+class ReorderPermuteDimsAfterConcat(GraphPass):
+    """Move transpositions behind ``concat`` where all its operands are transposed alike.
+
+    Transposed tensors that something else uses as well stay.
+
+    Before:
+        lv = R.permute_dims(x)
+        lv1 = R.permute_dims(y)
+        gv = R.concat((lv, lv1), axis=1)
+    After:
+        lv = R.concat((x, y), axis=0)
+        gv = R.permute_dims(lv)
+    """
+
+    def rewriter(self, mod: IRModule) -> FunctionRewriter:
+        """Make the rewriter."""
+        return _Reorderer(mod)
+
+
+class _Reorderer(ValueRewriter):
+    def rewrite(self, function: Function) -> Function:
+        self.uses = use_counts(function)
+        made = super().rewrite(function)
+        return made if made is function else remove_all_unused(made)
+
+    def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
+        if not is_call_to(value, "concat"):
+            return value
+        assert isinstance(value, RelaxCall)
+        parts = value.args[0]
+        if not isinstance(parts, Tuple) or len(parts.items) < 2:
+            return value
+        transposed = [self.transposed(item) for item in parts.items]
+        axes = {None if call is None else call.attrs["axes"] for call in transposed}
+        if len(axes) != 1 or None in axes:
+            return value
+        (order,) = axes
+        joined = ops.concat([call.args[0] for call in transposed], order[value.attrs["axis"]])
+        made: RelaxExpr = ops.permute_dims(joined, order)
+        return made
+
+    def transposed(self, item: RelaxExpr) -> RelaxCall | None:
+        """The transposition that made an item, if nothing else uses that."""
+        made = self.values.get(item) if isinstance(item, RelaxVar) else None
+        if is_call_to(made, "permute_dims") and self.uses.get(item) == 1:
+            assert isinstance(made, RelaxCall)
+            return made
+        return None
