@@ -43,19 +43,21 @@ class _Reorderer(ValueRewriter):
         parts = value.args[0]
         if not isinstance(parts, Tuple) or len(parts.items) < 2:
             return value
-        transposed = [self.transposed(item) for item in parts.items]
-        axes = {None if call is None else call.attrs["axes"] for call in transposed}
-        if len(axes) != 1 or None in axes:
+        found = [self.transposed(item) for item in parts.items]
+        calls = [call for call in found if call is not None]
+        if len(calls) < len(found) or len({call.attrs["axes"] for call in calls}) > 1:
             return value
-        (order,) = axes
-        joined = ops.concat([call.args[0] for call in transposed], order[value.attrs["axis"]])
+        order = calls[0].attrs["axes"]
+        joined = ops.concat([call.args[0] for call in calls], order[value.attrs["axis"]])
         made: RelaxExpr = ops.permute_dims(joined, order)
         return made
 
     def transposed(self, item: RelaxExpr) -> RelaxCall | None:
         """The transposition that made an item, if nothing else uses that."""
-        made = self.values.get(item) if isinstance(item, RelaxVar) else None
-        if is_call_to(made, "permute_dims") and self.uses.get(item) == 1:
-            assert isinstance(made, RelaxCall)
-            return made
-        return None
+        if not isinstance(item, RelaxVar) or self.uses.get(item) != 1:
+            return None
+        made = self.values.get(item)
+        if not is_call_to(made, "permute_dims"):
+            return None
+        assert isinstance(made, RelaxCall)
+        return made
