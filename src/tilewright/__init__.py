@@ -42,7 +42,13 @@ if TYPE_CHECKING:
     from tilewright.compiling import compile
     from tilewright.driver import lower
     from tilewright.ir import IRModule
-    from tilewright.runtime import cpu, cuda, load_module
+    from tilewright.runtime import (
+        cpu,
+        cuda,
+        get_global_func,
+        load_module,
+        register_global_func,
+    )
     from tilewright.support.errors import TilewrightError
     from tilewright.target import Target
 
@@ -58,14 +64,17 @@ _NAMES = {
     "compile": "tilewright.compiling",
     "cpu": "tilewright.runtime",
     "cuda": "tilewright.runtime",
+    "get_global_func": "tilewright.runtime",
     "load_module": "tilewright.runtime",
     "lower": "tilewright.driver",
+    "register_global_func": "tilewright.runtime",
 }
 
 __all__ = [
     "IRModule", "Target", "TilewrightError", "__version__", "arith", "compile", "cpu", "cuda",
-    "dlight", "driver", "ir", "kernels", "load_module", "lower", "meta_schedule", "relax",
-    "runtime", "script", "target", "te", "tir", "topi",
+    "dlight", "driver", "get_global_func", "ir", "kernels", "load_module", "lower",
+    "meta_schedule", "register_global_func", "relax", "runtime", "script", "target", "te", "tir",
+    "topi",
 ]  # fmt: skip
 
 

@@ -118,6 +118,13 @@ register_op("vector_reduce_max", 1, "given")
 register_op("vector_reduce_min", 1, "given")
 register_op("call_extern", None, "given", "opaque", "call_extern(name, *args)")
 register_op("call_pure_extern", None, "given", "pure", "call_pure_extern(name, *args)")
+register_op(
+    "call_packed", None, "int32", "opaque",
+    "call_packed(name, *args): a global function by name; args are scalars, texts, packed_tensors",
+)  # fmt: skip
+register_op(
+    "packed_tensor", None, "handle", "opaque", "packed_tensor(pointer, dtype, *shape): an argument"
+)
 register_op("call_llvm_intrin", None, "given", "opaque", "call_llvm_intrin(name, *args)")
 register_op("call_llvm_pure_intrin", None, "given", "pure", "call_llvm_pure_intrin(name, *args)")
 register_op("address_of", 1, "given", "pure", "pointer to a buffer element")

@@ -62,7 +62,9 @@ from tilewright.tir.transform import CALLING_CONV, KERNEL_ABI
 
 Fault = tuple[Node, str]
 
-EXTERNAL_CALLS = ("call_extern", "call_pure_extern", "call_llvm_intrin", "call_llvm_pure_intrin")
+EXTERNAL_CALLS = (
+    "call_extern", "call_pure_extern", "call_packed", "call_llvm_intrin", "call_llvm_pure_intrin",
+)  # fmt: skip
 """Operators that call code by its name."""
 
 _POINTERS = ("address_of", "access_ptr", "constant_data", "atomic_add")

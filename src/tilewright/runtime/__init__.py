@@ -5,6 +5,11 @@ Independent of the compiler: the results of a build can be loaded and run with t
 
 from tilewright.runtime.device import Device, cpu, cuda, device
 from tilewright.runtime.dlpack import dlpack_dtype, dtype_name, numpy_dtype
+from tilewright.runtime.global_functions import (
+    get_global_func,
+    register_global_func,
+    remove_global_func,
+)
 from tilewright.runtime.loader import (
     Library,
     SupportObject,
@@ -54,12 +59,15 @@ __all__ = [
     "flush_cache",
     "from_dlpack",
     "from_numpy",
+    "get_global_func",
     "linked_objects",
     "load_module",
     "measure",
     "num_threads",
     "numpy_dtype",
+    "register_global_func",
     "register_support_object",
+    "remove_global_func",
     "set_num_threads",
     "set_thread_affinity",
     "stored_checksum",

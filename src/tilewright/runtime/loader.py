@@ -104,7 +104,13 @@ def _engine() -> Any:
 @lru_cache(maxsize=1)
 def ffi_addresses() -> Mapping[str, int]:
     """Addresses of the tvm-ffi functions that generated code calls."""
-    names = ("TVMFFIStringFromByteArray", "TVMFFIFunctionCall", "TVMFFITensorFromDLPack")
+    names = (
+        "TVMFFIStringFromByteArray",
+        "TVMFFIFunctionCall",
+        "TVMFFIFunctionGetGlobal",
+        "TVMFFIObjectDecRef",
+        "TVMFFITensorFromDLPack",
+    )
     found = {name: getattr(tvm_ffi.LIB, name) for name in names}
     found["TVMFFIErrorSetRaisedFromCStr"] = _set_raised_pointer
     return {name: ctypes.cast(item, ctypes.c_void_p).value or 0 for name, item in found.items()}

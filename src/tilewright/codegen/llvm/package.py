@@ -20,14 +20,15 @@ from tilewright.codegen.llvm.binder import BINDER_SYMBOLS
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec, emit_ffi_wrappers, kernel_declaration
 from tilewright.codegen.llvm.jit import assembly, host_triple, resolve_cpu
 from tilewright.codegen.llvm.object_cache import compile_cached, compile_portable
+from tilewright.codegen.llvm.packed import PACKED_SYMBOLS
 from tilewright.codegen.llvm.pool import POOL_SYMBOLS
 from tilewright.codegen.llvm.workspace import WORKSPACE_SYMBOLS
 from tilewright.runtime import FunctionInfo, Module, ModuleCode, linked_objects
 from tilewright.support.errors import CodegenError
 
-#: What modules may refer to without defining it. Each of the three support objects makes itself
+#: What modules may refer to without defining it. Each of the support objects makes itself
 #: known to the loader when it is imported.
-SUPPORT_SYMBOLS = frozenset((*BINDER_SYMBOLS, *POOL_SYMBOLS, *WORKSPACE_SYMBOLS))
+SUPPORT_SYMBOLS = frozenset((*BINDER_SYMBOLS, *PACKED_SYMBOLS, *POOL_SYMBOLS, *WORKSPACE_SYMBOLS))
 
 _NAME = re.compile(r"[\w.$]+")
 
