@@ -63,6 +63,7 @@ from tilewright.relax.struct_info import (
 )
 from tilewright.support.errors import VerifyError
 from tilewright.tir import PrimFunc, fresh_name, renew_definitions
+from tilewright.tir.attrs import IMPURE
 
 
 class _Frame:
@@ -117,9 +118,14 @@ class BlockBuilder:
         name: str,
         params: Sequence[RelaxVar] | None = None,
         attrs: Mapping[str, Any] | None = None,
+        *,
+        pure: bool = True,
     ) -> Iterator[None]:
-        """Build a function; its body must call ``emit_func_output``."""
-        frame = _Frame(name, params or (), attrs or {})
+        """Build a function; its body must call ``emit_func_output``.
+
+        One with effects that the world sees (``print``, ``call_packed``) must say ``pure=False``.
+        """
+        frame = _Frame(name, params or (), {**(attrs or {}), **({} if pure else {IMPURE: True})})
         self._frames.append(frame)
         try:
             yield
@@ -271,7 +277,8 @@ class BlockBuilder:
         if used_vars(callee.ret_struct_info):
             raise VerifyError(f"the result of {gvar!r} is symbolic: build the call with sinfo_args")
         operands = tuple(as_relax(arg) for arg in args)
-        return self.emit(RelaxCall(gvar, operands, {}, (callee.ret_struct_info,)))
+        attrs = {} if callee.is_pure else {"pure": False}
+        return self.emit(RelaxCall(gvar, operands, attrs, (callee.ret_struct_info,)))
 
     def normalize(self, expr: RelaxExpr) -> RelaxExpr:
         """Convert a value to A-normal form, emitting bindings for operands that are not atoms."""

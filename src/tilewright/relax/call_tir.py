@@ -36,14 +36,14 @@ def _given(call: RelaxCall) -> StructInfo:
     return TupleStructInfo(call.sinfo_args)
 
 
-def _raw_op(name: str, infer: Any, *, pure: bool = True) -> RelaxOp:
+def raw_op(name: str, infer: Any, *, pure: bool = True, effect: bool = False) -> RelaxOp:
     """An operator whose operands are not described by a signature."""
 
     def rule() -> StructInfo:
         raise VerifyError(f"{name} infers from its call")
 
     rule.__doc__ = f"``{name}``; built by its own function."
-    operator(name, pure=pure)(rule)
+    operator(name, pure=pure, effect=effect)(rule)
     op = get_op(name)
     op.infer = infer  # type: ignore[method-assign]
     return op
@@ -58,8 +58,8 @@ def _infer_call_tir(call: RelaxCall) -> StructInfo:
     return _given(call)
 
 
-CALL_TIR = _raw_op("call_tir", _infer_call_tir)
-CALL_DPS = _raw_op("call_dps", lambda call: ObjectStructInfo(), pure=False)
+CALL_TIR = raw_op("call_tir", _infer_call_tir)
+CALL_DPS = raw_op("call_dps", lambda call: ObjectStructInfo(), pure=False)
 
 
 @builder("call_tir")

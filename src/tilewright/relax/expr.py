@@ -39,6 +39,7 @@ from tilewright.ir import (
 )
 from tilewright.relax.conditions import Condition, collect_conditions
 from tilewright.relax.struct_info import (
+    FuncStructInfo,
     ObjectStructInfo,
     PrimStructInfo,
     ShapeStructInfo,
@@ -47,7 +48,7 @@ from tilewright.relax.struct_info import (
     TupleStructInfo,
 )
 from tilewright.support.errors import VerifyError
-from tilewright.tir.attrs import PRIMITIVE
+from tilewright.tir.attrs import IMPURE, PRIMITIVE
 
 OPERATOR_SUGAR: dict[str, Callable[..., RelaxExpr]] = {}
 """Functions behind ``x + y`` and the like on graph values; filled by ``relax.ops``."""
@@ -446,6 +447,17 @@ class Function(BaseFunc):
     def is_primitive(self) -> bool:
         """Whether the function is a fusion group, to become one kernel."""
         return bool(self.attrs.get(PRIMITIVE, False))
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether calls of the function have no effect that the world sees."""
+        return not self.attrs.get(IMPURE, False)
+
+    @property
+    def struct_info(self) -> FuncStructInfo:
+        """What the function takes and gives."""
+        params = tuple(param.struct_info for param in self.params)
+        return FuncStructInfo(params, self.ret_struct_info, self.is_pure)
 
     def __repr__(self) -> str:
         return f"Function({', '.join(param.name for param in self.params)})"

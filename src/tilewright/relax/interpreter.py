@@ -11,16 +11,19 @@ from typing import Any
 import numpy as np
 
 from tilewright.arith import simplify
-from tilewright.ir import Expr, GlobalVar, IRModule, Var, as_int, const, substitute
+from tilewright.ir import Expr, GlobalVar, IRModule, Var, as_int, const, const_value, substitute
 from tilewright.relax.assertion import assertion_operands
+from tilewright.relax.call_packed import CALLS, lowered_packed
 from tilewright.relax.call_tir import call_tir_operands, is_call_tir, output_infos
 from tilewright.relax.expr import (
     Constant,
     Function,
+    PrimValue,
     RelaxCall,
     RelaxExpr,
     RelaxVar,
     ShapeExpr,
+    StringValue,
     Tuple,
     TupleGetItem,
     numpy_dtype,
@@ -28,6 +31,7 @@ from tilewright.relax.expr import (
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo
 from tilewright.relax.transform import LegalizeOps
+from tilewright.runtime import from_numpy, get_global_func
 from tilewright.support.errors import RunError
 from tilewright.tir.interpreter import run as run_tensor_function
 
@@ -124,6 +128,12 @@ def _evaluate(mod: IRModule, value: RelaxExpr, values: Any, extents: dict[Var, A
     if is_call_to(value, "assert_op"):
         _assert(*assertion_operands(value), extents)  # type: ignore[arg-type]
         return ()
+    if isinstance(value, RelaxCall) and value.op in CALLS:
+        return _call_packed(mod, value, values, extents)
+    if isinstance(value, StringValue):
+        return value.value
+    if isinstance(value, PrimValue):
+        return _number(value.value, extents)
     if is_call_tir(value):
         assert isinstance(value, RelaxCall)
         ref, args, extra = call_tir_operands(value)
@@ -141,3 +151,33 @@ def _evaluate(mod: IRModule, value: RelaxExpr, values: Any, extents: dict[Var, A
         operands = [_evaluate(mod, arg, values, extents) for arg in value.args]
         return _call(mod, mod[value.op], operands)
     raise RunError(f"the interpreter of graphs can't evaluate {value!r}")
+
+
+def _number(value: Expr, extents: dict[Var, Any]) -> Any:
+    made = const_value(simplify(substitute(value, extents)))
+    if made is None:
+        raise RunError(f"the scalar {value!r} is not known when it is needed")
+    return made
+
+
+def _call_packed(mod: IRModule, call: RelaxCall, values: Any, extents: dict[Var, Any]) -> Any:
+    name, args, infos = lowered_packed(call)
+    inputs = [_evaluate(mod, arg, values, extents) for arg in args]
+    outputs = [
+        np.zeros(_numbers(info.shape, extents), numpy_dtype(info.dtype))
+        for info in infos
+        if isinstance(info, TensorStructInfo)
+    ]
+    given = [
+        x.item()
+        if isinstance(arg.struct_info, PrimStructInfo) and isinstance(x, np.ndarray)
+        else from_numpy(np.array(x))
+        if isinstance(x, np.ndarray)
+        else x
+        for arg, x in zip(args, inputs)
+    ]
+    made = [from_numpy(output) for output in outputs]
+    get_global_func(name)(*given, *made)
+    outputs = [item.numpy() for item in made]
+    single = isinstance(call.struct_info, TensorStructInfo)
+    return outputs[0] if single else tuple(outputs)

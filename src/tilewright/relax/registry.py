@@ -81,6 +81,7 @@ class RelaxOp:
         decompose: Callable[[RelaxCall], RelaxExpr | None] | None,
         prepare: Callable[..., dict[str, Any]] | None,
         pure: bool,
+        effect: bool,
     ) -> None:
         self.name = name
         self.rule = rule
@@ -89,6 +90,7 @@ class RelaxOp:
         self.decompose = decompose
         self.prepare = prepare
         self.pure = pure
+        self.effect = effect
         self.signature = inspect.signature(rule)
         self.operands: dict[str, type] = {}
         self.attributes: list[str] = []
@@ -265,11 +267,13 @@ def operator(
     decompose: Callable[[RelaxCall], RelaxExpr | None] | None = None,
     prepare: Callable[..., dict[str, Any]] | None = None,
     pure: bool = True,
+    effect: bool = False,
 ) -> Callable[[Callable[..., StructInfo]], Builder]:
     """Declare an operator by its inference rule; see the module's docstring.
 
     ``prepare(operands and attributes)`` may complete attributes when a call is built. An operator
-    that is not ``pure`` is never removed, merged or folded.
+    that is not ``pure`` is never removed, merged or folded. One with an ``effect`` that the world
+    sees needs a function that is stated to be impure.
     """
 
     def declare(rule: Callable[..., StructInfo]) -> Builder:
@@ -283,6 +287,7 @@ def operator(
                 decompose=decompose,
                 prepare=prepare,
                 pure=pure,
+                effect=effect,
             ),
         )
 

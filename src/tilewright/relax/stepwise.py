@@ -15,10 +15,12 @@ import numpy as np
 from tilewright.arith import simplify
 from tilewright.ir import Expr, IRModule, Var, as_int, const, dtypes, substitute
 from tilewright.relax.assertion import assertion_operands
+from tilewright.relax.call_packed import PACKED
 from tilewright.relax.call_tir import CALL_DPS
 from tilewright.relax.executable import Executable, as_numpy
 from tilewright.relax.expr import (
     Constant,
+    ExternFunc,
     Function,
     FunctionRef,
     MatchCast,
@@ -26,6 +28,7 @@ from tilewright.relax.expr import (
     RelaxCall,
     RelaxExpr,
     ShapeExpr,
+    StringValue,
     Tuple,
     numpy_dtype,
 )
@@ -37,7 +40,7 @@ from tilewright.relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-from tilewright.runtime import Module, empty, from_dlpack
+from tilewright.runtime import Module, empty, from_dlpack, from_numpy, get_global_func
 from tilewright.support.errors import RunError
 
 
@@ -141,6 +144,11 @@ class _Steps:
             raise RunError(f"the size {extent!r} is not known when it is needed")
         return value
 
+    @staticmethod
+    def items(arg: RelaxExpr) -> tuple[RelaxExpr, ...]:
+        assert isinstance(arg, Tuple)
+        return arg.items
+
     def result(self, expr: RelaxExpr) -> Any:
         if isinstance(expr, Tuple):
             return tuple(map(self.result, expr.items))
@@ -153,6 +161,8 @@ class _Steps:
             return value.data
         if isinstance(value, Tuple):
             return tuple(map(self.evaluate, value.items))
+        if isinstance(value, StringValue):
+            return value.value
         if isinstance(value, PrimValue):
             return self.number(value.value)
         if isinstance(value, ShapeExpr):
@@ -187,6 +197,13 @@ class _Steps:
         ref = call.args[0]
         assert isinstance(ref, FunctionRef)
         module = self.executable.module
+        if isinstance(ref.callee, ExternFunc) and ref.callee.attrs.get(PACKED):
+            values = [self.evaluate(item) for arg in call.args[1:] for item in self.items(arg)]
+            self.run_kernel(
+                KernelCall(ref.name, tuple(values), len(self.items(call.args[1]))),
+                _taking_arrays(get_global_func(ref.name)),
+            )
+            return ()
         if isinstance(module, Module) and not module.implements_function(ref.name):
             raise RunError(f"{ref.name} is no kernel of the executable, it can't be run by itself")
         inputs, outputs = self.evaluate(call.args[1]), self.evaluate(call.args[2])
@@ -202,3 +219,13 @@ def as_tensors(operands: Sequence[Any]) -> list[Any]:
         from_dlpack(item) if isinstance(item, np.ndarray) and item.flags.writeable else item
         for item in operands
     ]
+
+
+def _taking_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A global function, which takes tensors, as one that takes arrays."""
+
+    def call(*operands: Any) -> Any:
+        given = [from_numpy(x) if isinstance(x, np.ndarray) else x for x in operands]
+        return function(*given)
+
+    return call

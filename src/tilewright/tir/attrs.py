@@ -464,6 +464,12 @@ _on_graph(
     means="The name under which a build exports the graph.",
     read_by=("relax.transform.dead_code",),
 )
+IMPURE = _on_graph(
+    "relax.impure",
+    FLAG,
+    means="The function has effects that the world sees; in script text `pure=False`.",
+    read_by=("relax.expr",),
+)
 PRIMITIVE = _on_graph(
     "Primitive",
     FLAG,
@@ -550,6 +556,7 @@ __all__ = [
     "PIPELINE_STAGE",
     "PREFETCH_DISTANCE",
     "PREFETCH_NEXT",
+    "IMPURE",
     "PRIMITIVE",
     "READ_ONLY",
     "REAL",

@@ -2,18 +2,28 @@
 
     tw_call_packed(name, length, args, count, missing)    0, or -1 with the error set
 
-``args`` are tvm-ffi's values; ``missing`` is the message for a name that nobody registered.
+``args`` are tvm-ffi's values; ``missing`` is the message for a name that nobody registered. Tensors
+among them become objects that own no memory, as tvm-ffi exports only objects to other libraries:
+what is to outlive the call, the function must copy.
 """
 
 from __future__ import annotations
 
 from functools import cache
 
-from tilewright.codegen.llvm.binder_tables import ANY, BYTES
-from tilewright.codegen.llvm.builder import Function, exported, external, module_text
+from tilewright.codegen.llvm.binder_tables import (
+    ANY,
+    ANY_TENSOR,
+    ANY_TENSOR_OBJECT,
+    BYTES,
+    TENSOR,
+)
+from tilewright.codegen.llvm.builder import Function, exported, external, function, module_text
 from tilewright.codegen.llvm.jit import host_triple
 from tilewright.codegen.llvm.object_cache import compile_portable
-from tilewright.codegen.llvm.values import I32, I64, PTR, VOID, Value
+from tilewright.codegen.llvm.tensors import MANAGED, MANAGED_BYTES
+from tilewright.codegen.llvm.values import I8, I32, I64, PTR, U64, VOID, Place, Value
+from tilewright.codegen.llvm.workspace import WORKSPACE_ALLOC, WORKSPACE_FREE
 from tilewright.runtime.loader import SupportObject, register_support_object
 
 PACKED_SYMBOLS = ("tw_call_packed",)
@@ -23,7 +33,54 @@ _FIRST_OBJECT = 64
 _GET_GLOBAL = external(I32, "TVMFFIFunctionGetGlobal", BYTES, PTR, weak=True)
 _CALL = external(I32, "TVMFFIFunctionCall", PTR, PTR, I32, PTR, weak=True)
 _DROP = external(I32, "TVMFFIObjectDecRef", PTR, weak=True)
+_FROM_DLPACK = external(I32, "TVMFFITensorFromDLPack", PTR, I32, I32, PTR, weak=True)
 _SET_RAISED = external(VOID, "TVMFFIErrorSetRaisedFromCStr", PTR, PTR, weak=True)
+
+
+@function(VOID, managed=PTR)
+def _delete(f: Function, managed: Value) -> None:
+    f.call(WORKSPACE_FREE, managed)
+
+
+@function(VOID, args=PTR, count=I32)
+def _drop_tensors(f: Function, args: Value, count: Value) -> None:
+    with f.for_(count) as i:
+        given = args.at(ANY, i)
+        with f.if_(given["type_index"].eq(ANY_TENSOR_OBJECT)):
+            f.call(_DROP, given["value"].seen_as(PTR).get())
+
+
+@function(I32, given=ANY)
+def _own(f: Function, given: Place) -> None:
+    """Make a tensor an object: its description is copied, its elements are not."""
+    view = given["value"].seen_as(PTR).get().at(TENSOR)
+    ndim = view["ndim"].get().to(I64)
+    managed = f.call(WORKSPACE_ALLOC, (ndim * 16 + MANAGED_BYTES).to(U64))
+    with f.if_(managed.eq(0)):
+        f.call(_SET_RAISED, f.string("MemoryError"), f.string("no memory for a tensor"))
+        f.ret(-1)
+    shape = managed.at(I8, MANAGED_BYTES).address
+    strides = shape.at(I64, ndim).address
+    stride = f.variable(I64, 1)
+    with f.for_(ndim) as passed:
+        i = ndim - 1 - passed
+        extent = view["shape"].get().at(I64, i).get()
+        shape.at(I64, i).set(extent)
+        strides.at(I64, i).set(stride)
+        stride *= extent
+    owned = managed.at(MANAGED)
+    owned["context"].set(0)
+    owned["deleter"].set(f.address_of(_delete))
+    tensor = owned["tensor"]
+    for field in ("data", "device", "device_id", "ndim", "dtype", "byte_offset"):
+        tensor[field].set(view[field].get())
+    tensor["shape"].set(shape)
+    tensor["strides"].set(strides)
+    with f.if_(f.call(_FROM_DLPACK, managed, 0, 0, given["value"].address).ne(0)):
+        f.call(WORKSPACE_FREE, managed)
+        f.ret(-1)
+    given["type_index"].set(ANY_TENSOR_OBJECT)
+    f.ret(0)
 
 
 @exported("tw_call_packed", I32, name=PTR, length=I64, args=PTR, count=I32, missing=PTR)
@@ -40,14 +97,22 @@ def _call_packed(
     with f.if_(callee.get().eq(0)):
         f.call(_SET_RAISED, f.string("RuntimeError"), missing)
         f.ret(-1)
-    result = f.local(ANY)
-    for field in ("type_index", "unused", "value"):
-        result[field].set(0)
-    code = f.call(_CALL, callee.get(), args, count, result.address)
+    code = f.variable(I32, 0)
+    with f.for_(count) as i:
+        given = args.at(ANY, i)
+        with f.if_(given["type_index"].eq(ANY_TENSOR)), f.if_(f.call(_own, given).ne(0)):
+            code.set(-1)
+            f.break_()
+    with f.if_(code.get().eq(0)):
+        result = f.local(ANY)
+        for field in ("type_index", "unused", "value"):
+            result[field].set(0)
+        code.set(f.call(_CALL, callee.get(), args, count, result.address))
+        with f.if_(code.get().eq(0)), f.if_(result["type_index"].get() >= _FIRST_OBJECT):
+            f.call(_DROP, result["value"].seen_as(PTR).get())
+    f.call(_drop_tensors, args, count)
     f.call(_DROP, callee.get())
-    with f.if_(code.eq(0)), f.if_(result["type_index"].get() >= _FIRST_OBJECT):
-        f.call(_DROP, result["value"].seen_as(PTR).get())
-    f.ret(code)
+    f.ret(code.get())
 
 
 @cache

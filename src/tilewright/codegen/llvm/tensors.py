@@ -41,8 +41,8 @@ _LINE = 64
 _MOST_BYTES = float(1 << 56)
 
 #: DLPack's owned tensor. Shape and strides follow it, the elements begin at the next cache line.
-_MANAGED = Struct("tw.managed", tensor=TENSOR, context=PTR, deleter=PTR)
-_MANAGED_BYTES = 64
+MANAGED = Struct("tw.managed", tensor=TENSOR, context=PTR, deleter=PTR)
+MANAGED_BYTES = 64
 
 _FROM_DLPACK = external(I32, "TVMFFITensorFromDLPack", PTR, I32, I32, PTR)
 _SET_RAISED = external(VOID, "TVMFFIErrorSetRaisedFromCStr", PTR, PTR)
@@ -69,12 +69,12 @@ def _empty(f: Function, _: Value, args: Value, count: Value, result: Value) -> N
     with f.if_(exact.get() > _MOST_BYTES):
         f.call(_SET_RAISED, f.string("MemoryError"), f.string("no memory for such a tensor"))
         f.ret(-1)
-    begin = (ndim * 16 + (_MANAGED_BYTES + _LINE - 1)) & -_LINE
+    begin = (ndim * 16 + (MANAGED_BYTES + _LINE - 1)) & -_LINE
     managed = f.call(WORKSPACE_ALLOC, (begin + ((elements * bits + 7) >> 3)).to(U64))
     with f.if_(managed.eq(0)):
         f.call(_SET_RAISED, f.string("MemoryError"), f.string("no memory for such a tensor"))
         f.ret(-1)
-    shape = managed.at(I8, _MANAGED_BYTES).address
+    shape = managed.at(I8, MANAGED_BYTES).address
     strides = shape.at(I64, ndim).address
     stride = f.variable(I64, 1)
     with f.for_(ndim) as passed:
@@ -83,7 +83,7 @@ def _empty(f: Function, _: Value, args: Value, count: Value, result: Value) -> N
         shape.at(I64, i).set(extent)
         strides.at(I64, i).set(stride)
         stride *= extent
-    owned = managed.at(_MANAGED)
+    owned = managed.at(MANAGED)
     owned["context"].set(0)
     owned["deleter"].set(f.address_of(_delete))
     tensor = owned["tensor"]

@@ -67,6 +67,16 @@ def is_impure(value: RelaxExpr) -> bool:
     return not value.attrs.get("pure", True)
 
 
+def has_effect(value: RelaxExpr) -> bool:
+    """Whether evaluating a value has an effect that the world sees: prints, foreign functions.
+
+    Assertions and allocations are impure, but have none.
+    """
+    if isinstance(value, RelaxCall) and isinstance(value.op, RelaxOp):
+        return value.op.effect
+    return is_impure(value)
+
+
 def private_functions(mod: IRModule) -> set[str]:
     """Names of graph functions that only the module itself calls.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from tilewright.ir import IRModule, Var, free_vars, pre_order
+from tilewright.ir import GlobalVar, IRModule, Var, free_vars, pre_order
 from tilewright.relax.analysis.struct_info import BaseCheckResult, struct_info_base_check
-from tilewright.relax.analysis.uses import called_functions
+from tilewright.relax.analysis.uses import called_functions, has_effect, is_impure
 from tilewright.relax.expr import (
     Binding,
     BindingBlock,
@@ -14,6 +14,7 @@ from tilewright.relax.expr import (
     DataflowVar,
     Function,
     MatchCast,
+    RelaxCall,
     RelaxExpr,
     RelaxVar,
     is_atom,
@@ -85,6 +86,20 @@ class _FunctionChecker:
             if callee not in self.mod:
                 self._fail(f"{where} calls {callee}, which the module does not have")
 
+    def _check_purity(self, block: BindingBlock, value: RelaxExpr) -> None:
+        callee = None
+        if isinstance(value, RelaxCall) and isinstance(value.op, GlobalVar):
+            callee = self.mod[value.op]
+        if isinstance(callee, Function) and callee.is_pure is is_impure(value):
+            kind = "pure" if callee.is_pure else "impure"
+            self._fail(f"the call {value!r} must have the attribute pure: the function is {kind}")
+        if not has_effect(value):
+            return
+        if self.function.is_pure:
+            self._fail(f"{value!r} has an effect: say so by R.function(pure=False)")
+        if isinstance(block, DataflowBlock):
+            self._fail(f"{value!r} has an effect, and can't be in a dataflow block")
+
     def _check_binding(self, block: BindingBlock, binding: Binding) -> None:
         var, value = binding.var, binding.value
         self._check_use(value, f"the value of {var.name}")
@@ -92,6 +107,7 @@ class _FunctionChecker:
             for item in value.child_nodes():
                 if isinstance(item, RelaxExpr) and not is_atom(item):
                     self._fail(f"the value of {var.name} is nested: {value!r}")
+        self._check_purity(block, value)
         if isinstance(binding, MatchCast):
             for extent in extents_of(binding.struct_info):
                 if type(extent) is Var:

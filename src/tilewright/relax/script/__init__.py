@@ -37,6 +37,9 @@ from tilewright.relax.script.declarations import (
     Tuple,
     call,
     call_dps,
+    call_dps_packed,
+    call_packed,
+    call_pure_packed,
     call_tir,
     const,
     dataflow,
@@ -101,6 +104,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "DataflowVar", "Object", "Prim", "Shape", "Tensor", "Tuple", "Var", "call", "call_dps",
-    "call_tir", "const", "dataflow", "extern", "func_attr", "function", "match_cast",
-    "metadata_of", "nn", "output", "prim_value", "shape", "string",
+    "call_dps_packed", "call_packed", "call_pure_packed", "call_tir", "const", "dataflow", "extern",
+    "func_attr", "function", "match_cast", "metadata_of", "nn", "output", "prim_value", "shape",
+    "string",
 ]  # fmt: skip

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir import ExprLike, GlobalVar, Var
+from tilewright.relax.call_packed import call_dps_packed as make_call_dps_packed
+from tilewright.relax.call_packed import call_packed as make_call_packed
+from tilewright.relax.call_packed import call_pure_packed as make_call_pure_packed
 from tilewright.relax.call_tir import call_dps as make_call_dps
 from tilewright.relax.call_tir import call_tir as make_call_tir
 from tilewright.relax.expr import DataflowVar as _DataflowVar
@@ -199,10 +202,11 @@ def call_dps(callee: GlobalVar, args: Any, outputs: Any, tir_vars: Any = None) -
     return make_call_dps(FunctionRef(callee), made_args, made_outputs, tir_vars)
 
 
-def call(callee: GlobalVar, args: Any, out_sinfo: Any) -> RelaxCall:
-    """Call a graph function of the module."""
+def call(callee: GlobalVar, args: Any, out_sinfo: Any, *, pure: bool = True) -> RelaxCall:
+    """Call a graph function of the module; of an impure one the call says so too."""
     operands = tuple(as_relax(arg) for arg in args)
-    return RelaxCall(callee, operands, {}, (as_struct_info(out_sinfo),))
+    attrs = {} if pure else {"pure": False}
+    return RelaxCall(callee, operands, attrs, (as_struct_info(out_sinfo),))
 
 
 def shape(values: Sequence[Any]) -> ShapeExpr:
@@ -220,9 +224,34 @@ def string(value: str) -> StringValue:
     return StringValue(value)
 
 
-def extern(name: str) -> ExternFunc:
-    """A function of a library, by symbol."""
-    return ExternFunc(name)
+def call_dps_packed(func: Any, args: Any, out_sinfo: Any) -> RelaxCall:
+    """Call a global function that writes fresh outputs: ``R.call_dps_packed("f", (x,), ...)``."""
+    several = isinstance(out_sinfo, (list, tuple))
+    infos: Any = (
+        [as_struct_info(item) for item in out_sinfo] if several else as_struct_info(out_sinfo)
+    )
+    return make_call_dps_packed(func, args, infos)
+
+
+def call_packed(func: Any, *args: Any, sinfo_args: Any = ()) -> RelaxCall:
+    """Call a global function for its effects: ``R.call_packed("f", x, sinfo_args=...)``."""
+    return make_call_packed(func, *args, sinfo_args=_results(sinfo_args))
+
+
+def call_pure_packed(func: Any, *args: Any, sinfo_args: Any = ()) -> RelaxCall:
+    """Call a global function without effects for what it returns."""
+    return make_call_pure_packed(func, *args, sinfo_args=_results(sinfo_args))
+
+
+def _results(infos: Any) -> Any:
+    if isinstance(infos, (list, tuple)):
+        return [as_struct_info(item) for item in infos]
+    return as_struct_info(infos)
+
+
+def extern(name: str, **attrs: Any) -> ExternFunc:
+    """A function of a library by symbol, or with ``packed=True`` a global function."""
+    return ExternFunc(name, attrs)
 
 
 def Var_(name: str, info: object) -> RelaxVar:

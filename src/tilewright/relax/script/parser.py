@@ -42,6 +42,7 @@ from tilewright.script.evaluator import Evaluator
 from tilewright.script.ir import ModuleReference
 from tilewright.script.parser import FunctionDecorator
 from tilewright.script.scope import Scope
+from tilewright.tir.attrs import IMPURE
 
 
 class GraphParser(Evaluator):
@@ -275,10 +276,11 @@ class _GraphFunctionDecorator(FunctionDecorator):
     def parse_function(
         self, source: Source, node: ast.FunctionDef, scope: Scope, options: Mapping[str, Any]
     ) -> Function:
-        unknown = set(options) - {"name"}
+        unknown = set(options) - {"name", "pure"}
         if unknown:
-            source.fail(node, f"R.function takes name=, got {', '.join(sorted(unknown))}")
-        return GraphParser(source, scope).parse(node)
+            source.fail(node, f"R.function takes name= and pure=, got {', '.join(sorted(unknown))}")
+        made = GraphParser(source, scope).parse(node)
+        return made if options.get("pure", True) else made.with_attr(IMPURE, True)
 
 
 function = _GraphFunctionDecorator()

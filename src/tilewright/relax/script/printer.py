@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from tilewright.ir import Expr, GlobalVar, Var, structural_equal
+from tilewright.relax.call_packed import ASSERT_TENSOR, CALL_DPS_PACKED, CALLS, PRINT
 from tilewright.relax.call_tir import CALL_DPS, CALL_TIR
 from tilewright.relax.expr import (
     Binding,
@@ -36,6 +37,7 @@ from tilewright.relax.struct_info import (
     extents_of,
 )
 from tilewright.script.printer import ATOM, Printer, quote, register, register_lines
+from tilewright.tir.attrs import IMPURE
 
 # ---- struct info ------------------------------------------------------------------------------
 
@@ -146,7 +148,8 @@ def callee_text(p: Printer, callee: GlobalVar | ExternFunc) -> str:
     """Return how a function of the module, or of a library, is named."""
     if isinstance(callee, ExternFunc):
         p.use("relax")
-        return f"R.extern({quote(callee.symbol_name)})"
+        options = "".join(f", {key}={p.value(value)}" for key, value in callee.attrs.items())
+        return f"R.extern({quote(callee.symbol_name)}{options})"
     if p.context.get("in module") and callee.name.isidentifier():
         return f"cls.{callee.name}"
     return p.expr(callee)
@@ -159,10 +162,13 @@ def _call(p: Printer, node: RelaxCall, precedence: int) -> str:
         return _call_tir(p, node)
     if node.op is CALL_DPS:
         return f"R.call_dps({', '.join(map(p.expr, node.args))})"
+    if node.op in CALLS:
+        return _call_packed(p, node)
     if isinstance(node.op, GlobalVar):
         args = p.tuple(map(p.expr, node.args))
         result = info_text(p, node.sinfo_args[0])
-        return f"R.call({callee_text(p, node.op)}, {args}, out_sinfo={result})"
+        pure = "" if node.attrs.get("pure", True) else ", pure=False"
+        return f"R.call({callee_text(p, node.op)}, {args}, out_sinfo={result}{pure})"
     op: RelaxOp = node.op
     parts = [p.expr(arg) for arg in node.args]
     for name in op.attributes:
@@ -173,10 +179,31 @@ def _call(p: Printer, node: RelaxCall, precedence: int) -> str:
     return f"R.{op.name}({', '.join(parts)})"
 
 
+def _call_packed(p: Printer, node: RelaxCall) -> str:
+    """Calls of global functions, which are given by name."""
+    if node.op in (PRINT, ASSERT_TENSOR):
+        form = next(arg for arg in node.args if isinstance(arg, StringValue))
+        parts = [p.expr(arg) for arg in node.args if arg is not form]
+        if node.op is ASSERT_TENSOR:
+            parts[1:] = [p.tuple(parts[1:])] if parts[1:] else []
+        parts += [f"format={quote(form.value)}"] if form.value else []
+        return f"R.{'print' if node.op is PRINT else 'assert_op'}({', '.join(parts)})"
+    reference, *rest = node.args
+    assert isinstance(reference, FunctionRef)
+    parts = [quote(reference.name), *map(p.expr, rest)]
+    dps = node.op is CALL_DPS_PACKED
+    parts.append(f"{'out_sinfo' if dps else 'sinfo_args'}={_infos(p, node)}")
+    return f"R.{node.op.name}({', '.join(parts)})"
+
+
+def _infos(p: Printer, node: RelaxCall) -> str:
+    infos = [info_text(p, info) for info in node.sinfo_args]
+    return infos[0] if len(infos) == 1 else f"[{', '.join(infos)}]"
+
+
 def _call_tir(p: Printer, node: RelaxCall) -> str:
     parts = [p.expr(node.args[0]), p.expr(node.args[1])]
-    infos = [info_text(p, info) for info in node.sinfo_args]
-    parts.append(f"out_sinfo={infos[0] if len(infos) == 1 else '[' + ', '.join(infos) + ']'}")
+    parts.append(f"out_sinfo={_infos(p, node)}")
     if len(node.args) > 2:
         parts.append(f"tir_vars={p.expr(node.args[2])}")
     return f"R.call_tir({', '.join(parts)})"
@@ -198,11 +225,14 @@ def _function(p: Printer, node: Function) -> None:
     ]
     name = "main" if p.option_name is None else p.option_name
     safe = Printer().fresh(name)
-    p.line("@R.function" if safe == name else f"@R.function(name={quote(name)})")
+    options = [] if safe == name else [f"name={quote(name)}"]
+    options += [] if node.is_pure else ["pure=False"]
+    p.line(f"@R.function({', '.join(options)})" if options else "@R.function")
     pad = p.pad
     with p.captured() as lines, p.indented():
-        if node.attrs:
-            p.line(f"R.func_attr({p.value(dict(node.attrs))})")
+        attrs = {key: value for key, value in node.attrs.items() if key != IMPURE}
+        if attrs:
+            p.line(f"R.func_attr({p.value(attrs)})")
         for block in node.body.blocks:
             if isinstance(block, DataflowBlock):
                 _dataflow(p, block)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from tilewright import te
 from tilewright.ir import GlobalVar, IRModule
+from tilewright.relax.call_packed import CALL_PACKED, CALLS, PACKED, lowered_packed
 from tilewright.relax.call_tir import call_dps, call_tir_operands, is_call_tir, output_infos
 from tilewright.relax.expr import (
     Binding,
     BindingBlock,
     Constant,
     DataflowBlock,
+    ExternFunc,
     Function,
+    FunctionRef,
     MatchCast,
     RelaxCall,
     RelaxExpr,
@@ -71,6 +74,8 @@ class _Allocator(FunctionRewriter):
             self.mapping[binding.var] = value
         elif is_call_to(value, "assert_op"):
             self.builder.emit_binding(binding)
+        elif isinstance(value, RelaxCall) and value.op in CALLS:
+            self.call_packed(binding.var, value)
         elif isinstance(value, RelaxCall) and isinstance(value.op, RelaxOp):
             raise LowerError(
                 f"{value.op_name} is not a tensor function yet: it has no legalisation, or "
@@ -94,6 +99,20 @@ class _Allocator(FunctionRewriter):
             return
         outputs = [self.allocate(info, var.name) for info in infos]
         self.builder.emit(call_dps(ref, Tuple(args), Tuple(tuple(outputs)), extra), "_")
+        single = isinstance(value.struct_info, TensorStructInfo)
+        self.mapping[var] = outputs[0] if single else Tuple(tuple(outputs))
+
+    def call_packed(self, var: RelaxVar, value: RelaxCall) -> None:
+        name, args, infos = lowered_packed(value)
+        for info in infos:
+            if not isinstance(info, TensorStructInfo) or not info.has_shape:
+                raise LowerError(
+                    f"{var.name} is {info!r}: {value.op_name} gives tensors of known shape"
+                )
+        outputs = [self.allocate(info, var.name) for info in infos]  # type: ignore[arg-type]
+        attrs = {PACKED: True, **({"writes": True} if value.op is CALL_PACKED else {})}
+        ref = FunctionRef(ExternFunc(name, attrs))
+        self.builder.emit(call_dps(ref, Tuple(args), Tuple(tuple(outputs))), "_")
         single = isinstance(value.struct_info, TensorStructInfo)
         self.mapping[var] = outputs[0] if single else Tuple(tuple(outputs))
 

@@ -27,17 +27,21 @@ from tilewright.ir import (
     substitute,
 )
 from tilewright.relax.assertion import assertion_operands
+from tilewright.relax.call_packed import PACKED
 from tilewright.relax.call_tir import CALL_DPS
 from tilewright.relax.expr import (
     Constant,
     ConstantData,
+    ExternFunc,
     Function,
     FunctionRef,
     MatchCast,
+    PrimValue,
     RelaxCall,
     RelaxExpr,
     RelaxVar,
     ShapeExpr,
+    StringValue,
     Tuple,
 )
 from tilewright.relax.extent_checks import extent_conditions, extent_values
@@ -104,7 +108,8 @@ class _GraphLowerer:
     def lower(self) -> PrimFunc:
         params: list[Var] = []
         buffer_map: dict[Var, Buffer] = {}
-        scalars = self.scalars()  # before the tensors, whose extents they may be
+        # Before the tensors, whose extents they may be.
+        scalars = self.scalar_values = self.scalars()
         for param in self.function.params:
             info = param.struct_info
             if isinstance(info, TensorStructInfo) and info.has_shape:
@@ -277,6 +282,8 @@ class _GraphLowerer:
         ref, args, outputs = value.args[:3]
         assert isinstance(ref, FunctionRef)
         assert isinstance(args, Tuple) and isinstance(outputs, Tuple)
+        if isinstance(ref.callee, ExternFunc) and ref.callee.attrs.get(PACKED):
+            return self.call_packed(ref.callee, args, outputs)
         tensors = [*args.items, *outputs.items]
         pointers = [self.pointer(item) for item in tensors]
         self.written.update(pointers[len(args.items) :])
@@ -306,6 +313,33 @@ class _GraphLowerer:
             "call_extern", StringImm(ref.name), *pointers, *scalars, *symbols, dtype="int32"
         )
         return seq(*checks, Evaluate(target))
+
+    def call_packed(self, callee: ExternFunc, args: Tuple, outputs: Tuple) -> Stmt:
+        """Call a global function with tensors, scalars and texts."""
+        written = (*args.items, *outputs.items) if callee.attrs.get("writes") else outputs.items
+        self.written.update(
+            self.pointer(item)
+            for item in written
+            if isinstance(item, RelaxVar) and isinstance(item.struct_info, TensorStructInfo)
+        )
+        values = [self.packed(item) for item in (*args.items, *outputs.items)]
+        target = call("call_packed", StringImm(callee.symbol_name), *values)
+        return Evaluate(target)
+
+    def packed(self, item: RelaxExpr) -> Expr:
+        """An argument of a global function."""
+        info = item.struct_info
+        if isinstance(item, StringValue):
+            return StringImm(item.value)
+        if isinstance(item, PrimValue):
+            return substitute(item.value, self.extents)
+        if isinstance(info, PrimStructInfo):
+            if item not in self.scalar_values:
+                raise LowerError(f"{self.name}: nothing says what the scalar {item!r} is")
+            return self.scalar_values[item]
+        assert isinstance(info, TensorStructInfo)
+        shape = [substitute(extent, self.extents) for extent in info.shape]
+        return call("packed_tensor", self.pointer(item), StringImm(info.dtype), *shape)
 
     def pointer(self, expr: RelaxExpr) -> Expr:
         if isinstance(expr, Constant):

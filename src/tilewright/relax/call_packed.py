@@ -1,0 +1,191 @@
+"""Calls from the graph to global functions (``tilewright.register_global_func``), and ``print``.
+
+``call_dps_packed(name, args, out)`` is pure: the function writes into fresh outputs, which it gets
+after its arguments. ``call_pure_packed`` and ``call_packed`` take what the function returns; the
+second has effects, so it needs ``R.function(pure=False)`` and is never moved or removed.
+``CallTIRRewrite`` makes all of them ``call_dps`` of an ``ExternFunc`` with the attribute
+``packed``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir import as_expr, dtypes
+from tilewright.relax.assertion import assert_op as assert_sizes
+from tilewright.relax.call_tir import raw_op
+from tilewright.relax.expr import (
+    ExternFunc,
+    FunctionRef,
+    PrimValue,
+    RelaxCall,
+    RelaxExpr,
+    StringValue,
+    Tuple,
+    as_relax,
+)
+from tilewright.relax.registry import builder
+from tilewright.relax.struct_info import (
+    ObjectStructInfo,
+    PrimStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from tilewright.support.errors import VerifyError
+
+PACKED = "packed"
+"""Attribute of an ``ExternFunc`` that is a global function, not a symbol of a library."""
+
+_NOTHING = TupleStructInfo(())
+
+
+def _infer_result(call: RelaxCall) -> StructInfo:
+    if len(call.sinfo_args) != 1:
+        raise VerifyError(f"{call.op_name} needs sinfo_args: the struct info of its result")
+    return call.sinfo_args[0]
+
+
+def _infer_outputs(call: RelaxCall) -> StructInfo:
+    for info in call.sinfo_args:
+        if not isinstance(info, TensorStructInfo) or not info.has_shape:
+            raise VerifyError(f"call_dps_packed makes tensors of known shape, got {info!r}")
+    if not call.sinfo_args:
+        raise VerifyError("call_dps_packed needs out_sinfo: the struct info of its outputs")
+    return call.sinfo_args[0] if len(call.sinfo_args) == 1 else TupleStructInfo(call.sinfo_args)
+
+
+CALL_PACKED = raw_op("call_packed", _infer_result, pure=False, effect=True)
+CALL_PURE_PACKED = raw_op("call_pure_packed", _infer_result)
+CALL_DPS_PACKED = raw_op("call_dps_packed", _infer_outputs)
+PRINT = raw_op("print", lambda call: _NOTHING, pure=False, effect=True)
+ASSERT_TENSOR = raw_op("assert_tensor", lambda call: _NOTHING, pure=False)
+
+
+@builder("call_packed")
+def call_packed(
+    func: str | ExternFunc, *args: object, sinfo_args: StructInfo | Sequence[StructInfo] = ()
+) -> RelaxCall:
+    """Call a global function for what it does or returns.
+
+    ``sinfo_args`` describes the result: a tensor of known shape, a tuple of these, or nothing,
+    ``R.Tuple()``.
+    """
+    return _returning(CALL_PACKED, func, args, sinfo_args)
+
+
+@builder("call_pure_packed")
+def call_pure_packed(
+    func: str | ExternFunc, *args: object, sinfo_args: StructInfo | Sequence[StructInfo] = ()
+) -> RelaxCall:
+    """Call a global function for what it returns; it must have no effects."""
+    return _returning(CALL_PURE_PACKED, func, args, sinfo_args)
+
+
+def _returning(op: Any, func: str | ExternFunc, args: Sequence[object], info: Any) -> RelaxCall:
+    if isinstance(info, (list, tuple)):
+        if len(info) > 1:
+            raise VerifyError(f"{op.name} has one result; several are a TupleStructInfo")
+        info = info[0] if info else _NOTHING
+    return RelaxCall(op, (_reference(func), *_arguments(args)), {}, (info,))
+
+
+@builder("call_dps_packed")
+def call_dps_packed(
+    func: str | ExternFunc, args: object, out_sinfo: StructInfo | Sequence[StructInfo]
+) -> RelaxCall:
+    """Call a global function that takes ``args``, then fresh tensors that it writes.
+
+    One output gives a tensor, several (a list in ``out_sinfo``) a tuple. The function must write
+    all of its outputs and have no other effects.
+    """
+    given = args.items if isinstance(args, Tuple) else args
+    items = given if isinstance(given, (list, tuple)) else (given,)
+    infos = (out_sinfo,) if isinstance(out_sinfo, StructInfo) else tuple(out_sinfo)
+    if isinstance(out_sinfo, TupleStructInfo):
+        infos = out_sinfo.fields_
+    operands = (_reference(func), Tuple(_arguments(items)))
+    return RelaxCall(CALL_DPS_PACKED, operands, {}, infos)
+
+
+@builder("print")
+def print(*values: object, format: str = "") -> RelaxCall:
+    """Print values when the graph runs; each ``{}`` in ``format`` is replaced by one of them."""
+    made = (StringValue(_form(format, len(values))), *_arguments(values))
+    return RelaxCall(PRINT, made)
+
+
+@builder("assert_op")
+def assert_op(condition: object, format_args: Any = None, format: str = "") -> RelaxCall:
+    """Stop the graph unless the condition holds.
+
+    It is an expression of sizes, or a tensor of one truth value. The message is ``format``, in
+    which each ``{}`` is replaced by one of ``format_args``: sizes, or tensors if the condition is
+    one.
+
+    Raises ``VerifyError`` if the number of ``{}`` and of values differ, or the tensor is not one
+    truth value.
+    """
+    condition = getattr(condition, "_expr", condition)
+    info = getattr(condition, "struct_info", None)
+    if not isinstance(info, TensorStructInfo) or not isinstance(condition, RelaxExpr):
+        return assert_sizes(condition, format_args, format)
+    if not dtypes.is_bool(info.dtype) or info.ndim != 0:
+        raise VerifyError(f"assert_op takes one truth value, got {info!r}")
+    shown = format_args.items if isinstance(format_args, Tuple) else format_args or ()
+    shown = shown if isinstance(shown, (list, tuple)) else (shown,)
+    message = StringValue(_form(format, len(shown)))
+    return RelaxCall(ASSERT_TENSOR, (condition, message, *_arguments(shown)))
+
+
+def _form(format: str, count: int) -> str:
+    if format and format.count("{}") != count:
+        raise VerifyError(f"{format!r} has no place for {count} values")
+    return format
+
+
+def _reference(func: object) -> FunctionRef:
+    if isinstance(func, FunctionRef):
+        func = func.callee
+    if isinstance(func, str):
+        return FunctionRef(ExternFunc(func))
+    if isinstance(func, ExternFunc):
+        return FunctionRef(func)
+    raise VerifyError(f"a global function is given by name, got {type(func).__name__} {func!r}")
+
+
+def _arguments(args: Sequence[object]) -> tuple[RelaxExpr, ...]:
+    made = tuple(map(as_relax, args))
+    for arg in made:
+        kinds = (TensorStructInfo, PrimStructInfo)
+        if not isinstance(arg.struct_info, kinds) and not isinstance(arg, StringValue):
+            raise VerifyError(
+                "global functions take tensors, scalars and texts; pass the items of a tuple, and "
+                f"the extents of a shape, one by one: {arg!r} is {arg.struct_info!r}"
+            )
+    return made
+
+
+CALLS = (CALL_PACKED, CALL_PURE_PACKED, CALL_DPS_PACKED, PRINT, ASSERT_TENSOR)
+
+
+def lowered_packed(call: RelaxCall) -> tuple[str, tuple[RelaxExpr, ...], tuple[StructInfo, ...]]:
+    """The global function that a call comes down to: its name, arguments, and outputs to write."""
+    if call.op is PRINT:
+        return "relax.print", call.args, ()
+    if call.op is ASSERT_TENSOR:
+        return "relax.assert_tensor", call.args, ()
+    reference = call.args[0]
+    assert isinstance(reference, FunctionRef)
+    name = reference.name
+    if call.op is CALL_DPS_PACKED:
+        arguments = call.args[1]
+        assert isinstance(arguments, Tuple)
+        return name, arguments.items, call.sinfo_args
+    info = call.struct_info
+    infos = info.fields_ if isinstance(info, TupleStructInfo) else (info,)
+    if not infos or isinstance(info, ObjectStructInfo):
+        return name, call.args[1:], ()
+    counted = (StringValue(name), PrimValue(as_expr(len(infos))), *call.args[1:])
+    return "relax.call_into", counted, infos
