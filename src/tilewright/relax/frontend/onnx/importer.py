@@ -1,0 +1,607 @@
+"""``from_onnx``: the walk over a model's graph, its subgraphs and functions.
+
+For each node there is, in this order: an evaluator, if its inputs are known (``known.py``); a
+function of the model itself; a converter (``converters/``); the function by which ONNX defines the
+operator.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.ir import Expr, IRModule, Var, as_int
+from tilewright.relax.block_builder import BlockBuilder
+from tilewright.relax.expr import (
+    Constant,
+    DataflowVar,
+    RelaxCall,
+    RelaxExpr,
+    RelaxVar,
+    Tuple,
+    TupleGetItem,
+    const,
+)
+from tilewright.relax.frontend.onnx import known
+from tilewright.relax.frontend.onnx.converters import CONVERTERS, Context
+from tilewright.relax.frontend.onnx.converters.base import place
+from tilewright.relax.frontend.onnx.model import (
+    attribute_value,
+    dtype_of,
+    load_model,
+    require_onnx,
+    sparse_to_numpy,
+    to_numpy,
+)
+from tilewright.relax.frontend.onnx.values import Numbers, UnknownValueError, Value
+from tilewright.relax.struct_info import (
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    defined_vars,
+)
+from tilewright.support.errors import ImportModelError, TilewrightError
+from tilewright.support.registry import near_matches
+
+if TYPE_CHECKING:
+    import onnx
+
+#: Nodes that a model may have after its loops are unrolled and its functions expanded.
+MOST_NODES = 200_000
+#: How deeply functions and subgraphs may be nested.
+_DEEPEST = 64
+#: Elements of one tensor, if its extents are known.
+_MOST_ELEMENTS = 1 << 40
+_OLDEST_OPSET = 7
+
+ShapeDict = Mapping[str, Sequence[Any]]
+
+
+def from_onnx(
+    model: onnx.ModelProto | str | os.PathLike[str],
+    shape_dict: ShapeDict | None = None,
+    dtype_dict: str | Mapping[str, str] | None = None,
+    opset: int | None = None,
+    keep_params_in_input: bool = False,
+    sanitize_input_names: bool = True,
+) -> IRModule:
+    """Import an ONNX model as a module with the function ``main``.
+
+    ``model`` is an ``onnx.ModelProto``, or the path of a file, beside which external data are
+    found. ``main`` takes the model's inputs that have no initial value, and returns its output, or
+    a tuple if there are several. Weights are constants; with ``keep_params_in_input`` they follow
+    the inputs as parameters, and ``relax.frontend.detach_params`` gives their arrays.
+
+    ``shape_dict`` has shapes of inputs by name, of numbers, names and ``Var``; others are those of
+    the model, with a symbolic size for each name of an extent. ``dtype_dict`` is the dtype of
+    inputs that the model does not type, or has dtypes by name. ``opset`` takes the place of the
+    version of ONNX's operators that the model names. Characters that a variable's name can't have
+    are replaced in inputs' names by ``_``; without ``sanitize_input_names`` they are refused.
+
+    Tensors that decide sizes or what is computed must be known at import: constants, or computed
+    from the inputs' shapes. Element types of 2 and 4 bits are passed as integers of 8 bits.
+
+    Raises ``ImportModelError`` for a damaged model and for operators that aren't supported, which
+    it names, and ``MissingExtraError`` if ``onnx`` isn't installed.
+    """
+    onnx = require_onnx()
+    folder = None
+    if isinstance(model, (str, os.PathLike)):
+        folder = Path(model).parent
+        model = load_model(model)
+    if not isinstance(model, onnx.ModelProto):
+        raise ImportModelError(
+            f"expected an onnx.ModelProto or the path of a file, got {type(model).__name__}"
+        )
+    importer = _Importer(model, folder, opset)
+    return importer.run(
+        shape_dict or {}, dtype_dict or {}, keep_params_in_input, sanitize_input_names
+    )
+
+
+class _Scope:
+    """Values by name in a graph; those of the graph around it are seen too."""
+
+    def __init__(
+        self,
+        opsets: Mapping[str, int],
+        parent: _Scope | None = None,
+        attributes: Mapping[str, onnx.AttributeProto] | None = None,
+    ) -> None:
+        self.opsets = opsets
+        self.parent = parent
+        self.attributes = attributes
+        """Those of the call, in the body of a function."""
+        self.values: dict[str, Value] = {}
+        self.depth: int = 0 if parent is None else parent.depth + 1
+
+    def has(self, name: str) -> bool:
+        return name in self.values or (self.parent is not None and self.parent.has(name))
+
+    def get(self, name: str) -> Value:
+        if name in self.values:
+            return self.values[name]
+        if self.parent is None:
+            raise ImportModelError(f"there is no value {name!r}")
+        return self.parent.get(name)
+
+
+class _Importer:
+    """One import of a model."""
+
+    def __init__(self, model: onnx.ModelProto, folder: Path | None, opset: int | None) -> None:
+        self.onnx = require_onnx()
+        self.model = model
+        self.folder = folder
+        self.opsets = _opsets(model.opset_import, opset)
+        self.functions = {
+            (_domain(item.domain), item.name, getattr(item, "overload", "")): item
+            for item in model.functions
+        }
+        self.builder = BlockBuilder()
+        self.held: dict[RelaxExpr, NDArray[Any]] = {}
+        self.params: dict[str, RelaxVar] = {}
+        self.made_of: dict[RelaxExpr, Sequence[Value]] = {}
+        """The inputs of the nodes that make values."""
+        self.nodes_left = MOST_NODES
+        self.sizes: dict[str, Var] = {}
+
+    def run(
+        self,
+        shapes: ShapeDict,
+        dtypes: str | Mapping[str, str],
+        keep_params: bool,
+        sanitize: bool,
+    ) -> IRModule:
+        graph = self.model.graph
+        self._require_names(shapes, dtypes)
+        scope = _Scope(self.opsets)
+        initial = {item.name: to_numpy(item, self.folder) for item in graph.initializer}
+        for item in graph.sparse_initializer:
+            initial[item.values.name] = sparse_to_numpy(item, self.folder)
+        inputs = self._inputs(graph, initial, shapes, dtypes, sanitize)
+        scope.values.update(self.params)
+        params: list[RelaxVar] = []
+        for name, array in initial.items():
+            if keep_params:
+                var = RelaxVar(
+                    _free(_identifier(name, "param"), [*inputs, *params]),
+                    TensorStructInfo(array.shape, array.dtype.name),
+                )
+                self.held[var] = array
+                params.append(var)
+                scope.values[name] = var
+            else:
+                scope.values[name] = const(array)
+        attrs: dict[str, Any] = {}
+        if keep_params:
+            attrs["num_input"] = len(inputs)
+            attrs["params"] = tuple(const(self.held[var]).value for var in params)
+        with self.builder.function("main", [*inputs, *params], attrs):
+            with self.builder.dataflow():
+                results = self.run_graph(graph, scope)
+                outputs = [
+                    self._output(item.name, value) for item, value in zip(graph.output, results)
+                ]
+            if not outputs:
+                raise ImportModelError("the model has no output")
+            self.builder.emit_func_output(
+                outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs))
+            )
+        return self.builder.get()
+
+    # ---- inputs and outputs ---------------------------------------------------------------------
+
+    def _require_names(self, shapes: ShapeDict, dtypes: str | Mapping[str, str]) -> None:
+        names = [item.name for item in self.model.graph.input]
+        for name in [*shapes, *(dtypes if not isinstance(dtypes, str) else ())]:
+            if name not in names:
+                raise ImportModelError(
+                    f"the model has no input {name!r}; {near_matches(name, names)}"
+                )
+
+    def _inputs(
+        self,
+        graph: onnx.GraphProto,
+        initial: Mapping[str, Any],
+        shapes: ShapeDict,
+        dtypes: str | Mapping[str, str],
+        sanitize: bool,
+    ) -> list[RelaxVar]:
+        made: list[RelaxVar] = []
+        for item in graph.input:
+            if item.name in initial:
+                continue
+            name = _free(_identifier(item.name, "input"), made) if sanitize else item.name
+            dtype = dtypes if isinstance(dtypes, str) else dtypes.get(item.name)
+            info = self._info(item.name, item.type, shapes.get(item.name), dtype)
+            try:
+                var = RelaxVar(name, info)
+            except TilewrightError as error:
+                raise ImportModelError(
+                    f"input {item.name!r}: {error}; sanitize_input_names=True renames it"
+                ) from None
+            if item.name in self.params:
+                raise ImportModelError(f"there are two inputs {item.name!r}")
+            self.params[item.name] = var
+            made.append(var)
+        defined = set(defined_vars([var.struct_info for var in made]))
+        for size in self.sizes.values():
+            if size not in defined:
+                raise ImportModelError(f"no input has the size {size!r}")
+        return made
+
+    def _info(
+        self, name: str, kind: onnx.TypeProto, shape: Sequence[Any] | None, dtype: str | None
+    ) -> StructInfo:
+        which = kind.WhichOneof("value")
+        if which == "optional_type":
+            return self._info(name, kind.optional_type.elem_type, shape, dtype)
+        if which != "tensor_type":
+            raise ImportModelError(
+                f"input {name!r} is of the kind {which or 'unknown'}; inputs must be tensors"
+            )
+        tensor = kind.tensor_type
+        if tensor.elem_type:
+            found = dtype_of(tensor.elem_type)
+            dtype = found if dtype is None or tensor.elem_type else dtype
+        if dtype is None:
+            raise ImportModelError(f"input {name!r} has no element type: give it by dtype_dict")
+        if shape is None:
+            if not tensor.HasField("shape"):
+                raise ImportModelError(f"input {name!r} has no shape: give it by shape_dict")
+            shape = [
+                dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{name}_{axis}"
+                for axis, dim in enumerate(tensor.shape.dim)
+            ]
+        extents = [self._extent(name, extent) for extent in shape]
+        known_part = [extent for extent in extents if isinstance(extent, int)]
+        if math.prod(known_part) > _MOST_ELEMENTS:
+            raise ImportModelError(f"input {name!r} of the shape {list(shape)} is too large")
+        return TensorStructInfo(extents, dtype)
+
+    def _extent(self, name: str, extent: Any) -> Expr | int:
+        if isinstance(extent, str):
+            made = _identifier(extent, "size")
+            if extent not in self.sizes:
+                taken = {var.name for var in self.sizes.values()}
+                while made in taken:
+                    made += "_"
+                self.sizes[extent] = Var(made, "int64")
+            return self.sizes[extent]
+        if isinstance(extent, Expr):
+            return extent
+        if not isinstance(extent, (int, np.integer)) or isinstance(extent, bool) or extent < 0:
+            raise ImportModelError(
+                f"an extent of input {name!r} is {extent!r}; give its shape by shape_dict, of "
+                "numbers from 0 up, and names of symbolic sizes"
+            )
+        return int(extent)
+
+    def _output(self, name: str, value: Value) -> RelaxExpr:
+        if isinstance(value, list):
+            if not value:
+                raise ImportModelError(f"output {name!r} is an empty sequence")
+            return Tuple(tuple(self._output(f"{name}_{n}", item) for n, item in enumerate(value)))
+        if isinstance(value, Numbers):
+            value = value.tensor()
+        if value is None:
+            raise ImportModelError(f"output {name!r} is an optional without an element")
+        if isinstance(value, (DataflowVar, RelaxCall)):
+            return self.builder.emit_output(value, _identifier(name, "output"))
+        return value
+
+    # ---- graphs ---------------------------------------------------------------------------------
+
+    def run_graph(self, graph: onnx.GraphProto, scope: _Scope) -> list[Value]:
+        """Convert a graph whose inputs and initial values are in ``scope``; returns its results."""
+        if scope.depth > _DEEPEST:
+            raise ImportModelError(f"functions and subgraphs are nested deeper than {_DEEPEST}")
+        for node in self._in_order(graph.node, scope):
+            self._convert(node, scope)
+        return [self._result(item.name, scope) for item in graph.output]
+
+    def _result(self, name: str, scope: _Scope) -> Value:
+        if not name:
+            return None
+        if not scope.has(name):
+            raise ImportModelError(f"nothing makes the output {name!r}")
+        return scope.get(name)
+
+    def run_subgraph(
+        self, graph: onnx.GraphProto, inputs: Sequence[Value], around: _Scope
+    ) -> list[Value]:
+        """Convert a graph that is an attribute of a node in the graph ``around``."""
+        scope = _Scope(around.opsets, around, around.attributes)
+        for item in graph.initializer:
+            scope.values[item.name] = const(to_numpy(item, self.folder))
+        for sparse in graph.sparse_initializer:
+            scope.values[sparse.values.name] = const(sparse_to_numpy(sparse, self.folder))
+        if len(inputs) != len(graph.input):
+            raise ImportModelError(
+                f"the subgraph {graph.name!r} takes {len(graph.input)} inputs, it is given "
+                f"{len(inputs)}"
+            )
+        for item, value in zip(graph.input, inputs):
+            scope.values[item.name] = value
+        return self.run_graph(graph, scope)
+
+    def run_function(
+        self,
+        function: onnx.FunctionProto,
+        node: onnx.NodeProto,
+        inputs: Sequence[Value],
+        around: _Scope,
+    ) -> list[Value]:
+        """Convert the body of a function in place of a node that calls it."""
+        given = {item.name: item for item in self._attributes(node, around)}
+        defaults = {item.name: item for item in function.attribute_proto}
+        scope = _Scope(_opsets(function.opset_import, None), None, {**defaults, **given})
+        scope.depth = around.depth + 1
+        if scope.depth > _DEEPEST:
+            raise ImportModelError(f"{place(node)}: functions are nested deeper than {_DEEPEST}")
+        if len(inputs) > len(function.input):
+            raise ImportModelError(
+                f"{place(node)}: the function takes {len(function.input)} inputs, got {len(inputs)}"
+            )
+        for number, name in enumerate(function.input):
+            scope.values[name] = inputs[number] if number < len(inputs) else None
+        for inner in self._in_order(function.node, scope):
+            self._convert(inner, scope)
+        wanted = {number for number, name in enumerate(node.output) if name}
+        return [
+            self._result(name, scope) if number in wanted else None
+            for number, name in enumerate(function.output)
+        ]
+
+    def _in_order(self, nodes: Sequence[onnx.NodeProto], scope: _Scope) -> list[onnx.NodeProto]:
+        """Nodes such that each comes after those that make its inputs."""
+        producers: dict[str, int] = {}
+        for number, node in enumerate(nodes):
+            for name in filter(None, node.output):
+                if name in producers:
+                    raise ImportModelError(f"two nodes make {name!r}")
+                producers[name] = number
+        state = [0] * len(nodes)  # 1: being visited, 2: done
+        order: list[onnx.NodeProto] = []
+        for start in range(len(nodes)):
+            stack = [start]
+            while stack:
+                number = stack[-1]
+                if state[number] == 2:
+                    stack.pop()
+                    continue
+                needed = {
+                    producers[name]
+                    for name in _names_used(nodes[number])
+                    if name in producers and producers[name] != number
+                }
+                waiting = [item for item in sorted(needed) if state[item] != 2]
+                if number in {producers.get(name) for name in nodes[number].input}:
+                    raise ImportModelError(f"{place(nodes[number])} needs its own result")
+                if not waiting:
+                    state[number] = 2
+                    order.append(nodes[number])
+                    stack.pop()
+                    continue
+                if state[number] == 1:
+                    raise ImportModelError(
+                        f"{place(nodes[number])} and {place(nodes[waiting[0]])} need each other's "
+                        "results"
+                    )
+                state[number] = 1
+                stack.extend(waiting)
+        return order
+
+    # ---- nodes ----------------------------------------------------------------------------------
+
+    def _convert(self, node: onnx.NodeProto, scope: _Scope) -> None:
+        self.nodes_left -= 1
+        if self.nodes_left < 0:
+            raise ImportModelError(
+                f"the model has more than {MOST_NODES} nodes, with loops unrolled and functions "
+                "expanded"
+            )
+        inputs = [self._input(node, name, scope) for name in node.input]
+        try:
+            made = self._results(node, inputs, scope)
+        except UnknownValueError as error:
+            if error.value is None:
+                raise
+            raise UnknownValueError(error.message, None, self._sources(error.value)) from None
+        except ImportModelError:
+            raise
+        except TilewrightError as error:
+            raise ImportModelError(f"{place(node)}: {error}") from error
+        except (ArithmeticError, IndexError, TypeError, ValueError, AttributeError) as error:
+            # Numbers of a damaged model that no converter expects.
+            raise ImportModelError(
+                f"{place(node)} can't be converted: {type(error).__name__}: {error}"
+            ) from error
+        if len(made) < len(node.output) and any(node.output[len(made) :]):
+            raise ImportModelError(
+                f"{place(node)} makes {len(made)} results, {len(node.output)} are wanted"
+            )
+        for name, value in zip(node.output, made):
+            if name:
+                scope.values[name] = bound = self._bound(node, name, value)
+                if isinstance(bound, RelaxVar):
+                    self.made_of.setdefault(bound, inputs)
+
+    def _input(self, node: onnx.NodeProto, name: str, scope: _Scope) -> Value:
+        if not name:
+            return None
+        if not scope.has(name):
+            raise ImportModelError(f"{place(node)}: nothing makes its input {name!r}")
+        return scope.get(name)
+
+    def _results(
+        self, node: onnx.NodeProto, inputs: Sequence[Value], scope: _Scope
+    ) -> Sequence[Value]:
+        domain = _domain(node.domain)
+        local = self.functions.get((domain, node.op_type, getattr(node, "overload", "")))
+        if local is not None:
+            return self.run_function(local, node, inputs, scope)
+        attributes = {
+            item.name: attribute_value(item, self.folder) for item in self._attributes(node, scope)
+        }
+        if not domain:
+            arrays = [known.elements(value, self.held) for value in inputs]
+            found = known.evaluate(node.op_type, attributes, inputs, arrays)
+            if found is not None:
+                return found
+        key = f"{domain}.{node.op_type}" if domain else node.op_type
+        version = scope.opsets.get(domain)
+        if version is None:
+            raise ImportModelError(f"{place(node)}: the model imports no operators of {domain!r}")
+        if key in CONVERTERS:
+            context = Context(
+                node, version, self.builder, self.held,
+                lambda graph, values: self.run_subgraph(graph, values, scope),
+            )  # fmt: skip
+            made = context.call(CONVERTERS.get(key), inputs, attributes)
+            return made if isinstance(made, tuple) else (made,)
+        body = self._defined(node, domain, version, inputs)
+        if body is not None:
+            return self.run_function(body, node, inputs, scope)
+        raise ImportModelError(
+            f"{place(node)}: there is no converter for {key}; {near_matches(key, [*CONVERTERS])}"
+        )
+
+    def _attributes(self, node: onnx.NodeProto, scope: _Scope) -> list[onnx.AttributeProto]:
+        """A node's attributes; in functions some are those of the call."""
+        made = []
+        for item in node.attribute:
+            if not item.ref_attr_name:
+                made.append(item)
+                continue
+            found = (scope.attributes or {}).get(item.ref_attr_name)
+            if found is not None:
+                renamed = self.onnx.AttributeProto()
+                renamed.CopyFrom(found)
+                renamed.name = item.name
+                made.append(renamed)
+        return made
+
+    def _defined(
+        self, node: onnx.NodeProto, domain: str, version: int, inputs: Sequence[Value]
+    ) -> onnx.FunctionProto | None:
+        """The function by which ONNX defines an operator, if it is defined by one."""
+        try:
+            schema = self.onnx.defs.get_schema(node.op_type, version, domain)
+        except self.onnx.defs.SchemaError:
+            return None
+        if schema.has_context_dependent_function:
+            types = [self._type_of(value) for value in inputs]
+            versions = schema.context_dependent_function_opset_versions
+            fitting = [item for item in versions if item <= version] or versions[:1]
+            text = schema.get_context_dependent_function_with_opset_version(
+                max(fitting), node.SerializeToString(), types
+            )
+        elif schema.has_function:
+            versions = schema.function_opset_versions
+            fitting = [item for item in versions if item <= version] or versions[:1]
+            text = schema.get_function_with_opset_version(max(fitting))
+        else:
+            return None
+        function = self.onnx.FunctionProto()
+        function.ParseFromString(text)
+        given = {item.name for item in node.attribute}
+        for name, attribute in schema.attributes.items():
+            if name not in given and attribute.default_value.name:
+                function.attribute_proto.append(attribute.default_value)
+        return function
+
+    def _type_of(self, value: Value) -> bytes:
+        if not isinstance(value, (RelaxExpr, Numbers)):
+            return bytes(self.onnx.TypeProto().SerializeToString())
+        element = self.onnx.helper.np_dtype_to_tensor_dtype(const(0, value.dtype).data.dtype)
+        made = self.onnx.helper.make_tensor_type_proto(element, [None] * value.ndim)
+        return bytes(made.SerializeToString())
+
+    def _bound(self, node: onnx.NodeProto, name: str, value: Value) -> Value:
+        """Bind a converted value to a variable named as the node's result."""
+        if isinstance(value, np.ndarray):
+            return const(value)
+        if not isinstance(value, RelaxExpr) or isinstance(value, (RelaxVar, Constant)):
+            return value
+        info = value.struct_info
+        if isinstance(info, TupleStructInfo) and not isinstance(value, TupleGetItem):
+            raise ImportModelError(f"{place(node)}: its converter returned a tuple")
+        if isinstance(info, TensorStructInfo):
+            known_part = [as_int(extent) for extent in info.shape]
+            if math.prod(item for item in known_part if item) > _MOST_ELEMENTS:
+                raise ImportModelError(f"{place(node)}: its result {info!r} is too large")
+        return self.builder.emit(value, _identifier(name, "lv"))
+
+    def _sources(self, value: Value) -> list[str]:
+        """Names of the model's inputs from which a value is computed."""
+        names = {var: name for name, var in self.params.items()}
+        found: dict[str, None] = {}
+        seen: set[RelaxExpr] = set()
+        stack: list[Any] = [value]
+        while stack:
+            item = stack.pop()
+            if isinstance(item, list):
+                stack.extend(item)
+            if not isinstance(item, RelaxExpr) or item in seen:
+                continue
+            seen.add(item)
+            if item in names:
+                found.setdefault(names[item])
+            else:
+                stack.extend(self.made_of.get(item, ()))
+        return list(found)
+
+
+def _names_used(node: onnx.NodeProto) -> list[str]:
+    """What a node and its subgraphs read, by name."""
+    found = [name for name in node.input if name]
+    graphs = [item.g for item in node.attribute if item.HasField("g")]
+    while graphs:
+        graph = graphs.pop()
+        for inner in graph.node:
+            found.extend(name for name in inner.input if name)
+            graphs.extend(item.g for item in inner.attribute if item.HasField("g"))
+        found.extend(item.name for item in graph.output)
+    return found
+
+
+def _opsets(imports: Sequence[onnx.OperatorSetIdProto], opset: int | None) -> dict[str, int]:
+    """Versions by domain."""
+    made = {_domain(item.domain): int(item.version) for item in imports}
+    if opset is not None:
+        made[""] = opset
+    version = made.get("")
+    if version is not None and version < _OLDEST_OPSET:
+        raise ImportModelError(
+            f"the model is for version {version} of ONNX's operators, supported are those from "
+            f"{_OLDEST_OPSET}: convert it with onnx.version_converter"
+        )
+    return made
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def _identifier(name: str, default: str) -> str:
+    """A name that a variable may have."""
+    made = re.sub(r"[^0-9A-Za-z_]", "_", name)[:80] or default
+    return made if made[0].isalpha() or made[0] == "_" else f"{default}_{made}"
+
+
+def _free(name: str, taken: Sequence[RelaxVar]) -> str:
+    names = {var.name for var in taken}
+    made, number = name, 0
+    while made in names:
+        number += 1
+        made = f"{name}_{number}"
+    return made

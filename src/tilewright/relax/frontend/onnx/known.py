@@ -1,0 +1,433 @@
+"""Tensors known at import: shapes, and what models compute of them.
+
+Exporters compute sizes between operators (``Shape``, ``Gather``, ``Concat``, ``Reshape``), so their
+elements are numbers or formulas of the inputs' symbolic extents. These are evaluated here, by a
+function for each operator over NumPy arrays, of ``object`` where an element is an ``Expr``. One
+that can't tell its result returns ``None``; then the operator is converted like any other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.ir import Add, Expr, FloorDiv, IntImm, Mul, Var, as_expr, as_int, maximum, minimum
+from tilewright.relax.expr import Constant, RelaxExpr, const, numpy_dtype
+from tilewright.relax.frontend.onnx.model import dtype_of
+from tilewright.relax.frontend.onnx.values import Numbers, Value, numbers
+from tilewright.relax.struct_info import prove_different, prove_equal
+
+Array = NDArray[Any]
+Attributes = Mapping[str, Any]
+
+#: Tensors with more elements are computed by the compiled model, not here.
+MOST_ELEMENTS = 4096
+
+
+class Unknown(Exception):
+    """The result can't be told from what is known."""
+
+
+Evaluator = Callable[..., Any]
+EVALUATORS: dict[str, Evaluator] = {}
+
+
+def evaluates(*names: str) -> Callable[[Evaluator], Evaluator]:
+    """Register a function of arrays as the evaluator of operators."""
+
+    def register(function: Evaluator) -> Evaluator:
+        for name in names:
+            EVALUATORS[name] = function
+        return function
+
+    return register
+
+
+def evaluate(
+    name: str, attributes: Attributes, inputs: Sequence[Value], arrays: Sequence[Array | None]
+) -> list[Value] | None:
+    """The results of an operator whose inputs are known; ``None`` if they can't be told.
+
+    ``arrays`` are the elements of ``inputs``, where known.
+    """
+    if name in ("Shape", "Size"):
+        return _of_extents(name, attributes, inputs[0] if inputs else None)
+    function = EVALUATORS.get(name)
+    if function is None or not inputs:
+        return None
+    given: list[Array | None] = []
+    for value, array in zip(inputs, arrays):
+        if value is not None and (array is None or array.size > MOST_ELEMENTS):
+            return None
+        given.append(array)
+    while given and given[-1] is None:
+        given.pop()
+    if not given or given[0] is None or all(array is None for array in given):
+        return None
+    try:
+        made = function(attributes, *given)
+    except (Unknown, ArithmeticError, ValueError, IndexError, TypeError, KeyError):
+        # Whatever is wrong with the node, its converter says so.
+        return None
+    dtype = _result_dtype(name, attributes, inputs)
+    results = made if isinstance(made, list) else [made]
+    return [_value(item, dtype) for item in results]
+
+
+def _value(array: Any, dtype: str | None) -> RelaxExpr | Numbers:
+    array = np.asarray(array)
+    if array.dtype == object:
+        return numbers(array, dtype or "int64")
+    return const(np.ascontiguousarray(array).reshape(array.shape), dtype)
+
+
+def _result_dtype(name: str, attributes: Attributes, inputs: Sequence[Value]) -> str | None:
+    """The dtype of results: that of the last input is right for ``Where`` too."""
+    if name == "Cast":
+        return dtype_of(attributes["to"])
+    if name in _TESTS:
+        return "bool"
+    if name == "ConstantOfShape":
+        return None
+    chosen = inputs[1] if name == "Where" else inputs[0]
+    return chosen.dtype if isinstance(chosen, (RelaxExpr, Numbers)) else None
+
+
+def _of_extents(name: str, attributes: Attributes, x: Value) -> list[Value] | None:
+    if isinstance(x, Numbers):
+        shape: tuple[Any, ...] = x.shape
+    elif isinstance(x, RelaxExpr):
+        shape = x.shape
+    else:
+        return None
+    if name == "Size":
+        return [numbers(np.asarray(math.prod(shape), object), "int64")]
+    chosen = shape[slice(attributes.get("start", 0), attributes.get("end"))]
+    return [numbers(_vector(chosen), "int64")]
+
+
+def _vector(items: Sequence[Any]) -> Array:
+    made = np.empty(len(items), object)
+    for at, item in enumerate(items):
+        made[at] = item
+    return made
+
+
+def _ints(array: Array) -> list[int]:
+    """Elements that are numbers."""
+    if any(isinstance(item, Expr) for item in array.reshape(-1)):
+        raise Unknown
+    return [int(item) for item in array.reshape(-1)]
+
+
+def _limited(shape: Sequence[int]) -> tuple[int, ...]:
+    if any(extent < 0 for extent in shape) or math.prod(shape) > MOST_ELEMENTS:
+        raise Unknown
+    return tuple(shape)
+
+
+def _each(function: Callable[..., Any], *arrays: Array) -> Array:
+    """Apply a function element by element; arrays of numbers stay such."""
+    together = np.broadcast_arrays(*arrays)
+    _limited(together[0].shape)
+    made = np.empty(together[0].shape, object)
+    for at in np.ndindex(made.shape):
+        made[at] = function(*(item[at] for item in together))
+    return made
+
+
+# ---- elementwise ---------------------------------------------------------------------------------
+
+
+def _arithmetic(name: str, on_numbers: Callable[..., Any], on_formulas: Evaluator) -> None:
+    @evaluates(name)
+    def function(attributes: Attributes, *arrays: Array) -> Any:
+        if any(array.dtype == object for array in arrays):
+            return _each(on_formulas, *arrays)
+        _limited(np.broadcast_shapes(*(array.shape for array in arrays)))
+        with np.errstate(all="ignore"):
+            return on_numbers(*arrays)
+
+
+def _whole(value: Any) -> Any:
+    """A number beside a formula: formulas are integers."""
+    if isinstance(value, Expr):
+        return value
+    if int(value) != value:
+        raise Unknown
+    return int(value)
+
+
+def _divided(a: Array, b: Array) -> Array:
+    if a.dtype.kind == "f" or a.dtype.kind not in "iu":
+        return np.divide(a, b).astype(a.dtype)
+    if np.any(b == 0):
+        raise Unknown
+    quotient = np.abs(a) // np.abs(b)
+    return (quotient * np.sign(a) * np.sign(b)).astype(a.dtype)
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    # A float formula is divided exactly only if it must be whole; sizes are not negative.
+    if not isinstance(b, Expr) and _whole(b) <= 0:
+        raise Unknown
+    return _whole(a) // _whole(b)
+
+
+_arithmetic("Add", np.add, lambda a, b: _whole(a) + _whole(b))
+_arithmetic("Sub", np.subtract, lambda a, b: _whole(a) - _whole(b))
+_arithmetic("Mul", np.multiply, lambda a, b: _whole(a) * _whole(b))
+_arithmetic("Neg", np.negative, lambda a: 0 - _whole(a))
+_arithmetic("Floor", np.floor, _whole)
+_arithmetic("Ceil", np.ceil, _whole)
+_arithmetic("Sqrt", np.sqrt, lambda a: _unknown())
+_arithmetic("Abs", np.abs, lambda a: _unknown())
+_arithmetic("Identity", lambda a: a, lambda a: a)
+_arithmetic("Not", np.logical_not, lambda a: _unknown())
+_arithmetic("And", np.logical_and, lambda a, b: _unknown())
+_arithmetic("Or", np.logical_or, lambda a, b: _unknown())
+
+
+def _unknown() -> Any:
+    raise Unknown
+
+
+@evaluates("Div")
+def _div(attributes: Attributes, a: Array, b: Array) -> Any:
+    if object not in (a.dtype, b.dtype):
+        _limited(np.broadcast_shapes(a.shape, b.shape))
+        with np.errstate(all="ignore"):
+            return _divided(a, b)
+    if "f" in (a.dtype.kind, b.dtype.kind):
+        raise Unknown
+    return _each(_quotient, a, b)
+
+
+@evaluates("Mod")
+def _mod(attributes: Attributes, a: Array, b: Array) -> Any:
+    if attributes.get("fmod", 0) or "f" in (a.dtype.kind, b.dtype.kind):
+        raise Unknown
+    if object not in (a.dtype, b.dtype):
+        if np.any(b == 0):
+            raise Unknown
+        return np.mod(a, b)
+    return _each(lambda x, y: _whole(x) % _whole(y), a, b)
+
+
+def _extreme(name: str, on_numbers: Evaluator, on_formulas: Evaluator) -> None:
+    @evaluates(name)
+    def function(attributes: Attributes, *arrays: Array) -> Any:
+        made = arrays[0]
+        for array in arrays[1:]:
+            if object in (made.dtype, array.dtype):
+                made = _each(
+                    lambda a, b: on_formulas(as_expr(_whole(a)), as_expr(_whole(b))), made, array
+                )
+            else:
+                made = on_numbers(made, array)
+        return made
+
+
+_extreme("Max", np.maximum, maximum)
+_extreme("Min", np.minimum, minimum)
+
+
+def _is_equal(a: Any, b: Any) -> bool:
+    x, y = as_expr(_whole(a)), as_expr(_whole(b))
+    if prove_equal(x, y):
+        return True
+    if prove_different(x, y) or _differ_in_sign(x, y) or _differ_in_sign(y, x):
+        return False
+    raise Unknown
+
+
+def _differ_in_sign(x: Expr, y: Expr) -> bool:
+    """Whether ``x`` is an extent, or made of extents, and ``y`` a negative number such as -1."""
+    number = as_int(y)
+    return number is not None and number < 0 and _is_extent(x)
+
+
+def _is_extent(x: Expr) -> bool:
+    if isinstance(x, IntImm):
+        return x.value >= 0
+    return isinstance(x, Var) or (
+        isinstance(x, (Add, Mul, FloorDiv)) and _is_extent(x.a) and _is_extent(x.b)
+    )
+
+
+def _ordered(a: Any, b: Any) -> Any:
+    raise Unknown
+
+
+_arithmetic("Equal", np.equal, _is_equal)
+_arithmetic("Less", np.less, _ordered)
+_arithmetic("LessOrEqual", np.less_equal, _ordered)
+_arithmetic("Greater", np.greater, _ordered)
+_arithmetic("GreaterOrEqual", np.greater_equal, _ordered)
+_TESTS = frozenset("Equal Less LessOrEqual Greater GreaterOrEqual Not And Or".split())
+
+
+@evaluates("Where")
+def _where(attributes: Attributes, condition: Array, x: Array, y: Array) -> Any:
+    _limited(np.broadcast_shapes(condition.shape, x.shape, y.shape))
+    return np.where(condition.astype(bool), x, y)
+
+
+@evaluates("Cast")
+def _cast(attributes: Attributes, x: Array) -> Any:
+    dtype = dtype_of(attributes["to"])
+    if x.dtype == object:
+        if dtype == "bool":
+            raise Unknown
+        return x
+    kind = numpy_dtype(dtype).kind
+    if (
+        x.dtype.kind not in "iubf"
+        or kind not in "iubf"
+        or (x.dtype.kind == "f" and not np.all(np.isfinite(x)))
+    ):
+        raise Unknown
+    with np.errstate(all="ignore"):
+        return x.astype(numpy_dtype(dtype))
+
+
+# ---- moves ---------------------------------------------------------------------------------------
+
+
+@evaluates("Concat")
+def _concat(attributes: Attributes, *arrays: Array) -> Any:
+    return np.concatenate(arrays, attributes["axis"])
+
+
+@evaluates("Gather")
+def _gather(attributes: Attributes, data: Array, indices: Array) -> Any:
+    axis = attributes.get("axis", 0)
+    places = np.asarray(_ints(indices), np.int64).reshape(indices.shape)
+    return np.take(data, places, axis)
+
+
+@evaluates("Slice")
+def _slice(attributes: Attributes, data: Array, *bounds: Array) -> Any:
+    if not bounds:
+        starts, ends = attributes["starts"], attributes["ends"]
+        axes, steps = attributes.get("axes", range(len(starts))), [1] * len(starts)
+    else:
+        starts, ends = _ints(bounds[0]), _ints(bounds[1])
+        given = len(bounds) > 2 and bounds[2] is not None
+        axes = _ints(bounds[2]) if given else range(len(starts))
+        steps = _ints(bounds[3]) if len(bounds) > 3 else [1] * len(starts)
+    index = [slice(None)] * data.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps):
+        stop = None if step < 0 and end <= -data.shape[axis] - 1 else end
+        index[axis] = slice(start, stop, step)
+    return data[tuple(index)]
+
+
+def _axes(attributes: Attributes, given: Sequence[Array]) -> tuple[int, ...] | None:
+    if given:
+        return tuple(_ints(given[0]))
+    return attributes.get("axes")
+
+
+@evaluates("Squeeze")
+def _squeeze(attributes: Attributes, data: Array, *axes: Array) -> Any:
+    return np.squeeze(data, _axes(attributes, axes))
+
+
+@evaluates("Unsqueeze")
+def _unsqueeze(attributes: Attributes, data: Array, *axes: Array) -> Any:
+    return np.expand_dims(data, _axes(attributes, axes))  # type: ignore[arg-type]
+
+
+@evaluates("Reshape")
+def _reshape(attributes: Attributes, data: Array, shape: Array) -> Any:
+    if attributes.get("allowzero", 0):
+        raise Unknown
+    extents = [data.shape[at] if e == 0 else e for at, e in enumerate(_ints(shape))]
+    return data.reshape(extents)
+
+
+@evaluates("Flatten")
+def _flatten(attributes: Attributes, data: Array) -> Any:
+    axis = attributes.get("axis", 1)
+    axis = axis + data.ndim if axis < 0 else axis
+    return data.reshape(math.prod(data.shape[:axis]), -1)
+
+
+@evaluates("Transpose")
+def _transpose(attributes: Attributes, data: Array) -> Any:
+    return np.transpose(data, attributes.get("perm"))
+
+
+@evaluates("Expand")
+def _expand(attributes: Attributes, data: Array, shape: Array) -> Any:
+    made = np.broadcast_shapes(data.shape, tuple(_ints(shape)))
+    return np.broadcast_to(data, _limited(made))
+
+
+@evaluates("Tile")
+def _tile(attributes: Attributes, data: Array, repeats: Array) -> Any:
+    counts = _ints(repeats)
+    _limited([extent * count for extent, count in zip(data.shape, counts)])
+    return np.tile(data, counts)
+
+
+@evaluates("Split")
+def _split(attributes: Attributes, data: Array, *sizes: Array) -> Any:
+    if not sizes and "split" not in attributes:
+        raise Unknown
+    given = _ints(sizes[0]) if sizes else attributes["split"]
+    return np.split(data, np.cumsum(given)[:-1].tolist(), attributes.get("axis", 0))
+
+
+@evaluates("ConstantOfShape")
+def _constant_of_shape(attributes: Attributes, shape: Array) -> Any:
+    value = attributes.get("value", np.zeros(1, np.float32))
+    return np.full(_limited(_ints(shape)), value.reshape(-1)[0])
+
+
+@evaluates("Range")
+def _range(attributes: Attributes, start: Array, limit: Array, delta: Array) -> Any:
+    if object in (start.dtype, limit.dtype, delta.dtype):
+        raise Unknown
+    first, last, step = (item.reshape(-1)[0] for item in (start, limit, delta))
+    count = max(math.ceil((float(last) - float(first)) / float(step)), 0)
+    _limited([count])
+    return (first + np.arange(count, dtype=start.dtype) * step).astype(start.dtype)
+
+
+# ---- reductions ----------------------------------------------------------------------------------
+
+
+def _reduces(name: str, function: Evaluator) -> None:
+    @evaluates(name)
+    def reduce(attributes: Attributes, data: Array, *axes: Array) -> Any:
+        if data.dtype.kind not in "iuO":
+            raise Unknown
+        found = _axes(attributes, axes)
+        if not found and attributes.get("noop_with_empty_axes", 0):
+            return data
+        keep = bool(attributes.get("keepdims", 1))
+        return np.asarray(function(data, axis=found or None, keepdims=keep))
+
+
+_reduces("ReduceProd", np.prod)
+_reduces("ReduceSum", np.sum)
+
+
+def elements(value: Value, held: Mapping[RelaxExpr, Array]) -> Array | None:
+    """The elements of a value as far as they may be evaluated.
+
+    Parameters of the model that are kept as inputs count only if they are integers: these decide
+    sizes, and numbers that are trained may be replaced.
+    """
+    if isinstance(value, Numbers):
+        return value.array
+    if isinstance(value, Constant):
+        return value.data
+    found = held.get(value) if isinstance(value, RelaxExpr) else None
+    return found if found is not None and found.dtype.kind in "iub" else None

@@ -1,0 +1,1 @@
+"""ONNX's own backend tests, through the importer and the compiler."""

@@ -1,0 +1,176 @@
+"""One backend test: import, compile, run, compare.
+
+A model may take as an input what must be known at import, such as the shape for ``Reshape``. Then
+these inputs are fixed to the test's values, as constants of the model, which the outcome says.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.relax import build
+from tilewright.relax.frontend.onnx import from_onnx, require_onnx
+from tilewright.relax.frontend.onnx.values import UnknownValueError
+from tilewright.support.errors import ImportModelError
+
+PASSED, FIXED, FAILED, UNSUPPORTED = "passed", "passed, inputs fixed", "failed", "unsupported"
+#: Narrow floats are compared as float32; the last digit may differ.
+_NARROW = {"bfloat16": 2.0**-6, "float16": 2.0**-9}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a test ended, and why."""
+
+    status: str
+    reason: str = ""
+
+
+def cases(kind: str) -> dict[str, Any]:
+    """ONNX's tests of a kind that need no download, by name."""
+    require_onnx()
+    from onnx.backend.test.loader import load_model_tests
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of NumPy, about the data that it makes
+        found = load_model_tests(kind=kind)
+    return {case.name: case for case in found if case.url is None}
+
+
+def check(case: Any) -> Outcome:
+    """Run a test on all of its data."""
+    model, data = _loaded(case)
+    status = PASSED
+    for inputs, expected in data:
+        try:
+            fixed, results = run(model, inputs, len(expected))
+        except ImportModelError as error:
+            return Outcome(UNSUPPORTED, str(error))
+        if fixed:
+            status = FIXED
+        for number, (made, wanted) in enumerate(zip(results, expected)):
+            reason = difference(made, wanted, case.rtol, case.atol)
+            if reason:
+                return Outcome(FAILED, f"output {number}: {reason}")
+    return Outcome(status)
+
+
+def _loaded(case: Any) -> tuple[Any, list[tuple[list[Any], list[Any]]]]:
+    onnx = require_onnx()
+    from onnx import numpy_helper
+
+    def value(item: Any) -> Any:
+        if isinstance(item, onnx.TensorProto):
+            return numpy_helper.to_array(item)
+        if isinstance(item, onnx.SequenceProto):
+            return numpy_helper.to_list(item)
+        return item
+
+    if case.model is not None:
+        data = [([*map(value, a)], [*map(value, b)]) for a, b in case.data_sets]
+        return case.model, data
+    folder = Path(case.model_dir)
+    model = onnx.load(folder / "model.onnx")
+    kinds = [
+        [item.type.WhichOneof("value") for item in items]
+        for items in (model.graph.input, model.graph.output)
+    ]
+    data = []
+    for place in sorted(folder.glob("test_data_set_*")):
+        sides = []
+        for side, side_kinds in zip(("input", "output"), kinds):
+            files = sorted(place.glob(f"{side}_*.pb"), key=lambda p: int(p.stem.split("_")[1]))
+            items = []
+            for path, kind in zip(files, side_kinds):
+                is_list = kind == "sequence_type"
+                item = onnx.SequenceProto() if is_list else onnx.TensorProto()
+                item.ParseFromString(path.read_bytes())
+                items.append(value(item))
+            sides.append(items)
+        data.append((sides[0], sides[1]))
+    return model, data
+
+
+def run(model: Any, inputs: Sequence[Any], count: int) -> tuple[list[str], list[Any]]:
+    """Import and call a model; returns the names of fixed inputs, and the results."""
+    names = [item.name for item in model.graph.input]
+    given = dict(zip(names, inputs))
+    fixed: list[str] = []
+    while True:
+        mod_model = _with_fixed(model, given, fixed)
+        shapes = {
+            name: list(np.shape(value))
+            for name, value in given.items()
+            if name not in fixed and isinstance(value, np.ndarray)
+        }
+        try:
+            mod = from_onnx(mod_model, shapes)
+            break
+        except UnknownValueError as error:
+            more = [name for name in error.inputs if name not in fixed]
+            if not more:
+                raise
+            fixed += more
+    executable = build(mod, "native")
+    main = mod["main"]
+    args = [
+        _passed(given[item.name], param.struct_info.dtype)
+        for item, param in zip((i for i in model.graph.input if i.name not in fixed), main.params)
+    ]
+    made = executable(*args)
+    single = len(model.graph.output) == 1
+    return fixed, [made] if single else list(made)
+
+
+def _passed(value: Any, dtype: str) -> Any:
+    array = np.asarray(value)
+    return array if array.dtype.name == dtype else array.astype(dtype)
+
+
+def _with_fixed(model: Any, given: dict[str, Any], fixed: Sequence[str]) -> Any:
+    from onnx import numpy_helper
+
+    if not fixed:
+        return model
+    made = type(model)()
+    made.CopyFrom(model)
+    for name in fixed:
+        made.graph.initializer.append(numpy_helper.from_array(np.asarray(given[name]), name))
+    return made
+
+
+def difference(made: Any, wanted: Any, rtol: float, atol: float) -> str:
+    """What is wrong with a result; an empty text if nothing is."""
+    if isinstance(wanted, list):
+        if not isinstance(made, (list, tuple)) or len(made) != len(wanted):
+            return f"a sequence of {len(wanted)} was expected"
+        found = [difference(a, b, rtol, atol) for a, b in zip(made, wanted)]
+        return next(filter(None, found), "")
+    array: NDArray[Any] = np.asarray(made)
+    wanted = np.asarray(wanted)
+    if array.shape != wanted.shape:
+        return f"its shape is {list(array.shape)} instead of {list(wanted.shape)}"
+    name = wanted.dtype.name
+    if array.dtype.name != name:
+        if not name.startswith(("int2", "int4", "uint2", "uint4")):
+            return f"its dtype is {array.dtype} instead of {name}"
+        wanted = wanted.astype(array.dtype)
+    if array.dtype.kind not in "biu":
+        wide = np.float64 if name == "float64" else np.float32
+        array, wanted = array.astype(wide), wanted.astype(wide)
+    rtol = max(rtol, _NARROW.get(name, 0.0))
+    close = np.isclose(array, wanted, rtol=rtol, atol=atol, equal_nan=True)
+    if close.all():
+        return ""
+    at = tuple(int(item) for item in np.argwhere(~close)[0])
+    return (
+        f"{int((~close).sum())} of {close.size} elements differ, at {list(at)} it is "
+        f"{array[at]} instead of {wanted[at]}"
+    )

@@ -1,0 +1,44 @@
+"""ONNX's backend tests: how they are judged, and a few of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+
+from tilewright.testing.onnx_backend.__main__ import main, summary
+from tilewright.testing.onnx_backend.check import cases, check, difference
+
+
+def test_tests_of_models_in_files() -> None:
+    found = cases("simple")
+    assert check(found["test_sign_model"]).status == "passed"
+    assert check(found["test_expand_shape_model1"]).status == "passed, inputs fixed"
+
+
+def test_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    names = "test_sign_model,test_expand_shape_model?,test_strnorm_model_nostopwords*"
+    assert main(["--kind", "simple", "--tests", names, "--jobs", "1"]) == 0
+    found = capsys.readouterr().out
+    assert "5 of 6 passed (83.3%), 4 of them with inputs fixed; 0 failed, 1 unsupported" in found
+    assert "tensors of STRING are not supported" in found
+
+
+def test_outcomes_are_counted_by_reason() -> None:
+    outcomes = {
+        "a": ("passed", ""),
+        "b": ("unsupported", "Foo (node 'b'): no"),
+        "c": ("unsupported", "Foo (node 'c'): no"),
+    }
+    assert "2  unsupported: Foo: no  [b]" in summary(outcomes)
+
+
+def test_differences() -> None:
+    x = np.array([1, np.nan], np.float32)
+    assert difference(x, x.copy(), 1e-3, 1e-7) == ""
+    assert "1 of 2 elements differ, at [0]" in difference(x + 1, x, 1e-3, 1e-7)
+    assert "shape is [2] instead of [1, 2]" in difference(x, x[None], 1e-3, 1e-7)
+    assert "dtype is float32 instead of float64" in difference(x, x.astype("float64"), 1e-3, 1e-7)
+    assert "sequence of 1" in difference(x, [x], 1e-3, 1e-7)
+    assert difference([x], [x], 1e-3, 1e-7) == ""
