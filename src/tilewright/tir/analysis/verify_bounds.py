@@ -10,14 +10,27 @@ so both are accessed. An access by a view is one of the memory that this is a vi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.arith import NotEvaluable, evaluate
-from tilewright.ir import And, Call, Expr, IntImm, Or, Ramp, Var, as_int, dtypes, pre_order, product
+from tilewright.ir import (
+    And,
+    Call,
+    Expr,
+    IntImm,
+    Node,
+    Or,
+    Ramp,
+    Var,
+    as_int,
+    dtypes,
+    pre_order,
+    product,
+)
 from tilewright.tir.buffer import Buffer, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.lanes import scalarized
@@ -32,6 +45,9 @@ from tilewright.tir.stmt import (
     constant_strides,
 )
 
+Places = NDArray[np.int64]
+"""What an index is in the iterations that are looked at."""
+
 _MOST_LOOPS = 10
 """Of so many loops around an access all combinations are looked at."""
 
@@ -43,7 +59,7 @@ class Ends:
     """
 
     def __init__(self) -> None:
-        self._values: dict[Var, Any] = {}
+        self._values: dict[Var, Places] = {}
         self._loops = 0
         self._regions: dict[Buffer, BufferRegion] = {}
         self._memory: dict[Var, Buffer] = {}
@@ -96,7 +112,7 @@ class Ends:
         ]
         return self._no_element(buffer, places)
 
-    def _no_element(self, buffer: Buffer, places: list[Any]) -> str | None:
+    def _no_element(self, buffer: Buffer, places: Sequence[Places | None]) -> str | None:
         for axis, (place, extent) in enumerate(zip(places, buffer.shape)):
             size = as_int(extent)
             if size is None or place is None:
@@ -109,16 +125,16 @@ class Ends:
         region = self._regions.get(buffer)
         if region is not None:
             first = [self._elements(item.min) for item in region.region]
-            inside = [0] * (len(first) - len(places)) + places
+            inside = [*[np.asarray(0)] * (len(first) - len(places)), *places]
             moved = [None if a is None or b is None else a + b for a, b in zip(first, inside)]
             return self._no_element(region.buffer, moved)
         owner = self._memory.get(buffer.data)
         return None if owner is None or owner is buffer else _beyond(owner, buffer, places)
 
-    def _elements(self, index: Expr) -> Any:
+    def _elements(self, index: Expr) -> Places | None:
         """The values of an index, as an array; ``None`` if they aren't known."""
         if type(index) is IntImm:
-            return index.value
+            return np.asarray(index.value)
         if dtypes.lanes_of(index.dtype) == 1:
             return self._of(index)
         lane = Var("lane")
@@ -130,30 +146,34 @@ class Ends:
         del self._values[lane]
         return found
 
-    def _of(self, expr: Expr) -> Any:
+    def _of(self, expr: Expr) -> Places | None:
         if type(expr) is Var:
             return self._values.get(expr)
         try:
-            return evaluate(expr, self._values)
+            found: Places = evaluate(expr, self._values)
         except NotEvaluable:
             return None
+        return found
 
-    def _side_by_side(self, values: Any) -> np.ndarray[Any, Any]:
+    def _side_by_side(self, values: Iterable[int]) -> Places:
         return np.reshape(list(values), (-1, *(1 for _ in range(self._loops))))
 
 
-def _beyond(owner: Buffer, view: Buffer, places: list[Any]) -> str | None:
+def _beyond(owner: Buffer, view: Buffer, places: Sequence[Places | None]) -> str | None:
     """Say that elements of a view lie outside of the memory of the buffer that it is a view of."""
+    if owner.strides or owner.elem_offset is not None:
+        return None
     begin = 0 if view.elem_offset is None else as_int(view.elem_offset)
     elements = as_int(product(owner.shape))
-    steps = list(zip(places, constant_strides(view)))
-    if begin is None or elements is None or owner.strides or owner.elem_offset is not None:
+    if begin is None or elements is None:
         return None
-    if any(place is None or stride is None for place, stride in steps):
-        return None
-    flat: Any = begin + sum(place * stride for place, stride in steps)
+    flat: Places = np.asarray(begin)
     bits = dtypes.bits_of(view.dtype) * dtypes.lanes_of(view.dtype)
     have = elements * dtypes.bits_of(owner.dtype) * dtypes.lanes_of(owner.dtype)
+    for place, stride in zip(places, constant_strides(view)):
+        if place is None or stride is None:
+            return None
+        flat = flat + place * stride
     least, greatest = int(np.min(flat)), int(np.max(flat))
     if least >= 0 and (greatest + 1) * bits <= have:
         return None
@@ -170,12 +190,12 @@ def _span(index: Expr) -> int:
     return 1 if stride is None else abs(stride) * (dtypes.lanes_of(index.dtype) - 1) + 1
 
 
-def runs_for_sure(func: PrimFunc) -> set[Any]:
+def runs_for_sure(func: PrimFunc) -> set[Node]:
     """The statements and expressions that are reached whenever a function runs to its end."""
     if any(type(item) is Call and item.op.name == "ret" for item in pre_order(func.body)):
         return set()
-    found: set[Any] = set()
-    stack: list[Any] = [func.body]
+    found: set[Node] = set()
+    stack: list[Node] = [func.body]
     while stack:
         item = stack.pop()
         if item not in found:
@@ -184,28 +204,28 @@ def runs_for_sure(func: PrimFunc) -> set[Any]:
     return found
 
 
-def _reached(item: Any) -> list[Any]:
+def _reached(item: Node) -> Sequence[Node]:
     """The parts of a node that are reached if it is."""
-    kind = type(item)
-    if kind is For:
+    if type(item) is For:
         extent = as_int(item.extent)
         return item.child_nodes() if extent is not None and extent > 0 else []
-    if kind is Block:  # What it declares isn't read, in whatever terms: data may be among them.
+    if (
+        type(item) is Block
+    ):  # What it declares isn't read, in whatever terms: data may be among them.
         regions = {*item.reads, *item.writes}
         return [part for part in item.child_nodes() if part not in regions]
-    if kind is BlockRealize:
+    if type(item) is BlockRealize:
         return [item.block] if as_int(item.predicate) == 1 else []
-    if kind is SeqStmt:  # What fails an assertion doesn't go on.
+    if type(item) is SeqStmt:  # What fails an assertion doesn't go on.
         stops = [at for at, stmt in enumerate(item.stmts) if type(stmt) is AssertStmt]
-        return list(item.stmts[: stops[0] if stops else None])
-    if kind in (IfThenElse, While):
+        return item.stmts[: stops[0] if stops else None]
+    if isinstance(item, (IfThenElse, While)):
         return [item.condition]
-    if kind is And or kind is Or:
+    if isinstance(item, (And, Or)):
         return [item.a]
-    if kind is Call and item.op.name == "if_then_else":
+    if type(item) is Call and item.op.name == "if_then_else":
         return [item.args[0]]
     # The address of an element that isn't there is no access: it may be what a loop ends at.
-    if kind is Call and (item.op.effect != "pure" or item.op.name == "address_of"):
+    if type(item) is Call and (item.op.effect != "pure" or item.op.name == "address_of"):
         return []
-    found: list[Any] = item.child_nodes()
-    return found
+    return item.child_nodes()

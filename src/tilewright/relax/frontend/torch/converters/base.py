@@ -15,7 +15,9 @@ compute). The importer compares the result's shape and dtype with what PyTorch r
 
 from __future__ import annotations
 
+import inspect
 import operator
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,7 +32,7 @@ from tilewright.support.registry import Registry
 if TYPE_CHECKING:
     import torch
 
-Converter = Callable[..., Any]
+Converter = Callable[..., object]
 
 # What arguments are, as PyTorch's schemas say: SymInt, Scalar, SymInt[1], Tensor or Scalar.
 Size = Expr | int
@@ -47,15 +49,28 @@ CONVERTERS: Registry[Converter] = Registry("converter of a PyTorch operator", Im
 F = TypeVar("F", bound=Converter)
 
 
-def converts(*names: str) -> Callable[[F], F]:
-    """Register a function as the converter of operators."""
+def converts(*names: str, form: type | None = None) -> Callable[[F], F]:
+    """Register a function as the converter of operators.
+
+    With ``form``, a dataclass, the function's last parameter is one of these: it holds the
+    arguments that come after those of the other parameters, in the order of its fields.
+    """
 
     def register(function: F) -> F:
         for name in names:
-            CONVERTERS.register(name, function)
+            CONVERTERS.register(name, function if form is None else _forming(function, form))
         return function
 
     return register
+
+
+def _forming(function: Converter, form: type) -> Converter:
+    before = len(inspect.signature(function).parameters) - 2  # the context and the form
+
+    def convert(ctx: Context, *args: object, **options: object) -> object:
+        return function(ctx, *args[:before], form(*args[before:], **options))
+
+    return convert
 
 
 class Context:
@@ -102,6 +117,13 @@ class Context:
 
         first, second = map(sample, self.node.args[:2])
         return dtype_name(torch.result_type(first, second))
+
+    @property
+    def spatial(self) -> int:
+        """How many axes of an image an operator is for, by its name: 2 for ``max_pool2d``."""
+        found = re.search(r"([123])d", str(self.node.target))
+        assert found, f"{self.node.target} isn't named for a number of axes"
+        return int(found[1])
 
     def uses(self, *numbers: int) -> bool:
         """Whether anything uses one of these results of an operator with several."""

@@ -10,25 +10,27 @@ from numpy.typing import NDArray
 from tilewright.ir import as_int
 from tilewright.relax import ops as op
 from tilewright.relax.expr import RelaxExpr, const
-from tilewright.relax.frontend.torch.converters.base import Context, Results, Size, Sizes, converts
+from tilewright.relax.frontend.torch.converters.base import Context, Results, Size, converts
 from tilewright.relax.frontend.torch.converters.networks import (
+    AnyConvolution,
     Convolution,
+    Means,
     convolved,
     convolved_transposed,
+    pair,
 )
 
 # ---- convolution ------------------------------------------------------------------------------
 
 
-@converts("aten.convolution_backward.default")
+@converts("aten.convolution_backward.default", form=AnyConvolution)
 def _convolution_backward(
     ctx: Context, grad: RelaxExpr, x: RelaxExpr, weight: RelaxExpr,
-    bias_sizes: Sequence[Size] | None, stride: Sizes, padding: Sizes, dilation: Sizes,
-    transposed: bool, output_padding: Sizes, groups: Size, output_mask: Sequence[bool],
+    bias_sizes: Sequence[Size] | None, how: AnyConvolution,
 ) -> Results:  # fmt: skip
     """Gradients with respect to the image, the weights and the bias, where they are wanted."""
-    form = Convolution(stride, padding, dilation, groups, output_padding)
-    of_x, of_weight, of_bias = output_mask
+    form, transposed = how.parameters, how.transposed
+    of_x, of_weight, of_bias = how.output_mask
     made: Results = [None, None, None]
     if of_x:
         made[0] = (
@@ -130,33 +132,31 @@ def _shares(
     return made
 
 
-@converts("aten.avg_pool2d_backward.default", "aten.avg_pool3d_backward.default")
-def _avg_pool_backward(
-    ctx: Context, grad: RelaxExpr, x: RelaxExpr, kernel: Sequence[int], stride: Sequence[int],
-    padding: Sequence[int], ceil_mode: bool, count_include_pad: bool,
-    divisor_override: int | None,
-) -> RelaxExpr:  # fmt: skip
-    spatial = 2 if "2d" in str(ctx.node.target) else 3
+@converts("aten.avg_pool2d_backward.default", "aten.avg_pool3d_backward.default",
+          form=Means)  # fmt: skip
+def _avg_pool_backward(ctx: Context, grad: RelaxExpr, x: RelaxExpr, form: Means) -> RelaxExpr:
+    spatial, divisor = ctx.spatial, form.divisor_override
+    kernel, padding = pair(form.kernel, spatial), pair(form.padding, spatial)
+    steps = pair(form.stride, spatial) if form.stride else kernel
     windows = ctx.ints(grad.shape[-spatial:], "the number of windows")
     sizes = ctx.ints(x.shape[-spatial:], "the size of the image")
     shares = []
     for axis, (count, size) in enumerate(zip(windows, sizes)):
-        k, pad = (values[axis % len(values)] for values in (kernel, padding))
-        step = stride[axis % len(stride)] if stride else k
+        k, pad, step = kernel[axis], padding[axis], steps[axis]
         starts = [number * step - pad for number in range(count)]
         bounds = [(start, min(start + k, size + pad)) for start in starts]
         inside = [(max(start, 0), min(end, size)) for start, end in bounds]
-        counted = bounds if count_include_pad else inside
-        whole = [1.0 if divisor_override else float(end - start) for start, end in counted]
+        counted = bounds if form.count_include_pad else inside
+        whole = [1.0 if divisor else float(end - start) for start, end in counted]
         shares.append(_shares(inside, size, whole))
     made = _spread(grad, shares)
-    return op.multiply(made, 1 / divisor_override) if divisor_override else made
+    return op.multiply(made, 1 / divisor) if divisor else made
 
 
 @converts("aten._adaptive_avg_pool2d_backward.default",
           "aten._adaptive_avg_pool3d_backward.default")  # fmt: skip
 def _adaptive_avg_pool_backward(ctx: Context, grad: RelaxExpr, x: RelaxExpr) -> RelaxExpr:
-    spatial = 2 if "2d" in str(ctx.node.target) else 3
+    spatial = ctx.spatial
     windows = ctx.ints(grad.shape[-spatial:], "the number of windows")
     sizes = ctx.ints(x.shape[-spatial:], "the size of the image")
     shares = []

@@ -31,7 +31,7 @@ S = TypeVar("S")
 # ---- convolution ------------------------------------------------------------------------------
 
 
-def _pair(values: int | Sequence[S], count: int) -> tuple[int | S, ...]:
+def pair(values: int | Sequence[S], count: int) -> tuple[int | S, ...]:
     """Repeat the number of a one-element list (PyTorch's short form)."""
     made: tuple[int | S, ...] = (values,) if isinstance(values, int) else tuple(values)
     return made * count if len(made) == 1 else made
@@ -55,7 +55,7 @@ class Convolution:
 
     def along(self, ctx: Context, field: str, spatial: int) -> tuple[int, ...]:
         """A field's numbers, one for each axis (padding may have twice as many)."""
-        return _pair(ctx.ints(_list(getattr(self, field)), field), spatial)
+        return pair(ctx.ints(_list(getattr(self, field)), field), spatial)
 
 
 def convolved(
@@ -123,7 +123,7 @@ def _conv_padding(
     stride: Sizes = 1, padding: str = "valid", dilation: Sizes = 1, groups: Size = 1,
 ) -> RelaxExpr:  # fmt: skip
     spatial = weight.ndim - 2
-    reach = _pair(ctx.ints(_list(dilation), "dilation"), spatial)
+    reach = pair(ctx.ints(_list(dilation), "dilation"), spatial)
     kernel = ctx.ints(weight.shape[2:], "kernel size")
     total = [by * (size - 1) if padding == "same" else 0 for by, size in zip(reach, kernel)]
     # As in PyTorch, the odd element goes after.
@@ -131,26 +131,53 @@ def _conv_padding(
     return convolved(ctx, x, weight, bias, Convolution(stride, sides, reach, groups))
 
 
+@dataclass(frozen=True)
+class _Transposed:
+    """The arguments of PyTorch's transposed convolutions, after the tensors."""
+
+    stride: Sizes = 1
+    padding: Sizes = 0
+    output_padding: Sizes = 0
+    groups: Size = 1
+    dilation: Sizes = 1
+
+
 @converts("aten.conv_transpose1d.default", "aten.conv_transpose2d.input",
-          "aten.conv_transpose3d.input")  # fmt: skip
+          "aten.conv_transpose3d.input", form=_Transposed)  # fmt: skip
 def _conv_transpose_default(
-    ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None = None, *form: Any
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None, form: _Transposed
 ) -> RelaxExpr:
-    """``form`` is stride, padding, output_padding, groups and dilation."""
-    stride, padding, output_padding, groups, dilation = form
-    how = Convolution(stride, padding, dilation, groups, output_padding)
+    how = Convolution(form.stride, form.padding, form.dilation, form.groups, form.output_padding)
     return convolved_transposed(ctx, x, weight, bias, how)
 
 
-@converts("aten.convolution.default")
+@dataclass(frozen=True)
+class AnyConvolution:
+    """The arguments of PyTorch's general convolution, after the tensors."""
+
+    stride: Sizes
+    padding: Sizes
+    dilation: Sizes
+    transposed: bool
+    output_padding: Sizes
+    groups: Size
+    output_mask: Sequence[bool] = ()
+    """Which gradients are wanted, of the backward operator."""
+
+    @property
+    def parameters(self) -> Convolution:
+        """Without what tells the kinds apart."""
+        return Convolution(
+            self.stride, self.padding, self.dilation, self.groups, self.output_padding
+        )
+
+
+@converts("aten.convolution.default", form=AnyConvolution)
 def _convolution(
-    ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None, *form: Any
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None, form: AnyConvolution
 ) -> RelaxExpr:
-    """``form`` is stride, padding, dilation, transposed, output_padding and groups."""
-    stride, padding, dilation, transposed, output_padding, groups = form
-    convolve = convolved_transposed if transposed else convolved
-    how = Convolution(stride, padding, dilation, groups, output_padding)
-    return convolve(ctx, x, weight, bias, how)
+    convolve = convolved_transposed if form.transposed else convolved
+    return convolve(ctx, x, weight, bias, form.parameters)
 
 
 # ---- pooling ----------------------------------------------------------------------------------
@@ -163,46 +190,39 @@ def _batched(x: RelaxExpr, spatial: int, function: Callable[[RelaxExpr], RelaxEx
     return op.squeeze(function(op.expand_dims(x, 0)), (0,))
 
 
-def _max_pool(
-    ctx: Context, x: RelaxExpr, spatial: int, kernel: int | Sequence[int],
-    stride: int | Sequence[int] = (), padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1, ceil_mode: bool = False,
-) -> RelaxExpr:  # fmt: skip
+@dataclass(frozen=True)
+class _Maxima:
+    """The arguments of PyTorch's maximum pooling, after the tensor."""
+
+    kernel: int | Sequence[int]
+    stride: int | Sequence[int] = ()  # the kernel's extents
+    padding: int | Sequence[int] = 0
+    dilation: int | Sequence[int] = 1
+    ceil_mode: bool = False
+
+
+@converts("aten.max_pool1d.default", "aten.max_pool2d.default", "aten.max_pool3d.default",
+          form=_Maxima)  # fmt: skip
+def _max_pool(ctx: Context, x: RelaxExpr, form: _Maxima) -> RelaxExpr:
+    spatial = ctx.spatial
     pool = (op.nn.max_pool1d, op.nn.max_pool2d, op.nn.max_pool3d)[spatial - 1]
-    size = _pair(kernel, spatial)
-    steps = _pair(stride, spatial) if stride else size
-    sides, reach = _pair(padding, spatial), _pair(dilation, spatial)
-    return _batched(x, spatial, lambda image: pool(image, size, steps, sides, reach, ceil_mode))
+    size = pair(form.kernel, spatial)
+    steps = pair(form.stride, spatial) if form.stride else size
+    sides, reach = pair(form.padding, spatial), pair(form.dilation, spatial)
+    return _batched(
+        x, spatial, lambda image: pool(image, size, steps, sides, reach, form.ceil_mode)
+    )
 
 
-@converts("aten.max_pool1d.default")
-def _max_pool1d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> RelaxExpr:
-    return _max_pool(ctx, x, 1, *args, **options)
-
-
-@converts("aten.max_pool2d.default")
-def _max_pool2d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> RelaxExpr:
-    return _max_pool(ctx, x, 2, *args, **options)
-
-
-@converts("aten.max_pool3d.default")
-def _max_pool3d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> RelaxExpr:
-    return _max_pool(ctx, x, 3, *args, **options)
-
-
-@converts("aten.max_pool2d_with_indices.default")
-def _max_pool2d_with_indices(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Results:
-    return [_max_pool(ctx, x, 2, *args, **options), None]
-
-
-@converts("aten.max_pool3d_with_indices.default")
-def _max_pool3d_with_indices(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Results:
-    return [_max_pool(ctx, x, 3, *args, **options), None]
+@converts("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default",
+          form=_Maxima)  # fmt: skip
+def _max_pool_with_indices(ctx: Context, x: RelaxExpr, form: _Maxima) -> Results:
+    return [_max_pool(ctx, x, form), None]
 
 
 @dataclass(frozen=True)
-class _Means:
-    """The arguments of PyTorch's average pooling, in order."""
+class Means:
+    """The arguments of PyTorch's average pooling, after the tensor."""
 
     kernel: int | Sequence[int]
     stride: int | Sequence[int] = ()  # the kernel's extents
@@ -212,11 +232,14 @@ class _Means:
     divisor_override: int | None = None
 
 
-def _avg_pool(ctx: Context, x: RelaxExpr, spatial: int, form: _Means) -> RelaxExpr:
+@converts("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default",
+          form=Means)  # fmt: skip
+def _avg_pool(ctx: Context, x: RelaxExpr, form: Means) -> RelaxExpr:
+    spatial = ctx.spatial
     pool = (op.nn.avg_pool1d, op.nn.avg_pool2d, op.nn.avg_pool3d)[spatial - 1]
-    size = _pair(form.kernel, spatial)
-    steps = _pair(form.stride, spatial) if form.stride else size
-    sides, ceil_mode, divisor = _pair(form.padding, spatial), form.ceil_mode, form.divisor_override
+    size = pair(form.kernel, spatial)
+    steps = pair(form.stride, spatial) if form.stride else size
+    sides, ceil_mode, divisor = pair(form.padding, spatial), form.ceil_mode, form.divisor_override
     # A sum over the window is the mean with padding counted, times the window's size.
     counted = form.count_include_pad or divisor is not None
     if divisor is not None and ceil_mode:
@@ -225,63 +248,35 @@ def _avg_pool(ctx: Context, x: RelaxExpr, spatial: int, form: _Means) -> RelaxEx
     return made if divisor is None else op.multiply(made, math.prod(size) / divisor)
 
 
-@converts("aten.avg_pool1d.default")
-def _avg_pool1d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> RelaxExpr:
-    return _avg_pool(ctx, x, 1, _Means(*args, **options))
-
-
-@converts("aten.avg_pool2d.default")
-def _avg_pool2d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> RelaxExpr:
-    return _avg_pool(ctx, x, 2, _Means(*args, **options))
-
-
-@converts("aten.avg_pool3d.default")
-def _avg_pool3d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> RelaxExpr:
-    return _avg_pool(ctx, x, 3, _Means(*args, **options))
+Extents = int | Sequence[int | None]  # ``None`` keeps an extent
 
 
 def _adaptive_pool(
     ctx: Context,
     x: RelaxExpr,
-    output_size: int | Sequence[int | None],
+    output_size: Extents,
     pool: Callable[[RelaxExpr, tuple[int, ...]], RelaxExpr],
-    spatial: int,
 ) -> RelaxExpr:
-    # None keeps an extent.
+    spatial = ctx.spatial
     extents = x.shape[-spatial:]
     size = ctx.ints(
-        [extent if s is None else s for s, extent in zip(_pair(output_size, spatial), extents)],
+        [extent if s is None else s for s, extent in zip(pair(output_size, spatial), extents)],
         "output_size",
     )
     return _batched(x, spatial, lambda image: pool(image, tuple(size)))
 
 
-@converts("aten.adaptive_avg_pool1d.default")
-def _adaptive_avg_pool1d(
-    ctx: Context, x: RelaxExpr, output_size: int | Sequence[int | None]
-) -> RelaxExpr:
-    return _adaptive_pool(ctx, x, output_size, op.nn.adaptive_avg_pool1d, 1)
-
-
-@converts("aten.adaptive_avg_pool2d.default", "aten._adaptive_avg_pool2d.default")
-def _adaptive_avg_pool2d(
-    ctx: Context, x: RelaxExpr, output_size: int | Sequence[int | None]
-) -> RelaxExpr:
-    return _adaptive_pool(ctx, x, output_size, op.nn.adaptive_avg_pool2d, 2)
-
-
-@converts("aten.adaptive_avg_pool3d.default", "aten._adaptive_avg_pool3d.default")
-def _adaptive_avg_pool3d(
-    ctx: Context, x: RelaxExpr, output_size: int | Sequence[int | None]
-) -> RelaxExpr:
-    return _adaptive_pool(ctx, x, output_size, op.nn.adaptive_avg_pool3d, 3)
+@converts("aten.adaptive_avg_pool1d.default", "aten.adaptive_avg_pool2d.default",
+          "aten._adaptive_avg_pool2d.default", "aten.adaptive_avg_pool3d.default",
+          "aten._adaptive_avg_pool3d.default")  # fmt: skip
+def _adaptive_avg_pool(ctx: Context, x: RelaxExpr, output_size: Extents) -> RelaxExpr:
+    pools = (op.nn.adaptive_avg_pool1d, op.nn.adaptive_avg_pool2d, op.nn.adaptive_avg_pool3d)
+    return _adaptive_pool(ctx, x, output_size, pools[ctx.spatial - 1])
 
 
 @converts("aten.adaptive_max_pool2d.default")
-def _adaptive_max_pool2d(
-    ctx: Context, x: RelaxExpr, output_size: int | Sequence[int | None]
-) -> Results:
-    return [_adaptive_pool(ctx, x, output_size, op.nn.adaptive_max_pool2d, 2), None]
+def _adaptive_max_pool2d(ctx: Context, x: RelaxExpr, output_size: Extents) -> Results:
+    return [_adaptive_pool(ctx, x, output_size, op.nn.adaptive_max_pool2d), None]
 
 
 # ---- normalisation ----------------------------------------------------------------------------
@@ -388,73 +383,75 @@ def _attention_scale(ctx: Context, query: RelaxExpr, scale: float | None) -> flo
     return 1.0 / math.sqrt(ctx.int(query.shape[-1], "the depth of the heads"))
 
 
-@converts("aten.scaled_dot_product_attention.default")
+@dataclass(frozen=True)
+class _Attention:
+    """The arguments of PyTorch's attention, after query, key and value."""
+
+    mask: RelaxExpr | None = None
+    dropout_p: float = 0.0
+    is_causal: bool = False
+    scale: float | None = None
+    enable_gqa: bool = False  # there may be more query heads than key heads
+
+
+@converts("aten.scaled_dot_product_attention.default", form=_Attention)
 def _attention(
-    ctx: Context, query: RelaxExpr, key: RelaxExpr, value: RelaxExpr,
-    mask: RelaxExpr | None = None, dropout_p: float = 0.0, is_causal: bool = False,
-    **options: Any,
-) -> RelaxExpr:  # fmt: skip
-    """``softmax(q @ k.T * scale + mask) @ v`` over ``[..., heads, sequence, depth]``.
-
-    ``options`` may have a scale, and enable_gqa: there may be more query heads than key heads.
-    """
-    scale, enable_gqa = options.get("scale"), options.get("enable_gqa", False)
-    if dropout_p > 0:
+    ctx: Context, query: RelaxExpr, key: RelaxExpr, value: RelaxExpr, form: _Attention
+) -> RelaxExpr:
+    """``softmax(q @ k.T * scale + mask) @ v`` over ``[..., heads, sequence, depth]``."""
+    if form.dropout_p > 0:
         raise ctx.error("dropout is active in attention: call model.eval() before torch.export")
-    if _is_one_attention(query, key, value, mask, enable_gqa):
-        return _one_attention(query, key, value, mask, is_causal, scale)
-    return _attention_in_steps(ctx, query, key, value, mask, is_causal, scale, enable_gqa)
+    if _is_one_attention(query, key, value, form):
+        return _one_attention(query, key, value, form)
+    return _attention_in_steps(ctx, query, key, value, form)
 
 
-def _is_one_attention(
-    query: RelaxExpr, key: RelaxExpr, value: RelaxExpr, mask: RelaxExpr | None, enable_gqa: bool
-) -> bool:
+def _is_one_attention(query: RelaxExpr, key: RelaxExpr, value: RelaxExpr, form: _Attention) -> bool:
     """Whether the attention operator takes these; PyTorch broadcasts more, in any dtype."""
     ndim = query.ndim
     if ndim not in (3, 4) or (key.ndim, value.ndim) != (ndim, ndim):
         return False
     if query.dtype not in ("float32", "float16", "bfloat16") or as_int(query.shape[-1]) is None:
         return False
-    if mask is not None and mask.ndim > ndim:
+    if form.mask is not None and form.mask.ndim > ndim:
         return False
-    outer = 1 if enable_gqa and ndim == 4 else ndim - 2
+    outer = 1 if form.enable_gqa and ndim == 4 else ndim - 2
     pairs = zip(query.shape[:outer], key.shape[:outer], value.shape[:outer])
     return all(prove_equal(q, k) and prove_equal(q, v) for q, k, v in pairs)
 
 
 def _one_attention(
-    query: RelaxExpr, key: RelaxExpr, value: RelaxExpr, mask: RelaxExpr | None, is_causal: bool,
-    scale: float | None,
-) -> RelaxExpr:  # fmt: skip
-    without_heads = query.ndim == 3
+    query: RelaxExpr, key: RelaxExpr, value: RelaxExpr, form: _Attention
+) -> RelaxExpr:
+    mask, without_heads = form.mask, query.ndim == 3
     if without_heads:
         query, key, value = (op.expand_dims(x, 1) for x in (query, key, value))
         if mask is not None and mask.ndim == 3:
             mask = op.expand_dims(mask, 1)
+    causal = "TopLeft" if form.is_causal else None
     made = op.nn.scaled_dot_product_attention(
-        query, key, value, mask, scale=scale, causal_mask="TopLeft" if is_causal else None
+        query, key, value, mask, scale=form.scale, causal_mask=causal
     )
     return op.squeeze(made, 1) if without_heads else made
 
 
 def _attention_in_steps(
-    ctx: Context, query: RelaxExpr, key: RelaxExpr, value: RelaxExpr, mask: RelaxExpr | None,
-    is_causal: bool, scale: float | None, enable_gqa: bool,
-) -> RelaxExpr:  # fmt: skip
-    if enable_gqa:
+    ctx: Context, query: RelaxExpr, key: RelaxExpr, value: RelaxExpr, form: _Attention
+) -> RelaxExpr:
+    if form.enable_gqa:
         query_heads, key_heads = ctx.ints([query.shape[-3], key.shape[-3]], "numbers of heads")
         times = query_heads // key_heads
         key, value = (op.repeat(x, times, x.ndim - 3) if times > 1 else x for x in (key, value))
     swapped = (*range(key.ndim - 2), key.ndim - 1, key.ndim - 2)
     scores = op.matmul(query, op.permute_dims(key, swapped))
-    scores = op.multiply(scores, _attention_scale(ctx, query, scale))
-    if is_causal:
+    scores = op.multiply(scores, _attention_scale(ctx, query, form.scale))
+    if form.is_causal:
         allowed = _causal_mask(query.shape[-2], key.shape[-2])
         scores = op.where(allowed, scores, ctx.tensor(-math.inf, query.dtype))
         return op.matmul(op.nn.softmax(scores, -1), value)
-    if mask is None:
+    if form.mask is None:
         return op.matmul(op.nn.softmax(scores, -1), value)
-    return op.matmul(_masked_softmax(ctx, scores, mask), value)
+    return op.matmul(_masked_softmax(ctx, scores, form.mask), value)
 
 
 def _masked_softmax(ctx: Context, scores: RelaxExpr, mask: RelaxExpr) -> RelaxExpr:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tilewright.ir import dtypes
 from tilewright.relax import ops as op
@@ -84,19 +85,28 @@ def _fused_rms_norm(
     return [made, _as_result(ctx, 1, rstd)]
 
 
-@converts("aten.native_group_norm.default")
+@dataclass(frozen=True)
+class _Groups:
+    """The arguments of PyTorch's normalisation of groups of channels, after the tensors."""
+
+    batch: Size  # the three sizes are known from the shape, too
+    channels: Size
+    size: Size
+    groups: Size
+    eps: float
+
+
+@converts("aten.native_group_norm.default", form=_Groups)
 def _native_group_norm(
-    ctx: Context, x: RelaxExpr, weight: RelaxExpr | None, bias: RelaxExpr | None, batch: Size,
-    channels: Size, size: Size, groups: Size, eps: float,
-) -> Results:  # fmt: skip
-    """The three sizes are known from the shape, too."""
-    count = ctx.int(groups, "groups")
-    made = group_normalized(ctx, x, count, weight, bias, eps)
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr | None, bias: RelaxExpr | None, form: _Groups
+) -> Results:
+    count = ctx.int(form.groups, "groups")
+    made = group_normalized(ctx, x, count, weight, bias, form.eps)
     if not ctx.uses(1, 2):
         return [made, None, None]
     inner = (x.shape[1] // count, *x.shape[2:])
     rows = op.reshape(x, (x.shape[0], count, element_count(inner)))
-    mean, _, rstd = _moments(ctx, rows, (2,), eps)
+    mean, _, rstd = _moments(ctx, rows, (2,), form.eps)
     return [made, _as_result(ctx, 1, mean), _as_result(ctx, 2, rstd)]
 
 
@@ -131,20 +141,30 @@ def _trained(
     return ctx.cast(made, x.dtype), mean, variance, rstd
 
 
-@converts("aten.batch_norm.default")
+@dataclass(frozen=True)
+class _Running:
+    """The arguments of PyTorch's batch normalisation by running statistics, after the others."""
+
+    mean: RelaxExpr | None
+    var: RelaxExpr | None
+    training: bool
+    momentum: float
+    eps: float
+    cudnn_enabled: bool = True
+
+
+@converts("aten.batch_norm.default", form=_Running)
 def _batch_norm(
-    ctx: Context, x: RelaxExpr, weight: RelaxExpr | None, bias: RelaxExpr | None,
-    mean: RelaxExpr | None, var: RelaxExpr | None, training: bool, momentum: float, eps: float,
-    cudnn_enabled: bool = True,
-) -> RelaxExpr:  # fmt: skip
-    if training and mean is not None:
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr | None, bias: RelaxExpr | None, form: _Running
+) -> RelaxExpr:
+    if form.training and form.mean is not None:
         raise ctx.error(
             "batch normalisation updates its running statistics, which this form of the operator "
             "hides: call model.eval() before torch.export"
         )
-    if mean is None or var is None:
-        return _trained(ctx, x, weight, bias, eps)[0]
-    return batch_normalized(ctx, x, weight, bias, mean, var, eps)
+    if form.mean is None or form.var is None:
+        return _trained(ctx, x, weight, bias, form.eps)[0]
+    return batch_normalized(ctx, x, weight, bias, form.mean, form.var, form.eps)
 
 
 @converts("aten._native_batch_norm_legit.no_stats")
@@ -156,17 +176,18 @@ def _batch_norm_no_stats(
     return [made, _as_result(ctx, 1, mean), _as_result(ctx, 2, rstd)]
 
 
-@converts("aten._native_batch_norm_legit_functional.default")
+@converts("aten._native_batch_norm_legit_functional.default", form=_Running)
 def _batch_norm_functional(
-    ctx: Context, x: RelaxExpr, weight: RelaxExpr | None, bias: RelaxExpr | None,
-    running_mean: RelaxExpr, running_var: RelaxExpr, training: bool, momentum: float, eps: float,
-) -> Results:  # fmt: skip
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr | None, bias: RelaxExpr | None, form: _Running
+) -> Results:
     """The last two results are the new running statistics."""
-    if not training:
-        made = batch_normalized(ctx, x, weight, bias, running_mean, running_var, eps)
+    running_mean, running_var, momentum = form.mean, form.var, form.momentum
+    assert running_mean is not None and running_var is not None  # by the operator's schema
+    if not form.training:
+        made = batch_normalized(ctx, x, weight, bias, running_mean, running_var, form.eps)
         kept = (_as_result(ctx, 3, running_mean), _as_result(ctx, 4, running_var))
         return [made, _nothing(ctx, 1), _nothing(ctx, 2), *kept]
-    made, mean, variance, rstd = _trained(ctx, x, weight, bias, eps)
+    made, mean, variance, rstd = _trained(ctx, x, weight, bias, form.eps)
     count = element_count([extent for axis, extent in enumerate(x.shape) if axis != 1])
     n = ctx.emit(ctx.tensor(count, variance.dtype))
     # PyTorch normalises by n, but keeps the estimate by n - 1.
