@@ -10,7 +10,6 @@ import pytest
 from tilewright import dlight, driver, runtime, te, topi
 from tilewright.codegen.llvm.emit import emit_module
 from tilewright.ir import IRModule, collect
-from tilewright.scheduling import Choices
 from tilewright.target import Target
 from tilewright.tir import PARALLEL, For, PrimFunc
 from tilewright.tir.attrs import PIPELINE_FUSE, PIPELINE_STAGE
@@ -80,9 +79,10 @@ def test_rows_are_fetched_ahead_by_the_first_pass_only() -> None:
     text = emit_module(driver.lower(scheduled(func), TARGET), TARGET).text
     # In the first row, in the second, and in all others, as often each.
     assert text.count("call void @llvm.prefetch") % 3 == 0 and "i64 8192" in text
-    with Choices({"row_pipeline.ahead": 1}):
-        module = scheduled(func)
-    assert "llvm.prefetch" not in emit_module(driver.lower(module, TARGET), TARGET).text
+    choices = dlight.Choices({"row_pipeline.ahead": 1})
+    sch = dlight.first_schedule(func, dlight.cpu.rules(), TARGET, choices=choices)
+    assert sch is not None
+    assert "llvm.prefetch" not in emit_module(driver.lower(sch.mod, TARGET), TARGET).text
 
 
 def test_threads_share_parts_of_the_rows() -> None:

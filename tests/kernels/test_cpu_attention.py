@@ -15,7 +15,7 @@ from tilewright.kernels.cpu.attention import AttentionKernel
 from tilewright.kernels.cpu.attention.decode import DecodeTiles
 from tilewright.kernels.cpu.attention.kernel import choose_tiles, read_attention
 from tilewright.kernels.cpu.attention.prefill import PrefillTiles
-from tilewright.scheduling import NotApplicable
+from tilewright.scheduling import Choices, NotApplicable
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import Block, For, PrimFunc
@@ -210,7 +210,7 @@ def test_bfloat16_takes_dot_instructions_where_there_are_any() -> None:
     def chosen(target: Target, dtype: str, *sizes: int) -> Any:
         problem = read_attention(function([(1, 2, *sizes)] * 3, dtype=dtype))
         assert not isinstance(problem, NotApplicable)
-        return choose_tiles(problem, target).dots
+        return choose_tiles(problem, target, Choices()).dots
 
     assert chosen(DOTS, "bfloat16", 64, 32)
     assert chosen(DOTS, "bfloat16", 2, 48)
@@ -440,7 +440,7 @@ def test_choice_follows_the_shape() -> None:
     def chosen(*shapes: Any) -> Any:
         problem = read_attention(function(shapes))
         assert not isinstance(problem, NotApplicable)
-        return choose_tiles(problem, target)
+        return choose_tiles(problem, target, Choices())
 
     keys = [(1, 2, 512, 64)] * 2
     assert isinstance(chosen((1, 8, 1, 64), *keys), DecodeTiles)

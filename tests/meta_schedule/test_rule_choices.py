@@ -10,7 +10,7 @@ from tilewright.meta_schedule.arg_info import arg_infos
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
 from tilewright.meta_schedule.search_strategy import RuleChoices
-from tilewright.scheduling import choose, is_exploring, others_after, preferring
+from tilewright.scheduling import others_after
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
@@ -28,8 +28,8 @@ class Tiles(ScheduleRule):
     """Two choices; 32 x 32 is one that it refuses."""
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
-        rows = choose("B.rows", (4, 8, 16, 32))
-        columns = choose("B.columns", (16, 32))
+        rows = sch.choices.choose("B.rows", (4, 8, 16, 32))
+        columns = sch.choices.choose("B.columns", (16, 32))
         if (rows, columns) == (32, 32):
             return NotApplicable("too large")
         i, j = sch.get_loops("B")
@@ -40,7 +40,7 @@ class Tiles(ScheduleRule):
 
 class Never(ScheduleRule):
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
-        choose("never.asked", (1, 2, 3))
+        sch.choices.choose("never.asked", (1, 2, 3))
         return NotApplicable("never")
 
 
@@ -70,20 +70,25 @@ def tell(rules: RuleChoices, candidates: list[MeasureCandidate], *seconds: float
 
 def test_choices_are_the_first_option_unless_a_search_wants_another() -> None:
     options = ("a", "b", "c")
-    assert choose("key", options) == "a" and not is_exploring()
-    assert preferring("key", options) == ["a", "b", "c"]
-    with Choices({"key": 2, "far": 9}) as choices:
-        assert is_exploring()
-        assert choose("key", options) == "c" and choose("other", options) == "a"
-        assert choose("far", options) == "c"  # the last one that there is
-        assert preferring("key", options) == ["c", "a", "b"]
-        assert choose("alone", ("x",)) == "x"
-        with Choices():
-            assert choose("key", options) == "a"
-        assert choose("key", options) == "c"
+    own = Schedule(program()).choices
+    assert own.choose("key", options) == "a" and not own.is_search
+    assert own.preferring("key", options) == ["a", "b", "c"] and own.counts == {}
+    choices = Choices({"key": 2, "far": 9})
+    assert choices.is_search and Choices({}).is_search
+    assert choices.choose("key", options) == "c" and choices.choose("other", options) == "a"
+    assert choices.choose("far", options) == "c"  # the last one that there is
+    assert choices.preferring("key", options) == ["c", "a", "b"]
+    assert choices.choose("alone", ("x",)) == "x"
     assert choices.counts == {"key": 3, "other": 3, "far": 3}
-    assert not is_exploring()
     assert others_after(2, (4, 2, 1)) == [2, 4, 1]
+
+
+def test_copies_of_a_schedule_share_its_choices_and_keep_them() -> None:
+    sch, other = Schedule(program()), Schedule(program())
+    sch.choices = Choices({"key": 1}, function="f")
+    assert sch.copy().choices is sch.choices
+    sch.become(other)
+    assert sch.choices.function == "f" and sch.mod is other.mod
 
 
 def test_the_rules_own_choice_comes_first_then_its_neighbours() -> None:

@@ -15,7 +15,7 @@ from dataclasses import MISSING, asdict, fields
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
-from tilewright.scheduling import NotApplicable, ScheduleRule
+from tilewright.scheduling import Choices, NotApplicable, ScheduleRule
 from tilewright.target import Target
 from tilewright.tir import Block, PrimFunc
 from tilewright.tir.schedule import KERNELS, Schedule
@@ -36,7 +36,7 @@ class Kernel(ScheduleRule, Generic[P]):
         """Read the problem from a function, or say why the kernel doesn't apply."""
         raise NotImplementedError
 
-    def plan(self, problem: P, target: Target) -> Any:
+    def plan(self, problem: P, target: Target, choices: Choices) -> Any:
         """Choose one of the forms' dataclasses, or say why no form does (``NotApplicable``)."""
         raise NotImplementedError
 
@@ -60,7 +60,7 @@ class Kernel(ScheduleRule, Generic[P]):
         problem = self.recognise(sch.mod["main"])
         if isinstance(problem, NotApplicable):
             return problem
-        plan = self.plan(problem, target)
+        plan = self.plan(problem, target, sch.choices)
         if isinstance(plan, NotApplicable):
             return plan
         (name,) = [name for name, form in self.forms.items() if type(plan) is form]

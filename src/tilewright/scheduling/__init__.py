@@ -1,15 +1,14 @@
 """Shared by kernels and rules, for every kind of target.
 
-``choices`` (decisions by estimate, which a search may override), ``rule`` (the base class of rules,
-and scheduling by the first one that applies), ``blocks`` (queries about blocks and their axes),
-``contraction`` (the structure of a reduction), ``nests`` (rewriting loop nests); for one kind of
-target, such as ``cpu``: scheduling a single block.
+``rule`` (the base class of rules, and scheduling by the first one that applies), ``blocks``
+(queries about blocks and their axes), ``contraction`` (the structure of a reduction), ``nests``
+(rewriting loop nests); for one kind of target, such as ``cpu``: scheduling a single block.
+Decisions by estimate, which a search may override, go through ``Schedule.choices``.
 """
 
 from __future__ import annotations
 
 from tilewright.scheduling.apply import ApplyFirst
-from tilewright.scheduling.choices import Choices, choose, is_exploring, others_after, preferring
 from tilewright.scheduling.contraction import (
     Contraction,
     Reduction,
@@ -41,6 +40,7 @@ from tilewright.scheduling.rule import (
     start_schedule,
     warn_of_unscheduled,
 )
+from tilewright.tir.schedule import Choices, others_after
 
 __all__ = [
     "ApplyFirst",
@@ -52,7 +52,6 @@ __all__ = [
     "ScheduleRule",
     "block_named",
     "block_of",
-    "choose",
     "contraction_of",
     "depends",
     "describe",
@@ -60,14 +59,12 @@ __all__ = [
     "dimensions_of",
     "first_applied",
     "first_schedule",
-    "is_exploring",
     "joined",
     "longest",
     "nest_of",
     "nests_of",
     "others_after",
     "over",
-    "preferring",
     "reduction_of",
     "replaced_nest",
     "start_schedule",

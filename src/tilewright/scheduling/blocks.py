@@ -11,7 +11,6 @@ from tilewright.ir import (
     Call,
     Div,
     Expr,
-    IRModule,
     Var,
     as_int,
     collect,
@@ -152,9 +151,6 @@ SEPARATE = register_annotation(
 )
 
 
-_last_inlined: tuple[IRModule, Schedule] | None = None
-
-
 def inline_injective(sch: Schedule) -> None:
     """Compute cheap intermediate elements where they are used.
 
@@ -162,21 +158,20 @@ def inline_injective(sch: Schedule) -> None:
     them many times, unless they only move elements; not padding, whose conditions would slow the
     inner loop; not costly functions with several consumers.
 
-    All rules begin with this, one after another on the same function, so the last result is cached.
+    All rules begin with this, one after another on copies of the same schedule, so the result is
+    kept with the function's other analyses.
     """
-    global _last_inlined
-    fresh, before = not sch.trace, sch.mod
-    if fresh and _last_inlined is not None:
-        key, known = _last_inlined
-        if key is before and (known.trace is None, known.checked) == (
-            sch.trace is None,
-            sch.checked,
-        ):
-            sch.become(known)
-            return
-    _inline_all(sch)
-    if fresh:
-        _last_inlined = before, sch.copy()
+    if sch.trace:
+        _inline_all(sch)
+        return
+    results = sch.state.index(sch.working_func).cache
+    key = ("inlined", sch.trace is None, sch.checked)
+    known = results.get(key)
+    if known is None:
+        _inline_all(sch)
+        results[key] = sch.copy()
+    else:
+        sch.become(known)
 
 
 def fused_epilogue(sch: Schedule, main: BlockRV, consumers: Sequence[BlockRV]) -> BlockRV:

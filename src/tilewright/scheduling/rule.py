@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.ir import IRModule, is_const
-from tilewright.scheduling.choices import is_exploring
 from tilewright.scheduling.size_checks import put_back, set_aside
 from tilewright.support.errors import ScheduleError
 from tilewright.support.registry import near_matches
 from tilewright.target import Target
 from tilewright.tir import SERIAL, For, PrimFunc
 from tilewright.tir.attrs import IS_SCHEDULED
-from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule import Choices, Schedule
 from tilewright.tir.stmt import BlockRealize, is_no_op
 from tilewright.tir.transform import RemoveEmptyLoops
 from tilewright.tir.walk import statements
 
 logger = logging.getLogger("tilewright.scheduling")
-
-# The name of the function that rules are scheduling.
-_function: ContextVar[str] = ContextVar("function", default="main")
 
 
 @dataclass(frozen=True)
@@ -109,17 +104,21 @@ def first_schedule(
     *,
     record: bool = False,
     name: str = "main",
+    choices: Choices | None = None,
 ) -> Schedule | None:
     """Return the schedule of the first rule that applies, or ``None``.
 
-    With ``record`` it has a trace, so that it can be kept in a database.
+    With ``record`` it has a trace, so that it can be kept in a database. With ``choices`` rules
+    decide as these want; else by their estimates, and ``name`` is the function's in messages.
     """
-    start = start_schedule(func, record=record, name=name)
-    made = None if start is None else first_applied(start, rules, target, name=name)
+    start = start_schedule(func, record=record, name=name, choices=choices)
+    made = None if start is None else first_applied(start, rules, target)
     return made if isinstance(made, Schedule) else None
 
 
-def start_schedule(func: PrimFunc, *, record: bool = False, name: str = "main") -> Schedule | None:
+def start_schedule(
+    func: PrimFunc, *, record: bool = False, name: str = "main", choices: Choices | None = None
+) -> Schedule | None:
     """Return the schedule that rules begin with; ``None`` if some loops have no iterations.
 
     ``ApplyDefaultSchedule`` removes such loops, which a schedule with a trace can't. Rules that
@@ -128,26 +127,22 @@ def start_schedule(func: PrimFunc, *, record: bool = False, name: str = "main") 
     if any(type(item) is For and is_const(item.extent, 0) for item in statements(func)):
         logger.debug("%s: stays as it is: some of its loops have no iterations", name)
         return None
-    return Schedule(IRModule({"main": func}), record=record)
+    made = Schedule(IRModule({"main": func}), record=record)
+    made.choices = choices or Choices(function=name)
+    made.state.index("main")  # built once, for all copies
+    return made
 
 
 def first_applied(
-    sch: Schedule, rules: tuple[ScheduleRule, ...], target: Target, *, name: str | None = None
+    sch: Schedule, rules: tuple[ScheduleRule, ...], target: Target
 ) -> Schedule | NotApplicable:
-    """Return the schedule by the first rule that applies, or why none does.
-
-    A rule that tries other rules omits the function's ``name``.
-    """
-    reasons = []
-    name = _function.get() if name is None else name
+    """Return the schedule by the first rule that applies, or why none does."""
+    reasons, name = [], sch.choices.function
     for rule in rules:
-        known = _function.set(name)
         try:
             result = rule.apply(sch.copy(), target)
         except ScheduleError as error:
             result = NotApplicable(str(error).split("\n")[0])
-        finally:
-            _function.reset(known)
         if isinstance(result, Schedule):
             logger.debug("%s: scheduled by %s", name, rule.name)
             return result
@@ -156,7 +151,7 @@ def first_applied(
     return NotApplicable("; ".join(reasons))
 
 
-def warn_of_unscheduled(reasons: Mapping[str, str]) -> None:
+def warn_of_unscheduled(sch: Schedule, reasons: Mapping[str, str]) -> None:
     """Warn the user of the blocks that a rule left unscheduled, with reasons by block name.
 
     Not during a search, which measures all alternatives.
@@ -164,11 +159,11 @@ def warn_of_unscheduled(reasons: Mapping[str, str]) -> None:
     if not reasons:
         return
     logger.log(
-        logging.DEBUG if is_exploring() else logging.WARNING,
+        logging.DEBUG if sch.choices.is_search else logging.WARNING,
         "%s: no rule schedules %s, left as serial loops on one thread without vectors; schedule "
         "the function by hand (tir.Schedule, then the attribute %r) or tune it, or state the "
         "computation otherwise",
-        _function.get(),
+        sch.choices.function,
         ", ".join(f"block {block!r} ({why})" for block, why in reasons.items()),
         IS_SCHEDULED,
     )

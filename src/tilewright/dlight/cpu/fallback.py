@@ -62,7 +62,7 @@ class Fallback(ScheduleRule):
                 unscheduled[name] = str(error).split("\n")[0]
                 continue
             sch = attempt
-        warn_of_unscheduled(unscheduled)
+        warn_of_unscheduled(sch, unscheduled)
         return sch
 
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir import Call, Sequential, collect, uses_var
-from tilewright.scheduling import choose, others_after
+from tilewright.scheduling import others_after
 from tilewright.scheduling.cpu import (
     Axis,
     element_bits,
@@ -116,7 +116,9 @@ def pipeline_rows(sch: Schedule, row: LoopRV, target: Target) -> bool:
     if stages is None:
         return False
     ahead = int(target.costs.rows_ahead)
-    ahead = choose("row_pipeline.ahead", others_after(ahead, (0, ahead // 2, 2 * ahead)))
+    ahead = sch.choices.choose(
+        "row_pipeline.ahead", others_after(ahead, (0, ahead // 2, 2 * ahead))
+    )
     if ahead:
         # The first stage reads rows from memory.
         for block in collect(stmts[stages.index((_PASS, 0))], Block):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tilewright.dlight.cpu.row_pipeline import RowPipeline, pipeline_rows, plan_row_pipeline
 from tilewright.ir import Expr, FloorDiv, as_int
-from tilewright.scheduling import NotApplicable, ScheduleRule, choose, others_after
+from tilewright.scheduling import NotApplicable, ScheduleRule, others_after
 from tilewright.scheduling.cpu import (
     Axis,
     axes_of,
@@ -68,7 +68,7 @@ class RowWise(ScheduleRule):
         plan = None
         if together == 1:
             plan = plan_row_pipeline(sch, blocks, axes[:rows], axes[rows:], target)
-        if plan is not None and choose("row_wise.pipeline", (True, False)):
+        if plan is not None and sch.choices.choose("row_wise.pipeline", (True, False)):
             attempt = sch.copy()
             if self._in_pipeline(attempt, blocks, outer[0], plan, target):
                 return attempt
@@ -77,7 +77,7 @@ class RowWise(ScheduleRule):
         work, afar = work_of(axes), come_from_afar(sch, blocks, target)
         self._stages(sch, blocks, target, len(outer), together > 1)
         row = parallelize(sch, sch.get_loops(last)[: len(outer)], target, 4 * work)
-        if row is not None and choose("row_wise.prefetch", (afar, not afar)):
+        if row is not None and sch.choices.choose("row_wise.prefetch", (afar, not afar)):
             sch.annotate(row, PREFETCH_NEXT, 1)
         return sch
 
@@ -134,7 +134,7 @@ class RowWise(ScheduleRule):
         bits = max(element_bits(sch.get(rv)) for rv in blocks)
         vectors = -(-width // target.vector_lanes(bits))
         most = next((count for limit, count in _TOGETHER if vectors <= limit), 1)
-        most = choose("row_wise.together", others_after(most, (1, 2, 4)))
+        most = sch.choices.choose("row_wise.together", others_after(most, (1, 2, 4)))
         while most > 1 and extent % most:
             most //= 2
         return most

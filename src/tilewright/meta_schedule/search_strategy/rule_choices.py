@@ -1,7 +1,7 @@
 """Search in the neighbourhood of the rules' schedule.
 
 Rules (``dlight``) decide by estimates: tile sizes, numbers of accumulators, prefetches.
-``scheduling.choices`` collects these decisions. The first candidate is the rules' preference; then
+``Schedule.choices`` collects these decisions. The first candidate is the rules' preference; then
 come its neighbours, which differ in one choice, nearest options first; then those of the fastest
 measured candidates. A few trials suffice, since everything else about such a candidate is as good
 as the rules can make it.
@@ -108,12 +108,11 @@ class RuleChoices:
         """Return the schedule for some choices, if they lead to one."""
         if self.start is None:
             return None
-        choices = Choices(dict(wanted))
         skip = dict(wanted).get(_RULE, 0)
         for number, rule in enumerate(self.rules):
-            choices.counts.clear()
-            with choices:
-                sch = first_applied(self.start, (rule,), self.target, name=self.name)
+            start, choices = self.start.copy(), Choices(dict(wanted), function=self.name)
+            start.choices = choices
+            sch = first_applied(start, (rule,), self.target)
             if not isinstance(sch, Schedule):
                 continue
             if not wanted:

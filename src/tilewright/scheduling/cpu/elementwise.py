@@ -23,7 +23,6 @@ from tilewright.scheduling.blocks import (
     work_inside,
     work_of,
 )
-from tilewright.scheduling.choices import choose, others_after
 from tilewright.scheduling.cpu.concat import Segments, schedule_segments, segments_of
 from tilewright.scheduling.cpu.cut_axes import with_cut_axes
 from tilewright.scheduling.cpu.gather import prefetch_gathered_rows, schedule_gather, shared_gather
@@ -38,7 +37,7 @@ from tilewright.scheduling.cpu.transpose import (
 from tilewright.target import Target
 from tilewright.tir import Block, BufferLoad, BufferStore
 from tilewright.tir.attrs import STREAMING_STORES
-from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule import Schedule, others_after
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
 # Vectors that one step computes: enough to hide latencies, few enough for the registers.
@@ -66,7 +65,7 @@ def schedule_injective(
     block = sch.get(rv)
     inside = work_inside(block.body)
     work = work_of(axes) * inside * (8 if is_costly(block) else 1)
-    vectors = choose(f"{block.name}.vectors", others_after(vectors, (1, 2, 4, 8)))
+    vectors = sch.choices.choose(f"{block.name}.vectors", others_after(vectors, (1, 2, 4, 8)))
     last, outer = axes[-1], [axis.loop for axis in axes[:-1]]
     lanes = target.vector_lanes(max(8, _moving_bits(block, last)))
     way, blocks = _way(block, axes, target, whole=skip == 0), [rv]
@@ -217,5 +216,5 @@ def stream_if_large(sch: Schedule, rv: BlockRV, target: Target, how: int) -> Non
     others = [other for other in leaf_blocks(sch) if other != rv]
     if any(region.buffer in buffers for other in others for region in sch.get(other).reads):
         return
-    if choose(f"{rv.name}.streams", (True, False)):
+    if sch.choices.choose(f"{rv.name}.streams", (True, False)):
         sch.annotate(rv, STREAMING_STORES, how)

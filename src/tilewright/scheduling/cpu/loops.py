@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir import as_int
-from tilewright.scheduling.choices import choose
 from tilewright.target import Target
 from tilewright.tir.attrs import PARALLEL_SCHEDULE
 from tilewright.tir.schedule import Schedule
@@ -20,7 +19,7 @@ def parallelize(
         return None
     fused = loops[0] if len(loops) == 1 else sch.fuse(*loops)
     if target.num_cores > 1 and work >= target.costs.parallel_work:
-        how = choose("parallel.schedule", ("static", "dynamic", "serial"))
+        how = sch.choices.choose("parallel.schedule", ("static", "dynamic", "serial"))
         if how != "serial":
             sch.parallel(fused)
         if how == "dynamic":

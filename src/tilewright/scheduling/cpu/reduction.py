@@ -32,14 +32,13 @@ from tilewright.scheduling.blocks import (
     stride_of,
     work_of,
 )
-from tilewright.scheduling.choices import choose, others_after
 from tilewright.scheduling.cpu.elementwise import schedule_injective
 from tilewright.scheduling.cpu.loops import parallelize
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import Block
 from tilewright.tir.attrs import KEEP_WHOLE
-from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule import Schedule, others_after
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
 logger = logging.getLogger("tilewright.scheduling")
@@ -250,7 +249,7 @@ def _row(
     rows = _rows_together(sch, rv, spatial, reduce, lanes)
     if vectors is None:
         vectors = _row_width(extent, work_of(reduce), buffers * rows, lanes) // lanes
-    width = lanes * choose(f"{rv.name}.vectors", others_after(vectors, _ROW_VECTORS))
+    width = lanes * sch.choices.choose(f"{rv.name}.vectors", others_after(vectors, _ROW_VECTORS))
     members: list[LoopRV] = []
     if rows > 1:
         if rows != spatial[-1].extent:
@@ -331,7 +330,7 @@ def _rows_together(
     vectors = -(-work // lanes)
     options = next((rows for limit, *rows in _TOGETHER if vectors <= limit), [1, 1])
     most = options[work % lanes > 0]
-    most = choose(f"{rv.name}.rows", others_after(most, (1, 4, 8)))
+    most = sch.choices.choose(f"{rv.name}.rows", others_after(most, (1, 4, 8)))
     most = min(most, lanes, spatial[-1].extent)
     while most > 1 and spatial[-1].extent % most:
         most //= 2

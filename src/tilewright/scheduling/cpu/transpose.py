@@ -15,11 +15,10 @@ from dataclasses import dataclass
 
 from tilewright.ir import as_int, dtypes
 from tilewright.scheduling.blocks import Axis, exceeds, loads_of, stores_of, stride_of
-from tilewright.scheduling.choices import choose, others_after
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad
 from tilewright.tir.attrs import PREFETCH_NEXT
-from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule import Schedule, others_after
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
 # Tiles that are done together: along what is read, so that memory gives long runs of it, and along
@@ -107,9 +106,11 @@ def schedule_transposition(
     others = [axis.loop for axis in axes if axis not in (plan.across, plan.last)]
     outer = shared = [*others, across, last]
     blocked = exceeds(plan.operand, target.l2_bytes)
-    if choose("transpose.blocked", (blocked, not blocked)):
-        rows = _tiles(sch, last, choose("transpose.last", others_after(_MOST_LAST, (1, 2, 4, 8))))
-        most = choose("transpose.across", others_after(_MOST_ACROSS, (1, 2, 4, 8, 32)))
+    if sch.choices.choose("transpose.blocked", (blocked, not blocked)):
+        rows = _tiles(
+            sch, last, sch.choices.choose("transpose.last", others_after(_MOST_LAST, (1, 2, 4, 8)))
+        )
+        most = sch.choices.choose("transpose.across", others_after(_MOST_ACROSS, (1, 2, 4, 8, 32)))
         last, last_inner = sch.split(last, [None, rows])
         across, across_inner = sch.split(across, [None, _tiles(sch, across, most)])
         outer = [*others, across, last, across_inner, last_inner]
@@ -117,7 +118,7 @@ def schedule_transposition(
         many = [number for number, loop in enumerate(outer[:-2]) if _count(sch, loop) != 1]
         if many:
             shared = outer[: many[-1]] if len(many) > 1 else [outer[many[0]]]
-            if choose("transpose.prefetch", (True, False)):
+            if sch.choices.choose("transpose.prefetch", (True, False)):
                 sch.annotate(outer[many[-1]], PREFETCH_NEXT, 2)
     sch.reorder(*outer, column, row)
     sch.compute_at(copy, outer[-1])

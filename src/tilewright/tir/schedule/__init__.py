@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.tir import intrin as _intrin  # registers tensor intrinsics
 from tilewright.tir.schedule import primitives
+from tilewright.tir.schedule.choices import Choices, others_after
 from tilewright.tir.schedule.handles import RV, BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import PRIMITIVES, Instruction, Primitive, primitive
 from tilewright.tir.schedule.kernels import KERNELS, KernelBuilder
@@ -24,6 +25,7 @@ __all__ = [
     "PRIMITIVES",
     "RV",
     "BlockRV",
+    "Choices",
     "ExprRV",
     "Instruction",
     "KernelBuilder",
@@ -36,6 +38,7 @@ __all__ = [
     "TensorizeInfo",
     "Trace",
     "get_tensorize_loop_mapping",
+    "others_after",
     "primitive",
     "primitives",
     "suggest_index_map",

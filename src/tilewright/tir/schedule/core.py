@@ -12,6 +12,7 @@ from tilewright.ir import IntImm, IRModule
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import PrimFunc, Stmt
 from tilewright.tir.analysis import verify
+from tilewright.tir.schedule.choices import Choices
 from tilewright.tir.schedule.error import Text
 from tilewright.tir.schedule.handles import RV_TYPES, BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import Instruction
@@ -50,6 +51,7 @@ class ScheduleCore(PrimitiveMethods):
         self.symbolic = symbolic
         self.seed(seed)
         self.history = History()
+        self.choices = Choices()
         # What the running primitive wants recorded in place of the arguments it got.
         self.notes: dict[str, Any] | None = None
         self._working_func: str | None = None
@@ -63,7 +65,7 @@ class ScheduleCore(PrimitiveMethods):
         """Return an independent schedule with the same program, trace and history.
 
         Handles work in both; in either, ``undo`` also reaches what was done before the copy.
-        Without ``seed`` both draw the same random numbers from here on.
+        Without ``seed`` both draw the same random numbers from here on. They share their choices.
         """
         made = type(self).__new__(type(self))
         made.state = self.state.copy()
@@ -72,14 +74,16 @@ class ScheduleCore(PrimitiveMethods):
         made.symbolic = self.symbolic
         made.rng = self.rng.copy() if seed is None else Rng(seed)
         made.history = self.history.copy()
+        made.choices = self.choices
         made.notes = None
         made._working_func = self._working_func
         return made
 
     def become(self, other: ScheduleCore) -> None:
-        """Take over the state of ``other``: its program, trace and history."""
+        """Take over the state of ``other``: its program, trace and history, not its choices."""
         for name, value in vars(other.copy()).items():
-            setattr(self, name, value)
+            if name != "choices":
+                setattr(self, name, value)
 
     def seed(self, seed: int | None) -> None:
         """Seed the random generator; ``None`` or -1 takes a seed from the system.

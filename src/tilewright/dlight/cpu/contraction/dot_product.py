@@ -74,11 +74,9 @@ from tilewright.scheduling import (
     Contraction,
     NotApplicable,
     ScheduleRule,
-    choose,
     contraction_of,
     depends,
     dimension_of,
-    is_exploring,
     longest,
 )
 from tilewright.scheduling.cpu import (
@@ -336,7 +334,7 @@ def choose_plan(
     ]
     plans.reverse()
     plans.sort(key=lambda plan: plan.tile.score, reverse=True)
-    return choose("dot_product.plan", plans) if plans else None
+    return sch.choices.choose("dot_product.plan", plans) if plans else None
 
 
 def _is_deep(axis: Axis, dot: DotProduct, a: BufferLoad, b: BufferLoad) -> bool:
@@ -404,7 +402,7 @@ def _plans_along(
     uses, constant = work_of(rows), panel.buffer in known_before(sch.mod["main"])
     worth = 1.0 if constant else uses / (uses + target.costs.word_uses)
     made = {(best.rows, best.columns): replace(best, score=worth * promise(best))}
-    for most in range(14, 3, -2) if is_exploring() else ():
+    for most in range(14, 3, -2) if sch.choices.is_search else ():
         for tile in rank_tiles(row, vector, limits(most))[:3]:
             score = worth * min(promise(tile), _AFTER_BEST * promise(best))
             made.setdefault((tile.rows, tile.columns), replace(tile, score=score))
@@ -517,7 +515,7 @@ def _schedule_tile(sch: Schedule, found: Contraction, plan: DotPlan, target: Tar
     nest = Nest(outer, steps, [*tile, neighbour], held, dot=words.dot.name)
     sum_in_registers(sch, main, epilogue, nest, copy)
     near = (0, int(target.costs.panels_ahead))
-    ahead = choose("dot_product.ahead", near[::-1] if _streams(plan, target) else near)
+    ahead = sch.choices.choose("dot_product.ahead", near[::-1] if _streams(plan, target) else near)
     if ahead and len(steps) == 1:
         sch.annotate(deep, PREFETCH_DISTANCE, ahead)
     if copy is not None:

@@ -26,7 +26,6 @@ from tilewright.scheduling import (
     Contraction,
     NotApplicable,
     ScheduleRule,
-    choose,
     contraction_of,
     dimension_of,
     longest,
@@ -115,7 +114,7 @@ def _choose_plan(
     row = longest(others)
     lanes = target.vector_lanes(max(16, dtypes.bits_of(sums.dtype)))
     limits = Limits(lanes, tile_registers(target) - _DECODING, target.costs)
-    tile = choose("grouped.tile", rank_tiles(row, vector, limits) or [Tile(1, lanes)])
+    tile = sch.choices.choose("grouped.tile", rank_tiles(row, vector, limits) or [Tile(1, lanes)])
     return GroupedPlan(row, vector, tile, None, False, False, inner=inner, outer=outer)
 
 
@@ -173,7 +172,7 @@ def _group_in_registers(sch: Schedule, inner: BlockRV, skip: int, target: Target
     if len(tile) == 1:
         # Each weight is used once.
         ahead = int(target.costs.weights_ahead)
-        ahead = choose("grouped.ahead", others_after(ahead, (ahead // 2, 2 * ahead)))
+        ahead = sch.choices.choose("grouped.ahead", others_after(ahead, (ahead // 2, 2 * ahead)))
         sch.annotate(members[0].loop, PREFETCH_DISTANCE, ahead)
     if len(members) > 1 and last.extent is not None and last.extent <= _UNROLLED:
         sch.unroll(last.loop)

@@ -18,9 +18,7 @@ from tilewright.dlight.cpu.contraction.form import Form, sum_up
 from tilewright.scheduling import (
     Contraction,
     NotApplicable,
-    choose,
     dimension_of,
-    preferring,
     stride,
 )
 from tilewright.scheduling.cpu import (
@@ -113,13 +111,17 @@ def _along_rows(sch: Schedule, found: Contraction, product: _Product, target: Ta
     main, lanes = found.main, _lanes(found, target)
     extent = product.reduce.extent or 1
     whole = extent % (_VECTORS * lanes) == 0 and extent >= _STEPS * _VECTORS * lanes
-    width = choose("matrix_vector.width", (_VECTORS * lanes, lanes) if whole else (lanes,))
+    width = sch.choices.choose(
+        "matrix_vector.width", (_VECTORS * lanes, lanes) if whole else (lanes,)
+    )
     if extent % width or extent == width:
         return False
     _, lane = sch.split(product.reduce.loop, [None, width])
     partial = sch.rfactor(lane, len(sch.get(main).writes[0].region))
     outer, row, reduce = _renewed(sch, main, found, product.row)
-    rows = _first_divisor(product.row.extent, preferring("matrix_vector.rows", _ROWS_ALONG))
+    rows = _first_divisor(
+        product.row.extent, sch.choices.preferring("matrix_vector.rows", _ROWS_ALONG)
+    )
     row_outer, row_inner = sch.split(row, [None, rows])
     sch.reorder(*outer, row_outer, row_inner, *reduce)
     sch.compute_at(partial, row_outer)
@@ -145,7 +147,9 @@ def _sums_in_registers(sch: Schedule, partial: BlockRV, depth: int) -> LoopRV:
 def _across_rows(sch: Schedule, found: Contraction, product: _Product, target: Target) -> bool:
     """Add some rows at a time to the result."""
     main, lanes, work = found.main, _lanes(found, target), work_of(found.axes)
-    rows = _first_divisor(product.reduce.extent, preferring("matrix_vector.rows", _ROWS_ACROSS))
+    rows = _first_divisor(
+        product.reduce.extent, sch.choices.preferring("matrix_vector.rows", _ROWS_ACROSS)
+    )
     if rows == 1 or (product.row.extent or lanes) < lanes:
         return False
     steps, _ = sch.split(product.reduce.loop, [None, rows])
@@ -163,7 +167,7 @@ def _across_rows(sch: Schedule, found: Contraction, product: _Product, target: T
     sch.unroll(_sums_in_registers(sch, partial, len(outer) + 2))
     for loop in (column_inner, sch.get_loops(init)[-1]):
         sch.vectorize(loop)
-    if choose("matrix_vector.prefetch", (True, False)):
+    if sch.choices.choose("matrix_vector.prefetch", (True, False)):
         sch.annotate(reduce[0], PREFETCH_NEXT, 1)
     if outer:
         parallelize(sch, outer, target, work)

@@ -20,7 +20,7 @@ from tilewright.dlight.cpu.contraction.image_axes import join_pixels
 from tilewright.dlight.cpu.contraction.packing import Panels, copy_operand, pack_operand
 from tilewright.dlight.cpu.contraction.register_tile import Tile, tile_registers
 from tilewright.ir import Add, Expr, Var, as_int, dtypes
-from tilewright.scheduling import Contraction, NotApplicable, choose, others_after
+from tilewright.scheduling import Contraction, NotApplicable, others_after
 from tilewright.scheduling.cpu import (
     element_bits,
     fused_epilogue,
@@ -50,7 +50,7 @@ class PointwiseConvolution(Form):
         """Fuse rows and columns, tile pixels and filters, fuse the epilogue."""
         if not found.has_one_epilogue:
             return NotApplicable("what follows is more than an epilogue")
-        tile = _choose(found, target)
+        tile = _choose(sch, found, target)
         if isinstance(tile, NotApplicable):
             return tile
         main, width = found.main, as_int(found.block.iter_vars[3].dom.extent)
@@ -79,17 +79,17 @@ class PointwiseConvolution(Form):
 # ---- choosing -------------------------------------------------------------------------------
 
 
-def _choose(found: Contraction, target: Target) -> Tile | NotApplicable:
+def _choose(sch: Schedule, found: Contraction, target: Target) -> Tile | NotApplicable:
     """Choose how many filters and pixels a tile has."""
     if not is_pointwise(found):
         return NotApplicable("no 1 x 1 convolution of stride one")
     _, filters, height, width = (as_int(item.dom.extent) for item in found.block.iter_vars[:4])
     if not (filters and height and width):
         return NotApplicable("sizes are symbolic or zero")
-    vectors = choose("pointwise.vectors", others_after(_VECTORS, (1, 3, 4)))
+    vectors = sch.choices.choose("pointwise.vectors", others_after(_VECTORS, (1, 3, 4)))
     pixels = vectors * target.vector_lanes(max(8, element_bits(found.block)))
     most = (tile_registers(target) - 1 - vectors) // vectors
-    rows = choose("pointwise.rows", [n for n in range(most, 0, -1) if filters % n == 0])
+    rows = sch.choices.choose("pointwise.rows", [n for n in range(most, 0, -1) if filters % n == 0])
     if rows < _LEAST_ROWS or height * width < _LEAST_TILES * pixels:
         return NotApplicable("too few filters or pixels")
     tile, size = Tile(rows, pixels), size_of(found.loads[0].buffer) or 0
@@ -117,7 +117,7 @@ def _tiles_copied(sch: Schedule, found: Contraction, tile: Tile, target: Target)
     tiles = -(-(as_int(image.shape[2]) or 1) * (as_int(image.shape[3]) or 1) // tile.columns)
     divisors = [count for count in range(1, 2 * _TOGETHER) if tiles % count == 0]
     wanted = min(divisors, key=lambda count: abs(count - _TOGETHER)) if reads else 1
-    return choose("pointwise.copied", [wanted, *(n for n in (1, 0) if n != wanted)])
+    return sch.choices.choose("pointwise.copied", [wanted, *(n for n in (1, 0) if n != wanted)])
 
 
 def is_pointwise(found: Contraction) -> bool:

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers, unroll_steps
 from tilewright.dlight.cpu.contraction.register_tile import even_size
 from tilewright.scheduling import (
+    Choices,
     Contraction,
     NotApplicable,
     Reduction,
-    choose,
     contraction_of,
     depends,
     others_after,
@@ -144,7 +144,7 @@ def _schedule(
     """Tile, unroll, vectorise; return the loop over channels."""
     main, lanes = found.main, target.vector_lanes(max(16, element_bits(found.block)))
     epilogue = fused_epilogue(sch, main, found.consumers)
-    sizes = _tile(window, lanes, target)
+    sizes = _tile(sch.choices, window, lanes, target)
     if not masked:
         # What is left of the columns gets shorter vectors.
         column, width = sizes.pop()
@@ -162,7 +162,7 @@ def _schedule(
     # Column by column of the window: the rows that one of them reads stay in registers.
     steps = [axis.loop for axis in (*window.depth, *reversed(window.moving))]
     sum_in_registers(sch, main, epilogue, Nest([*channels, *around], steps, tile))
-    most = choose("window.unrolled", others_after(_UNROLLED, (80, 320)))
+    most = sch.choices.choose("window.unrolled", others_after(_UNROLLED, (80, 320)))
     unroll_steps(sch, window.moving, math.prod(size for _, size in sizes) // lanes, most)
     if masked:
         for loop in around:
@@ -170,15 +170,15 @@ def _schedule(
     return parallelize(sch, channels, target, 2 * work_of(found.axes))
 
 
-def _tile(window: Window, lanes: int, target: Target) -> list[tuple[Axis, int]]:
+def _tile(choices: Choices, window: Window, lanes: int, target: Target) -> list[tuple[Axis, int]]:
     """Axes of the result that form the tile, outermost first, with their tile sizes."""
     column = window.column
     tall = target.vector_registers >= _REGISTERS and _is_tall(window, _NARROW * lanes)
     height = _TALL if tall else _ACCUMULATORS
-    left = choose("window.accumulators", others_after(height, (8, 4, 6, 10, 12, 16)))
+    left = choices.choose("window.accumulators", others_after(height, (8, 4, 6, 10, 12, 16)))
     sizes: list[tuple[Axis, int]] = []
     if window.filters is not None:
-        most = choose("window.filters", others_after(_FILTERS, (4, 2, 1)))
+        most = choices.choose("window.filters", others_after(_FILTERS, (4, 2, 1)))
         size = even_size(window.filters.extent, most)
         sizes.append((window.filters, size))
         left = max(1, _SHARING // size)

@@ -21,7 +21,7 @@ from tilewright.dlight.cpu.contraction.plan import (
     pass_by_rows,
 )
 from tilewright.ir import dtypes
-from tilewright.scheduling import Reduction, choose, depends, others_after, stride
+from tilewright.scheduling import Choices, Reduction, depends, others_after, stride
 from tilewright.scheduling.cpu import work_of
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule
@@ -66,19 +66,21 @@ def order_of(sch: Schedule, found: Reduction, plan: Plan, target: Target) -> Ord
     """Decide the order of a plan's tiles."""
     places = {axis.var: place for place, axis in enumerate(found.axes)}
     phases, packed = phases_of(sch, found), plan.packed
-    by_rows = not phases and _writes_by_rows(found, plan, target)
+    by_rows = not phases and _writes_by_rows(sch.choices, found, plan, target)
     if phases:
         left_out = uneven_taps(found, [found.axes[place] for place in phases.values()])
     else:
         left_out = [axis.tap for axis in skipped(plan, padded_axes(sch, found))]
-    if left_out and not choose("tiled_reduction.skip_padding", (True, False)):
+    if left_out and not sch.choices.choose("tiled_reduction.skip_padding", (True, False)):
         left_out = []
     row_blocks = 1
     if plan.row is not None and plan.constant and not phases and not by_rows:
         tiles = -(-(plan.row.extent or 1) // plan.tile.rows)
         divisors = [count for count in (1, 2, 4, 8) if tiles % count == 0]
         wanted = _row_blocks(found, plan, target)
-        row_blocks = choose("tiled_reduction.row_blocks", others_after(wanted, divisors))
+        row_blocks = sch.choices.choose(
+            "tiled_reduction.row_blocks", others_after(wanted, divisors)
+        )
     return Order(
         vector=places[plan.vector.var],
         row=None if plan.row is None else places[plan.row.var],
@@ -95,7 +97,7 @@ def order_of(sch: Schedule, found: Reduction, plan: Plan, target: Target) -> Ord
     )
 
 
-def _writes_by_rows(found: Reduction, plan: Plan, target: Target) -> bool:
+def _writes_by_rows(choices: Choices, found: Reduction, plan: Plan, target: Target) -> bool:
     """Whether the result is written by whole rows.
 
     Processing by columns reads the panel from the L1 cache but writes a little of each row: if the
@@ -113,7 +115,7 @@ def _writes_by_rows(found: Reduction, plan: Plan, target: Target) -> bool:
     short = reduce <= _SHORT and result > target.l2_bytes
     # Threads share whole rows rather than tiles some of which are cut off.
     estimate = short or (not plan.padded and leaves_few_columns(plan.tile, width, target))
-    return choose("tiled_reduction.by_rows", (estimate, not estimate))
+    return choices.choose("tiled_reduction.by_rows", (estimate, not estimate))
 
 
 def _writes_by_images(

@@ -62,13 +62,10 @@ from tilewright.scheduling import (
     Contraction,
     NotApplicable,
     Reduction,
-    choose,
     contraction_of,
     depends,
     dimensions_of,
-    is_exploring,
     others_after,
-    preferring,
     reduction_of,
 )
 from tilewright.scheduling.cpu import (
@@ -118,9 +115,9 @@ class TiledReduction(Form):
                 found, plans, step = again, others, 1
         if plans[0].row is None and window_of(found) is not None:
             return NotApplicable("only a window is reused")
-        if is_exploring():
+        if sch.choices.is_search:
             wide = rank_plans(found, target, widths=_OFFERED, row_step=step)
-            plans = preferring("tiled_reduction.plan", others_after(plans[0], wide))
+            plans = sch.choices.preferring("tiled_reduction.plan", others_after(plans[0], wide))
         refusal = ""
         for plan in plans:
             attempt = sch.copy()
@@ -223,11 +220,11 @@ class _Tiling:
         packed, order = self.plan.packed is not None, self.order
         streams = packed and self._streams()
         able = packed and not order.by_rows and not order.taps
-        if able and choose("tiled_reduction.ahead", (streams, not streams)):
+        if able and self.sch.choices.choose("tiled_reduction.ahead", (streams, not streams)):
             self.sch.annotate(at, PREFETCH_NEXT, 1)
         if self._passes_once() and len(steps) == 1:
             distance = int(self.target.costs.panels_ahead)
-            ahead = choose("tiled_reduction.distance", (distance, 0))
+            ahead = self.sch.choices.choose("tiled_reduction.distance", (distance, 0))
             if ahead:
                 self.sch.annotate(steps[0], PREFETCH_DISTANCE, ahead)
 
@@ -388,7 +385,7 @@ def _run_in_parallel(
     """
     if target.num_cores == 1 or work < target.costs.parallel_work:
         return loops[0], 1
-    per_core = choose("tiled_reduction.tasks", others_after(TASKS_PER_CORE, (1, 2, 16)))
+    per_core = sch.choices.choose("tiled_reduction.tasks", others_after(TASKS_PER_CORE, (1, 2, 16)))
     tasks, count = 1, 0
     for loop in loops:
         extent = as_int(sch.get(loop).extent)

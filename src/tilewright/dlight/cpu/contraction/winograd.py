@@ -17,7 +17,7 @@ from tilewright.dlight.cpu.contraction.form import Nest, schedule_others, sum_in
 from tilewright.dlight.cpu.contraction.packing import Panels, pack_operand
 from tilewright.dlight.cpu.contraction.register_tile import busy_cycles, tile_registers
 from tilewright.ir import Expr, as_int, dtypes, structural_equal
-from tilewright.scheduling import NotApplicable, ScheduleRule, preferring
+from tilewright.scheduling import Choices, NotApplicable, ScheduleRule
 from tilewright.scheduling.cpu import (
     fused_epilogue,
     is_injective,
@@ -81,7 +81,9 @@ class Winograd(ScheduleRule):
             return stages
         block = as_int(sch.get(stages.output).iter_vars[-1].dom.extent)
         blocked = len(sch.get(stages.output).iter_vars) == 5
-        plan = _choose_plan(sch.get(stages.products), target, (block or 1) if blocked else 1)
+        plan = _choose_plan(
+            sch.choices, sch.get(stages.products), target, (block or 1) if blocked else 1
+        )
         if isinstance(plan, NotApplicable):
             return plan
         schedule_others(sch, leaf_blocks(sch), stages.names, target)
@@ -166,7 +168,9 @@ def _keeps_layout(block: Block, result: Buffer) -> bool:
 # ---- choosing -------------------------------------------------------------------------------
 
 
-def _choose_plan(products: Block, target: Target, block: int = 1) -> _Plan | NotApplicable:
+def _choose_plan(
+    choices: Choices, products: Block, target: Target, block: int = 1
+) -> _Plan | NotApplicable:
     """Balance efficient register tiles against repeated loads of filters and inputs.
 
     Channels of the result are in blocks of ``block``.
@@ -198,7 +202,7 @@ def _choose_plan(products: Block, target: Target, block: int = 1) -> _Plan | Not
         fused = group * across % rows == 0 and (across % rows == 0 or rows % across == 0)
         plans.append((cost, _Plan(tile, group, groups, rows, fused, columns, lanes)))
     plans.sort(key=lambda item: item[0])
-    return preferring("winograd.plan", plans)[0][1]
+    return choices.preferring("winograd.plan", plans)[0][1]
 
 
 def _register_tile(

@@ -37,9 +37,9 @@ from tilewright.ir import (
 )
 from tilewright.kernels.kernel import Kernel
 from tilewright.scheduling import (
+    Choices,
     NotApplicable,
     block_of,
-    choose,
     nest_of,
     nests_of,
     others_after,
@@ -175,9 +175,11 @@ class ArgExtremumKernel(Kernel[Search]):
         """Recognise the search that a function begins with."""
         return read_search(func)
 
-    def plan(self, problem: Search, target: Target) -> ExtremumTiles | NotApplicable:
+    def plan(
+        self, problem: Search, target: Target, choices: Choices
+    ) -> ExtremumTiles | NotApplicable:
         """Choose sizes; with few rows, sections of rows for the threads."""
-        return choose_tiles(problem, target)
+        return choose_tiles(problem, target, choices)
 
     def fault(self, problem: Search, plan: ExtremumTiles) -> str | None:
         """Say what is wrong with the sizes, if anything is."""
@@ -232,7 +234,7 @@ class ArgExtremumKernel(Kernel[Search]):
         parallelize(sch, [row], target, 2 * work)
 
 
-def choose_tiles(search: Search, target: Target) -> ExtremumTiles | NotApplicable:
+def choose_tiles(search: Search, target: Target, choices: Choices) -> ExtremumTiles | NotApplicable:
     """Whole rows if there are enough for the threads; not applicable if rows are short."""
     lanes = target.vector_lanes(max(32, dtypes.bits_of(search.best.dtype)))
     extent = as_int(search.along.dom.extent)
@@ -242,7 +244,7 @@ def choose_tiles(search: Search, target: Target) -> ExtremumTiles | NotApplicabl
     vectors = _VECTORS_OF_LONG_ROWS if is_long else _VECTORS
     while _REGISTERS * (vectors + 1) > target.vector_registers:
         vectors //= 2
-    vectors = choose(f"{search.value.name}.vectors", others_after(vectors, (8, 4, 2)))
+    vectors = choices.choose(f"{search.value.name}.vectors", others_after(vectors, (8, 4, 2)))
     known = [as_int(axis.dom.extent) for axis in search.rows]
     rows = math.prod(64 if n is None else n for n in known)
     least = target.costs.parallel_work

@@ -24,7 +24,7 @@ from tilewright.kernels.cpu.attention.dots import DotPrefillKernel, has_dots
 from tilewright.kernels.cpu.attention.prefill import PrefillKernel, PrefillTiles
 from tilewright.kernels.definition import is_definition
 from tilewright.kernels.kernel import Kernel
-from tilewright.scheduling import NotApplicable, choose, others_after
+from tilewright.scheduling import Choices, NotApplicable, others_after
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc, make_root_block
 from tilewright.tir.schedule import Schedule
@@ -53,9 +53,11 @@ class AttentionKernel(Kernel[Attention]):
         """Compare with the definition named by the annotation."""
         return read_attention(func)
 
-    def plan(self, problem: Attention, target: Target) -> PrefillTiles | DecodeTiles:
+    def plan(
+        self, problem: Attention, target: Target, choices: Choices
+    ) -> PrefillTiles | DecodeTiles:
         """Lanes along the depth for a few queries, else along the queries."""
-        return choose_tiles(problem, target)
+        return choose_tiles(problem, target, choices)
 
     def fault(self, problem: Attention, plan: PrefillTiles | DecodeTiles) -> str | None:
         """Say what is wrong with the sizes, if anything is."""
@@ -161,7 +163,9 @@ def _unfit(problem: Attention) -> str | None:
 # ---- choosing -----------------------------------------------------------------------------------
 
 
-def choose_tiles(problem: Attention, target: Target) -> PrefillTiles | DecodeTiles:
+def choose_tiles(
+    problem: Attention, target: Target, choices: Choices
+) -> PrefillTiles | DecodeTiles:
     """Return the form and its sizes for a problem."""
     lanes, registers = target.vector_lanes(32), target.vector_registers
     queries = as_int(problem.queries)
@@ -170,8 +174,10 @@ def choose_tiles(problem: Attention, target: Target) -> PrefillTiles | DecodeTil
         splits = _splits(problem, target)
         # Rows that need little arithmetic go fastest in long runs; scores stay in the first cache.
         longest = min(_SCORES_BYTES // 4 // rows, 512 if splits > 1 else 2048)
-        keys = choose("attention.keys", others_after(max(longest, 512), (512, 256, 1024, 128)))
-        ahead = choose("attention.ahead", (4096 if rows == 1 else 8192, 2048, 16384))
+        keys = choices.choose(
+            "attention.keys", others_after(max(longest, 512), (512, 256, 1024, 128))
+        )
+        ahead = choices.choose("attention.ahead", (4096 if rows == 1 else 8192, 2048, 16384))
         tiles = DecodeTiles(lanes, keys, splits=splits, registers=registers, ahead=ahead)
         dots = has_dots(target) and DotDecodeKernel.fault(problem, tiles) is None
         return replace(tiles, dots=dots)
@@ -179,10 +185,12 @@ def choose_tiles(problem: Attention, target: Target) -> PrefillTiles | DecodeTil
     own = _prefill_tiles(problem.with_stacked(stacked), target)
     return PrefillTiles(
         lanes,
-        choose("attention.queries", others_after(own.queries, (4 * lanes, 8 * lanes))),
-        choose("attention.keys", others_after(own.keys, (32, 64, 128, 256))),
-        *choose("attention.scores", others_after((own.key_rows, own.vectors), _SCORES)),
-        *choose("attention.values", others_after((own.query_rows, own.value_vectors), _VALUES)),
+        choices.choose("attention.queries", others_after(own.queries, (4 * lanes, 8 * lanes))),
+        choices.choose("attention.keys", others_after(own.keys, (32, 64, 128, 256))),
+        *choices.choose("attention.scores", others_after((own.key_rows, own.vectors), _SCORES)),
+        *choices.choose(
+            "attention.values", others_after((own.query_rows, own.value_vectors), _VALUES)
+        ),
         dots=own.dots,
         stacked=stacked,
     )

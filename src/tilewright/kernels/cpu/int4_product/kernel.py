@@ -41,7 +41,7 @@ from tilewright.ir import (
 )
 from tilewright.kernels.cpu.int4_product.problem import Problem, read_int4
 from tilewright.kernels.kernel import Kernel
-from tilewright.scheduling import NotApplicable, block_of, nests_of, over
+from tilewright.scheduling import Choices, NotApplicable, block_of, nests_of, over
 from tilewright.scheduling.cpu import (
     SEPARATE,
     inline_injective,
@@ -106,7 +106,7 @@ class Int4ProductKernel(Kernel[Problem]):
         """Compare stages of the function with those of the definition."""
         return read_int4(func)
 
-    def plan(self, problem: Problem, target: Target) -> Int4Tiles | NotApplicable:
+    def plan(self, problem: Problem, target: Target, choices: Choices) -> Int4Tiles | NotApplicable:
         """As many rows and vectors as there are registers for."""
         return choose_tiles(problem, target)
 

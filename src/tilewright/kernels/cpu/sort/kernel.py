@@ -23,7 +23,7 @@ from tilewright.kernels.cpu.sort.rows import Sorting, SortRows, SortTiles, key_b
 from tilewright.kernels.cpu.sort.top_k import TopK, TopKTiles
 from tilewright.kernels.definition import is_definition
 from tilewright.kernels.kernel import Kernel
-from tilewright.scheduling import NotApplicable
+from tilewright.scheduling import Choices, NotApplicable
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, PrimFunc, make_root_block
 from tilewright.tir.schedule import Schedule
@@ -50,7 +50,9 @@ class SortKernel(Kernel[Sorting]):
         """Compare with the definition named by the annotation."""
         return read_sorting(func)
 
-    def plan(self, problem: Sorting, target: Target) -> SortTiles | TopKTiles | NotApplicable:
+    def plan(
+        self, problem: Sorting, target: Target, choices: Choices
+    ) -> SortTiles | TopKTiles | NotApplicable:
         """Use top-k where that saves work."""
         return choose_tiles(problem, target)
 
