@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilewright.support.collector import few_collections
 from tilewright.testing.fuzz.draw import Draw
 from tilewright.testing.fuzz.drawers import EXCLUDED, drawer, drawn, row
 from tilewright.testing.fuzz.programs import Program
@@ -196,7 +197,7 @@ def _walk(
         if session.seconds > _SLOW_PROGRAM or len(session.steps) >= options.accepted:
             break
     session.finish()
-    counts.replays += 3
+    counts.replays += 2
     counts.symbolic_tiles += check_symbolic(session, random.Random(0))
     if options.compile_every and rng.randrange(options.compile_every) == 0:
         _compile(session, counts)
@@ -220,12 +221,13 @@ def run_cases(
 ) -> None:
     """Run cases until it is enough, reporting faults as they come."""
     chooser = Chooser(options.only)
-    for case in cases:
-        if enough():
-            break
-        finding = run_case(case, options, chooser, counts)
-        if finding is not None:
-            found(finding)
+    with few_collections():
+        for case in cases:
+            if enough():
+                break
+            finding = run_case(case, options, chooser, counts)
+            if finding is not None:
+                found(finding)
 
 
 def primitives_without_drawer() -> list[str]:

@@ -16,7 +16,7 @@ them, and those that know how the data came about by which a block indexes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any
 
 from tilewright.arith import Analyzer, can_prove_by_cases, conjuncts
@@ -72,26 +72,35 @@ def left_out(block: Block, around: Sequence[IterVar]) -> str | None:
 
 def undeclared_accesses(
     block: Block, around: Sequence[IterVar]
-) -> Iterator[tuple[str, Buffer, Box]]:
-    """Yield what a block accesses outside of what it declares: "reads" or "writes", and where.
+) -> Sequence[tuple[str, Buffer, Box]]:
+    """Return what a block accesses outside of what it declares: "reads" or "writes", and where.
 
     ``around`` are the axes of the blocks that it is inside of.
     """
+    return _undeclared_accesses(block, tuple(around))
+
+
+@lru_cache(maxsize=256)  # a primitive leaves most blocks as they are, yet each is asked about again
+def _undeclared_accesses(
+    block: Block, around: tuple[IterVar, ...]
+) -> tuple[tuple[str, Buffer, Box], ...]:
     if not _missing(block, block_accesses(block, Accesses, None, (), {})):
-        return
+        return ()
     # Conditions and order are looked at only where the boxes alone say too much.
     analyzer = Analyzer()
     know_lets(analyzer, block)
     for axis in (*around, *block.iter_vars):
         analyzer.bind(axis.var, axis.dom)
     found = block_accesses(block, _AccessesInContext, analyzer, (), {})
+    outside = []
     for verb, buffer, box in _missing(block, found):
         declared = _declared(block, verb).get(buffer, [])
         with analyzer.constraint(found.condition_of(box)):
             boxes = found.boxes_of(box)
             inside = any(_holds(item, boxes, buffer, analyzer) for item in declared)
         if not inside:
-            yield verb, buffer, box
+            outside.append((verb, buffer, box))
+    return tuple(outside)
 
 
 class _AccessesInContext(Accesses):
