@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -55,16 +56,40 @@ def numpy_function(text: str, name: str = "main", *, fill: int = FILLS[0]) -> Fu
     ``text`` is a function in the dialect ``T``, or a module with several. ``fill`` is the byte
     that memory is full of before something is written.
     """
-    tree = ast.parse(text)
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     functions: dict[str, Function] = {}
-    for node in found:
-        functions[node.name] = _Function(node).compiled(functions, fill)
+    for own, code, constants, python in _translated(text):
+        scope: dict[str, Any] = {_PREFIX + item: value for item, value in FUNCTIONS.items()}
+        scope.update(constants, np=np, cast=cast, functions=functions)
+        scope.update(matched=matched, pointed=pointed, allocate=partial(allocate, fill=fill))
+        exec(code, scope)
+        functions[own] = _quiet(scope["program"], python)
     if name not in functions and len(functions) == 1:
         name = next(iter(functions))
     if name not in functions:
         raise NotCovered(f"no function {name}")
     return functions[name]
+
+
+def _quiet(program: Function, python: str) -> Function:
+    def run(*args: object) -> None:
+        with np.errstate(all="ignore"):
+            program(*args)
+
+    run.text = python  # type: ignore[attr-defined]  # for those who look for a fault
+    return run
+
+
+@lru_cache(maxsize=8)
+def _translated(text: str) -> list[tuple[str, CodeType, dict[str, Any], str]]:
+    """Name, code, constants and Python text of each function."""
+    found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+    made = []
+    for node in found:
+        function = _Function(node)
+        python = function.text()
+        code = compile(python, f"<oracle of {node.name}>", "exec")
+        made.append((node.name, code, function.constants, python))
+    return made
 
 
 class _Function:
@@ -79,26 +104,13 @@ class _Function:
         self.loops = 0
         self.hidden: set[int] = set()  # blocks, by identity, that begin elsewhere
 
-    def compiled(self, functions: dict[str, Function], fill: int) -> Function:
+    def text(self) -> str:
         params = self.parameters()
         self.extents()
         self.statements(self.node.body)
-        text = f"def program({', '.join([*params, '*extents'])}):\n" + "\n".join(
+        return f"def program({', '.join([*params, '*extents'])}):\n" + "\n".join(
             self.lines or ["    pass"]
         )
-        scope: dict[str, Any] = {_PREFIX + name: item for name, item in FUNCTIONS.items()}
-        scope.update(self.constants, np=np, cast=cast, functions=functions)
-        scope["allocate"] = partial(allocate, fill=fill)
-        scope.update(matched=matched, pointed=pointed)
-        exec(compile(text, f"<oracle of {self.node.name}>", "exec"), scope)
-        program: Function = scope["program"]
-
-        def run(*args: object) -> None:
-            with np.errstate(all="ignore"):
-                program(*args)
-
-        run.text = text  # type: ignore[attr-defined]  # for those who look for a fault
-        return run
 
     # ---- parameters -----------------------------------------------------------------------------
 

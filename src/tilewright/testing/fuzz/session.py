@@ -106,6 +106,7 @@ class Session:
         self.limit = limit
         self.data_seed = seed % 10007
         self.sizes = program.sizes()
+        self.data: dict[int, list[np.ndarray[Any, Any]]] = {}
         self.expected: dict[int, list[np.ndarray[Any, Any]]] = {}
         self.seen = ""
         self.seconds = 0.0
@@ -183,9 +184,9 @@ class Session:
                 self.sizes.append(sizes)
         for which in range(len(self.sizes)):
             expected = self.reference(which)
-            actual = self.program.arrays(self.data_seed, self.sizes[which])
+            actual = self.arrays(which)
             try:
-                compile_function(self.func, self.mod)(*actual)
+                self.interpreted(*actual)
             except Exception as error:
                 detail = f"interpreter, {type(error).__name__}: {error}"
                 raise Fault("oracle", "", detail) from error
@@ -194,7 +195,7 @@ class Session:
     def is_defined(self, sizes: dict[str, int]) -> bool:
         """Whether the program makes sense for some sizes: it may need more than nothing."""
         try:
-            compile_function(self.func, self.mod)(*self.program.arrays(self.data_seed, sizes))
+            self.interpreted(*self.program.arrays(self.data_seed, sizes))
         except (RunError, ValueError):
             return False
         return self.not_covered != "" or not self.reads_nothing_written(sizes)
@@ -211,7 +212,7 @@ class Session:
         """Return what the unscheduled program makes of the data."""
         found = self.expected.get(which)
         if found is None:
-            found = self.program.arrays(self.data_seed, self.sizes[which])
+            found = self.arrays(which)
             try:
                 self.meaning(*found)
             except Exception as error:
@@ -226,13 +227,24 @@ class Session:
             return numpy_function(self.program.text())
         except NotCovered as reason:
             self.not_covered = str(reason)
-            return compile_function(self.func, self.mod)
+            return self.interpreted
+
+    @cached_property
+    def interpreted(self) -> Any:
+        """The unscheduled program as a function, by the interpreter."""
+        return compile_function(self.func, self.mod)
+
+    def arrays(self, which: int) -> list[np.ndarray[Any, Any]]:
+        """Return arguments that a run may change."""
+        if which not in self.data:
+            self.data[which] = self.program.arrays(self.data_seed, self.sizes[which])
+        return [array.copy() for array in self.data[which]]
 
     def compare(self, mod: IRModule, primitive: str, *, every: bool = False) -> None:
         """Interpret a version of the program and compare with the unscheduled one."""
         try:
             text = "".join(
-                python_source(func, functions=mod)[0]
+                python_source(func, functions=mod).text
                 for _, func in sorted(mod.functions.items())
                 if isinstance(func, PrimFunc)
             )
@@ -251,7 +263,7 @@ class Session:
         chosen = range(len(self.sizes)) if every else [self.runs % len(self.sizes)]
         for which in chosen:
             expected = self.reference(which)
-            actual = self.program.arrays(self.data_seed, self.sizes[which])
+            actual = self.arrays(which)
             start = time.perf_counter()
             try:
                 with deadline(self.limit):
@@ -377,7 +389,7 @@ class Session:
         except Exception as error:
             raise Fault("compile", self.last, f"{type(error).__name__}: {error}") from error
         for which in range(len(self.sizes)):
-            actual = self.program.arrays(self.data_seed, self.sizes[which])
+            actual = self.arrays(which)
             try:
                 module["main"](*actual)
             except Exception as error:

@@ -42,11 +42,16 @@ def check_symbolic(session: Session, rng: random.Random) -> bool:
         raise Fault("symbolic tiles", inst.name, f"{type(error).__name__}: {error}") from error
     func = sch.mod[sch.working_func]
     assert isinstance(func, PrimFunc)
+    variables = [var for tile in sch.state.symbolic for var in tile.variables]
+    try:
+        program = compile_function(func.replace(params=(*func.params, *variables)))
+    except Exception as error:
+        raise Fault("symbolic tiles", inst.name, f"{type(error).__name__}: {error}") from error
     for _ in range(_TRIES):
         values = _factors(sch, rng)
         if values is None:
             return False
-        _compare(session, func, values, inst.name)
+        _compare(session, program, [values[var] for var in variables], inst.name)
     return True
 
 
@@ -82,15 +87,15 @@ def _factors(sch: Schedule, rng: random.Random) -> dict[Var, int] | None:
     return values
 
 
-def _compare(session: Session, func: PrimFunc, values: dict[Var, int], primitive: str) -> None:
-    """Run with the variables as further arguments."""
-    opened = func.replace(params=(*func.params, *values))
-    for which, sizes in enumerate(session.sizes):
-        actual = session.program.arrays(session.data_seed, sizes)
+def _compare(session: Session, program: Any, factors: list[int], primitive: str) -> None:
+    """Run with the factors as further arguments."""
+    for which in range(len(session.sizes)):
+        actual = session.arrays(which)
         try:
-            compile_function(opened)(*actual, *values.values())
+            program(*actual, *factors)
         except Exception as error:
-            detail = f"{values}: {type(error).__name__}: {error}"
+            detail = f"factors {factors}: {type(error).__name__}: {error}"
             raise Fault("symbolic tiles", primitive, detail) from error
-        how = f"factors {list(values.values())}, "
-        session.agree("symbolic tiles", primitive, session.reference(which), actual, how)
+        session.agree(
+            "symbolic tiles", primitive, session.reference(which), actual, f"factors {factors}, "
+        )

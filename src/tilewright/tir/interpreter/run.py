@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,27 @@ def run(
     compile_function(chosen, mod, check_races=check_races, warp_size=warp_size)(*args)
 
 
+def _fail(message: str, *values: Any) -> None:
+    raise RunError(message.format(*values) if values else message)
+
+
+_NAMES: dict[str, Any] = {
+    name: getattr(values, name)
+    for name in (
+        "Places", "allocate", "check_index", "check_vector", "convert", "divide",
+        "dot_accumulate", "fetch_add", "floor_divide", "floor_modulo", "maximum", "minimum",
+        "misalignment", "out_of_bounds", "recast", "reinterpret", "select", "shift", "trunc_divide",
+        "trunc_modulo", "view", "wrap",
+    )
+}  # fmt: skip
+_NAMES.update(np=np, nan=math.nan, inf=math.inf, fail=_fail, Races=Races)
+
+
+@lru_cache(maxsize=512)
+def _code(piece: str) -> CodeType:
+    return compile(piece, "<interpreter>", "exec")
+
+
 class _Linker:
     """Compiles functions, and those that they call when they are first called."""
 
@@ -75,25 +97,24 @@ class _Linker:
         self.programs: dict[str, Program] = {}
 
     def compiled(self, func: PrimFunc) -> Program:
-        source, intrinsics = python_source(
-            func, functions=self.mod or (), check_races=self.check_races
-        )
-        scope: dict[str, Any] = {
-            name: getattr(values, name)
-            for name in (
-                "allocate", "check_index", "check_vector", "convert", "divide", "dot_accumulate",
-                "fetch_add", "floor_divide", "floor_modulo", "maximum", "minimum", "misalignment",
-                "out_of_bounds", "recast", "reinterpret", "select", "shift", "trunc_divide",
-                "trunc_modulo", "view", "wrap",
-            )
-        }  # fmt: skip
-        scope.update(np=np, nan=math.nan, inf=math.inf, fail=_fail, Races=Races)
-        scope["run_threads"] = partial(run_threads, warp_size=self.warp_size)
-        scope["call_function"] = self.call
-        for name in intrinsics:
-            scope["intrinsic_" + name] = values.float_intrinsic(name)
-        exec(compile(source, "<interpreter>", "exec"), scope)
-        program: Program = scope["program"]
+        source = python_source(func, functions=self.mod or (), check_races=self.check_races)
+        known = dict(_NAMES)
+        known["run_threads"] = partial(run_threads, warp_size=self.warp_size)
+        known["call_function"] = self.call
+        for name in source.intrinsics:
+            known["intrinsic_" + name] = values.float_intrinsic(name)
+        for name, check in source.checks.items():
+            known[name] = values.Places(*check)
+        pieces = [_code(piece) for piece in source.pieces]
+
+        def program(memory: dict[int, Any], symbols: dict[int, Any]) -> None:
+            scope = {**known, "memory": memory, "symbols": symbols}
+            try:
+                for piece in pieces:
+                    exec(piece, scope)
+            finally:
+                scope.clear()  # functions in there refer to it: arrays would stay for a while
+
         return program
 
     def call(self, name: str, pointers: list[Any], scalars: list[Any]) -> int:
@@ -121,10 +142,6 @@ class _Linker:
             memory[index] = (values.view(array, dtype), array)
         self.programs[name](memory, {id(var): value for var, value in zip(names, scalars)})
         return 0
-
-
-def _fail(message: str, *values: Any) -> None:
-    raise RunError(message.format(*values) if values else message)
 
 
 def _bind(

@@ -115,6 +115,23 @@ def check_index(name: str, axis: int, index: int, extent: int) -> int:
     return index if 0 <= index < extent else out_of_bounds(name, axis, index, extent)
 
 
+PLACES = 1 << 16
+"""How many places of a dimension are remembered."""
+
+
+class Places(dict[int, int]):
+    """The places of a dimension that were looked up so far; one outside of it raises."""
+
+    def __init__(self, name: str, axis: int, extent: int) -> None:
+        self.name, self.axis, self.extent = name, axis, extent
+
+    def __missing__(self, index: int) -> int:
+        check_index(self.name, self.axis, index, self.extent)
+        if len(self) < PLACES:
+            self[index] = index
+        return index
+
+
 def check_vector(name: str, axis: int, index: object, extent: int) -> np.ndarray[Any, Any]:
     """Return a vector index after checking all lanes."""
     index = np.asarray(index)
