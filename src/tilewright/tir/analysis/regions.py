@@ -7,9 +7,10 @@ iteration variables. Script, ``te`` and primitives that build blocks fill these 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
-from tilewright.arith import Analyzer, conjuncts, region_bound
+from tilewright.arith import Analyzer, BoxBounds, conjuncts, region_bound
 from tilewright.ir import (
     INDEX,
     TRUE,
@@ -296,6 +297,12 @@ def relax(
     return relax_once(made, known, condition, buffer, analyzer)
 
 
+@lru_cache(maxsize=16)
+def _bounds(domain: tuple[tuple[Var, Range], ...], condition: Expr) -> BoxBounds:
+    """Bounds for loops in which there are several accesses."""
+    return BoxBounds(dict(domain), condition)
+
+
 def relax_once(
     ranges: list[Range],
     domain: Mapping[Var, Range],
@@ -304,10 +311,12 @@ def relax_once(
     analyzer: Analyzer | None = None,
 ) -> list[Range]:
     """Relax over independent loops; a dimension without a finite bound becomes the whole one."""
+    if analyzer is None:
+        bounds = _bounds(tuple(domain.items()), condition)
+    else:
+        bounds = BoxBounds(domain, condition, analyzer=analyzer)
     made = []
-    for item, extent, bound in zip(
-        ranges, buffer.shape, region_bound(list(ranges), domain, condition, analyzer=analyzer)
-    ):
+    for item, extent, bound in zip(ranges, buffer.shape, bounds.of(ranges)):
         if not any(uses_var(e, domain) for e in (item.min, item.extent)):
             made.append(item)
         elif any(type(e) is BufferLoad for e in (*pre_order(item.min), *pre_order(item.extent))):
