@@ -70,16 +70,12 @@ def _fail(message: str, *values: Any) -> None:
     raise RunError(message.format(*values) if values else message)
 
 
-_NAMES: dict[str, Any] = {
-    name: getattr(values, name)
-    for name in (
-        "Places", "allocate", "check_index", "check_vector", "convert", "divide",
-        "dot_accumulate", "fetch_add", "floor_divide", "floor_modulo", "maximum", "minimum",
-        "misalignment", "out_of_bounds", "recast", "reinterpret", "select", "shift", "trunc_divide",
-        "trunc_modulo", "view", "wrap",
-    )
-}  # fmt: skip
-_NAMES.update(np=np, nan=math.nan, inf=math.inf, fail=_fail, Races=Races)
+_NAMES = (
+    "Places", "allocate", "check_index", "check_vector", "convert", "divide", "dot_accumulate",
+    "fetch_add", "floor_divide", "floor_modulo", "maximum", "minimum", "misalignment",
+    "out_of_bounds", "recast", "reinterpret", "select", "shift", "trunc_divide", "trunc_modulo",
+    "view", "wrap",
+)  # fmt: skip
 
 
 @lru_cache(maxsize=512)
@@ -98,7 +94,8 @@ class _Linker:
 
     def compiled(self, func: PrimFunc) -> Program:
         source = python_source(func, functions=self.mod or (), check_races=self.check_races)
-        known = dict(_NAMES)
+        known: dict[str, Any] = {name: getattr(values, name) for name in _NAMES}
+        known.update(np=np, nan=math.nan, inf=math.inf, fail=_fail, Races=Races)
         known["run_threads"] = partial(run_threads, warp_size=self.warp_size)
         known["call_function"] = self.call
         for name in source.intrinsics:
