@@ -20,7 +20,7 @@ from tilewright.relax.expr import (
     Tuple,
     as_relax,
 )
-from tilewright.relax.registry import RelaxOp, builder, get_op, operator
+from tilewright.relax.registry import BUILDERS, RelaxOp, builder, get_op, operator
 from tilewright.relax.struct_info import (
     ObjectStructInfo,
     StructInfo,
@@ -44,6 +44,7 @@ def raw_op(name: str, infer: Any, *, pure: bool = True, effect: bool = False) ->
 
     rule.__doc__ = f"``{name}``; built by its own function."
     operator(name, pure=pure, effect=effect)(rule)
+    BUILDERS.pop(name)
     op = get_op(name)
     op.infer = infer  # type: ignore[method-assign]
     return op

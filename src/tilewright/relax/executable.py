@@ -233,12 +233,16 @@ def build(
     if isinstance(mod, Function):
         mod = IRModule.from_expr(mod)
     verify_graph(mod)
+    # What patterns cut out, and no code generator took, is compiled in the functions it came from.
+    mod = InlineFunctions()(mod).map_functions(
+        lambda _, function: None if function.is_partition else function, Function
+    )
     parameters = {
         name: _parameters(function)
         for name, function in mod.functions.items()
         if isinstance(function, Function) and not function.is_primitive
     }
-    mod = FlattenTupleParams()(InlineFunctions()(mod))
+    mod = FlattenTupleParams()(mod)
     if pipeline == "default":
         # A graph of tensor functions stays as it is: fusing again would undo what was tuned.
         pipeline = "zero" if any(map(has_operators, mod.functions.values())) else None

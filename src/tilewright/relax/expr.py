@@ -48,7 +48,7 @@ from tilewright.relax.struct_info import (
     TupleStructInfo,
 )
 from tilewright.support.errors import VerifyError
-from tilewright.tir.attrs import IMPURE, PRIMITIVE
+from tilewright.tir.attrs import CODEGEN, COMPOSITE, IMPURE, PRIMITIVE
 
 OPERATOR_SUGAR: dict[str, Callable[..., RelaxExpr]] = {}
 """Functions behind ``x + y`` and the like on graph values; filled by ``relax.ops``."""
@@ -447,6 +447,11 @@ class Function(BaseFunc):
     def is_primitive(self) -> bool:
         """Whether the function is a fusion group, to become one kernel."""
         return bool(self.attrs.get(PRIMITIVE, False))
+
+    @property
+    def is_partition(self) -> bool:
+        """Whether the function was made for an external code generator; compiled only if called."""
+        return COMPOSITE in self.attrs or CODEGEN in self.attrs
 
     @property
     def is_pure(self) -> bool:

@@ -464,6 +464,18 @@ _on_graph(
     means="The name under which a build exports the graph.",
     read_by=("relax.transform.dead_code",),
 )
+COMPOSITE = _on_graph(
+    "Composite",
+    text(),
+    means="The function is what a pattern of this name matched.",
+    read_by=("relax.expr", "relax.transform.merge_composite_functions"),
+)
+CODEGEN = _on_graph(
+    "Codegen",
+    text(),
+    means="The function is for the external code generator of this name.",
+    read_by=("relax.expr", "relax.transform.run_codegen"),
+)
 IMPURE = _on_graph(
     "relax.impure",
     FLAG,
@@ -556,6 +568,8 @@ __all__ = [
     "PIPELINE_STAGE",
     "PREFETCH_DISTANCE",
     "PREFETCH_NEXT",
+    "CODEGEN",
+    "COMPOSITE",
     "IMPURE",
     "PRIMITIVE",
     "READ_ONLY",

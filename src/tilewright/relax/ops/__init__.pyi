@@ -1,6 +1,10 @@
 """Made by `tools/package_stubs.py`."""
 
-from tilewright.relax.assertion import assert_op as assert_op
+from tilewright.relax.call_packed import assert_op as assert_op
+from tilewright.relax.call_packed import call_dps_packed as call_dps_packed
+from tilewright.relax.call_packed import call_packed as call_packed
+from tilewright.relax.call_packed import call_pure_packed as call_pure_packed
+from tilewright.relax.call_packed import print as print
 from tilewright.relax.call_tir import call_dps as call_dps
 from tilewright.relax.call_tir import call_tir as call_tir
 from tilewright.relax.ops import grad as grad

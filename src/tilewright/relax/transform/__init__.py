@@ -8,6 +8,7 @@ from typing import Any
 from tilewright.ir import Pass
 from tilewright.relax.transform.annotate_pattern import OpPattern, analyze_pattern
 from tilewright.relax.transform.function_pass import dataflowblock_pass, function_pass
+from tilewright.relax.transform.fuse_ops_by_pattern import FusionPattern, PatternCheckContext
 from tilewright.support.folder import classes_in
 
 _PASSES = classes_in(__name__, Pass)
@@ -25,7 +26,9 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "FusionPattern",
     "OpPattern",
+    "PatternCheckContext",
     "analyze_pattern",
     "dataflowblock_pass",
     "function_pass",

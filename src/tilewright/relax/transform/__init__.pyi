@@ -30,6 +30,9 @@ from tilewright.relax.transform.function_pass import FunctionPass as FunctionPas
 from tilewright.relax.transform.function_pass import dataflowblock_pass as dataflowblock_pass
 from tilewright.relax.transform.function_pass import function_pass as function_pass
 from tilewright.relax.transform.fuse_ops import FuseOps as FuseOps
+from tilewright.relax.transform.fuse_ops_by_pattern import FuseOpsByPattern as FuseOpsByPattern
+from tilewright.relax.transform.fuse_ops_by_pattern import FusionPattern as FusionPattern
+from tilewright.relax.transform.fuse_ops_by_pattern import PatternCheckContext as PatternCheckContext
 from tilewright.relax.transform.fuse_tir import FuseTIR as FuseTIR
 from tilewright.relax.transform.fuse_transpose_attention import FuseTransposeAttention as FuseTransposeAttention
 from tilewright.relax.transform.fuse_transpose_matmul import FuseTransposeMatmul as FuseTransposeMatmul
@@ -41,12 +44,14 @@ from tilewright.relax.transform.layout_free import SplitLayoutRewritePreproc as 
 from tilewright.relax.transform.legalize_ops import LegalizeOps as LegalizeOps
 from tilewright.relax.transform.lift_transform_params import LiftTransformParams as LiftTransformParams
 from tilewright.relax.transform.lower_graph import LowerGraph as LowerGraph
+from tilewright.relax.transform.merge_composite_functions import MergeCompositeFunctions as MergeCompositeFunctions
 from tilewright.relax.transform.normalize import Normalize as Normalize
 from tilewright.relax.transform.plan_memory import StaticPlanBlockMemory as StaticPlanBlockMemory
 from tilewright.relax.transform.remove_unused_outputs import RemoveUnusedOutputs as RemoveUnusedOutputs
 from tilewright.relax.transform.remove_unused_parameters import RemoveUnusedParameters as RemoveUnusedParameters
 from tilewright.relax.transform.reorder_permute_dims_after_concat import ReorderPermuteDimsAfterConcat as ReorderPermuteDimsAfterConcat
 from tilewright.relax.transform.reorder_take_after_matmul import ReorderTakeAfterMatmul as ReorderTakeAfterMatmul
+from tilewright.relax.transform.run_codegen import RunCodegen as RunCodegen
 from tilewright.relax.transform.select_conv_algorithm import SelectConvAlgorithm as SelectConvAlgorithm
 from tilewright.relax.transform.select_conv_layout import SelectConvLayout as SelectConvLayout
 from tilewright.relax.transform.to_mixed_precision import ToMixedPrecision as ToMixedPrecision

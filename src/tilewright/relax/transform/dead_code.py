@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir import GLOBAL_SYMBOL, IRModule, Pass
+from tilewright.ir import GLOBAL_SYMBOL, BaseFunc, IRModule, Pass
 from tilewright.relax.analysis import called_functions, remove_all_unused
 from tilewright.relax.expr import Function
+from tilewright.tir.attrs import CODEGEN
 
 
 class DeadCodeElimination(Pass):
     """Remove unused pure bindings, and functions that ``entry_functions`` do not reach.
 
-    The default ``entry_functions`` are the graph functions that are not fusion groups; a module
+    The default ``entry_functions`` are the graph functions that are no groups; a module
     without any graph function keeps everything.
     """
 
@@ -27,8 +28,8 @@ class DeadCodeElimination(Pass):
             entries = tuple(
                 name
                 for name, function in mod.functions.items()
-                if (isinstance(function, Function) and not function.is_primitive)
-                or GLOBAL_SYMBOL in function.attrs
+                if _is_entry(function)
+                or (GLOBAL_SYMBOL in function.attrs and CODEGEN not in function.attrs)
             )
             if not any(isinstance(mod[name], Function) for name in entries):
                 return mod
@@ -41,3 +42,7 @@ class DeadCodeElimination(Pass):
                 if isinstance(mod[name], Function):
                     pending.extend(called_functions(mod[name]))
         return mod.map_functions(lambda name, function: function if name in reached else None)
+
+
+def _is_entry(function: BaseFunc) -> bool:
+    return isinstance(function, Function) and not (function.is_primitive or function.is_partition)
