@@ -47,7 +47,7 @@ from tilewright.relax.expr import (
 from tilewright.relax.expr import (
     RelaxVar as Var,
 )
-from tilewright.relax.pipeline import PIPELINES, get_pipeline
+from tilewright.relax.pipeline import PIPELINES, get_pipeline, register_pipeline
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import (
     FuncStructInfo,
@@ -58,6 +58,7 @@ from tilewright.relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from tilewright.relax.transform.bind_params import bind_params
 from tilewright.relax.virtual_machine import VirtualMachine, VMInstrumentReturnKind
 
 if TYPE_CHECKING:
@@ -83,14 +84,13 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Binding", "BindingBlock", "BlockBuilder", "Call", "Constant", "DataflowBlock", "DataflowVar",
-    "Executable", "Expr", "ExternFunc", "FuncStructInfo", "Function", "FunctionRef",
-    "FunctionRewriter",
-    "GraphFunction", "GraphPass", "MatchCast", "ObjectStructInfo", "PIPELINES", "PrimStructInfo",
-    "PrimValue", "SeqExpr", "ShapeExpr", "ShapeStructInfo", "StringValue", "StructInfo",
-    "TensorStructInfo", "Tuple", "TupleGetItem", "TupleStructInfo", "Var", "VarBinding",
-    "VMInstrumentReturnKind", "VirtualMachine", "analysis", "as_numpy", "build", "call_dps",
-    "call_tir", "compile_relax", "const", "dpl", "extract_tasks", "frontend", "get_pipeline",
-    "gradients", "interpreter", "load_executable", "op", "training", "transform", "tune_relax",
-    "verify_graph",
+    "analysis", "as_numpy", "bind_params", "Binding", "BindingBlock", "BlockBuilder", "build",
+    "Call", "call_dps", "call_tir", "compile_relax", "const", "Constant", "DataflowBlock",
+    "DataflowVar", "dpl", "Executable", "Expr", "ExternFunc", "extract_tasks", "frontend",
+    "FuncStructInfo", "Function", "FunctionRef", "FunctionRewriter", "get_pipeline", "gradients",
+    "GraphFunction", "GraphPass", "interpreter", "load_executable", "MatchCast", "ObjectStructInfo",
+    "op", "PIPELINES", "PrimStructInfo", "PrimValue", "register_pipeline", "SeqExpr", "ShapeExpr",
+    "ShapeStructInfo", "StringValue", "StructInfo", "TensorStructInfo", "training", "transform",
+    "tune_relax", "Tuple", "TupleGetItem", "TupleStructInfo", "Var", "VarBinding", "verify_graph",
+    "VirtualMachine", "VMInstrumentReturnKind",
 ]  # fmt: skip

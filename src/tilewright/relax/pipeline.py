@@ -7,7 +7,9 @@ schedule for functions that have none, then memory planning and the native graph
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from typing import Any
 
 from tilewright.dlight import default_schedule
 from tilewright.ir import IRModule, Pass, Sequential
@@ -33,12 +35,43 @@ from tilewright.relax.transform import (
     SplitLayoutRewritePreproc,
     StaticPlanBlockMemory,
 )
+from tilewright.support.errors import TilewrightError
 from tilewright.support.registry import Registry
 from tilewright.target import Target
 
-PipelineFactory = Callable[[Target | None], Pass]
+PipelineFactory = Callable[..., Pass]
 PIPELINES: Registry[PipelineFactory] = Registry("pipeline")
 """Named orders of passes; each entry makes one for a target (which may be unknown yet)."""
+
+
+def register_pipeline(name: str) -> Callable[[PipelineFactory], PipelineFactory]:
+    """Register a function that makes a pipeline, as a decorator.
+
+        @relax.register_pipeline("mine")
+        def mine(level=1):
+            return ir.transform.Sequential([...])
+
+    If it has a parameter ``target``, it gets the target, or ``None``; what else is passed to
+    ``get_pipeline`` are its options.
+
+    Raises ``TilewrightError`` if the name is taken.
+    """
+
+    def register(factory: PipelineFactory) -> PipelineFactory:
+        signature = inspect.signature(factory)
+
+        def make(target: Target | None, **options: Any) -> Pass:
+            given = {"target": target} if "target" in signature.parameters else {}
+            try:
+                signature.bind(**given, **options)
+            except TypeError as error:
+                raise TilewrightError(f"pipeline {name!r} takes {signature}: {error}") from None
+            return factory(**given, **options)
+
+        PIPELINES.register(name, make)
+        return factory
+
+    return register
 
 
 def simplify(target: Target | None) -> Pass:
@@ -65,6 +98,7 @@ def simplify(target: Target | None) -> Pass:
     )
 
 
+@register_pipeline("zero")
 def _zero(target: Target | None) -> Pass:
     return Sequential(
         [
@@ -89,6 +123,7 @@ def _zero(target: Target | None) -> Pass:
     )
 
 
+@register_pipeline("plan_memory")
 def _plan(target: Target | None) -> Pass:
     return Sequential(
         [
@@ -102,24 +137,28 @@ def _plan(target: Target | None) -> Pass:
     )
 
 
+@register_pipeline("lower_graph")
 def _lower(target: Target | None) -> Pass:
     return Sequential([_plan(target), LowerGraph()], name="lower_graph")
 
 
+@register_pipeline("default")
+@register_pipeline("default_build")
 def _default_build(target: Target | None) -> Pass:
     return Sequential([_zero(target), default_schedule(target), _lower(target)], "default_build")
 
 
-PIPELINES.register("zero", _zero)
-PIPELINES.register("plan_memory", _plan)
-PIPELINES.register("lower_graph", _lower)
-PIPELINES.register("default_build", _default_build)
+def get_pipeline(name: str = "zero", target: Target | str | None = None, **options: Any) -> Pass:
+    """Return a named pipeline.
 
+    There are ``zero``, ``plan_memory``, ``lower_graph``, ``default`` (also ``default_build``: all
+    three, and schedules by rule before the last two), and those of ``register_pipeline``, which may
+    take ``options``.
 
-def get_pipeline(name: str = "zero", target: Target | str | None = None) -> Pass:
-    """Return a named pipeline: ``zero``, ``plan_memory``, ``lower_graph``, ``default_build``."""
+    Raises ``TilewrightError`` for an unknown name, and for options that the pipeline doesn't take.
+    """
     made = Target(target) if isinstance(target, str) else target
-    return PIPELINES.get(name)(made)
+    return PIPELINES.get(name)(made, **options)
 
 
 def run_pipeline(

@@ -15,14 +15,19 @@ _PASSES = classes_in(__name__, Pass)
 globals().update(_PASSES)
 
 # Passes of graph users that ``meta_schedule`` has: loaded when first used.
-_TUNING = ("MetaScheduleApplyDatabase", "MetaScheduleTuneIRMod", "MetaScheduleTuneTIR")
+_TUNING = {
+    "DispatchByHash": "tilewright.meta_schedule.dispatch_by_hash",
+    "MetaScheduleApplyDatabase": "tilewright.meta_schedule.passes",
+    "MetaScheduleTuneIRMod": "tilewright.meta_schedule.passes",
+    "MetaScheduleTuneTIR": "tilewright.meta_schedule.passes",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Load the passes of ``meta_schedule`` when they are first used."""
     if name not in _TUNING:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("tilewright.meta_schedule.passes"), name)
+    return getattr(importlib.import_module(_TUNING[name]), name)
 
 
 __all__ = [

@@ -1,5 +1,6 @@
 """Made by `tools/package_stubs.py`."""
 
+from tilewright.meta_schedule.dispatch_by_hash import DispatchByHash as DispatchByHash
 from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase as MetaScheduleApplyDatabase
 from tilewright.meta_schedule.passes import MetaScheduleTuneIRMod as MetaScheduleTuneIRMod
 from tilewright.meta_schedule.passes import MetaScheduleTuneTIR as MetaScheduleTuneTIR

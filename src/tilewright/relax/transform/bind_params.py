@@ -32,46 +32,55 @@ class BindParams(Pass):
         function = mod[self.func_name]
         if not isinstance(function, Function):
             raise VerifyError(f"{self.func_name} is no graph function")
-        by_name = {param.name: param for param in function.params}
-        binder = _Binder(mod)
-        extents: dict[Var, int] = {}
-        constants: dict[RelaxVar, Constant] = {}
-        for name, value in self.params.items():
-            if name not in by_name:
-                raise VerifyError(
-                    f"{self.func_name} has no parameter {name!r}; "
-                    f"{near_matches(name, list(by_name))}"
-                )
-            constants[by_name[name]] = self._constant(by_name[name], value, extents)
-        binder.mapping.update(constants)
-        binder.mapping.update({var: number(value) for var, value in extents.items()})
-        made = binder.rewrite(function)
-        binder.builder.update_func(self.func_name, made)
-        return binder.builder.get()
+        return mod.with_function(
+            self.func_name, bind_params(function, self.params, name=self.func_name)
+        )
 
-    def _constant(self, param: RelaxVar, value: object, extents: dict[Var, int]) -> Constant:
-        info = param.struct_info
-        made = const(value)
-        if not isinstance(info, TensorStructInfo) or not info.has_shape:
-            raise VerifyError(f"parameter {param.name} is {info!r}; only tensors can be bound")
-        found = made.data
-        if found.dtype.name != info.dtype or found.ndim != info.ndim:
+
+def bind_params(
+    function: Function, params: Mapping[Any, Any], *, name: str = "the function"
+) -> Function:
+    """Bind parameters, by name or variable, to arrays or constants; the rest stay.
+
+    Symbolic extents that the arrays determine become numbers everywhere. ``name`` is what messages
+    call the function.
+
+    Raises ``VerifyError`` for a parameter that isn't there, and an array that doesn't fit.
+    """
+    known = {param.name: param for param in function.params}
+    binder = _Binder()
+    extents: dict[Var, int] = {}
+    for key, value in params.items():
+        param = key if isinstance(key, RelaxVar) else known.get(key)
+        if param is None or param not in function.params:
+            shown = key.name if isinstance(key, RelaxVar) else key
             raise VerifyError(
-                f"parameter {param.name} is {info!r}, "
-                f"got an array of {found.dtype.name} with shape {list(found.shape)}"
+                f"{name} has no parameter {shown!r}; {near_matches(shown, list(known))}"
             )
-        for extent, size in zip(info.shape, found.shape):
-            if type(extent) is Var:
-                known = extents.setdefault(extent, size)
-            else:
-                known = (
-                    as_int(substitute(extent, {v: number(n) for v, n in extents.items()})) or size
-                )
-            if known != size:
-                raise VerifyError(
-                    f"parameter {param.name} is {info!r}, got shape {list(found.shape)}"
-                )
-        return made
+        binder.mapping[param] = _constant(param, value, extents)
+    binder.mapping.update({var: number(value) for var, value in extents.items()})
+    return binder.rewrite(function)
+
+
+def _constant(param: RelaxVar, value: object, extents: dict[Var, int]) -> Constant:
+    info = param.struct_info
+    made = const(value)
+    if not isinstance(info, TensorStructInfo) or not info.has_shape:
+        raise VerifyError(f"parameter {param.name} is {info!r}; only tensors can be bound")
+    found = made.data
+    if found.dtype.name != info.dtype or found.ndim != info.ndim:
+        raise VerifyError(
+            f"parameter {param.name} is {info!r}, "
+            f"got an array of {found.dtype.name} with shape {list(found.shape)}"
+        )
+    for extent, size in zip(info.shape, found.shape):
+        if type(extent) is Var:
+            known = extents.setdefault(extent, size)
+        else:
+            known = as_int(substitute(extent, {v: number(n) for v, n in extents.items()})) or size
+        if known != size:
+            raise VerifyError(f"parameter {param.name} is {info!r}, got shape {list(found.shape)}")
+    return made
 
 
 class _Binder(FunctionRewriter):
