@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
 
-from tilewright.ir import Let, Node, Var, collect, pre_order
+from tilewright.ir import (
+    Let,
+    Node,
+    Var,
+    collect,
+    defined_symbols,
+    definition_fields,
+    free_vars,
+    is_const,
+    pre_order,
+)
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.stmt import Block, BlockRealize, For, IterVar, LetStmt, Stmt
+from tilewright.tir.stmt import Block, BlockRealize, For, IterVar, LetStmt, SeqStmt, Stmt
 
 
 def statements(node: Node) -> Iterator[Stmt]:
@@ -55,3 +67,38 @@ def defined_inside(block: Block) -> set[Var]:
 def loads_of(node: Node, buffer: Buffer) -> list[BufferLoad]:
     """All loads of a buffer below a node."""
     return [item for item in collect(node, BufferLoad) if item.buffer is buffer]
+
+
+def outermost(body: Stmt) -> tuple[Stmt, ...]:
+    """Return the statements of a function's outermost block, if this does nothing but hold them.
+
+    A primitive leaves most of them as they are. What was found out about one stays true as long as
+    what it refers to is the same, of which ``symbols_in`` tells.
+    """
+    if type(body) is not BlockRealize or not is_const(body.predicate, 1):
+        return ()
+    block = body.block
+    if block.iter_vars or block.match_buffers or block.init is not None:
+        return ()
+    return block.body.stmts if type(block.body) is SeqStmt else (block.body,)
+
+
+@lru_cache(maxsize=1024)
+def symbols_in(stmt: Stmt) -> frozenset[Any]:
+    """Return the variables and buffers that a statement uses or defines.
+
+    Those that the shapes of its buffers are made of, and their pointers, are among them.
+    """
+    found: set[Any] = set()
+    for item in pre_order(stmt):
+        if isinstance(item, (Var, Buffer)):
+            found.add(item)
+        elif definition_fields(type(item)):
+            found.update(defined_symbols(item))
+    for item in list(found):
+        if isinstance(item, Buffer):
+            found.add(item.data)
+            for number in (*item.shape, *item.strides, item.elem_offset):
+                if number is not None:
+                    found.update(free_vars(number))
+    return frozenset(found)

@@ -21,11 +21,10 @@ import numpy as np
 
 from tilewright.driver import compile as compile_module
 from tilewright.ir import (
+    Expr,
     IRModule,
     Node,
     Sequential,
-    pre_order,
-    rewrite_bottom_up,
     structural_equal,
     substitute,
 )
@@ -43,6 +42,7 @@ from tilewright.tir.schedule import PRIMITIVES, Schedule, Trace
 from tilewright.tir.schedule.primitives.loops import rewrite_outside_blocks
 from tilewright.tir.transform.lower_init_block import LowerInitBlock
 from tilewright.tir.transform.plan_buffer_allocation import PlanBufferAllocation
+from tilewright.tir.walk import statements
 
 ACCEPTED, REFUSED, SKIPPED = "accepted", "refused", "skipped"
 UNSUPPORTED = (LowerError, CodegenError, BuildError)
@@ -415,19 +415,22 @@ def _gist(message: str) -> str:
 
 def kinds_of_loops(func: PrimFunc) -> set[str]:
     """Return the kinds of all loops of a function."""
-    return {node.kind for node in pre_order(func.body) if type(node) is For}
+    return {stmt.kind for stmt in statements(func) if type(stmt) is For}
 
 
 def backwards(func: PrimFunc) -> PrimFunc:
     """Run loops whose iterations may run at the same time from the end: nobody may notice."""
 
     def turn(node: Node) -> Node:
-        if type(node) is For and node.kind in ("parallel", "vectorized"):
-            last = node.min * 2 + node.extent - 1
+        if isinstance(node, Expr):
+            return node
+        made = node.map_children(turn)
+        if type(made) is For and made.kind in ("parallel", "vectorized"):
+            var, last = made.loop_var, made.min * 2 + made.extent - 1
             body = rewrite_outside_blocks(
-                node.body, lambda expr: substitute(expr, {node.loop_var: last - node.loop_var})
+                made.body, lambda expr: substitute(expr, {var: last - var})
             )
-            return node.replace(body=body)
-        return node
+            return made.replace(body=body)
+        return made
 
-    return func.replace(body=rewrite_bottom_up(func.body, turn))
+    return func.replace(body=turn(func.body))

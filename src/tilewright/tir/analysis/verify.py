@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.ir import (
     GLOBAL_SYMBOL,
@@ -57,6 +57,7 @@ from tilewright.tir.stmt import (
     Stmt,
     While,
 )
+from tilewright.tir.walk import outermost, symbols_in
 
 
 def verify(target: IRModule | PrimFunc) -> None:
@@ -72,6 +73,19 @@ def verify(target: IRModule | PrimFunc) -> None:
             _Verifier(func, name).run()
 
 
+class _Right(NamedTuple):
+    """A statement of an outermost block that was checked, and what that depended on."""
+
+    outside: tuple[Any, ...]
+    memory: list[Buffer | None]
+    defined: frozenset[Any]
+    block_names: frozenset[str]
+
+
+_REMEMBERED = 1024
+_RIGHT: dict[Stmt, _Right] = {}
+
+
 class _Verifier:
     def __init__(self, func: PrimFunc, name: str) -> None:
         self.func, self.name = func, name
@@ -84,6 +98,7 @@ class _Verifier:
         self.axes: list[IterVar] = []  # of the blocks around
         self.ends = Ends()
         self.reached: set[Any] | None = None
+        self.may_be_wrong = False  # if what is around were another program
 
     def fail(self, message: str, culprit: Node) -> VerifyError:
         def render() -> str:
@@ -177,6 +192,7 @@ class _Verifier:
                 raise self.fail(f"index {position} of {buffer.name!r} is {index.dtype}", where)
         wrong = self.ends.outside(buffer, indices)
         if wrong is not None:
+            self.may_be_wrong = True
             if self.reached is None:
                 self.reached = runs_for_sure(self.func)
             if where in self.reached:
@@ -200,6 +216,36 @@ class _Verifier:
         wrong = bound_to(var, value)
         if wrong is not None:
             raise self.fail(wrong, where)
+
+    # ---- statements of the outermost block --------------------------------------------------
+
+    def part(self, stmt: Stmt) -> None:
+        """Check a statement, unless it is known to be right where its symbols mean the same."""
+        known = _RIGHT.get(stmt)
+        if (
+            known is not None
+            and self.visible.issuperset(known.outside)
+            and self.defined.isdisjoint(known.defined)
+            and self.block_names.isdisjoint(known.block_names)
+            and known.memory == self.ends.memory_of(known.outside)
+        ):
+            self.defined |= known.defined
+            self.block_names |= known.block_names
+            return
+        outside = tuple(item for item in symbols_in(stmt) if item in self.visible)
+        memory = self.ends.memory_of(outside)
+        defined, block_names = frozenset(self.defined), frozenset(self.block_names)
+        self.may_be_wrong = False
+        self.stmt(stmt)
+        if not self.may_be_wrong:
+            if len(_RIGHT) >= _REMEMBERED:
+                _RIGHT.clear()
+            _RIGHT[stmt] = _Right(
+                outside,
+                memory,
+                frozenset(self.defined - defined),
+                frozenset(self.block_names - block_names),
+            )
 
     # ---- statements -----------------------------------------------------------------------------
 
@@ -349,7 +395,11 @@ class _Verifier:
             self.init_is_apart(block, block.init)
             with self.ends.apart():
                 self.stmt(block.init)
-        self.stmt(block.body)
+        parts = outermost(realize) if realize is self.func.body else ()
+        for part in parts:
+            self.part(part)
+        if not parts:
+            self.stmt(block.body)
         self.loops, self.hidden_loops, self.visible = outer_loops, outer_hidden, outer_visible
         del self.axes[len(self.axes) - len(block.iter_vars) :]
         # The root block declares nothing. Regions are made of expressions that have been checked.

@@ -91,6 +91,10 @@ class Ends:
         """Know the memory of a buffer of its own."""
         self._memory[buffer.data] = buffer
 
+    def memory_of(self, symbols: Iterable[object]) -> list[Buffer | None]:
+        """Return for each buffer the one whose memory it is in, if that is known."""
+        return [self._memory.get(item.data) for item in symbols if type(item) is Buffer]
+
     def stands_for(self, buffer: Buffer, region: BufferRegion) -> None:
         """Know that a buffer stands for a region of another one."""
         self._regions[buffer] = region

@@ -21,10 +21,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import Expr, IntImm, Range, Var, as_int, pre_order, uses_var
+from tilewright.ir import (
+    Expr,
+    IntImm,
+    Range,
+    Var,
+    as_int,
+    content_mask,
+    contents,
+    pre_order,
+    uses_var,
+)
 from tilewright.tir.analysis.block_kind import is_injective_binding
 from tilewright.tir.analysis.meetings import Meetings
 from tilewright.tir.analysis.update_order import feeds_reduction, threads_combine
@@ -36,6 +47,7 @@ from tilewright.tir.stmt import (
     THREAD_BINDING,
     VECTORIZED,
     Allocate,
+    AssertStmt,
     BlockRealize,
     BufferStore,
     For,
@@ -45,6 +57,7 @@ from tilewright.tir.stmt import (
     Stmt,
     While,
 )
+from tilewright.tir.walk import outermost, symbols_in
 
 _AT_ONCE = (PARALLEL, VECTORIZED, THREAD_BINDING)
 _ACCESSES = (BufferLoad, BufferStore, BufferRegion, Allocate)
@@ -57,8 +70,43 @@ def find_race(func: PrimFunc, *, known: Collection[For] = ()) -> tuple[For, str]
     were there: then only meetings of several blocks are looked for, and none in these loops.
     """
     finder = _Finder(func, known)
-    finder.walk(func.body)
-    return finder.found
+    parts = outermost(func.body)
+    if not parts or known:
+        finder.walk(func.body)
+        return finder.found
+    finder.blocks += 1
+    root: Any = func.body
+    around = (
+        func.buffers, root.block.reads, root.block.writes,
+        contents(root) & content_mask(AssertStmt),
+    )  # fmt: skip
+    for part in parts:
+        own = _memory_in(part)
+        # What others do with the same memory decides whose it is, and whether it is an input.
+        others = [item for item in parts if not own.isdisjoint(_memory_in(item))]
+        context = (*around, others)
+        if _FREE_OF_RACES.get(part) == context:
+            continue
+        finder.walk(part)
+        if finder.found is not None:
+            return finder.found
+        if len(_FREE_OF_RACES) >= _REMEMBERED:
+            _FREE_OF_RACES.clear()
+        _FREE_OF_RACES[part] = context
+    return None
+
+
+_REMEMBERED = 1024
+_FREE_OF_RACES: dict[Stmt, Any] = {}
+"""Statements of outermost blocks, with what else their iterations were looked at by."""
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _memory_in(stmt: Stmt) -> frozenset[Any]:
+    """The pointers of the memory that a statement may access."""
+    return frozenset(
+        item for item in symbols_in(stmt) if type(item) is Var and item.dtype == "handle"
+    )
 
 
 class _AtOnce:

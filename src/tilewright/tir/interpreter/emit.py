@@ -18,8 +18,6 @@ from tilewright.ir import (
     Call,
     Var,
     as_int,
-    defined_symbols,
-    definition_fields,
     dtypes,
     free_vars,
     is_const,
@@ -49,6 +47,7 @@ from tilewright.tir.stmt import (
     Stmt,
     While,
 )
+from tilewright.tir.walk import outermost, symbols_in
 
 # CPython refuses more than 20 nested loops in a function; deeper nests go into inner functions.
 _NEST_LIMIT = 12
@@ -98,24 +97,13 @@ _PIECES: dict[Any, Piece] = {}
 
 @lru_cache(maxsize=_REMEMBERED)
 def _symbols(stmt: Stmt) -> tuple[Any, ...] | None:
-    """Variables and buffers of a statement; ``None`` if its text depends on still more."""
-    found: dict[Any, None] = {}
+    """What a statement refers to; ``None`` if its text depends on still more."""
     for item in pre_order(stmt):
         if (type(item) is For and item.thread is not None) or (
             type(item) is Call and (item.op.name in COLLECTIVES or item.op.name in CALLS)
         ):
             return None
-        if isinstance(item, (Var, Buffer)):
-            found[item] = None
-        elif definition_fields(type(item)):
-            found.update(dict.fromkeys(defined_symbols(item)))
-    for item in list(found):
-        if isinstance(item, Buffer):
-            found[item.data] = None
-            for number in (*item.shape, *item.strides, item.elem_offset):
-                if number is not None:
-                    found.update(dict.fromkeys(free_vars(number)))
-    return tuple(found)
+    return tuple(symbols_in(stmt))
 
 
 class Emitter(ExprEmitter):
@@ -132,14 +120,9 @@ class Emitter(ExprEmitter):
         """The program's text in pieces, and what it refers to."""
         func = self.func
         self.arguments()
-        root, body = func.body, func.body
-        if (
-            type(root) is BlockRealize
-            and not root.block.iter_vars
-            and root.block.init is None
-            and is_const(root.predicate, 1)
-        ):
-            body = self.enter(root.block)
+        body = func.body
+        if type(body) is BlockRealize and outermost(body):
+            body = self.enter(body.block)
         self.shared = frozenset(self.layouts)
         self.depth, self.ending = 1, "_"
         first, names = self.lines, self.names
