@@ -197,7 +197,7 @@ def _walk(
         if session.seconds > _SLOW_PROGRAM or len(session.steps) >= options.accepted:
             break
     session.finish()
-    counts.replays += 2
+    counts.replays += 1
     counts.symbolic_tiles += check_symbolic(session, random.Random(0))
     if options.compile_every and rng.randrange(options.compile_every) == 0:
         _compile(session, counts)

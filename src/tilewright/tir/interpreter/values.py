@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from ctypes import c_float
 from typing import Any, Union
 
 import ml_dtypes
@@ -156,10 +157,18 @@ def wrap(value: Any, bits: int, signed: bool) -> Any:
     )
 
 
+_ROUND: dict[str, Callable[[float], float]] = {
+    "float64": lambda value: value,
+    "float32": lambda value: c_float(value).value,
+}
+
+
 def convert(value: object, source: str, dtype: str) -> Any:
     """Cast between dtypes: see ``ir.Cast``."""
     kind = dtypes.kind_of(dtype)
     if kind == "float":
+        if type(value) is float and dtype in _ROUND:
+            return _ROUND[dtype](value)
         with np.errstate(over="ignore", invalid="ignore"):
             rounded = np.asarray(value).astype(numpy_dtype(dtype)).astype(np.float64)
         return rounded if isinstance(value, np.ndarray) else float(rounded)

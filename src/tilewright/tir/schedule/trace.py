@@ -19,7 +19,7 @@ from typing import Any
 from tilewright.support.collector import few_collections
 from tilewright.support.errors import ScheduleError, TilewrightError
 from tilewright.tir.schedule.handles import RV_TYPES, BlockRV, ExprRV, LoopRV
-from tilewright.tir.schedule.instruction import PRIMITIVES, Instruction
+from tilewright.tir.schedule.instruction import PRIMITIVES, Instruction, Primitive
 from tilewright.tir.schedule.running import Running
 
 DecisionProvider = Callable[[Instruction, Sequence[Any], Any], Any]
@@ -178,7 +178,7 @@ class Trace:
             call = f"sch.{inst.name}({', '.join(parts)})"
             if inst.outputs:
                 targets = ", ".join(names[output] for output in inst.outputs)
-                if len(inst.outputs) == 1 and _gives_list(inst):
+                if len(inst.outputs) == 1 and gives_list(inst.primitive):
                     targets = f"[{targets}]"
                 call = f"{targets} = {call}"
             lines.append("    " + call)
@@ -253,8 +253,9 @@ def _check_safe(inst: Instruction) -> None:
             raise ScheduleError(f"{inst.name}: {name} takes its caller's word")
 
 
-def _gives_list(inst: Instruction) -> bool:
-    return str(inst.primitive.function.__annotations__.get("return", "")).startswith("list")
+def gives_list(primitive: Primitive) -> bool:
+    """Whether a primitive returns its handles as a list even if there is one."""
+    return str(primitive.function.__annotations__.get("return", "")).startswith("list")
 
 
 def _same(value: object, default: Any) -> bool:
