@@ -259,6 +259,26 @@ def builder(name: str) -> Callable[[Function], Function]:
     return declare
 
 
+def renamed(function: Callable[..., Any], **names: str) -> Callable[..., Any]:
+    """Let a function of ``topi`` be called with an operator's names of attributes.
+
+    ``renamed(topi.tile, repeats="reps")`` takes the attribute ``repeats`` as ``reps``.
+    """
+    operator_names = {own: name for name, own in names.items()}
+    taken = inspect.signature(function)
+
+    def call(*operands: object, **attributes: object) -> Any:
+        return function(*operands, **{names.get(n, n): value for n, value in attributes.items()})
+
+    call.__signature__ = taken.replace(  # type: ignore[attr-defined]
+        parameters=[
+            item.replace(name=operator_names.get(item.name, item.name))
+            for item in taken.parameters.values()
+        ]
+    )
+    return call
+
+
 def operator(
     name: str,
     *,

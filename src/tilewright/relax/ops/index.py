@@ -8,13 +8,14 @@ order.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from tilewright import topi
 from tilewright.ir import Expr, ExprLike, as_expr, as_int, dtypes, or_
 from tilewright.relax.conditions import require, require_equal
 from tilewright.relax.expr import RelaxCall, RelaxExpr
 from tilewright.relax.ops.common import broadcast, element_count, known, same_dtype, tensor_like
-from tilewright.relax.registry import Prim, Tensor, TensorTuple, builder, operator
+from tilewright.relax.registry import Prim, Tensor, TensorTuple, builder, operator, renamed
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
 from tilewright.topi.scatter import REDUCTIONS
@@ -61,9 +62,7 @@ def index_put(
 
 @operator(
     "gather_nd",
-    legalize=lambda data, indices, batch_dims: topi.gather_nd(
-        data, indices, batch_dims, index_axis=-1
-    ),
+    legalize=partial(topi.gather_nd, index_axis=-1),
 )
 def gather_nd(data: Tensor, indices: Tensor, batch_dims: int = 0) -> StructInfo:
     """Gather elements or slices at multi-dimensional indices, as ONNX's ``GatherND``.
@@ -118,9 +117,7 @@ def scatter_elements(
 
 @operator(
     "scatter_nd",
-    legalize=lambda data, indices, updates, reduction: topi.scatter_nd(
-        data, indices, updates, reduction, index_axis=-1
-    ),
+    legalize=renamed(partial(topi.scatter_nd, index_axis=-1), reduction="mode"),
 )
 def scatter_nd(
     data: Tensor, indices: Tensor, updates: Tensor, reduction: str = "update"
@@ -145,12 +142,7 @@ def scatter_nd(
     return tensor_like(data)
 
 
-@operator(
-    "slice_scatter",
-    legalize=lambda input_tensor, src, start, end, step, axis: topi.slice_scatter(
-        input_tensor, src, start, end, step, axis
-    ),
-)
+@operator("slice_scatter", legalize=topi.slice_scatter)
 def _slice_scatter(
     input_tensor: Tensor, src: Tensor, start: Prim, end: Prim, step: int = 1, axis: int = 0
 ) -> StructInfo:

@@ -21,7 +21,7 @@ from tilewright.ir import (
 from tilewright.relax.conditions import require, require_equal
 from tilewright.relax.expr import RelaxCall, RelaxExpr, ShapeExpr, ShapeLike, shape_values
 from tilewright.relax.ops.common import broadcast, element_count, known, same_dtype, tensor_like
-from tilewright.relax.registry import Shape, Tensor, TensorTuple, builder, operator
+from tilewright.relax.registry import Shape, Tensor, TensorTuple, builder, operator, renamed
 from tilewright.relax.struct_info import (
     StructInfo,
     TensorStructInfo,
@@ -376,7 +376,7 @@ def repeat(x: Tensor, repeats: int, axis: int | None = None) -> StructInfo:
 
 @operator(
     "tile",
-    legalize=lambda x, repeats: topi.tile(x, repeats),
+    legalize=renamed(topi.tile, repeats="reps"),
     numpy=np.tile,
 )
 def tile(x: Tensor, repeats: tuple[int, ...]) -> StructInfo:

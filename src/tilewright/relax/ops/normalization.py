@@ -19,7 +19,7 @@ from tilewright.relax.ops.manipulate import reshape
 from tilewright.relax.ops.reduce import mean as mean_of
 from tilewright.relax.ops.reduce import variance
 from tilewright.relax.ops.unary import rsqrt
-from tilewright.relax.registry import Tensor, builder, operator
+from tilewright.relax.registry import Tensor, builder, operator, renamed
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from tilewright.support.errors import VerifyError
 from tilewright.topi.utils import normal_axes, normal_axis
@@ -58,9 +58,7 @@ def _check_scales(info: TensorStructInfo, axes: tuple[int, ...], *scales: tuple[
 
 @operator(
     "nn.layer_norm",
-    legalize=lambda data, gamma, beta, axes, epsilon: topi.nn.layer_norm(
-        data, gamma, beta, axes, epsilon
-    ),
+    legalize=renamed(topi.nn.layer_norm, axes="axis"),
     prepare=lambda data, gamma, beta, axes, epsilon: {
         "axes": normal_axes(axes, data.struct_info.ndim)
     },
@@ -79,7 +77,7 @@ def layer_norm(
 
 @operator(
     "nn.rms_norm",
-    legalize=lambda data, weight, axes, epsilon: topi.nn.rms_norm(data, weight, axes, epsilon),
+    legalize=renamed(topi.nn.rms_norm, axes="axis"),
     prepare=lambda data, weight, axes, epsilon: {"axes": normal_axes(axes, data.struct_info.ndim)},
 )
 def rms_norm(

@@ -112,12 +112,7 @@ def _two_axes(axis1: int, axis2: int, ndim: int) -> tuple[int, int]:
     return first, second
 
 
-@operator(
-    "as_strided",
-    legalize=lambda x, size, stride, storage_offset: topi.as_strided(
-        x, size, stride, storage_offset
-    ),
-)
+@operator("as_strided", legalize=topi.as_strided)
 def as_strided(x: Tensor, size: Shape, stride: Shape, storage_offset: int = 0) -> StructInfo:
     """Elements of ``x`` in row-major order at ``storage_offset + i0 * stride0 + …``; a copy.
 
@@ -135,12 +130,7 @@ def as_strided(x: Tensor, size: Shape, stride: Shape, storage_offset: int = 0) -
     return TensorStructInfo(size, x.dtype)
 
 
-@operator(
-    "one_hot",
-    legalize=lambda indices, on_value, off_value, depth, axis, dtype: topi.one_hot(
-        indices, on_value, off_value, depth, axis, dtype
-    ),
-)
+@operator("one_hot", legalize=topi.one_hot)
 def one_hot(
     indices: Tensor,
     on_value: float = 1.0,

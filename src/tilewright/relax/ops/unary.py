@@ -11,7 +11,7 @@ from tilewright.relax.conditions import require, require_equal
 from tilewright.relax.expr import OPERATOR_SUGAR, RelaxExpr
 from tilewright.relax.ops.binary import maximum, minimum
 from tilewright.relax.ops.common import known, same_dtype, tensor_like, topi_function
-from tilewright.relax.registry import Builder, Tensor, builder, operator
+from tilewright.relax.registry import Builder, Tensor, builder, operator, renamed
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
 from tilewright.topi.utils import normal_axis
@@ -113,7 +113,7 @@ def astype(x: Tensor, dtype: str) -> StructInfo:
     return tensor_like(x, dtype=dtype)
 
 
-@operator("clip", legalize=lambda x, min, max: topi.clip(x, min, max))
+@operator("clip", legalize=renamed(topi.clip, min="a_min", max="a_max"))
 def _clip(x: Tensor, min: float, max: float) -> StructInfo:
     """Limit elements to ``[min, max]``."""
     if min > max:
