@@ -33,6 +33,13 @@ from tilewright.relax.dpl.pattern import (
     UnorderedTuplePattern,
     VarPattern,
     WildcardPattern,
+)
+from tilewright.relax.dpl.rewriting import (
+    PatternMatchingRewriter,
+    rewrite_bindings,
+    rewrite_call,
+)
+from tilewright.relax.dpl.syntax import (
     has_attr,
     has_dtype,
     is_call_tir,
@@ -48,11 +55,6 @@ from tilewright.relax.dpl.pattern import (
     make_fused_bias_activation_pattern,
     make_residual_block_pattern,
     wildcard,
-)
-from tilewright.relax.dpl.rewriting import (
-    PatternMatchingRewriter,
-    rewrite_bindings,
-    rewrite_call,
 )
 
 __all__ = [
