@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.relax import build
+from tilewright.relax.expr import numpy_dtype
 from tilewright.relax.frontend.onnx import from_onnx, require_onnx
 from tilewright.relax.frontend.onnx.values import UnknownValueError
 from tilewright.support.errors import ImportModelError
@@ -23,6 +24,10 @@ from tilewright.support.errors import ImportModelError
 PASSED, FIXED, FAILED, UNSUPPORTED = "passed", "passed, inputs fixed", "failed", "unsupported"
 #: Narrow floats are compared as float32; the last digit may differ.
 _NARROW = {"bfloat16": 2.0**-6, "float16": 2.0**-9}
+#: Types that tensors here don't have: values are compared in the wider one.
+_WIDENED = frozenset(
+    "int2 int4 uint2 uint4 float4_e2m1fn float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu".split()
+)
 
 
 @dataclass(frozen=True)
@@ -105,11 +110,7 @@ def run(model: Any, inputs: Sequence[Any], count: int) -> tuple[list[str], list[
     fixed: list[str] = []
     while True:
         mod_model = _with_fixed(model, given, fixed)
-        shapes = {
-            name: list(np.shape(value))
-            for name, value in given.items()
-            if name not in fixed and isinstance(value, np.ndarray)
-        }
+        shapes = {name: _shapes(value) for name, value in given.items() if name not in fixed}
         try:
             mod = from_onnx(mod_model, shapes)
             break
@@ -120,18 +121,31 @@ def run(model: Any, inputs: Sequence[Any], count: int) -> tuple[list[str], list[
             fixed += more
     executable = build(mod, "native")
     main = mod["main"]
-    args = [
-        _passed(given[item.name], param.struct_info.dtype)
-        for item, param in zip((i for i in model.graph.input if i.name not in fixed), main.params)
-    ]
+    left = [given[name] for name in names if name not in fixed]
+    left = [value for value in left if value is not None and not _is_empty(value)]
+    args = [_passed(value, param.struct_info) for value, param in zip(left, main.params)]
     made = executable(*args)
     single = len(model.graph.output) == 1
     return fixed, [made] if single else list(made)
 
 
-def _passed(value: Any, dtype: str) -> Any:
+def _shapes(value: Any) -> Any:
+    """What ``shape_dict`` says of an input."""
+    if isinstance(value, list):
+        return [_shapes(item) for item in value]
+    return None if value is None else list(np.shape(value))
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, list) and not value
+
+
+def _passed(value: Any, info: Any) -> Any:
+    """A value in the dtype that it has here."""
+    if isinstance(value, list):
+        return tuple(_passed(item, field) for item, field in zip(value, info.fields_))
     array = np.asarray(value)
-    return array if array.dtype.name == dtype else array.astype(dtype)
+    return array if array.dtype.name == info.dtype else array.astype(numpy_dtype(info.dtype))
 
 
 def _with_fixed(model: Any, given: dict[str, Any], fixed: Sequence[str]) -> Any:
@@ -159,7 +173,7 @@ def difference(made: Any, wanted: Any, rtol: float, atol: float) -> str:
         return f"its shape is {list(array.shape)} instead of {list(wanted.shape)}"
     name = wanted.dtype.name
     if array.dtype.name != name:
-        if not name.startswith(("int2", "int4", "uint2", "uint4")):
+        if name not in _WIDENED:
             return f"its dtype is {array.dtype} instead of {name}"
         wanted = wanted.astype(array.dtype)
     if array.dtype.kind not in "biu":

@@ -31,10 +31,12 @@ from tilewright.relax.expr import (
 )
 from tilewright.relax.frontend.onnx import known
 from tilewright.relax.frontend.onnx.converters import CONVERTERS, Context
-from tilewright.relax.frontend.onnx.converters.base import place
+from tilewright.relax.frontend.onnx.converters.base import Quantized, place
 from tilewright.relax.frontend.onnx.model import (
+    NARROW,
     attribute_value,
     dtype_of,
+    element_name,
     load_model,
     require_onnx,
     sparse_to_numpy,
@@ -61,7 +63,9 @@ _DEEPEST = 64
 _MOST_ELEMENTS = 1 << 40
 _OLDEST_OPSET = 7
 
-ShapeDict = Mapping[str, Sequence[Any]]
+_UNSAID = object()
+
+ShapeDict = Mapping[str, Any]
 
 
 def from_onnx(
@@ -80,13 +84,16 @@ def from_onnx(
     the inputs as parameters, and ``relax.frontend.detach_params`` gives their arrays.
 
     ``shape_dict`` has shapes of inputs by name, of numbers, names and ``Var``; others are those of
-    the model, with a symbolic size for each name of an extent. ``dtype_dict`` is the dtype of
-    inputs that the model does not type, or has dtypes by name. ``opset`` takes the place of the
-    version of ONNX's operators that the model names. Characters that a variable's name can't have
-    are replaced in inputs' names by ``_``; without ``sanitize_input_names`` they are refused.
+    the model, with a symbolic size for each name of an extent. For a sequence it has a list of
+    shapes, and ``None`` for an optional without an element; neither is an input if it is empty.
+    ``dtype_dict`` is the dtype of inputs that the model does not type, or has dtypes by name.
+    ``opset`` takes the place of the version of ONNX's operators that the model names. Characters
+    that a variable's name can't have are replaced in inputs' names by ``_``, unless
+    ``sanitize_input_names`` is false.
 
     Tensors that decide sizes or what is computed must be known at import: constants, or computed
-    from the inputs' shapes. Element types of 2 and 4 bits are passed as integers of 8 bits.
+    from the inputs' shapes. Integers of 2 and 4 bits are passed as such of 8,
+    and floats that tensors don't have, such as FLOAT4E2M1, as wider ones of the same value.
 
     Raises ``ImportModelError`` for a damaged model and for operators that aren't supported, which
     it names, and ``MissingExtraError`` if ``onnx`` isn't installed.
@@ -147,9 +154,13 @@ class _Importer:
         }
         self.builder = BlockBuilder()
         self.held: dict[RelaxExpr, NDArray[Any]] = {}
-        self.params: dict[str, RelaxVar] = {}
+        self.params: dict[str, Value] = {}
+        self.quantized: dict[RelaxExpr, Quantized] = {}
+        self.elements: dict[RelaxExpr, str] = {}
+        """ONNX's element types of values whose dtype does not tell, as far as known."""
         self.made_of: dict[RelaxExpr, Sequence[Value]] = {}
         """The inputs of the nodes that make values."""
+        self.element_of_result = ""
         self.nodes_left = MOST_NODES
         self.sizes: dict[str, Var] = {}
 
@@ -180,6 +191,9 @@ class _Importer:
                 scope.values[name] = var
             else:
                 scope.values[name] = const(array)
+        for item in graph.initializer:
+            if element_name(item.data_type) in NARROW:
+                self.elements[scope.get(item.name)] = element_name(item.data_type)  # type: ignore[index]
         attrs: dict[str, Any] = {}
         if keep_params:
             attrs["num_input"] = len(inputs)
@@ -219,18 +233,26 @@ class _Importer:
         for item in graph.input:
             if item.name in initial:
                 continue
+            if item.name in self.params:
+                raise ImportModelError(f"there are two inputs {item.name!r}")
             name = _free(_identifier(item.name, "input"), made) if sanitize else item.name
             dtype = dtypes if isinstance(dtypes, str) else dtypes.get(item.name)
-            info = self._info(item.name, item.type, shapes.get(item.name), dtype)
+            given = shapes.get(item.name, _UNSAID)
+            info = self._info(item.name, item.type, given, dtype)
+            if info is None or (isinstance(info, TupleStructInfo) and not info.fields_):
+                self.params[item.name] = None if info is None else []
+                continue
             try:
                 var = RelaxVar(name, info)
             except TilewrightError as error:
                 raise ImportModelError(
                     f"input {item.name!r}: {error}; sanitize_input_names=True renames it"
                 ) from None
-            if item.name in self.params:
-                raise ImportModelError(f"there are two inputs {item.name!r}")
-            self.params[item.name] = var
+            element = item.type.tensor_type.elem_type
+            if element and element_name(element) in NARROW:
+                self.elements[var] = element_name(element)
+            items = isinstance(info, TupleStructInfo)
+            self.params[item.name] = list(var) if items else var
             made.append(var)
         defined = set(defined_vars([var.struct_info for var in made]))
         for size in self.sizes.values():
@@ -239,22 +261,34 @@ class _Importer:
         return made
 
     def _info(
-        self, name: str, kind: onnx.TypeProto, shape: Sequence[Any] | None, dtype: str | None
-    ) -> StructInfo:
+        self, name: str, kind: onnx.TypeProto, shape: Any, dtype: str | None
+    ) -> StructInfo | None:
+        """The struct info of an input; ``None`` for an optional without an element."""
         which = kind.WhichOneof("value")
         if which == "optional_type":
+            if shape is None:
+                return None
             return self._info(name, kind.optional_type.elem_type, shape, dtype)
+        if which == "sequence_type":
+            if not isinstance(shape, (list, tuple)):
+                raise ImportModelError(
+                    f"input {name!r} is a sequence: give the shape of each of its elements by "
+                    "shape_dict"
+                )
+            element = kind.sequence_type.elem_type
+            items = [self._info(f"{name}_{n}", element, own, dtype) for n, own in enumerate(shape)]
+            return TupleStructInfo(tuple(item for item in items if item is not None))
         if which != "tensor_type":
             raise ImportModelError(
-                f"input {name!r} is of the kind {which or 'unknown'}; inputs must be tensors"
+                f"input {name!r} is of the kind {which or 'unknown'}; inputs must be tensors, or "
+                "sequences or optionals of tensors"
             )
         tensor = kind.tensor_type
         if tensor.elem_type:
-            found = dtype_of(tensor.elem_type)
-            dtype = found if dtype is None or tensor.elem_type else dtype
+            dtype = dtype_of(tensor.elem_type)
         if dtype is None:
             raise ImportModelError(f"input {name!r} has no element type: give it by dtype_dict")
-        if shape is None:
+        if shape is _UNSAID:
             if not tensor.HasField("shape"):
                 raise ImportModelError(f"input {name!r} has no shape: give it by shape_dict")
             shape = [
@@ -410,6 +444,7 @@ class _Importer:
                 "expanded"
             )
         inputs = [self._input(node, name, scope) for name in node.input]
+        self.element_of_result = ""
         try:
             made = self._results(node, inputs, scope)
         except UnknownValueError as error:
@@ -425,6 +460,9 @@ class _Importer:
             raise ImportModelError(
                 f"{place(node)} can't be converted: {type(error).__name__}: {error}"
             ) from error
+        used = inputs
+        if any(item.HasField("g") for item in node.attribute):
+            used = [scope.get(name) for name in _names_used(node) if scope.has(name)]
         if len(made) < len(node.output) and any(node.output[len(made) :]):
             raise ImportModelError(
                 f"{place(node)} makes {len(made)} results, {len(node.output)} are wanted"
@@ -432,8 +470,10 @@ class _Importer:
         for name, value in zip(node.output, made):
             if name:
                 scope.values[name] = bound = self._bound(node, name, value)
+                if self.element_of_result and isinstance(bound, RelaxExpr):
+                    self.elements[bound] = self.element_of_result
                 if isinstance(bound, RelaxVar):
-                    self.made_of.setdefault(bound, inputs)
+                    self.made_of.setdefault(bound, used)
 
     def _input(self, node: onnx.NodeProto, name: str, scope: _Scope) -> Value:
         if not name:
@@ -454,7 +494,8 @@ class _Importer:
         }
         if not domain:
             arrays = [known.elements(value, self.held) for value in inputs]
-            found = known.evaluate(node.op_type, attributes, inputs, arrays)
+            said = {**attributes, known.OUTPUTS: len(node.output)}
+            found = known.evaluate(node.op_type, said, inputs, arrays)
             if found is not None:
                 return found
         key = f"{domain}.{node.op_type}" if domain else node.op_type
@@ -463,10 +504,12 @@ class _Importer:
             raise ImportModelError(f"{place(node)}: the model imports no operators of {domain!r}")
         if key in CONVERTERS:
             context = Context(
-                node, version, self.builder, self.held,
+                node, version, self.builder, self.held, self.elements,
+                self.quantized,
                 lambda graph, values: self.run_subgraph(graph, values, scope),
             )  # fmt: skip
             made = context.call(CONVERTERS.get(key), inputs, attributes)
+            self.element_of_result = context.element_of_result
             return made if isinstance(made, tuple) else (made,)
         body = self._defined(node, domain, version, inputs)
         if body is not None:
@@ -543,7 +586,11 @@ class _Importer:
 
     def _sources(self, value: Value) -> list[str]:
         """Names of the model's inputs from which a value is computed."""
-        names = {var: name for name, var in self.params.items()}
+        names: dict[RelaxExpr, str] = {}
+        for name, param in self.params.items():
+            for item in param if isinstance(param, list) else [param]:
+                if isinstance(item, RelaxExpr):
+                    names[item] = name
         found: dict[str, None] = {}
         seen: set[RelaxExpr] = set()
         stack: list[Any] = [value]
@@ -555,7 +602,7 @@ class _Importer:
                 continue
             seen.add(item)
             if item in names:
-                found.setdefault(names[item])
+                found[names[item]] = None
             else:
                 stack.extend(self.made_of.get(item, ()))
         return list(found)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tilewright.ir import Add, Expr, FloorDiv, IntImm, Mul, Var, as_expr, as_int, maximum, minimum
 from tilewright.relax.expr import Constant, RelaxExpr, const, numpy_dtype
-from tilewright.relax.frontend.onnx.model import dtype_of
+from tilewright.relax.frontend.onnx.model import NARROW, dtype_of, element_name
 from tilewright.relax.frontend.onnx.values import Numbers, Value, numbers
 from tilewright.relax.struct_info import prove_different, prove_equal
 
@@ -26,6 +26,10 @@ Attributes = Mapping[str, Any]
 
 #: Tensors with more elements are computed by the compiled model, not here.
 MOST_ELEMENTS = 4096
+
+
+#: The key under which attributes have the number of results.
+OUTPUTS = "outputs"
 
 
 class Unknown(Exception):
@@ -56,6 +60,8 @@ def evaluate(
     """
     if name in ("Shape", "Size"):
         return _of_extents(name, attributes, inputs[0] if inputs else None)
+    if name == "CastLike" and len(inputs) == 2 and isinstance(inputs[1], (RelaxExpr, Numbers)):
+        return _cast_known(arrays[0], inputs[1].dtype)
     function = EVALUATORS.get(name)
     if function is None or not inputs:
         return None
@@ -76,6 +82,15 @@ def evaluate(
     dtype = _result_dtype(name, attributes, inputs)
     results = made if isinstance(made, list) else [made]
     return [_value(item, dtype) for item in results]
+
+
+def _cast_known(array: Array | None, dtype: str) -> list[Value] | None:
+    if array is None or array.size > MOST_ELEMENTS:
+        return None
+    try:
+        return [_value(_converted(array, dtype), dtype)]
+    except Unknown:
+        return None
 
 
 def _value(array: Any, dtype: str | None) -> RelaxExpr | Numbers:
@@ -279,7 +294,12 @@ def _where(attributes: Attributes, condition: Array, x: Array, y: Array) -> Any:
 
 @evaluates("Cast")
 def _cast(attributes: Attributes, x: Array) -> Any:
-    dtype = dtype_of(attributes["to"])
+    if element_name(attributes["to"]) in NARROW:
+        raise Unknown
+    return _converted(x, dtype_of(attributes["to"]))
+
+
+def _converted(x: Array, dtype: str) -> Any:
     if x.dtype == object:
         if dtype == "bool":
             raise Unknown
@@ -378,10 +398,15 @@ def _tile(attributes: Attributes, data: Array, repeats: Array) -> Any:
 
 @evaluates("Split")
 def _split(attributes: Attributes, data: Array, *sizes: Array) -> Any:
-    if not sizes and "split" not in attributes:
+    axis = attributes.get("axis", 0)
+    count = attributes.get("num_outputs", attributes[OUTPUTS])
+    given = _ints(sizes[0]) if sizes else attributes.get("split")
+    if given is None:
+        size = -(-data.shape[axis] // count)
+        given = [min(size, data.shape[axis] - start) for start in range(0, count * size, size)]
+    if len(given) != count or min(given) < 0 or sum(given) != data.shape[axis]:
         raise Unknown
-    given = _ints(sizes[0]) if sizes else attributes["split"]
-    return np.split(data, np.cumsum(given)[:-1].tolist(), attributes.get("axis", 0))
+    return np.split(data, np.cumsum(given)[:-1].tolist(), axis)
 
 
 @evaluates("ConstantOfShape")

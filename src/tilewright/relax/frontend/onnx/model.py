@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import math
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -34,6 +35,10 @@ _DTYPES = {
     "BFLOAT16": "bfloat16",
     "FLOAT8E4M3FN": "float8_e4m3fn",
     "FLOAT8E5M2": "float8_e5m2",
+    "FLOAT8E4M3FNUZ": "float16",
+    "FLOAT8E5M2FNUZ": "float16",
+    "FLOAT8E8M0": "float32",
+    "FLOAT4E2M1": "float16",
     "BOOL": "bool",
     "INT2": "int8",
     "INT4": "int8",
@@ -48,7 +53,11 @@ _DTYPES = {
     "UINT32": "uint32",
     "UINT64": "uint64",
 }
-_BITS = {"INT2": 2, "UINT2": 2, "INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4}
+NARROW = frozenset(name for name in _DTYPES if name.startswith(("FLOAT4", "FLOAT8"))) | {
+    "INT2", "UINT2", "INT4", "UINT4",
+}  # fmt: skip
+"""Types that conversions must round or cut to, as their dtype here is wider or has other limits."""
+_BITS = {name: int(re.findall(r"\d+", name)[0]) for name in NARROW}
 
 
 def require_onnx() -> ModuleType:
@@ -93,11 +102,15 @@ def element_name(element: int) -> str:
 
 
 def dtype_of(element: int) -> str:
-    """The dtype of tensors of an ONNX element type; integers of 2 and 4 bits are widened to 8.
+    """The dtype of tensors of an ONNX element type; those that tensors don't have are wider.
 
     Raises ``ImportModelError`` for those that have none, such as strings.
     """
-    name = element_name(element)
+    return dtype_named(element_name(element))
+
+
+def dtype_named(name: str) -> str:
+    """The dtype of tensors of an ONNX element type, by ONNX's name."""
     if name not in _DTYPES:
         raise ImportModelError(
             f"tensors of {name} are not supported; supported: {', '.join(_DTYPES)}"

@@ -36,8 +36,10 @@ from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import Constant, RelaxExpr, const
 from tilewright.relax.frontend.onnx.values import Numbers, UnknownValueError
 from tilewright.relax.frontend.onnx.values import Value as Value
+from tilewright.relax.transform.annotate_pattern import OpPattern
 from tilewright.support.errors import ImportModelError, VerifyError
 from tilewright.support.registry import Registry
+from tilewright.tir.attrs import OP_PATTERN
 from tilewright.topi.utils import normal_axis
 
 if TYPE_CHECKING:
@@ -57,6 +59,16 @@ class Parameter:
     name: str
     kind: str
     required: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Quantized:
+    """What a dequantised tensor was: integers, scales and zero points, along an axis if several."""
+
+    x: Tensor
+    scale: Tensor
+    zero_point: Tensor | None
+    axis: int
 
 
 class Entry:
@@ -108,6 +120,10 @@ _ATTRIBUTES: dict[str, tuple[type, ...]] = {
 }
 
 
+#: Attributes of a tensor function whose result is read from memory, not computed again by others.
+OPAQUE = {OP_PATTERN: int(OpPattern.OPAQUE)}
+
+
 class Context:
     """One node of an ONNX graph while it is converted."""
 
@@ -117,6 +133,8 @@ class Context:
         opset: int,
         builder: BlockBuilder,
         held: Mapping[RelaxExpr, Array],
+        elements: Mapping[RelaxExpr, str],
+        quantized: dict[RelaxExpr, Quantized],
         run_graph: Callable[[Any, Sequence[Value]], list[Value]],
     ) -> None:
         self.node = node
@@ -125,7 +143,12 @@ class Context:
         self.builder = builder
         self.run_graph = run_graph
         """Convert a graph that is an attribute, given its inputs; returns its results."""
+        self.element_of_result = ""
+        """ONNX's element type of the results, if a converter says it: one without a dtype here."""
+        self.quantized = quantized
+        """What dequantised tensors come from."""
         self._held = held
+        self._elements = elements
 
     # ---- arguments ------------------------------------------------------------------------------
 
@@ -208,6 +231,10 @@ class Context:
         if isinstance(value, Constant):
             return value.data
         return self._held.get(value) if isinstance(value, RelaxExpr) else None
+
+    def element(self, value: RelaxExpr) -> str:
+        """ONNX's element type of a value, if that has no dtype here, else its dtype."""
+        return self._elements.get(value, value.dtype)
 
     def array(self, value: Value, name: str) -> Array:
         """The elements of a tensor that must be known as numbers.

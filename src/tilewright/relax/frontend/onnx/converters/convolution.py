@@ -93,19 +93,6 @@ def conv(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor:
     )  # fmt: skip
 
 
-@converts("Conv")
-def _conv(
-    ctx: Context, x: Tensor, weight: Tensor, bias: Tensor | None = None,
-    *, auto_pad: str = "NOTSET", dilations: tuple[int, ...] | None = None, group: int = 1,
-    kernel_shape: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
-) -> Tensor:  # fmt: skip
-    size = kernel_size(ctx, weight, kernel_shape)
-    window = window_of(ctx, x, size, strides, pads, dilations, auto_pad)
-    x, window = padded(x, window)
-    return add_bias(conv(x, weight, window, group), bias)
-
-
 def padded(x: Tensor, window: Window) -> tuple[Tensor, Window]:
     """Cut off what negative padding takes, which convolutions don't."""
     if min(window.padding) >= 0:

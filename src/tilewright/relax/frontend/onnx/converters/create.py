@@ -73,16 +73,6 @@ def _range(ctx: Context, start: Value, limit: Value, delta: Value) -> Tensor:
     return ctx.cast(op.add(steps, const(np.asarray(first, wide))), dtype)
 
 
-@converts("Cast")
-def _cast(ctx: Context, x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Tensor:
-    return ctx.cast(x, dtype_of(to))
-
-
-@converts("BitCast")
-def _bit_cast(ctx: Context, x: Tensor, *, to: int) -> Tensor:
-    raise ctx.error("bits are not reinterpreted")
-
-
 def _window(name: str, parts: tuple[float, ...]) -> None:
     @converts(name)
     def convert(

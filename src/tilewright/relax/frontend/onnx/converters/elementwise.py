@@ -276,13 +276,6 @@ def _dropout(
 # ---- dtypes --------------------------------------------------------------------------------------
 
 
-@converts("CastLike")
-def _cast_like(
-    ctx: Context, x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "up"
-) -> Tensor:
-    return ctx.cast(x, like.dtype)
-
-
 @converts("EyeLike")
 def _eye_like(ctx: Context, x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
     kind = x.dtype if dtype is None else dtype_of(dtype)

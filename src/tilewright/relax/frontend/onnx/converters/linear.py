@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from tilewright.relax import ops as op
 from tilewright.relax.frontend.onnx.converters.base import Context, Tensor, converts
+from tilewright.relax.frontend.onnx.converters.products import scaled_matmul, transposed
 
 
 @converts("MatMul")
 def _matmul(ctx: Context, a: Tensor, b: Tensor) -> Tensor:
-    return op.matmul(a, b)
+    scaled = scaled_matmul(ctx, a, b)
+    return op.matmul(a, b) if scaled is None else scaled
 
 
 @converts("Gemm")
@@ -17,8 +19,10 @@ def _gemm(
     *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,
 ) -> Tensor:  # fmt: skip
     if transA:
-        a = op.permute_dims(a, (1, 0))
-    made = op.matmul(a, op.permute_dims(b, (1, 0)) if transB else b)
+        a = transposed(ctx, a)
+    b = transposed(ctx, b) if transB else b
+    made = scaled_matmul(ctx, a, b)
+    made = op.matmul(a, b) if made is None else made
     if alpha != 1:
         made = op.multiply(made, ctx.scalar(alpha, made))
     if c is None or beta == 0:

@@ -88,13 +88,17 @@ def _split(
     at = ctx.axis(axis, x.ndim)
     sizes = split if split is not None else split_
     if sizes is None:
-        return tuple(_parts(ctx, x, at, num_outputs or len(ctx.node.output)))
-    total = _total(sizes)
+        return tuple(equal_parts(ctx, x, at, num_outputs or len(ctx.node.output)))
+    return tuple(parts_of(ctx, x, at, sizes))
+
+
+def parts_of(ctx: Context, x: Tensor, axis: int, sizes: Sequence[Any]) -> list[Tensor]:
+    """Parts of the given sizes, which must add up to the extent."""
     ctx.require(
-        prove_equal(x.shape[at], total),
-        f"the sizes {list(sizes)} of parts don't add up to {x.shape[at]}",
+        prove_equal(x.shape[axis], _total(sizes)),
+        f"the sizes {list(sizes)} of parts don't add up to {x.shape[axis]}",
     )
-    return tuple(_cut(x, at, sizes))
+    return _cut(x, axis, sizes)
 
 
 def _total(sizes: Sequence[Expr | int]) -> Expr:
@@ -104,7 +108,7 @@ def _total(sizes: Sequence[Expr | int]) -> Expr:
     return simplify(made)
 
 
-def _parts(ctx: Context, x: Tensor, axis: int, count: int) -> list[Tensor]:
+def equal_parts(ctx: Context, x: Tensor, axis: int, count: int) -> list[Tensor]:
     """Equal parts, of which the last may be smaller."""
     if count == 1:
         return [x]

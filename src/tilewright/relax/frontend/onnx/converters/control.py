@@ -1,0 +1,221 @@
+"""Control flow: branches, and loops whose number of steps is known, which are unrolled.
+
+A branch that isn't decided at import is computed both ways, and each result chosen. A loop that
+data may end keeps what its variables were when its condition failed first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.relax import ops as op
+from tilewright.relax.expr import RelaxExpr, const
+from tilewright.relax.frontend.onnx.converters.base import (
+    Context,
+    Graph,
+    Tensor,
+    Value,
+    converts,
+)
+from tilewright.relax.frontend.onnx.model import dtype_of
+from tilewright.relax.frontend.onnx.values import Numbers, UnknownValueError
+from tilewright.relax.struct_info import same_shape
+
+#: Steps of one loop that are unrolled.
+MOST_STEPS = 4096
+
+
+def _decided(ctx: Context, condition: Value) -> bool | None:
+    """A truth value, if it is known."""
+    found = ctx.known(condition)
+    if found is None or found.size != 1 or found.dtype == object:
+        return None
+    return bool(found.reshape(-1)[0])
+
+
+def _chosen(ctx: Context, condition: Tensor, first: Value, second: Value) -> Value:
+    """One of two values of the same form."""
+    if first is second:
+        return first
+    if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+        return [_chosen(ctx, condition, a, b) for a, b in zip(first, second)]
+    if not isinstance(first, (RelaxExpr, Numbers)) or not isinstance(second, (RelaxExpr, Numbers)):
+        raise UnknownValueError(
+            ctx.error(
+                "its branches give different kinds of values, so its condition must be known when "
+                "the model is imported"
+            ).message,
+            condition,
+        )
+    a, b = ctx.tensor(first), ctx.tensor(second)
+    if a.dtype != b.dtype or not same_shape(a.shape, b.shape):
+        raise UnknownValueError(
+            ctx.error(
+                f"its branches give {a.struct_info!r} and {b.struct_info!r}, so its condition "
+                "must be known when the model is imported"
+            ).message,
+            condition,
+        )
+    return ctx.emit(op.where(condition, a, b))
+
+
+@converts("If")
+def _if(
+    ctx: Context, condition: Value, *, then_branch: Graph, else_branch: Graph
+) -> tuple[Value, ...]:
+    decided = _decided(ctx, condition)
+    if decided is not None:
+        return tuple(ctx.run_graph(then_branch if decided else else_branch, []))
+    test = ctx.cast(op.reshape(ctx.tensor(condition, "condition"), ()), "bool")
+    chosen = ctx.emit(test)
+    first, second = ctx.run_graph(then_branch, []), ctx.run_graph(else_branch, [])
+    ctx.require(len(first) == len(second), "its branches give different numbers of results")
+    return tuple(_chosen(ctx, chosen, a, b) for a, b in zip(first, second))
+
+
+@converts("Loop")
+def _loop(
+    ctx: Context, trips: Value, condition: Value, *initial: Value, body: Graph
+) -> tuple[Value, ...]:
+    limit = None
+    if trips is not None:
+        limit = ctx.ints(ctx.sizes(trips, "the number of steps"), "the number of steps")[0]
+    variables: list[Value] = list(initial)
+    count = len(variables)
+    ctx.require(
+        len(body.input) == count + 2 and len(body.output) > count,
+        f"its body takes {len(body.input)} values and gives {len(body.output)}, with {count} "
+        "variables",
+    )
+    collected: list[list[Value]] = [[] for _ in body.output[count + 1 :]]
+    going: Value = const(True) if condition is None else condition
+    step = 0
+    while limit is None or step < limit:
+        decided = _decided(ctx, going)
+        if decided is False:
+            break
+        if step >= MOST_STEPS:
+            raise ctx.error(f"it has more than {MOST_STEPS} steps; loops are unrolled")
+        if decided is None and (limit is None or collected):
+            raise UnknownValueError(
+                ctx.error(
+                    "its condition depends on data, so there must be a greatest number of steps, "
+                    "and results only for the last one"
+                ).message,
+                going,
+            )
+        made = ctx.run_graph(body, [const(np.int64(step)), going, *variables])
+        if decided is None:
+            active = ctx.emit(ctx.cast(op.reshape(ctx.tensor(going), ()), "bool"))
+            kept = zip(made[1 : count + 1], variables)
+            variables = [_chosen(ctx, active, new, old) for new, old in kept]
+            after = _decided(ctx, made[0])
+            if after is not True:
+                going = active if after is None else const(False)
+                if after is None:
+                    test = ctx.cast(op.reshape(ctx.tensor(made[0]), ()), "bool")
+                    going = ctx.emit(op.logical_and(active, test))
+        else:
+            variables = list(made[1 : count + 1])
+            going = made[0]
+        for values, value in zip(collected, made[count + 1 :]):
+            values.append(value)
+        step += 1
+    results = [
+        _stacked(ctx, values, body.output[count + 1 + number])
+        for number, values in enumerate(collected)
+    ]
+    return (*variables, *results)
+
+
+def _stacked(ctx: Context, values: Sequence[Value], info: Any, axis: int = 0) -> Tensor:
+    """The results of all steps along a new axis."""
+    if values:
+        parts = [ctx.tensor(value) for value in values]
+        at = ctx.axis(axis, parts[0].ndim + 1)
+        return op.stack(parts, at)
+    kind = info.type.tensor_type
+    dims = [dim.dim_value for dim in kind.shape.dim]
+    ctx.require(
+        kind.HasField("shape") and kind.elem_type,
+        f"there is no step, and {info.name!r} has no shape",
+    )
+    return op.zeros((0, *dims), dtype_of(kind.elem_type))
+
+
+@converts("Scan")
+def _scan(
+    ctx: Context, *inputs: Value, body: Graph, num_scan_inputs: int,
+    scan_input_axes: tuple[int, ...] = (), scan_input_directions: tuple[int, ...] = (),
+    scan_output_axes: tuple[int, ...] = (), scan_output_directions: tuple[int, ...] = (),
+    directions: tuple[int, ...] = (),
+) -> tuple[Value, ...]:  # fmt: skip
+    values = list(inputs)
+    if ctx.opset < 9:
+        # The first version has an input for lengths, and an axis of batches in front.
+        ctx.require(values and values[0] is None, "sequence_lens is not supported")
+        values = values[1:]
+    ctx.require(0 < num_scan_inputs <= len(values), "num_scan_inputs is wrong")
+    states = values[: len(values) - num_scan_inputs]
+    scanned = [ctx.tensor(value) for value in values[len(states) :]]
+    outputs = len(body.output) - len(states)
+    ctx.require(outputs >= 0, "its body gives fewer values than there are states")
+    forward = scan_input_directions or directions
+    if ctx.opset < 9:
+        return _scan_batches(ctx, body, states, scanned, forward)
+    axes = [
+        ctx.axis(scan_input_axes[n] if scan_input_axes else 0, x.ndim)
+        for n, x in enumerate(scanned)
+    ]
+    states, collected = _scanned(ctx, body, states, scanned, axes, forward)
+    results = []
+    for number, items in enumerate(collected):
+        if scan_output_directions and scan_output_directions[number]:
+            items = items[::-1]
+        axis = scan_output_axes[number] if scan_output_axes else 0
+        results.append(_stacked(ctx, items, body.output[len(states) + number], axis))
+    return (*states, *results)
+
+
+def _scanned(
+    ctx: Context, body: Graph, states: Sequence[Value], scanned: Sequence[Tensor],
+    axes: Sequence[int], backward: Sequence[int],
+) -> tuple[list[Value], list[list[Value]]]:  # fmt: skip
+    steps = ctx.ints([x.shape[a] for x, a in zip(scanned, axes)], "extents that are scanned")
+    ctx.require(len(set(steps)) == 1, f"inputs have {steps} steps")
+    ctx.require(steps[0] <= MOST_STEPS, f"it has more than {MOST_STEPS} steps; they are unrolled")
+    current = list(states)
+    collected: list[list[Value]] = [[] for _ in body.output[len(current) :]]
+    for step in range(steps[0]):
+        parts: list[Value] = []
+        for number, (x, axis) in enumerate(zip(scanned, axes)):
+            place = steps[0] - 1 - step if backward and backward[number] else step
+            parts.append(_item(ctx, x, axis, place))
+        made = ctx.run_graph(body, [*current, *parts])
+        current = made[: len(current)]
+        for items, value in zip(collected, made[len(current) :]):
+            items.append(value)
+    return current, collected
+
+
+def _item(ctx: Context, x: Tensor, axis: int, place: int) -> Tensor:
+    return ctx.emit(op.squeeze(op.strided_slice(x, [axis], [place], [place + 1]), axis))
+
+
+def _scan_batches(
+    ctx: Context, body: Graph, states: Sequence[Value], scanned: Sequence[Tensor],
+    backward: Sequence[int],
+) -> tuple[Value, ...]:  # fmt: skip
+    (batch,) = {*ctx.ints([x.shape[0] for x in scanned], "the batch")}
+    per_batch = []
+    for number in range(batch):
+        own = [_item(ctx, ctx.tensor(state), 0, number) for state in states]
+        parts = [_item(ctx, x, 0, number) for x in scanned]
+        last, collected = _scanned(ctx, body, own, parts, [0] * len(parts), backward)
+        first = len(last)
+        rows = [_stacked(ctx, c, body.output[first + n]) for n, c in enumerate(collected)]
+        per_batch.append([*last, *rows])
+    return tuple(op.stack([ctx.tensor(v) for v in values], 0) for values in zip(*per_batch))

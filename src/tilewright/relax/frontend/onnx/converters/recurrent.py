@@ -1,0 +1,299 @@
+"""Recurrent layers, unrolled over their steps: ``RNN``, ``GRU``, ``LSTM``.
+
+The products with inputs are one product for all steps; what is unrolled is the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.relax import ops as op
+from tilewright.relax.expr import const
+from tilewright.relax.frontend.onnx.converters.base import Context, Tensor, converts
+
+_MOST_STEPS = 1024
+Activation = Callable[[Tensor], Tensor]
+
+# Activation functions by name; alpha and beta have the defaults of their operators.
+_ACTIVATIONS: dict[str, Callable[[Tensor, float | None, float | None], Tensor]] = {
+    "relu": lambda x, a, b: op.nn.relu(x),
+    "tanh": lambda x, a, b: op.tanh(x),
+    "sigmoid": lambda x, a, b: op.sigmoid(x),
+    "affine": lambda x, a, b: _affine(x, 1.0 if a is None else a, 0.0 if b is None else b),
+    "leakyrelu": lambda x, a, b: op.nn.leaky_relu(x, 0.01 if a is None else a),
+    "thresholdedrelu": lambda x, a, b: op.nn.threshold(x, 1.0 if a is None else a, 0.0),
+    "scaledtanh": lambda x, a, b: _affine(
+        op.tanh(_affine(x, 1.0 if b is None else b, 0.0)), 1.0 if a is None else a, 0.0
+    ),
+    "hardsigmoid": lambda x, a, b: op.clip(
+        _affine(x, 0.2 if a is None else a, 0.5 if b is None else b), 0, 1
+    ),
+    "elu": lambda x, a, b: op.nn.elu(x, 1.0 if a is None else a),
+    "softsign": lambda x, a, b: op.nn.softsign(x),
+    "softplus": lambda x, a, b: op.nn.softplus(x),
+}
+
+
+def _affine(x: Tensor, scale: float, shift: float) -> Tensor:
+    if scale != 1:
+        x = op.multiply(x, const(scale, x.dtype))
+    return x if shift == 0 else op.add(x, const(shift, x.dtype))
+
+
+@dataclass
+class _Layer:
+    """What the operators have in common; inputs are ``[steps, batch, size]``."""
+
+    x: Tensor
+    weight: Tensor
+    recurrent: Tensor
+    bias: Tensor | None
+    lengths: Tensor | None
+    gates: int
+    hidden: int
+    activations: list[Activation]
+    per_direction: int
+
+
+@dataclass
+class _Direction:
+    """One direction of a layer."""
+
+    projected: list[Tensor]
+    """The products of inputs, ``[batch, gates * hidden]`` for each step, biases added."""
+    recurrent: Tensor
+    """``[hidden, gates * hidden]``."""
+    bias: Tensor | None
+    """That of the recurrent product, ``[gates * hidden]``."""
+    activations: Sequence[Activation]
+    number: int
+    active: list[Tensor | None]
+    """Whether a sequence has the step, ``[batch, 1]``."""
+
+
+Step = Callable[[Context, _Direction, int, list[Tensor]], list[Tensor]]
+
+
+def _activations(
+    ctx: Context, names: Sequence[str] | None, defaults: Sequence[str], directions: int,
+    alpha: Sequence[float], beta: Sequence[float], clip: float | None,
+) -> list[Activation]:  # fmt: skip
+    chosen = list(names) if names else list(defaults) * directions
+    ctx.require(
+        len(chosen) == len(defaults) * directions,
+        f"activations needs {len(defaults) * directions} names, got {len(chosen)}",
+    )
+    alphas, betas = list(alpha), list(beta)
+    made: list[Activation] = []
+    for name in chosen:
+        key = name.lower()
+        ctx.choice("an activation", key, tuple(_ACTIVATIONS))
+        a = alphas.pop(0) if alphas and key in _HAS_ALPHA else None
+        b = betas.pop(0) if betas and key in _HAS_BETA else None
+        function = _ACTIVATIONS[key]
+
+        def activate(x: Tensor, function: Any = function, a: Any = a, b: Any = b) -> Tensor:
+            made: Tensor = function(x if clip is None else op.clip(x, -clip, clip), a, b)
+            return made
+
+        made.append(activate)
+    return made
+
+
+_HAS_ALPHA = frozenset("affine leakyrelu thresholdedrelu scaledtanh hardsigmoid elu".split())
+_HAS_BETA = frozenset("affine scaledtanh hardsigmoid".split())
+
+
+def _run(
+    ctx: Context, layer: _Layer, states: list[Tensor | None], direction: str, step: Step,
+    layout: int,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """All directions; gives the outputs of all steps, and the last states."""
+    x = layer.x if layout == 0 else op.permute_dims(layer.x, (1, 0, 2))
+    states = [s if s is None or layout == 0 else op.permute_dims(s, (1, 0, 2)) for s in states]
+    x = ctx.emit(x)
+    steps, batch = ctx.ints([x.shape[0]], "the number of steps")[0], x.shape[1]
+    ctx.require(steps <= _MOST_STEPS, f"there are more than {_MOST_STEPS} steps")
+    count = 2 if direction == "bidirectional" else 1
+    outputs, lasts = [], []
+    for number in range(count):
+        backward = direction == "reverse" or number == 1
+        one = _direction(ctx, layer, x, number, steps)
+        current = [
+            op.zeros((batch, layer.hidden), x.dtype) if s is None else _at(s, number)
+            for s in states
+        ]
+        rows: list[Any] = [None] * steps
+        for place in reversed(range(steps)) if backward else range(steps):
+            made = [ctx.emit(item) for item in step(ctx, one, place, current)]
+            active = one.active[place]
+            output = made[0]
+            if active is not None:
+                made = [ctx.emit(op.where(active, a, b)) for a, b in zip(made, current)]
+                output = ctx.emit(op.where(active, output, const(0, x.dtype)))
+            current = made
+            rows[place] = output
+        outputs.append(op.stack(rows, 0))
+        lasts.append(current)
+    y = op.stack(outputs, 1)
+    last = [op.stack([items[n] for items in lasts], 0) for n in range(len(states))]
+    if layout:
+        y = op.permute_dims(y, (2, 0, 1, 3))
+        last = [op.permute_dims(item, (1, 0, 2)) for item in last]
+    return (y, *last)
+
+
+def _direction(ctx: Context, layer: _Layer, x: Tensor, number: int, steps: int) -> _Direction:
+    wide = layer.gates * layer.hidden
+    weight, recurrent = (
+        op.permute_dims(_at(item, number), (1, 0)) for item in (layer.weight, layer.recurrent)
+    )
+    projected: Tensor = op.matmul(x, weight)
+    own = None
+    if layer.bias is not None:
+        bias = _at(layer.bias, number)
+        projected = op.add(projected, op.strided_slice(bias, [0], [0], [wide]))
+        own = ctx.emit(op.strided_slice(bias, [0], [wide], [2 * wide]))
+    projected = ctx.emit(projected)
+    active: list[Tensor | None] = [None] * steps
+    if layer.lengths is not None:
+        lengths = op.reshape(layer.lengths, (x.shape[1], 1))
+        active = [
+            ctx.emit(op.greater(lengths, const(place, layer.lengths.dtype)))
+            for place in range(steps)
+        ]
+    first = number * layer.per_direction
+    return _Direction(
+        [_at(projected, place) for place in range(steps)],
+        ctx.emit(recurrent),
+        own,
+        layer.activations[first : first + layer.per_direction],
+        number,
+        active,
+    )
+
+
+def _at(x: Tensor, number: int) -> Tensor:
+    return op.squeeze(op.strided_slice(x, [0], [number], [number + 1]), 0)
+
+
+def _gates(x: Tensor, count: int, hidden: int) -> list[Tensor]:
+    return [op.strided_slice(x, [1], [n * hidden], [(n + 1) * hidden]) for n in range(count)]
+
+
+def _setup(
+    ctx: Context, inputs: Sequence[Tensor | None], gates: int, hidden_size: int | None,
+    direction: str, activations: Sequence[str] | None, defaults: Sequence[str],
+    alpha: Sequence[float], beta: Sequence[float], clip: float | None,
+) -> _Layer:  # fmt: skip
+    x, weight, recurrent, bias, lengths = inputs
+    assert x is not None and weight is not None and recurrent is not None
+    ctx.choice("direction", direction, ("forward", "reverse", "bidirectional"))
+    (hidden,) = ctx.ints([recurrent.shape[2]], "the hidden size")
+    ctx.require(hidden_size in (None, hidden), f"hidden_size is {hidden_size}, R has {hidden}")
+    count = 2 if direction == "bidirectional" else 1
+    chosen = _activations(ctx, activations, defaults, count, alpha, beta, clip)
+    return _Layer(x, weight, recurrent, bias, lengths, gates, hidden, chosen, len(defaults))
+
+
+@converts("RNN")
+def _rnn(
+    ctx: Context, x: Tensor, weight: Tensor, recurrent: Tensor, bias: Tensor | None = None,
+    sequence_lens: Tensor | None = None, initial_h: Tensor | None = None,
+    *, activation_alpha: tuple[float, ...] = (), activation_beta: tuple[float, ...] = (),
+    activations: tuple[str, ...] | None = None, clip: float | None = None,
+    direction: str = "forward", hidden_size: int | None = None, layout: int = 0,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    layer = _setup(
+        ctx, (x, weight, recurrent, bias, sequence_lens), 1, hidden_size, direction, activations,
+        ("tanh",), activation_alpha, activation_beta, clip,
+    )  # fmt: skip
+
+    def step(ctx: Context, one: _Direction, place: int, states: list[Tensor]) -> list[Tensor]:
+        total = op.add(one.projected[place], op.matmul(states[0], one.recurrent))
+        return [one.activations[0](total if one.bias is None else op.add(total, one.bias))]
+
+    return _run(ctx, layer, [initial_h], direction, step, layout)
+
+
+@converts("GRU")
+def _gru(
+    ctx: Context, x: Tensor, weight: Tensor, recurrent: Tensor, bias: Tensor | None = None,
+    sequence_lens: Tensor | None = None, initial_h: Tensor | None = None,
+    *, activation_alpha: tuple[float, ...] = (), activation_beta: tuple[float, ...] = (),
+    activations: tuple[str, ...] | None = None, clip: float | None = None,
+    direction: str = "forward", hidden_size: int | None = None, layout: int = 0,
+    linear_before_reset: int = 0,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    layer = _setup(
+        ctx, (x, weight, recurrent, bias, sequence_lens), 3, hidden_size, direction, activations,
+        ("sigmoid", "tanh"), activation_alpha, activation_beta, clip,
+    )  # fmt: skip
+    hidden = layer.hidden
+
+    def step(ctx: Context, one: _Direction, place: int, states: list[Tensor]) -> list[Tensor]:
+        (before,) = states
+        from_input = _gates(one.projected[place], 3, hidden)
+        f, g = one.activations
+        if linear_before_reset:
+            product: Tensor = op.matmul(before, one.recurrent)
+            product = ctx.emit(product if one.bias is None else op.add(product, one.bias))
+            own = _gates(product, 3, hidden)
+            z, r = (f(op.add(from_input[n], own[n])) for n in range(2))
+            h = g(op.add(from_input[2], op.multiply(r, own[2])))
+        else:
+            zr = op.matmul(before, op.strided_slice(one.recurrent, [1], [0], [2 * hidden]))
+            if one.bias is not None:
+                zr = op.add(zr, op.strided_slice(one.bias, [0], [0], [2 * hidden]))
+            own = _gates(ctx.emit(zr), 2, hidden)
+            z, r = (f(op.add(from_input[n], own[n])) for n in range(2))
+            last = op.strided_slice(one.recurrent, [1], [2 * hidden], [3 * hidden])
+            total = op.add(from_input[2], op.matmul(op.multiply(r, before), last))
+            if one.bias is not None:
+                total = op.add(total, op.strided_slice(one.bias, [0], [2 * hidden], [3 * hidden]))
+            h = g(total)
+        z = ctx.emit(z)
+        rest = op.subtract(const(1, z.dtype), z)
+        return [op.add(op.multiply(rest, h), op.multiply(z, before))]
+
+    return _run(ctx, layer, [initial_h], direction, step, layout)
+
+
+@converts("LSTM")
+def _lstm(
+    ctx: Context, x: Tensor, weight: Tensor, recurrent: Tensor, bias: Tensor | None = None,
+    sequence_lens: Tensor | None = None, initial_h: Tensor | None = None,
+    initial_c: Tensor | None = None, peepholes: Tensor | None = None,
+    *, activation_alpha: tuple[float, ...] = (), activation_beta: tuple[float, ...] = (),
+    activations: tuple[str, ...] | None = None, clip: float | None = None,
+    direction: str = "forward", hidden_size: int | None = None, input_forget: int = 0,
+    layout: int = 0,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    layer = _setup(
+        ctx, (x, weight, recurrent, bias, sequence_lens), 4, hidden_size, direction, activations,
+        ("sigmoid", "tanh", "tanh"), activation_alpha, activation_beta, clip,
+    )  # fmt: skip
+    hidden = layer.hidden
+
+    def step(ctx: Context, one: _Direction, place: int, states: list[Tensor]) -> list[Tensor]:
+        before, cell = states
+        product: Tensor = op.add(one.projected[place], op.matmul(before, one.recurrent))
+        product = ctx.emit(product if one.bias is None else op.add(product, one.bias))
+        i, o, f, c = _gates(product, 4, hidden)
+        activate, squash, show = one.activations
+        if peepholes is not None:
+            p = [
+                op.strided_slice(_at(peepholes, one.number), [0], [n * hidden], [(n + 1) * hidden])
+                for n in range(3)
+            ]
+            i, f = op.add(i, op.multiply(p[0], cell)), op.add(f, op.multiply(p[2], cell))
+        i = ctx.emit(activate(i))
+        f = op.subtract(const(1, i.dtype), i) if input_forget else activate(f)
+        new = ctx.emit(op.add(op.multiply(f, cell), op.multiply(i, squash(c))))
+        if peepholes is not None:
+            o = op.add(o, op.multiply(p[1], new))
+        return [op.multiply(activate(o), show(new)), new]
+
+    return _run(ctx, layer, [initial_h, initial_c], direction, step, layout)
