@@ -128,3 +128,52 @@ def test_instruction(target: str, a: str, b: str, mnemonic: str, register: str) 
 def test_operands_without_code_are_refused() -> None:
     with pytest.raises(CodegenError, match="no code for int16 times uint16"):
         compile(kernel("int16", "uint16", 4), "native")
+
+
+def masked(mask: int, lanes: int = 24) -> PrimFunc:
+    """``C[j] += sum_k (W[j] & mask)[k] * A[k]``, with words seen as unsigned bytes."""
+    made: PrimFunc = parse(
+        f"""
+@T.prim_func
+def main(A: T.Buffer((4,), "int8"), W: T.Buffer(({lanes},), "uint32"),
+         C: T.Buffer(({lanes},), "int32")):
+    C[0:{lanes}] = T.dot_accumulate(
+        C[0:{lanes}],
+        T.reinterpret(
+            T.bitwise_and(W[0:{lanes}], T.Broadcast(T.uint32({mask}), {lanes})),
+            dtype="uint8x{4 * lanes}",
+        ),
+        A[0:4],
+    )
+"""
+    )
+    return made
+
+
+@pytest.mark.parametrize("mask", [0x0F0F0F0F, 0x7F7F7F7F, 0x7F007F7F, 0x807F7F7F, 0xFFFFFFFF])
+@pytest.mark.parametrize("target", [*RUNNING, "llvm -mcpu=x86-64-v2"])
+def test_masked_bytes(target: str, mask: int) -> None:
+    """Bytes below 128 are multiplied by an instruction that saturates beyond."""
+    if "v4" in target and not Target("native").has("avx512bw"):
+        pytest.skip("this CPU has no AVX-512")
+    if "avxvnni" in target and not Target("native").has("avxvnni"):
+        pytest.skip("this CPU has no AVX-VNNI")
+    rng = np.random.default_rng(3)
+    c = numbers(rng, (24,), "int32")
+    for x in (numbers(rng, (4,), "int8"), np.full(4, -128, "int8"), np.full(4, 127, "int8")):
+        words = rng.integers(0, 1 << 32, 24).astype("uint32")
+        words[:8] = 0xFFFFFFFF
+        found = c.copy()
+        compile(masked(mask), target)(x, words, found)
+        wide = (words & np.uint32(mask)).view("uint8")
+        np.testing.assert_array_equal(found, expected(x, wide, c))
+
+
+@pytest.mark.parametrize(("mask", "saturates"), [(0x7F7F7F7F, True), (0x7F807F7F, False)])
+@pytest.mark.parametrize("cpu", ["x86-64-v4", "x86-64-v3", "x86-64-v2"])
+def test_only_small_bytes_are_multiplied_with_saturation(
+    cpu: str, mask: int, saturates: bool
+) -> None:
+    chosen = Target(f"llvm -mcpu={cpu}")
+    text = emit_module(lower(masked(mask), chosen), chosen).text
+    assert ("pmadd.ub.sw" in text or "pmaddubs" in text) == saturates

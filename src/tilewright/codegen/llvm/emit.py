@@ -51,6 +51,7 @@ class ModuleEmitter:
         self.functions: list[str] = []
         self.element_of_data: dict[Var, str] = {}
         self.data_vars: set[Var] = set()
+        self.let_values: dict[Var, Expr] = {}
         self.signatures: dict[str, Signature] = {}
         for name, func in mod.functions.items():
             if isinstance(func, PrimFunc):

@@ -3,6 +3,7 @@
 Operands are seen as *words*: what belongs to one lane of the result, 32 bits with ``width``
 neighbours. A word for all lanes is broadcast. Where there is no instruction for the types, bytes
 become pairs of 16-bit numbers and those 32-bit products, all of it exact: no step saturates.
+Unsigned bytes that a mask keeps below 128 are multiplied as they are.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from tilewright.codegen.llvm.emit_expr import intrinsic
 from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
 from tilewright.codegen.llvm.types import memory_bytes, memory_type, register_type
-from tilewright.ir import Call, Expr, Ramp, dtypes
+from tilewright.ir import Broadcast, Call, Expr, IntImm, Ramp, dtypes
 from tilewright.support.errors import CodegenError
 from tilewright.tir import BufferLoad
 
@@ -68,6 +69,9 @@ INSTRUCTIONS = (
 #: Products of 16-bit numbers, neighbours added: what older x86 has instead.
 _PAIRS = (("avx512bw", 512, "avx512.pmaddw.d.512"), ("avx2", 256, "avx2.pmadd.wd"),
           ("sse2", 128, "sse2.pmadd.wd"))  # fmt: skip
+#: Products of unsigned and signed bytes, neighbours added to 16 bits with saturation.
+_BYTE_PAIRS = (("avx512bw", 512, "avx512.pmaddubs.w.512"), ("avx2", 256, "avx2.pmadd.ub.sw"),
+               ("ssse3", 128, "ssse3.pmadd.ub.sw.128"))  # fmt: skip
 
 
 @intrinsic("dot_accumulate")
@@ -75,11 +79,13 @@ def _dot_accumulate(emitter: FunctionEmitter, call: Call) -> str:
     total, a, b = call.args
     kinds = tuple(dtypes.element_of(arg.dtype) for arg in (a, b))
     lanes = dtypes.lanes_of(call.dtype)
-    operands = [Words(emitter, arg, lanes) for arg in (a, b)]
     if kinds[1] == "uint8" and kinds[0] != "uint8":
-        kinds, operands = (kinds[1], kinds[0]), operands[::-1]
+        kinds, a, b = (kinds[1], kinds[0]), b, a
+    operands = [Words(emitter, arg, lanes) for arg in (a, b)]
     value = emitter.visit(total)
-    dot = _Dot(emitter, kinds, register_type(dtypes.element_of(call.dtype)))
+    dot = _Dot(
+        emitter, kinds, register_type(dtypes.element_of(call.dtype)), _small_bytes(a, emitter)
+    )
     parts, start = [], 0
     while start < lanes:
         count, size = dot.chunk(lanes - start)
@@ -94,6 +100,26 @@ def _dot_accumulate(emitter: FunctionEmitter, call: Call) -> str:
     if lanes > 1:
         return str(joined)
     return str(emitter.guarded(f"extractelement <1 x {dot.element}> {joined}, i64 0", joined))
+
+
+def _small_bytes(expr: Expr, emitter: FunctionEmitter) -> bool:
+    """Whether a mask of integers, seen as bytes, leaves these below 128.
+
+    Two products of such a byte and a signed one add up to less than ``2 ** 15``.
+    """
+    if not (isinstance(expr, Call) and expr.op.name == "reinterpret"):
+        return False
+    (words,) = expr.args
+    words = emitter.module.let_values.get(words, words)
+    if not (isinstance(words, Call) and words.op.name == "bitwise_and"):
+        return False
+    masks = [arg.value if isinstance(arg, Broadcast) else arg for arg in words.args]
+    size = dtypes.bits_of(words.dtype) // 8
+    return any(
+        isinstance(mask, IntImm)
+        and all(byte < 128 for byte in mask.value.to_bytes(size, "little", signed=mask.value < 0))
+        for mask in masks
+    )
 
 
 def _slice(
@@ -171,8 +197,11 @@ def _is_one(stride: Expr) -> bool:
 class _Dot:
     """Products of words of two kinds, added to a vector."""
 
-    def __init__(self, emitter: FunctionEmitter, kinds: tuple[str, ...], element: str) -> None:
+    def __init__(
+        self, emitter: FunctionEmitter, kinds: tuple[str, ...], element: str, small: bool = False
+    ) -> None:
         self.emitter = emitter
+        self.small = small  # whether the first operand's bytes are below 128
         self.kinds = kinds
         self.element = element
         self.features: frozenset[str] = emitter.module.target.features
@@ -261,6 +290,10 @@ class _Dot:
             mixed = _Dot(self.emitter, ("uint8", "int8"), self.element)
             if size in mixed.fits:
                 return self._shifted(mixed, total, a, b, size)
+        if self.kinds == ("uint8", "int8") and self.small:
+            made = self._byte_pairs(total, a, b, size)
+            if made is not None:
+                return made
         pairs = _Dot(self.emitter, ("int16", "int16"), self.element)
         for odd in (False, True):
             halves = [self._half(value, kind, odd, size) for value, kind in zip((a, b), self.kinds)]
@@ -291,6 +324,20 @@ class _Dot:
                 value = emitter.guarded(f"shl {wide} {value}, {eight}", value)
             value = emitter.guarded(f"ashr {wide} {value}, {eight}", value)
         return str(emitter.guarded(f"bitcast {wide} {value} to <{size} x i32>", value))
+
+    def _byte_pairs(self, total: str, a: str, b: str, size: int) -> str | None:
+        """Products of small bytes: sums of two in 16 bits, then of two of those in 32."""
+        name = next((n for f, w, n in _BYTE_PAIRS if f in self.features and w == size * WORD), None)
+        if name is None:
+            return None
+        emitter, kind = self.emitter, f"<{size} x i32>"
+        bytes_, shorts = f"<{4 * size} x i8>", f"<{2 * size} x i16>"
+        x, y = (emitter.guarded(f"bitcast {kind} {v} to {bytes_}", v) for v in (a, b))
+        text = f"call {shorts} @llvm.x86.{name}({bytes_} {x}, {bytes_} {y})"
+        sums = emitter.guarded(text, x, y)
+        words = emitter.guarded(f"bitcast {shorts} {sums} to {kind}", sums)
+        ones = "splat (i32 65537)"  # 1 in each half
+        return self._pairs(total, words, ones, size)
 
     def _pairs(self, total: str, a: str, b: str, size: int) -> str:
         """Products of 16-bit numbers, by the instruction that adds neighbours or one by one."""

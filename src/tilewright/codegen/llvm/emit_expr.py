@@ -186,6 +186,7 @@ class ExprEmitter(ValueEmitter, Visitor):
         """Give the variable of a let its value."""
         if holds_data(node.value, self.module.data_vars):
             self.module.data_vars.add(node.var)
+        self.module.let_values[node.var] = node.value
         self.define(node.var, self.visit(node.value))
 
     def no_wrap(self, expr: Expr) -> str:

@@ -153,7 +153,7 @@ class Int4ProductKernel(Kernel[Problem]):
 def choose_tiles(problem: Problem, target: Target) -> Int4Tiles | NotApplicable:
     """Return the tile for a problem, or why the kernel is not for it."""
     if not multiplies_bytes(target):
-        return NotApplicable("the target multiplies no unsigned by signed bytes")
+        return NotApplicable("the target has no products of unsigned and signed bytes")
     lanes, limbs = target.vector_lanes(32), limbs_of(problem)
     registers = target.vector_registers - _SPARE
 
@@ -178,8 +178,8 @@ def limbs_of(problem: Problem) -> int:
 
 
 def multiplies_bytes(target: Target) -> bool:
-    """Whether a target has dot instructions for unsigned times signed bytes."""
-    return any(target.has(feature) for feature in ("avx512vnni", "avxvnni", "i8mm"))
+    """Whether a target has instructions for products of small unsigned and signed bytes."""
+    return target.has("ssse3") or target.has("i8mm")
 
 
 def _misfit(problem: Problem, tiles: Int4Tiles) -> str | None:
