@@ -107,7 +107,9 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
         lambda x, i, u: op.scatter_nd(x, i, u, "add"),
         [tensor((N, 4, 5)), tensor((2, 3), "int64"), tensor((2,))],
     ),
+    "scalar_to_tensor": (lambda x: op.scalar_to_tensor(N + 1), [MATRIX]),
     "searchsorted": (lambda s, v: op.searchsorted(s, v, True, "int32"), [VECTOR, MATRIX]),
+    "shape_to_tensor": (lambda x: op.shape_to_tensor((N, 4)), [MATRIX]),
     "slice_scatter": (
         lambda x, u: op.slice_scatter(x, u, N, 2 * N, 1, 0), [tensor((3 * N, 4)), MATRIX]
     ),
@@ -115,6 +117,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "squeeze": (lambda x: op.squeeze(x, (0, -1)), [tensor((1, N, 1))]),
     "strided_slice": (lambda x: op.strided_slice(x, [0, -1], [1, 0], [-1, 4], [1, 2]), [MATRIX]),
     "take": (lambda x, i: op.take(x, i, 1, "wrap"), [MATRIX, INDEX]),
+    "tensor_to_shape": (op.tensor_to_shape, [tensor((2,), "int64")]),
     "tile": (lambda x: op.tile(x, (2, 3)), [MATRIX]),
     "topk": (lambda x: op.topk(x, 3, 1, "both", False, "int64"), [MATRIX]),
     "where": (op.where, [FLAGS, tensor((2, 4)), tensor((2, 4))]),
@@ -126,7 +129,11 @@ _INTEGERS = {
 }  # fmt: skip
 _BOOLS = {"all", "any", "logical_and", "logical_not", "logical_or"}
 _POOLS = {"1d": LINE, "2d": IMAGE, "3d": VOLUME}
-_BUILT_BY_FUNCTIONS = {"call_tir", "call_dps"}
+# Those of global functions have tests of their own (`test_global_functions`).
+_BUILT_BY_FUNCTIONS = {
+    "assert_tensor", "call_dps", "call_dps_packed", "call_packed", "call_pure_packed", "call_tir",
+    "print",
+}  # fmt: skip
 
 
 def case(name: str) -> tuple[Callable[..., Any], list[Any]]:

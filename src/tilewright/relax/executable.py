@@ -34,6 +34,7 @@ from tilewright.relax.pipeline import run_pipeline
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import (
     PrimStructInfo,
+    ShapeStructInfo,
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
@@ -310,8 +311,8 @@ def graph_signature(
                     define(extent, position, axis)
     for binding in function.bindings:
         have, want = binding.value.struct_info, binding.var.struct_info
-        if isinstance(binding, MatchCast) and isinstance(have, TensorStructInfo):
-            for actual, extent in zip(have.shape, extents_of(want)):
+        if isinstance(binding, MatchCast) and isinstance(have, (TensorStructInfo, ShapeStructInfo)):
+            for actual, extent in zip(have.values, extents_of(want)):
                 if type(extent) is Var and set(names).issuperset(free_vars(actual)):
                     names.setdefault(extent, str(_formula(actual, names)))
     inputs = [_describe(param.name, param.struct_info, names) for param in function.params]

@@ -56,9 +56,9 @@ def _call(mod: IRModule, function: Function, args: list[Any]) -> Any:
         raise RunError(f"expected {len(function.params)} arguments, got {len(args)}")
     values: dict[RelaxVar, Any] = {}
     extents: dict[Var, Any] = {}
-    # Scalars first, as tensors' extents may be computed from them. Shape arguments of fusion groups
-    # define extents like tensors do.
-    scalars = [isinstance(param.struct_info, PrimStructInfo) for param in function.params]
+    # Scalars and shapes first, as tensors' extents may be computed from them.
+    sizes = (PrimStructInfo, ShapeStructInfo)
+    scalars = [isinstance(param.struct_info, sizes) for param in function.params]
     for wanted in (True, False):
         for is_scalar, param, arg in zip(scalars, function.params, args):
             values[param] = arg
@@ -76,10 +76,14 @@ def _call(mod: IRModule, function: Function, args: list[Any]) -> Any:
 def _bind_extents(info: Any, value: Any, extents: dict[Var, Any]) -> None:
     if isinstance(info, PrimStructInfo) and isinstance(info.value, Var):
         extents.setdefault(info.value, const(int(value)))
-    if isinstance(info, ShapeStructInfo):
-        extents.update(
-            (extent, const(size)) for extent, size in zip(info.values, value) if type(extent) is Var
-        )
+    if isinstance(info, ShapeStructInfo) and info.ndim >= 0:
+        if len(value) != info.ndim:
+            raise RunError(f"expected {info!r}, got a shape of {len(value)} extents")
+        for extent, size in zip(info.values, value):
+            if type(extent) is Var and extent not in extents:
+                extents[extent] = const(int(size))
+            elif as_int(simplify(substitute(extent, extents))) not in (None, int(size)):
+                raise RunError(f"expected {info!r}, got the shape {list(map(int, value))}")
     if not isinstance(info, TensorStructInfo) or not info.has_shape:
         return
     if len(info.shape) != np.ndim(value):
@@ -125,6 +129,8 @@ def _evaluate(mod: IRModule, value: RelaxExpr, values: Any, extents: dict[Var, A
         return tuple(_evaluate(mod, item, values, extents) for item in value.items)
     if isinstance(value, TupleGetItem):
         return _evaluate(mod, value.tuple_value, values, extents)[value.index]
+    if is_call_to(value, "tensor_to_shape"):
+        return tuple(map(int, _evaluate(mod, value.args[0], values, extents)))  # type: ignore[attr-defined]
     if is_call_to(value, "assert_op"):
         _assert(*assertion_operands(value), extents)  # type: ignore[arg-type]
         return ()

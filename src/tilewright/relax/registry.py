@@ -24,7 +24,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tilewright.ir import Expr, as_int
+from tilewright.ir import Expr, and_, as_expr, as_int, const_value, maximum, minimum, not_, or_
 from tilewright.relax.expr import (
     Constant,
     PrimValue,
@@ -34,6 +34,9 @@ from tilewright.relax.expr import (
     Tuple,
     as_relax,
     shape_values,
+)
+from tilewright.relax.expr import (
+    const as as_constant,
 )
 from tilewright.relax.struct_info import (
     PrimStructInfo,
@@ -136,6 +139,9 @@ class RelaxOp:
             ),
             None,
         )
+        scalar = self._on_scalars(values)
+        if scalar is not None:
+            return scalar  # type: ignore[return-value]
         operands: dict[str, RelaxExpr | None] = {}
         for name, kind in self.operands.items():
             value = values[name]
@@ -156,6 +162,16 @@ class RelaxOp:
             )
         return RelaxCall(self, tuple(given), attrs)  # type: ignore[arg-type]
 
+    def _on_scalars(self, values: Mapping[str, Any]) -> PrimValue | None:
+        """The result of arithmetic on scalars, which is one; ``None`` if these are none."""
+        formula = SCALAR_FORMULAS.get(self.name)
+        operands = [_scalar(values[name]) for name in self.operands]
+        if formula is None or not any(isinstance(item, Expr) for item in operands):
+            return None
+        if None in operands:
+            return None
+        return PrimValue(formula(*operands))
+
     def _operand(self, name: str, kind: type, value: object, like: RelaxExpr | None) -> RelaxExpr:
         if kind is Shape:
             made = value if isinstance(value, RelaxExpr) else ShapeExpr(shape_values(value))
@@ -169,6 +185,8 @@ class RelaxOp:
             TensorTuple: TupleStructInfo,
             Prim: PrimStructInfo,
         }
+        if kind is Tensor and isinstance(made.struct_info, PrimStructInfo):
+            return _scalar_tensor(made)
         if kind is Prim and isinstance(made, Constant) and made.data.ndim == 0:
             return PrimValue(made.data.item())
         if not isinstance(made.struct_info, expected[kind]):
@@ -207,6 +225,45 @@ class RelaxOp:
         assert self.numpy is not None
         named = self._named(values, attrs)
         return self.numpy(*(named[name] for name in self.signature.parameters))
+
+
+def _scalar(value: object) -> Any:
+    """A scalar as an expression, or a number; ``None`` for anything else."""
+    if isinstance(value, (bool, int, float, Expr)):
+        return value
+    info = getattr(value, "struct_info", None)
+    return info.value if isinstance(info, PrimStructInfo) else None
+
+
+def _scalar_tensor(value: RelaxExpr) -> RelaxExpr:
+    info = value.struct_info
+    assert isinstance(info, PrimStructInfo)
+    number = None if info.value is None else const_value(info.value)
+    if number is not None:
+        return as_constant(number, info.dtype)
+    return BUILDERS["scalar_to_tensor"](value)  # type: ignore[no-any-return]
+
+
+SCALAR_FORMULAS: dict[str, Callable[..., Expr]] = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
+    "multiply": lambda a, b: a * b,
+    "floor_divide": lambda a, b: as_expr(a) // b,
+    "floor_mod": lambda a, b: as_expr(a) % b,
+    "maximum": maximum,
+    "minimum": minimum,
+    "negative": lambda a: -a,
+    "equal": lambda a, b: as_expr(a) == b,
+    "not_equal": lambda a, b: as_expr(a) != b,
+    "less": lambda a, b: as_expr(a) < b,
+    "less_equal": lambda a, b: as_expr(a) <= b,
+    "greater": lambda a, b: as_expr(a) > b,
+    "greater_equal": lambda a, b: as_expr(a) >= b,
+    "logical_and": lambda a, b: and_(as_expr(a), as_expr(b)),
+    "logical_or": lambda a, b: or_(as_expr(a), as_expr(b)),
+    "logical_not": lambda a: not_(as_expr(a)),
+}
+"""What operators compute of scalars: a scalar again, so that sizes stay sizes."""
 
 
 def _attribute_value(value: object) -> Any:

@@ -36,6 +36,7 @@ from tilewright.relax.graph_call import flat_inputs
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import (
     PrimStructInfo,
+    ShapeStructInfo,
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
@@ -134,6 +135,12 @@ class _Steps:
             known = [as_int(simplify(substitute(extent, self.extents))) for extent in info.shape]
             if known != found or np.asarray(value).dtype.name != info.dtype:
                 raise RunError(f"expected {info!r}, got {value.dtype.name}{found}")
+        elif isinstance(info, ShapeStructInfo):
+            for extent, size in zip(info.values, value):
+                if type(extent) is Var:
+                    self.extents.setdefault(extent, const(size))
+                if self.number(extent) != size:
+                    raise RunError(f"expected {info!r}, got the shape {list(value)}")
         elif isinstance(info, TupleStructInfo):
             for field, item in zip(info.fields_, value):
                 self.bind(field, item)
@@ -167,6 +174,9 @@ class _Steps:
             return self.number(value.value)
         if isinstance(value, ShapeExpr):
             return tuple(map(self.number, value.values))
+        if is_call_to(value, "tensor_to_shape"):
+            assert isinstance(value, RelaxCall)
+            return tuple(map(int, self.evaluate(value.args[0])))
         if is_call_to(value, "assert_op"):
             assert isinstance(value, RelaxCall)
             condition, shown, message = assertion_operands(value)

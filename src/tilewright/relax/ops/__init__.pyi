@@ -110,6 +110,10 @@ from tilewright.relax.ops.scan import logcumsumexp as logcumsumexp
 from tilewright.relax.ops.search import bucketize as bucketize
 from tilewright.relax.ops.search import repeat_interleave as repeat_interleave
 from tilewright.relax.ops.search import searchsorted as searchsorted
+from tilewright.relax.ops.shape_values import scalar_to_tensor as scalar_to_tensor
+from tilewright.relax.ops.shape_values import shape_of as shape_of
+from tilewright.relax.ops.shape_values import shape_to_tensor as shape_to_tensor
+from tilewright.relax.ops.shape_values import tensor_to_shape as tensor_to_shape
 from tilewright.relax.ops.sort import argsort as argsort
 from tilewright.relax.ops.sort import sort as sort
 from tilewright.relax.ops.sort import topk as topk

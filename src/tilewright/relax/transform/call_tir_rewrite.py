@@ -19,6 +19,7 @@ from tilewright.relax.expr import (
     Function,
     FunctionRef,
     MatchCast,
+    PrimValue,
     RelaxCall,
     RelaxExpr,
     RelaxVar,
@@ -70,10 +71,12 @@ class _Allocator(FunctionRewriter):
             self.call(binding.var, value)
         elif isinstance(value, TupleGetItem) and isinstance(value.tuple_value, Tuple):
             self.mapping[binding.var] = value.tuple_value.items[value.index]
-        elif isinstance(value, (RelaxVar, Constant, Tuple)):
+        elif isinstance(value, (RelaxVar, Constant, PrimValue, ShapeExpr, Tuple)):
             self.mapping[binding.var] = value
         elif is_call_to(value, "assert_op"):
             self.builder.emit_binding(binding)
+        elif is_call_to(value, "tensor_to_shape"):
+            self.bind(binding.var, value)
         elif isinstance(value, RelaxCall) and value.op in CALLS:
             self.call_packed(binding.var, value)
         elif isinstance(value, RelaxCall) and isinstance(value.op, RelaxOp):

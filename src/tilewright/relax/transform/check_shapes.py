@@ -40,6 +40,7 @@ from tilewright.relax.extent_checks import extent_conditions, extent_values
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import (
     PrimStructInfo,
+    ShapeStructInfo,
     StructInfo,
     TensorStructInfo,
     defined_vars,
@@ -76,9 +77,9 @@ class _Checker:
         self.learn(infos)
 
     def learn(self, infos: list[StructInfo]) -> None:
-        """Learn that extents of existing tensors are not negative; scalars may be."""
+        """Learn that extents of existing tensors are not negative; scalars and shapes may be."""
         for info in infos:
-            if not isinstance(info, PrimStructInfo):
+            if not isinstance(info, (PrimStructInfo, ShapeStructInfo)):
                 for var in defined_vars([info]):
                     self.analyzer.update(var, 0)
                     self.sizes.add(var)
@@ -125,7 +126,8 @@ class _Checker:
             if isinstance(item, RelaxCall):
                 yield from filter(self.is_new, (*item.conditions, *self.of_callee(item)))
         info = binding.var.struct_info
-        for extent in () if isinstance(info, PrimStructInfo) else extents_of(info):
+        free = isinstance(info, (PrimStructInfo, ShapeStructInfo))
+        for extent in () if free else extents_of(info):
             if as_int(extent) is not None or extent in self.sizes:
                 continue
             self.sizes.add(extent)

@@ -7,10 +7,10 @@ from typing import Any
 
 from tilewright.ir import IRModule, const
 from tilewright.relax.block_builder import BlockBuilder, scalar_value
-from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar, ShapeExpr, Tuple
+from tilewright.relax.expr import PrimValue, RelaxCall, RelaxExpr, RelaxVar, ShapeExpr, Tuple
 from tilewright.relax.registry import RelaxOp
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
-from tilewright.relax.struct_info import ShapeStructInfo, TupleStructInfo
+from tilewright.relax.struct_info import PrimStructInfo, ShapeStructInfo, TupleStructInfo
 from tilewright.relax.transform.check_shapes import CheckShapes
 from tilewright.tir.attrs import FLAG, register_function_attribute
 
@@ -117,6 +117,9 @@ class _Legalizer(FunctionRewriter):
                 arguments[name] = const(numbers[name], arg.dtype)
             elif arg is not None and isinstance(arg.struct_info, ShapeStructInfo):
                 arguments[name] = ShapeExpr(arg.shape)
+            elif arg is not None and isinstance(arg.struct_info, PrimStructInfo):
+                value = arg.struct_info.value
+                arguments[name] = arg if value is None else PrimValue(value)
         made = self.builder.call_te(
             op.legalize,
             *arguments.values(),

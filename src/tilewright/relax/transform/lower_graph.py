@@ -8,6 +8,7 @@ module's attribute ``constants``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright.arith import Analyzer
@@ -21,7 +22,9 @@ from tilewright.ir import (
     StringImm,
     Var,
     as_expr,
+    as_int,
     call,
+    cast,
     free_vars,
     structural_hash,
     substitute,
@@ -48,8 +51,11 @@ from tilewright.relax.extent_checks import extent_conditions, extent_values
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import (
     PrimStructInfo,
+    ShapeStructInfo,
     TensorStructInfo,
+    defined_vars,
     prove_equal,
+    used_vars,
 )
 from tilewright.support.errors import LowerError
 from tilewright.tir import (
@@ -100,6 +106,9 @@ class _GraphLowerer:
         self.symbols = symbols
         self.names: set[str] = set()
         self.pointers: dict[RelaxVar, Expr] = {}
+        self.buffers: dict[RelaxVar, Buffer] = {}
+        self.offsets: dict[RelaxVar, Expr] = {}
+        self.shapes: dict[RelaxVar, tuple[Expr, ...]] = {}
         self.extents: dict[Any, Any] = {}
         self.written: set[Expr] = set()
         self.analyzer = Analyzer()
@@ -178,14 +187,17 @@ class _GraphLowerer:
         params: list[Var],
         buffer_map: dict[Var, Buffer],
     ) -> Expr:
-        shape = tuple(substitute(extent, self.extents) for extent in info.shape)
-        buffer = decl_buffer(shape, info.dtype, fresh_name(name, self.names))
+        buffer = self.buffers[var] = self.declare(info, name)
         handle = Var(f"{buffer.name}_handle", "handle")
         params.append(handle)
         buffer_map[handle] = buffer
         pointer = buffer.data
         self.pointers[var] = pointer
         return pointer
+
+    def declare(self, info: TensorStructInfo, name: str) -> Buffer:
+        shape = tuple(substitute(extent, self.extents) for extent in info.shape)
+        return decl_buffer(shape, info.dtype, fresh_name(name, self.names))
 
     def result_roots(self, results: list[RelaxVar]) -> list[RelaxVar]:
         source: dict[RelaxVar, RelaxVar] = {}
@@ -221,13 +233,32 @@ class _GraphLowerer:
                 offset = substitute(value.args[1].value, self.extents)
                 element = BufferLoad(self.workspace, (offset,))
                 self.pointers[binding.var] = call("address_of", element, dtype="handle")
+                self.offsets[binding.var] = offset
             elif is_call_to(value, "memory.view"):
                 self.pointers.setdefault(binding.var, self.pointer(value.args[0]))
             elif is_call_to(value, "memory.empty"):
+                if binding.var not in self.pointers and self.is_late(binding.var):
+                    info = binding.var.struct_info
+                    assert isinstance(info, TensorStructInfo)
+                    buffer = self.declare(info, binding.var.name)
+                    self.pointers[binding.var] = buffer.data
+                    self.buffers[binding.var] = buffer
+                    return seq(
+                        *stmts, Allocate(buffer, self.lower_bindings(position + 1, bindings))
+                    )
                 if binding.var not in self.pointers:
                     raise LowerError(
                         f"{self.name} allocates {binding.var.name}: run StaticPlanBlockMemory first"
                     )
+            elif is_call_to(value, "tensor_to_shape"):
+                assert isinstance(value, RelaxCall)
+                extents = self.elements(value.args[0])
+                fresh = [Var(f"{binding.var.name}_{axis}") for axis in range(len(extents))]
+                self.shapes[binding.var] = tuple(fresh)
+                rest = self.lower_bindings(position + 1, bindings)
+                for var, extent in reversed(list(zip(fresh, extents))):
+                    rest = LetStmt(var, extent, rest)
+                return seq(*stmts, rest)
             elif isinstance(value, RelaxCall) and value.op is CALL_DPS:
                 stmts.append(self.call(value))
             elif is_call_to(value, "assert_op"):
@@ -242,19 +273,55 @@ class _GraphLowerer:
                 )
         return seq(*stmts)
 
+    def is_late(self, var: RelaxVar) -> bool:
+        """Whether the size of a tensor depends on what the graph computes."""
+        early = set(defined_vars([param.struct_info for param in self.function.params]))
+        return not early.issuperset(used_vars(var.struct_info))
+
+    def elements(self, value: RelaxExpr) -> list[Expr]:
+        """The numbers of a short int64 tensor, read where this is."""
+        count = as_int(value.shape[0])
+        assert count is not None
+        if isinstance(value, Constant):
+            return [as_expr(int(item)) for item in value.data]
+        if isinstance(value, RelaxVar) and value in self.buffers:
+            return [BufferLoad(self.buffers[value], (as_expr(i),)) for i in range(count)]
+        if isinstance(value, RelaxVar) and value in self.offsets:
+            return [_int64_at(self.workspace, self.offsets[value] + 8 * i) for i in range(count)]
+        raise LowerError(f"{self.name}: the extents in {value!r} can't be read from memory")
+
+    def extents_of_shape(self, value: RelaxExpr) -> tuple[Expr, ...]:
+        if isinstance(value, RelaxVar) and value in self.shapes:
+            return self.shapes[value]
+        info = value.struct_info
+        if not isinstance(info, ShapeStructInfo) or not info.is_known:
+            raise LowerError(f"{self.name}: nothing says what the shape {value!r} is")
+        return info.values
+
     def match_cast(self, binding: MatchCast) -> tuple[list[Stmt], list[tuple[Var, Expr]]]:
         """Check known extents; return the new ones with their values."""
         have, want = binding.value.struct_info, binding.struct_info
+        if isinstance(have, ShapeStructInfo) and isinstance(want, ShapeStructInfo):
+            extents = self.extents_of_shape(binding.value)
+            self.shapes[binding.var] = extents
+            if want.ndim not in (-1, len(extents)):
+                raise LowerError(f"match_cast from {have!r} to {want!r} can't hold")
+            return self.match_extents(binding, extents, want.values)
         if not isinstance(have, TensorStructInfo) or not isinstance(want, TensorStructInfo):
             raise LowerError(f"match_cast of {binding.value!r}: only tensors can be cast")
         if not have.has_shape or len(have.shape) != len(want.shape) or have.dtype != want.dtype:
             raise LowerError(f"match_cast from {have!r} to {want!r} can't be checked")
         if isinstance(binding.value, RelaxVar):
             self.pointers.setdefault(binding.var, self.pointers[binding.value])
+        return self.match_extents(binding, have.shape, want.shape)
+
+    def match_extents(
+        self, binding: MatchCast, have: Sequence[Expr], want: Sequence[Expr]
+    ) -> tuple[list[Stmt], list[tuple[Var, Expr]]]:
         checks: list[Stmt] = []
         definitions: list[tuple[Var, Expr]] = []
         known = set(self.symbolic())
-        for actual, extent in zip(have.shape, want.shape):
+        for actual, extent in zip(have, want):
             value = substitute(actual, self.extents)
             if type(extent) is Var and extent not in known and extent not in self.extents:
                 fresh = Var(extent.name)
@@ -276,6 +343,8 @@ class _GraphLowerer:
             info = param.struct_info
             if isinstance(info, TensorStructInfo):
                 found.extend(extent for extent in info.shape if type(extent) is Var)
+            elif isinstance(info, PrimStructInfo) and type(info.value) is Var:
+                found.append(info.value)
         return found
 
     def call(self, value: RelaxCall) -> Stmt:
@@ -377,3 +446,14 @@ def _leaves(result: RelaxExpr) -> list[RelaxVar]:
         return [leaf for item in result.items for leaf in _leaves(item)]
     assert isinstance(result, RelaxVar)
     return [result]
+
+
+def _int64_at(memory: Buffer, offset: Expr) -> Expr:
+    """The number whose bytes, the lowest first, are in memory from an offset on."""
+    total: Expr = as_expr(0)
+    for position in range(8):
+        byte: Expr = BufferLoad(memory, (offset + position,))
+        if position == 7:
+            byte = call("reinterpret", byte, dtype="int8")  # has the sign
+        total = total + cast(byte, "int64") * (1 << 8 * position)
+    return total

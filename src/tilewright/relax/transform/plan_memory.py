@@ -27,7 +27,7 @@ from tilewright.relax.expr import (
 )
 from tilewright.relax.memory import alloc_tensor, workspace
 from tilewright.relax.registry import is_call_to
-from tilewright.relax.struct_info import TensorStructInfo, prove_equal
+from tilewright.relax.struct_info import TensorStructInfo, defined_vars, prove_equal, used_vars
 
 ALIGNMENT = 64
 """Pieces start at multiples of this many bytes: a cache line, and the widest vector."""
@@ -89,12 +89,15 @@ def _plan(function: Function) -> Function:
 def _lifetimes(function: Function, bindings: list[Binding]) -> dict[RelaxVar, _Lifetime]:
     root: dict[RelaxVar, RelaxVar] = {}
     found: dict[RelaxVar, _Lifetime] = {}
+    early = set(defined_vars([param.struct_info for param in function.params]))
     for position, binding in enumerate(bindings):
         value = binding.value
         if is_call_to(value, "memory.empty"):
             info = binding.var.struct_info
             assert isinstance(info, TensorStructInfo)
-            found[binding.var] = _Lifetime(binding.var, position, position, tensor_bytes(info))
+            if early.issuperset(used_vars(info)):  # else it's allocated when its size is known
+                size = tensor_bytes(info)
+                found[binding.var] = _Lifetime(binding.var, position, position, size)
             continue
         used = used_graph_vars(value)
         for var in used:
