@@ -163,10 +163,10 @@ def run_for(call: Call, seconds: float, patience: float, fastest: float) -> dict
     each = _warmed(call, seconds * _WARM_UP)
     count = max(1, int(min(seconds, _STRETCH) / max(each, 1e-7)))
     stretches: list[tuple[float, float]] = []
-    quiet_seconds, end = 0.0, time.perf_counter() + seconds + patience
+    undisturbed_seconds, end = 0.0, time.perf_counter() + seconds + patience
     watch = Watch(threads=len(os.sched_getaffinity(0)))  # of a subject: a core for each thread
     before, watch.fastest = watch.tick(), min(fastest, watch.fastest)
-    while not stretches or (quiet_seconds < seconds and time.perf_counter() < end):
+    while not stretches or (undisturbed_seconds < seconds and time.perf_counter() < end):
         if count > 1:
             _warmed(call, _AWAKE)
         start = time.perf_counter()
@@ -175,7 +175,7 @@ def run_for(call: Call, seconds: float, patience: float, fastest: float) -> dict
         passed = time.perf_counter() - start
         after = watch.tick()
         stretches.append((max(before, after), passed / count))
-        quiet_seconds += passed if is_undisturbed(stretches[-1][0], watch.fastest) else 0.0
+        undisturbed_seconds += passed if is_undisturbed(stretches[-1][0], watch.fastest) else 0.0
         before = after
     counted = [item for item in stretches if is_undisturbed(item[0], watch.fastest)] or stretches
     return {

@@ -51,7 +51,7 @@ def test_twice_the_fastest_tick_is_a_disturbance() -> None:
 def test_a_watch_judges_by_the_fastest_tick_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter([2e-4, 1e-4, 2e-4, 1.1e-4])
     monkeypatch.setattr(interference, "tick", lambda threads: next(ticks))
-    monkeypatch.setattr(interference, "waited", lambda: 0.0)
+    monkeypatch.setattr(interference, "run_delay", lambda: 0.0)
     watch = interference.Watch()
     assert [watch.undisturbed() for _ in range(4)] == [True, True, False, True]
     assert watch.fastest == 1e-4
@@ -59,7 +59,7 @@ def test_a_watch_judges_by_the_fastest_tick_so_far(monkeypatch: pytest.MonkeyPat
 
 def test_who_waited_for_a_core_was_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = iter([0.0, 100.0, 100.0])
-    monkeypatch.setattr(interference, "waited", lambda: next(waiting))
+    monkeypatch.setattr(interference, "run_delay", lambda: next(waiting))
     monkeypatch.setattr(interference, "tick", lambda threads: 1e-4)
     watch = interference.Watch()
     assert not watch.undisturbed()

@@ -65,8 +65,8 @@ def tick(threads: int = 1) -> float:
         os.sched_setaffinity(0, cores)
 
 
-def waited() -> float:
-    """Return the seconds that this thread was ready to run but had no core, since it began.
+def run_delay() -> float:
+    """Return the seconds that this thread was ready to run but had no core (Linux: run delay).
 
     Always 0 where the system doesn't tell.
     """
@@ -94,11 +94,11 @@ class Watch:
 
     def begin(self) -> None:
         """Forget what was before."""
-        self._since, self._waited = time.perf_counter(), waited()
+        self._since, self._waited = time.perf_counter(), run_delay()
 
     def tick(self) -> float:
         """Return the seconds of a tick now; infinite if this thread had to wait for a core."""
-        now, waiting = time.perf_counter(), waited()
+        now, waiting = time.perf_counter(), run_delay()
         delayed = waiting - self._waited > _WAITING * (now - self._since)
         seconds = tick(self.threads)
         self.fastest = min(self.fastest, seconds)

@@ -49,15 +49,15 @@ logger = logging.getLogger("tilewright.dlight")
 _VECTORS = 4
 # Steps of a row, and rows of a thread, that are worth filling and draining a pipeline.
 _LEAST_STEPS, _LEAST_ROWS = 8, 8
-# Parts of the rows for each thread.
-_PARTS = 4
+# Chunks of the rows for each thread.
+_CHUNKS_PER_THREAD = 4
 
 
 @dataclass(frozen=True)
 class RowPipeline:
-    """A pipeline over rows: into how many sections rows are divided, and vectors per step."""
+    """A pipeline over rows: into how many chunks rows are divided, and vectors per step."""
 
-    parts: int
+    chunks: int
     vectors: int
 
 
@@ -92,11 +92,11 @@ def plan_row_pipeline(
     if not long and not any(_has_costly_elements(sch.get(rv)) for rv in blocks):
         return None
     most = count // _LEAST_ROWS
-    wanted = 1 if target.num_cores == 1 else _PARTS * target.num_cores
-    parts = next((n for n in range(min(wanted, most), 0, -1) if count % n == 0), 0)
-    if parts < target.num_cores:
+    wanted = 1 if target.num_cores == 1 else _CHUNKS_PER_THREAD * target.num_cores
+    chunks = next((n for n in range(min(wanted, most), 0, -1) if count % n == 0), 0)
+    if chunks < target.num_cores:
         return None
-    return RowPipeline(parts, size // lanes)
+    return RowPipeline(chunks, size // lanes)
 
 
 def _has_costly_elements(block: Block) -> bool:

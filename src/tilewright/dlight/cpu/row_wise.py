@@ -86,12 +86,12 @@ class RowWise(ScheduleRule):
     ) -> bool:
         """Run the stages of different rows in one loop; return whether that is possible."""
         outer = [row]
-        if plan.parts > 1:
-            outer = sch.split(row, [plan.parts, None])
+        if plan.chunks > 1:
+            outer = sch.split(row, [plan.chunks, None])
         for rv in reversed(blocks[:-1]):
             sch.compute_at(rv, outer[-1])
         self._stages(sch, blocks, target, len(outer), False, plan.vectors)
-        if plan.parts > 1:
+        if plan.chunks > 1:
             sch.parallel(outer[0])
         return pipeline_rows(sch, outer[-1], target)
 

@@ -217,7 +217,7 @@ def _fastest_call(function: Callable[[], object], args: list[Any], limit: float)
 def _time(
     module: Module, arguments: list[Any], best: float | None, config: EvaluatorConfig
 ) -> tuple[tuple[float, ...], bool]:
-    """Return seconds per repeat, and whether they are reliable: quiet cores, a small spread."""
+    """Return seconds per repeat, and whether cores were undisturbed and the spread small."""
     function = _entry(module).ffi
     function(*arguments)
     end = time.perf_counter() + 1e-3 * config.patience_ms
@@ -244,10 +244,10 @@ def _time(
         )
         if not found or result.min < min(found):
             found = result.results
-        quiet = _WATCH.undisturbed()
-        if quiet and result.max <= (1.0 + config.max_spread) * result.min:
+        undisturbed = _WATCH.undisturbed()
+        if undisturbed and result.max <= (1.0 + config.max_spread) * result.min:
             return result.results, True
-        if quiet or time.perf_counter() >= end:
+        if undisturbed or time.perf_counter() >= end:
             attempts -= 1
     return found, False
 

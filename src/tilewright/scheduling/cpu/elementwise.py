@@ -42,8 +42,8 @@ from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
 # Vectors that one step computes: enough to hide latencies, few enough for the registers.
 _VECTORS = 4
-# Parts of the work for each thread, so that none waits long for the last one.
-_PARTS = 16
+# Chunks of the work for each thread, so that the load is balanced.
+_CHUNKS_PER_THREAD = 16
 # Distances at which lanes are picked from whole vectors: a reversed row, every second element …
 _NEAR = (-1, 0, 1, 2, 3, 4, 5, 6, 7, 8)
 # Neighbours that make a vector worthwhile.
@@ -155,7 +155,7 @@ def _enough(sch: Schedule, loops: Sequence[LoopRV], target: Target) -> Sequence[
     count = 1
     for number, loop in enumerate(loops):
         count *= as_int(sch.get(loop).extent) or 1
-        if count >= _PARTS * target.num_cores:
+        if count >= _CHUNKS_PER_THREAD * target.num_cores:
             return loops[: number + 1]
     return loops
 

@@ -99,10 +99,10 @@ class DecodeKernel:
         self.top_lanes = decl_buffer((rows, tiles.lanes), FLOAT, "top_lanes")
         self.total_lanes = decl_buffer((rows, tiles.lanes), FLOAT, "total_lanes")
         parts = (problem.batch, problem.heads, tiles.splits, rows)
-        self.part_top = decl_buffer(parts, FLOAT, "part_top")
-        self.part_total = decl_buffer(parts, FLOAT, "part_total")
-        self.part_values = decl_buffer((*parts, values), FLOAT, "part_values")
-        # For each row: a factor of each part, and last one of their sum.
+        self.split_max = decl_buffer(parts, FLOAT, "part_top")
+        self.split_sum = decl_buffer(parts, FLOAT, "part_total")
+        self.split_output = decl_buffer((*parts, values), FLOAT, "part_values")
+        # For each row: a factor of each split, and last one of their sum.
         self.factors = decl_buffer((rows, tiles.splits + 1), FLOAT, "factors")
 
     @property
@@ -120,10 +120,10 @@ class DecodeKernel:
         """Buffers between the splits and the block that combines them."""
         if self.tiles.splits == 1:
             return ()
-        return self.part_top, self.part_total, self.part_values
+        return self.split_max, self.split_sum, self.split_output
 
     def build(self) -> Stmt:
-        """Make the whole computation: a block over heads and parts, and one that joins parts."""
+        """Make the whole computation: a block over heads and splits, one that combines splits."""
         return expand(self.attention)
 
     def _buffers(self) -> list[Buffer]:
@@ -143,7 +143,7 @@ class DecodeKernel:
                 vb, vh, vsplit = T.axis.remap("SSS", [b, h, split])
                 for buffer in self._buffers():
                     T.alloc_buffer(buffer)
-                self._at_part(vb, vh, vsplit)
+                self._at_split(vb, vh, vsplit)
                 self.start()
                 for k_block in T.serial(self.block_count):
                     with T.block("key_block"):
@@ -159,7 +159,7 @@ class DecodeKernel:
                 with T.block("join"):
                     vb, vh = T.axis.remap("SS", [b, h])
                     T.alloc_buffer(self.factors)
-                    self.join_parts(vb, vh)
+                    self.combine_splits(vb, vh)
 
     @T.macro
     def start(self) -> None:
@@ -319,8 +319,8 @@ class DecodeKernel:
                 if self.tiles.splits == 1:
                     self.rescale[vr] = inverse(self._lane_sum(vr))
                 else:
-                    self.part_total[self.b, self.h, split, vr] = self._lane_sum(vr)
-                    self.part_top[self.b, self.h, split, vr] = self.top[vr]
+                    self.split_sum[self.b, self.h, split, vr] = self._lane_sum(vr)
+                    self.split_max[self.b, self.h, split, vr] = self.top[vr]
         if self.tiles.splits == 1:
             self.problem.write_rows(
                 self.b,
@@ -333,25 +333,25 @@ class DecodeKernel:
             for r, d in T.grid(self.rows, T.vectorized(self.problem.value_depth)):
                 with T.block("give_part"):
                     vr, vd = T.axis.remap("SS", [r, d])
-                    self.part_values[self.b, self.h, split, vr, vd] = self.values[vr, vd]
+                    self.split_output[self.b, self.h, split, vr, vd] = self.values[vr, vd]
 
     @T.macro
-    def join_parts(self, b: Var, h: Var) -> None:
+    def combine_splits(self, b: Var, h: Var) -> None:
         """Sum the splits, rescaled by their largest scores."""
         for r in T.serial(self.rows):
             with T.block("weigh"):
                 vr = T.axis.remap("S", [r])
-                tops = self._part_tops(b, h, vr)
+                tops = self._split_maxima(b, h, vr)
                 for s, top in enumerate(tops):
                     self.factors[vr, s] = exp2_of_negative(top - shift_of(largest(tops)))
-                self.factors[vr, self.tiles.splits] = inverse(self._total_of_parts(b, h, vr))
+                self.factors[vr, self.tiles.splits] = inverse(self._sum_over_splits(b, h, vr))
         self.problem.write_rows(
-            b, h, T.int64(0), self.rows, lambda r, d: self._value_of_parts(b, h, r, d)
+            b, h, T.int64(0), self.rows, lambda r, d: self._output_over_splits(b, h, r, d)
         )
 
     # ---- where the kernel is ----
 
-    def _at_part(self, b: Var, h: Var, split: Var) -> None:
+    def _at_split(self, b: Var, h: Var, split: Var) -> None:
         """Enter a split of the keys of a head."""
         self.b, self.h = b, h
         self.limit = self.problem.key_limit(const(self.rows - 1))
@@ -461,21 +461,21 @@ class DecodeKernel:
         """Store a power for the sums of values."""
         return store(self.scores, power, r, k)
 
-    # ---- parts of the keys ----
+    # ---- splits of the keys ----
 
-    def _part_tops(self, b: Expr, h: Expr, r: Expr) -> list[Expr]:
-        return [load(self.part_top, b, h, s, r) for s in range(self.tiles.splits)]
+    def _split_maxima(self, b: Expr, h: Expr, r: Expr) -> list[Expr]:
+        return [load(self.split_max, b, h, s, r) for s in range(self.tiles.splits)]
 
-    def _total_of_parts(self, b: Expr, h: Expr, r: Expr) -> Expr:
+    def _sum_over_splits(self, b: Expr, h: Expr, r: Expr) -> Expr:
         total: Expr = const(0.0, FLOAT)
         for s in range(self.tiles.splits):
-            total = total + self.part_total[b, h, s, r] * self.factors[r, s]
+            total = total + self.split_sum[b, h, s, r] * self.factors[r, s]
         return total
 
-    def _value_of_parts(self, b: Expr, h: Expr, r: Expr, d: Expr) -> Expr:
+    def _output_over_splits(self, b: Expr, h: Expr, r: Expr, d: Expr) -> Expr:
         made: Expr = const(0.0, FLOAT)
         for s in range(self.tiles.splits):
-            made = made + self.part_values[b, h, s, r, d] * self.factors[r, s]
+            made = made + self.split_output[b, h, s, r, d] * self.factors[r, s]
         return made * self.factors[r, self.tiles.splits]
 
 
