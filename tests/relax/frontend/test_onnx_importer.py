@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,36 +16,11 @@ from tilewright.support.errors import ImportModelError
 
 onnx = pytest.importorskip("onnx")
 
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from onnx import TensorProto, helper  # noqa: E402
+from onnx_models import model, node  # noqa: E402
 
 from tilewright.relax.frontend.onnx import converts, from_onnx  # noqa: E402
 from tilewright.relax.frontend.onnx.values import UnknownValueError  # noqa: E402
-
-F = TensorProto.FLOAT
-
-
-def model(
-    nodes: Sequence[Any],
-    inputs: dict[str, Any],
-    outputs: Sequence[str],
-    initial: dict[str, Any] | None = None,
-    opset: int = 21,
-    **options: Any,
-) -> Any:
-    """A model of float32 inputs of the given shapes."""
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info(name, F, shape) for name, shape in inputs.items()],
-        [helper.make_empty_tensor_value_info(name) for name in outputs],
-        [numpy_helper.from_array(np.asarray(a), name) for name, a in (initial or {}).items()],
-    )
-    opsets = [helper.make_opsetid("", opset), *options.pop("opsets", ())]
-    return helper.make_model(graph, opset_imports=opsets, **options)
-
-
-def node(kind: str, inputs: str, outputs: str, **attributes: Any) -> Any:
-    return helper.make_node(kind, inputs.split(), outputs.split(), **attributes)
 
 
 def call(mod: IRModule, *inputs: Any) -> Any:
@@ -125,7 +99,7 @@ def test_functions_of_a_model_are_expanded() -> None:
         "mine", "Twice", ["a"], ["c"], body, [helper.make_opsetid("", 21)], ["slope"]
     )
     proto = model(
-        [node("Twice", "x", "y", domain="mine", slope=0.5)], {"x": [2]}, ["y"],
+        [node("mine.Twice", "x", "y", slope=0.5)], {"x": [2]}, ["y"],
         functions=[function], opsets=[helper.make_opsetid("mine", 1)],
     )  # fmt: skip
     found = call(from_onnx(proto), np.array([1, -2], np.float32))
@@ -134,11 +108,11 @@ def test_functions_of_a_model_are_expanded() -> None:
 
 def test_functions_that_call_themselves_are_refused() -> None:
     function = helper.make_function(
-        "mine", "F", ["a"], ["b"], [node("F", "a", "b", domain="mine")],
+        "mine", "F", ["a"], ["b"], [node("mine.F", "a", "b")],
         [helper.make_opsetid("mine", 1)],
     )  # fmt: skip
     proto = model(
-        [node("F", "x", "y", domain="mine")], {"x": [2]}, ["y"], functions=[function],
+        [node("mine.F", "x", "y")], {"x": [2]}, ["y"], functions=[function],
         opsets=[helper.make_opsetid("mine", 1)],
     )  # fmt: skip
     with pytest.raises(ImportModelError, match="nested deeper than"):
@@ -203,7 +177,7 @@ def test_converters_can_be_added() -> None:
         return relax.op.add(x, x)
 
     proto = model(
-        [node("Double", "x", "y", domain="mine")], {"x": [2]}, ["y"],
+        [node("mine.Double", "x", "y")], {"x": [2]}, ["y"],
         opsets=[helper.make_opsetid("mine", 1)],
     )  # fmt: skip
     # Annotations that are no words of the importer leave an input as it is.

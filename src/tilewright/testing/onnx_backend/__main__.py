@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import multiprocessing
+import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -159,7 +160,11 @@ class _Worker:
 
 
 def _check_all(connection: Connection, found: Mapping[str, Any]) -> None:
+    parent = os.getppid()
     while True:
+        while not connection.poll(1.0):
+            if os.getppid() != parent:
+                return
         try:
             name = connection.recv()
         except EOFError:

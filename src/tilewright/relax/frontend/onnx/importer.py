@@ -31,7 +31,7 @@ from tilewright.relax.expr import (
 )
 from tilewright.relax.frontend.onnx import known
 from tilewright.relax.frontend.onnx.converters import CONVERTERS, Context
-from tilewright.relax.frontend.onnx.converters.base import Quantized, place
+from tilewright.relax.frontend.onnx.converters.base import DEFINED, Quantized, place
 from tilewright.relax.frontend.onnx.model import (
     NARROW,
     attribute_value,
@@ -510,7 +510,8 @@ class _Importer:
             )  # fmt: skip
             made = context.call(CONVERTERS.get(key), inputs, attributes)
             self.element_of_result = context.element_of_result
-            return made if isinstance(made, tuple) else (made,)
+            if made is not DEFINED:
+                return made if isinstance(made, tuple) else (made,)
         body = self._defined(node, domain, version, inputs)
         if body is not None:
             return self.run_function(body, node, inputs, scope)
@@ -566,7 +567,10 @@ class _Importer:
         if not isinstance(value, (RelaxExpr, Numbers)):
             return bytes(self.onnx.TypeProto().SerializeToString())
         element = self.onnx.helper.np_dtype_to_tensor_dtype(const(0, value.dtype).data.dtype)
-        made = self.onnx.helper.make_tensor_type_proto(element, [None] * value.ndim)
+        made = self.onnx.helper.make_tensor_type_proto(
+            element,
+            [extent if isinstance(extent, int) else as_int(extent) for extent in value.shape],
+        )
         return bytes(made.SerializeToString())
 
     def _bound(self, node: onnx.NodeProto, name: str, value: Value) -> Value:

@@ -16,7 +16,8 @@ Annotations of inputs say in which form they come:
 - ``Array``: a tensor whose elements must be known, as a NumPy array;
 - ``Value``: whatever there is: a sequence, an optional, a tensor that may be known or not.
 
-A converter returns a value, or a tuple of values for operators with several results. Operators of
+A converter returns a value, or a tuple of values for operators with several results; ``DEFINED``
+leaves a node to ONNX's own definition of its operator. Operators of
 other domains than ONNX's own are registered as ``com.microsoft.FastGelu``.
 """
 
@@ -122,6 +123,10 @@ _ATTRIBUTES: dict[str, tuple[type, ...]] = {
 
 #: Attributes of a tensor function whose result is read from memory, not computed again by others.
 OPAQUE = {OP_PATTERN: int(OpPattern.OPAQUE)}
+
+
+DEFINED = object()
+"""What a converter returns for a node to which ONNX's definition shall be applied."""
 
 
 class Context:

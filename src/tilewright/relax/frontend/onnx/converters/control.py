@@ -25,7 +25,7 @@ from tilewright.relax.frontend.onnx.values import Numbers, UnknownValueError
 from tilewright.relax.struct_info import same_shape
 
 #: Steps of one loop that are unrolled.
-MOST_STEPS = 4096
+MOST_STEPS = 1024
 
 
 def _decided(ctx: Context, condition: Value) -> bool | None:

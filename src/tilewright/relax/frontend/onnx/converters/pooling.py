@@ -97,6 +97,17 @@ def _average_pool(
     count_include_pad: int = 0, dilations: tuple[int, ...] | None = None,
     pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None,
 ) -> Tensor:  # fmt: skip
+    return average_pool(
+        ctx, x, kernel_shape, auto_pad, ceil_mode, count_include_pad, dilations, pads, strides
+    )
+
+
+def average_pool(
+    ctx: Context, x: Tensor, kernel_shape: Sequence[int], auto_pad: str, ceil_mode: int,
+    count_include_pad: int, dilations: Sequence[int] | None, pads: Sequence[int] | None,
+    strides: Sequence[int] | None,
+) -> Tensor:  # fmt: skip
+    """The mean of each window."""
     window = window_of(ctx, x, kernel_shape, strides, pads, dilations, auto_pad)
     if set(window.dilations) == {1}:
         function = (op.nn.avg_pool1d, op.nn.avg_pool2d, op.nn.avg_pool3d)[window.spatial - 1]

@@ -119,6 +119,26 @@ def requantized(
     return op.astype(op.clip(number, low, high), dtype)
 
 
+def dequantized(ctx: Context, x: Tensor, scale: Tensor, zero_point: Tensor | None) -> Tensor:
+    """A tensor with one scale as float32."""
+    number: Tensor = op.astype(x, "int32")
+    if zero_point is not None:
+        number = op.subtract(number, op.reshape(ctx.cast(zero_point, "int32"), ()))
+    return op.multiply(op.astype(number, "float32"), op.reshape(scale, ()))
+
+
+def quantized(
+    ctx: Context, x: Tensor, scale: Tensor, zero_point: Tensor | None, dtype: str
+) -> Tensor:
+    """A float32 tensor as integers, with one scale; without a zero point of ``dtype``."""
+    number = op.round(op.divide(x, op.reshape(scale, ())))
+    if zero_point is not None:
+        dtype = zero_point.dtype
+        number = op.add(number, op.reshape(ctx.cast(zero_point, "float32"), ()))
+    low, high = dtypes.integer_limits(dtype)
+    return op.astype(op.clip(number, low, high), dtype)
+
+
 def known_int(ctx: Context, value: Tensor | None) -> int | None:
     """A zero point that is one known number; none is 0."""
     if value is None:

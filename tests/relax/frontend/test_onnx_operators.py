@@ -1,0 +1,374 @@
+"""ONNX operators that backend tests don't reach: control flow by data, ONNX Runtime's own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright import relax
+from tilewright.ir import IRModule
+from tilewright.support.errors import ImportModelError
+
+onnx = pytest.importorskip("onnx")
+
+from onnx import TensorProto  # noqa: E402
+from onnx_models import graph, model, node  # noqa: E402
+
+from tilewright.relax.frontend.onnx import from_onnx  # noqa: E402
+
+RNG = np.random.default_rng(0)
+
+
+def floats(*shape: int) -> Any:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def results(proto: Any, *inputs: Any) -> Any:
+    made = relax.build(from_onnx(proto), "llvm -mcpu=x86-64-v3")(*map(np.asarray, inputs))
+    return [np.asarray(x) for x in made] if isinstance(made, (list, tuple)) else np.asarray(made)
+
+
+def close(found: Any, wanted: Any, tolerance: float = 1e-4) -> None:
+    np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+def script(mod: IRModule) -> str:
+    return str(mod.script())
+
+
+# ---- control flow --------------------------------------------------------------------------------
+
+
+def test_a_branch_that_data_decide() -> None:
+    then = graph([node("Add", "x x", "t")], {}, ["t"])
+    other = graph([node("Neg", "x", "e")], {}, ["e"])
+    proto = model(
+        [node("If", "c", "y", then_branch=then, else_branch=other)],
+        {"c": np.array(True), "x": [3]},
+        ["y"],
+    )
+    x = floats(3)
+    close(results(proto, np.array(True), x), 2 * x)
+    close(results(proto, np.array(False), x), -x)
+
+
+def test_branches_of_different_shapes() -> None:
+    then = graph([node("Identity", "x", "t")], {}, ["t"])
+    other = graph([node("ReduceSum", "x", "e", keepdims=0)], {}, ["e"])
+    proto = model(
+        [node("If", "c", "y", then_branch=then, else_branch=other)],
+        {"c": np.array(True), "x": [3]},
+        ["y"],
+    )
+    with pytest.raises(ImportModelError, match="so its condition must be known"):
+        from_onnx(proto)
+
+
+def loop_body(nodes: list[Any], outputs: list[str]) -> Any:
+    made = graph(nodes, {"i": np.int64(0), "c": np.array(True), "v": [2]}, outputs)
+    return made
+
+
+def test_a_loop_is_unrolled() -> None:
+    body = loop_body(
+        [node("Identity", "c", "c2"), node("Add", "v x", "v2"), node("Identity", "v2", "row")],
+        ["c2", "v2", "row"],
+    )
+    proto = model(
+        [node("Loop", "n - x", "y rows", body=body)], {"x": [2]}, ["y", "rows"], {"n": np.int64(3)}
+    )
+    x = floats(2)
+    last, rows = results(proto, x)
+    close(last, 4 * x)
+    close(rows, np.stack([2 * x, 3 * x, 4 * x]))
+
+
+def test_a_loop_that_data_end() -> None:
+    # Doubled until the sum is at least 10, at most 6 times.
+    body = loop_body(
+        [
+            node("Add", "v v", "v2"),
+            node("ReduceSum", "v2", "s", keepdims=0),
+            node("Less", "s ten", "c2"),
+        ],
+        ["c2", "v2"],
+    )
+    proto = model(
+        [node("Loop", "n yes x", "y", body=body)],
+        {"x": [2]},
+        ["y"],
+        {"n": np.int64(6), "yes": np.array(True), "ten": np.float32(10)},
+    )
+    close(results(proto, np.float32([1, 1])), [8, 8])
+    close(results(proto, np.float32([5, 5])), [10, 10])
+    close(results(proto, np.float32([0, 0.01])), [0, 0.64])
+
+
+def test_a_loop_without_an_end() -> None:
+    body = loop_body([node("Identity", "c", "c2"), node("Add", "v x", "v2")], ["c2", "v2"])
+    proto = model(
+        [node("Loop", "- yes x", "y", body=body)], {"x": [2]}, ["y"], {"yes": np.array(True)}
+    )
+    with pytest.raises(ImportModelError, match="more than 1024 steps"):
+        from_onnx(proto)
+
+
+# ---- quantised models ----------------------------------------------------------------------------
+
+
+def test_dequantised_products_are_products_of_integers() -> None:
+    w = RNG.integers(-100, 100, (8, 4)).astype(np.int8)
+    scales = (RNG.random(4) / 50 + 0.01).astype(np.float32)
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"),
+        node("DequantizeLinear", "q s z", "d"),
+        node("DequantizeLinear", "w ws wz", "dw", axis=1),
+        node("MatMul", "d dw", "y"),
+    ]
+    initial = {
+        "s": np.float32(0.05), "z": np.uint8(120), "w": w, "ws": scales, "wz": np.zeros(4, np.int8),
+    }  # fmt: skip
+    mod = from_onnx(model(nodes, {"x": [3, 8]}, ["y"], initial))
+    assert 'out_dtype="int32"' in script(mod)
+    x = floats(3, 8)
+    q = np.clip(np.round(x / np.float32(0.05)) + 120, 0, 255)
+    wanted = ((q - 120) * 0.05) @ (w * scales)
+    close(np.asarray(relax.build(mod, "llvm -mcpu=x86-64-v3")(x)), wanted)
+
+
+def test_dequantised_convolutions_are_convolutions_of_integers() -> None:
+    w = RNG.integers(-100, 100, (4, 3, 3, 3)).astype(np.int8)
+    nodes = [
+        node("DequantizeLinear", "q s z", "d"),
+        node("DequantizeLinear", "w ws", "dw", axis=0),
+        node("Conv", "d dw b", "y", pads=[1, 1, 1, 1]),
+    ]
+    scales, b = (RNG.random(4) / 50 + 0.01).astype(np.float32), floats(4)
+    initial = {"s": np.float32(0.05), "z": np.uint8(120), "w": w, "ws": scales, "b": b}
+    q = RNG.integers(0, 256, (1, 3, 5, 5)).astype(np.uint8)
+    mod = from_onnx(model(nodes, {"q": q}, ["y"], initial))
+    assert "conv2d_int8" in script(mod)
+    data = np.pad((q.astype(np.float64) - 120) * 0.05, [(0, 0), (0, 0), (1, 1), (1, 1)])
+    windows = np.lib.stride_tricks.sliding_window_view(data, (3, 3), (2, 3))
+    real = w * scales[:, None, None, None]
+    wanted = np.einsum("nchwij,ocij->nohw", windows, real) + b[:, None, None]
+    close(np.asarray(relax.build(mod, "llvm -mcpu=x86-64-v3")(q)), wanted, 1e-3)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_integer_products_with_zero_points_on_both_sides(dtype: Any) -> None:
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    a = RNG.integers(low, high, (3, 8)).astype(dtype)
+    b = RNG.integers(low, high, (8, 4)).astype(dtype)
+    za, zb = dtype(3), RNG.integers(low, high, 4).astype(dtype)
+    proto = model(
+        [node("MatMulInteger", "a b za zb", "y")], {"a": a, "b": b, "za": za, "zb": zb}, ["y"]
+    )
+    wide = [item.astype(np.int64) for item in (a, b, za, zb)]
+    wanted = (wide[0] - wide[2]) @ (wide[1] - wide[3])
+    np.testing.assert_array_equal(results(proto, a, b, za, zb), wanted)
+
+
+def test_weights_of_4_bits() -> None:
+    n, k, block = 6, 64, 32
+    q = RNG.integers(0, 16, (n, k)).astype(np.uint8)
+    zeros = RNG.integers(0, 16, (n, 2)).astype(np.uint8)
+    scales = RNG.random((n, 2)).astype(np.float32)
+    packed = (q[:, 0::2] | q[:, 1::2] << 4).reshape(n, 2, 16)
+    zero_bytes = zeros[:, 0] | zeros[:, 1] << 4
+    real = (q.astype(np.float32) - np.repeat(zeros, block, 1)) * np.repeat(scales, block, 1)
+    a = floats(3, k)
+    proto = model(
+        [node("com.microsoft.MatMulNBits", "a b s z", "y", K=k, N=n, bits=4, block_size=block)],
+        {"a": [3, k]},
+        ["y"],
+        {"b": packed, "s": scales.reshape(-1), "z": zero_bytes},
+    )
+    assert "dense_int4" in script(from_onnx(proto))
+    close(results(proto, a), a @ real.T, 1e-3)
+
+
+def test_quantised_elementwise_operators() -> None:
+    a, b = (RNG.integers(0, 256, 50).astype(np.uint8) for _ in range(2))
+    initial = {
+        "as": np.float32(0.1), "az": np.uint8(10), "bs": np.float32(0.2), "bz": np.uint8(20),
+        "ys": np.float32(0.3), "yz": np.uint8(30),
+    }  # fmt: skip
+    names = "a as az b bs bz ys yz"
+    left, right = (a.astype(float) - 10) * 0.1, (b.astype(float) - 20) * 0.2
+    for kind, wanted in (("QLinearAdd", left + right), ("QLinearMul", left * right)):
+        proto = model([node(f"com.microsoft.{kind}", names, "y")], {"a": a, "b": b}, ["y"], initial)
+        quantised = np.clip(np.round(wanted / 0.3) + 30, 0, 255)
+        assert np.abs(results(proto, a, b).astype(int) - quantised).max() <= 1
+
+
+# ---- com.microsoft -------------------------------------------------------------------------------
+
+
+def gelu(x: Any) -> Any:
+    return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+def normal(x: Any, epsilon: float) -> Any:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon)
+
+
+def test_activations_with_biases() -> None:
+    x, b = floats(2, 6), floats(6)
+    nodes = [
+        node("com.microsoft.BiasGelu", "x b", "p"),
+        node("com.microsoft.FastGelu", "x b", "q"),
+        node("com.microsoft.QuickGelu", "x", "r"),
+    ]
+    found = results(model(nodes, {"x": [2, 6]}, ["p", "q", "r"], {"b": b}), x)
+    close(found[0], gelu(x + b))
+    close(found[1], gelu(x + b), 1e-2)
+    close(found[2], x / (1 + np.exp(-1.702 * x)))
+
+
+def test_norms_with_residuals() -> None:
+    x, skip, gamma, beta, bias = floats(2, 3, 8), floats(2, 3, 8), floats(8), floats(8), floats(8)
+    nodes = [
+        node("com.microsoft.SkipLayerNormalization", "x k g e b", "p - - s", epsilon=1e-5),
+        node("com.microsoft.SkipSimplifiedLayerNormalization", "x k g", "q", epsilon=1e-5),
+    ]
+    for made in nodes:
+        made.output[:] = ["" if name == "-" else name for name in made.output]
+    proto = model(
+        nodes, {"x": [2, 3, 8], "k": [2, 3, 8]}, ["p", "s", "q"],
+        {"g": gamma, "e": beta, "b": bias},
+    )  # fmt: skip
+    p, s, q = results(proto, x, skip)
+    close(s, x + skip + bias)
+    close(p, normal(x + skip + bias, 1e-5) * gamma + beta)
+    both = x + skip
+    close(q, both / np.sqrt((both**2).mean(-1, keepdims=True) + 1e-5) * gamma)
+
+
+def heads(x: Any, count: int) -> Any:
+    return x.reshape(x.shape[0], x.shape[1], count, -1).transpose(0, 2, 1, 3)
+
+
+def attend(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    """Of ``[B, H, S, D]``; back as ``[B, S, H * D]``."""
+    k, v = (np.repeat(x, q.shape[1] // x.shape[1], 1) for x in (k, v))
+    scores = q @ k.transpose(0, 1, 3, 2) / math.sqrt(q.shape[3])
+    if mask is not None:
+        scores = np.where(mask, scores, -1e9)
+    shares = np.exp(scores - scores.max(-1, keepdims=True))
+    made = shares / shares.sum(-1, keepdims=True) @ v
+    return made.transpose(0, 2, 1, 3).reshape(q.shape[0], q.shape[2], -1)
+
+
+def test_attention_with_packed_weights_and_a_mask() -> None:
+    x, w, b = floats(2, 5, 8), floats(8, 24), floats(24)
+    mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
+    proto = model(
+        [node("com.microsoft.Attention", "x w b m", "y", num_heads=2)],
+        {"x": [2, 5, 8], "m": mask},
+        ["y"],
+        {"w": w, "b": b},
+    )
+    q, k, v = (heads(part, 2) for part in np.split(x @ w + b, 3, -1))
+    close(results(proto, x, mask), attend(q, k, v, mask[:, None, None, :] == 1), 1e-3)
+
+
+def test_multi_head_attention_with_a_past() -> None:
+    q, k, v, b = floats(1, 3, 8), floats(1, 3, 8), floats(1, 3, 8), floats(24)
+    past_k, past_v = floats(1, 2, 4, 4), floats(1, 2, 4, 4)
+    proto = model(
+        [node("com.microsoft.MultiHeadAttention", "q k v b - - pk pv", "y nk nv", num_heads=2)],
+        {"q": [1, 3, 8], "k": [1, 3, 8], "v": [1, 3, 8], "pk": [1, 2, 4, 4], "pv": [1, 2, 4, 4]},
+        ["y", "nk", "nv"],
+        {"b": b},
+    )
+    y, new_k, _ = results(proto, q, k, v, past_k, past_v)
+    own = [heads(x + part, 2) for x, part in zip((q, k, v), np.split(b, 3))]
+    whole_k, whole_v = (np.concatenate(pair, 2) for pair in ((past_k, own[1]), (past_v, own[2])))
+    close(new_k, whole_k)
+    close(y, attend(own[0], whole_k, whole_v), 1e-3)
+
+
+def turned(x: Any, cos: Any, sin: Any, first: int) -> Any:
+    half = x.shape[3] // 2
+    a, b = x[..., :half], x[..., half:]
+    c, s = cos[first : first + x.shape[2]], sin[first : first + x.shape[2]]
+    return np.concatenate([a * c - b * s, b * c + a * s], -1)
+
+
+def test_group_query_attention_with_rotations() -> None:
+    cos, sin = floats(16, 2), floats(16, 2)
+    q, k, v = floats(1, 2, 16), floats(1, 2, 8), floats(1, 2, 8)
+    past_k, past_v = floats(1, 2, 3, 4), floats(1, 2, 3, 4)
+    proto = model(
+        [
+            node(
+                "com.microsoft.GroupQueryAttention", "q k v pk pv n t c s", "y nk nv",
+                num_heads=4, kv_num_heads=2, do_rotary=1,
+            )
+        ],
+        {"q": [1, 2, 16], "k": [1, 2, 8], "v": [1, 2, 8], "pk": past_k, "pv": past_v,
+         "n": np.array([4], np.int32)},
+        ["y", "nk", "nv"],
+        {"t": np.int32(5), "c": cos, "s": sin},
+    )  # fmt: skip
+    y, new_k, _ = results(proto, q, k, v, past_k, past_v, np.array([4], np.int32))
+    whole_k = np.concatenate([past_k, turned(heads(k, 2), cos, sin, 3)], 2)
+    whole_v = np.concatenate([past_v, heads(v, 2)], 2)
+    close(new_k, whole_k)
+    seen = np.arange(5) <= np.arange(3, 5)[:, None]
+    close(y, attend(turned(heads(q, 4), cos, sin, 3), whole_k, whole_v, seen), 1e-3)
+
+
+def test_rotary_embedding_of_interleaved_pairs() -> None:
+    x, cos, sin = floats(1, 3, 8), floats(8, 2), floats(8, 2)
+    places = np.array([[5, 0, 2]])
+    proto = model(
+        [node("com.microsoft.RotaryEmbedding", "x p c s", "y", interleaved=1, num_heads=2)],
+        {"x": [1, 3, 8], "p": places},
+        ["y"],
+        {"c": cos, "s": sin},
+    )
+    pairs = x.reshape(1, 3, 2, 2, 2)
+    c, s = cos[places][:, :, None], sin[places][:, :, None]
+    a, b = pairs[..., 0], pairs[..., 1]
+    wanted = np.stack([a * c - b * s, b * c + a * s], -1).reshape(1, 3, 8)
+    close(results(proto, x, places), wanted)
+
+
+# ---- shapes --------------------------------------------------------------------------------------
+
+
+def test_nearest_resize_of_symbolic_images() -> None:
+    proto = model(
+        [node("Resize", "x - s", "y", mode="nearest")],
+        {"x": [1, 1, "h", "w"]},
+        ["y"],
+        {"s": np.float32([1, 1, 2, 2])},
+    )
+    x = floats(1, 1, 3, 2)
+    close(results(proto, x), x.repeat(2, 2).repeat(2, 3))
+
+
+def test_sizes_computed_in_floats() -> None:
+    # As exporters write a resize by a scale: the sizes go through floats.
+    nodes = [
+        node("Shape", "x", "s", start=1),
+        node("Cast", "s", "f", to=TensorProto.FLOAT),
+        node("Mul", "f two", "d"),
+        node("Floor", "d", "e"),
+        node("Cast", "e", "n", to=TensorProto.INT64),
+        node("ConstantOfShape", "n", "y"),
+    ]
+    mod = from_onnx(model(nodes, {"x": [2, "n"]}, ["y"], {"two": np.float32([2])}))
+    assert repr(mod["main"].ret_struct_info) == "Tensor(((n * 2),), float32)"
+
+
+def test_attributes_of_the_wrong_kind_of_image() -> None:
+    proto = model([node("AveragePool", "x", "y", kernel_shape=[2])], {"x": [1, 1, 4, 4]}, ["y"])
+    with pytest.raises(ImportModelError, match="kernel_shape, strides and dilations need 2"):
+        from_onnx(proto)
