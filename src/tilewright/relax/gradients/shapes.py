@@ -10,7 +10,7 @@ from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import RelaxCall, RelaxVar
 from tilewright.relax.gradients.common import collapse, count, pad_axis, slice_axis
-from tilewright.relax.gradients.registry import Gradients, register_gradient
+from tilewright.relax.gradients.registry import Gradients, register_gradient, without_gradient
 from tilewright.topi.slices import slice_bounds
 
 
@@ -21,6 +21,8 @@ def _reshaped(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> G
 
 for _name in ("reshape", "expand_dims", "squeeze"):
     register_gradient(_name, _reshaped)
+
+without_gradient("scalar_to_tensor", "shape_to_tensor", "tensor_to_shape")
 
 
 @register_gradient("permute_dims")

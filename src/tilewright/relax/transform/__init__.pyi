@@ -5,6 +5,7 @@ from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase as MetaSch
 from tilewright.meta_schedule.passes import MetaScheduleTuneIRMod as MetaScheduleTuneIRMod
 from tilewright.meta_schedule.passes import MetaScheduleTuneTIR as MetaScheduleTuneTIR
 from tilewright.relax.transform.adjust_matmul_order import AdjustMatmulOrder as AdjustMatmulOrder
+from tilewright.relax.transform.alter_op_impl import AlterOpImpl as AlterOpImpl
 from tilewright.relax.transform.annotate_pattern import AnnotateTIROpPattern as AnnotateTIROpPattern
 from tilewright.relax.transform.annotate_pattern import OpPattern as OpPattern
 from tilewright.relax.transform.annotate_pattern import analyze_pattern as analyze_pattern
