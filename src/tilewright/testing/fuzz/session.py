@@ -20,12 +20,9 @@ import numpy as np
 
 from tilewright.driver import compile as compile_module
 from tilewright.ir import (
-    Expr,
     IRModule,
-    Node,
     Sequential,
     structural_equal,
-    substitute,
 )
 from tilewright.script import parse
 from tilewright.support.errors import BuildError, CodegenError, LowerError, RunError, ScheduleError
@@ -38,8 +35,8 @@ from tilewright.testing.fuzz.steps import Step, Unresolved, results_of
 from tilewright.tir import For, PrimFunc
 from tilewright.tir.analysis import verify
 from tilewright.tir.interpreter import compile_function, python_source
+from tilewright.tir.rewrite import renew_definitions
 from tilewright.tir.schedule import PRIMITIVES, Schedule
-from tilewright.tir.schedule.primitives.loops import rewrite_outside_blocks
 from tilewright.tir.transform.lower_init_block import LowerInitBlock
 from tilewright.tir.transform.plan_buffer_allocation import PlanBufferAllocation
 from tilewright.tir.walk import statements
@@ -256,8 +253,9 @@ class Session:
             self.run(compile_function(mod["main"], mod), primitive, every)
             self.seen = text
         if kinds_of_loops(mod[self.scheduled]) & {"parallel", "vectorized"}:
-            turned = mod.map_functions(lambda _, func: backwards(func), PrimFunc)
-            self.run(compile_function(turned["main"], turned), primitive, every, "backwards, ")
+            # Loops whose iterations may run at the same time, from the end.
+            turned = compile_function(mod["main"], mod, backwards=True)
+            self.run(turned, primitive, every, "backwards, ")
 
     def run(self, program: Any, primitive: str, every: bool, how: str = "") -> None:
         """Run on one set of extents, or on all, and compare."""
@@ -311,7 +309,8 @@ class Session:
 
     def check_replay(self) -> None:
         """The trace gives the same program again."""
-        again = self.fresh(self.program.module())  # equal in structure, but not the same objects
+        # Equal in structure, but not the same objects.
+        again = self.fresh(self.mod.map_functions(lambda _, func: renew_definitions(func)))
         trace, python = self.sch.trace, self.data_seed % 2 == 0
         try:
             wrong = wrong_replay(again, trace, self.sch.mod, python=python)
@@ -395,21 +394,3 @@ def _gist(message: str) -> str:
 def kinds_of_loops(func: PrimFunc) -> set[str]:
     """Return the kinds of all loops of a function."""
     return {stmt.kind for stmt in statements(func) if type(stmt) is For}
-
-
-def backwards(func: PrimFunc) -> PrimFunc:
-    """Run loops whose iterations may run at the same time from the end: nobody may notice."""
-
-    def turn(node: Node) -> Node:
-        if isinstance(node, Expr):
-            return node
-        made = node.map_children(turn)
-        if type(made) is For and made.kind in ("parallel", "vectorized"):
-            var, last = made.loop_var, made.min * 2 + made.extent - 1
-            body = rewrite_outside_blocks(
-                made.body, lambda expr: substitute(expr, {var: last - var})
-            )
-            return made.replace(body=body)
-        return made
-
-    return func.replace(body=turn(func.body))

@@ -27,6 +27,8 @@ from tilewright.ir import (
     Ramp,
     Var,
     as_int,
+    content_mask,
+    contents,
     dtypes,
     pre_order,
     product,
@@ -196,7 +198,10 @@ def _span(index: Expr) -> int:
 
 def runs_for_sure(func: PrimFunc) -> set[Node]:
     """The statements and expressions that are reached whenever a function runs to its end."""
-    if any(type(item) is Call and item.op.name == "ret" for item in pre_order(func.body)):
+    has_calls = contents(func.body) & content_mask(Call)
+    if has_calls and any(
+        type(item) is Call and item.op.name == "ret" for item in pre_order(func.body)
+    ):
         return set()
     found: set[Node] = set()
     stack: list[Node] = [func.body]

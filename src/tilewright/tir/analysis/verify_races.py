@@ -31,6 +31,7 @@ from tilewright.ir import (
     Range,
     Var,
     as_int,
+    contains,
     content_mask,
     contents,
     pre_order,
@@ -57,9 +58,10 @@ from tilewright.tir.stmt import (
     Stmt,
     While,
 )
-from tilewright.tir.walk import outermost, symbols_in
+from tilewright.tir.walk import outermost, statements, symbols_in
 
 _AT_ONCE = (PARALLEL, VECTORIZED, THREAD_BINDING)
+_has_loads = contains(BufferLoad)
 _ACCESSES = (BufferLoad, BufferStore, BufferRegion, Allocate)
 
 
@@ -71,7 +73,7 @@ def find_race(func: PrimFunc, *, known: Collection[For] = ()) -> tuple[For, str]
     """
     finder = _Finder(func, known)
     parts = outermost(func.body)
-    if not parts or known:
+    if not parts:
         finder.walk(func.body)
         return finder.found
     finder.blocks += 1
@@ -81,6 +83,8 @@ def find_race(func: PrimFunc, *, known: Collection[For] = ()) -> tuple[For, str]
         contents(root) & content_mask(AssertStmt),
     )  # fmt: skip
     for part in parts:
+        if not _runs_at_once(part):
+            continue
         own = _memory_in(part)
         # What others do with the same memory decides whose it is, and whether it is an input.
         others = [item for item in parts if not own.isdisjoint(_memory_in(item))]
@@ -90,15 +94,21 @@ def find_race(func: PrimFunc, *, known: Collection[For] = ()) -> tuple[For, str]
         finder.walk(part)
         if finder.found is not None:
             return finder.found
-        if len(_FREE_OF_RACES) >= _REMEMBERED:
-            _FREE_OF_RACES.clear()
-        _FREE_OF_RACES[part] = context
+        if not known:
+            if len(_FREE_OF_RACES) >= _REMEMBERED:
+                _FREE_OF_RACES.clear()
+            _FREE_OF_RACES[part] = context
     return None
 
 
 _REMEMBERED = 1024
 _FREE_OF_RACES: dict[Stmt, Any] = {}
 """Statements of outermost blocks, with what else their iterations were looked at by."""
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _runs_at_once(stmt: Stmt) -> bool:
+    return any(type(item) is For and item.kind in _AT_ONCE for item in (stmt, *statements(stmt)))
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -266,7 +276,7 @@ class _Finder:
 
     def store(self, store: BufferStore) -> None:
         """Note a race if iterations of a loop around make an element of its own old value."""
-        if not any(
+        if not _has_loads(store.value) or not any(
             type(node) is BufferLoad and node.buffer is store.buffer
             for node in pre_order(store.value)
         ):

@@ -18,6 +18,8 @@ from tilewright.ir import (
     Call,
     Var,
     as_int,
+    content_mask,
+    contents,
     dtypes,
     free_vars,
     is_const,
@@ -32,6 +34,8 @@ from tilewright.tir.interpreter.emit_threads import COLLECTIVES, ThreadEmitter
 from tilewright.tir.interpreter.lanes import by_lanes
 from tilewright.tir.rewrite import split_size_checks
 from tilewright.tir.stmt import (
+    PARALLEL,
+    VECTORIZED,
     Allocate,
     AssertStmt,
     AttrStmt,
@@ -47,7 +51,7 @@ from tilewright.tir.stmt import (
     Stmt,
     While,
 )
-from tilewright.tir.walk import outermost, symbols_in
+from tilewright.tir.walk import outermost, statements, symbols_in
 
 # CPython refuses more than 20 nested loops in a function; deeper nests go into inner functions.
 _NEST_LIMIT = 12
@@ -70,15 +74,19 @@ class Source:
 
 
 def python_source(
-    func: PrimFunc, *, functions: Container[str] = (), check_races: bool = False
+    func: PrimFunc,
+    *,
+    functions: Container[str] = (),
+    check_races: bool = False,
+    backwards: bool = False,
 ) -> Source:
     """Return a function as Python that reads ``memory`` and ``symbols``.
 
     ``memory`` maps parameter number to flat memory, ``symbols`` maps names of scalars and symbolic
     extents to numbers. ``functions`` are those that it may call. ``check_races`` notes what
-    threads access.
+    threads access. ``backwards`` runs parallel and vectorized loops from the end.
     """
-    return Emitter(func, functions, check_races).emit()
+    return Emitter(func, functions, check_races, backwards).emit()
 
 
 class Piece(NamedTuple):
@@ -98,20 +106,25 @@ _PIECES: dict[Any, Piece] = {}
 @lru_cache(maxsize=_REMEMBERED)
 def _symbols(stmt: Stmt) -> tuple[Any, ...] | None:
     """What a statement refers to; ``None`` if its text depends on still more."""
-    for item in pre_order(stmt):
-        if (type(item) is For and item.thread is not None) or (
-            type(item) is Call and (item.op.name in COLLECTIVES or item.op.name in CALLS)
-        ):
-            return None
+    if any(type(item) is For and item.thread is not None for item in (stmt, *statements(stmt))):
+        return None
+    if contents(stmt) & content_mask(Call) and any(
+        type(item) is Call and (item.op.name in COLLECTIVES or item.op.name in CALLS)
+        for item in pre_order(stmt)
+    ):
+        return None
     return tuple(symbols_in(stmt))
 
 
 class Emitter(ExprEmitter):
     """Writes a function as Python, one statement per statement."""
 
-    def __init__(self, func: PrimFunc, functions: Container[str], check_races: bool) -> None:
+    def __init__(
+        self, func: PrimFunc, functions: Container[str], check_races: bool, backwards: bool
+    ) -> None:
         super().__init__(functions)
         self.func = func
+        self.backwards = backwards
         self.nest = 0
         self.threads = ThreadEmitter(self, check_races)
 
@@ -146,6 +159,7 @@ class Emitter(ExprEmitter):
             places = [self.layouts.get(item) for item in symbols]
             key = (
                 stmt,
+                self.backwards,
                 tuple([names.get(item) for item in symbols]),
                 tuple([place and (place[0], *place[1], place[2]) for place in places]),
                 tuple([(self.owners.get(item), self.bases.get(item)) for item in symbols]),
@@ -230,11 +244,11 @@ class Emitter(ExprEmitter):
             self.line(f"if {self.expr(node.extent)} <= 0:")
             self.nested(initial)
         var = self.name(node.loop_var)
-        if is_const(node.min, 0):
-            self.line(f"for {var} in range({self.expr(node.extent)}):")
-        else:
-            low = self.expr(node.min)
-            self.line(f"for {var} in range({low}, {low} + {self.expr(node.extent)}):")
+        low, extent = self.expr(node.min), self.expr(node.extent)
+        numbers = f"range({extent})" if low == "0" else f"range({low}, {low} + {extent})"
+        if self.backwards and node.kind in (PARALLEL, VECTORIZED):
+            numbers += "[::-1]"
+        self.line(f"for {var} in {numbers}:")
         if body is not None:
             self.nested(body)
 

@@ -9,7 +9,18 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from tilewright.ir import Call, Expr, StringImm, Var, dtypes, post_order, pre_order
+from tilewright.ir import (
+    EFFECTS,
+    Call,
+    Expr,
+    StringImm,
+    Var,
+    content_mask,
+    contents,
+    dtypes,
+    post_order,
+    pre_order,
+)
 from tilewright.support.errors import VerifyError
 from tilewright.tir.attrs import ASYNC_COMMIT, ASYNC_INFLIGHT, ASYNC_SCOPE, ASYNC_WAIT
 from tilewright.tir.buffer import Buffer
@@ -68,7 +79,8 @@ class ThreadEmitter:
         """Whether threads meet somewhere below a node."""
         if self._collective is None:
             found: set[Any] = set()
-            for item in post_order(self.emitter.func.body):
+            body = self.emitter.func.body
+            for item in post_order(body) if contents(body) & content_mask(EFFECTS) else ():
                 if (type(item) is Call and item.op.name in COLLECTIVES) or any(
                     child in found for child in item.child_nodes()
                 ):

@@ -28,13 +28,15 @@ def compile_function(
     *,
     check_races: bool = False,
     warp_size: int = 32,
+    backwards: bool = False,
 ) -> Callable[..., None]:
     """Return a Python function that runs ``func`` in place on NumPy arrays and numbers.
 
     ``mod`` holds the functions that it may call by name. With ``check_races`` accesses of threads
-    to shared and global memory are followed; see ``run``.
+    to shared and global memory are followed; see ``run``. With ``backwards``, parallel and
+    vectorized loops run from the end: nobody may notice.
     """
-    program = _Linker(mod, check_races, warp_size).compiled(func)
+    program = _Linker(mod, check_races, warp_size, backwards).compiled(func)
 
     def call(*args: object) -> None:
         memory, symbols, written_back = _bind(func, args)
@@ -86,14 +88,22 @@ def _code(piece: str) -> CodeType:
 class _Linker:
     """Compiles functions, and those that they call when they are first called."""
 
-    def __init__(self, mod: IRModule | None, check_races: bool, warp_size: int) -> None:
+    def __init__(
+        self, mod: IRModule | None, check_races: bool, warp_size: int, backwards: bool
+    ) -> None:
         self.mod = mod
+        self.backwards = backwards
         self.warp_size = warp_size
         self.check_races = check_races
         self.programs: dict[str, Program] = {}
 
     def compiled(self, func: PrimFunc) -> Program:
-        source = python_source(func, functions=self.mod or (), check_races=self.check_races)
+        source = python_source(
+            func,
+            functions=self.mod or (),
+            check_races=self.check_races,
+            backwards=self.backwards,
+        )
         known: dict[str, Any] = {name: getattr(values, name) for name in _NAMES}
         known.update(np=np, nan=math.nan, inf=math.inf, fail=_fail, Races=Races)
         known["run_threads"] = partial(run_threads, warp_size=self.warp_size)
