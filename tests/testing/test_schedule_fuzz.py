@@ -25,6 +25,7 @@ from tilewright.testing.fuzz.driver import (
     primitives_without_drawer,
     run_cases,
 )
+from tilewright.testing.fuzz.hard_programs.nests import written_out
 from tilewright.testing.fuzz.programs import Program, iterations
 from tilewright.testing.fuzz.session import Fault, Session
 from tilewright.testing.fuzz.shrink import reproduce, reproduction, shrink, write
@@ -367,3 +368,18 @@ def test_files_of_faults_get_different_names(tmp_path: Path) -> None:
     finding = Finding(Fault("meaning", "split", "x"), program_of("pad"), [], "0-0")
     assert write(finding, tmp_path) != write(finding, tmp_path)
     assert isinstance(finding.program.build(), PrimFunc)
+
+
+def test_nests_are_written_out() -> None:
+    short = "C = A\n    nest B(i: T.min(d0, 2), k: R d1):\n        C[vi] = A[vk]\n"
+    assert written_out(f"{short}nest Z(j: d0):\n    D[vj] = 1\n") == (
+        "C = A\n"
+        "    for i, k in T.grid(T.min(d0, 2), d1):\n"
+        '        with T.block("B"):\n'
+        '            vi, vk = T.axis.remap("SR", [i, k])\n'
+        "            C[vi] = A[vk]\n"
+        "for j in T.serial(d0):\n"
+        '    with T.block("Z"):\n'
+        "        vj = T.axis.spatial(d0, j)\n"
+        "        D[vj] = 1\n"
+    )

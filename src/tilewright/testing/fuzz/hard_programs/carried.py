@@ -153,10 +153,8 @@ for i in T.serial(d0):
 A d0,d1 float32; Z d0,d1 float32
 X = T.alloc_buffer((d1,), "float32")
 Y = T.alloc_buffer((d1,), "float32")
-for j in T.serial(d1):
-    with T.block("start"):
-        vj = T.axis.spatial(d1, j)
-        Y[vj] = T.float32(1)
+nest start(j: d1):
+    Y[vj] = T.float32(1)
 for i in T.serial(d0):
     for j in T.serial(d1):
         with T.block("X"):
@@ -177,14 +175,10 @@ for i in T.serial(d0):
 A d1 float32; X d1 float32; Z d0,d1 float32
 B = T.alloc_buffer((d1,), "float32")
 for i in T.serial(d0):
-    for j in T.serial(d1):
-        with T.block("B"):
-            vj = T.axis.spatial(d1, j)
-            B[vj] = X[{READ}] * T.float32(2)
-    for j in T.serial(d1):
-        with T.block("X"):
-            vj = T.axis.spatial(d1, j)
-            X[vj] = T.max(T.min({NEXT}, T.float32(7)), T.float32(-7))
+    nest B(j: d1):
+        B[vj] = X[{READ}] * T.float32(2)
+    nest X(j: d1):
+        X[vj] = T.max(T.min({NEXT}, T.float32(7)), T.float32(-7))
     for j in T.serial(d1):
         with T.block("Z"):
             vi, vj = T.axis.remap("SS", [i, j])
@@ -195,16 +189,12 @@ for i in T.serial(d0):
 A d1,d2 float32; X d1 float32; Z d0,d1 float32
 B = T.alloc_buffer((d1,), "float32")
 for i in T.serial(d0):
-    for j, k in T.grid(d1, d2):
-        with T.block("B"):
-            vj, vk = T.axis.remap("SR", [j, k])
-            with T.init():
-                B[vj] = T.float32(0)
-            B[vj] = B[vj] + {OF}
-    for j in T.serial(d1):
-        with T.block("X"):
-            vj = T.axis.spatial(d1, j)
-            X[vj] = T.max(T.min(B[vj], T.float32(4)), T.float32(-4))
+    nest B(j: d1, k: R d2):
+        with T.init():
+            B[vj] = T.float32(0)
+        B[vj] = B[vj] + {OF}
+    nest X(j: d1):
+        X[vj] = T.max(T.min(B[vj], T.float32(4)), T.float32(-4))
     for j in T.serial(d1):
         with T.block("Z"):
             vi, vj = T.axis.remap("SS", [i, j])

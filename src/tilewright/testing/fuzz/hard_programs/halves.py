@@ -17,18 +17,12 @@ PROGRAMS: dict[str, str] = {
 A d0,d1 {{T}} wide; W d1 {{T}} wide; Z d0,d1 {{T}}
 B = T.alloc_buffer((d0, d1), "{{T}}")
 C = T.alloc_buffer((d0, d1), "{{T}}")
-for i, j in T.grid(d0, d1):
-    with T.block("B"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        B[vi, vj] = A[vi, vj] {{F}} T.{{T}}({{X}})
-for i, j in T.grid(d0, d1):
-    with T.block("C"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        C[vi, vj] = B[vi, vj] {{G}} W[vj]
-for i, j in T.grid(d0, d1):
-    with T.block("Z"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        Z[vi, vj] = C[vi, vj] {{H}} T.{{T}}({{Y}})
+nest B(i: d0, j: d1):
+    B[vi, vj] = A[vi, vj] {{F}} T.{{T}}({{X}})
+nest C(i: d0, j: d1):
+    C[vi, vj] = B[vi, vj] {{G}} W[vj]
+nest Z(i: d0, j: d1):
+    Z[vi, vj] = C[vi, vj] {{H}} T.{{T}}({{Y}})
 """,
     "halves there and back": f"""
 {_T}
@@ -37,18 +31,12 @@ for i, j in T.grid(d0, d1):
 A d0,d1 {{S}} wide; Z d0,d1 {{S}}
 B = T.alloc_buffer((d0, d1), "{{T}}")
 C = T.alloc_buffer((d0, d1), "{{T}}")
-for i, j in T.grid(d0, d1):
-    with T.block("B"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        B[vi, vj] = T.Cast("{{T}}", A[vi, vj])
-for i, j in T.grid(d0, d1):
-    with T.block("C"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        C[vi, vj] = B[vi, vj] * T.{{T}}({{X}})
-for i, j in T.grid(d0, d1):
-    with T.block("Z"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        Z[vi, vj] = T.Cast("{{S}}", C[vi, vj])
+nest B(i: d0, j: d1):
+    B[vi, vj] = T.Cast("{{T}}", A[vi, vj])
+nest C(i: d0, j: d1):
+    C[vi, vj] = B[vi, vj] * T.{{T}}({{X}})
+nest Z(i: d0, j: d1):
+    Z[vi, vj] = T.Cast("{{S}}", C[vi, vj])
 """,
     "greatest of halves": f"""
 {_T}
@@ -57,19 +45,13 @@ for i, j in T.grid(d0, d1):
 A d0,d1 {{T}} wide; W d1 {{T}} wide; Z d0 {{T}}
 B = T.alloc_buffer((d0, d1), "{{T}}")
 C = T.alloc_buffer((d0,), "{{T}}")
-for i, j in T.grid(d0, d1):
-    with T.block("B"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        B[vi, vj] = A[vi, vj] {{F}} W[vj]
-for i, k in T.grid(d0, d1):
-    with T.block("C"):
-        vi, vk = T.axis.remap("SR", [i, k])
-        with T.init():
-            C[vi] = T.{{T}}(0)
-        C[vi] = T.{{OP}}(C[vi], B[vi, vk])
-for i in T.serial(d0):
-    with T.block("Z"):
-        vi = T.axis.spatial(d0, i)
-        Z[vi] = C[vi] * T.{{T}}(3)
+nest B(i: d0, j: d1):
+    B[vi, vj] = A[vi, vj] {{F}} W[vj]
+nest C(i: d0, k: R d1):
+    with T.init():
+        C[vi] = T.{{T}}(0)
+    C[vi] = T.{{OP}}(C[vi], B[vi, vk])
+nest Z(i: d0):
+    Z[vi] = C[vi] * T.{{T}}(3)
 """,
 }

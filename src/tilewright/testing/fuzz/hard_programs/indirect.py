@@ -10,72 +10,52 @@ PROGRAMS: dict[str, str] = {
 A d0,d1 float32; G d2 {{F}} d0; Z d2 float32
 B = T.alloc_buffer((d0, d1), "float32")
 C = T.alloc_buffer((d2, d1), "float32")
-for i, j in T.grid(d0, d1):
-    with T.block("B"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        B[vi, vj] = A[vi, vj] * T.float32(2)
-for i, j in T.grid(d2, d1):
-    with T.block("C"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        C[vi, vj] = B[T.Cast("int64", G[vi]), vj]
-for i, k in T.grid(d2, d1):
-    with T.block("Z"):
-        vi, vk = T.axis.remap("SR", [i, k])
-        with T.init():
-            Z[vi] = T.float32(0)
-        Z[vi] = Z[vi] + C[vi, vk]
+nest B(i: d0, j: d1):
+    B[vi, vj] = A[vi, vj] * T.float32(2)
+nest C(i: d2, j: d1):
+    C[vi, vj] = B[T.Cast("int64", G[vi]), vj]
+nest Z(i: d2, k: R d1):
+    with T.init():
+        Z[vi] = T.float32(0)
+    Z[vi] = Z[vi] + C[vi, vk]
 """,
     "table of a table": f"""
 {_F}
 A d0 float32; G d1 {{F}} d0; H d2 {{F}} d1; Z d2 float32
 B = T.alloc_buffer((d1,), "float32")
-for i in T.serial(d1):
-    with T.block("B"):
-        vi = T.axis.spatial(d1, i)
-        B[vi] = A[T.Cast("int64", G[vi])] + T.float32(1)
-for i in T.serial(d2):
-    with T.block("Z"):
-        vi = T.axis.spatial(d2, i)
-        Z[vi] = B[T.Cast("int64", H[vi])] - A[T.Cast("int64", G[T.Cast("int64", H[vi])])]
+nest B(i: d1):
+    B[vi] = A[T.Cast("int64", G[vi])] + T.float32(1)
+nest Z(i: d2):
+    Z[vi] = B[T.Cast("int64", H[vi])] - A[T.Cast("int64", G[T.Cast("int64", H[vi])])]
 """,
     "scattered sums": f"""
 {_F}
 A d1 float32; G d1 {{F}} d0; Z d0 float32; Y d0 float32
-for i in T.serial(d0):
-    with T.block("start"):
-        vi = T.axis.spatial(d0, i)
-        Z[vi] = T.float32(1)
+nest start(i: d0):
+    Z[vi] = T.float32(1)
 for k in T.serial(d1):
     with T.block("Z"):
         vk = T.axis.opaque(d1, k)
         Z[T.Cast("int64", G[vk])] = Z[T.Cast("int64", G[vk])] * T.float32(2) + A[vk]
-for i in T.serial(d0):
-    with T.block("Y"):
-        vi = T.axis.spatial(d0, i)
-        Y[vi] = Z[d0 - 1 - vi] + T.float32(1)
+nest Y(i: d0):
+    Y[vi] = Z[d0 - 1 - vi] + T.float32(1)
 """,
     "declared in full": f"""
 {_F}
 A d0,d1 float32; G d2 {{F}} d0; Z d2,d1 float32
 B = T.alloc_buffer((d0, d1), "float32")
-for i, j in T.grid(d0, d1):
-    with T.block("B"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        B[vi, vj] = A[vi, vj] * T.float32(2)
-for i, j in T.grid(d2, d1):
-    with T.block("Z"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        T.reads(B[0:d0, vj], G[vi])
-        T.writes(Z[vi, vj])
-        Z[vi, vj] = B[T.Cast("int64", G[vi]), vj] + T.float32(3)
+nest B(i: d0, j: d1):
+    B[vi, vj] = A[vi, vj] * T.float32(2)
+nest Z(i: d2, j: d1):
+    T.reads(B[0:d0, vj], G[vi])
+    T.writes(Z[vi, vj])
+    Z[vi, vj] = B[T.Cast("int64", G[vi]), vj] + T.float32(3)
 """,
     "one row per step, by data": f"""
 {_F}
 A d0,d1 float32; G d2 {{F}} d0; Z d0,d1 float32
-for i, j in T.grid(d0, d1):
-    with T.block("start"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        Z[vi, vj] = A[vi, vj]
+nest start(i: d0, j: d1):
+    Z[vi, vj] = A[vi, vj]
 for k, j in T.grid(d2, d1):
     with T.block("Z"):
         vk = T.axis.opaque(d2, k)
@@ -86,26 +66,18 @@ for k, j in T.grid(d2, d1):
 {_F}
 A d0 float32; G d1 {{F}} wide; Z d1 float32
 B = T.alloc_buffer((d0,), "float32")
-for i in T.serial(d0):
-    with T.block("B"):
-        vi = T.axis.spatial(d0, i)
-        B[vi] = A[vi] + T.float32(1)
-for i in T.serial(d1):
-    with T.block("Z"):
-        vi = T.axis.spatial(d1, i)
-        Z[vi] = B[T.min(T.max(T.Cast("int64", G[vi]), T.int64(0)), d0 - 1)]
+nest B(i: d0):
+    B[vi] = A[vi] + T.float32(1)
+nest Z(i: d1):
+    Z[vi] = B[T.min(T.max(T.Cast("int64", G[vi]), T.int64(0)), d0 - 1)]
 """,
     "start of a window": f"""
 {_F}
 A d0+d1 float32; G d2 {{F}} d0; Z d2,d1 float32
 B = T.alloc_buffer((d0 + d1,), "float32")
-for i in T.serial(d0 + d1):
-    with T.block("B"):
-        vi = T.axis.spatial(d0 + d1, i)
-        B[vi] = A[vi] * T.float32(3)
-for i, j in T.grid(d2, d1):
-    with T.block("Z"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        Z[vi, vj] = B[T.Cast("int64", G[vi]) + vj] + T.float32(1)
+nest B(i: d0 + d1):
+    B[vi] = A[vi] * T.float32(3)
+nest Z(i: d2, j: d1):
+    Z[vi, vj] = B[T.Cast("int64", G[vi]) + vj] + T.float32(1)
 """,
 }

@@ -59,11 +59,9 @@ A d0 {{T}} wide; B d0 {{T}} wide; Z d0 {{T}}
     "predicate that wraps": f"""
 {_ANY}
 A d0 {{T}} wide; B d0 {{T}} wide; Z d0,d1 float32; Y d0,d1 float32
-for i, j in T.grid(d0, d1):
-    with T.block("Z"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        T.where(A[i] + T.{{T}}(1) > A[i])
-        Z[vi, vj] = T.float32(1)
+nest Z(i: d0, j: d1):
+    T.where(A[i] + T.{{T}}(1) > A[i])
+    Z[vi, vj] = T.float32(1)
 for i, j in T.grid(d0, d1):
     if A[i] * T.{{T}}(2) // T.{{T}}(2) == A[i]:
         with T.block("Y"):
@@ -98,12 +96,10 @@ D = T.alloc_buffer((d0,), "{{T}}")
     "sums that wrap": f"""
 {_ANY}
 A d0,d1 {{T}} wide; B d1 {{T}} wide; Z d0 {{T}}; Y d0 {{T}}
-for i, k in T.grid(d0, d1):
-    with T.block("Z"):
-        vi, vk = T.axis.remap("SR", [i, k])
-        with T.init():
-            Z[vi] = T.{{T}}(0)
-        Z[vi] = Z[vi] + A[vi, vk] * B[vk]
+nest Z(i: d0, k: R d1):
+    with T.init():
+        Z[vi] = T.{{T}}(0)
+    Z[vi] = Z[vi] + A[vi, vk] * B[vk]
 {_block("Y")}
         Y[vi] = Z[vi] * T.{{T}}(2) // T.{{T}}(2)
 """,
@@ -123,13 +119,9 @@ C = T.alloc_buffer((d0,), "{{S}}")
 ? T int8|int16|int32|int64
 A d0 float32; F d0 {T} wide; Z d0 float32
 B = T.alloc_buffer((d0,), "float32")
-for i in T.serial(d0):
-    with T.block("B"):
-        vi = T.axis.spatial(d0, i)
-        B[vi] = A[vi] + T.float32(1)
-for i in T.serial(d0):
-    with T.block("Z"):
-        vi = T.axis.spatial(d0, i)
-        Z[vi] = B[T.Cast("int64", T.floormod(F[vi] * T.{T}(5) + T.{T}(1), T.Cast("{T}", d0)))]
+nest B(i: d0):
+    B[vi] = A[vi] + T.float32(1)
+nest Z(i: d0):
+    Z[vi] = B[T.Cast("int64", T.floormod(F[vi] * T.{T}(5) + T.{T}(1), T.Cast("{T}", d0)))]
 """,
 }

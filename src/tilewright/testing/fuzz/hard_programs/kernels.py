@@ -34,16 +34,12 @@ def _contraction(x: str, y: str, start: str) -> str:
 ? END {_filled(_ENDS, V="C[vi, vj]")}
 X {shapes[0]} {{T}}; Y {shapes[1]} {{T}}; B d1 {{S}}; Z d0,d1 {{S}}
 C = T.alloc_buffer((d0, d1), "{{S}}")
-for i, j, k in T.grid(d0, d1, d2):
-    with T.block("C"):
-        vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-        with T.init():
-            C[vi, vj] = T.{{S}}({start})
-        C[vi, vj] = {{UPDATE}}
-for i, j in T.grid(d0, d1):
-    with T.block("Z"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        Z[vi, vj] = {{END}}
+nest C(i: d0, j: d1, k: R d2):
+    with T.init():
+        C[vi, vj] = T.{{S}}({start})
+    C[vi, vj] = {{UPDATE}}
+nest Z(i: d0, j: d1):
+    Z[vi, vj] = {{END}}
 """
 
 
@@ -76,28 +72,22 @@ PROGRAMS: dict[str, str] = {
 ? UPDATE C[vb, vi, vj] + X[vb, vi, vk] * Y[vb, vk, vj]|X[vb, vi, vk] * Y[vb, vk, vj] - C[vb, vi, vj]
 X d3,d0,d2 {{T}}; Y d3,d2,d1 {{T}}; Z d3,d0,d1 {{T}}
 C = T.alloc_buffer((d3, d0, d1), "{{T}}")
-for b, i, j, k in T.grid(d3, d0, d1, d2):
-    with T.block("C"):
-        vb, vi, vj, vk = T.axis.remap("SSSR", [b, i, j, k])
-        with T.init():
-            C[vb, vi, vj] = T.{{T}}(0)
-        C[vb, vi, vj] = {{UPDATE}}
-for b, i, j in T.grid(d3, d0, d1):
-    with T.block("Z"):
-        vb, vi, vj = T.axis.remap("SSS", [b, i, j])
-        Z[vb, vi, vj] = C[vb, vi, vj] + T.{{T}}(1)
+nest C(b: d3, i: d0, j: d1, k: R d2):
+    with T.init():
+        C[vb, vi, vj] = T.{{T}}(0)
+    C[vb, vi, vj] = {{UPDATE}}
+nest Z(b: d3, i: d0, j: d1):
+    Z[vb, vi, vj] = C[vb, vi, vj] + T.{{T}}(1)
 """,
     "matrix times vector": f"""
 {_T}
 ? UPDATE {_VECTOR}
 ? M X[vi, vk]|X[vk, vi]
 X d0,d0 {{T}}; Y d0 {{T}}; Z d0 {{T}}
-for i, k in T.grid(d0, d0):
-    with T.block("Z"):
-        vi, vk = T.axis.remap("SR", [i, k])
-        with T.init():
-            Z[vi] = T.{{T}}(1)
-        Z[vi] = {{UPDATE}}
+nest Z(i: d0, k: R d0):
+    with T.init():
+        Z[vi] = T.{{T}}(1)
+    Z[vi] = {{UPDATE}}
 """,
     "rows": f"""
 {_T}
@@ -107,48 +97,36 @@ A d0,d1 {{T}}; W d1 {{T}}; Z d0,d1 {{T}}
 B = T.alloc_buffer((d0, d1), "{{T}}")
 R = T.alloc_buffer((d0,), "{{T}}")
 Q = T.alloc_buffer((d0,), "{{T}}")
-for i, j in T.grid(d0, d1):
-    with T.block("B"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        B[vi, vj] = A[vi, vj] + W[vj]
-for i, k in T.grid(d0, d1):
-    with T.block("R"):
-        vi, vk = T.axis.remap("SR", [i, k])
-        with T.init():
-            R[vi] = T.{{T}}(1)
-        R[vi] = {{REDUCE}}
-for i, k in T.grid(d0, d1):
-    with T.block("Q"):
-        vi, vk = T.axis.remap("SR", [i, k])
-        with T.init():
-            Q[vi] = T.{{T}}(0)
-        Q[vi] = {{AGAIN}}
-for i, j in T.grid(d0, d1):
-    with T.block("Z"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        Z[vi, vj] = B[vi, vj] * R[vi] - Q[vi]
+nest B(i: d0, j: d1):
+    B[vi, vj] = A[vi, vj] + W[vj]
+nest R(i: d0, k: R d1):
+    with T.init():
+        R[vi] = T.{{T}}(1)
+    R[vi] = {{REDUCE}}
+nest Q(i: d0, k: R d1):
+    with T.init():
+        Q[vi] = T.{{T}}(0)
+    Q[vi] = {{AGAIN}}
+nest Z(i: d0, j: d1):
+    Z[vi, vj] = B[vi, vj] * R[vi] - Q[vi]
 """,
     "columns": f"""
 {_T}
 ? REDUCE {_rows("Z[vj]", "A[vk, vj]")}
 A d0,d1 {{T}}; Z d1 {{T}}
-for j, k in T.grid(d1, d0):
-    with T.block("Z"):
-        vj, vk = T.axis.remap("SR", [j, k])
-        with T.init():
-            Z[vj] = T.{{T}}(0)
-        Z[vj] = {{REDUCE}}
+nest Z(j: d1, k: R d0):
+    with T.init():
+        Z[vj] = T.{{T}}(0)
+    Z[vj] = {{REDUCE}}
 """,
     "everything": f"""
 {_T}
 ? REDUCE {_rows("Z[0]", "A[vk, vl]")}
 A d0,d1 {{T}}; Z 1 {{T}}
-for k, l in T.grid(d0, d1):
-    with T.block("Z"):
-        vk, vl = T.axis.remap("RR", [k, l])
-        with T.init():
-            Z[0] = T.{{T}}(0)
-        Z[0] = {{REDUCE}}
+nest Z(k: R d0, l: R d1):
+    with T.init():
+        Z[0] = T.{{T}}(0)
+    Z[0] = {{REDUCE}}
 """,
     "windows of an image": f"""
 {_T}
@@ -156,12 +134,10 @@ for k, l in T.grid(d0, d1):
 ? UPDATE {_WINDOW}
 ? X A[vc, vi * {{S}} + vk, vj * {{S}} + vl]
 A d3,d0*2+2,d1*2+2 {{T}}; W d3,3,3 {{T}}; Z d3,d0,d1 {{T}}
-for c, i, j, k, l in T.grid(d3, d0, d1, 3, 3):
-    with T.block("Z"):
-        vc, vi, vj, vk, vl = T.axis.remap("SSSRR", [c, i, j, k, l])
-        with T.init():
-            Z[vc, vi, vj] = T.{{T}}(0)
-        Z[vc, vi, vj] = {{UPDATE}}
+nest Z(c: d3, i: d0, j: d1, k: R 3, l: R 3):
+    with T.init():
+        Z[vc, vi, vj] = T.{{T}}(0)
+    Z[vc, vi, vj] = {{UPDATE}}
 """,
     "padded convolution": f"""
 {_T}
@@ -169,62 +145,46 @@ for c, i, j, k, l in T.grid(d3, d0, d1, 3, 3):
 ? X P[vc, vi + vk, vj + vl] * W[vf, vc, vk, vl]
 A d2,d0,d1 {{T}}; W d3,d2,3,3 {{T}}; Z d3,d0,d1 {{T}}
 P = T.alloc_buffer((d2, d0 + 2, d1 + 2), "{{T}}")
-for c, i, j in T.grid(d2, d0 + 2, d1 + 2):
-    with T.block("P"):
-        vc, vi, vj = T.axis.remap("SSS", [c, i, j])
-        P[vc, vi, vj] = T.if_then_else(
-            vi >= 1 and vi < d0 + 1 and vj >= 1 and vj < d1 + 1, A[vc, vi - 1, vj - 1], T.{{T}}(0)
-        )
-for f, i, j, c, k, l in T.grid(d3, d0, d1, d2, 3, 3):
-    with T.block("Z"):
-        vf, vi, vj, vc, vk, vl = T.axis.remap("SSSRRR", [f, i, j, c, k, l])
-        with T.init():
-            Z[vf, vi, vj] = T.{{T}}(0)
-        Z[vf, vi, vj] = {{UPDATE}}
+nest P(c: d2, i: d0 + 2, j: d1 + 2):
+    P[vc, vi, vj] = T.if_then_else(
+        vi >= 1 and vi < d0 + 1 and vj >= 1 and vj < d1 + 1, A[vc, vi - 1, vj - 1], T.{{T}}(0)
+    )
+nest Z(f: d3, i: d0, j: d1, c: R d2, k: R 3, l: R 3):
+    with T.init():
+        Z[vf, vi, vj] = T.{{T}}(0)
+    Z[vf, vi, vj] = {{UPDATE}}
 """,
     "pixels of channels": f"""
 {_T}
 X d2,d0,d1 {{T}}; W d3,d2 {{T}}; B d3 {{T}}; Z d3,d0,d1 {{T}}
 C = T.alloc_buffer((d3, d0, d1), "{{T}}")
-for f, i, j, c in T.grid(d3, d0, d1, d2):
-    with T.block("C"):
-        vf, vi, vj, vc = T.axis.remap("SSSR", [f, i, j, c])
-        with T.init():
-            C[vf, vi, vj] = T.{{T}}(0)
-        C[vf, vi, vj] = C[vf, vi, vj] + X[vc, vi, vj] * W[vf, vc]
-for f, i, j in T.grid(d3, d0, d1):
-    with T.block("Z"):
-        vf, vi, vj = T.axis.remap("SSS", [f, i, j])
-        Z[vf, vi, vj] = T.max(C[vf, vi, vj] + B[vf], T.{{T}}(0))
+nest C(f: d3, i: d0, j: d1, c: R d2):
+    with T.init():
+        C[vf, vi, vj] = T.{{T}}(0)
+    C[vf, vi, vj] = C[vf, vi, vj] + X[vc, vi, vj] * W[vf, vc]
+nest Z(f: d3, i: d0, j: d1):
+    Z[vf, vi, vj] = T.max(C[vf, vi, vj] + B[vf], T.{{T}}(0))
 """,
     "transposes": f"""
 {_T}
 ? VALUE A[vj, vi, vk]|A[vj, vi, vk] + W[vi]|A[d1 - 1 - vj, vi, vk]
 A d1,d0,d2 {{T}}; W d0 {{T}}; Z d0,d1,d2 {{T}}; Y d2,d0,d1 {{T}}
-for i, j, k in T.grid(d0, d1, d2):
-    with T.block("Z"):
-        vi, vj, vk = T.axis.remap("SSS", [i, j, k])
-        Z[vi, vj, vk] = {{VALUE}}
-for k, i, j in T.grid(d2, d0, d1):
-    with T.block("Y"):
-        vk, vi, vj = T.axis.remap("SSS", [k, i, j])
-        Y[vk, vi, vj] = Z[vi, vj, vk] * T.{{T}}(2)
+nest Z(i: d0, j: d1, k: d2):
+    Z[vi, vj, vk] = {{VALUE}}
+nest Y(k: d2, i: d0, j: d1):
+    Y[vk, vi, vj] = Z[vi, vj, vk] * T.{{T}}(2)
 """,
     "groups of sums": """
 ? T float32|float64|int32
 X d0,d2,d3 {T}; W d2,d3,d1 {T}; G d2,d1 {T}; Z d0,d1 {T}
 P = T.alloc_buffer((d0, d2, d1), "{T}")
-for i, g, j, k in T.grid(d0, d2, d1, d3):
-    with T.block("P"):
-        vi, vg, vj, vk = T.axis.remap("SSSR", [i, g, j, k])
-        with T.init():
-            P[vi, vg, vj] = T.{T}(0)
-        P[vi, vg, vj] = P[vi, vg, vj] + X[vi, vg, vk] * W[vg, vk, vj]
-for i, j, g in T.grid(d0, d1, d2):
-    with T.block("Z"):
-        vi, vj, vg = T.axis.remap("SSR", [i, j, g])
-        with T.init():
-            Z[vi, vj] = T.{T}(0)
-        Z[vi, vj] = Z[vi, vj] + P[vi, vg, vj] * G[vg, vj]
+nest P(i: d0, g: d2, j: d1, k: R d3):
+    with T.init():
+        P[vi, vg, vj] = T.{T}(0)
+    P[vi, vg, vj] = P[vi, vg, vj] + X[vi, vg, vk] * W[vg, vk, vj]
+nest Z(i: d0, j: d1, g: R d2):
+    with T.init():
+        Z[vi, vj] = T.{T}(0)
+    Z[vi, vj] = Z[vi, vj] + P[vi, vg, vj] * G[vg, vj]
 """,
 }

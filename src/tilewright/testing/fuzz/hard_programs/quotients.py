@@ -18,50 +18,36 @@ PROGRAMS: dict[str, str] = {
 ? DATA wide|
 A d0,d1 {{T}} wide; B d1 {{T}} {{DATA}}; Z d0,d1 {{T}}
 C = T.alloc_buffer((d0, d1), "{{T}}")
-for i, j in T.grid(d0, d1):
-    with T.block("C"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        C[vi, vj] = {{VALUE}}
-for i, j in T.grid(d0, d1):
-    with T.block("Z"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        Z[vi, vj] = C[vi, d1 - 1 - vj] + T.{{T}}(1)
+nest C(i: d0, j: d1):
+    C[vi, vj] = {{VALUE}}
+nest Z(i: d0, j: d1):
+    Z[vi, vj] = C[vi, d1 - 1 - vj] + T.{{T}}(1)
 """,
     "quotients behind a guard": f"""
 {_INTEGERS}
 ? HOW T.if_then_else|T.Select
 A d0 {{T}} wide; B d0 {{T}}; Z d0 {{T}}; Y d0 {{T}}
-for i in T.serial(d0):
-    with T.block("Z"):
-        vi = T.axis.spatial(d0, i)
-        Z[vi] = {{HOW}}(B[vi] == T.{{T}}(0), T.{{T}}(9), A[vi] // B[vi])
-for i in T.serial(d0):
-    with T.block("Y"):
-        vi = T.axis.spatial(d0, i)
-        T.where(B[i] != T.{{T}}(0))
-        Y[vi] = Z[vi] % B[vi]
+nest Z(i: d0):
+    Z[vi] = {{HOW}}(B[vi] == T.{{T}}(0), T.{{T}}(9), A[vi] // B[vi])
+nest Y(i: d0):
+    T.where(B[i] != T.{{T}}(0))
+    Y[vi] = Z[vi] % B[vi]
 """,
     "sums of quotients": f"""
 {_INTEGERS}
 A d0,d1 {{T}} wide; B d0,d1 {{T}}; Z d0 {{T}}
-for i, k in T.grid(d0, d1):
-    with T.block("Z"):
-        vi, vk = T.axis.remap("SR", [i, k])
-        with T.init():
-            Z[vi] = T.{{T}}(0)
-        Z[vi] = Z[vi] + A[vi, vk] // B[vi, vk]
+nest Z(i: d0, k: R d1):
+    with T.init():
+        Z[vi] = T.{{T}}(0)
+    Z[vi] = Z[vi] + A[vi, vk] // B[vi, vk]
 """,
     "quotients of floats": f"""
 {_FLOATS}
 A d0,d1 {{T}} wide; B d1 {{T}}; Z d0,d1 {{T}}
 C = T.alloc_buffer((d0, d1), "{{T}}")
-for i, j in T.grid(d0, d1):
-    with T.block("C"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        C[vi, vj] = A[vi, vj] / B[vj]
-for i, j in T.grid(d0, d1):
-    with T.block("Z"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        Z[vi, vj] = T.max(C[vi, d1 - 1 - vj], C[vi, vj])
+nest C(i: d0, j: d1):
+    C[vi, vj] = A[vi, vj] / B[vj]
+nest Z(i: d0, j: d1):
+    Z[vi, vj] = T.max(C[vi, d1 - 1 - vj], C[vi, vj])
 """,
 }

@@ -8,54 +8,40 @@ PROGRAMS: dict[str, str] = {
 ? OP B[vi] + A[vi, vk]|T.max(B[vi], A[vi, vk])
 A d0,d1 float32; Z d0 float32
 B = T.alloc_buffer((d0,), "float32")
-for i, k in T.grid(d0, {N}):
-    with T.block("B"):
-        vi, vk = T.axis.remap("SR", [i, k])
-        with T.init():
-            B[vi] = T.float32(5)
-        B[vi] = {OP}
-for i in T.serial(d0):
-    with T.block("Z"):
-        vi = T.axis.spatial(d0, i)
-        Z[vi] = B[vi] * T.float32(2)
+nest B(i: d0, k: R {N}):
+    with T.init():
+        B[vi] = T.float32(5)
+    B[vi] = {OP}
+nest Z(i: d0):
+    Z[vi] = B[vi] * T.float32(2)
 """,
     "nothing to reduce, outside": """
 ? N d1|d1 - d1|T.min(d1, 1)|d1 // 20
 A d0,d1 float32; Z d0,d2 float32
-for k, i, j in T.grid({N}, d0, d2):
-    with T.block("Z"):
-        vk, vi, vj = T.axis.remap("RSS", [k, i, j])
-        with T.init():
-            Z[vi, vj] = T.Cast("float32", vi)
-        Z[vi, vj] = Z[vi, vj] + A[vi, vk]
+nest Z(k: R {N}, i: d0, j: d2):
+    with T.init():
+        Z[vi, vj] = T.Cast("float32", vi)
+    Z[vi, vj] = Z[vi, vj] + A[vi, vk]
 """,
     "nothing of several axes": """
 ? N d1|d1 - d1|1
 ? M d2|d2 - d2|1
 A d0,d1,d2 int32; Z d0 int32; Y d0 int32
-for i, k, l in T.grid(d0, {N}, {M}):
-    with T.block("Z"):
-        vi, vk, vl = T.axis.remap("SRR", [i, k, l])
-        with T.init():
-            Z[vi] = T.int32(3)
-        Z[vi] = Z[vi] + A[vi, vk, vl]
-for i in T.serial(d0):
-    with T.block("Y"):
-        vi = T.axis.spatial(d0, i)
-        Y[vi] = Z[vi] * T.int32(2) + T.int32(1)
+nest Z(i: d0, k: R {N}, l: R {M}):
+    with T.init():
+        Z[vi] = T.int32(3)
+    Z[vi] = Z[vi] + A[vi, vk, vl]
+nest Y(i: d0):
+    Y[vi] = Z[vi] * T.int32(2) + T.int32(1)
 """,
     "perhaps less than nothing": """
 ? N d1 - 2|d1 - 1|d1 // 2 * 2 - 1
 ? M d1 - 1|d1 - 2
 A d0,d1 float32; Z d0,d1 float32; Y d0,d1 float32
-for i, j in T.grid(d0, {N}):
-    with T.block("Z"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        Z[vi, vj + 1] = A[vi, vj] + A[vi, vj + 1]
-for j, i in T.grid({M}, d0):
-    with T.block("Y"):
-        vj, vi = T.axis.remap("SS", [j, i])
-        Y[vi, vj] = A[vi, vj + 1] * T.float32(2) - A[vi, vj]
+nest Z(i: d0, j: {N}):
+    Z[vi, vj + 1] = A[vi, vj] + A[vi, vj + 1]
+nest Y(j: {M}, i: d0):
+    Y[vi, vj] = A[vi, vj + 1] * T.float32(2) - A[vi, vj]
 """,
     "as many as data says": """
 A d0,d1 int32; F d0 int32 d1; Z d0 int32
@@ -88,9 +74,7 @@ for i, u in T.grid(d0, 1):
             with T.init():
                 B[vi, vu] = T.float32(5)
             B[vi, vu] = B[vi, vu] + A[vu, vi]
-for i, u in T.grid(d0, 1):
-    with T.block("Z"):
-        vi, vu = T.axis.remap("SS", [i, u])
-        Z[vi, vu] = B[vi, vu] * T.float32(2)
+nest Z(i: d0, u: 1):
+    Z[vi, vu] = B[vi, vu] * T.float32(2)
 """,
 }
