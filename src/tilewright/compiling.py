@@ -22,6 +22,7 @@ from tilewright.meta_schedule.tune import tune_tir
 from tilewright.relax import Executable, Function, GraphFunction, build
 from tilewright.relax.frontend import nn
 from tilewright.relax.frontend.nn.by_example import export_by_example
+from tilewright.relax.frontend.onnx import from_onnx, load_model
 from tilewright.relax.frontend.torch.calling import Calling, export_module
 from tilewright.relax.frontend.torch.exported import functionalize, load_exported_program
 from tilewright.relax.frontend.torch.importer import from_exported_program
@@ -81,6 +82,8 @@ def compile(
     - a ``torch.nn.Module`` with ``example_inputs`` (a tensor, a tuple, or a dict by name), and
       ``dynamic_shapes`` as ``torch.export.export`` takes them, an ``ExportedProgram``, or the path
       of a ``.pt2`` file: gives a ``CompiledModel``, which is called as the model is;
+    - an ONNX model, ``onnx.ModelProto`` or the path of an ``.onnx`` file: gives an ``Executable``.
+      Its inputs have the shapes of ``example_inputs`` (arrays in order, or by name), if given;
     - a ``relax.frontend.nn.Module`` whose parameters have data, with ``example_inputs``: gives an
       ``Executable`` with the function ``forward``.
 
@@ -102,6 +105,8 @@ def compile(
         exported = functionalize(exported)
         calling = Calling(exported)
         program = from_exported_program(exported)
+    elif _is_onnx(program):
+        program = _imported(program, example_inputs)
     elif isinstance(program, nn.Module):
         args, kwargs = _by_position_and_name(() if example_inputs is None else example_inputs)
         program, _ = export_by_example(program, args, kwargs)
@@ -178,14 +183,35 @@ def _opened(database: Database | str | os.PathLike[str] | None, *, tuned: bool) 
 
 
 def _loaded(path: str | os.PathLike[str]) -> Any:
-    """Load a model's file."""
+    """Load a model's file; an ONNX file is left to its importer, which looks beside it."""
     suffix = Path(path).suffix
+    if suffix == ".onnx":
+        return Path(path)
     if suffix != ".pt2":
         raise BuildError(
-            f"{os.fspath(path)!r} is no model file that can be compiled: known is .pt2, which "
-            "torch.export.save writes"
+            f"{os.fspath(path)!r} is no model file that can be compiled: known are .onnx, and "
+            ".pt2, which torch.export.save writes"
         )
     return load_exported_program(Path(path))
+
+
+def _is_onnx(program: Any) -> bool:
+    onnx = sys.modules.get("onnx")  # whoever has an ONNX model has imported it
+    return isinstance(program, Path) or (onnx is not None and isinstance(program, onnx.ModelProto))
+
+
+def _imported(program: Any, example_inputs: Any) -> IRModule:
+    """Import an ONNX model, with the shapes of example inputs."""
+    if example_inputs is None:
+        return from_onnx(program)
+    proto = load_model(program) if isinstance(program, Path) else program
+    args, named = _by_position_and_name(example_inputs)
+    held = {item.name for item in proto.graph.initializer}
+    names = [item.name for item in proto.graph.input if item.name not in held]
+    if len(args) > len(names):
+        raise BuildError(f"the model has {len(names)} inputs, {len(args)} examples were given")
+    examples = {**dict(zip(names, args)), **named}
+    return from_onnx(program, {name: list(value.shape) for name, value in examples.items()})
 
 
 def _exported(program: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:

@@ -12,10 +12,10 @@ from cli_helpers import Done, Tilewright, outside
     "model, message",
     [
         ("tiny.py", "name the function that makes the model, such as tiny.py:make_model"),
-        ("net.onnx", "ONNX files are not supported; export the model from PyTorch as .pt2"),
+        ("net.onnx", "there is no file net.onnx"),
         ("weights.pth", "export the model: torch.export.save("),
         ("net.so", "`tilewright run` takes it"),
-        ("tiny", "MODEL is a .pt2 file, module:function or file.py:function, got 'tiny'"),
+        ("tiny", "MODEL is an .onnx or .pt2 file, module:function or file.py:function, got 'tiny'"),
         (":make", "got ':make'"),
         ("tiny:", "got 'tiny:'"),
         ("missing.pt2", "there is no file missing.pt2"),
@@ -185,3 +185,27 @@ def test_an_exported_program_runs(torch_folder: Path) -> None:
     done: Done = outside("run", "linear.pt2", "--json", "--repeat", "1", cwd=torch_folder)
     assert done.code == 0, done.err
     assert done.json["max_relative_error"] < 1e-5
+
+
+def test_an_onnx_model_runs(tilewright: Tilewright, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    helper = onnx.helper
+    info = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 3])
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "g",
+        [info],
+        [helper.make_empty_tensor_value_info("y")],
+    )
+    path = tmp_path / "model.onnx"
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    path.write_bytes(made.SerializeToString())
+    done = tilewright("run", str(path), "--shape", "x=2x3", "--repeat", "1", "--json")
+    assert done.code == 0, done.err
+    assert '"shape": [' in done.out and "2" in done.out
+    done = tilewright("run", str(path), "--repeat", "1")
+    assert done.code == 1 and "give it by --shape" in done.err
+    done = tilewright("tune", str(path), "--shape", "x=2by3")
+    assert done.code == 2 and "no shape such as image=1x3x224x224" in done.err
+    done = tilewright("tune", "tiny.py:make", "--shape", "x=2")
+    assert done.code == 2 and "--shape is for ONNX models" in done.err

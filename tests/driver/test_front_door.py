@@ -90,7 +90,10 @@ def test_a_budget_in_seconds_ends() -> None:
     ("arguments", "message"),
     [
         ((3,), "expected an IRModule or a PrimFunc, got int"),
-        (("model.onnx",), "'model.onnx' is no model file that can be compiled: known is .pt2"),
+        (
+            ("model.pth",),
+            "'model.pth' is no model file that can be compiled: known are .onnx, and .pt2",
+        ),
         ({"tune": "5 days"}, "tune is a number of trials or a time such as '90s'"),
         ({"tune": -1}, "got -1"),
         ({"tune": True}, "got True"),
@@ -256,3 +259,35 @@ def test_what_cannot_be_exported_says_why(model: Any) -> None:
         ImportModelError, match=r"don't fit Model.forward\(x.*a required argument: 'x'"
     ):
         tw.compile(model, example_inputs={"z": torch.randn(3, 4)})
+
+
+# ---- ONNX -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def onnx_model() -> Any:
+    onnx = pytest.importorskip("onnx")
+    helper = onnx.helper
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 3])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 2])],
+        [onnx.numpy_helper.from_array(np.arange(-3, 3, dtype=np.float32).reshape(3, 2), "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+
+
+def test_an_onnx_model(onnx_model: Any, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).random((4, 3), np.float32)
+    wanted = np.maximum(x @ np.arange(-3, 3, dtype=np.float32).reshape(3, 2), 0)
+    np.testing.assert_allclose(tw.compile(onnx_model)(x), wanted, rtol=1e-5)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(onnx_model.SerializeToString())
+    fixed = tw.compile(path, example_inputs=x)
+    np.testing.assert_allclose(fixed(x), wanted, rtol=1e-5)
+    with pytest.raises(ValueError, match="x"):
+        fixed(x[:2])
+    assert tw.compile(path, example_inputs={"x": x}).signatures["main"].inputs[0].shape == (4, 3)
+    with pytest.raises(BuildError, match="the model has 1 inputs, 2 examples were given"):
+        tw.compile(path, example_inputs=(x, x))

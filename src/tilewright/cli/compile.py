@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.cli.logs import log_options
 from tilewright.cli.model import MODEL_HELP, LoadedModel, load_model
-from tilewright.cli.options import target_option, work_dir_option
+from tilewright.cli.options import Shapes, shape_option, target_option, work_dir_option
 from tilewright.cli.output import given, json_option, make_console, print_json
 from tilewright.meta_schedule.database import JSONDatabase
 from tilewright.meta_schedule.passes import IS_SCHEDULED, MetaScheduleApplyDatabase
@@ -59,17 +59,20 @@ def _known_work_dir(work_dir: str) -> str | None:
 @click.argument("model")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), required=True,
               help="The shared library to write (.so); signatures go beside it.")  # fmt: skip
+@shape_option
 @target_option
 @work_dir_option
 @json_option
 @log_options
-def compile_command(model: str, output: str, target: Target, work_dir: str, as_json: bool) -> None:
+def compile_command(
+    model: str, output: str, shapes: Shapes, target: Target, work_dir: str, as_json: bool
+) -> None:
     """Compile a model into a shared library.
 
     Functions with a record in the database get the tuned schedule, others one by rule.
     """
     folder = _known_work_dir(work_dir)
-    executable, functions, tuned = build_model(load_model(model), target, folder)
+    executable, functions, tuned = build_model(load_model(model, shapes), target, folder)
     path = executable.export_library(output)
     if as_json:
         print_json(
@@ -85,24 +88,27 @@ def compile_command(model: str, output: str, target: Target, work_dir: str, as_j
               help="Measurements of the latency.")  # fmt: skip
 @click.option("--tolerance", type=click.FloatRange(min=0), default=1e-2, show_default=True,
               help="Fail if a result differs by more, relative to the largest value.")  # fmt: skip
+@shape_option
 @target_option
 @work_dir_option
 @json_option
 @log_options
 def run_command(
-    model: str, repeat: int, tolerance: float, target: Target, work_dir: str, as_json: bool
-) -> None:
+    model: str, repeat: int, tolerance: float, shapes: Shapes, target: Target, work_dir: str,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Run a model or a compiled library on example inputs, and measure it.
 
-    A library that `tilewright compile` wrote (.so) runs on random inputs. The result of a PyTorch
-    model is compared with PyTorch's.
+    A library that `tilewright compile` wrote (.so) and an ONNX model run on random inputs. The
+    result of a PyTorch model is compared with PyTorch's.
     """
     error: float | None = None
     if model.endswith(".so"):
-        for option in ("target", "work_dir", "tolerance"):
+        for option in ("target", "work_dir", "tolerance", "shapes"):
             if given(option):
+                name = option.removesuffix("s").replace("_", "-")
                 raise click.UsageError(
-                    f"--{option.replace('_', '-')} says how a model is compiled and compared; "
+                    f"--{name} says how a model is compiled and compared; "
                     f"{model} is compiled already"
                 )
         if not Path(model).is_file():
@@ -114,9 +120,11 @@ def run_command(
         inputs = _random_inputs(executable, entry)
     else:
         folder = _known_work_dir(work_dir)
-        loaded = load_model(model)
+        loaded = load_model(model, shapes)
         executable, _, _ = build_model(loaded, target, folder)
-        entry, inputs = loaded.entry, loaded.inputs
+        entry = loaded.entry
+        given_inputs = loaded.inputs
+        inputs = _random_inputs(executable, entry) if given_inputs is None else given_inputs
     machine = VirtualMachine(executable)
     try:
         outputs = flat_arrays(machine[entry](*inputs))
@@ -158,7 +166,8 @@ def _random_inputs(executable: Executable, entry: str) -> list[Any]:
         shape = [extent for extent in spec.shape if isinstance(extent, int)]
         if len(shape) != len(spec.shape):
             raise BuildError(
-                f"input {spec.name} has a symbolic shape {list(spec.shape)}; run it from Python"
+                f"input {spec.name} has a symbolic shape {list(spec.shape)}: give it by --shape, "
+                "or run the model from Python"
             )
         dtype = numpy_dtype(spec.dtype)
         values = rng.random(shape) if dtype.kind in "fV" else rng.integers(0, 2, shape)

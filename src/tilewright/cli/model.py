@@ -1,4 +1,4 @@
-"""``MODEL`` arguments: a ``.pt2`` file, or ``module:function`` that makes a model and inputs."""
+"""``MODEL`` arguments: a ``.pt2`` or ``.onnx`` file, or ``module:function`` that makes a model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib.util
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy as np
 from tilewright.ir import IRModule
 from tilewright.relax.frontend import nn
 from tilewright.relax.frontend.nn.by_example import export_by_example
+from tilewright.relax.frontend.onnx import from_onnx
 from tilewright.relax.frontend.torch import from_exported_program, load_exported_program
 from tilewright.relax.frontend.torch.calling import export_module
 from tilewright.support.errors import ImportModelError, MissingExtraError, TilewrightError
@@ -27,7 +28,8 @@ from tilewright.support.errors import ImportModelError, MissingExtraError, Tilew
 logger = logging.getLogger("tilewright.cli")
 
 MODEL_HELP = (
-    "MODEL is a .pt2 file that torch.export.save wrote, or module:function or file.py:function: a "
+    "MODEL is an .onnx file, a .pt2 file that torch.export.save wrote, or module:function or "
+    "file.py:function: a "
     "function without arguments that returns a model (torch.nn.Module, "
     "tilewright.relax.frontend.nn.Module or IRModule) and example inputs."
 )
@@ -38,7 +40,6 @@ _HINTS = {
     ".so": "that is a compiled library; `tilewright run` takes it",
     ".pt": "export the model: torch.export.save(torch.export.export(model, inputs), 'model.pt2')",
     ".pth": "export the model: torch.export.save(torch.export.export(model, inputs), 'model.pt2')",
-    ".onnx": "ONNX files are not supported; export the model from PyTorch as .pt2",
 }
 
 
@@ -48,14 +49,24 @@ class LoadedModel:
 
     name: str
     mod: IRModule
-    inputs: list[Any]
+    inputs: list[Any] | None
+    """``None``: the model came without, random ones will do."""
     entry: str = "main"
     reference: Callable[[], list[np.ndarray[Any, Any]]] | None = None
 
 
-def load_model(text: str) -> LoadedModel:
-    """Load what a MODEL argument names; raise ``click.UsageError`` if it names nothing."""
+def load_model(text: str, shapes: Sequence[tuple[str, list[int]]] = ()) -> LoadedModel:
+    """Load what a MODEL argument names; ``shapes`` are those of an ONNX model's inputs.
+
+    Raises ``click.UsageError`` if it names nothing.
+    """
     path = Path(text)
+    if path.suffix == ".onnx":
+        if not path.exists():
+            raise click.UsageError(f"there is no file {text}")
+        return LoadedModel(path.stem, from_onnx(path, dict(shapes)), None)
+    if shapes:
+        raise click.UsageError(f"--shape is for ONNX models; {text} has its shapes")
     if path.suffix == ".pt2":
         if not path.exists():
             raise click.UsageError(f"there is no file {text}")
@@ -64,7 +75,7 @@ def load_model(text: str) -> LoadedModel:
     if not (colon and module_name and function_name):
         hint = _HINTS.get(path.suffix, "")
         raise click.UsageError(
-            "MODEL is a .pt2 file, module:function or file.py:function, "
+            "MODEL is an .onnx or .pt2 file, module:function or file.py:function, "
             f"got {text!r}" + (f": {hint.format(text)}" if hint else "")
         )
     # What the model's code prints must not get into our output.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -10,6 +11,8 @@ from tilewright.cli.output import Command
 from tilewright.driver import check_target
 from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
+
+Shapes = Sequence[tuple[str, list[int]]]
 
 
 class TargetType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # since click 8.4
@@ -23,6 +26,29 @@ class TargetType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # si
             return check_target(value)
         except TilewrightError as error:
             self.fail(str(error), param, ctx)
+
+
+class ShapeType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # since click 8.4
+    """The shape of an input: ``name=1x3x224x224``."""
+
+    name = "name=shape"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, list[int]]:
+        """Parse a shape; what is none is a usage error."""
+        name, found, text = str(value).rpartition("=")
+        extents = text.split("x") if text else []
+        if not found or not name or not all(extent.isdecimal() for extent in extents):
+            self.fail(f"{value!r} is no shape such as image=1x3x224x224", param, ctx)
+        return name, [int(extent) for extent in extents]
+
+
+def shape_option(command: Command) -> Command:
+    """Add ``--shape``."""
+    return click.option(
+        "--shape", "shapes", type=ShapeType(), multiple=True,
+        help="The shape of an ONNX model's input, such as image=1x3x224x224; repeat it for "
+        "several. Sizes that the model leaves open are symbolic otherwise.",
+    )(command)  # fmt: skip
 
 
 def target_option(command: Command) -> Command:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from tilewright.cli.logs import log_options
 from tilewright.cli.model import MODEL_HELP, load_model
-from tilewright.cli.options import target_option, work_dir_option
+from tilewright.cli.options import Shapes, shape_option, target_option, work_dir_option
 from tilewright.cli.output import json_option, make_console, print_json
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.database import Database
@@ -47,6 +47,7 @@ class _Effort:
               help="At most this share of the trials measures in which ways convolutions are "
                    "fastest.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the search.")
+@shape_option
 @target_option
 @work_dir_option
 @json_option
@@ -54,6 +55,7 @@ class _Effort:
 def tune_command(
     model: str,
     ops: tuple[str, ...],
+    shapes: Shapes,
     target: Target,
     work_dir: str,
     as_json: bool,
@@ -66,7 +68,7 @@ def tune_command(
     """
     console = make_console(stderr=as_json)
     search = _Effort(**effort)
-    mod = load_model(model).mod
+    mod = load_model(model, shapes).mod
     _check_names(_tasks(model, mod, target), ops)
     database = open_database("json", work_dir)
     try:

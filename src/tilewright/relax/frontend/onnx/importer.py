@@ -61,7 +61,6 @@ MOST_NODES = 200_000
 _DEEPEST = 64
 #: Elements of one tensor, if its extents are known.
 _MOST_ELEMENTS = 1 << 40
-_OLDEST_OPSET = 7
 
 _UNSAID = object()
 
@@ -87,7 +86,8 @@ def from_onnx(
     the model, with a symbolic size for each name of an extent. For a sequence it has a list of
     shapes, and ``None`` for an optional without an element; neither is an input if it is empty.
     ``dtype_dict`` is the dtype of inputs that the model does not type, or has dtypes by name.
-    ``opset`` takes the place of the version of ONNX's operators that the model names. Characters
+    ``opset`` takes the place of the version of ONNX's operators that the model names; attributes
+    that operators had only before version 7 are refused. Characters
     that a variable's name can't have are replaced in inputs' names by ``_``, unless
     ``sanitize_input_names`` is false.
 
@@ -375,7 +375,7 @@ class _Importer:
         around: _Scope,
     ) -> list[Value]:
         """Convert the body of a function in place of a node that calls it."""
-        given = {item.name: item for item in self._attributes(node, around)}
+        given = {item.name: item for item in node.attribute}
         defaults = {item.name: item for item in function.attribute_proto}
         scope = _Scope(_opsets(function.opset_import, None), None, {**defaults, **given})
         scope.depth = around.depth + 1
@@ -443,6 +443,7 @@ class _Importer:
                 f"the model has more than {MOST_NODES} nodes, with loops unrolled and functions "
                 "expanded"
             )
+        node = self._resolved(node, scope)
         inputs = [self._input(node, name, scope) for name in node.input]
         self.element_of_result = ""
         try:
@@ -489,9 +490,7 @@ class _Importer:
         local = self.functions.get((domain, node.op_type, getattr(node, "overload", "")))
         if local is not None:
             return self.run_function(local, node, inputs, scope)
-        attributes = {
-            item.name: attribute_value(item, self.folder) for item in self._attributes(node, scope)
-        }
+        attributes = {item.name: attribute_value(item, self.folder) for item in node.attribute}
         if not domain:
             arrays = [known.elements(value, self.held) for value in inputs]
             said = {**attributes, known.OUTPUTS: len(node.output)}
@@ -519,19 +518,21 @@ class _Importer:
             f"{place(node)}: there is no converter for {key}; {near_matches(key, [*CONVERTERS])}"
         )
 
-    def _attributes(self, node: onnx.NodeProto, scope: _Scope) -> list[onnx.AttributeProto]:
-        """A node's attributes; in functions some are those of the call."""
-        made = []
+    def _resolved(self, node: onnx.NodeProto, scope: _Scope) -> onnx.NodeProto:
+        """A node with attributes of its own: in functions some are those of the call."""
+        if not any(item.ref_attr_name for item in node.attribute):
+            return node
+        made = self.onnx.NodeProto()
+        made.CopyFrom(node)
+        made.ClearField("attribute")
         for item in node.attribute:
-            if not item.ref_attr_name:
-                made.append(item)
-                continue
-            found = (scope.attributes or {}).get(item.ref_attr_name)
+            found = item
+            if item.ref_attr_name:
+                found = (scope.attributes or {}).get(item.ref_attr_name)
             if found is not None:
-                renamed = self.onnx.AttributeProto()
-                renamed.CopyFrom(found)
-                renamed.name = item.name
-                made.append(renamed)
+                own = made.attribute.add()
+                own.CopyFrom(found)
+                own.name = item.name
         return made
 
     def _defined(
@@ -631,11 +632,8 @@ def _opsets(imports: Sequence[onnx.OperatorSetIdProto], opset: int | None) -> di
     if opset is not None:
         made[""] = opset
     version = made.get("")
-    if version is not None and version < _OLDEST_OPSET:
-        raise ImportModelError(
-            f"the model is for version {version} of ONNX's operators, supported are those from "
-            f"{_OLDEST_OPSET}: convert it with onnx.version_converter"
-        )
+    if version is not None and version < 1:
+        raise ImportModelError(f"there is no version {version} of ONNX's operators")
     return made
 
 

@@ -201,6 +201,7 @@ _arithmetic("Floor", np.floor, _whole)
 _arithmetic("Ceil", np.ceil, _whole)
 _arithmetic("Sqrt", np.sqrt, lambda a: _unknown())
 _arithmetic("Abs", np.abs, lambda a: _unknown())
+_arithmetic("Relu", lambda a: np.maximum(a, a.dtype.type(0)), lambda a: _unknown())
 _arithmetic("Identity", lambda a: a, lambda a: a)
 _arithmetic("Not", np.logical_not, lambda a: _unknown())
 _arithmetic("And", np.logical_and, lambda a, b: _unknown())
@@ -300,6 +301,8 @@ def _cast(attributes: Attributes, x: Array) -> Any:
 
 
 def _converted(x: Array, dtype: str) -> Any:
+    if x.dtype.name == "bfloat16":
+        x = x.astype(np.float32)
     if x.dtype == object:
         if dtype == "bool":
             raise Unknown

@@ -36,19 +36,19 @@ def _decided(ctx: Context, condition: Value) -> bool | None:
     return bool(found.reshape(-1)[0])
 
 
-def _chosen(ctx: Context, condition: Tensor, first: Value, second: Value) -> Value:
-    """One of two values of the same form."""
+def _chosen(ctx: Context, condition: Tensor, first: Value, second: Value, source: Value) -> Value:
+    """One of two values of the same form; ``source`` is what the condition was made of."""
     if first is second:
         return first
     if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
-        return [_chosen(ctx, condition, a, b) for a, b in zip(first, second)]
+        return [_chosen(ctx, condition, a, b, source) for a, b in zip(first, second)]
     if not isinstance(first, (RelaxExpr, Numbers)) or not isinstance(second, (RelaxExpr, Numbers)):
         raise UnknownValueError(
             ctx.error(
                 "its branches give different kinds of values, so its condition must be known when "
                 "the model is imported"
             ).message,
-            condition,
+            source,
         )
     a, b = ctx.tensor(first), ctx.tensor(second)
     if a.dtype != b.dtype or not same_shape(a.shape, b.shape):
@@ -57,7 +57,7 @@ def _chosen(ctx: Context, condition: Tensor, first: Value, second: Value) -> Val
                 f"its branches give {a.struct_info!r} and {b.struct_info!r}, so its condition "
                 "must be known when the model is imported"
             ).message,
-            condition,
+            source,
         )
     return ctx.emit(op.where(condition, a, b))
 
@@ -73,7 +73,7 @@ def _if(
     chosen = ctx.emit(test)
     first, second = ctx.run_graph(then_branch, []), ctx.run_graph(else_branch, [])
     ctx.require(len(first) == len(second), "its branches give different numbers of results")
-    return tuple(_chosen(ctx, chosen, a, b) for a, b in zip(first, second))
+    return tuple(_chosen(ctx, chosen, a, b, condition) for a, b in zip(first, second))
 
 
 @converts("Loop")
@@ -111,7 +111,7 @@ def _loop(
         if decided is None:
             active = ctx.emit(ctx.cast(op.reshape(ctx.tensor(going), ()), "bool"))
             kept = zip(made[1 : count + 1], variables)
-            variables = [_chosen(ctx, active, new, old) for new, old in kept]
+            variables = [_chosen(ctx, active, new, old, going) for new, old in kept]
             after = _decided(ctx, made[0])
             if after is not True:
                 going = active if after is None else const(False)

@@ -130,10 +130,8 @@ def _conv_transpose(
             if output_shape is not None:
                 want = output_shape[len(output_shape) - count + axis]
             total = full + extra[axis] - want
-            less = total // 2
-            before[axis] = less if auto_pad != "SAME_LOWER" else total - less
-            if output_shape is not None and auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
-                before[axis] = total - less if total > 0 else less
+            less = abs(total) // 2 * (1 if total > 0 else -1)
+            before[axis] = less if auto_pad == "SAME_UPPER" or total < 0 else total - less
             after[axis] = total - before[axis]
     # All of it, then padding cuts off at both ends; where it is negative, zeros follow.
     function = (
