@@ -86,3 +86,9 @@ def test_the_command_reports_and_counts(capsys):
 def test_hostile_files_are_read(name, seed, count):
     for result in run_cases(load_kind(name), seed, range(count)):
         assert not result.fault, f"--seed {seed} --only {result.number}: {result.fault}"
+
+
+def test_hostile_models_are_imported_or_refused():
+    pytest.importorskip("onnx")
+    for result in run_cases(load_kind("models"), 7, range(200)):
+        assert not result.fault, f"--seed 7 --only {result.number}: {result.fault}"

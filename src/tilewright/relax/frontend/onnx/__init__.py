@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from tilewright.relax.frontend.onnx.converters import CONVERTERS, Context, Converter, converts
 from tilewright.relax.frontend.onnx.importer import from_onnx
-from tilewright.relax.frontend.onnx.model import load_model, require_onnx
+from tilewright.relax.frontend.onnx.model import load_model, parse_model, require_onnx
 
 register_converter = converts
 
@@ -23,6 +23,7 @@ __all__ = [
     "converts",
     "from_onnx",
     "load_model",
+    "parse_model",
     "register_converter",
     "require_onnx",
 ]

@@ -80,13 +80,24 @@ def load_model(path: str | os.PathLike[str]) -> onnx.ModelProto:
 
     Raises ``ImportModelError`` if there is none, or it is damaged.
     """
-    onnx = require_onnx()
     try:
-        return onnx.load(os.fspath(path), load_external_data=False)
+        data = Path(path).read_bytes()
     except OSError as error:
         raise ImportModelError(f"{os.fspath(path)}: {error.strerror or error}") from None
+    return parse_model(data, os.fspath(path))
+
+
+def parse_model(data: bytes, name: str = "the data") -> onnx.ModelProto:
+    """Read a model from its bytes; ``name`` says in error messages where they are from.
+
+    Raises ``ImportModelError`` if they are no model.
+    """
+    model = require_onnx().ModelProto()
+    try:
+        model.ParseFromString(data)
     except Exception as error:  # protobuf's own classes, which differ between its versions
-        raise ImportModelError(f"{os.fspath(path)} is no ONNX model: {error}") from error
+        raise ImportModelError(f"{name} is no ONNX model: {error}") from error
+    return model
 
 
 def element_name(element: int) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from tilewright.ir import as_int, dtypes
+from tilewright import te
+from tilewright.ir import Expr, as_int, dtypes
 from tilewright.relax import ops as op
 from tilewright.relax.expr import const
 from tilewright.relax.frontend.onnx.converters.base import Context, Shape, Tensor, converts
@@ -38,8 +38,8 @@ def _counts(ctx: Context, x: Tensor, window: Window, ceil_mode: int) -> list[int
     return made
 
 
-def _taps(x: Tensor, window: Window, counts: Sequence[int], value: float) -> list[Tensor]:
-    """For each element of the window: those of the image that meet it."""
+def _padded(x: Tensor, window: Window, counts: Sequence[int], value: float) -> Tensor:
+    """The image with all that windows reach."""
     widths = [0, 0, 0, 0]
     for axis, count in enumerate(counts):
         span = (window.size[axis] - 1) * window.dilations[axis] + 1
@@ -47,7 +47,12 @@ def _taps(x: Tensor, window: Window, counts: Sequence[int], value: float) -> lis
         before = window.padding[axis]
         extent = as_int(x.shape[2 + axis]) or 0
         widths += [before, max(need - before - extent, 0)]
-    source = op.nn.pad(x, widths, value) if any(widths) else x
+    return op.nn.pad(x, widths, value) if any(widths) else x
+
+
+def _taps(x: Tensor, window: Window, counts: Sequence[int], value: float) -> list[Tensor]:
+    """For each element of the window: those of the image that meet it."""
+    source = _padded(x, window, counts, value)
     axes = list(range(2, x.ndim))
     made: list[Tensor] = []
     for place in itertools.product(*map(range, window.size)):
@@ -55,6 +60,26 @@ def _taps(x: Tensor, window: Window, counts: Sequence[int], value: float) -> lis
         end = [b + (count - 1) * step + 1 for b, count, step in zip(begin, counts, window.strides)]
         made.append(op.strided_slice(source, axes, begin, end, window.strides))
     return made
+
+
+def _window_sums(ctx: Context, x: Tensor, window: Window, counts: Sequence[int]) -> Tensor:
+    """The sum of each window."""
+
+    def sums(image: te.Tensor) -> te.Tensor:
+        taps = [te.reduce_axis((0, size), f"r{axis}") for axis, size in enumerate(window.size)]
+
+        def formula(n: Expr, c: Expr, *at: Expr) -> Expr:
+            place = [
+                i * step + tap.var * reach
+                for i, step, tap, reach in zip(at, window.strides, taps, window.dilations)
+            ]
+            made: Expr = te.sum(image(n, c, *place), axis=taps)
+            return made
+
+        made: te.Tensor = te.compute((*image.shape[:2], *counts), formula, name="window_sums")
+        return made
+
+    return ctx.te(sums, _padded(x, window, counts, 0), name="window_sums")
 
 
 @converts("MaxPool")
@@ -116,7 +141,7 @@ def average_pool(
             bool(count_include_pad),
         )  # fmt: skip
     counts = _counts(ctx, x, window, ceil_mode)
-    total = reduce(op.add, _taps(x, window, counts, 0))
+    total = _window_sums(ctx, x, window, counts)
     extents = ctx.ints(x.shape[2:], "extents")
     share = np.ones((1, 1), np.float64)
     for axis, count in enumerate(counts):
@@ -140,7 +165,7 @@ def _lp_pool(
     window = window_of(ctx, x, kernel_shape, strides, pads, dilations, auto_pad)
     counts = _counts(ctx, x, window, ceil_mode)
     powers = ctx.emit(_power(ctx, x, p))
-    return _root(ctx, reduce(op.add, _taps(powers, window, counts, 0)), p)
+    return _root(ctx, _window_sums(ctx, powers, window, counts), p)
 
 
 def _power(ctx: Context, x: Tensor, p: int) -> Tensor:
