@@ -202,13 +202,21 @@ class Prover:
             return False
         return self._search(poly_add(poly_scale(inner, limit), outer))
 
-    def _by_division(self, inner: Poly, outer: Poly, number: int) -> bool:
-        """Goal ``p*q + r`` with ``q = n // d``: multiply by ``d > 0`` and bound ``d*q``."""
+    def _positive_division(self, number: int) -> tuple[Poly, Poly] | None:
+        """Operands of a quotient or remainder, if the divisor is positive."""
         operands = self.context.table.operands[number]
         assert operands is not None
-        value, divisor = operands
+        divisor = operands[1]
         if self.bounds.poly(divisor)[0] < 1 and not self.positive(divisor):
+            return None
+        return operands
+
+    def _by_division(self, inner: Poly, outer: Poly, number: int) -> bool:
+        """Goal ``p*q + r`` with ``q = n // d``: multiply by ``d > 0`` and bound ``d*q``."""
+        operands = self._positive_division(number)
+        if operands is None:
             return False
+        value, divisor = operands
         sign = self.sign(inner)
         if not sign:
             return False
@@ -224,11 +232,10 @@ class Prover:
         return self._search(poly_add(total, slack))
 
     def _by_remainder(self, inner: Poly, outer: Poly, number: int) -> bool:
-        operands = self.context.table.operands[number]
-        assert operands is not None
-        value, divisor = operands
-        if self.bounds.poly(divisor)[0] < 1 and not self.positive(divisor):
+        operands = self._positive_division(number)
+        if operands is None:
             return False
+        value, divisor = operands
         sign = self.sign(inner)
         if sign > 0:
             return self._search(outer)

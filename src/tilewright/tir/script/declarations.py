@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from tilewright.ir import INDEX, Expr, ExprLike, Range, as_expr, dtypes
 from tilewright.script.allowance import register_values
@@ -72,52 +72,44 @@ def _loop(
     return Loops((Loop(kind, minimum, extent, thread, dict(annotations or {}), made),))
 
 
-def serial(
-    start: ExprLike,
-    stop: ExprLike | None = None,
-    *,
-    annotations: Mapping[str, Any] | None = None,
-    dtype: DTypeLike | None = None,
-    thread: str | None = None,
-) -> Loops:
-    """A loop that runs in order: ``T.serial(stop)`` or ``T.serial(start, stop)``."""
-    return _loop(SERIAL, start, stop, annotations, dtype, thread)
+class _LoopKind(Protocol):
+    def __call__(
+        self,
+        start: ExprLike,
+        stop: ExprLike | None = None,
+        *,
+        annotations: Mapping[str, Any] | None = None,
+        dtype: DTypeLike | None = None,
+        thread: str | None = None,
+    ) -> Loops: ...
 
 
-def parallel(
-    start: ExprLike,
-    stop: ExprLike | None = None,
-    *,
-    annotations: Mapping[str, Any] | None = None,
-    dtype: DTypeLike | None = None,
-    thread: str | None = None,
-) -> Loops:
-    """A loop whose iterations run on several threads."""
-    return _loop(PARALLEL, start, stop, annotations, dtype, thread)
+def _loop_kind(name: str, kind: str, doc: str) -> _LoopKind:
+    """Make the function that declares loops of a kind."""
+
+    def declare(
+        start: ExprLike,
+        stop: ExprLike | None = None,
+        *,
+        annotations: Mapping[str, Any] | None = None,
+        dtype: DTypeLike | None = None,
+        thread: str | None = None,
+    ) -> Loops:
+        return _loop(kind, start, stop, annotations, dtype, thread)
+
+    declare.__name__ = declare.__qualname__ = name
+    declare.__doc__ = doc
+    return declare
 
 
-def vectorized(
-    start: ExprLike,
-    stop: ExprLike | None = None,
-    *,
-    annotations: Mapping[str, Any] | None = None,
-    dtype: DTypeLike | None = None,
-    thread: str | None = None,
-) -> Loops:
-    """A loop whose iterations are the lanes of vectors."""
-    return _loop(VECTORIZED, start, stop, annotations, dtype, thread)
-
-
-def unroll(
-    start: ExprLike,
-    stop: ExprLike | None = None,
-    *,
-    annotations: Mapping[str, Any] | None = None,
-    dtype: DTypeLike | None = None,
-    thread: str | None = None,
-) -> Loops:
-    """A loop that is written out."""
-    return _loop(UNROLLED, start, stop, annotations, dtype, thread)
+serial = _loop_kind(
+    "serial", SERIAL, "A loop that runs in order: ``T.serial(stop)`` or ``T.serial(start, stop)``."
+)
+parallel = _loop_kind("parallel", PARALLEL, "A loop whose iterations run on several threads.")
+vectorized = _loop_kind(
+    "vectorized", VECTORIZED, "A loop whose iterations are the lanes of vectors."
+)
+unroll = _loop_kind("unroll", UNROLLED, "A loop that is written out.")
 
 
 def thread_binding(

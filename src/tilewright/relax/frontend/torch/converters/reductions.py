@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilewright.ir import as_int
@@ -100,63 +101,35 @@ def _variance(
     return op.multiply(made, op.divide(n, op.subtract(n, ctx.tensor(float(less), x.dtype))))
 
 
-@converts("aten.var.correction")
-def _var(
-    ctx: Context,
-    x: RelaxExpr,
-    dim: int | Sequence[int] | None = None,
-    *,
-    correction: float | None = None,
-    keepdim: bool = False,
-) -> RelaxExpr:
-    return _variance(ctx, x, dim, correction, keepdim)
+@dataclass(frozen=True)
+class _Corrected:
+    """The arguments of PyTorch's variances, after the tensor."""
+
+    dim: int | Sequence[int] | None = None
+    unbiased: bool | None = None
+    keepdim: bool = False
+    correction: float | None = None
+
+    def of(self, ctx: Context, x: RelaxExpr) -> RelaxExpr:
+        """The variance."""
+        less = self.correction if self.unbiased is None else int(self.unbiased)
+        return _variance(ctx, x, self.dim, less, self.keepdim)
 
 
-@converts("aten.var.dim")
-def _var_dim(
-    ctx: Context,
-    x: RelaxExpr,
-    dim: int | Sequence[int] | None,
-    unbiased: bool = True,
-    keepdim: bool = False,
-) -> RelaxExpr:
-    return _variance(ctx, x, dim, int(unbiased), keepdim)
+@converts("aten.var.correction", "aten.var.dim", form=_Corrected)
+def _var(ctx: Context, x: RelaxExpr, form: _Corrected) -> RelaxExpr:
+    return form.of(ctx, x)
 
 
-@converts("aten.var_mean.correction")
-def _var_mean(
-    ctx: Context,
-    x: RelaxExpr,
-    dim: int | Sequence[int] | None = None,
-    *,
-    correction: float | None = None,
-    keepdim: bool = False,
-) -> Results:
-    mean = op.mean(x, ctx.axes(dim, x.ndim), keepdim)
-    return [_variance(ctx, x, dim, correction, keepdim), mean]
+@converts("aten.var_mean.correction", form=_Corrected)
+def _var_mean(ctx: Context, x: RelaxExpr, form: _Corrected) -> Results:
+    mean = op.mean(x, ctx.axes(form.dim, x.ndim), form.keepdim)
+    return [form.of(ctx, x), mean]
 
 
-@converts("aten.std.correction")
-def _std(
-    ctx: Context,
-    x: RelaxExpr,
-    dim: int | Sequence[int] | None = None,
-    *,
-    correction: float | None = None,
-    keepdim: bool = False,
-) -> RelaxExpr:
-    return op.sqrt(_variance(ctx, x, dim, correction, keepdim))
-
-
-@converts("aten.std.dim")
-def _std_dim(
-    ctx: Context,
-    x: RelaxExpr,
-    dim: int | Sequence[int] | None,
-    unbiased: bool = True,
-    keepdim: bool = False,
-) -> RelaxExpr:
-    return op.sqrt(_variance(ctx, x, dim, int(unbiased), keepdim))
+@converts("aten.std.correction", "aten.std.dim", form=_Corrected)
+def _std(ctx: Context, x: RelaxExpr, form: _Corrected) -> RelaxExpr:
+    return op.sqrt(form.of(ctx, x))
 
 
 def _index_of(function: Callable[..., RelaxExpr]) -> Callable[..., RelaxExpr]:
