@@ -129,10 +129,10 @@ _INTEGERS = {
 }  # fmt: skip
 _BOOLS = {"all", "any", "logical_and", "logical_not", "logical_or"}
 _POOLS = {"1d": LINE, "2d": IMAGE, "3d": VOLUME}
-# Those of global functions have tests of their own (`test_global_functions`).
+# These have tests of their own (`test_global_functions`, `test_closures`).
 _BUILT_BY_FUNCTIONS = {
     "assert_tensor", "call_dps", "call_dps_packed", "call_packed", "call_pure_packed", "call_tir",
-    "print",
+    "invoke_closure", "print",
 }  # fmt: skip
 
 

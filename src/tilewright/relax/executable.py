@@ -33,6 +33,7 @@ from tilewright.relax.graph_call import (
 from tilewright.relax.pipeline import run_pipeline
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import (
+    FuncStructInfo,
     PrimStructInfo,
     ShapeStructInfo,
     StructInfo,
@@ -236,7 +237,10 @@ def build(
     verify_graph(mod)
     # What patterns cut out, and no code generator took, is compiled in the functions it came from.
     mod = InlineFunctions()(mod).map_functions(
-        lambda _, function: None if function.is_partition else function, Function
+        lambda _, function: (
+            None if function.is_partition or _takes_functions(function) else function
+        ),
+        Function,
     )
     parameters = {
         name: _parameters(function)
@@ -275,6 +279,11 @@ def build(
         )
     built = compile_module(lowered, resolved)
     return Executable(built, signatures, str(resolved), planned=planned)
+
+
+def _takes_functions(function: Function) -> bool:
+    """Whether the function is only a part of those that call it."""
+    return any(isinstance(param.struct_info, FuncStructInfo) for param in function.params)
 
 
 def _parameters(function: Function) -> tuple[tuple[str, Any], ...]:

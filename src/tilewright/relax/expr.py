@@ -468,6 +468,20 @@ class Function(BaseFunc):
         return f"Function({', '.join(param.name for param in self.params)})"
 
 
+@node
+class LocalFunction(RelaxExpr):
+    """A function inside of a function, which may use variables that are bound before it."""
+
+    func: Function = child()
+    struct_info: StructInfo = derived()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "struct_info", self.func.struct_info)
+
+    def __repr__(self) -> str:
+        return f"local {self.func!r}"
+
+
 Atom = (RelaxVar, Constant, PrimValue, ShapeExpr, StringValue, FunctionRef)
 """What may be an operand of a call in A-normal form (tuples of these too)."""
 

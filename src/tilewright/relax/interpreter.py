@@ -15,9 +15,11 @@ from tilewright.ir import Expr, GlobalVar, IRModule, Var, as_int, const, const_v
 from tilewright.relax.assertion import assertion_operands
 from tilewright.relax.call_packed import CALLS, lowered_packed
 from tilewright.relax.call_tir import call_tir_operands, is_call_tir, output_infos
+from tilewright.relax.closures import is_invocation
 from tilewright.relax.expr import (
     Constant,
     Function,
+    LocalFunction,
     PrimValue,
     RelaxCall,
     RelaxExpr,
@@ -30,7 +32,7 @@ from tilewright.relax.expr import (
 )
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo
-from tilewright.relax.transform import LegalizeOps
+from tilewright.relax.transform import InlineFunctions, LegalizeOps
 from tilewright.runtime import from_numpy, get_global_func
 from tilewright.support.errors import RunError
 from tilewright.tir.interpreter import run as run_tensor_function
@@ -40,8 +42,16 @@ def run(mod: IRModule | Function, *args: object, name: str = "main") -> Any:
     """Run a graph function; returns an array or a tuple of arrays."""
     if isinstance(mod, Function):
         mod = IRModule({name: mod})
+    if any(map(_has_closures, mod.functions.values())):
+        mod = InlineFunctions()(mod)
     mod = LegalizeOps()(mod)
     return _call(mod, mod[name], [_array(arg) for arg in args])
+
+
+def _has_closures(function: object) -> bool:
+    return isinstance(function, Function) and any(
+        isinstance(b.value, LocalFunction) or is_invocation(b.value) for b in function.bindings
+    )
 
 
 def _array(value: Any) -> Any:

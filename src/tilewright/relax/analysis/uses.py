@@ -62,8 +62,8 @@ def is_impure(value: RelaxExpr) -> bool:
     """
     if not isinstance(value, RelaxCall):
         return False
-    if isinstance(value.op, RelaxOp):
-        return not value.op.pure
+    if isinstance(value.op, RelaxOp) and not value.op.pure:
+        return True
     return not value.attrs.get("pure", True)
 
 
@@ -73,7 +73,7 @@ def has_effect(value: RelaxExpr) -> bool:
     Assertions and allocations are impure, but have none.
     """
     if isinstance(value, RelaxCall) and isinstance(value.op, RelaxOp):
-        return value.op.effect
+        return value.op.effect or not value.attrs.get("pure", True)
     return is_impure(value)
 
 

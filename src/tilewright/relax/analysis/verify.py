@@ -13,6 +13,7 @@ from tilewright.relax.expr import (
     DataflowBlock,
     DataflowVar,
     Function,
+    LocalFunction,
     MatchCast,
     RelaxCall,
     RelaxExpr,
@@ -86,6 +87,14 @@ class _FunctionChecker:
             if callee not in self.mod:
                 self._fail(f"{where} calls {callee}, which the module does not have")
 
+    def _check_local(self, var: RelaxVar, function: Function) -> None:
+        """Check a function inside of this one, which sees what is bound here."""
+        inner = _FunctionChecker(f"{self.name}.{var.name}", function, self.mod)
+        inner.bound |= self.bound
+        inner.extents |= self.extents
+        inner.check()
+        self._define(var)
+
     def _check_purity(self, block: BindingBlock, value: RelaxExpr) -> None:
         callee = None
         if isinstance(value, RelaxCall) and isinstance(value.op, GlobalVar):
@@ -102,6 +111,9 @@ class _FunctionChecker:
 
     def _check_binding(self, block: BindingBlock, binding: Binding) -> None:
         var, value = binding.var, binding.value
+        if isinstance(value, LocalFunction):
+            self._check_local(var, value.func)
+            return
         self._check_use(value, f"the value of {var.name}")
         if not is_atom(value):
             for item in value.child_nodes():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tilewright.relax import assertion as _assertion  # `op.assert_op`
 from tilewright.relax import call_packed as _call_packed  # `op.call_packed`, `op.print`
 from tilewright.relax import call_tir as _call_tir  # `op.call_tir`, `op.call_dps`
+from tilewright.relax import closures as _closures  # `op.invoke_closure`
 from tilewright.relax.ops import grad, image, nn
 from tilewright.relax.registry import OPERATORS, RelaxOp, builders_in, get_op, operator
 from tilewright.support.folder import modules_in

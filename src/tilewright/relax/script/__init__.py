@@ -29,6 +29,7 @@ from tilewright.relax.expr import Constant, ConstantData
 from tilewright.relax.registry import BUILDERS, builders_in
 from tilewright.relax.script import printer as _printer
 from tilewright.relax.script.declarations import (
+    Callable,
     DataflowVar,
     Object,
     Prim,
@@ -103,8 +104,8 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "DataflowVar", "Object", "Prim", "Shape", "Tensor", "Tuple", "Var", "call", "call_dps",
-    "call_dps_packed", "call_packed", "call_pure_packed", "call_tir", "const", "dataflow", "extern",
-    "func_attr", "function", "match_cast", "metadata_of", "nn", "output", "prim_value", "shape",
-    "string",
+    "Callable", "DataflowVar", "Object", "Prim", "Shape", "Tensor", "Tuple", "Var", "call",
+    "call_dps", "call_dps_packed", "call_packed", "call_pure_packed", "call_tir", "const",
+    "dataflow", "extern", "func_attr", "function", "match_cast", "metadata_of", "nn", "output",
+    "prim_value", "shape", "string",
 ]  # fmt: skip

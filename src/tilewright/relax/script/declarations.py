@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import collections.abc
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from tilewright.relax.call_packed import call_packed as make_call_packed
 from tilewright.relax.call_packed import call_pure_packed as make_call_pure_packed
 from tilewright.relax.call_tir import call_dps as make_call_dps
 from tilewright.relax.call_tir import call_tir as make_call_tir
+from tilewright.relax.closures import invoke_closure
 from tilewright.relax.expr import DataflowVar as _DataflowVar
 from tilewright.relax.expr import (
     ExternFunc,
@@ -27,6 +29,7 @@ from tilewright.relax.expr import (
 from tilewright.relax.expr import Tuple as _Tuple
 from tilewright.relax.expr import const as const
 from tilewright.relax.struct_info import (
+    FuncStructInfo,
     ObjectStructInfo,
     PrimStructInfo,
     ShapeStructInfo,
@@ -37,7 +40,7 @@ from tilewright.relax.struct_info import (
 from tilewright.script.allowance import register_price, register_values
 from tilewright.support.errors import ParseError
 
-Lookup = Callable[[str], Any]
+Lookup = collections.abc.Callable[[str], Any]
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class Info:
     ndim: int | None = None
     fields: tuple[Info, ...] = ()
     known: StructInfo | None = None
+    params: tuple[Info, ...] | None = None
+    purity: bool = True
 
     @staticmethod
     def of(info: StructInfo) -> Info:
@@ -73,6 +78,9 @@ class Info:
             return ShapeStructInfo(extents, self.ndim)
         if self.kind == "tuple":
             return TupleStructInfo(tuple(field.resolve(lookup) for field in self.fields))
+        if self.kind == "function":
+            params = None if self.params is None else tuple(p.resolve(lookup) for p in self.params)
+            return FuncStructInfo(params, self.fields[0].resolve(lookup), self.purity)
         if self.kind == "prim":
             return PrimStructInfo(self.dtype, extents[0] if extents else None)
         return ObjectStructInfo()
@@ -129,6 +137,22 @@ def Prim(dtype: str = "int64", value: ExprLike | str | None = None) -> Info:
 def Object() -> Info:
     """Declare a value of unknown structure."""
     return Info("object")
+
+
+def Callable(params: Any = None, ret: object = None, purity: bool = True) -> Info:
+    """Declare a function: ``R.Callable((R.Tensor((4,)),), R.Tensor((4,)))``; without params, any.
+
+    Its extents are expressions, not text.
+    """
+    if params is not None:
+        given = params if isinstance(params, (tuple, list)) else (params,)
+        params = tuple(map(_as_info, given))
+    return Info(
+        "function",
+        fields=(_as_info(Object() if ret is None else ret),),
+        params=params,
+        purity=purity,
+    )
 
 
 class Dataflow:
@@ -202,8 +226,18 @@ def call_dps(callee: GlobalVar, args: Any, outputs: Any, tir_vars: Any = None) -
     return make_call_dps(FunctionRef(callee), made_args, made_outputs, tir_vars)
 
 
-def call(callee: GlobalVar, args: Any, out_sinfo: Any, *, pure: bool = True) -> RelaxCall:
-    """Call a graph function of the module; of an impure one the call says so too."""
+def call(
+    callee: GlobalVar | RelaxExpr, args: Any, out_sinfo: Any = None, *, pure: bool = True
+) -> RelaxCall:
+    """Call a graph function of the module; of an impure one the call says so too.
+
+    Of a function that a variable stands for, the result needs no struct info.
+    """
+    if isinstance(callee, RelaxExpr):
+        info = None if out_sinfo is None else as_struct_info(out_sinfo)
+        return invoke_closure(callee, args, info)
+    if out_sinfo is None:
+        raise ParseError(f"the call of {callee!r} needs out_sinfo=")
     operands = tuple(as_relax(arg) for arg in args)
     attrs = {} if pure else {"pure": False}
     return RelaxCall(callee, operands, attrs, (as_struct_info(out_sinfo),))

@@ -18,6 +18,7 @@ from tilewright.relax.expr import (
     DataflowBlock,
     DataflowVar,
     Function,
+    LocalFunction,
     MatchCast,
     RelaxCall,
     RelaxExpr,
@@ -40,7 +41,7 @@ from tilewright.relax.struct_info import StructInfo
 from tilewright.script.diagnostics import Source
 from tilewright.script.evaluator import Evaluator
 from tilewright.script.ir import ModuleReference
-from tilewright.script.parser import FunctionDecorator
+from tilewright.script.parser import FunctionDecorator, parse_function
 from tilewright.script.scope import Scope
 from tilewright.tir.attrs import IMPURE
 
@@ -166,6 +167,9 @@ class GraphParser(Evaluator):
     def _statement(self, node: ast.stmt) -> None:
         if isinstance(node, ast.Pass):
             return
+        if isinstance(node, ast.FunctionDef):
+            self.local_function(node)
+            return
         if isinstance(node, ast.Expr):
             self.expression(node)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
@@ -181,6 +185,14 @@ class GraphParser(Evaluator):
             self.assign(target, None, node.value, node)
         else:
             self.fail(node, f"{type(node).__name__} is not part of the dialect R")
+
+    def local_function(self, node: ast.FunctionDef) -> None:
+        """A function inside of this one."""
+        made = parse_function(self, node)
+        if not isinstance(made, Function):
+            self.fail(node, "a function inside of a graph function is an R.function")
+            raise AssertionError
+        self.bind(node.name, LocalFunction(made), None, node)
 
     def expression(self, node: ast.Expr) -> None:
         """A statement that is a call: of function attributes, or for its effect."""

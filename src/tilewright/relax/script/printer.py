@@ -7,6 +7,7 @@ import math
 from tilewright.ir import Expr, GlobalVar, Var, structural_equal
 from tilewright.relax.call_packed import ASSERT_TENSOR, CALL_DPS_PACKED, CALLS, PRINT
 from tilewright.relax.call_tir import CALL_DPS, CALL_TIR
+from tilewright.relax.closures import INVOKE_CLOSURE
 from tilewright.relax.expr import (
     Binding,
     Constant,
@@ -16,6 +17,7 @@ from tilewright.relax.expr import (
     ExternFunc,
     Function,
     FunctionRef,
+    LocalFunction,
     MatchCast,
     PrimValue,
     RelaxCall,
@@ -27,6 +29,7 @@ from tilewright.relax.expr import (
 )
 from tilewright.relax.registry import RelaxOp
 from tilewright.relax.struct_info import (
+    FuncStructInfo,
     ObjectStructInfo,
     PrimStructInfo,
     ShapeStructInfo,
@@ -46,9 +49,12 @@ def info_text(p: Printer, info: StructInfo, *, quoted: bool = False) -> str:
     """Return the text of a struct info; extents are ``quoted`` in function headers."""
     p.use("relax")
 
+    outer = p.context.get("outer extents", ())
+
     def extent(value: Expr) -> str:
         text = p.expr(value)
-        return quote(text) if quoted and not text.lstrip("-").isdigit() else text
+        plain = text.lstrip("-").isdigit() or value in outer
+        return quote(text) if quoted and not plain else text
 
     if isinstance(info, TensorStructInfo):
         if info.has_shape:
@@ -65,11 +71,20 @@ def info_text(p: Printer, info: StructInfo, *, quoted: bool = False) -> str:
     if isinstance(info, PrimStructInfo):
         value = "" if info.value is None else f", {extent(info.value)}"
         return f"R.Prim({quote(info.dtype)}{value})"
+    if isinstance(info, FuncStructInfo):
+        given = [] if info.params is None else [p.tuple(info_text(p, i) for i in info.params)]
+        opaque = isinstance(info.ret, ObjectStructInfo)
+        given += [] if opaque else [("" if given else "ret=") + info_text(p, info.ret)]
+        given += [] if info.purity else ["purity=False"]
+        return f"R.Callable({', '.join(given)})"
     assert isinstance(info, ObjectStructInfo)
     return "R.Object()"
 
 
-@register(TensorStructInfo, ShapeStructInfo, TupleStructInfo, PrimStructInfo, ObjectStructInfo)
+@register(
+    TensorStructInfo, ShapeStructInfo, TupleStructInfo, PrimStructInfo, ObjectStructInfo,
+    FuncStructInfo,
+)  # fmt: skip
 def _info(p: Printer, node: StructInfo, precedence: int) -> str:
     return info_text(p, node)
 
@@ -162,6 +177,9 @@ def _call(p: Printer, node: RelaxCall, precedence: int) -> str:
         return _call_tir(p, node)
     if node.op is CALL_DPS:
         return f"R.call_dps({', '.join(map(p.expr, node.args))})"
+    if node.op is INVOKE_CLOSURE:
+        callee, *rest = map(p.expr, node.args)
+        return f"R.call({callee}, {p.tuple(rest)}, out_sinfo={info_text(p, node.sinfo_args[0])})"
     if node.op in CALLS:
         return _call_packed(p, node)
     if isinstance(node.op, GlobalVar):
@@ -214,16 +232,20 @@ def _call_tir(p: Printer, node: RelaxCall) -> str:
 
 @register_lines(Function)
 def _function(p: Printer, node: Function) -> None:
-    p.use("relax")
     # Inside a class, functions of the module are reached by `cls`.
     p.context["in module"] = bool(p.pad)
+    _write_function(p, node, "main" if p.option_name is None else p.option_name)
+
+
+def _write_function(p: Printer, node: Function, name: str) -> None:
+    p.use("relax")
     for var in defined_vars([param.struct_info for param in node.params]):
-        p.define(var)
+        if var not in p.context.get("outer extents", ()):
+            p.define(var)
     params = [
         f"{p.define(param)}: {info_text(p, param.struct_info, quoted=True)}"
         for param in node.params
     ]
-    name = "main" if p.option_name is None else p.option_name
     safe = Printer().fresh(name)
     options = [] if safe == name else [f"name={quote(name)}"]
     options += [] if node.is_pure else ["pure=False"]
@@ -253,6 +275,18 @@ def _function(p: Printer, node: Function) -> None:
     p.lines.extend(lines)
 
 
+def _local_function(p: Printer, var: RelaxVar, node: Function) -> None:
+    """A function inside of another one, whose extents it sees."""
+    outer, prelude = p.context.get("outer extents", ()), (p.prelude, p.late_prelude)
+    seen = {item for item in p.names if type(item) is Var}
+    name = p.define(var)
+    token = p.enter()
+    p.context["outer extents"], p.prelude, p.late_prelude = seen, [], []
+    _write_function(p, node, name)
+    p.leave(token, suite=True)
+    p.context["outer extents"], (p.prelude, p.late_prelude) = outer, prelude
+
+
 def _dataflow(p: Printer, block: DataflowBlock) -> None:
     p.line("with R.dataflow():")
     outputs = []
@@ -267,6 +301,9 @@ def _dataflow(p: Printer, block: DataflowBlock) -> None:
 
 
 def _binding(p: Printer, binding: Binding) -> None:
+    if isinstance(binding.value, LocalFunction):
+        _local_function(p, binding.var, binding.value.func)
+        return
     if isinstance(binding, MatchCast):
         value = p.expr(binding.value)
         new = [

@@ -41,6 +41,7 @@ from tilewright.relax.transform.fuse_transpose_matmul import FuseTransposeMatmul
 from tilewright.relax.transform.gradient import Gradient as Gradient
 from tilewright.relax.transform.inline_functions import InlineFunctions as InlineFunctions
 from tilewright.relax.transform.inline_private_functions import InlinePrivateFunctions as InlinePrivateFunctions
+from tilewright.relax.transform.lambda_lift import LambdaLift as LambdaLift
 from tilewright.relax.transform.layout_free import AttachAttrLayoutFreeBuffers as AttachAttrLayoutFreeBuffers
 from tilewright.relax.transform.layout_free import SplitLayoutRewritePreproc as SplitLayoutRewritePreproc
 from tilewright.relax.transform.legalize_ops import LegalizeOps as LegalizeOps

@@ -6,12 +6,25 @@ with it. The callee also stays in the module.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright.ir import GlobalVar, IRModule, Pass, Var, substitute
-from tilewright.relax.expr import Binding, Function, MatchCast, RelaxCall, RelaxExpr
+from tilewright.relax.analysis import defined_symbolic_vars
+from tilewright.relax.closures import is_invocation
+from tilewright.relax.expr import (
+    Binding,
+    Function,
+    FunctionRef,
+    LocalFunction,
+    MatchCast,
+    RelaxCall,
+    RelaxExpr,
+    is_atom,
+)
 from tilewright.relax.rewriter import FunctionRewriter
 from tilewright.relax.struct_info import (
+    FuncStructInfo,
     StructInfo,
     TensorStructInfo,
     defined_vars,
@@ -21,9 +34,15 @@ from tilewright.relax.struct_info import (
 )
 from tilewright.support.errors import VerifyError
 
+_MOST_DEEP = 200
+
 
 class InlineFunctions(Pass):
-    """Inline every call of a graph function that is not a fusion group."""
+    """Inline every call of a graph function that is not a fusion group.
+
+    That includes functions inside of functions, and those that a parameter stands for, where it is
+    known which one is called.
+    """
 
     def transform(self, mod: IRModule) -> IRModule:
         """Rewrite all callers; a function that calls itself is refused."""
@@ -64,36 +83,76 @@ class _Inliner(FunctionRewriter):
         super().__init__(done.mod)
         self.done = done
 
+    def rewrite(self, function: Function) -> Function:
+        self.outer = set(defined_symbolic_vars(function))
+        self.depth = 0
+        return super().rewrite(function)
+
     def rewrite_binding(self, binding: Binding) -> None:
         value: RelaxExpr = self.resolve(binding.value)
-        if not isinstance(value, RelaxCall) or not self.done.has(value.op):
+        if isinstance(value, LocalFunction):
+            self.mapping[binding.var] = value  # where it is called, its body is written
+            return
+        callee = self.callee(value)
+        if callee is None:
             super().rewrite_binding(binding)
             return
-        made = self.inline(value, self.done.function(value.op.name))
-        self.bind(binding.var, self.cast(made, value.sinfo_args[0], binding.var.name))
+        self.bind(binding.var, self.call(value, callee, binding.var.name))
 
-    def inline(self, call: RelaxCall, callee: Function) -> RelaxExpr:
+    def callee(self, value: RelaxExpr) -> Function | None:
+        """The function that a value calls, if its body can be put in place."""
+        if not isinstance(value, RelaxCall):
+            return None
+        called: Any = value.op
+        if is_invocation(value):
+            called = value.args[0]
+            if isinstance(called, LocalFunction):
+                return called.func
+            if isinstance(called, FunctionRef):
+                called = called.callee
+        return self.done.function(called.name) if self.done.has(called) else None
+
+    def call(self, value: RelaxExpr, callee: Function, name: str) -> RelaxExpr:
+        """Write what a call computes; return its result."""
+        assert isinstance(value, RelaxCall)
+        self.depth += 1
+        if self.depth > _MOST_DEEP:
+            raise VerifyError(f"functions call each other {_MOST_DEEP} deep: {value!r}")
+        args = value.args[1:] if is_invocation(value) else value.args
+        made = self.inline(value, args, callee)
+        self.depth -= 1
+        stated = value.sinfo_args[0]
+        # A function that a parameter stands for gives what it gives, whatever is stated.
+        free = is_invocation(value) and not isinstance(stated, TensorStructInfo)
+        return made if free else self.cast(made, stated, name)
+
+    def inline(self, call: RelaxCall, args: Sequence[RelaxExpr], callee: Function) -> RelaxExpr:
         """Emit the callee's bindings, its parameters replaced; return its result."""
-        if len(call.args) != len(callee.params):
-            raise VerifyError(
-                f"{call.op!r} takes {len(callee.params)} arguments, got {len(call.args)}"
-            )
+        if len(args) != len(callee.params):
+            raise VerifyError(f"{call!r} passes {len(args)} arguments, not {len(callee.params)}")
         mapping: dict[Any, Any] = {}
-        for param, arg in zip(callee.params, call.args):
+        for param, arg in zip(callee.params, args):
             for extent, actual in zip(extents_of(param.struct_info), extents_of(arg.struct_info)):
-                if type(extent) is Var:
+                if type(extent) is Var and extent not in self.outer:
                     mapping.setdefault(extent, actual)
         self.renew_extents([param.struct_info for param in callee.params], mapping)
-        for param, arg in zip(callee.params, call.args):
+        for param, arg in zip(callee.params, args):
             mapping[param] = self.cast(arg, substitute_info(param.struct_info, mapping), param.name)
         for binding in callee.bindings:
             value = substitute(binding.value, mapping)
+            made: RelaxExpr
             if isinstance(binding, MatchCast):
                 self.renew_extents([binding.struct_info], mapping)
                 info = substitute_info(binding.struct_info, mapping)
                 made = self.builder.match_cast(value, info, binding.var.name)
+            elif isinstance(value, LocalFunction):
+                made = value
             else:
-                made = self.builder.emit(value, binding.var.name)
+                inner = self.callee(value)
+                name = binding.var.name
+                if inner is not None:
+                    value = self.call(value, inner, name)
+                made = value if is_atom(value) else self.builder.emit(value, name)
             mapping[binding.var] = made
         result: RelaxExpr = substitute(callee.body.body, mapping)
         return result
@@ -101,11 +160,14 @@ class _Inliner(FunctionRewriter):
     def renew_extents(self, infos: list[StructInfo], mapping: dict[Any, Any]) -> None:
         """Give extents that are not mapped yet new variables for this copy."""
         for var in defined_vars(infos):
-            mapping.setdefault(var, Var(var.name, var.dtype))
+            if var not in self.outer:
+                mapping.setdefault(var, Var(var.name, var.dtype))
 
     def cast(self, value: RelaxExpr, wanted: StructInfo, name: str) -> RelaxExpr:
         """Cast a value, checked at run time, to the struct info of a parameter or result."""
         have = value.struct_info
+        if isinstance(wanted, FuncStructInfo) and isinstance(value, (FunctionRef, LocalFunction)):
+            return value
         if same_struct_info(have, wanted):
             return value
         if not isinstance(have, TensorStructInfo) or not isinstance(wanted, TensorStructInfo):

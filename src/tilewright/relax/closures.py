@@ -1,0 +1,53 @@
+"""Functions as values: parameters that are functions, and functions inside of functions.
+
+``invoke_closure`` calls a function that a variable stands for; where it is known which one that is,
+``InlineFunctions`` and ``LambdaLift`` make an ordinary call of it.
+"""
+
+from __future__ import annotations
+
+from tilewright.relax.analysis import derive_call_ret_struct_info
+from tilewright.relax.call_tir import raw_op
+from tilewright.relax.expr import RelaxCall, RelaxExpr, as_relax
+from tilewright.relax.registry import builder
+from tilewright.relax.struct_info import FuncStructInfo, ObjectStructInfo, StructInfo
+from tilewright.support.errors import VerifyError
+
+
+def _infer(call: RelaxCall) -> StructInfo:
+    if len(call.sinfo_args) != 1:
+        raise VerifyError("invoke_closure needs the struct info of its result")
+    return call.sinfo_args[0]
+
+
+INVOKE_CLOSURE = raw_op("invoke_closure", _infer)
+
+
+@builder("invoke_closure")
+def invoke_closure(
+    closure: RelaxExpr, args: object, sinfo_args: StructInfo | None = None
+) -> RelaxCall:
+    """Call a function that a variable stands for.
+
+    What it gives is derived from its struct info unless ``sinfo_args`` says so.
+
+    Raises ``VerifyError`` if the variable is no function, or the arguments don't fit.
+    """
+    info = closure.struct_info
+    if not isinstance(info, (FuncStructInfo, ObjectStructInfo)):
+        raise VerifyError(f"{closure!r} is no function: it is {info!r}")
+    given = getattr(args, "items", args)
+    items = tuple(map(as_relax, given if isinstance(given, (tuple, list)) else (given,)))
+    pure = not isinstance(info, FuncStructInfo) or info.purity
+    attrs = {} if pure else {"pure": False}
+    made = RelaxCall(INVOKE_CLOSURE, (closure, *items), attrs, (sinfo_args or ObjectStructInfo(),))
+    if isinstance(info, FuncStructInfo):
+        plain = made.replace(args=items)
+        derived = derive_call_ret_struct_info(info, plain)
+        made = made.replace(sinfo_args=(sinfo_args or derived,))
+    return made
+
+
+def is_invocation(value: object) -> bool:
+    """Whether a value calls a function that a variable stands for."""
+    return isinstance(value, RelaxCall) and value.op is INVOKE_CLOSURE
