@@ -98,7 +98,7 @@ def test_a_right_candidate_is_timed(
 
 def test_each_failure_costs_its_candidate_only(reference: Reference, right: Module) -> None:
     wrong = driver.compile(double(factor=2.1), TARGET)
-    runner = LocalRunner(CONFIG, timeout_sec=1.0, num_threads=1)
+    runner = LocalRunner(CONFIG, timeout_sec=3.0, num_threads=1)
     start = time.monotonic()
     results = run(
         runner,
@@ -121,7 +121,7 @@ def test_each_failure_costs_its_candidate_only(reference: Reference, right: Modu
     assert "argument #1 differs from the unscheduled program at (" in (results[1].error or "")
     assert 0.04 < (results[1].error_ratio or 0) < 0.06
     assert "the process that ran it died (SIGSEGV)" in (results[3].error or "")
-    assert results[5].error == "it ran longer than 1 s"
+    assert results[5].error == "it ran longer than 3 s"
     assert "5" in (results[7].error or "")
     assert all(results[n].run_secs for n in (0, 2, 4, 6, 8))
 
