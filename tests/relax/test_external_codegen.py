@@ -19,6 +19,9 @@ from tilewright.relax.dpl import is_const, is_op, is_tuple_get_item, wildcard
 from tilewright.script import ir as I
 from tilewright.script import relax as R
 from tilewright.support.errors import VerifyError
+from tilewright.testing.graphs.check import whole_case
+from tilewright.testing.graphs.draw import draw_case
+from tilewright.testing.graphs.graph import module_of
 
 x_, w_ = wildcard(), wildcard()
 MATMUL = is_op("relax.matmul")(x_, w_)
@@ -332,3 +335,27 @@ def test_missing_code_generators_are_named() -> None:
     with pytest.raises(VerifyError, match="must return a list of 1"):
         t.RunCodegen()(Merged)
     runtime.remove_global_func("relax.ext.mine")
+
+
+# ---- any graph ------------------------------------------------------------------------------
+
+ANY_OPERATORS = [
+    (f"mine.{name}", is_op(f"relax.{name}")(*(wildcard() for _ in range(arity))))
+    for arity, names in {
+        1: ("exp", "tanh", "sum", "permute_dims", "abs", "nn.relu", "nn.softmax", "negative"),
+        2: ("add", "multiply", "subtract", "maximum", "matmul", "divide"),
+    }.items()
+    for name in names
+]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 6])
+def test_random_graphs_keep_their_meaning(seed: int) -> None:
+    case = whole_case(draw_case(f"partitions-{seed}"))
+    mod = module_of(case.inputs, case.constants, case.steps, case.outputs)
+    arrays = [np.asarray(case.given[0][value]) for value in case.inputs]
+    grouped = t.FuseOpsByPattern(ANY_OPERATORS, bind_constants=bool(seed % 2))(mod)
+    wrapped = t.FuseOpsByPattern(ANY_OPERATORS, bind_constants=False, annotate_codegen=True)(mod)
+    assert len(grouped.functions) > 1
+    for made in (wrapped, t.MergeCompositeFunctions()(grouped)):
+        agree(mod, made, *arrays)

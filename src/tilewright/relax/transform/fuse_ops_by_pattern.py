@@ -230,18 +230,25 @@ class _Grouper:
         ]
         gvar = self.builder.add_func(function, function_name(parts))
         if self.options.annotate_codegen:
-            gvar = self.wrap(gvar, operands, root)
+            gvar, operands = self.wrap(gvar, operands, root)
         return RelaxCall(gvar, operands, {}, (root.var.struct_info,))
 
-    def wrap(self, callee: GlobalVar, operands: Sequence[RelaxExpr], root: Binding) -> GlobalVar:
+    def wrap(
+        self, callee: GlobalVar, operands: Sequence[RelaxExpr], root: Binding
+    ) -> tuple[GlobalVar, tuple[RelaxExpr, ...]]:
         """Add a function for the code generator that calls one composite function."""
         codegen = self.pattern.name.partition(".")[0]
         inner = RelaxCall(callee, tuple(operands), {}, (root.var.struct_info,))
         var = DataflowVar(root.var.name, root.var.struct_info)
-        function, _ = outline([VarBinding(inner, var)], [var], {CODEGEN: codegen})
+        function, given = outline(
+            [VarBinding(inner, var)],
+            [var],
+            {CODEGEN: codegen},
+            bind_constants=self.options.bind_constants,
+        )
         made = self.builder.add_func(function, f"{callee.name}_{codegen}")
         self.builder.update_func(made, function.with_attr(GLOBAL_SYMBOL, made.name))
-        return made
+        return made, given
 
 
 def _interior(
