@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.ir import Expr, IRModule, Var, substitute
-from tilewright.relax.analysis import remove_all_unused, used_graph_vars
+from tilewright.relax.analysis import remove_all_unused, use_counts, used_graph_vars
 from tilewright.relax.dpl.context import Match, PatternContext
 from tilewright.relax.dpl.pattern import (
     Bindings,
@@ -68,6 +68,22 @@ class ValueRewriter(FunctionRewriter):
         value = self.builder.normalize(value)
         super().bind(var, value)
         self.values[self.mapping.get(var, var)] = value
+
+
+class ReplacingRewriter(ValueRewriter):
+    """Rebuilds functions, and removes what becomes unused."""
+
+    def rewrite(self, function: Function) -> Function:
+        """Rebuild one function."""
+        self.uses = use_counts(function)
+        made = super().rewrite(function)
+        return made if made is function else remove_all_unused(made)
+
+    def value_used_once(self, operand: RelaxExpr) -> RelaxExpr | None:
+        """What a variable is bound to, if nothing else uses it."""
+        if not isinstance(operand, RelaxVar) or self.uses.get(operand) != 1:
+            return None
+        return self.values.get(operand)
 
 
 def rewrite_call(pattern: DFPattern, rewriter: CallRewriter, func: Function) -> Function:

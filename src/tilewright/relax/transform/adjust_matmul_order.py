@@ -5,9 +5,8 @@ from __future__ import annotations
 from tilewright.arith import Analyzer
 from tilewright.ir import Expr, IRModule, as_expr, free_vars
 from tilewright.relax import ops
-from tilewright.relax.analysis import remove_all_unused, use_counts
-from tilewright.relax.dpl.rewriting import ValueRewriter
-from tilewright.relax.expr import Function, RelaxCall, RelaxExpr, RelaxVar
+from tilewright.relax.dpl.rewriting import ReplacingRewriter
+from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import TensorStructInfo
@@ -32,12 +31,7 @@ class AdjustMatmulOrder(GraphPass):
         return _Reorderer(mod)
 
 
-class _Reorderer(ValueRewriter):
-    def rewrite(self, function: Function) -> Function:
-        self.uses = use_counts(function)
-        made = super().rewrite(function)
-        return made if made is function else remove_all_unused(made)
-
+class _Reorderer(ReplacingRewriter):
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
         outer = _plain_product(value)
         if outer is None:
@@ -58,9 +52,7 @@ class _Reorderer(ValueRewriter):
 
     def inner(self, operand: RelaxExpr) -> RelaxCall | None:
         """The product that made an operand, if nothing else uses that."""
-        if not isinstance(operand, RelaxVar) or self.uses.get(operand) != 1:
-            return None
-        return _plain_product(self.values.get(operand))
+        return _plain_product(self.value_used_once(operand))
 
 
 def _plain_product(value: RelaxExpr | None) -> RelaxCall | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tilewright.ir import IRModule
 from tilewright.relax import ops
-from tilewright.relax.analysis import computable_at_compile_time, remove_all_unused
-from tilewright.relax.dpl.rewriting import ValueRewriter
+from tilewright.relax.analysis import computable_at_compile_time
+from tilewright.relax.dpl.rewriting import ReplacingRewriter
 from tilewright.relax.expr import Function, RelaxCall, RelaxExpr, RelaxVar
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
@@ -33,11 +33,10 @@ class ExpandMatmulOfSum(GraphPass):
         return _Expander(mod)
 
 
-class _Expander(ValueRewriter):
+class _Expander(ReplacingRewriter):
     def rewrite(self, function: Function) -> Function:
         self.constant = set(computable_at_compile_time(function))
-        made = super().rewrite(function)
-        return made if made is function else remove_all_unused(made)
+        return super().rewrite(function)
 
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
         if not is_call_to(value, "matmul"):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from tilewright.ir import IRModule
 from tilewright.relax import ops
-from tilewright.relax.analysis import remove_all_unused, use_counts
-from tilewright.relax.dpl.rewriting import ValueRewriter
-from tilewright.relax.expr import Function, RelaxCall, RelaxExpr, RelaxVar, Tuple
+from tilewright.relax.dpl.rewriting import ReplacingRewriter
+from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar, Tuple
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 
@@ -30,12 +29,7 @@ class ReorderPermuteDimsAfterConcat(GraphPass):
         return _Reorderer(mod)
 
 
-class _Reorderer(ValueRewriter):
-    def rewrite(self, function: Function) -> Function:
-        self.uses = use_counts(function)
-        made = super().rewrite(function)
-        return made if made is function else remove_all_unused(made)
-
+class _Reorderer(ReplacingRewriter):
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
         if not is_call_to(value, "concat"):
             return value
@@ -54,9 +48,7 @@ class _Reorderer(ValueRewriter):
 
     def transposed(self, item: RelaxExpr) -> RelaxCall | None:
         """The transposition that made an item, if nothing else uses that."""
-        if not isinstance(item, RelaxVar) or self.uses.get(item) != 1:
-            return None
-        made = self.values.get(item)
+        made = self.value_used_once(item)
         if not is_call_to(made, "permute_dims"):
             return None
         assert isinstance(made, RelaxCall)

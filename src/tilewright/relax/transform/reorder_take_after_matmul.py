@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from tilewright.ir import IRModule
 from tilewright.relax import ops
-from tilewright.relax.analysis import remove_all_unused
-from tilewright.relax.dpl.rewriting import ValueRewriter
-from tilewright.relax.expr import Function, RelaxCall, RelaxExpr, RelaxVar
+from tilewright.relax.dpl.rewriting import ReplacingRewriter
+from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import TensorStructInfo
@@ -35,11 +34,7 @@ class ReorderTakeAfterMatmul(GraphPass):
         return _Reorderer(mod)
 
 
-class _Reorderer(ValueRewriter):
-    def rewrite(self, function: Function) -> Function:
-        made = super().rewrite(function)
-        return made if made is function else remove_all_unused(made)
-
+class _Reorderer(ReplacingRewriter):
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
         if not is_call_to(value, "matmul"):
             return value
