@@ -84,6 +84,7 @@ from tilewright.topi.elementwise import (
     tanh,
     trunc,
 )
+from tilewright.topi.fast_math import fast_erf, fast_tanh
 from tilewright.topi.indexing import gather_nd, index_tensor, slice_scatter
 from tilewright.topi.layout import layout_transform
 from tilewright.topi.nn.dense import matmul
@@ -136,15 +137,16 @@ __all__ = [
     "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast_shape", "broadcast_to", "cast", "ceil",
     "clip", "concatenate", "copysign", "cos", "cosh", "cummax", "cummin", "cumprod", "cumsum",
     "diag_embed", "diagonal", "digamma", "divide", "equal", "erf", "erfc", "erfinv", "exp", "exp10",
-    "exp2", "expand_dims", "expm1", "flatten", "flip", "floor", "floor_divide", "floor_mod", "full",
-    "gather", "gather_nd", "greater", "greater_equal", "hypot", "image", "index_put",
-    "index_tensor", "isfinite", "isinf", "isnan", "layout_transform", "left_shift", "less",
-    "less_equal", "lgamma", "log", "log10", "log1p", "log2", "log_add_exp", "logcumsumexp",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "matmul", "max", "maximum", "mean",
-    "min", "minimum", "mod", "multiply", "nan_to_num", "negative", "nextafter", "nn", "not_equal",
-    "one_hot", "ones", "power", "prod", "reciprocal", "repeat", "reshape", "reversed_slice",
-    "right_shift", "roll", "round", "rsqrt", "scatter_elements", "scatter_nd", "searchsorted",
-    "sigmoid", "sign", "signbit", "sin", "sinh", "slice_scatter", "sort", "split", "sqrt", "square",
-    "squeeze", "stack", "std", "strided_slice", "subtract", "sum", "take", "tan", "tanh", "tile",
-    "topk", "transpose", "tril", "triu", "trunc", "trunc_divide", "variance", "where", "zeros",
+    "exp2", "expand_dims", "expm1", "fast_erf", "fast_tanh", "flatten", "flip", "floor",
+    "floor_divide", "floor_mod", "full", "gather", "gather_nd", "greater", "greater_equal", "hypot",
+    "image", "index_put", "index_tensor", "isfinite", "isinf", "isnan", "layout_transform",
+    "left_shift", "less", "less_equal", "lgamma", "log", "log10", "log1p", "log2", "log_add_exp",
+    "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor", "matmul", "max",
+    "maximum", "mean", "min", "minimum", "mod", "multiply", "nan_to_num", "negative", "nextafter",
+    "nn", "not_equal", "one_hot", "ones", "power", "prod", "reciprocal", "repeat", "reshape",
+    "reversed_slice", "right_shift", "roll", "round", "rsqrt", "scatter_elements", "scatter_nd",
+    "searchsorted", "sigmoid", "sign", "signbit", "sin", "sinh", "slice_scatter", "sort", "split",
+    "sqrt", "square", "squeeze", "stack", "std", "strided_slice", "subtract", "sum", "take", "tan",
+    "tanh", "tile", "topk", "transpose", "tril", "triu", "trunc", "trunc_divide", "variance",
+    "where", "zeros",
 ]  # fmt: skip

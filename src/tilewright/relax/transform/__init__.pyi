@@ -24,6 +24,7 @@ from tilewright.relax.transform.decompose_ops import DecomposeOpsForInference as
 from tilewright.relax.transform.decompose_ops_for_training import DecomposeOpsForTraining as DecomposeOpsForTraining
 from tilewright.relax.transform.eliminate_common_subexpr import EliminateCommonSubexpr as EliminateCommonSubexpr
 from tilewright.relax.transform.expand_matmul_of_sum import ExpandMatmulOfSum as ExpandMatmulOfSum
+from tilewright.relax.transform.fast_math_transform import FastMathTransform as FastMathTransform
 from tilewright.relax.transform.flatten_tuple_params import FlattenTupleParams as FlattenTupleParams
 from tilewright.relax.transform.fold_constant import FoldConstant as FoldConstant
 from tilewright.relax.transform.fold_conv_scale import FoldConvScale as FoldConvScale
