@@ -17,7 +17,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto  # noqa: E402
 from onnx_models import graph, model, node  # noqa: E402
 
-from tilewright.relax.frontend.onnx import from_onnx  # noqa: E402
+from tilewright.relax.frontend.onnx import CONVERTERS, from_onnx  # noqa: E402
 
 RNG = np.random.default_rng(0)
 
@@ -372,3 +372,33 @@ def test_attributes_of_the_wrong_kind_of_image() -> None:
     proto = model([node("AveragePool", "x", "y", kernel_shape=[2])], {"x": [1, 1, 4, 4]}, ["y"])
     with pytest.raises(ImportModelError, match="kernel_shape, strides and dilations need 2"):
         from_onnx(proto)
+
+
+# ---- the table -----------------------------------------------------------------------------------
+
+
+def test_all_operators_on_numbers_are_there() -> None:
+    missing, unknown = set(), set()
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain or not 7 <= schema.since_version <= 28 or schema.deprecated:
+            continue
+        if schema.name in CONVERTERS:
+            known = CONVERTERS.get(schema.name).attributes
+            unknown |= {f"{schema.name}.{name}" for name in schema.attributes if name not in known}
+        elif not (schema.has_function or schema.has_context_dependent_function):
+            missing.add(schema.name)
+    assert missing == set(
+        "ImageDecoder Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike "
+        "RegexFullMatch StringConcat StringNormalizer StringSplit".split()
+    )
+    assert unknown == {
+        "Constant.value_string", "Constant.value_strings", "TfIdfVectorizer.pool_strings",
+    }  # fmt: skip
+
+
+def test_max_roi_pool() -> None:
+    x = floats(1, 1, 6, 6)
+    rois = np.float32([[0, 1, 1, 4, 4]])
+    proto = model([node("MaxRoiPool", "x r", "y", pooled_shape=[2, 2])], {"x": x, "r": rois}, ["y"])
+    inner = x[0, 0, 1:5, 1:5]
+    close(results(proto, x, rois)[0, 0], inner.reshape(2, 2, 2, 2).max((1, 3)))

@@ -20,7 +20,15 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from tilewright.support.errors import TilewrightError
-from tilewright.testing.onnx_backend.check import FAILED, FIXED, PASSED, UNSUPPORTED, cases, check
+from tilewright.testing.onnx_backend.check import (
+    FAILED,
+    FIXED,
+    OUTSIDE,
+    PASSED,
+    UNSUPPORTED,
+    cases,
+    check,
+)
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 
@@ -67,10 +75,12 @@ def summary(outcomes: Mapping[str, tuple[str, str]], names: bool = False) -> str
     """Counts by status, then the reasons for what didn't pass."""
     counts = Counter(status for status, _ in outcomes.values())
     good = counts[PASSED] + counts[FIXED]
-    share = good / len(outcomes) if outcomes else 1.0
+    judged = len(outcomes) - counts[OUTSIDE]
+    share = good / judged if judged else 1.0
     lines = [
-        f"{good} of {len(outcomes)} passed ({share:.1%}), {counts[FIXED]} of them with inputs "
-        f"fixed; {counts[FAILED]} failed, {counts[UNSUPPORTED]} unsupported"
+        f"{good} of {judged} passed ({share:.1%}), {counts[FIXED]} of them with inputs fixed; "
+        f"{counts[FAILED]} failed, {counts[UNSUPPORTED]} unsupported; {counts[OUTSIDE]} more are "
+        "about texts, pictures or random numbers"
     ]
     by_reason: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name, (status, reason) in outcomes.items():

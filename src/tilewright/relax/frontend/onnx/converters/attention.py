@@ -16,6 +16,7 @@ from tilewright.relax.frontend.onnx.converters.base import (
     Value,
     converts,
 )
+from tilewright.relax.struct_info import prove_equal
 
 
 def _heads(ctx: Context, x: Tensor, count: int) -> Tensor:
@@ -47,29 +48,37 @@ def _scale(ctx: Context, q: Tensor, scale: float | None) -> float:
 def _attention(
     ctx: Context, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None,
     past_key: Tensor | None = None, past_value: Tensor | None = None, lengths: Value = None,
-    *, is_causal: int = 0, kv_num_heads: int | None = None, q_num_heads: int | None = None,
-    qk_matmul_output_mode: int = 0, scale: float | None = None, softcap: float = 0.0,
-    softmax_precision: int | None = None,
+    *, is_causal: int = 0, kv_num_heads: int | None = None, left_window_size: int = -1,
+    q_num_heads: int | None = None, qk_matmul_output_mode: int = 0, right_window_size: int = -1,
+    scale: float | None = None, softcap: float = 0.0, softmax_precision: int | None = None,
 ) -> Any:  # fmt: skip
     flat = q.ndim == 3
     if flat:
         if q_num_heads is None or kv_num_heads is None:
             raise ctx.error("inputs of three dimensions need q_num_heads and kv_num_heads")
         q, k, v = (_heads(ctx, x, n) for x, n in zip((q, k, v), (q_num_heads, *[kv_num_heads] * 2)))
-    simple = (
+    ours = (
         not ctx.uses(3) and softcap == 0 and lengths is None
-        and not (is_causal and past_key is not None) and mask is None
+        and left_window_size < 0 and right_window_size < 0
+        and not (is_causal and past_key is not None)
         and q.dtype in ("float32", "float16", "bfloat16")
         and _heads_divide(q, k)
         and q.dtype == v.dtype
     )  # fmt: skip
-    if not simple:
+    if not ours:
         return DEFINED
     k, v = _with_past(ctx, past_key, k), _with_past(ctx, past_value, v)
+    if mask is not None and not _fits(mask, q, k):
+        return DEFINED
     made = op.nn.scaled_dot_product_attention(
-        q, k, v, None, _scale(ctx, q, scale), "TopLeft" if is_causal else None
+        q, k, v, mask, _scale(ctx, q, scale), "TopLeft" if is_causal else None
     )
     return (_joined(made) if flat else made), k, v
+
+
+def _fits(mask: Tensor, q: Tensor, k: Tensor) -> bool:
+    """Whether a mask has a column for each key, and is such as our kernels add."""
+    return mask.dtype in ("bool", q.dtype) and prove_equal(mask.shape[-1], k.shape[2])
 
 
 def _heads_divide(q: Tensor, k: Tensor) -> bool:

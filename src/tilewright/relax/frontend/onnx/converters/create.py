@@ -46,7 +46,9 @@ def _constant_of_shape(ctx: Context, shape: Shape, *, value: Array | None = None
 
 
 @converts("Range")
-def _range(ctx: Context, start: Value, limit: Value, delta: Value) -> Tensor:
+def _range(
+    ctx: Context, start: Value, limit: Value, delta: Value, *, stash_type: int = 1
+) -> Tensor:
     bounds: list[Any] = []
     for name, value in (("start", start), ("limit", limit), ("delta", delta)):
         found = ctx.known(value)

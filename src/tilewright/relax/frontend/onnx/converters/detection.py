@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright import te
-from tilewright.ir import Expr, call, cast, const, maximum, minimum, select
+from tilewright.ir import Expr, call, cast, const, maximum, min_value, minimum, select
 from tilewright.relax.expr import const as constant
 from tilewright.relax.frontend.onnx.converters.base import (
     OPAQUE,
@@ -123,6 +123,55 @@ def _pooled(
     share = const(1.0 / ratio**2, dtype)
     mean: te.Tensor = te.compute(shape, lambda *i: made(*i) * share, name="roi_mean")
     return mean
+
+
+@converts("MaxRoiPool")
+def _max_roi_pool(
+    ctx: Context, x: Tensor, rois: Tensor, *, pooled_shape: tuple[int, ...],
+    spatial_scale: float = 1.0,
+) -> Tensor:  # fmt: skip
+    ctx.require(
+        len(pooled_shape) == 2 and min(pooled_shape) > 0, "pooled_shape is two positive numbers"
+    )
+    return ctx.te(_max_pooled, x, rois, size=pooled_shape, scale=spatial_scale, name="max_roi_pool")
+
+
+def _max_pooled(x: te.Tensor, rois: te.Tensor, *, size: tuple[int, ...], scale: float) -> te.Tensor:
+    """The greatest pixel of each part of a region; 0 of parts without pixels."""
+    _, c, h, w = x.shape
+    dtype = x.dtype
+    row, column = te.reduce_axis((0, h), "row"), te.reduce_axis((0, w), "column")
+
+    def bounds(n: Expr, part: Expr, axis: int, extent: Expr) -> tuple[Expr, Expr]:
+        first = call("round", rois(n, 2 - axis) * const(scale, dtype))
+        last = call("round", rois(n, 4 - axis) * const(scale, dtype))
+        step = maximum(last - first + const(1.0, dtype), const(1.0, dtype)) / const(
+            float(size[axis]), dtype
+        )
+        low = call("floor", cast(part, dtype) * step) + first
+        high = call("ceil", cast(part + 1, dtype) * step) + first
+        return tuple(  # type: ignore[return-value]
+            minimum(maximum(cast(item, "int64"), const(0, "int64")), extent) for item in (low, high)
+        )
+
+    def greatest(n: Expr, channel: Expr, i: Expr, j: Expr) -> Expr:
+        top, bottom = bounds(n, i, 0, h)
+        left, right = bounds(n, j, 1, w)
+        y, z = row.var, column.var
+        inside = (y >= top) & (y < bottom) & (z >= left) & (z < right)
+        pixel = x(cast(rois(n, 0), "int64"), channel, y, z)
+        made: Expr = te.max(select(inside, pixel, min_value(dtype)), axis=[row, column])
+        return made
+
+    shape: list[Any] = [rois.shape[0], c, *size]
+    made: te.Tensor = te.compute(shape, greatest, name="max_roi_pool")
+    least = min_value(dtype)
+    whole: te.Tensor = te.compute(
+        shape,
+        lambda *i: select(made(*i) == least, const(0.0, dtype), made(*i)),
+        name="max_roi_pool_filled",
+    )
+    return whole
 
 
 @converts("NonMaxSuppression")
