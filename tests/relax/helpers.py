@@ -41,7 +41,7 @@ def values(mod: IRModule, name: str = "main") -> list[str]:
     for binding in mod[name].bindings:
         value = binding.value
         if isinstance(value, relax.Call):
-            if value.op_name in ("call_tir", "call_dps"):
+            if value.op_name in ("call_tir", "call_tir_inplace", "call_dps"):
                 found.append(value.args[0].name)
             else:
                 found.append(value.op_name)

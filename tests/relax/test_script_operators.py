@@ -129,10 +129,10 @@ _INTEGERS = {
 }  # fmt: skip
 _BOOLS = {"all", "any", "logical_and", "logical_not", "logical_or"}
 _POOLS = {"1d": LINE, "2d": IMAGE, "3d": VOLUME}
-# These have tests of their own (`test_global_functions`, `test_closures`).
+# These have tests of their own (`test_global_functions`, `test_inplace`, …).
 _BUILT_BY_FUNCTIONS = {
     "assert_tensor", "call_dps", "call_dps_packed", "call_packed", "call_pure_packed", "call_tir",
-    "invoke_closure", "print",
+    "call_tir_inplace", "invoke_closure", "print",
 }  # fmt: skip
 
 

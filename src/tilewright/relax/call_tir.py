@@ -26,6 +26,7 @@ from tilewright.relax.struct_info import (
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
+    same_struct_info,
 )
 from tilewright.support.errors import VerifyError
 
@@ -59,6 +60,25 @@ def _infer_call_tir(call: RelaxCall) -> StructInfo:
     return _given(call)
 
 
+def _infer_call_tir_inplace(call: RelaxCall) -> StructInfo:
+    info = _infer_call_tir(call)
+    args, places = call.args[1], call.attrs["inplace_indices"]
+    assert isinstance(args, Tuple)
+    if len(places) != len(call.sinfo_args):
+        raise VerifyError(f"{len(call.sinfo_args)} outputs need as many inplace_indices: {places}")
+    taken = [place for place in places if place != -1]
+    if not taken or len(set(taken)) < len(taken) or not set(taken) <= set(range(len(args.items))):
+        raise VerifyError(f"inplace_indices are different positions of arguments, or -1: {places}")
+    for place, output in zip(places, call.sinfo_args):
+        if place != -1 and not same_struct_info(args.items[place].struct_info, output):
+            raise VerifyError(
+                f"an output in place of argument {place}, {args.items[place].struct_info!r}, "
+                f"can't be {output!r}"
+            )
+    return info
+
+
+CALL_TIR_INPLACE = raw_op("call_tir_inplace", _infer_call_tir_inplace)
 CALL_TIR = raw_op("call_tir", _infer_call_tir)
 CALL_DPS = raw_op("call_dps", lambda call: ObjectStructInfo(), pure=False)
 
@@ -87,6 +107,27 @@ def call_tir(
     return RelaxCall(CALL_TIR, operands, {}, infos)
 
 
+@builder("call_tir_inplace")
+def call_tir_inplace(
+    function: GlobalVar,
+    args: object,
+    inplace_indices: int | Sequence[int],
+    out_sinfo: StructInfo | Sequence[StructInfo],
+    tir_vars: Any = (),
+) -> RelaxCall:
+    """Call a tensor function that writes outputs into its arguments.
+
+    ``inplace_indices`` has for each output the argument whose memory it takes, or -1 for fresh
+    memory, which the function gets after the arguments. What held the argument before must not be
+    used after the call.
+
+    Raises ``VerifyError`` if an output doesn't fit its argument.
+    """
+    plain = call_tir(function, args, out_sinfo, tir_vars)
+    indices = (inplace_indices,) if isinstance(inplace_indices, int) else tuple(inplace_indices)
+    return RelaxCall(CALL_TIR_INPLACE, plain.args, {"inplace_indices": indices}, plain.sinfo_args)
+
+
 @builder("call_dps")
 def call_dps(
     function: FunctionRef, args: Tuple, outputs: Tuple, tir_vars: ShapeExpr | None = None
@@ -101,6 +142,12 @@ def call_dps(
 def is_call_tir(expr: object) -> bool:
     """Whether an expression is a ``call_tir``."""
     return isinstance(expr, RelaxCall) and expr.op is CALL_TIR
+
+
+def inplace_indices(call: RelaxCall) -> tuple[int, ...]:
+    """The argument that each output of a ``call_tir`` is written into; -1: fresh memory."""
+    found: tuple[int, ...] = call.attrs.get("inplace_indices", (-1,) * len(call.sinfo_args))
+    return found
 
 
 def call_tir_operands(

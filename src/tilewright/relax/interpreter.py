@@ -14,7 +14,13 @@ from tilewright.arith import simplify
 from tilewright.ir import Expr, GlobalVar, IRModule, Var, as_int, const, const_value, substitute
 from tilewright.relax.assertion import assertion_operands
 from tilewright.relax.call_packed import CALLS, lowered_packed
-from tilewright.relax.call_tir import call_tir_operands, is_call_tir, output_infos
+from tilewright.relax.call_tir import (
+    CALL_TIR,
+    CALL_TIR_INPLACE,
+    call_tir_operands,
+    inplace_indices,
+    output_infos,
+)
 from tilewright.relax.closures import is_invocation
 from tilewright.relax.expr import (
     Constant,
@@ -150,18 +156,20 @@ def _evaluate(mod: IRModule, value: RelaxExpr, values: Any, extents: dict[Var, A
         return value.value
     if isinstance(value, PrimValue):
         return _number(value.value, extents)
-    if is_call_tir(value):
-        assert isinstance(value, RelaxCall)
+    if isinstance(value, RelaxCall) and value.op in (CALL_TIR, CALL_TIR_INPLACE):
         ref, args, extra = call_tir_operands(value)
         if not isinstance(ref.callee, GlobalVar):
             raise RunError(f"{ref.name} is a library function, the interpreter can't run it")
+        inputs = [np.array(_evaluate(mod, arg, values, extents), order="C") for arg in args]
         outputs = [
             np.zeros(_numbers(info.shape, extents), numpy_dtype(info.dtype))
-            for info in output_infos(value)
+            if place == -1
+            else inputs[place]
+            for info, place in zip(output_infos(value), inplace_indices(value))
         ]
-        inputs = [np.array(_evaluate(mod, arg, values, extents), order="C") for arg in args]
+        fresh = [o for o, place in zip(outputs, inplace_indices(value)) if place == -1]
         scalars = _numbers(extra.values, extents) if extra is not None else []
-        run_tensor_function(mod[ref.callee], *inputs, *outputs, *scalars)
+        run_tensor_function(mod[ref.callee], *inputs, *fresh, *scalars)
         return outputs[0] if isinstance(value.struct_info, TensorStructInfo) else tuple(outputs)
     if isinstance(value, RelaxCall) and isinstance(value.op, GlobalVar):
         operands = [_evaluate(mod, arg, values, extents) for arg in value.args]

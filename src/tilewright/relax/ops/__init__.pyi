@@ -7,6 +7,7 @@ from tilewright.relax.call_packed import call_pure_packed as call_pure_packed
 from tilewright.relax.call_packed import print as print
 from tilewright.relax.call_tir import call_dps as call_dps
 from tilewright.relax.call_tir import call_tir as call_tir
+from tilewright.relax.call_tir import call_tir_inplace as call_tir_inplace
 from tilewright.relax.closures import invoke_closure as invoke_closure
 from tilewright.relax.ops import grad as grad
 from tilewright.relax.ops import image as image

@@ -42,6 +42,7 @@ from tilewright.relax.script.declarations import (
     call_packed,
     call_pure_packed,
     call_tir,
+    call_tir_inplace,
     const,
     dataflow,
     extern,
@@ -105,7 +106,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Callable", "DataflowVar", "Object", "Prim", "Shape", "Tensor", "Tuple", "Var", "call",
-    "call_dps", "call_dps_packed", "call_packed", "call_pure_packed", "call_tir", "const",
-    "dataflow", "extern", "func_attr", "function", "match_cast", "metadata_of", "nn", "output",
-    "prim_value", "shape", "string",
+    "call_dps", "call_dps_packed", "call_packed", "call_pure_packed", "call_tir",
+    "call_tir_inplace", "const", "dataflow", "extern", "func_attr", "function", "match_cast",
+    "metadata_of", "nn", "output", "prim_value", "shape", "string",
 ]  # fmt: skip

@@ -13,6 +13,7 @@ from tilewright.relax.call_packed import call_packed as make_call_packed
 from tilewright.relax.call_packed import call_pure_packed as make_call_pure_packed
 from tilewright.relax.call_tir import call_dps as make_call_dps
 from tilewright.relax.call_tir import call_tir as make_call_tir
+from tilewright.relax.call_tir import call_tir_inplace as make_call_tir_inplace
 from tilewright.relax.closures import invoke_closure
 from tilewright.relax.expr import DataflowVar as _DataflowVar
 from tilewright.relax.expr import (
@@ -217,6 +218,17 @@ def call_tir(callee: GlobalVar, args: Any, out_sinfo: Any, tir_vars: Any = ()) -
     )
     operands = args if isinstance(args, (tuple, list)) else as_relax(args)
     return make_call_tir(callee, operands, infos, tir_vars)
+
+
+def call_tir_inplace(
+    callee: GlobalVar, args: Any, inplace_indices: Any, out_sinfo: Any, tir_vars: Any = ()
+) -> RelaxCall:
+    """Call a tensor function that writes outputs into its arguments."""
+    plain = call_tir(callee, args, out_sinfo, tir_vars)
+    operands, scalars = plain.args[1], plain.args[2:]
+    return make_call_tir_inplace(
+        callee, operands, inplace_indices, plain.sinfo_args, scalars[0] if scalars else ()
+    )
 
 
 def call_dps(callee: GlobalVar, args: Any, outputs: Any, tir_vars: Any = None) -> RelaxCall:

@@ -6,7 +6,7 @@ import math
 
 from tilewright.ir import Expr, GlobalVar, Var, structural_equal
 from tilewright.relax.call_packed import ASSERT_TENSOR, CALL_DPS_PACKED, CALLS, PRINT
-from tilewright.relax.call_tir import CALL_DPS, CALL_TIR
+from tilewright.relax.call_tir import CALL_DPS, CALL_TIR, CALL_TIR_INPLACE
 from tilewright.relax.closures import INVOKE_CLOSURE
 from tilewright.relax.expr import (
     Binding,
@@ -173,7 +173,7 @@ def callee_text(p: Printer, callee: GlobalVar | ExternFunc) -> str:
 @register(RelaxCall)
 def _call(p: Printer, node: RelaxCall, precedence: int) -> str:
     p.use("relax")
-    if node.op is CALL_TIR:
+    if node.op in (CALL_TIR, CALL_TIR_INPLACE):
         return _call_tir(p, node)
     if node.op is CALL_DPS:
         return f"R.call_dps({', '.join(map(p.expr, node.args))})"
@@ -221,10 +221,12 @@ def _infos(p: Printer, node: RelaxCall) -> str:
 
 def _call_tir(p: Printer, node: RelaxCall) -> str:
     parts = [p.expr(node.args[0]), p.expr(node.args[1])]
+    if node.op is CALL_TIR_INPLACE:
+        parts.append(f"inplace_indices={p.value(node.attrs['inplace_indices'])}")
     parts.append(f"out_sinfo={_infos(p, node)}")
     if len(node.args) > 2:
         parts.append(f"tir_vars={p.expr(node.args[2])}")
-    return f"R.call_tir({', '.join(parts)})"
+    return f"R.{node.op.name}({', '.join(parts)})"
 
 
 # ---- functions --------------------------------------------------------------------------------

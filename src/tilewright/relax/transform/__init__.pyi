@@ -19,6 +19,7 @@ from tilewright.relax.transform.combine_parallel_matmul import CombineParallelMa
 from tilewright.relax.transform.convert_layout import ConvertLayout as ConvertLayout
 from tilewright.relax.transform.dataflow_blocks import ConvertToDataflow as ConvertToDataflow
 from tilewright.relax.transform.dataflow_blocks import ToNonDataflow as ToNonDataflow
+from tilewright.relax.transform.dataflow_use_inplace_calls import DataflowUseInplaceCalls as DataflowUseInplaceCalls
 from tilewright.relax.transform.dead_code import DeadCodeElimination as DeadCodeElimination
 from tilewright.relax.transform.decompose_ops import DecomposeOpsForInference as DecomposeOpsForInference
 from tilewright.relax.transform.decompose_ops_for_training import DecomposeOpsForTraining as DecomposeOpsForTraining

@@ -9,7 +9,14 @@ from __future__ import annotations
 from tilewright import te
 from tilewright.ir import GlobalVar, IRModule
 from tilewright.relax.call_packed import CALL_PACKED, CALLS, PACKED, lowered_packed
-from tilewright.relax.call_tir import call_dps, call_tir_operands, is_call_tir, output_infos
+from tilewright.relax.call_tir import (
+    CALL_TIR,
+    CALL_TIR_INPLACE,
+    call_dps,
+    call_tir_operands,
+    inplace_indices,
+    output_infos,
+)
 from tilewright.relax.expr import (
     Binding,
     BindingBlock,
@@ -66,8 +73,7 @@ class _Allocator(FunctionRewriter):
             self.view_of[made] = self.resolve(binding.value)
             return
         value: RelaxExpr = self.resolve(binding.value)
-        if is_call_tir(value):
-            assert isinstance(value, RelaxCall)
+        if isinstance(value, RelaxCall) and value.op in (CALL_TIR, CALL_TIR_INPLACE):
             self.call(binding.var, value)
         elif isinstance(value, TupleGetItem) and isinstance(value.tuple_value, Tuple):
             self.mapping[binding.var] = value.tuple_value.items[value.index]
@@ -100,10 +106,20 @@ class _Allocator(FunctionRewriter):
             self.view_of[made] = args[0]
             self.mapping[var] = made
             return
-        outputs = [self.allocate(info, var.name) for info in infos]
-        self.builder.emit(call_dps(ref, Tuple(args), Tuple(tuple(outputs)), extra), "_")
+        places = inplace_indices(value)
+        made_args = [self.writable(a) if i in places else a for i, a in enumerate(args)]
+        outputs = [
+            self.allocate(info, var.name) if place == -1 else made_args[place]
+            for info, place in zip(infos, places)
+        ]
+        fresh = tuple(output for output, place in zip(outputs, places) if place == -1)
+        self.builder.emit(call_dps(ref, Tuple(tuple(made_args)), Tuple(fresh), extra), "_")
         single = isinstance(value.struct_info, TensorStructInfo)
         self.mapping[var] = outputs[0] if single else Tuple(tuple(outputs))
+
+    def writable(self, arg: RelaxExpr) -> RelaxExpr:
+        """A tensor that may be written: a copy, if it isn't the function's own memory."""
+        return arg if isinstance(arg, RelaxVar) and arg in self.owned else self.copied(arg)
 
     def call_packed(self, var: RelaxVar, value: RelaxCall) -> None:
         name, args, infos = lowered_packed(value)
@@ -147,15 +163,20 @@ class _Allocator(FunctionRewriter):
         if isinstance(root, RelaxVar) and root in self.owned and root not in taken:
             taken.add(root)
             return result
+        made = self.copied(result)
+        taken.add(made)
+        return made
+
+    def copied(self, value: RelaxExpr) -> RelaxVar:
+        """A copy of a tensor, in memory of its own."""
         copied = self.builder.call_te(
             lambda x: te.compute(x.shape, lambda *i: x(*i), name="copy"),
-            result,
+            value,
             primfunc_name_hint="copy",
         )
         ref, args, extra = call_tir_operands(copied)
         made = self.allocate(output_infos(copied)[0], "out")
         self.builder.emit(call_dps(ref, Tuple(args), Tuple((made,)), extra), "_")
-        taken.add(made)
         return made
 
     def root(self, expr: RelaxExpr) -> RelaxExpr:

@@ -1,0 +1,244 @@
+"""``DataflowUseInplaceCalls``: results are written over operands that nothing needs any more.
+
+Fewer temporary tensors are alive at once, so the workspace is smaller, and more of it stays in the
+caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir import (
+    GlobalVar,
+    IRModule,
+    Pass,
+    Range,
+    as_int,
+    collect,
+    expr_equal,
+    free_vars,
+)
+from tilewright.relax.analysis import used_graph_vars
+from tilewright.relax.block_builder import BlockBuilder
+from tilewright.relax.call_tir import (
+    CALL_TIR,
+    CALL_TIR_INPLACE,
+    call_tir_inplace,
+    call_tir_operands,
+    is_call_tir,
+    output_infos,
+)
+from tilewright.relax.expr import (
+    Binding,
+    BindingBlock,
+    DataflowBlock,
+    DataflowVar,
+    Function,
+    RelaxCall,
+    RelaxExpr,
+    RelaxVar,
+    Tuple,
+    VarBinding,
+)
+from tilewright.relax.struct_info import same_struct_info
+from tilewright.relax.transform.legalize_ops import RESHAPE
+from tilewright.tir import (
+    SPATIAL,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    For,
+    PrimFunc,
+    While,
+    replace_buffers,
+)
+from tilewright.tir.analysis import is_injective_binding
+
+
+class DataflowUseInplaceCalls(Pass):
+    """Let calls of tensor functions write a result over an operand, in dataflow blocks.
+
+    The operand is a value of the block, of the result's shape and dtype, that nothing uses later;
+    the function reads an element of it only where it writes that element. Run this last, after
+    fusion and schedules: other passes take values for immutable.
+
+    Before:
+        lv = R.call_tir(cls.matmul, (x, w), ...)
+        gv = R.call_tir(cls.relu, (lv,), ...)
+    After:
+        lv = R.call_tir(cls.matmul, (x, w), ...)
+        gv = R.call_tir_inplace(cls.relu_inplace, (lv,), inplace_indices=[0], ...)
+    """
+
+    def transform(self, mod: IRModule) -> IRModule:
+        """Rewrite every function that is no fusion group."""
+        builder = BlockBuilder(mod)
+        changed = False
+        for name, function in mod.functions.items():
+            if isinstance(function, Function) and not function.is_primitive:
+                made = _rewritten(mod, builder, function)
+                if made is not function:
+                    changed = True
+                    builder.update_func(name, made)
+        return builder.get() if changed else mod
+
+
+def _rewritten(mod: IRModule, builder: BlockBuilder, function: Function) -> Function:
+    blocks: list[BindingBlock] = []
+    changed = False
+    for block in function.body.blocks:
+        made = _Block(mod, builder, block).run() if isinstance(block, DataflowBlock) else block
+        changed = changed or made is not block
+        blocks.append(made)
+    if not changed:
+        return function
+    return function.replace(body=function.body.replace(blocks=tuple(blocks)))
+
+
+class _Block:
+    def __init__(self, mod: IRModule, builder: BlockBuilder, block: DataflowBlock) -> None:
+        self.mod = mod
+        self.builder = builder
+        self.block = block
+        self.last: dict[RelaxVar, int] = {}
+        self.fixed: set[RelaxVar] = set()
+        """What something else than a tensor function uses: it may go by another name as well."""
+        self.made_here: set[RelaxVar] = set()
+        for position, binding in enumerate(block.bindings):
+            for var in used_graph_vars(binding.value):
+                self.last[var] = position
+                if self.callee(binding.value) is None:
+                    self.fixed.add(var)
+            if self.callee(binding.value) is not None and isinstance(binding.var, DataflowVar):
+                self.made_here.add(binding.var)
+
+    def callee(self, value: RelaxExpr) -> PrimFunc | None:
+        """The tensor function that a value calls, if its results are memory of their own."""
+        if not isinstance(value, RelaxCall) or value.op not in (CALL_TIR, CALL_TIR_INPLACE):
+            return None
+        ref, _, _ = call_tir_operands(value)
+        function = self.mod.functions.get(ref.name) if isinstance(ref.callee, GlobalVar) else None
+        if not isinstance(function, PrimFunc) or function.attrs.get(RESHAPE, False):
+            return None
+        return function
+
+    def run(self) -> DataflowBlock:
+        bindings: list[Binding] = []
+        changed = False
+        for position, binding in enumerate(self.block.bindings):
+            made = self.in_place(binding.value, position) if is_call_tir(binding.value) else None
+            if made is None:
+                bindings.append(binding)
+            else:
+                changed = True
+                bindings.append(VarBinding(made, binding.var))
+        return DataflowBlock(tuple(bindings)) if changed else self.block
+
+    def in_place(self, value: RelaxExpr, position: int) -> RelaxCall | None:
+        function = self.callee(value)
+        if function is None:
+            return None
+        assert isinstance(value, RelaxCall)
+        ref, args, scalars = call_tir_operands(value)
+        infos = output_infos(value)
+        if len(function.buffers) != len(args) + len(infos):
+            return None
+        places: list[int] = []
+        for number, info in enumerate(infos):
+            result = function.buffers[len(args) + number]
+            found = -1
+            for index, arg in enumerate(args):
+                if (
+                    index not in places
+                    and self.is_dead(arg, args, position)
+                    and same_struct_info(arg.struct_info, info)
+                    and _may_overwrite(function, function.buffers[index], result)
+                ):
+                    found = index
+                    break
+            places.append(found)
+        if all(place == -1 for place in places):
+            return None
+        made = _overwriting(function, len(args), places)
+        gvar = self.builder.add_func(made, f"{ref.name}_inplace")
+        return call_tir_inplace(gvar, Tuple(args), places, list(infos), scalars or ())
+
+    def is_dead(self, arg: RelaxExpr, args: Sequence[RelaxExpr], position: int) -> bool:
+        return (
+            isinstance(arg, RelaxVar)
+            and arg in self.made_here
+            and arg not in self.fixed
+            and self.last[arg] == position
+            and sum(other is arg for other in args) == 1
+        )
+
+
+def _may_overwrite(function: PrimFunc, source: Buffer, result: Buffer) -> bool:
+    """Whether an element of an operand is read only where that of the result is written."""
+    both = (source, result)
+    stores = [item for item in collect(function.body, BufferStore) if item.buffer in both]
+    loads = [item for item in collect(function.body, BufferLoad) if item.buffer in both]
+    if len(stores) != 1 or stores[0].buffer is not result:
+        return False
+    store = stores[0]
+    inside = [item for item in collect(store.value, BufferLoad) if item.buffer is source]
+    if len(inside) != len(loads) or not _is_written_once(function, store):
+        return False
+    return all(len(load.indices) == len(store.indices) for load in inside) and all(
+        expr_equal(a, b) for load in inside for a, b in zip(load.indices, store.indices)
+    )
+
+
+def _is_written_once(function: PrimFunc, store: BufferStore) -> bool:
+    """Whether a block writes each element, in one iteration only (not in overlapping tiles)."""
+    found = _home_of(function, store)
+    if found is None:
+        return False
+    realize, loops = found
+    home = realize.block
+    spatial = [axis.var for axis in home.iter_vars if axis.kind == SPATIAL]
+    if home.init is not None or len(spatial) < len(home.iter_vars):
+        return False
+    if set(store.indices) != set(spatial) or len(store.indices) != len(spatial):
+        return False
+    used = {var for value in realize.iter_values for var in free_vars(value)}
+    ranges = {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
+    return all(
+        loop.loop_var in used or as_int(loop.extent) == 1 for loop in loops
+    ) and is_injective_binding(tuple(realize.iter_values), ranges, realize.predicate)
+
+
+def _home_of(function: PrimFunc, store: BufferStore) -> tuple[BlockRealize, tuple[For, ...]] | None:
+    """The block, directly in the root block, that only stores; with the loops around it."""
+    pending: list[tuple[Any, tuple[For, ...]]] = [(function.body, ())]
+    while pending:
+        node, loops = pending.pop()
+        if isinstance(node, BlockRealize) and node.block.iter_vars:
+            if node.block.body is store:
+                return node, loops
+            continue
+        if isinstance(node, For):
+            loops = (*loops, node)
+        if not isinstance(node, While):
+            pending += [(item, loops) for item in node.child_nodes()]
+    return None
+
+
+def _overwriting(function: PrimFunc, inputs: int, places: Sequence[int]) -> PrimFunc:
+    """The function with results in place of operands, as ``places`` says."""
+    handles = [param for param in function.params if param in function.buffer_map]
+    mapping = {}
+    gone = set()
+    for number, place in enumerate(places):
+        if place != -1:
+            handle = handles[inputs + number]
+            gone.add(handle)
+            mapping[function.buffer_map[handle]] = function.buffer_map[handles[place]]
+    made: PrimFunc = function.replace(
+        params=tuple(param for param in function.params if param not in gone),
+        buffer_map={k: v for k, v in function.buffer_map.items() if k not in gone},
+        body=replace_buffers(function.body, mapping),
+    )
+    return made
