@@ -179,3 +179,16 @@ def test_groups_of_channels_are_rows(shape: tuple[int, ...], groups: int) -> Non
     scale, shift = (a.reshape(-1, *(1 for _ in shape[2:])) for a in arrays[1:])
     expected = plain.reshape(shape) * scale + shift
     np.testing.assert_allclose(compiled(func, *arrays), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 5, 2), (3, 7, 5, 2), (2, 3, 50, 6), (80,)])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("kind", ["sum", "max"])
+def test_reductions_of_everything_are_scheduled(
+    shape: tuple[int, ...], dtype: str, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    x = numbers(shape, dtype)
+    found = compiled(reduction(kind, shape, list(range(len(shape))), dtype), x)
+    assert not [record for record in caplog.records if "no rule schedules" in record.getMessage()]
+    wanted = getattr(np, kind)(x.astype("float64"))
+    np.testing.assert_allclose(found, wanted, rtol=1e-2 if dtype == "float16" else 1e-5, atol=1e-2)

@@ -13,7 +13,7 @@ What a block says of itself is kept per block object; loop transformations don't
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -37,6 +37,7 @@ from tilewright.ir import (
     free_vars,
     is_const,
     pre_order,
+    structural_equal,
     substitute,
     uses_var,
 )
@@ -352,15 +353,22 @@ def is_injective_binding(
     ``analyzer`` makes an analyzer that knows symbolic extents; it is called only if needed.
     """
     verdict = _positional(values, loops)
-    return _detected(values, loops, predicate, analyzer) if verdict is None else verdict
+    if verdict is not None:
+        return verdict
+    if _detected(values, loops, predicate, analyzer):
+        return True
+    number = _number_of_digits(values, loops)
+    return number is not None and is_injective_binding(
+        (number,), loops, predicate, analyzer=analyzer
+    )
 
 
 Digit = tuple[Var, int, int]
 """A variable, and which part of it: ``var // low % size``."""
 
 
-def _digit(expr: Any, loops: Mapping[Var, Range]) -> Digit | None:
-    """Read ``v``, ``v // a``, ``v % b``, ``v // a % b`` or ``v % b // a`` of a loop from zero."""
+def _part(expr: Any) -> tuple[Any, int, int | None] | None:
+    """Read ``e // low % size``: ``e``, ``e // a``, ``e % b``, ``e // a % b`` or ``e % b // a``."""
     low, size = 1, None
     if type(expr) is FloorMod and type(expr.b) is IntImm:
         size = expr.b.value
@@ -376,6 +384,41 @@ def _digit(expr: Any, loops: Mapping[Var, Range]) -> Digit | None:
                 return None
             size = expr.b.value // low
             expr = expr.a
+    return expr, low, size
+
+
+def _number_of_digits(values: Iterable[Expr], loops: Mapping[Var, Range]) -> Expr | None:
+    """Return the number whose digits in mixed radix, all of them, the values are, if there is one.
+
+    So a loop is bound that was fused of several, and then split into others.
+    """
+    number: Expr | None = None
+    parts: list[tuple[int, int | None]] = []
+    for value in values:
+        if not uses_var(value, loops):
+            continue
+        found = _part(value)
+        if found is None or found[0] is value or type(found[0]) is Var:
+            return None
+        if number is not None and not structural_equal(number, found[0]):
+            return None
+        number = found[0]
+        parts.append((found[1], found[2]))
+    weight: int | None = 1
+    for low, size in sorted(parts, key=lambda part: part[0]):
+        if low == weight:
+            weight = None if size is None else low * size
+        elif weight is not None:
+            return None  # what is above the highest digit that has no bound repeats it
+    return number if weight is None else None
+
+
+def _digit(expr: Any, loops: Mapping[Var, Range]) -> Digit | None:
+    """Read a part of a loop from zero."""
+    found = _part(expr)
+    if found is None:
+        return None
+    expr, low, size = found
     domain = loops.get(expr) if type(expr) is Var else None
     if domain is None or type(domain.extent) is not IntImm or not is_const(domain.min, 0):
         return None

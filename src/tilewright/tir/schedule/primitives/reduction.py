@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from tilewright.arith import Analyzer, conjuncts, detect_iter_map
+from tilewright.arith import Analyzer, conjuncts
 from tilewright.ir import (
     Add,
     Expr,
@@ -42,6 +42,7 @@ from tilewright.tir import (
     seq,
 )
 from tilewright.tir.analysis import block_access_regions
+from tilewright.tir.analysis.block_kind import is_injective_binding
 from tilewright.tir.analysis.regions import same_box, union_box
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
@@ -399,11 +400,10 @@ def check_each_once(state: ScheduleState, realize: BlockRealize, loops: Sequence
     }
     used = [value for value in realize.iter_values if uses_var(value, set(inside))]
     missing = [var for var in inside if not any(uses_var(value, {var}) for value in used)]
-    if not missing:
-        analyzer = state.analyzer_at(realize)
-        result = detect_iter_map(used, inside, realize.predicate, analyzer=analyzer)
-        if result.injective:
-            return
+    if not missing and is_injective_binding(
+        tuple(used), inside, realize.predicate, analyzer=lambda: state.analyzer_at(realize)
+    ):
+        return
     raise state.error(
         f"the loops inside visit an element of block {realize.block.name!r} more than once",
         realize,
