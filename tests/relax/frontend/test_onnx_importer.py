@@ -167,8 +167,13 @@ def test_versions_of_operators() -> None:
     both = model([node("Softmax", "x", "y")], {"x": [2, 3, 4]}, ["y"], opset=11)
     np.testing.assert_allclose(call(from_onnx(last), x).sum(-1), np.ones((2, 3)), rtol=1e-6)
     np.testing.assert_allclose(call(from_onnx(both), x).sum((1, 2)), np.ones(2), rtol=1e-6)
-    old = model([node("Add", "x x", "y", broadcast=1)], {"x": [2]}, ["y"], opset=6)
-    with pytest.raises(ImportModelError, match="attribute 'broadcast' is not supported"):
+    old = model([node("Add", "x w", "y", broadcast=1, axis=0)], {"x": [2, 3]}, ["y"],
+                {"w": np.float32([1, 2])}, opset=6)  # fmt: skip
+    np.testing.assert_array_equal(
+        call(from_onnx(old), np.zeros((2, 3), np.float32)), [[1] * 3, [2] * 3]
+    )
+    old = model([node("Pad", "x", "y", paddings=[1, 1])], {"x": [2]}, ["y"], opset=1)
+    with pytest.raises(ImportModelError, match="attribute 'paddings' is not supported"):
         from_onnx(old)
 
 

@@ -125,7 +125,8 @@ def _loaded(case: Any) -> tuple[Any, list[tuple[list[Any], list[Any]]]]:
 
 def run(model: Any, inputs: Sequence[Any], count: int) -> tuple[list[str], list[Any]]:
     """Import and call a model; returns the names of fixed inputs, and the results."""
-    names = [item.name for item in model.graph.input]
+    held = {item.name for item in model.graph.initializer}
+    names = [item.name for item in model.graph.input if item.name not in held]
     given = dict(zip(names, inputs))
     fixed: list[str] = []
     while True:

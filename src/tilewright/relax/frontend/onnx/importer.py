@@ -86,8 +86,8 @@ def from_onnx(
     the model, with a symbolic size for each name of an extent. For a sequence it has a list of
     shapes, and ``None`` for an optional without an element; neither is an input if it is empty.
     ``dtype_dict`` is the dtype of inputs that the model does not type, or has dtypes by name.
-    ``opset`` takes the place of the version of ONNX's operators that the model names; attributes
-    that operators had only before version 7 are refused. Characters
+    ``opset`` takes the place of the version of ONNX's operators that the model names. All versions
+    from 7 are supported; of older ones what differs is refused, or done as it was then. Characters
     that a variable's name can't have are replaced in inputs' names by ``_``, unless
     ``sanitize_input_names`` is false.
 

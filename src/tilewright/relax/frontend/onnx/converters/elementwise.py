@@ -79,7 +79,14 @@ def _unary(name: str, function: Callable[[RelaxExpr], RelaxExpr]) -> None:
 
 def _binary(name: str, function: Callable[[RelaxExpr, RelaxExpr], RelaxExpr]) -> None:
     @converts(name)
-    def convert(ctx: Context, a: Tensor, b: Tensor) -> Tensor:
+    def convert(
+        ctx: Context, a: Tensor, b: Tensor, *, axis: int | None = None, broadcast: int = 0
+    ) -> Tensor:
+        if axis is not None:
+            # Before version 7, the first axis of ``a`` that the second operand has.
+            after = a.ndim - ctx.axis(axis, a.ndim) - b.ndim
+            ctx.require(after >= 0, f"{b.ndim} dimensions from axis {axis} don't fit {a.ndim}")
+            b = op.reshape(b, (*b.shape, *[1] * after))
         return function(a, b)
 
 
@@ -174,6 +181,8 @@ def _leaky_relu(ctx: Context, x: Tensor, *, alpha: float = 0.01) -> Tensor:
 
 @converts("PRelu")
 def _prelu(ctx: Context, x: Tensor, slope: Tensor) -> Tensor:
+    if ctx.opset < 7 and slope.ndim == 1 and x.ndim > 2:
+        slope = op.reshape(slope, (slope.shape[0], *[1] * (x.ndim - 2)))
     return op.where(op.less(x, ctx.scalar(0, x)), op.multiply(x, slope), x)
 
 
@@ -265,8 +274,9 @@ def _softmax_like(
 @converts("Dropout")
 def _dropout(
     ctx: Context, x: Tensor, ratio: Array | None = None, training_mode: Array | None = None,
-    *, seed: int = 0, ratio_: float = 0.5,
+    *, seed: int = 0, ratio_: float = 0.5, is_test: int | None = None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
+    ctx.require(ctx.opset >= 7 or is_test, "dropout while training is not supported: it is random")
     if training_mode is not None and bool(training_mode.reshape(-1)[0]):
         share = 0.5 if ratio is None else float(ratio.reshape(-1)[0])
         ctx.require(share == 0, "dropout while training is not supported: it is random")

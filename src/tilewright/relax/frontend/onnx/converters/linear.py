@@ -16,7 +16,7 @@ def _matmul(ctx: Context, a: Tensor, b: Tensor) -> Tensor:
 @converts("Gemm")
 def _gemm(
     ctx: Context, a: Tensor, b: Tensor, c: Tensor | None = None,
-    *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,
+    *, alpha: float = 1.0, beta: float = 1.0, broadcast: int = 1, transA: int = 0, transB: int = 0,
 ) -> Tensor:  # fmt: skip
     if transA:
         a = transposed(ctx, a)

@@ -22,7 +22,10 @@ from tilewright.relax.frontend.onnx.converters.base import (
 def _batch_normalization(
     ctx: Context, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor,
     *, epsilon: float = 1e-5, momentum: float = 0.9, training_mode: int = 0, spatial: int = 1,
+    is_test: int | None = None,
 ) -> Tensor | tuple[Tensor, ...]:  # fmt: skip
+    if ctx.opset < 7 and not is_test:
+        training_mode = 1
     ctx.require(spatial, "only statistics for each channel are supported")
     kind = mean.dtype
     data = ctx.cast(x, kind)
