@@ -46,6 +46,7 @@ _ATTACKS = (
     "T.macro(T.serial).captured['__builtins__']['eval'](\"open('/tmp/tilewright-canary','w')\")",
     "'{0.__globals__[Any].__module__}'.format(T.serial)",
     "T.call_extern('abort', dtype='void')",
+    "T.call_packed('ffi.ModuleLoadFromFile', '/tmp/tilewright-canary.so')",
     "T.call_llvm_intrin('llvm.trap', dtype='void')",
     "[0 for i in range(10**12)]",
     "pow(3, 10**8)",
