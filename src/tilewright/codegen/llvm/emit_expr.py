@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import eq, ge, gt, le, lt, ne
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.arith import holds_data
 from tilewright.codegen.llvm.emit_masked import compare_ramp, joined_masks
@@ -58,6 +58,8 @@ from tilewright.ir import (
 )
 from tilewright.support.errors import CodegenError
 from tilewright.tir import Buffer, BufferLoad, LetStmt
+
+T = TypeVar("T")
 
 _FLOAT_OPS = {"Add": "fadd", "Sub": "fsub", "Mul": "fmul", "Div": "fdiv"}
 #: Intrinsics with code of their own whose results may need rounding; others choose or move values.
@@ -460,7 +462,7 @@ class ExprEmitter(ValueEmitter, Visitor):
         incoming = ", ".join(f"[ {value}, %{block} ]" for value, block in results)
         return self.here(f"phi {register_type(dtype)} {incoming}")
 
-    def under_mask(self, mask: str, lanes: int, emit: Callable[[], Any]) -> Any:
+    def under_mask(self, mask: str, lanes: int, emit: Callable[[], T]) -> T:
         """Emit with only some lanes on."""
         outer = self.mask
         if outer is not None and outer[1] == lanes:

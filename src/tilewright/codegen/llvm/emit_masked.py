@@ -8,8 +8,8 @@ value of the lanes that are off itself, so that no selection follows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from tilewright.codegen.llvm.emits import Emits, EmitsAccesses
 from tilewright.codegen.llvm.types import memory_bytes, memory_type, register_type
 from tilewright.ir import INDEX, LE, LT, And, Broadcast, Expr, IntImm, Ramp, dtypes
 from tilewright.tir import Buffer, BufferLoad
@@ -18,7 +18,7 @@ from tilewright.tir import Buffer, BufferLoad
 _FARTHEST = 126
 
 
-def compare_ramp(emitter: Any, node: Expr) -> str | None:
+def compare_ramp(emitter: Emits, node: Expr) -> str | None:
     """Emit ``ramp < bound``, ``ramp <= bound`` or the reverse; ``None`` for any other comparison.
 
     The bound's distance from the first lane is clamped to a byte and compared with the lanes'
@@ -53,7 +53,7 @@ def compare_ramp(emitter: Any, node: Expr) -> str | None:
     return str(emitter.pure(f"icmp {test} <{lanes} x i8> <{steps}>, {limit}", limit))
 
 
-def every_lane(emitter: Any, node: Expr) -> str | None:
+def every_lane(emitter: Emits, node: Expr) -> str | None:
     """Emit whether a condition on consecutive integers holds in all lanes; ``None`` for others."""
     if isinstance(node, Broadcast):
         return str(emitter.visit(node.value))
@@ -82,7 +82,7 @@ def constant_mask(on: Sequence[bool]) -> str:
     return "<" + ", ".join(f"i1 {'true' if lane else 'false'}" for lane in on) + ">"
 
 
-def joined_masks(emitter: Any, a: str, b: str, lanes: int) -> str:
+def joined_masks(emitter: Emits, a: str, b: str, lanes: int) -> str:
     """Emit ``a and b`` of two masks; what is known of them is not left to LLVM."""
     if a == b or b == "splat (i1 true)" or a == "splat (i1 false)":
         return a
@@ -94,7 +94,9 @@ def joined_masks(emitter: Any, a: str, b: str, lanes: int) -> str:
     return str(emitter.pure(f"and <{lanes} x i1> {a}, {b}", a, b))
 
 
-def load_or(emitter: Any, node: BufferLoad, tests: Sequence[Expr], other: Expr) -> str | None:
+def load_or(
+    emitter: EmitsAccesses, node: BufferLoad, tests: Sequence[Expr], other: Expr
+) -> str | None:
     """Emit a load of neighbours, or of every second element, with ``other`` where a test fails.
 
     ``None`` where the elements lie otherwise.
@@ -113,11 +115,12 @@ def load_or(emitter: Any, node: BufferLoad, tests: Sequence[Expr], other: Expr) 
     if mask in ("true", "false"):
         return None
     if mask == "splat (i1 true)":
-        return str(emitter.visit(node))
+        return emitter.visit(node)
     if mask == "splat (i1 false)":
-        return str(fill)
+        return fill
 
     def emit() -> str:
+        assert emitter.mask is not None
         emitted, count = emitter.mask
         assert count == lanes
         pointer = emitter.pointer(node.buffer, index.base)
@@ -125,10 +128,10 @@ def load_or(emitter: Any, node: BufferLoad, tests: Sequence[Expr], other: Expr) 
             return _masked(emitter, node, pointer, node.dtype, emitted, fill)
         return _every_second(emitter, node, pointer, emitted, fill)
 
-    return str(emitter.under_mask(mask, lanes, emit))
+    return emitter.under_mask(mask, lanes, emit)
 
 
-def store_apart(emitter: Any, buffer: Buffer, index: Ramp, value: str, kind: str) -> None:
+def store_apart(emitter: EmitsAccesses, buffer: Buffer, index: Ramp, value: str, kind: str) -> None:
     """Store lanes at a constant distance one by one, which is faster than a scatter."""
     element, align = memory_type(buffer.dtype), memory_bytes(buffer.dtype)
     pointer, step = emitter.pointer(buffer, index.base), index.stride
@@ -142,7 +145,7 @@ def store_apart(emitter: Any, buffer: Buffer, index: Ramp, value: str, kind: str
         emitter.effect(f"store {element} {part}, ptr {at}, align {align}")
 
 
-def apart_from_truncation(emitter: Any, value: str, element: str, lanes: int) -> str:
+def apart_from_truncation(emitter: Emits, value: str, element: str, lanes: int) -> str:
     """Emit a fence of no instruction between a truncated integer and the masked store of it.
 
     LLVM (22) joins the two on x86 with AVX-512, and where one lane alone is on it stores the number
@@ -172,12 +175,12 @@ def apart_from_truncation(emitter: Any, value: str, element: str, lanes: int) ->
     return value
 
 
-def _shuffled(emitter: Any, value: str, kind: str, wanted: str, lanes: int) -> str:
+def _shuffled(emitter: Emits, value: str, kind: str, wanted: str, lanes: int) -> str:
     text = f"shufflevector {kind} {value}, {kind} poison, <{lanes} x i32> <{wanted}>"
     return str(emitter.pure(text, value))
 
 
-def _joined(emitter: Any, tests: Sequence[Expr], lanes: int) -> str:
+def _joined(emitter: Emits, tests: Sequence[Expr], lanes: int) -> str:
     """All tests in one mask; what doesn't depend on inner loops is joined first."""
     operands: list[str] = [emitter.visit(test) for test in tests]
     operands.sort(key=lambda operand: emitter.levels.get(operand, 0))
@@ -187,7 +190,9 @@ def _joined(emitter: Any, tests: Sequence[Expr], lanes: int) -> str:
     return mask
 
 
-def _masked(emitter: Any, node: BufferLoad, pointer: str, dtype: str, mask: str, fill: str) -> str:
+def _masked(
+    emitter: Emits, node: BufferLoad, pointer: str, dtype: str, mask: str, fill: str
+) -> str:
     lanes, kind = dtypes.lanes_of(dtype), memory_type(dtype)
     text = (
         f"call {kind} @llvm.masked.load.{_suffix(dtype)}.p0(ptr align "
@@ -196,7 +201,7 @@ def _masked(emitter: Any, node: BufferLoad, pointer: str, dtype: str, mask: str,
     return str(emitter.memory_read(text, node.buffer.data, pointer, mask, fill))
 
 
-def _every_second(emitter: Any, node: BufferLoad, pointer: str, mask: str, fill: str) -> str:
+def _every_second(emitter: Emits, node: BufferLoad, pointer: str, mask: str, fill: str) -> str:
     """Two loads in which every second lane is off, and one shuffle."""
     lanes, element = dtypes.lanes_of(node.dtype), memory_type(node.buffer.dtype)
     text = f"getelementptr {element}, ptr {pointer}, i64 {lanes}"

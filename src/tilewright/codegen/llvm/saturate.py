@@ -9,9 +9,9 @@ floats, the lanes that are out of range are put right after it. Values that the 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tilewright.codegen.llvm.types import constant_text, register_type
+from tilewright.codegen.llvm.writer import Writer
 from tilewright.ir import Broadcast, Expr, FloatImm, Max, Min, dtypes
 
 _MANTISSA = {"float": 24, "double": 53}
@@ -39,7 +39,7 @@ def _bounds(expr: Expr) -> tuple[float, float]:
     return -math.inf, math.inf
 
 
-def saturated(emitter: Any, value: str, source: str, dtype: str, clipped: bool = False) -> str:
+def saturated(emitter: Writer, value: str, source: str, dtype: str, clipped: bool = False) -> str:
     """Convert a vector ``value`` of floats, which may be ``clipped`` already, to integers."""
     lanes = dtypes.lanes_of(dtype)
     kind, result, mask = register_type(source), register_type(dtype), f"<{lanes} x i1>"

@@ -15,8 +15,7 @@ the stack) they are equally fast; what comes first, the pass, does it.
 
 from __future__ import annotations
 
-from typing import Any
-
+from tilewright.codegen.llvm.emits import Emits
 from tilewright.codegen.llvm.types import memory_bytes, memory_type
 from tilewright.tir import Buffer
 
@@ -27,7 +26,7 @@ _MOST_ROWS = 16
 _LEAST_ROWS = 4
 
 
-def tile_column(emitter: Any, buffer: Buffer, start: int, stride: int, lanes: int) -> str | None:
+def tile_column(emitter: Emits, buffer: Buffer, start: int, stride: int, lanes: int) -> str | None:
     """Return elements ``start + stride * i``, for ``i`` below ``lanes``, of a buffer on the stack.
 
     They have their form in memory. ``None`` if the tile isn't made of whole groups.
@@ -53,7 +52,7 @@ def tile_column(emitter: Any, buffer: Buffer, start: int, stride: int, lanes: in
     return found
 
 
-def _read(emitter: Any, buffer: Buffer, at: int, count: int) -> str:
+def _read(emitter: Emits, buffer: Buffer, at: int, count: int) -> str:
     """Read neighbours; what is read twice stands once."""
     element, data = memory_type(buffer.dtype), emitter.visit(buffer.data)
     pointer = emitter.pure(f"getelementptr {element}, ptr {data}, i64 {at}", data) if at else data
@@ -61,7 +60,7 @@ def _read(emitter: Any, buffer: Buffer, at: int, count: int) -> str:
     return str(emitter.memory_read(text, buffer.data, pointer))
 
 
-def _within(emitter: Any, rows: list[str], lanes: int, element: str) -> list[str]:
+def _within(emitter: Emits, rows: list[str], lanes: int, element: str) -> list[str]:
     """Transpose ``len(rows)`` vectors inside each group of ``len(rows)`` lanes."""
     group, half = len(rows), len(rows) // 2
     low = [g + k + side for g in range(0, lanes, group) for k in range(half) for side in (0, lanes)]
@@ -75,7 +74,7 @@ def _within(emitter: Any, rows: list[str], lanes: int, element: str) -> list[str
     return rows
 
 
-def _across(emitter: Any, rows: list[str], group: int, element: str) -> list[str]:
+def _across(emitter: Emits, rows: list[str], group: int, element: str) -> list[str]:
     """Transpose ``len(rows)`` vectors of as many groups."""
     count, lanes = len(rows), len(rows) * group
     even, odd = (
@@ -90,7 +89,7 @@ def _across(emitter: Any, rows: list[str], group: int, element: str) -> list[str
     return rows
 
 
-def _whole_columns(emitter: Any, rows: list[str], group: int, element: str) -> list[str]:
+def _whole_columns(emitter: Emits, rows: list[str], group: int, element: str) -> list[str]:
     """All columns of a square tile whose rows are in registers."""
     lanes = len(rows)
     parts = [
@@ -106,14 +105,14 @@ def _whole_columns(emitter: Any, rows: list[str], group: int, element: str) -> l
     return columns
 
 
-def _of_few_rows(emitter: Any, rows: list[str], group: int, element: str) -> list[str]:
+def _of_few_rows(emitter: Emits, rows: list[str], group: int, element: str) -> list[str]:
     """The columns in 128 bits of each row, of fewer rows than such a vector has elements."""
     lanes = len(rows)
     columns = _within(emitter, rows + ["poison"] * (group - lanes), group, element)
     return [emitter.pick(c, "poison", group, list(range(lanes)), element) for c in columns]
 
 
-def _columns_of_group(emitter: Any, rows: list[str], group: int, element: str) -> list[str]:
+def _columns_of_group(emitter: Emits, rows: list[str], group: int, element: str) -> list[str]:
     """The columns that lie in 128 bits of each row, which are put together to vectors first."""
     joined = []
     for number in range(group):

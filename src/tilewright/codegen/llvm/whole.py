@@ -8,8 +8,7 @@ be harmless and go without.
 
 from __future__ import annotations
 
-from typing import Any
-
+from tilewright.codegen.llvm.emits import Emits
 from tilewright.codegen.llvm.types import constant_text, intrinsic_suffix, register_type
 from tilewright.ir import Broadcast, Expr, IntImm, dtypes
 
@@ -27,7 +26,7 @@ class _Division:
     """A division that truncates, of operands that are made harmless first."""
 
     def __init__(
-        self, emitter: Any, dtype: str, a: str, b: str, divisor: int | None, known: bool = False
+        self, emitter: Emits, dtype: str, a: str, b: str, divisor: int | None, known: bool = False
     ) -> None:
         self.emitter, self.dtype, self.a, self.b = emitter, dtype, a, b
         self.kind, self.mask = register_type(dtype), emitter.mask_type(dtype)
@@ -96,7 +95,7 @@ def _power_of_two(divisor: int | None) -> bool:
     return divisor is not None and divisor > 0 and divisor & (divisor - 1) == 0
 
 
-def floor_divide(emitter: Any, dtype: str, a: str, b: str, divisor: int | None) -> str:
+def floor_divide(emitter: Emits, dtype: str, a: str, b: str, divisor: int | None) -> str:
     """``a // b``."""
     kind = register_type(dtype)
     if dtypes.kind_of(dtype) == "uint":
@@ -111,7 +110,7 @@ def floor_divide(emitter: Any, dtype: str, a: str, b: str, divisor: int | None) 
     return division.quotient(emitter.pure(f"add {kind} {quotient}, {extended}", quotient, extended))
 
 
-def floor_modulo(emitter: Any, dtype: str, a: str, b: str, divisor: int | None) -> str:
+def floor_modulo(emitter: Emits, dtype: str, a: str, b: str, divisor: int | None) -> str:
     """``a % b``."""
     kind = register_type(dtype)
     if dtypes.kind_of(dtype) == "uint":
@@ -127,7 +126,7 @@ def floor_modulo(emitter: Any, dtype: str, a: str, b: str, divisor: int | None) 
 
 
 def truncated(
-    emitter: Any, op: str, dtype: str, a: str, b: str, divisor: int | None, known: bool = False
+    emitter: Emits, op: str, dtype: str, a: str, b: str, divisor: int | None, known: bool = False
 ) -> str:
     """``truncdiv`` (``op`` is ``div``) or ``truncmod`` (``rem``); ``known`` to be harmless."""
     division = _Division(emitter, dtype, a, b, divisor, known)
@@ -135,7 +134,7 @@ def truncated(
     return division.quotient(made) if op == "div" else made
 
 
-def shifted(emitter: Any, name: str, dtype: str, a: str, b: str, amount: int | None) -> str:
+def shifted(emitter: Emits, name: str, dtype: str, a: str, b: str, amount: int | None) -> str:
     """``shift_left`` or ``shift_right``; an amount out of range moves all bits out."""
     kind, bits = register_type(dtype), dtypes.bits_of(dtype)
     signed = dtypes.kind_of(dtype) == "int"
