@@ -156,6 +156,18 @@ class Sample:
         return a_1
 
 
+def test_functions_that_are_passed_are_looked_up() -> None:
+    takes = FuncStructInfo((FuncStructInfo((tensor((4,)),), tensor((4,))),), tensor((2,)))
+    passed = relax.Call(GlobalVar("f"), (relax.FunctionRef(GlobalVar("leaf")),), {}, (ANY,))
+    builder = relax.BlockBuilder(Sample)
+    assert repr(analysis.derive_call_ret_struct_info(takes, passed, builder)) == (
+        "Tensor((2,), float32)"
+    )
+    wrong = passed.replace(args=(relax.FunctionRef(GlobalVar("main")),))
+    with pytest.raises(VerifyError, match="argument 0 of f must be Callable"):
+        analysis.derive_call_ret_struct_info(takes, wrong, builder)
+
+
 def names(found: Any) -> list[str]:
     return [item.name for item in found]
 

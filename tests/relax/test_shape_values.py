@@ -139,9 +139,9 @@ def test_scalars_are_computed_with() -> None:
     @I.ir_module
     class Module:
         @R.function
-        def main(x: R.Tensor(("n",), "int64"), a: R.Prim("int64", "k"), b: R.Prim("int64")):
+        def main(x: R.Tensor(("n",), "int64"), k: R.Prim("int64", "k"), b: R.Prim("int64")):
             with R.dataflow():
-                y = R.multiply(x, a)
+                y = R.multiply(x, k)
                 z = R.add(y, R.prim_value(k * n))
                 R.output(z)
             return z

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
-from tilewright.ir import Expr, IntImm, Var
-from tilewright.relax.expr import RelaxCall
+from tilewright.ir import Expr, GlobalVar, IntImm, Var
+from tilewright.relax.expr import Function, FunctionRef, RelaxCall, RelaxExpr
 from tilewright.relax.struct_info import (
     FuncStructInfo,
     ObjectStructInfo,
@@ -170,11 +170,14 @@ def _erase(info: StructInfo, known: dict[Var, Expr]) -> StructInfo:
     return PrimStructInfo(info.dtype)
 
 
-def derive_call_ret_struct_info(func_sinfo: FuncStructInfo, call: RelaxCall) -> StructInfo:
+def derive_call_ret_struct_info(
+    func_sinfo: FuncStructInfo, call: RelaxCall, ctx: Any = None
+) -> StructInfo:
     """Return what a call of a function gives, from what it takes and from the call's arguments.
 
     Symbolic extents of the parameters are those of the arguments; a shape that no argument
-    determines is forgotten.
+    determines is forgotten. ``ctx``, a ``BlockBuilder``, knows the functions of the module that are
+    passed as arguments.
 
     Raises ``VerifyError`` if the arguments don't fit the parameters.
     """
@@ -185,19 +188,28 @@ def derive_call_ret_struct_info(func_sinfo: FuncStructInfo, call: RelaxCall) -> 
             f"{call.op_name} takes {len(func_sinfo.params)} arguments, got {len(call.args)}"
         )
     known: dict[Var, Expr] = {}
-    for param, arg in zip(func_sinfo.params, call.args):
-        extents, actual = extents_of(param), extents_of(arg.struct_info)
+    infos = [_info_of(arg, ctx) for arg in call.args]
+    for param, info in zip(func_sinfo.params, infos):
+        extents, actual = extents_of(param), extents_of(info)
         if len(extents) == len(actual):
             for extent, value in zip(extents, actual):
                 if type(extent) is Var:
                     known.setdefault(extent, value)
-    for number, (param, arg) in enumerate(zip(func_sinfo.params, call.args)):
+    for number, (param, info) in enumerate(zip(func_sinfo.params, infos)):
         wanted = substitute_info(param, dict(known))
-        if struct_info_base_check(wanted, arg.struct_info) is BaseCheckResult.FAIL_L0:
+        if struct_info_base_check(wanted, info) is BaseCheckResult.FAIL_L0:
             raise VerifyError(
-                f"argument {number} of {call.op_name} must be {wanted!r}, got {arg.struct_info!r}"
+                f"argument {number} of {call.op_name} must be {wanted!r}, got {info!r}"
             )
     return erase_to_well_defined(func_sinfo.ret, known)
+
+
+def _info_of(arg: RelaxExpr, ctx: Any) -> StructInfo:
+    if ctx is not None and isinstance(arg, FunctionRef) and isinstance(arg.callee, GlobalVar):
+        found = ctx.get().functions.get(arg.name)
+        if isinstance(found, Function):
+            return found.struct_info
+    return arg.struct_info
 
 
 def tir_vars_in_struct_info(sinfo: StructInfo) -> list[Var]:

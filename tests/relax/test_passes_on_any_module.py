@@ -1,0 +1,179 @@
+"""Every pass keeps modules well formed, readable and what they mean, whatever is in them."""
+
+# ruff: noqa: F821
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from tests.relax.helpers import agree, random
+from tilewright import relax, runtime, script
+from tilewright.ir import IRModule, Pass, assert_structural_equal
+from tilewright.relax import transform as t
+from tilewright.relax.dpl import is_op, wildcard
+from tilewright.script import ir as I
+from tilewright.script import relax as R
+from tilewright.script import tir as T
+
+# What passes are made with, where they need anything.
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "AlterOpImpl": ({}, {}),
+    "BindParams": ("main", {}),
+    "BindSymbolicVars": ({},),
+    "ConvertLayout": ({},),
+    "FuseOpsByPattern": ([("mine.exp", is_op("relax.exp")(wildcard()))],),
+    "UpdateParamStructInfo": (lambda param: None,),
+}
+ELSEWHERE = {
+    "CallTIRRewrite": "takes calls of tensor functions only",
+    "DataflowBlockPass": "made of a function",
+    "DispatchByHash": "tests/meta_schedule/test_dispatch_by_hash.py",
+    "FlattenTupleParams": "takes other parameters",
+    "FunctionPass": "made of a function",
+    "Gradient": "gives other functions",
+    "LowerGraph": "takes what CallTIRRewrite makes",
+    "StaticPlanBlockMemory": "takes what CallTIRRewrite makes",
+}
+PASSES = sorted(
+    name
+    for name in t.__all__
+    if not name.startswith("MetaSchedule")
+    and inspect.isclass(getattr(t, name))
+    and issubclass(getattr(t, name), Pass)
+)
+
+
+@I.ir_module
+class Effects:
+    """Global functions, effects, private functions, sizes known when called."""
+
+    @R.function
+    def inner(x: R.Tensor(("n", 4), "float32"), y: R.Tensor(("m", 4), "float32")):
+        with R.dataflow():
+            a = R.exp(x)
+            b = R.add(a, R.exp(y))
+            R.output(b)
+        return b
+
+    @R.function(pure=False)
+    def main(x: R.Tensor(("n", 4), "float32"), k: R.Prim("int64", "k"), s: R.Shape(["p"])):
+        with R.dataflow():
+            a = R.call_dps_packed(
+                "test.any", (x, R.prim_value(n + k)), out_sinfo=R.Tensor((n, 4), "float32")
+            )
+            b = R.exp(a)
+            c = R.exp(a)
+            d = R.add(b, c)
+            R.output(d)
+        R.call_packed("test.nothing", d, sinfo_args=R.Tuple())
+        e = R.call(cls.inner, (d, x), out_sinfo=R.Tensor((n, 4), "float32"))
+        f = R.reshape(e, s)
+        g = R.shape_to_tensor(s)
+        return (f, g)
+
+
+@I.ir_module
+class Functions:
+    """Functions inside of functions, and those that are passed."""
+
+    @R.function
+    def twice(
+        f: R.Callable((R.Tensor((4, 4), "float32"),), R.Tensor((4, 4), "float32")),
+        x: R.Tensor((4, 4), "float32"),
+    ):
+        y = R.call(f, (x,))
+        z = R.call(f, (y,))
+        return z
+
+    @R.function
+    def main(x: R.Tensor((4, 4), "float32"), w: R.Tensor((4, 4), "float32")):
+        b = R.exp(w)
+
+        @R.function
+        def product(y: R.Tensor((4, 4), "float32")):
+            z = R.matmul(y, b)
+            return z
+
+        @R.function
+        def scale(y: R.Tensor((4, 4), "float32")):
+            z = R.multiply(y, R.const(0.5, "float32"))
+            return z
+
+        u = R.call(product, (x,))
+        v = R.call(cls.twice, (scale, u), out_sinfo=R.Tensor((4, 4), "float32"))
+        return v
+
+
+@I.ir_module
+class Kernels:
+    """Tensor functions, one of them in place, tuples, and a cast that names an extent."""
+
+    @T.prim_func
+    def double(x: T.Buffer((4,), "float32")):
+        for i in range(4):
+            with T.block("x"):
+                v = T.axis.spatial(4, i)
+                x[v] = x[v] * 2.0
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32"), y: R.Tensor(("n",), "float32")):
+        with R.dataflow():
+            a = R.exp(x)
+            b = R.call_tir_inplace(
+                cls.double, (a,), inplace_indices=[0], out_sinfo=R.Tensor((4,), "float32")
+            )
+            c = R.split(b, 2)
+            d = R.match_cast(y, R.Tensor(("m",), "float32"))
+            e = R.concat((c[1], d, c[0]))
+            R.output(e)
+        return e
+
+
+CASES = {
+    "effects": (Effects, random(3, 4), np.int64(2), (12,)),
+    "functions": (Functions, random(4, 4), random(4, 4, seed=1)),
+    "kernels": (Kernels, random(4), random(3)),
+}
+
+
+@pytest.fixture(autouse=True)
+def functions() -> Iterator[None]:
+    def fill(x: Any, k: int, out: Any) -> None:
+        out.numpy()[...] = x.numpy() + k
+
+    tilewright.register_global_func("test.any", fill)
+    tilewright.register_global_func("test.nothing", lambda x: None)
+    yield
+    for name in ("test.any", "test.nothing"):
+        runtime.remove_global_func(name)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", [name for name in PASSES if name not in ELSEWHERE])
+def test_a_pass_keeps_what_a_module_means(name: str, case: str) -> None:
+    mod, *inputs = CASES[case]
+    assert isinstance(mod, IRModule)
+    made = getattr(t, name)(*ARGUMENTS.get(name, ()))(mod)
+    relax.verify_graph(made)
+    assert_structural_equal(script.parse(made.script(), {"metadata": R.metadata_of(made)}), made)
+    agree(mod, made, *inputs, tolerance=2e-2 if name == "ToMixedPrecision" else 1e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_any_module_is_compiled(case: str) -> None:
+    mod, *inputs = CASES[case]
+    found = relax.as_numpy(relax.build(mod, "llvm")["main"](*inputs))
+    want = relax.interpreter.run(mod, *inputs)
+    several = isinstance(want, tuple)
+    for a, b in zip(want if several else (want,), found if several else (found,)):
+        np.testing.assert_allclose(b, a, rtol=1e-4)
+
+
+def test_passes_are_named_once() -> None:
+    assert not set(ELSEWHERE) - set(PASSES)
+    assert not set(ARGUMENTS) - set(PASSES)
