@@ -215,6 +215,13 @@ def test_print_and_assertions(capfd: pytest.CaptureFixture[str]) -> None:
         relax.build(Module, "llvm")["main"](-x)
 
 
+def test_global_functions_are_profiled() -> None:
+    machine = relax.VirtualMachine(relax.build(Packed, "llvm"), profile=True)
+    report = machine.profile("main", random(3, 4), 7, repeat=1)
+    assert [row.name for row in report.calls] == ["exp", "test.double", "tanh", "test.note", "add"]
+    assert report.calls[1].flops is None and report.calls[1].nbytes == 96
+
+
 def test_exported_graphs_call_python(tmp_path: Path) -> None:
     relax.build(Packed, "llvm").export_library(tmp_path / "packed.so")
     loaded = relax.load_executable(tmp_path / "packed.so")

@@ -331,6 +331,20 @@ def test_products_that_stay_in_order() -> None:
     assert t.AdjustMatmulOrder()(mod) is mod
 
 
+def test_bounds_of_sizes_decide() -> None:
+    mod = graph(lambda x, a, b: op.matmul(x, op.matmul(a, b)),
+                tensor((symbol("n"), 16)), tensor((16, 16)), tensor((16, 16)))  # fmt: skip
+    assert t.AdjustMatmulOrder()(mod) is mod
+    for bound, better in ((8, True), (64, False)):
+        bounded = mod.with_function(
+            "main", mod["main"].with_attr("tir_var_upper_bound", {"n": bound})
+        )
+        assert (t.AdjustMatmulOrder()(bounded) is not bounded) is better
+    small = mod.with_function("main", mod["main"].with_attr("tir_var_upper_bound", {"n": 8}))
+    agree(small, t.AdjustMatmulOrder()(small), random(3, 16), random(16, 16), random(16, 16),
+          tolerance=1e-4)  # fmt: skip
+
+
 # ---- transpositions and choices -------------------------------------------------------------
 
 

@@ -205,7 +205,7 @@ def profile(executable: Executable, name: str, inputs: Sequence[Any], repeat: in
     machine = _Machine(Target(executable.target))
     rows = []
     for step, seconds in zip(steps, medians):
-        flops = _flops(mod[step.name], step)
+        flops = _flops(mod.functions.get(step.name), step)
         nbytes = sum(int(np.asarray(item).nbytes) for item in step.tensors)
         bound = machine.shortest(step, flops or 0, nbytes)
         rows.append(

@@ -11,12 +11,16 @@ from tilewright.relax.registry import is_call_to
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import TensorStructInfo
 
+UPPER_BOUNDS = "tir_var_upper_bound"
+"""Attribute of graph functions: the greatest values of symbolic extents, by name."""
+
 
 class AdjustMatmulOrder(GraphPass):
     """Reorder products of three matrices where the other order surely takes less work.
 
     The product that moves must have no other user. Sums of floats are rounded in another order.
-    With symbolic extents the order changes only if that is better for any size from 1.
+    With symbolic extents the order changes only if that is better for any size from 1, up to the
+    bounds in the function's attribute ``tir_var_upper_bound``, a dict by name.
 
     Before, for ``x`` of (n, 64), ``a`` of (64, 4) and ``b`` of (4, 64):
         lv = R.matmul(a, b)
@@ -46,9 +50,17 @@ class _Reorderer(ReplacingRewriter):
                 continue
             least = _work(inner) + _work(outer) if work is None else work
             found = sum(map(_work, made), as_expr(0))
-            if _is_less(found, least):
+            if self.is_less(found, least):
                 best, work = made[-1], found
         return best
+
+    def is_less(self, a: Expr, b: Expr) -> bool:
+        assert self.function is not None
+        bounds = self.function.attrs.get(UPPER_BOUNDS, {})
+        analyzer = Analyzer()
+        for var in {*free_vars(a), *free_vars(b)}:
+            analyzer.bind_positive(var, bounds.get(var.name))
+        return analyzer.can_prove_lt(a, b)
 
     def inner(self, operand: RelaxExpr) -> RelaxCall | None:
         """The product that made an operand, if nothing else uses that."""
@@ -106,10 +118,3 @@ def _work(product: RelaxCall) -> Expr:
     for extent in product.shape:
         total = total * extent
     return total
-
-
-def _is_less(a: Expr, b: Expr) -> bool:
-    analyzer = Analyzer()
-    for var in {*free_vars(a), *free_vars(b)}:
-        analyzer.bind_positive(var)
-    return analyzer.can_prove_lt(a, b)
