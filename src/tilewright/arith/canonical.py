@@ -23,6 +23,7 @@ from tilewright.arith.polynomial import (
     poly_sub,
 )
 from tilewright.ir import (
+    EFFECTS,
     Add,
     Call,
     Expr,
@@ -36,6 +37,7 @@ from tilewright.ir import (
     Node,
     Sub,
     Var,
+    contains,
 )
 from tilewright.ir.integers import wrap_integer
 
@@ -46,6 +48,7 @@ _RING = frozenset((Add, Sub, Mul))
 
 
 _MOST_TERMS = 2000
+_has_effects = contains(EFFECTS)
 
 
 class OpaqueOperand(Exception):
@@ -54,13 +57,7 @@ class OpaqueOperand(Exception):
 
 def has_effects(expr: Any) -> bool:
     """Whether a call below writes memory or must keep its place."""
-    stack = [expr]
-    while stack:
-        item = stack.pop()
-        if type(item) is Call and item.op.effect in ("update", "opaque"):
-            return True
-        stack.extend(item.child_nodes())
-    return False
+    return _has_effects(expr)
 
 
 def reads_memory(expr: Any) -> bool:

@@ -10,12 +10,12 @@ change, so the answer stays valid; a new tree queries only its new nodes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.ir.dtype import element_of
 from tilewright.ir.expr import Call, IntImm, Ramp
 from tilewright.ir.node import Field, Node
-from tilewright.ir.visitor import definition_fields, post_order
+from tilewright.ir.visitor import definition_fields, post_order, pre_order
 from tilewright.support.settings import setting
 
 EFFECTS = "effects"
@@ -26,6 +26,7 @@ DEFINITIONS = "definitions"
 """Kind of content: nodes that bring variables or buffers into scope."""
 
 Kind = type[Node] | str
+T = TypeVar("T", bound=Node)
 
 _BITS: dict[Kind, int] = {EFFECTS: 1, STRIDED: 2, DEFINITIONS: 4}
 #: For each class of nodes, what finds the bits of a node and leaves them there.
@@ -83,6 +84,17 @@ def contains(*kinds: Kind) -> Callable[[Node], bool]:
         return bool((contents(node) if found is None else found) & mask)
 
     return test
+
+
+def collect(node: Node, kind: type[T] | tuple[type, ...]) -> list[T]:
+    """Return all nodes of a class below ``node``, parents first."""
+    if not isinstance(kind, tuple) and issubclass(kind, Node) and not kind.__subclasses__():
+        mask = _bit(kind)
+        if not contents(node) & mask:
+            return []
+        inside = pre_order(node, enter=lambda item: bool(contents(item) & mask))
+        return [item for item in inside if type(item) is kind]
+    return [item for item in pre_order(node) if isinstance(item, kind)]  # type: ignore[misc]
 
 
 def make_collectors() -> None:

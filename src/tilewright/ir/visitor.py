@@ -96,11 +96,6 @@ def pre_order(node: Node, enter: Callable[[Node], bool] | None = None) -> Iterat
                 stack += below
 
 
-def collect(node: Node, kind: type[T] | tuple[type, ...]) -> list[T]:
-    """Return all nodes of a class below ``node``, parents first."""
-    return [item for item in pre_order(node) if isinstance(item, kind)]  # type: ignore[misc]
-
-
 def rewrite_bottom_up(node: Node, function: Callable[[Any], Any]) -> Any:
     """Rebuild a tree from the leaves, passing each rebuilt node to ``function``."""
 

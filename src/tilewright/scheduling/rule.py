@@ -142,7 +142,7 @@ def first_applied(
         try:
             result = rule.apply(sch.copy(), target)
         except ScheduleError as error:
-            result = NotApplicable(str(error).split("\n")[0])
+            result = NotApplicable(error.summary)
         if isinstance(result, Schedule):
             logger.debug("%s: scheduled by %s", name, rule.name)
             return result

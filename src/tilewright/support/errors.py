@@ -13,11 +13,15 @@ Message = str | Callable[[], str]
 
 
 class TilewrightError(Exception):
-    """Base of every error raised on purpose; ``message`` may be a function that renders it."""
+    """Base of every error raised on purpose; ``message`` may be a function that renders it.
 
-    def __init__(self, message: Message = "") -> None:
+    ``summary`` is the message's first line, if that can be told without rendering the rest.
+    """
+
+    def __init__(self, message: Message = "", summary: Callable[[], str] | None = None) -> None:
         super().__init__()
         self._message = message
+        self._summary = summary
 
     @property
     def message(self) -> str:
@@ -25,6 +29,12 @@ class TilewrightError(Exception):
         if not isinstance(self._message, str):
             self._message = self._message()
         return self._message
+
+    @property
+    def summary(self) -> str:
+        """The first line of the text; where rendering is much work, it is not rendered for that."""
+        told = self.message if self._summary is None else self._summary()
+        return told.split("\n", 1)[0]
 
     def __str__(self) -> str:
         return self.message

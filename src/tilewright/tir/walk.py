@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from tilewright.ir import (
     Let,
@@ -19,6 +20,8 @@ from tilewright.ir import (
 )
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.stmt import Block, BlockRealize, For, IterVar, LetStmt, SeqStmt, Stmt
+
+R = TypeVar("R")
 
 
 def statements(node: Node) -> Iterator[Stmt]:
@@ -83,7 +86,21 @@ def outermost(body: Stmt) -> tuple[Stmt, ...]:
     return block.body.stmts if type(block.body) is SeqStmt else (block.body,)
 
 
-@lru_cache(maxsize=1024)
+def per_statement(function: Callable[[Stmt], R]) -> Callable[[Stmt], R]:
+    """Remember what a function says of a statement for as long as there is the statement."""
+    known: WeakKeyDictionary[Stmt, R] = WeakKeyDictionary()
+
+    @wraps(function)
+    def look_up(stmt: Stmt) -> R:
+        found = known.get(stmt)
+        if found is None:
+            found = known[stmt] = function(stmt)
+        return found
+
+    return look_up
+
+
+@per_statement
 def symbols_in(stmt: Stmt) -> frozenset[Any]:
     """Return the variables and buffers that a statement uses or defines.
 
@@ -102,3 +119,9 @@ def symbols_in(stmt: Stmt) -> frozenset[Any]:
                 if number is not None:
                     found.update(free_vars(number))
     return frozenset(found)
+
+
+def mentions(stmt: Stmt, buffer: Buffer) -> bool:
+    """Whether a statement uses a buffer or its memory; soon known if it was asked before."""
+    symbols = symbols_in(stmt)
+    return buffer in symbols or buffer.data in symbols

@@ -59,7 +59,7 @@ class Fallback(ScheduleRule):
                 else:
                     schedule_reduction(attempt, rv, target)
             except ScheduleError as error:
-                unscheduled[name] = str(error).split("\n")[0]
+                unscheduled[name] = error.summary
                 continue
             sch = attempt
         warn_of_unscheduled(sch, unscheduled)

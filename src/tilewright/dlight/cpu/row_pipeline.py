@@ -133,7 +133,7 @@ def pipeline_rows(sch: Schedule, row: LoopRV, target: Target) -> bool:
     try:
         Sequential(block_passes(), name="TryRowPipeline")(sch.mod)
     except LowerError as error:
-        logger.debug("rows are not pipelined: %s", str(error).split("\n")[0])
+        logger.debug("rows are not pipelined: %s", error.summary)
         return False
     return True
 

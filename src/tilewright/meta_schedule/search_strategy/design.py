@@ -217,7 +217,7 @@ class Variant:
             self.function = self._symbolic()
         except TilewrightError as error:
             self.fallback_reason = error.message
-            logger.info("a sketch resists symbolic replay: %s", error.message.split("\n")[0])
+            logger.info("a sketch resists symbolic replay: %s", error.summary)
 
     @property
     def size(self) -> int:

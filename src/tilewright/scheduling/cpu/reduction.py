@@ -91,7 +91,7 @@ def schedule_reduction(
             sch.become(attempt)
             return True
         except ScheduleError as error:
-            logger.debug("%s is computed apart: %s", producer, str(error).split("\n")[0])
+            logger.debug("%s is computed apart: %s", producer, error.summary)
     outer = _vectorize(sch, rv, spatial, reduce, target, skip, vectors=vectors)
     if skip == 0:
         parallelize(sch, outer, target, work_of(axes))

@@ -28,6 +28,7 @@ from tilewright.ir import (
     as_int,
     compare,
     const,
+    contains,
     dtypes,
     is_const,
     mul,
@@ -319,9 +320,12 @@ def _lasting(condition: Expr, body: Stmt) -> Expr:
     return Var("condition", "bool")
 
 
+_has_calls = contains(Call)
+
+
 def works_by_intrinsic(block: Block) -> bool:
     """Whether the body calls something that accesses memory by itself: regions must tell."""
-    return any(
+    return _has_calls(block.body) and any(
         type(item) is Call
         and (item.op.name == "access_ptr" or (item.op.effect == "opaque" and _has_pointer(item)))
         for item in pre_order(block.body, enter=lambda node: type(node) is not BlockRealize)

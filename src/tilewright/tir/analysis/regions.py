@@ -14,6 +14,7 @@ from tilewright.arith import Analyzer, BoxBounds, conjuncts, region_bound
 from tilewright.ir import (
     INDEX,
     TRUE,
+    BinaryExpr,
     Broadcast,
     Call,
     Expr,
@@ -25,13 +26,14 @@ from tilewright.ir import (
     add,
     and_,
     as_int,
+    collect,
     const,
+    contains,
     dtypes,
     expr_equal,
     maximum,
     minimum,
     mul,
-    pre_order,
     sub,
     substitute,
     uses_var,
@@ -53,6 +55,7 @@ from tilewright.tir.stmt import (
 )
 
 _ONE = const(1)
+_has_loads = contains(BufferLoad)
 T = TypeVar("T", bound="Accesses")
 
 
@@ -72,6 +75,7 @@ class Accesses:
         self.of_data: dict[Var, Buffer] = {}
         # Where accesses through pointers go, if not to reads and writes.
         self.opaque: dict[Buffer, list[tuple[Range, ...]]] | None = None
+        self.marks: dict[tuple[Range, ...], int] = {}
         self._analyzer = analyzer
 
     @property
@@ -218,18 +222,35 @@ class Accesses:
                     ranges[place] = Range(const(0), buffer.shape[place])
         known = table.setdefault(buffer, [])
         box = tuple(ranges)
-        if not any(same_box(box, other) for other in known):
+        mark = self.mark(box)
+        if not any(self.mark(other) == mark and same_box(box, other) for other in known):
             known.append(box)
+
+    def mark(self, box: tuple[Range, ...]) -> int:
+        """A number that two boxes have in common if they are written the same."""
+        found = self.marks.get(box)
+        if found is None:
+            parts = [_mark(end) for item in box for end in (item.min, item.extent)]
+            found = self.marks[box] = hash(tuple(parts))
+        return found
 
     def relaxed(self, ranges: list[Range], buffer: Buffer) -> list[Range]:
         """The box around ``ranges`` for all values of the loops inside."""
         return relax(ranges, self.domain, self.condition, buffer)
 
 
+def _mark(expr: Expr) -> int:
+    if type(expr) is Var:
+        return id(expr)
+    if type(expr) is IntImm:
+        return expr.value
+    if isinstance(expr, BinaryExpr):
+        return hash((type(expr), _mark(expr.a), _mark(expr.b)))
+    return hash(type(expr))
+
+
 def _loads_from(expr: Expr, buffers: set[Buffer]) -> bool:
-    return type(expr) not in (Var, IntImm) and any(
-        type(item) is BufferLoad and item.buffer in buffers for item in pre_order(expr)
-    )
+    return any(load.buffer in buffers for load in collect(expr, BufferLoad))
 
 
 def place_box(place: BufferLoad | BufferStore) -> list[Range]:
@@ -319,7 +340,7 @@ def relax_once(
     for item, extent, bound in zip(ranges, buffer.shape, bounds.of(ranges)):
         if not any(uses_var(e, domain) for e in (item.min, item.extent)):
             made.append(item)
-        elif any(type(e) is BufferLoad for e in (*pre_order(item.min), *pre_order(item.extent))):
+        elif _has_loads(item.min) or _has_loads(item.extent):
             made.append(Range(const(0), extent))  # the limits of a dtype are no bounds
         elif isinstance(bound, Range) and not any(
             uses_var(e, domain) for e in (bound.min, bound.extent)

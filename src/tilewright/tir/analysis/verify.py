@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from tilewright.ir import (
     GLOBAL_SYMBOL,
@@ -82,8 +83,7 @@ class _Right(NamedTuple):
     block_names: frozenset[str]
 
 
-_REMEMBERED = 1024
-_RIGHT: dict[Stmt, _Right] = {}
+_RIGHT: WeakKeyDictionary[Stmt, _Right] = WeakKeyDictionary()
 
 
 class _Verifier:
@@ -238,8 +238,6 @@ class _Verifier:
         self.may_be_wrong = False
         self.stmt(stmt)
         if not self.may_be_wrong:
-            if len(_RIGHT) >= _REMEMBERED:
-                _RIGHT.clear()
             _RIGHT[stmt] = _Right(
                 outside,
                 memory,

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from functools import lru_cache
 from typing import Any
 
 from tilewright.arith import Analyzer
@@ -31,6 +30,7 @@ from tilewright.ir import (
     Range,
     Var,
     as_int,
+    collect,
     contains,
     content_mask,
     contents,
@@ -58,7 +58,7 @@ from tilewright.tir.stmt import (
     Stmt,
     While,
 )
-from tilewright.tir.walk import outermost, statements, symbols_in
+from tilewright.tir.walk import outermost, per_statement, statements, symbols_in
 
 _AT_ONCE = (PARALLEL, VECTORIZED, THREAD_BINDING)
 _has_loads = contains(BufferLoad)
@@ -101,17 +101,17 @@ def find_race(func: PrimFunc, *, known: Collection[For] = ()) -> tuple[For, str]
     return None
 
 
-_REMEMBERED = 1024
+_REMEMBERED = 256
 _FREE_OF_RACES: dict[Stmt, Any] = {}
 """Statements of outermost blocks, with what else their iterations were looked at by."""
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@per_statement
 def _runs_at_once(stmt: Stmt) -> bool:
     return any(type(item) is For and item.kind in _AT_ONCE for item in (stmt, *statements(stmt)))
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@per_statement
 def _memory_in(stmt: Stmt) -> frozenset[Any]:
     """The pointers of the memory that a statement may access."""
     return frozenset(
@@ -257,7 +257,7 @@ class _Finder:
                 differing.add(iter_var.var)
         if choosing and _told_apart(choosing, loop):
             return False
-        stored = {node.buffer for node in pre_order(block.body) if type(node) is BufferStore}
+        stored = {node.buffer for node in collect(block.body, BufferStore)}
         shared = [
             region.buffer
             for region in block.writes

@@ -16,8 +16,9 @@ them, and those that know how the data came about by which a block indexes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from tilewright.arith import Analyzer, can_prove_by_cases, conjuncts
 from tilewright.ir import (
@@ -77,11 +78,20 @@ def undeclared_accesses(
 
     ``around`` are the axes of the blocks that it is inside of.
     """
-    return _undeclared_accesses(block, tuple(around))
+    # A primitive leaves most blocks as they are, yet each is asked about again.
+    known = _undeclared.setdefault(block, {})
+    key = tuple(around)
+    if key not in known:
+        known[key] = _find_undeclared(block, key)
+    return known[key]
 
 
-@lru_cache(maxsize=256)  # a primitive leaves most blocks as they are, yet each is asked about again
-def _undeclared_accesses(
+_undeclared: WeakKeyDictionary[
+    Block, dict[tuple[IterVar, ...], tuple[tuple[str, Buffer, Box], ...]]
+] = WeakKeyDictionary()
+
+
+def _find_undeclared(
     block: Block, around: tuple[IterVar, ...]
 ) -> tuple[tuple[str, Buffer, Box], ...]:
     if not _missing(block, block_accesses(block, Accesses, None, (), {})):

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from tilewright.ir import (
     Call,
@@ -51,7 +51,7 @@ from tilewright.tir.stmt import (
     Stmt,
     While,
 )
-from tilewright.tir.walk import outermost, statements, symbols_in
+from tilewright.tir.walk import outermost, per_statement, statements, symbols_in
 
 # CPython refuses more than 20 nested loops in a function; deeper nests go into inner functions.
 _NEST_LIMIT = 12
@@ -98,21 +98,20 @@ class Piece(NamedTuple):
     open_checks: dict[str, str]
 
 
-_REMEMBERED = 512
-_PIECES: dict[Any, Piece] = {}
+_PIECES: WeakKeyDictionary[Stmt, dict[Any, Piece]] = WeakKeyDictionary()
 """By statement, and by the names and layouts of all that it uses from outside."""
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def _symbols(stmt: Stmt) -> tuple[Any, ...] | None:
-    """What a statement refers to; ``None`` if its text depends on still more."""
+@per_statement
+def _symbols(stmt: Stmt) -> tuple[Any, ...]:
+    """What a statement refers to; nothing if its text depends on still more."""
     if any(type(item) is For and item.thread is not None for item in (stmt, *statements(stmt))):
-        return None
+        return ()
     if contents(stmt) & content_mask(Call) and any(
         type(item) is Call and (item.op.name in COLLECTIVES or item.op.name in CALLS)
         for item in pre_order(stmt)
     ):
-        return None
+        return ()
     return tuple(symbols_in(stmt))
 
 
@@ -155,16 +154,15 @@ class Emitter(ExprEmitter):
         """A statement of the outermost block, given the names of arguments and memory."""
         symbols = _symbols(stmt)
         key: Any = None
-        if symbols is not None and not self.threads.check_races:
+        if symbols and not self.threads.check_races:
             places = [self.layouts.get(item) for item in symbols]
             key = (
-                stmt,
                 self.backwards,
                 tuple([names.get(item) for item in symbols]),
                 tuple([place and (place[0], *place[1], place[2]) for place in places]),
                 tuple([(self.owners.get(item), self.bases.get(item)) for item in symbols]),
             )
-            found = _PIECES.get(key)
+            found = _PIECES.get(stmt, {}).get(key)
             if found is not None:
                 return found
         outer = self.intrinsics, self.checks, self.open_checks
@@ -175,9 +173,7 @@ class Emitter(ExprEmitter):
         made = Piece(text, self.intrinsics, self.checks, self.open_checks)
         self.intrinsics, self.checks, self.open_checks = outer
         if key is not None:
-            if len(_PIECES) >= _REMEMBERED:
-                _PIECES.clear()
-            _PIECES[key] = made
+            _PIECES.setdefault(stmt, {})[key] = made
         return made
 
     def arguments(self) -> None:

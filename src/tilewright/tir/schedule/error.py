@@ -44,11 +44,14 @@ def schedule_error(
     func: Any = None,
     culprits: tuple[Node, ...] = (),
 ) -> ScheduleError:
-    """Make a lazily rendered error."""
+    """Make a lazily rendered error; its summary never renders the program."""
+
+    def broken() -> str:
+        where = f"{primitive}: " if primitive else ""
+        return where + (rule if isinstance(rule, str) else rule())
 
     def render() -> str:
-        where = f"{primitive}: " if primitive else ""
-        text = where + (rule if isinstance(rule, str) else rule())
+        text = broken()
         advice = remedy if isinstance(remedy, str) else remedy()
         if advice:
             text += f"\n  what to do: {advice}"
@@ -56,4 +59,4 @@ def schedule_error(
             text += "\n  in the program:\n" + indent(excerpt(func, culprits))
         return text
 
-    return ScheduleError(render)
+    return ScheduleError(render, broken)

@@ -49,7 +49,7 @@ def attempts(
         try:
             call(trial)
         except TilewrightError as error:
-            first = str(error).split("\n")[0]
+            first = error.summary
             yield Attempt(label, first.removeprefix(f"{name}: "))
         else:
             yield Attempt(label, "")

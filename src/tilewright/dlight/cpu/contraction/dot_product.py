@@ -178,7 +178,7 @@ class DotProductTile(ScheduleRule):
                 return _unsigned(sch.copy(), found, plan, turned, target)
             except ScheduleError as error:
                 # The operands can stay as they are.
-                logger.debug("signed operands: %s", str(error).split("\n")[0])
+                logger.debug("signed operands: %s", error.summary)
         return _scheduled(sch, main, None, target)
 
 

@@ -104,7 +104,7 @@ class PromotedOperand(ScheduleRule):
                 made.use_kernel("root", WIDENED_COPY, {"operand": name})
             except ScheduleError as error:
                 # It isn't packed, and is converted where it is read.
-                logger.debug("constant operand: %s", str(error).split("\n")[0])
+                logger.debug("constant operand: %s", error.summary)
         return made
 
 

@@ -124,7 +124,7 @@ class TiledReduction(Form):
             try:
                 schedule_plan(attempt, found.main, plan, target)
             except ScheduleError as error:
-                refusal = str(error).split("\n")[0]
+                refusal = error.summary
                 continue
             sch.become(attempt)
             return ()

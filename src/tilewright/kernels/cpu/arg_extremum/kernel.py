@@ -71,6 +71,7 @@ from tilewright.tir.building import Axis, block, load
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.script.parser import expand
+from tilewright.tir.walk import statements
 
 EXTREMUM_LANES = "extremum_lanes"
 
@@ -168,8 +169,10 @@ class ArgExtremumKernel(Kernel[Search]):
     forms: ClassVar = {EXTREMUM_LANES: ExtremumTiles}
 
     def prepare(self, sch: Schedule) -> None:
-        """Inline the computation of the elements."""
-        inline_injective(sch)
+        """Inline the computation of the elements, if there may be a search of them."""
+        found = statements(sch.mod["main"])
+        if sum(type(item) is Block and item.init is not None for item in found) > 1:
+            inline_injective(sch)
 
     def recognise(self, func: PrimFunc) -> Search | NotApplicable:
         """Recognise the search that a function begins with."""

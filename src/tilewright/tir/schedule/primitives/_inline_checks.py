@@ -18,7 +18,6 @@ from tilewright.ir import (
     const,
     dtypes,
     free_vars,
-    pre_order,
     substitute,
     uses_var,
 )
@@ -59,8 +58,8 @@ def single_store(state: ScheduleState, realize: BlockRealize) -> BufferStore:
 
 def check_pure(state: ScheduleState, realize: BlockRealize, value: Expr) -> None:
     """Refuse to move calls with side effects."""
-    for item in pre_order(value):
-        if isinstance(item, Call) and item.op.effect not in ("pure", "read"):
+    for item in collect(value, Call):
+        if item.op.effect not in ("pure", "read"):
             raise state.error(
                 f"block {realize.block.name!r} calls {item.op.name}, which has effects", realize
             )

@@ -20,6 +20,7 @@ from tilewright.tir.analysis import block_access_regions
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.primitives._element_rewriter import ElementRewriter
 from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.walk import mentions
 
 
 class LayoutRewriter(ElementRewriter):
@@ -53,6 +54,8 @@ class LayoutRewriter(ElementRewriter):
         return BufferLoad(self.new, self.mapped(indices))
 
     def visit_BufferStore(self, node: BufferStore) -> Stmt:
+        if not mentions(node, self.old):
+            return node
         value = self.visit(node.value)
         indices = tuple(map(self.visit, node.indices))
         if node.buffer is self.old:

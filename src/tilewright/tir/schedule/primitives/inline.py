@@ -62,6 +62,7 @@ from tilewright.tir.schedule.primitives._inline_checks import (
 from tilewright.tir.schedule.primitives._input_dependences import check_inputs_stable
 from tilewright.tir.schedule.primitives._scope import Scope, removal_root, scope_of
 from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.walk import mentions
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -145,6 +146,9 @@ class _Inliner(Mutator):
         self.value = value
         self.divides = any(isinstance(item, (FloorDiv, FloorMod)) for item in pre_order(value))
         self.blocks: list[Block] = []
+
+    def visit_BufferStore(self, node: BufferStore) -> BufferStore:
+        return self.generic_visit(node) if mentions(node, self.buffer) else node
 
     def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         indices = tuple(map(self.visit, node.indices))
