@@ -26,6 +26,14 @@ def test_messages_render_lazily() -> None:
     assert calls == [1]
 
 
+def test_summaries_render_nothing() -> None:
+    def render() -> str:
+        raise AssertionError
+
+    assert ScheduleError(render, lambda: "the rule\nand more").summary == "the rule"
+    assert ScheduleError(lambda: "the rule\nthe program").summary == "the rule"
+
+
 def test_errors_survive_pickling() -> None:
     assert str(pickle.loads(pickle.dumps(ScheduleError(lambda: "text")))) == "text"
 

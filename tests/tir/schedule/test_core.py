@@ -56,11 +56,13 @@ def test_errors_are_lazy_and_mark_the_culprit():
     _, _, k = sch.get_loops(sch.get_block("C"))
     with pytest.raises(ScheduleError) as caught:
         sch.parallel(k)
+    summary = caught.value.summary
     assert not isinstance(caught.value._message, str)
     text = str(caught.value)
     assert text.startswith("parallel: loop 'k' feeds a reduce iteration variable of block 'C'")
     assert "what to do: choose a spatial loop" in text
     lines = text.split("\n")
+    assert lines[0] == summary
     mark = next(n for n, line in enumerate(lines) if set(line.strip()) == {"^"})
     assert 'T.block("C")' in lines[mark - 1]
 
