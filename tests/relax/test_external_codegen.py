@@ -18,6 +18,7 @@ from tilewright.relax import transform as t
 from tilewright.relax.dpl import is_const, is_op, is_tuple_get_item, wildcard
 from tilewright.script import ir as I
 from tilewright.script import relax as R
+from tilewright.script import tir as T
 from tilewright.support.errors import VerifyError
 from tilewright.testing.graphs.check import whole_case
 from tilewright.testing.graphs.draw import draw_case
@@ -313,11 +314,20 @@ def test_constants_have_names(codegens: dict[str, Any]) -> None:
     assert list(codegens["constants"].values()) == ["fused_relax_matmul_relax_nn_relu_mine_const_0"]
 
 
+@T.prim_func
+def EMPTY(x: T.Buffer((4,), "float32")):
+    T.evaluate(0)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda mod: 3, "must make a PrimFunc, a module or a function of .*, got int"),
         (lambda mod: IRModule({}), "returned a module without a PrimFunc"),
+        (
+            lambda mod: IRModule({NAME: EMPTY, "fused_relax_exp": EMPTY}),
+            "the module has a function 'fused_relax_exp' besides",
+        ),
     ],
 )
 def test_wrong_results_are_refused(codegens: dict[str, Any], make: Any, message: str) -> None:

@@ -135,6 +135,22 @@ def test_overlapping_tiles_are_not_written_over() -> None:
     assert made is mod
 
 
+def test_functions_that_take_pointers_stay() -> None:
+    @T.prim_func
+    def opaque(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.block("y"):
+                v = T.axis.spatial(8, i)
+                T.reads(x[v])
+                T.writes(y[v])
+                y[v] = x[v] + T.call_pure_extern(
+                    "other", T.address_of(x[0], dtype="handle"), dtype="float32"
+                )
+
+    mod = Before.with_function("exp", opaque)
+    assert t.DataflowUseInplaceCalls()(mod) is mod
+
+
 def test_scheduled_functions_keep_their_schedule() -> None:
     target = Target("llvm -mcpu=haswell")
     mod = legal(lambda x, w: op.tanh(op.exp(op.matmul(x, w))), random(16, 16), random(16, 16))

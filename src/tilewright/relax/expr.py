@@ -87,15 +87,17 @@ class RelaxExpr(Node):
         """Number of dimensions of a tensor."""
         return len(self.shape)
 
-    def as_expr(self) -> Expr:
-        """Return what a scalar is, as part of an expression.
+    @property
+    def as_expr(self) -> Callable[[], Expr]:
+        """What makes a scalar part of an expression.
 
-        Raises ``VerifyError`` if it is none, or nothing is known of it.
+        Raises ``AttributeError`` if it is none, or nothing is known of it: only scalars have this.
         """
         info = self.struct_info
         if isinstance(info, PrimStructInfo) and info.value is not None:
-            return info.value
-        raise VerifyError(f"{self!r} is no scalar with a name or value: it is {info!r}")
+            value = info.value
+            return lambda: value
+        raise AttributeError(f"{self!r} is no scalar with a name or value: it is {info!r}")
 
     def __add__(self, other: object) -> RelaxExpr:
         return OPERATOR_SUGAR["add"](self, other)

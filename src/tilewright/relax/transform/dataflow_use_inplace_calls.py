@@ -10,14 +10,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.ir import (
+    Call,
     GlobalVar,
     IRModule,
+    Node,
     Pass,
     Range,
     as_int,
     collect,
     expr_equal,
     free_vars,
+    pre_order,
 )
 from tilewright.relax.analysis import used_graph_vars
 from tilewright.relax.block_builder import BlockBuilder
@@ -45,10 +48,12 @@ from tilewright.relax.struct_info import same_struct_info
 from tilewright.relax.transform.legalize_ops import RESHAPE
 from tilewright.tir import (
     SPATIAL,
+    Block,
     BlockRealize,
     Buffer,
     BufferLoad,
     BufferStore,
+    DeclBuffer,
     For,
     PrimFunc,
     While,
@@ -177,6 +182,8 @@ class _Block:
 
 def _may_overwrite(function: PrimFunc, source: Buffer, result: Buffer) -> bool:
     """Whether an element of an operand is read only where that of the result is written."""
+    if any(map(_hides_accesses, pre_order(function.body))):
+        return False
     both = (source, result)
     stores = [item for item in collect(function.body, BufferStore) if item.buffer in both]
     loads = [item for item in collect(function.body, BufferLoad) if item.buffer in both]
@@ -189,6 +196,13 @@ def _may_overwrite(function: PrimFunc, source: Buffer, result: Buffer) -> bool:
     return all(len(load.indices) == len(store.indices) for load in inside) and all(
         expr_equal(a, b) for load in inside for a, b in zip(load.indices, store.indices)
     )
+
+
+def _hides_accesses(node: Node) -> bool:
+    """Whether a node may access memory that loads and stores don't show."""
+    if isinstance(node, Call):
+        return node.op.effect != "pure" or node.op.name == "address_of"
+    return isinstance(node, DeclBuffer) or (isinstance(node, Block) and bool(node.match_buffers))
 
 
 def _is_written_once(function: PrimFunc, store: BufferStore) -> bool:

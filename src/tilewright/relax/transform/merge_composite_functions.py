@@ -37,7 +37,7 @@ class MergeCompositeFunctions(Pass):
         lv = R.call(cls.fused_relax_matmul, (x, w), ...)     # Composite: mine.matmul
         gv = R.call(cls.fused_relax_nn_relu, (lv,), ...)     # Composite: mine.relu
     After:
-        gv = R.call(cls.fused_relax_matmul_relax_nn_relu1_mine, (x, w), ...)
+        gv = R.call(cls.fused_relax_matmul_relax_nn_relu_mine, (x, w), ...)
     """
 
     def transform(self, mod: IRModule) -> IRModule:

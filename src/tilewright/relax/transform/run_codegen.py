@@ -161,9 +161,9 @@ class _CallRewriter(FunctionRewriter):
                 if other == name:
                     self.builder.remove_func(name)
                     self.tensor_functions[name] = GlobalVar(name)
-                    self.builder.update_func(name, function)
-                else:
-                    self.builder.update_func(other, function)
+                elif other in self.mod:
+                    raise VerifyError(f"the module has a function {other!r} besides that of {name}")
+                self.builder.update_func(other, function)
         else:
             register_global_func(self.symbol(name), item, override=True)
 
