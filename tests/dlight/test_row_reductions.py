@@ -181,14 +181,50 @@ def test_groups_of_channels_are_rows(shape: tuple[int, ...], groups: int) -> Non
     np.testing.assert_allclose(compiled(func, *arrays), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(1, 8, 5, 2), (3, 7, 5, 2), (2, 3, 50, 6), (80,)])
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-@pytest.mark.parametrize("kind", ["sum", "max"])
+def is_scheduled(caplog: pytest.LogCaptureFixture) -> bool:
+    """Whether rules left nothing as serial loops."""
+    return not any("no rule schedules" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("shape", [(1, 8, 5, 2), (3, 7, 5, 2), (17, 8, 16, 9), (80,), (20003,)])
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("sum", "float16"), ("sum", "float32"), ("max", "float32")]
+)
 def test_reductions_of_everything_are_scheduled(
-    shape: tuple[int, ...], dtype: str, kind: str, caplog: pytest.LogCaptureFixture
+    shape: tuple[int, ...], kind: str, dtype: str, cores: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     x = numbers(shape, dtype)
-    found = compiled(reduction(kind, shape, list(range(len(shape))), dtype), x)
-    assert not [record for record in caplog.records if "no rule schedules" in record.getMessage()]
+    found = compiled(reduction(kind, shape, list(range(len(shape))), dtype), x, cores=cores)
+    assert is_scheduled(caplog)
     wanted = getattr(np, kind)(x.astype("float64"))
     np.testing.assert_allclose(found, wanted, rtol=1e-2 if dtype == "float16" else 1e-5, atol=1e-2)
+
+
+def test_reductions_of_everything_with_symbolic_rows_are_scheduled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    x = te.placeholder((te.var("n", "int64") + 4, 13, 3, 16), name="x")
+    module = driver.compile(scheduled(te.create_prim_func([x, topi.sum(x)])), TARGET)
+    assert is_scheduled(caplog)
+    for rows in (0, 5):
+        given, found = numbers((rows + 4, 13, 3, 16), "float32"), np.zeros((), "float32")
+        module(given, found)
+        np.testing.assert_allclose(found, given.astype("float64").sum(), rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((4,), [0]), ((1, 300), [0, 1]), ((17, 8, 16, 9), [0, 1]), ((3, 5, 70), [2])],
+)
+def test_deviations_that_keep_dimensions_are_scheduled(
+    shape: tuple[int, ...], axes: list[int], cores: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    x = te.placeholder(shape, name="x")
+    func = te.create_prim_func([x, topi.std(x, axes, keepdims=True)])
+    given = numbers(shape, "float32")
+    found = compiled(func, given, cores=cores)
+    assert is_scheduled(caplog)
+    wanted = given.astype("float64").std(tuple(axes), keepdims=True)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)

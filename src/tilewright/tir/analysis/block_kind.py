@@ -357,10 +357,8 @@ def is_injective_binding(
         return verdict
     if _detected(values, loops, predicate, analyzer):
         return True
-    number = _number_of_digits(values, loops)
-    return number is not None and is_injective_binding(
-        (number,), loops, predicate, analyzer=analyzer
-    )
+    joined = _with_digits_joined(values, loops)
+    return joined is not None and is_injective_binding(joined, loops, predicate, analyzer=analyzer)
 
 
 Digit = tuple[Var, int, int]
@@ -387,30 +385,37 @@ def _part(expr: Any) -> tuple[Any, int, int | None] | None:
     return expr, low, size
 
 
-def _number_of_digits(values: Iterable[Expr], loops: Mapping[Var, Range]) -> Expr | None:
-    """Return the number whose digits in mixed radix, all of them, the values are, if there is one.
+def _with_digits_joined(
+    values: Iterable[Expr], loops: Mapping[Var, Range]
+) -> tuple[Expr, ...] | None:
+    """Put numbers in the place of values that are all of their digits in mixed radix, if any are.
 
     So a loop is bound that was fused of several, and then split into others.
     """
-    number: Expr | None = None
-    parts: list[tuple[int, int | None]] = []
+    made: list[Expr] = []
+    numbers: list[tuple[Expr, list[tuple[int, int | None]]]] = []
     for value in values:
-        if not uses_var(value, loops):
-            continue
-        found = _part(value)
+        found = _part(value) if uses_var(value, loops) else None
         if found is None or found[0] is value or type(found[0]) is Var:
+            made.append(value)
+            continue
+        number, low, size = found
+        parts = next((own for other, own in numbers if structural_equal(other, number)), None)
+        if parts is None:
+            numbers.append((number, parts := []))
+        parts.append((low, size))
+    for number, parts in numbers:
+        weight: int | None = 1
+        for low, size in sorted(parts, key=lambda part: part[0]):
+            # What is above the highest digit, which has no bound, repeats it.
+            if low == weight:
+                weight = None if size is None else low * size
+            elif weight is not None:
+                return None
+        if weight is not None:
             return None
-        if number is not None and not structural_equal(number, found[0]):
-            return None
-        number = found[0]
-        parts.append((found[1], found[2]))
-    weight: int | None = 1
-    for low, size in sorted(parts, key=lambda part: part[0]):
-        if low == weight:
-            weight = None if size is None else low * size
-        elif weight is not None:
-            return None  # what is above the highest digit that has no bound repeats it
-    return number if weight is None else None
+        made.append(number)
+    return tuple(made) if numbers else None
 
 
 def _digit(expr: Any, loops: Mapping[Var, Range]) -> Digit | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from tilewright.arith.polynomial import (
     Poly,
@@ -15,9 +14,11 @@ from tilewright.arith.polynomial import (
     poly_sub,
 )
 from tilewright.ir import (
+    Expr,
     Var,
     as_int,
     free_vars,
+    substitute,
     uses_var,
 )
 from tilewright.tir import (
@@ -43,9 +44,6 @@ from tilewright.tir.schedule.primitives._linear import Span
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import regions_buffers
 from tilewright.tir.schedule.zero_trips import surely_runs
-
-if TYPE_CHECKING:
-    pass
 
 
 def check_ready(
@@ -165,7 +163,10 @@ def check_finished(place: Destination, producer: BlockRealize) -> None:
                 inner,
                 remedy="choose a loop around those that its extent is about",
             )
-    for condition in restricting_conjuncts(producer, lambda: scope.state.analyzer(scope.func_name)):
+    conditions = restricting_conjuncts(producer, lambda: scope.state.analyzer(scope.func_name))
+    if conditions and _begins_everywhere(place, producer, conditions):
+        return
+    for condition in conditions:
         if uses_var(condition, counted):
             raise place.state.error(
                 f"block {producer.block.name!r} runs in some iterations of loop "
@@ -182,6 +183,27 @@ def check_finished(place: Destination, producer: BlockRealize) -> None:
                 place.loop,
                 remedy="split by factors that divide, or move the block before splitting again",
             )
+
+
+def _begins_everywhere(
+    place: Destination, producer: BlockRealize, conditions: Sequence[Expr]
+) -> bool:
+    """Whether the conditions hold where the loops of a producer's reduction begin.
+
+    Then each element is made in all iterations, of fewer terms where others don't hold.
+    """
+    first: dict[Var, Expr] = {}
+    for inner in loops_between(place.state, producer, place.loop):
+        told = any(
+            item.kind != REDUCE and uses_var(value, {inner.loop_var})
+            for item, value in zip(producer.block.iter_vars, producer.iter_values)
+        )
+        if not told and surely_runs(place.state, inner):
+            first[inner.loop_var] = inner.min
+    if not first:
+        return False
+    analyzer = place.state.analyzer_at(producer)
+    return all(analyzer.can_prove(substitute(item, first)) for item in conditions)
 
 
 def _cuts_tiles(producer: BlockRealize, cond: set[Var], outer: Mapping[Var, For]) -> bool:

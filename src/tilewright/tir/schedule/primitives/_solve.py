@@ -259,6 +259,9 @@ def _covers(regions: Regions, span: Span, size: Expr) -> bool:
     whole = regions.poly(size)
     if not span.exact:
         return False
+    low, high = regions.bounds(span.min)
+    if low is not None and low == high:  # such as a loop of one iteration
+        span = Span(low, span.extent)
     if not span.min and regions.same(span.extent, whole):
         return True
     start = constant_of(span.min)
