@@ -33,9 +33,9 @@ def main(A: T.Buffer((3, 0), "float32"), C: T.Buffer((3,), "float32")):
 """)
 PARTLY_READ = script("""
 @T.prim_func
-def main(A: T.Buffer((2, 1), "float32"), C: T.Buffer((2, 2), "float32")):
-    B = T.alloc_buffer((2, 1), "float32")
-    for i, j in T.grid(2, 1):
+def main(A: T.Buffer((2, 2), "float32"), C: T.Buffer((2, 2), "float32")):
+    B = T.alloc_buffer((2, 2), "float32")
+    for i, j in T.grid(2, 2):
         with T.block("B"):
             v, w = T.axis.remap("SS", [i, j])
             B[v, w] = A[v, w] + T.float32(1)
