@@ -183,8 +183,8 @@ def reverse_compute_at(
         - one iteration of the loop completes what the producers compute in it: their reductions are
           inside, they run under no branch, and later iterations change nothing
         - no condition leaves producers out in some iterations of the loop, nor at the end of what
-          one iteration computes, except to keep them inside their domain; nor does a loop that may
-          be empty
+          one iteration computes, except to keep them inside their domain, or to end reductions
+          that all begin; nor does a loop that may be empty
         - what one iteration computes has no holes, and determines the range of each axis of the
           block, the same for all inputs
         - all iterations together run the whole block, and each step of a reduction once
