@@ -8,13 +8,49 @@ import pytest
 pytest.importorskip("onnx")
 
 from tilewright.testing.onnx_backend.__main__ import main, summary
-from tilewright.testing.onnx_backend.check import cases, check, difference
+from tilewright.testing.onnx_backend.check import cases, check, difference, node_cases
 
 
 def test_tests_of_models_in_files() -> None:
     found = cases("simple")
     assert check(found["test_sign_model"]).status == "passed"
     assert check(found["test_expand_shape_model1"]).status == "passed, inputs fixed"
+
+
+# A few of each family; all of them are run by the command.
+SOME = {
+    "affinegrid": "affine_grid_3d",
+    "attention": "attention_4d_with_past_and_present",
+    "cast": "cast_FLOAT_to_FLOAT8E5M2FNUZ cast_FLOAT16_to_INT4 cast_FLOAT_to_FLOAT4E2M1",
+    "col2im": "col2im_pads",
+    "convtranspose": "convtranspose_autopad_same convtranspose_output_shape",
+    "deformconv": "deform_conv_with_mask_bias",
+    "dequantizelinear": "dequantizelinear_axis dequantizelinear_blocked",
+    "dft": "dft_inverse",
+    "dynamicquantizelinear": "dynamicquantizelinear_expanded",
+    "einsum": "einsum_batch_diagonal",
+    "gridsample": "gridsample_bicubic gridsample_volumetric_bilinear_align_corners_0",
+    "gru": "gru_seq_length",
+    "if_": "if_seq",
+    "loop": "loop11 loop16_seq_none",
+    "lstm": "lstm_with_peepholes",
+    "pad": "wrap_pad",
+    "qlinearconv": "qlinearconv",
+    "resize": "resize_upsample_sizes_cubic resize_downsample_scales_linear_antialias",
+    "roialign": "roialign_mode_max",
+    "scan": "scan9_sum",
+    "sequence_map": "sequence_map_add_2_sequences",
+    "softmax_cross_entropy_loss": "sce_mean_weight_ii_4d_log_prob",
+    "unique": "unique_sorted_with_axis",
+}
+
+
+@pytest.mark.parametrize("module", SOME)
+def test_some_operators(module: str) -> None:
+    found = node_cases(module)
+    for name in SOME[module].split():
+        outcome = check(found[f"test_{name}"])
+        assert outcome.status.startswith("passed"), f"{name}: {outcome.reason}"
 
 
 def test_a_run(capsys: pytest.CaptureFixture[str]) -> None:

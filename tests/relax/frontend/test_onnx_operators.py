@@ -368,6 +368,21 @@ def test_sizes_computed_in_floats() -> None:
     assert repr(mod["main"].ret_struct_info) == "Tensor(((n * 2),), float32)"
 
 
+def test_slices_up_to_symbolic_sizes() -> None:
+    # A table of positions, cut to the length of the input.
+    nodes = [
+        node("Shape", "x", "n", start=0, end=1),
+        node("Slice", "p zero n zero", "own"),
+        node("Add", "x own", "y"),
+    ]
+    table = floats(8, 2)
+    proto = model(nodes, {"x": ["n", 2]}, ["y"], {"p": table, "zero": np.array([0])})
+    x = floats(5, 2)
+    close(results(proto, x), x + table[:5])
+    with pytest.raises(RuntimeError, match="broadcast"):
+        results(proto, floats(9, 2))
+
+
 def test_attributes_of_the_wrong_kind_of_image() -> None:
     proto = model([node("AveragePool", "x", "y", kernel_shape=[2])], {"x": [1, 1, 4, 4]}, ["y"])
     with pytest.raises(ImportModelError, match="kernel_shape, strides and dilations need 2"):

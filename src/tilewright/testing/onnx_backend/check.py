@@ -6,6 +6,7 @@ these inputs are fixed to the test's values, as constants of the model, which th
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,6 +50,17 @@ def cases(kind: str) -> dict[str, Any]:
         warnings.simplefilter("ignore")  # of NumPy, about the data that it makes
         found = load_model_tests(kind=kind)
     return {case.name: case for case in found if case.url is None}
+
+
+def node_cases(*modules: str) -> dict[str, Any]:
+    """The tests in a few of ONNX's modules, such as ``lstm``: all of them take long to make."""
+    require_onnx()
+    found = importlib.import_module("onnx.backend.test.case.node")
+    for module in modules:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            importlib.import_module(f"onnx.backend.test.case.node.{module}")
+    return {case.name: case for case in found._NodeTestCases}
 
 
 def check(case: Any) -> Outcome:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.ir import Expr, IRModule, Var, as_int
+from tilewright.ir import IRModule, as_int
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import (
     Constant,
@@ -31,23 +30,28 @@ from tilewright.relax.expr import (
 )
 from tilewright.relax.frontend.onnx import known
 from tilewright.relax.frontend.onnx.converters import CONVERTERS, Context
-from tilewright.relax.frontend.onnx.converters.base import DEFINED, Quantized, place
+from tilewright.relax.frontend.onnx.converters.base import DEFINED, Quantized
+from tilewright.relax.frontend.onnx.inputs import (
+    MOST_ELEMENTS,
+    Inputs,
+    ShapeDict,
+    free_name,
+    identifier,
+)
 from tilewright.relax.frontend.onnx.model import (
     NARROW,
     attribute_value,
-    dtype_of,
     element_name,
     load_model,
     require_onnx,
     sparse_to_numpy,
     to_numpy,
 )
-from tilewright.relax.frontend.onnx.values import Numbers, UnknownValueError, Value
+from tilewright.relax.frontend.onnx.order import in_order, names_used
+from tilewright.relax.frontend.onnx.values import Numbers, UnknownValueError, Value, place
 from tilewright.relax.struct_info import (
-    StructInfo,
     TensorStructInfo,
     TupleStructInfo,
-    defined_vars,
 )
 from tilewright.support.errors import ImportModelError, TilewrightError
 from tilewright.support.registry import near_matches
@@ -59,12 +63,6 @@ if TYPE_CHECKING:
 MOST_NODES = 200_000
 #: How deeply functions and subgraphs may be nested.
 _DEEPEST = 64
-#: Elements of one tensor, if its extents are known.
-_MOST_ELEMENTS = 1 << 40
-
-_UNSAID = object()
-
-ShapeDict = Mapping[str, Any]
 
 
 def from_onnx(
@@ -154,7 +152,7 @@ class _Importer:
         }
         self.builder = BlockBuilder()
         self.held: dict[RelaxExpr, NDArray[Any]] = {}
-        self.params: dict[str, Value] = {}
+        self.inputs: dict[str, Value] = {}
         self.quantized: dict[RelaxExpr, Quantized] = {}
         self.elements: dict[RelaxExpr, str] = {}
         """ONNX's element types of values whose dtype does not tell, as far as known."""
@@ -162,7 +160,6 @@ class _Importer:
         """The inputs of the nodes that make values."""
         self.element_of_result = ""
         self.nodes_left = MOST_NODES
-        self.sizes: dict[str, Var] = {}
 
     def run(
         self,
@@ -172,18 +169,20 @@ class _Importer:
         sanitize: bool,
     ) -> IRModule:
         graph = self.model.graph
-        self._require_names(shapes, dtypes)
         scope = _Scope(self.opsets)
         initial = {item.name: to_numpy(item, self.folder) for item in graph.initializer}
         for item in graph.sparse_initializer:
             initial[item.values.name] = sparse_to_numpy(item, self.folder)
-        inputs = self._inputs(graph, initial, shapes, dtypes, sanitize)
-        scope.values.update(self.params)
+        made = Inputs(graph, initial, shapes, dtypes, sanitize)
+        inputs = made.params
+        self.inputs = made.values
+        self.elements.update(made.elements)
+        scope.values.update(made.values)
         params: list[RelaxVar] = []
         for name, array in initial.items():
             if keep_params:
                 var = RelaxVar(
-                    _free(_identifier(name, "param"), [*inputs, *params]),
+                    free_name(identifier(name, "param"), [*inputs, *params]),
                     TensorStructInfo(array.shape, array.dtype.name),
                 )
                 self.held[var] = array
@@ -213,112 +212,6 @@ class _Importer:
 
     # ---- inputs and outputs ---------------------------------------------------------------------
 
-    def _require_names(self, shapes: ShapeDict, dtypes: str | Mapping[str, str]) -> None:
-        names = [item.name for item in self.model.graph.input]
-        for name in [*shapes, *(dtypes if not isinstance(dtypes, str) else ())]:
-            if name not in names:
-                raise ImportModelError(
-                    f"the model has no input {name!r}; {near_matches(name, names)}"
-                )
-
-    def _inputs(
-        self,
-        graph: onnx.GraphProto,
-        initial: Mapping[str, Any],
-        shapes: ShapeDict,
-        dtypes: str | Mapping[str, str],
-        sanitize: bool,
-    ) -> list[RelaxVar]:
-        made: list[RelaxVar] = []
-        for item in graph.input:
-            if item.name in initial:
-                continue
-            if item.name in self.params:
-                raise ImportModelError(f"there are two inputs {item.name!r}")
-            name = _free(_identifier(item.name, "input"), made) if sanitize else item.name
-            dtype = dtypes if isinstance(dtypes, str) else dtypes.get(item.name)
-            given = shapes.get(item.name, _UNSAID)
-            info = self._info(item.name, item.type, given, dtype)
-            if info is None or (isinstance(info, TupleStructInfo) and not info.fields_):
-                self.params[item.name] = None if info is None else []
-                continue
-            try:
-                var = RelaxVar(name, info)
-            except TilewrightError as error:
-                raise ImportModelError(
-                    f"input {item.name!r}: {error}; sanitize_input_names=True renames it"
-                ) from None
-            element = item.type.tensor_type.elem_type
-            if element and element_name(element) in NARROW:
-                self.elements[var] = element_name(element)
-            items = isinstance(info, TupleStructInfo)
-            self.params[item.name] = list(var) if items else var
-            made.append(var)
-        defined = set(defined_vars([var.struct_info for var in made]))
-        for size in self.sizes.values():
-            if size not in defined:
-                raise ImportModelError(f"no input has the size {size!r}")
-        return made
-
-    def _info(
-        self, name: str, kind: onnx.TypeProto, shape: Any, dtype: str | None
-    ) -> StructInfo | None:
-        """The struct info of an input; ``None`` for an optional without an element."""
-        which = kind.WhichOneof("value")
-        if which == "optional_type":
-            if shape is None:
-                return None
-            return self._info(name, kind.optional_type.elem_type, shape, dtype)
-        if which == "sequence_type":
-            if not isinstance(shape, (list, tuple)):
-                raise ImportModelError(
-                    f"input {name!r} is a sequence: give the shape of each of its elements by "
-                    "shape_dict"
-                )
-            element = kind.sequence_type.elem_type
-            items = [self._info(f"{name}_{n}", element, own, dtype) for n, own in enumerate(shape)]
-            return TupleStructInfo(tuple(item for item in items if item is not None))
-        if which != "tensor_type":
-            raise ImportModelError(
-                f"input {name!r} is of the kind {which or 'unknown'}; inputs must be tensors, or "
-                "sequences or optionals of tensors"
-            )
-        tensor = kind.tensor_type
-        if tensor.elem_type:
-            dtype = dtype_of(tensor.elem_type)
-        if dtype is None:
-            raise ImportModelError(f"input {name!r} has no element type: give it by dtype_dict")
-        if shape is _UNSAID:
-            if not tensor.HasField("shape"):
-                raise ImportModelError(f"input {name!r} has no shape: give it by shape_dict")
-            shape = [
-                dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{name}_{axis}"
-                for axis, dim in enumerate(tensor.shape.dim)
-            ]
-        extents = [self._extent(name, extent) for extent in shape]
-        known_part = [extent for extent in extents if isinstance(extent, int)]
-        if math.prod(known_part) > _MOST_ELEMENTS:
-            raise ImportModelError(f"input {name!r} of the shape {list(shape)} is too large")
-        return TensorStructInfo(extents, dtype)
-
-    def _extent(self, name: str, extent: Any) -> Expr | int:
-        if isinstance(extent, str):
-            made = _identifier(extent, "size")
-            if extent not in self.sizes:
-                taken = {var.name for var in self.sizes.values()}
-                while made in taken:
-                    made += "_"
-                self.sizes[extent] = Var(made, "int64")
-            return self.sizes[extent]
-        if isinstance(extent, Expr):
-            return extent
-        if not isinstance(extent, (int, np.integer)) or isinstance(extent, bool) or extent < 0:
-            raise ImportModelError(
-                f"an extent of input {name!r} is {extent!r}; give its shape by shape_dict, of "
-                "numbers from 0 up, and names of symbolic sizes"
-            )
-        return int(extent)
-
     def _output(self, name: str, value: Value) -> RelaxExpr:
         if isinstance(value, list):
             if not value:
@@ -329,7 +222,7 @@ class _Importer:
         if value is None:
             raise ImportModelError(f"output {name!r} is an optional without an element")
         if isinstance(value, (DataflowVar, RelaxCall)):
-            return self.builder.emit_output(value, _identifier(name, "output"))
+            return self.builder.emit_output(value, identifier(name, "output"))
         return value
 
     # ---- graphs ---------------------------------------------------------------------------------
@@ -338,7 +231,7 @@ class _Importer:
         """Convert a graph whose inputs and initial values are in ``scope``; returns its results."""
         if scope.depth > _DEEPEST:
             raise ImportModelError(f"functions and subgraphs are nested deeper than {_DEEPEST}")
-        for node in self._in_order(graph.node, scope):
+        for node in in_order(graph.node):
             self._convert(node, scope)
         return [self._result(item.name, scope) for item in graph.output]
 
@@ -387,52 +280,13 @@ class _Importer:
             )
         for number, name in enumerate(function.input):
             scope.values[name] = inputs[number] if number < len(inputs) else None
-        for inner in self._in_order(function.node, scope):
+        for inner in in_order(function.node):
             self._convert(inner, scope)
         wanted = {number for number, name in enumerate(node.output) if name}
         return [
             self._result(name, scope) if number in wanted else None
             for number, name in enumerate(function.output)
         ]
-
-    def _in_order(self, nodes: Sequence[onnx.NodeProto], scope: _Scope) -> list[onnx.NodeProto]:
-        """Nodes such that each comes after those that make its inputs."""
-        producers: dict[str, int] = {}
-        for number, node in enumerate(nodes):
-            for name in filter(None, node.output):
-                if name in producers:
-                    raise ImportModelError(f"two nodes make {name!r}")
-                producers[name] = number
-        state = [0] * len(nodes)  # 1: being visited, 2: done
-        order: list[onnx.NodeProto] = []
-        for start in range(len(nodes)):
-            stack = [start]
-            while stack:
-                number = stack[-1]
-                if state[number] == 2:
-                    stack.pop()
-                    continue
-                needed = {
-                    producers[name]
-                    for name in _names_used(nodes[number])
-                    if name in producers and producers[name] != number
-                }
-                waiting = [item for item in sorted(needed) if state[item] != 2]
-                if number in {producers.get(name) for name in nodes[number].input}:
-                    raise ImportModelError(f"{place(nodes[number])} needs its own result")
-                if not waiting:
-                    state[number] = 2
-                    order.append(nodes[number])
-                    stack.pop()
-                    continue
-                if state[number] == 1:
-                    raise ImportModelError(
-                        f"{place(nodes[number])} and {place(nodes[waiting[0]])} need each other's "
-                        "results"
-                    )
-                state[number] = 1
-                stack.extend(waiting)
-        return order
 
     # ---- nodes ----------------------------------------------------------------------------------
 
@@ -463,7 +317,7 @@ class _Importer:
             ) from error
         used = inputs
         if any(item.HasField("g") for item in node.attribute):
-            used = [scope.get(name) for name in _names_used(node) if scope.has(name)]
+            used = [scope.get(name) for name in names_used(node) if scope.has(name)]
         if len(made) < len(node.output) and any(node.output[len(made) :]):
             raise ImportModelError(
                 f"{place(node)} makes {len(made)} results, {len(node.output)} are wanted"
@@ -585,14 +439,14 @@ class _Importer:
             raise ImportModelError(f"{place(node)}: its converter returned a tuple")
         if isinstance(info, TensorStructInfo):
             known_part = [as_int(extent) for extent in info.shape]
-            if math.prod(item for item in known_part if item) > _MOST_ELEMENTS:
+            if math.prod(item for item in known_part if item) > MOST_ELEMENTS:
                 raise ImportModelError(f"{place(node)}: its result {info!r} is too large")
-        return self.builder.emit(value, _identifier(name, "lv"))
+        return self.builder.emit(value, identifier(name, "lv"))
 
     def _sources(self, value: Value) -> list[str]:
         """Names of the model's inputs from which a value is computed."""
         names: dict[RelaxExpr, str] = {}
-        for name, param in self.params.items():
+        for name, param in self.inputs.items():
             for item in param if isinstance(param, list) else [param]:
                 if isinstance(item, RelaxExpr):
                     names[item] = name
@@ -613,19 +467,6 @@ class _Importer:
         return list(found)
 
 
-def _names_used(node: onnx.NodeProto) -> list[str]:
-    """What a node and its subgraphs read, by name."""
-    found = [name for name in node.input if name]
-    graphs = [item.g for item in node.attribute if item.HasField("g")]
-    while graphs:
-        graph = graphs.pop()
-        for inner in graph.node:
-            found.extend(name for name in inner.input if name)
-            graphs.extend(item.g for item in inner.attribute if item.HasField("g"))
-        found.extend(item.name for item in graph.output)
-    return found
-
-
 def _opsets(imports: Sequence[onnx.OperatorSetIdProto], opset: int | None) -> dict[str, int]:
     """Versions by domain."""
     made = {_domain(item.domain): int(item.version) for item in imports}
@@ -639,18 +480,3 @@ def _opsets(imports: Sequence[onnx.OperatorSetIdProto], opset: int | None) -> di
 
 def _domain(name: str) -> str:
     return "" if name == "ai.onnx" else name
-
-
-def _identifier(name: str, default: str) -> str:
-    """A name that a variable may have."""
-    made = re.sub(r"[^0-9A-Za-z_]", "_", name)[:80] or default
-    return made if made[0].isalpha() or made[0] == "_" else f"{default}_{made}"
-
-
-def _free(name: str, taken: Sequence[RelaxVar]) -> str:
-    names = {var.name for var in taken}
-    made, number = name, 0
-    while made in names:
-        number += 1
-        made = f"{name}_{number}"
-    return made

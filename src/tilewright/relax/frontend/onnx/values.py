@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from tilewright.ir import Expr, as_expr, as_int
 from tilewright.relax import ops as op
 from tilewright.relax.expr import RelaxExpr, const
 from tilewright.support.errors import ImportModelError
+
+if TYPE_CHECKING:
+    import onnx
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,3 +87,12 @@ def numbers(array: NDArray[Any], dtype: str) -> RelaxExpr | Numbers:
     if not any(isinstance(item, Expr) for item in made.reshape(-1)):
         return const(np.asarray(made.tolist(), "int64").reshape(made.shape), dtype)
     return Numbers(made, dtype)
+
+
+def place(node: onnx.NodeProto) -> str:
+    """A node in words: its operator, and its name or first result."""
+    kind = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    if node.name:
+        return f"{kind} (node {node.name!r})"
+    result = next((name for name in node.output if name), "")
+    return f"{kind} (node that makes {result!r})"

@@ -35,7 +35,7 @@ from tilewright.ir import Expr, as_int, dtypes
 from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import Constant, RelaxExpr, const
-from tilewright.relax.frontend.onnx.values import Numbers, UnknownValueError
+from tilewright.relax.frontend.onnx.values import Numbers, UnknownValueError, place
 from tilewright.relax.frontend.onnx.values import Value as Value
 from tilewright.relax.transform.annotate_pattern import OpPattern
 from tilewright.support.errors import ImportModelError, VerifyError
@@ -342,12 +342,3 @@ class Context:
 
     def _placed(self, message: str) -> str:
         return f"{place(self.node)}: {message}"
-
-
-def place(node: onnx.NodeProto) -> str:
-    """A node in words: its operator, and its name or first result."""
-    kind = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-    if node.name:
-        return f"{kind} (node {node.name!r})"
-    result = next((name for name in node.output if name), "")
-    return f"{kind} (node that makes {result!r})"

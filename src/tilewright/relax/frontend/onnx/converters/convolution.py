@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.relax import ops as op
 from tilewright.relax.expr import RelaxExpr
 from tilewright.relax.frontend.onnx.converters.base import Context, Tensor, converts
+from tilewright.relax.frontend.onnx.converters.shapes import cut
 
 _AUTO = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
@@ -102,9 +103,10 @@ def padded(x: Tensor, window: Window) -> tuple[Tensor, Window]:
     axes = [2 + axis for axis in range(count)]
     begin = [max(-before[axis], 0) for axis in range(count)]
     end: list[Any] = [x.shape[2 + axis] + min(after[axis], 0) for axis in range(count)]
-    cut = op.strided_slice(x, axes, begin, end)
+    for axis in range(count):
+        x = cut(x, axes[axis], begin[axis], end[axis])
     left = tuple(max(item, 0) for item in window.padding)
-    return cut, Window(window.size, window.strides, left, window.dilations)
+    return x, Window(window.size, window.strides, left, window.dilations)
 
 
 @converts("ConvTranspose")
@@ -141,18 +143,18 @@ def _conv_transpose(
         e < max(s, d) for e, s, d in zip(extra, window.strides, window.dilations)
     )
     if fits:
-        made = function(
+        whole = function(
             x, weight, window.strides, (*before, *after), tuple(extra), window.dilations, group
         )
-        return add_bias(made, bias)
-    made = function(x, weight, window.strides, 0, 0, window.dilations, group)
+        return add_bias(whole, bias)
+    made: Tensor = function(x, weight, window.strides, 0, 0, window.dilations, group)
     widths = [0] * (2 * x.ndim)
     for axis in range(count):
         at = 2 + axis
         right = extra[axis] - after[axis]
         low, high = max(before[axis], 0), max(-right, 0)
         if low or high:
-            made = op.strided_slice(made, [at], [low], [made.shape[at] - high])
+            made = cut(made, at, low, made.shape[at] - high)
         widths[2 * at], widths[2 * at + 1] = max(-before[axis], 0), max(right, 0)
     made = op.nn.pad(made, widths) if any(widths) else made
     return add_bias(made, bias)

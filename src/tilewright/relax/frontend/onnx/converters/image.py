@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from tilewright import te
 from tilewright.arith import simplify
 from tilewright.ir import Expr, as_int, dtypes
 from tilewright.relax import ops as op
@@ -241,22 +241,28 @@ def _along(ctx: Context, x: Tensor, axis: _Axis, places: Array, style: _Style) -
         near = np.clip(_NEAREST[style.nearest](places), 0, extent - 1).astype(np.int64)
         return op.take(x, const(near), axis.number, "fast")
     first, weights = _taps(axis, places, style)
-    taps = weights.shape[1]
-    index = first[:, None] + np.arange(taps)
+    index = first[:, None] + np.arange(weights.shape[1])
     if style.exclude_outside:
         weights = np.where((index >= 0) & (index < extent), weights, 0)
         total = weights.sum(1, keepdims=True)
         weights = weights / np.where(total == 0, 1, total)
-    index = np.clip(index, 0, extent - 1)
-    view = [1] * x.ndim
-    view[axis.number] = axis.count
-    made: Any = None
-    for tap in range(taps):
-        part = op.take(x, const(np.ascontiguousarray(index[:, tap])), axis.number, "fast")
-        weight = const(weights[:, tap].reshape(view), x.dtype)
-        part = op.multiply(part, weight)
-        made = part if made is None else op.add(made, part)
-    return made  # type: ignore[no-any-return]
+    table = const(np.clip(index, 0, extent - 1))
+    return ctx.te(_weighted, x, table, const(weights, x.dtype), axis=axis.number, name="resize")
+
+
+def _weighted(x: te.Tensor, index: te.Tensor, weights: te.Tensor, *, axis: int) -> te.Tensor:
+    """Sums of elements along an axis, at places and with weights of ``[results, taps]``."""
+    tap = te.reduce_axis((0, index.shape[1]), "tap")
+
+    def formula(*i: Expr) -> Expr:
+        place = index(i[axis], tap.var)
+        pixel = x(*i[:axis], place, *i[axis + 1 :])
+        made: Expr = te.sum(pixel * weights(i[axis], tap.var), axis=[tap])
+        return made
+
+    shape = [index.shape[0] if n == axis else extent for n, extent in enumerate(x.shape)]
+    made: te.Tensor = te.compute(shape, formula, name="resize")
+    return made
 
 
 def _taps(axis: _Axis, places: Array, style: _Style) -> tuple[Array, Array]:

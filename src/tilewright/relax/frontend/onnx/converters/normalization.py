@@ -16,6 +16,7 @@ from tilewright.relax.frontend.onnx.converters.base import (
     Value,
     converts,
 )
+from tilewright.relax.frontend.onnx.converters.shapes import cut
 
 
 @converts("BatchNormalization")
@@ -133,7 +134,7 @@ def _lrn(
     squares = ctx.emit(op.nn.pad(op.square(x), widths))
     total: Any = None
     for start in range(size):
-        part = op.strided_slice(squares, [1], [start], [x.shape[1] + start])
+        part = cut(squares, 1, start, x.shape[1] + start)
         total = part if total is None else op.add(total, part)
     share = op.multiply(total, ctx.scalar(alpha / size, x))
     return op.divide(x, op.power(op.add(share, ctx.scalar(bias, x)), ctx.scalar(beta, x)))
@@ -172,7 +173,7 @@ def _pad(
 def _cropped(x: Tensor, axis: int, low: int, high: int) -> Tensor:
     if not (low or high):
         return x
-    return op.strided_slice(x, [axis], [low], [simplify(x.shape[axis] - high)])
+    return cut(x, axis, low, simplify(x.shape[axis] - high))
 
 
 def _filled(

@@ -20,6 +20,7 @@ from tilewright.relax.frontend.onnx.converters.base import (
     converts,
 )
 from tilewright.relax.frontend.onnx.converters.cast import convert, narrow_limits
+from tilewright.relax.frontend.onnx.converters.shapes import cut
 from tilewright.relax.frontend.onnx.model import dtype_of, element_name
 
 _DTYPE_NAMES = {
@@ -40,7 +41,7 @@ def spread(ctx: Context, value: Tensor, x: Tensor, axis: int, block_size: int = 
         f"scales of {value.ndim} dimensions for blocks of {block_size} don't fit {x.ndim}",
     )
     wide = op.repeat(value, block_size, at)
-    return op.strided_slice(wide, [at], [0], [x.shape[at]])
+    return cut(wide, at, 0, x.shape[at])
 
 
 @converts("QuantizeLinear")

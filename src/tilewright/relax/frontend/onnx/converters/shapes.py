@@ -16,6 +16,21 @@ from tilewright.relax.frontend.onnx.converters.base import (
     converts,
 )
 from tilewright.relax.struct_info import prove_equal
+from tilewright.topi.slices import NO_END, slice_bounds
+
+
+def cut(x: Tensor, axis: int, begin: Any, end: Any, step: int = 1) -> Tensor:
+    """Take ``begin:end:step`` of an axis; bounds may be formulas of extents."""
+    extent = x.shape[axis]
+    low, high = as_int(as_expr(begin)), as_int(as_expr(end))
+    if high is None and step > 0:
+        # So far before the end: a slice says that by a negative number.
+        before = as_int(simplify(as_expr(end) - extent))
+        high = None if before is None or before > 0 else before or NO_END
+    if low is not None and high is not None:
+        return op.strided_slice(x, [axis], [low], [high], [step])
+    first, last = slice_bounds(begin, end, extent, step)
+    return op.take(x, op.arange(first, last, step), axis)
 
 
 @converts("Reshape")
@@ -125,7 +140,7 @@ def _cut(x: Tensor, axis: int, sizes: Sequence[Any]) -> list[Tensor]:
     made: list[Tensor] = []
     start: Any = 0
     for size in sizes:
-        made.append(op.strided_slice(x, [axis], [start], [start + size], assume_inbound=True))
+        made.append(cut(x, axis, start, start + size))
         start = start + size
     return made
 
@@ -145,9 +160,9 @@ def _slice(
     strides = ctx.ints(steps, "steps") if steps is not None else [1] * len(begin)
     if not where:
         return x
-    first: Any = [_bound(item) for item in begin]
-    last: Any = [_bound(item) for item in end]
-    return op.strided_slice(x, where, first, last, strides)
+    for axis, first, last, step in zip(where, begin, end, strides):
+        x = cut(x, axis, _bound(first), _bound(last), step)
+    return x
 
 
 def _bound(value: Expr | int) -> Expr | int:
