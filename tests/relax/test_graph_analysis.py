@@ -168,6 +168,22 @@ def test_functions_that_are_passed_are_looked_up() -> None:
         analysis.derive_call_ret_struct_info(takes, wrong, builder)
 
 
+def test_results_of_emitted_calls_are_derived() -> None:
+    builder = relax.BlockBuilder(graph(lambda x: op.concat([x, x], 0), tensor((n, 4))))
+    x, y = relax.Var("x", tensor((3, 4))), relax.Var("y", TensorStructInfo(None, "float32", 2))
+    with builder.function("caller", [x]):
+        made = builder.emit_call("main", x)
+        builder.emit_func_output(made)
+    assert repr(made.struct_info) == "Tensor((6, 4), float32)"
+    relax.verify_graph(builder.get())
+    unknown = pytest.raises(VerifyError, match="no argument says what the result of")
+    with unknown, builder.function("other", [y]):
+        builder.emit_call("main", y)
+    too_many = pytest.raises(VerifyError, match="takes 1 arguments, got 2")
+    with too_many, builder.function("other", [x]):
+        builder.emit_call("main", x, x)
+
+
 def names(found: Any) -> list[str]:
     return [item.name for item in found]
 

@@ -33,6 +33,7 @@ from tilewright.ir import (
     structural_equal,
     structural_hash,
 )
+from tilewright.relax.analysis import derive_call_ret_struct_info
 from tilewright.relax.assertion import assertion
 from tilewright.relax.call_tir import call_tir, call_tir_operands
 from tilewright.relax.expr import (
@@ -59,7 +60,7 @@ from tilewright.relax.struct_info import (
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
-    used_vars,
+    extents_of,
 )
 from tilewright.support.errors import VerifyError
 from tilewright.tir import PrimFunc, fresh_name, renew_definitions
@@ -266,19 +267,26 @@ class BlockBuilder:
         return var
 
     def emit_call(self, function: str | GlobalVar, *args: object) -> RelaxVar:
-        """Call a graph function of the module; its result's struct info is looked up.
+        """Call a graph function of the module; its result's struct info is derived.
 
-        Raises ``VerifyError`` if there is no such function, or its result is symbolic.
+        Raises ``VerifyError`` if there is no such function, the arguments don't fit, or none says
+        what a symbolic extent of the result is.
         """
         gvar = GlobalVar(function) if isinstance(function, str) else function
         callee = self._functions.get(gvar.name)
         if not isinstance(callee, Function):
             raise VerifyError(f"{gvar!r} is no graph function of the module")
-        if used_vars(callee.ret_struct_info):
-            raise VerifyError(f"the result of {gvar!r} is symbolic: build the call with sinfo_args")
         operands = tuple(as_relax(arg) for arg in args)
         attrs = {} if callee.is_pure else {"pure": False}
-        return self.emit(RelaxCall(gvar, operands, attrs, (callee.ret_struct_info,)))
+        stated = callee.ret_struct_info
+        call = RelaxCall(gvar, operands, attrs, (stated,))
+        result = derive_call_ret_struct_info(callee.struct_info, call, self)
+        if len(extents_of(result)) < len(extents_of(stated)):
+            raise VerifyError(
+                f"no argument says what the result of {gvar!r} is, {stated!r}: build the call with "
+                "sinfo_args"
+            )
+        return self.emit(call.replace(sinfo_args=(result,)))
 
     def normalize(self, expr: RelaxExpr) -> RelaxExpr:
         """Convert a value to A-normal form, emitting bindings for operands that are not atoms."""
