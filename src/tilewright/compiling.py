@@ -67,8 +67,8 @@ def compile(
     target: TargetLike = None,
     *,
     name: str | None = None,
-    example_inputs: Any = None,
-    dynamic_shapes: Any = None,
+    example_inputs: object = None,
+    dynamic_shapes: object = None,
     database: Database | str | os.PathLike[str] | None = None,
     tune: int | str | None = None,
 ) -> Any:
@@ -234,7 +234,7 @@ def _exported(program: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
     return None
 
 
-def _by_position_and_name(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _by_position_and_name(example_inputs: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(example_inputs, Mapping):
         return (), dict(example_inputs)
     if isinstance(example_inputs, (tuple, list)):

@@ -87,7 +87,7 @@ class Assumptions:
                 return
             self.context.changed()
 
-    def _assume_comparison(self, kind: Any, left: Expr, right: Expr) -> None:
+    def _assume_comparison(self, kind: object, left: Expr, right: Expr) -> None:
         a, b = self.canonical.poly(left), self.canonical.poly(right)
         if kind in (GT, GE):
             a, b, kind = b, a, (LT if kind is GT else LE)

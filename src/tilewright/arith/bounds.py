@@ -30,7 +30,7 @@ class ConstIntBound:
     max: float
 
 
-def times(a: Any, b: Any) -> Any:
+def times(a: Any, b: int) -> Any:
     """Multiply two bounds; zero times infinity is zero."""
     return a * b if a and b else 0
 
@@ -46,7 +46,7 @@ def interval_mul(a: Interval, b: Interval) -> Interval:
     return min(ends), max(ends)
 
 
-def floor_div(a: Any, b: Any) -> Any:
+def floor_div(a: Any, b: int) -> Any:
     """``a // b`` for bounds, ``b`` positive."""
     if b == POS_INF:
         return 0 if a >= 0 else -1
@@ -105,7 +105,7 @@ class BoundAnalyzer:
             low, high = self._refine(a, low, high)
         return low, high
 
-    def _refine(self, a: Poly, low: Any, high: Any) -> Interval:
+    def _refine(self, a: Poly, low: object, high: object) -> Interval:
         """Use facts about whole linear forms: ``16*i + j <= 999``."""
         offset = a.get((), 0)
         form = a.items() if not offset else [item for item in a.items() if item[0]]

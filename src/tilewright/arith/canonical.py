@@ -107,7 +107,7 @@ class Canonical(PolyArithmetic):
             rest = expr
         return {(table.other(("wrapped", expr.dtype, poly_key(made)), rest),): 1}
 
-    def _int_imm(self, expr: Any) -> Poly:
+    def _int_imm(self, expr: IntImm) -> Poly:
         return {(): expr.value} if expr.value else {}
 
     def _var(self, var: Var) -> Poly:

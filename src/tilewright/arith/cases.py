@@ -30,7 +30,7 @@ def can_prove_by_cases(analyzer: Analyzer, claim: Expr, splits: int = _MOST_SPLI
     return True
 
 
-def _chosen(node: Any, choice: Expr, value: Expr) -> Any:
+def _chosen(node: Expr, choice: Expr, value: Expr) -> Any:
     if isinstance(node, Expr) and expr_equal(node, choice):
         return value
     return node.map_children(lambda item: _chosen(item, choice, value))

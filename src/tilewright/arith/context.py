@@ -70,7 +70,7 @@ class Context:
         self.changed()
         return saved
 
-    def restore(self, saved: tuple[Any, ...]) -> None:
+    def restore(self, saved: tuple[object, ...]) -> None:
         """Go back to a snapshot."""
         for name, value in zip((*_STATE, *_CACHES), saved):
             setattr(self, name, value)

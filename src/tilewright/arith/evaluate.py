@@ -43,7 +43,7 @@ class NotEvaluable(Exception):
     """An expression depends on something that has no value here, or is no integer."""
 
 
-def evaluate(expr: Expr, values: Mapping[Var, Any]) -> Any:
+def evaluate(expr: Expr, values: Mapping[Var, object]) -> Any:
     """Evaluate an expression of integers and truth values for arrays that broadcast.
 
     Raises ``NotEvaluable`` for variables without values, loads, vectors and floats.

@@ -39,7 +39,7 @@ class IntervalSet:
 
     __slots__ = ("max", "min")
 
-    def __init__(self, minimum: Any, maximum: Any) -> None:
+    def __init__(self, minimum: object, maximum: object) -> None:
         self.min: Any = minimum if isinstance(minimum, float) else as_expr(minimum)
         self.max: Any = maximum if isinstance(maximum, float) else as_expr(maximum)
 

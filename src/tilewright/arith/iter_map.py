@@ -105,7 +105,7 @@ class _Detector:
             self.var_marks[number] = self._mark(source, value.extent, var, value.min)
 
     def _mark(
-        self, source: Any, extent: Expr, var: Var | None = None, offset: Expr | None = None
+        self, source: object, extent: Expr, var: Var | None = None, offset: Expr | None = None
     ) -> IterMark:
         self.serial += 1
         return IterMark(source, extent, var, offset, self.serial)

@@ -242,7 +242,12 @@ class AtomTable:
             self.orders.setdefault(tuple(sorted(a + b)), written)
 
     def _new(
-        self, key: Hashable, kind: int, expr: Expr | None, operands: Any, dtype: str = INDEX
+        self,
+        key: Hashable,
+        kind: int,
+        expr: Expr | None,
+        operands: tuple[dict[tuple[int, ...], int], dict[tuple[int, ...], int]] | None,
+        dtype: str = INDEX,
     ) -> int:
         number = len(self.exprs)
         self.numbers[key] = number
@@ -439,7 +444,7 @@ def same_expr(a: Any, b: Any) -> bool:
     return getattr(kind, "symbol", False) is not True and _same_fields(a, b)
 
 
-def _same_fields(a: Any, b: Any) -> bool:
+def _same_fields(a: Any, b: object) -> bool:
     """Whether two nodes of one class are the same in all that they are made of."""
     for field in a.fields:
         role = field.role

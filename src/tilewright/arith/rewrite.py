@@ -140,7 +140,7 @@ def match(pattern: Any, expr: Any, found: Match) -> bool:
     return _match_all(pattern.child_nodes(), expr.child_nodes(), found)
 
 
-def _match_all(patterns: Sequence[Any], exprs: Sequence[Any], found: Match) -> bool:
+def _match_all(patterns: Sequence[object], exprs: Sequence[object], found: Match) -> bool:
     return len(patterns) == len(exprs) and all(
         match(pattern, expr, found) for pattern, expr in zip(patterns, exprs)
     )
@@ -170,7 +170,7 @@ class Table:
         for rule in rules:
             self._by_root.setdefault(type(rule.pattern), []).append(rule)
 
-    def apply(self, expr: Expr, analyzer: Any) -> Expr | None:
+    def apply(self, expr: Expr, analyzer: object) -> Expr | None:
         """Return the first matching rule's result, or ``None``."""
         for rule in self._by_root.get(type(expr), ()):
             found = Match()

@@ -17,6 +17,7 @@ from tilewright.meta_schedule.passes import IS_SCHEDULED, MetaScheduleApplyDatab
 from tilewright.relax import Executable, VirtualMachine, as_numpy, build, load_executable
 from tilewright.relax.tuning import to_tensor_functions
 from tilewright.runtime import numpy_dtype
+from tilewright.runtime.timing import TimingResult
 from tilewright.support.errors import BuildError, RunError
 from tilewright.support.text import human_time
 from tilewright.target import Target
@@ -150,7 +151,7 @@ def run_command(
         )
 
 
-def _show(outputs: list[Any], timing: Any, error: float | None) -> None:
+def _show(outputs: list[Any], timing: TimingResult, error: float | None) -> None:
     console = make_console()
     for number, output in enumerate(outputs):
         console.print(f"output {number}: {output.dtype}{list(output.shape)}", markup=False)

@@ -150,7 +150,7 @@ def _import_module(name: str) -> ModuleType:
         raise  # the module is there, what it imports isn't
 
 
-def _from_object(name: str, model: Any, inputs: list[Any]) -> LoadedModel:
+def _from_object(name: str, model: object, inputs: list[object]) -> LoadedModel:
     if isinstance(model, IRModule):
         if not model.functions:
             raise ImportModelError(f"the module that {name} returns has no functions")

@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from tilewright.support.errors import VerifyError
 from tilewright.support.registry import near_matches
@@ -76,7 +75,7 @@ def check_dtype(dtype: object) -> None:
     split_dtype(dtype)
 
 
-def _no_text(dtype: Any) -> VerifyError:
+def _no_text(dtype: object) -> VerifyError:
     return VerifyError(f"a dtype is text such as 'float32', got {dtype!r}")
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
 
 from tilewright.ir.dtype import (
     MAX_LANES,
@@ -24,7 +23,7 @@ from tilewright.ir.op import Op
 from tilewright.support.errors import VerifyError
 
 
-def check_int_constant(value: Any, dtype: Any) -> None:
+def check_int_constant(value: int, dtype: object) -> None:
     """Refuse anything but an integer that fits its dtype."""
     try:
         number = operator.index(value)
@@ -51,7 +50,7 @@ def check_float_dtype(dtype: object) -> None:
         raise VerifyError(f"a FloatImm is of a floating-point dtype, got {dtype!r}")
 
 
-def float_constant(value: Any) -> float:
+def float_constant(value: float) -> float:
     """Return a number as a float; refuse anything else."""
     if isinstance(value, str):
         raise VerifyError(f"a FloatImm holds a number, got {value!r}")
@@ -82,7 +81,7 @@ def check_name(name: object, what: str) -> None:
         raise VerifyError(f"the name of {what} is text, got {name!r}")
 
 
-def check_extents(extents: Iterable[Any], what: str, name: str = "") -> None:
+def check_extents(extents: Iterable[object], what: str, name: str = "") -> None:
     """Refuse constant extents that are fractional or negative."""
     for extent in extents:
         value = getattr(extent, "value", 0)
@@ -99,7 +98,7 @@ def check_call(op: object, dtype: object) -> None:
     check_dtype(dtype)
 
 
-def lanes_dtype(dtype: str, lanes: Any) -> str:
+def lanes_dtype(dtype: str, lanes: object) -> str:
     """Return the dtype of a vector; refuse a number of lanes that is not positive."""
     if type(lanes) is not int or not 0 < lanes <= MAX_LANES:
         raise VerifyError(f"lanes must be a positive number up to {MAX_LANES}, got {lanes!r}")

@@ -32,11 +32,11 @@ class BaseFunc(Node):
         """Return a copy without an attribute."""
         return self.replace(attrs={k: v for k, v in self.attrs.items() if k != key})
 
-    def script(self, **options: Any) -> str:
+    def script(self, **options: object) -> str:
         """Return the function as script text (see ``tilewright.script``)."""
         return _printer(self, **options)
 
-    def show(self, **options: Any) -> None:
+    def show(self, **options: object) -> None:
         """Print the function as highlighted script."""
         _shower(self, **options)
 
@@ -123,16 +123,16 @@ class IRModule(Node):
                 made[name] = new
         return self.replace(functions=made) if changed else self
 
-    def script(self, **options: Any) -> str:
+    def script(self, **options: object) -> str:
         """Return the module as script text, which parses back to a structurally equal module."""
         return _printer(self, **options)
 
-    def show(self, **options: Any) -> None:
+    def show(self, **options: object) -> None:
         """Print the module as highlighted script."""
         _shower(self, **options)
 
 
-def _not_set_up(*_: object, **__: Any) -> Any:
+def _not_set_up(*_: object, **__: object) -> Any:
     raise VerifyError("printing needs `import tilewright.script`")
 
 

@@ -54,7 +54,7 @@ class _Comparer:
         self.ignore_ndarray = ignore_ndarray
         self.map_free = map_free
 
-    def compare(self, a: Any, b: Any, path: str, defining: bool = False) -> None:
+    def compare(self, a: object, b: object, path: str, defining: bool = False) -> None:
         if isinstance(a, Node):
             if is_symbol(a):
                 self.symbol(a, b, path, defining)
@@ -101,7 +101,7 @@ class _Comparer:
         for var in _parameters(b):
             self.right.pop(var, None)
 
-    def mapping(self, a: Mapping[Any, Any], b: Any, path: str) -> None:
+    def mapping(self, a: Mapping[Any, object], b: object, path: str) -> None:
         if not isinstance(b, Mapping) or len(a) != len(b):
             raise _Difference(path, f"{_kind(a)} against {_kind(b)}")
         for key, value in a.items():
@@ -307,7 +307,7 @@ class _Hasher:
                 "annotations and attributes hold numbers, text, lists, dicts and expressions"
             )
 
-    def mapping(self, value: Mapping[Any, Any]) -> None:
+    def mapping(self, value: Mapping[Any, object]) -> None:
         self.out.append("{" + str(len(value)))
         if value and isinstance(next(iter(value)), Node):
             # Buffer maps: keys are already numbered by the parameters that hold them.

@@ -24,7 +24,7 @@ class _Dispatch:
     # Methods by class of node; each class of visitors has a table of its own.
     _table: ClassVar[dict[type, Callable[..., Any]]] = {}
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         cls._table = {}
 
@@ -116,11 +116,11 @@ def rewrite_top_down(node: Node, function: Callable[[Any], Any | None]) -> Any:
 
 
 @overload
-def substitute(node: Expr, mapping: Mapping[Any, Any]) -> Expr: ...
+def substitute(node: Expr, mapping: Mapping[Any, object]) -> Expr: ...
 
 
 @overload
-def substitute(node: N, mapping: Mapping[Any, Any]) -> N: ...
+def substitute(node: N, mapping: Mapping[Any, object]) -> N: ...
 
 
 def substitute(node: Node, mapping: Mapping[Any, Any]) -> Node:

@@ -87,7 +87,7 @@ class Kernel(ScheduleRule, Generic[P]):
         return self.fault(problem, plan) or self.build(func, problem, plan)
 
 
-def _read_plan(form: type, options: Mapping[str, Any]) -> Any:
+def _read_plan(form: type, options: Mapping[str, object]) -> Any:
     """Read a form's sizes from options, or say what is wrong with these."""
     known = {item.name: item for item in fields(form)}
     for name, value in options.items():

@@ -54,7 +54,7 @@ class Column:
         row = self.options[option].tolist()
         return row if self.use == "tile" else int(row[0])
 
-    def option_of(self, decision: Any) -> int:
+    def option_of(self, decision: object) -> int:
         """Return the option of a recorded decision, -1 if there is none."""
         row = decision if self.use == "tile" else [decision]
         if not isinstance(row, (list, tuple)) or len(row) != self.options.shape[1]:

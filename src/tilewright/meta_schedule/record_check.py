@@ -159,7 +159,7 @@ def _serve(
 
 
 def _checked(
-    workload: Any, record: Any, here: Target, runner: Runner, allow_extern: Collection[str]
+    workload: object, record: object, here: Target, runner: Runner, allow_extern: Collection[str]
 ) -> Verdict:
     try:
         known = TuningRecord.from_json(record, [Workload.from_json(workload)])

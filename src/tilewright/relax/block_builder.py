@@ -70,7 +70,7 @@ from tilewright.tir.attrs import IMPURE
 class _Frame:
     """A function under construction."""
 
-    def __init__(self, name: str, params: Sequence[RelaxVar], attrs: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, params: Sequence[RelaxVar], attrs: Mapping[str, object]) -> None:
         self.name = name
         self.params = tuple(params)
         self.attrs = dict(attrs)
@@ -139,7 +139,7 @@ class BlockBuilder:
         self,
         params: Sequence[RelaxVar],
         body: Callable[[], RelaxExpr],
-        attrs: Mapping[str, Any] | None = None,
+        attrs: Mapping[str, object] | None = None,
     ) -> Function:
         """Build a function without adding it; ``body`` emits and returns the result."""
         frame = _Frame("<function>", params, attrs or {})

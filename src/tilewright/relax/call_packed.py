@@ -117,7 +117,7 @@ def print(*values: object, format: str = "") -> RelaxCall:
 
 
 @builder("assert_op")
-def assert_op(condition: object, format_args: Any = None, format: str = "") -> RelaxCall:
+def assert_op(condition: object, format_args: object = None, format: str = "") -> RelaxCall:
     """Stop the graph unless the condition holds.
 
     It is an expression of sizes, or a tensor of one truth value. The message is ``format``, in

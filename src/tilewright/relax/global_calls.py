@@ -11,7 +11,7 @@ from tilewright.runtime import from_dlpack, get_global_func, register_global_fun
 from tilewright.support.errors import RunError
 
 
-def call_into(name: str, count: int, *args: Any) -> None:
+def call_into(name: str, count: int, *args: object) -> None:
     """Call a global function and copy what it returns into the last ``count`` tensors.
 
     Raises ``RunError`` if the result is of another dtype or shape.
@@ -33,24 +33,24 @@ def call_into(name: str, count: int, *args: Any) -> None:
         target[...] = array
 
 
-def show(format: str, *values: Any) -> None:
+def show(format: str, *values: object) -> None:
     """Print values."""
     shown = list(map(_shown, values))
     sys.stdout.write((format.format(*shown) if format else " ".join(map(str, shown))) + "\n")
 
 
-def assert_tensor(condition: Any, format: str, *values: Any) -> None:
+def assert_tensor(condition: object, format: str, *values: object) -> None:
     """Raise ``RunError`` unless the condition, one truth value, holds."""
     if not _array(condition).item():
         shown = map(_shown, values)
         raise RunError(format.format(*shown) if format else "an assertion of the graph failed")
 
 
-def _array(value: Any) -> Any:
+def _array(value: object) -> Any:
     return value if isinstance(value, (np.ndarray, np.generic)) else from_dlpack(value).numpy()
 
 
-def _shown(value: Any) -> Any:
+def _shown(value: object) -> object:
     return _array(value) if hasattr(value, "__dlpack__") else value
 
 

@@ -64,7 +64,7 @@ class GraphFunction:
     the last owner drops it.
     """
 
-    def __init__(self, signature: GraphSignature, call: Callable[..., Any]) -> None:
+    def __init__(self, signature: GraphSignature, call: Callable[..., object]) -> None:
         self.signature = signature
         self._call = call
         self._names = [name for name, _ in parameters_of(signature)]
@@ -80,14 +80,14 @@ class GraphFunction:
             inputs = self._in_order(inputs, named)
         return self._run(*inputs)
 
-    def _explain(self, error: Exception, *inputs: Any) -> None:
+    def _explain(self, error: Exception, *inputs: object) -> None:
         """Raise for inputs of which the results' sizes can't be computed."""
         inputs = flat_inputs(self.signature, inputs)
         self._check_kinds(inputs)
         self._check_sizes(inputs)
         raise RunError(f"{self.signature.name}: {error}") from error
 
-    def _in_order(self, inputs: Sequence[Any], named: dict[str, Any]) -> tuple[Any, ...]:
+    def _in_order(self, inputs: Sequence[object], named: dict[str, object]) -> tuple[Any, ...]:
         names = self._names
         rest = names[len(inputs) :]
         unknown = [name for name in named if name not in rest]
@@ -99,7 +99,7 @@ class GraphFunction:
             f"{self.signature.name} takes {len(names)} arguments ({', '.join(names)}), {problem}"
         )
 
-    def _check_kinds(self, inputs: Sequence[Any]) -> None:
+    def _check_kinds(self, inputs: Sequence[object]) -> None:
         for spec, given in zip(self.signature.inputs, inputs):
             shape = getattr(given, "shape", None)
             if len(shape or ()) != len(spec.shape):
@@ -109,7 +109,7 @@ class GraphFunction:
                     f"{len(spec.shape)} dimensions, got {found}"
                 )
 
-    def _check_sizes(self, inputs: Sequence[Any]) -> None:
+    def _check_sizes(self, inputs: Sequence[object]) -> None:
         for check in self.signature.checks:
             names = [f"__a{number}" for number in range(len(self.signature.inputs))]
             lines = [f"    {line}" for line in _sizes(self.signature, names)]
@@ -129,7 +129,7 @@ class GraphFunction:
         """What ``native`` takes: flat inputs, and results to write into."""
         return [as_argument(item) for item in (*inputs, *_leaves(result))]
 
-    def run_into(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def run_into(self, inputs: Sequence[object], outputs: Sequence[object]) -> None:
         """Run the graph, writing into existing tensors."""
         self._call(*flat_inputs(self.signature, inputs), *outputs)
 
@@ -138,7 +138,7 @@ class GraphFunction:
         return f"<compiled graph {self.signature.name}({names})>"
 
 
-def _leaves(result: Any) -> list[Any]:
+def _leaves(result: object) -> list[Any]:
     if isinstance(result, tuple):
         return [leaf for item in result for leaf in _leaves(item)]
     return [result]
@@ -149,7 +149,7 @@ def parameters_of(signature: GraphSignature) -> Sequence[tuple[str, Any]]:
     return signature.parameters or [(spec.name, None) for spec in signature.inputs]
 
 
-def flat_inputs(signature: GraphSignature, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def flat_inputs(signature: GraphSignature, inputs: Sequence[object]) -> tuple[Any, ...]:
     """Take nested inputs apart.
 
     Raises ``RunError`` for an input that isn't nested as the parameter is.
@@ -158,7 +158,7 @@ def flat_inputs(signature: GraphSignature, inputs: Sequence[Any]) -> tuple[Any, 
         return tuple(inputs)
     made: list[Any] = []
 
-    def take(name: str, nesting: Any, value: Any) -> None:
+    def take(name: str, nesting: Any, value: object) -> None:
         if nesting is None:
             made.append(value)
             return
@@ -177,7 +177,7 @@ def flat_inputs(signature: GraphSignature, inputs: Sequence[Any]) -> tuple[Any, 
 
 
 def _straight_line(
-    signature: GraphSignature, call: Callable[..., Any], explain: Callable[..., None]
+    signature: GraphSignature, call: Callable[..., object], explain: Callable[..., None]
 ) -> Callable[..., Any]:
     """Write the function that makes the results and runs the graph: every call pays for its lines.
 
@@ -265,7 +265,7 @@ def _sizes(signature: GraphSignature, inputs: Sequence[str]) -> list[str]:
     ]
 
 
-def _compiled(name: str, lines: Sequence[str], scope: Mapping[str, Any]) -> Callable[..., Any]:
+def _compiled(name: str, lines: Sequence[str], scope: Mapping[str, object]) -> Callable[..., Any]:
     names: dict[str, Any] = {"min": min, "max": max, "__builtins__": {}, **scope}
     exec("\n".join(lines), names)
     made: Callable[..., Any] = names[name]

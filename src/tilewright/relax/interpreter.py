@@ -65,7 +65,7 @@ def _array(value: Any) -> Any:
     return tuple(map(_array, value)) if isinstance(value, (tuple, list)) else np.asarray(value)
 
 
-def _call(mod: IRModule, function: Function, args: list[Any]) -> Any:
+def _call(mod: IRModule, function: Function, args: list[object]) -> Any:
     if not isinstance(function, Function):
         raise RunError("the interpreter of graphs starts at a graph function")
     if len(args) != len(function.params):
@@ -128,7 +128,7 @@ def _numbers(shape: Any, extents: dict[Var, Any]) -> list[int]:
     return made  # type: ignore[return-value]
 
 
-def _assert(condition: Expr, shown: Any, message: str, extents: dict[Var, Any]) -> None:
+def _assert(condition: Expr, shown: object, message: str, extents: dict[Var, Any]) -> None:
     held = as_int(simplify(substitute(condition, extents)))
     if not held:
         raise RunError(message.format(*_numbers(shown, extents)))
@@ -184,7 +184,7 @@ def _number(value: Expr, extents: dict[Var, Any]) -> Any:
     return made
 
 
-def _call_packed(mod: IRModule, call: RelaxCall, values: Any, extents: dict[Var, Any]) -> Any:
+def _call_packed(mod: IRModule, call: RelaxCall, values: object, extents: dict[Var, Any]) -> Any:
     name, args, infos = lowered_packed(call)
     inputs = [_evaluate(mod, arg, values, extents) for arg in args]
     outputs = [

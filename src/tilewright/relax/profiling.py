@@ -178,7 +178,9 @@ def _joined(rows: Sequence[KernelRow]) -> KernelRow:
     )
 
 
-def profile(executable: Executable, name: str, inputs: Sequence[Any], repeat: int = 10) -> Report:
+def profile(
+    executable: Executable, name: str, inputs: Sequence[object], repeat: int = 10
+) -> Report:
     """Run a graph ``repeat`` times and measure each kernel.
 
     Raises ``RunError`` as ``run_stepwise`` does.
@@ -189,7 +191,7 @@ def profile(executable: Executable, name: str, inputs: Sequence[Any], repeat: in
     times: list[list[float]] = []
     steps: list[KernelCall] = []
 
-    def measured(step: KernelCall, kernel: Callable[..., Any]) -> None:
+    def measured(step: KernelCall, kernel: Callable[..., object]) -> None:
         operands = as_tensors(step.operands)
         start = time.perf_counter()
         kernel(*operands)
@@ -216,7 +218,7 @@ def profile(executable: Executable, name: str, inputs: Sequence[Any], repeat: in
     return Report(name, executable.target, machine.threads, repeat, tuple(rows))
 
 
-def _flops(kernel: Any, step: KernelCall) -> int | None:
+def _flops(kernel: object, step: KernelCall) -> int | None:
     """Operations of a kernel with the sizes of a call; ``None`` if they can't be told."""
     if not isinstance(kernel, PrimFunc):
         return None

@@ -215,12 +215,12 @@ class RelaxOp:
         padded = [*call.args, *([None] * (len(names) - len(call.args)))]
         return dict(zip(names, padded))
 
-    def _named(self, values: Sequence[Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    def _named(self, values: Sequence[object], attrs: Mapping[str, object]) -> dict[str, Any]:
         names = list(self.operands)
         padded = [*values, *([None] * (len(names) - len(values)))]
         return {**dict(zip(names, padded)), **attrs}
 
-    def evaluate(self, values: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    def evaluate(self, values: Sequence[object], attrs: Mapping[str, object]) -> Any:
         """Compute a call on arrays by the operator's NumPy rule, which must exist."""
         assert self.numpy is not None
         named = self._named(values, attrs)

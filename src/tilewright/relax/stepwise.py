@@ -85,7 +85,7 @@ def planned_graph(executable: Executable, name: str) -> tuple[IRModule, Function
 
 
 def run_stepwise(
-    executable: Executable, name: str, inputs: Sequence[Any], run_kernel: RunKernel
+    executable: Executable, name: str, inputs: Sequence[object], run_kernel: RunKernel
 ) -> Any:
     """Run a graph function kernel by kernel; returns NumPy arrays.
 
@@ -106,7 +106,7 @@ def run_stepwise(
     return steps.result(function.body.body)
 
 
-def _as_array(value: Any) -> Any:
+def _as_array(value: object) -> Any:
     if isinstance(value, (bool, int, float, np.generic)):
         return value
     return np.ascontiguousarray(as_numpy(value))
@@ -119,7 +119,7 @@ class _Steps:
         self.values: dict[RelaxExpr, Any] = {}
         self.extents: dict[Var, Expr] = {}
 
-    def define(self, var: RelaxExpr, value: Any) -> None:
+    def define(self, var: RelaxExpr, value: object) -> None:
         self.values[var] = value
         self.bind(var.struct_info, value)
 
@@ -223,7 +223,7 @@ class _Steps:
         return ()
 
 
-def as_tensors(operands: Sequence[Any]) -> list[Any]:
+def as_tensors(operands: Sequence[object]) -> list[Any]:
     """Operands as what compiled functions take at once: conversions aren't measured."""
     return [
         from_dlpack(item) if isinstance(item, np.ndarray) and item.flags.writeable else item
@@ -231,7 +231,7 @@ def as_tensors(operands: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _taking_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+def _taking_arrays(function: Callable[..., object]) -> Callable[..., Any]:
     """A global function, which takes tensors, as one that takes arrays."""
 
     def call(*operands: Any) -> Any:

@@ -41,7 +41,7 @@ _TRIALS_PER_SECOND = 8
 def to_tensor_functions(
     mod: IRModule,
     target: Target | str | None = None,
-    params: Mapping[str, Any] | None = None,
+    params: Mapping[str, object] | None = None,
     *,
     database: Database | None = None,
 ) -> IRModule:
@@ -57,7 +57,7 @@ def to_tensor_functions(
     return mod
 
 
-def _bound(mod: IRModule, params: Mapping[str, Any]) -> IRModule:
+def _bound(mod: IRModule, params: Mapping[str, object]) -> IRModule:
     """Bind parameters by name in every graph that has them."""
     unknown, known = dict(params), set[str]()
     for name, function in mod.functions.items():
@@ -77,7 +77,7 @@ def _bound(mod: IRModule, params: Mapping[str, Any]) -> IRModule:
 def extract_tasks(
     mod: IRModule,
     target: Target | str,
-    params: Mapping[str, Any] | None = None,
+    params: Mapping[str, object] | None = None,
     *,
     module_equality: str = "structural",
     op_names: Sequence[str] | None = None,
@@ -194,7 +194,7 @@ def compile_relax(
     database: Database,
     mod: IRModule,
     target: Target | str,
-    params: Mapping[str, Any] | None = None,
+    params: Mapping[str, object] | None = None,
 ) -> Executable:
     """Build a model with the schedules that a database has for its functions."""
     resolved = Target(target)

@@ -80,7 +80,7 @@ class VirtualMachine:
             return function
         return lambda *inputs: self._observed(name, inputs)
 
-    def invoke_closure(self, closure: Callable[..., Any], *args: Any) -> Any:
+    def invoke_closure(self, closure: Callable[..., object], *args: object) -> object:
         """Call a function of this machine."""
         return closure(*args)
 
@@ -88,9 +88,9 @@ class VirtualMachine:
         self,
         func_name: str,
         saved_name: str,
-        *args: Any,
+        *args: object,
         include_return: bool = True,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         """Save a call with its arguments: ``vm[saved_name]()`` makes it.
 
@@ -109,7 +109,7 @@ class VirtualMachine:
 
     # ---- calls in parts ---------------------------------------------------------------------
 
-    def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
+    def set_input(self, func_name: str, *args: object, **kwargs: object) -> None:
         """Set the arguments of the next ``invoke_stateful``.
 
         Raises ``RunError`` for missing and unknown arguments.
@@ -150,7 +150,7 @@ class VirtualMachine:
         return [name for name, _ in parameters_of(self.executable.signatures[func_name])]
 
     def _in_order(
-        self, func_name: str, args: Sequence[Any], kwargs: dict[str, Any]
+        self, func_name: str, args: Sequence[object], kwargs: dict[str, object]
     ) -> tuple[Any, ...]:
         names = self._names(func_name)
         rest = names[len(args) :]
@@ -182,7 +182,7 @@ class VirtualMachine:
                 planned_graph(self.executable, name)
         self._instrument = instrument
 
-    def _observed(self, name: str, inputs: Sequence[Any]) -> Any:
+    def _observed(self, name: str, inputs: Sequence[object]) -> Any:
         instrument = self._instrument
         assert instrument is not None
 
@@ -194,7 +194,7 @@ class VirtualMachine:
 
         return _tensors(run_stepwise(self.executable, name, inputs, run))
 
-    def profile(self, func_name: str, *args: Any, repeat: int = 10) -> Report:
+    def profile(self, func_name: str, *args: object, repeat: int = 10) -> Report:
         """Measure each kernel of a call: time, share, GFLOP/s, GB/s, share of the roofline.
 
         Kernels are called one by one; each time is the median of ``repeat`` runs.
@@ -237,7 +237,7 @@ class VirtualMachine:
             )
         flush = 2 * Target(self.executable.target).l3_bytes if f_preproc else 0
 
-        def timed(call: Callable[..., Any], args: Sequence[Any]) -> TimingResult:
+        def timed(call: Callable[..., object], args: Sequence[object]) -> TimingResult:
             results: list[float] = []
             made = number
             while len(results) < repeat:
@@ -256,7 +256,7 @@ class VirtualMachine:
                 made = part.number
             return TimingResult(tuple(results), made)
 
-        def evaluate(*inputs: Any) -> TimingResult:
+        def evaluate(*inputs: object) -> TimingResult:
             name, given = func_name, inputs
             if func_name == "invoke_stateful":
                 name, given = str(inputs[0]), self._set(str(inputs[0]))
@@ -271,7 +271,7 @@ class VirtualMachine:
         return evaluate
 
 
-def _tensors(value: Any) -> Any:
+def _tensors(value: object) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_tensors, value))
     return from_numpy(as_numpy(value))

@@ -35,7 +35,7 @@ def register_global_func(
         return register_global_func(func_name.__name__, func_name, override)
     name = func_name
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function: Callable[..., object]) -> Callable[..., Any]:
         if not callable(function):
             raise RunError(f"{name!r} must be a function, got {type(function).__name__}")
         if not override and tvm_ffi.get_global_func(name, allow_missing=True) is not None:

@@ -107,7 +107,7 @@ class CompiledFunction:
         name = f" {names[index]!r}" if index < len(names) else ""
         return f"{self.info.name}: argument #{index}{name}"
 
-    def _check_exports(self, args: Sequence[Any]) -> None:
+    def _check_exports(self, args: Sequence[object]) -> None:
         """Raise for a tensor whose library can't export it (no memory, sparse, lazy)."""
         for index, arg in enumerate(args):
             if not hasattr(arg, "__dlpack__"):
@@ -120,7 +120,7 @@ class CompiledFunction:
                     f"{type(arg).__name__} can't be exported: {error}"
                 ) from error
 
-    def _exported(self, args: Sequence[Any]) -> Iterator[Any]:
+    def _exported(self, args: Sequence[object]) -> Iterator[Any]:
         written = self.info.written
         for index, arg in enumerate(args):
             if not isinstance(arg, np.ndarray):

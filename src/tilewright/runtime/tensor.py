@@ -95,7 +95,7 @@ def is_native_class() -> bool:
     return tvm_ffi.core._CLASS_TENSOR is Tensor
 
 
-def from_dlpack(source: Any) -> Tensor:
+def from_dlpack(source: object) -> Tensor:
     """Take over memory from a DLPack object, or a DLPack capsule, without a copy."""
     if tvm_ffi.core._CLASS_TENSOR is Tensor:
         return tvm_ffi.from_dlpack(source)  # type: ignore[no-any-return]
@@ -144,7 +144,7 @@ def from_numpy(array: NDArray[Any]) -> Tensor:
     return from_dlpack(numpy_capsule(array))
 
 
-def tensor(source: Any, dtype: str | None = None, device: Device | str | None = None) -> Tensor:
+def tensor(source: object, dtype: str | None = None, device: Device | str | None = None) -> Tensor:
     """Copy anything that numpy or DLPack understands into a new, aligned tensor.
 
     ``device`` is the result's device (default: the CPU).
@@ -162,7 +162,7 @@ def tensor(source: Any, dtype: str | None = None, device: Device | str | None = 
     return result
 
 
-def as_argument(value: object) -> Any:
+def as_argument(value: object) -> object:
     """Turn a numpy array into a tensor over its memory; anything else is returned unchanged."""
     return from_numpy(value) if isinstance(value, np.ndarray) else value
 

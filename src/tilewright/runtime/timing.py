@@ -69,7 +69,7 @@ def flush_cache(nbytes: int) -> None:
     buffer += 1
 
 
-def _timed(fn: Callable[..., Any], args: Sequence[Any], number: int) -> float:
+def _timed(fn: Callable[..., object], args: Sequence[object], number: int) -> float:
     calls = itertools.repeat(None, number)
     start = time.perf_counter()
     for _ in calls:
@@ -78,8 +78,8 @@ def _timed(fn: Callable[..., Any], args: Sequence[Any], number: int) -> float:
 
 
 def measure(
-    fn: Callable[..., Any],
-    args: Sequence[Any] = (),
+    fn: Callable[..., object],
+    args: Sequence[object] = (),
     *,
     number: int = 1,
     repeat: int = 3,

@@ -102,7 +102,7 @@ def is_value(value: object) -> bool:
     return type(value) in BUILTIN or attributes_of(type(value)) is not None
 
 
-def may_name(owner: Any, name: str) -> bool:
+def may_name(owner: object, name: str) -> bool:
     """Whether text may write ``owner.name``, as far as the name says it."""
     if name.startswith("_"):
         return False
@@ -227,7 +227,7 @@ class Budget:
             self.spend(len(value) >> 4)
         return ()
 
-    def spend_keys(self, keys: Iterable[Any]) -> None:
+    def spend_keys(self, keys: Iterable[object]) -> None:
         """Charge for keys of a dictionary or set: those that aren't text may collide on purpose."""
         count = sum(type(key) is not str for key in keys)
         if count > _KEY_SIZE:

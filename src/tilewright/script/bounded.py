@@ -43,7 +43,7 @@ class BoundedBuiltins:
         for name in ("max", "min"):
             self.by_name[name] = self._extremum(getattr(builtins, name))
 
-    def _of_scalars(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _of_scalars(self, function: Callable[..., object]) -> Callable[..., Any]:
         def call(*values: Any) -> Any:
             for value in values:
                 if type(value) not in SCALARS and not isinstance(value, Node):
@@ -53,7 +53,7 @@ class BoundedBuiltins:
         return call
 
     def _of_members(
-        self, function: Callable[..., Any], collect: Callable[[Any], Any] = lambda made: made
+        self, function: Callable[..., object], collect: Callable[[Any], Any] = lambda made: made
     ) -> Callable[..., Any]:
         def call(*values: Any, **options: Any) -> Any:
             for value in values:
@@ -65,7 +65,7 @@ class BoundedBuiltins:
 
         return call
 
-    def _extremum(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _extremum(self, function: Callable[..., object]) -> Callable[..., Any]:
         of_members = self._of_members(function)
 
         def call(*values: Any, **options: Any) -> Any:
@@ -77,7 +77,7 @@ class BoundedBuiltins:
 
         return call
 
-    def sum(self, values: Any, start: Any = 0) -> Any:
+    def sum(self, values: object, start: object = 0) -> Any:
         """Numbers and expressions only: joining lists one by one takes quadratic time."""
         if type(start) not in _NUMBERS and not isinstance(start, Node):
             raise ParseError("sum starts with a number")
@@ -152,7 +152,7 @@ def _check_bits(name: str, a: object, b: object) -> None:
 
 
 def compare_values(
-    budget: Budget, name: str, function: Callable[[Any, Any], Any], a: Any, b: Any
+    budget: Budget, name: str, function: Callable[[Any, Any], Any], a: object, b: object
 ) -> Any:
     """Compare two values of text."""
     for value in (a, b):

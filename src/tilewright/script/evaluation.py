@@ -38,7 +38,7 @@ class Evaluation:
             seen.add(item.arg)
 
     def guard(
-        self, node: ast.AST, function: Callable[..., Any], /, *args: object, **kwargs: Any
+        self, node: ast.AST, function: Callable[..., object], /, *args: object, **kwargs: object
     ) -> Any:
         """Call a function; what it raises becomes a ``ParseError`` that points at ``node``."""
         try:
@@ -51,7 +51,7 @@ class Evaluation:
             # User code may raise anything; the cause is chained.
             self.fail(node, f"{type(error).__name__}: {error}", error)
 
-    def guarded_statement(self, node: ast.AST, read: Callable[..., Any], *before: Any) -> Any:
+    def guarded_statement(self, node: ast.AST, read: Callable[..., object], *before: object) -> Any:
         """Let ``read(*before, node)`` read a statement; whatever it raises points at that."""
         try:
             if self.scope.budget is not None:
@@ -111,7 +111,7 @@ class Evaluation:
         return made
 
     def add_attributes(
-        self, node: ast.AST, attrs: dict[str, Any], added: Mapping[str, Any]
+        self, node: ast.AST, attrs: dict[str, object], added: Mapping[str, object]
     ) -> None:
         """Add attributes that a statement states; each may be stated once."""
         for name, value in added.items():

@@ -80,7 +80,7 @@ class Literals(Evaluation):
         self._check_key(node, key)
         return key
 
-    def _check_key(self, node: ast.AST, key: Any) -> None:
+    def _check_key(self, node: ast.AST, key: object) -> None:
         if self.scope.budget is not None:
             self.guard(node, self.scope.budget.admit_key, key)
         else:

@@ -126,7 +126,7 @@ def build_arithmetic(op: type, a: Any, b: Any, *, literal: bool = True) -> Expr:
     return made
 
 
-def build_compare(op: type, a: Any, b: Any) -> Expr:
+def build_compare(op: type, a: object, b: object) -> Expr:
     """Build a comparison as it stands."""
     return compare(_COMPARE[op], a, b)
 
@@ -152,7 +152,7 @@ class Operators(Evaluation):
             literal = False
         return value
 
-    def _combine(self, node: ast.BinOp, a: Any, literal: bool) -> Any:
+    def _combine(self, node: ast.BinOp, a: object, literal: bool) -> Any:
         """Apply one operator; ``literal`` says whether the left operand stands in the text."""
         b = to_value(self.eval(node.right))
         op = type(node.op)
@@ -223,7 +223,7 @@ class Operators(Evaluation):
             left = right
         return result
 
-    def _compare_one(self, node: ast.Compare, op: type, a: Any, b: Any) -> Any:
+    def _compare_one(self, node: ast.Compare, op: type, a: object, b: object) -> Any:
         if op in _COMPARE and (isinstance(a, Expr) or isinstance(b, Expr)):
             return self.guard(node, build_compare, op, a, b)
         if self.scope.budget is not None:

@@ -125,7 +125,7 @@ class Printer:
         *,
         name: str | None = None,
         line_length: int = 100,
-        underline: Iterable[Any] = (),
+        underline: Iterable[object] = (),
         annotate: Mapping[Any, str] | None = None,
     ) -> None:
         self.option_name = name
@@ -206,12 +206,12 @@ class Printer:
         self._defined.append((symbol, name, lasting))
         return self.name(symbol)
 
-    def alias(self, symbol: Any, text: str) -> None:
+    def alias(self, symbol: object, text: str) -> None:
         """Let a symbol print as ``text`` (which needs no name of its own) in this scope."""
         self.names[symbol] = text
         self._defined.append((symbol, text, False))
 
-    def needs_early(self, symbol: Any) -> None:
+    def needs_early(self, symbol: object) -> None:
         """Note that a declaration in front uses a symbol: an inner scope may not be what names it.
 
         The text is then written once more, with the symbol in ``early``.
@@ -263,7 +263,7 @@ class Printer:
 
     # ---- values --------------------------------------------------------------------------
 
-    def expr(self, node: Any, precedence: int = LOWEST) -> str:
+    def expr(self, node: object, precedence: int = LOWEST) -> str:
         """Return the text of an expression, in parentheses if it binds looser.
 
         Raises ``TilewrightError`` for nodes that no dialect prints.
@@ -316,7 +316,7 @@ class Printer:
 
     # ---- statements ----------------------------------------------------------------------
 
-    def stmt(self, node: Any) -> None:
+    def stmt(self, node: object) -> None:
         """Write the lines of a statement."""
         function = _LINES.get(type(node))
         if function is None:
@@ -332,7 +332,7 @@ class Printer:
         function(self, node)
         self.mark(node, start)
 
-    def mark(self, node: Any, line: int) -> None:
+    def mark(self, node: object, line: int) -> None:
         """Mark the line on which a node starts, if that was asked for."""
         if node not in self.marks or line >= len(self.lines):
             return
@@ -448,13 +448,13 @@ def _wrap(line: str, limit: int) -> list[str]:
 
 
 def to_text(
-    node: Any,
+    node: object,
     *,
     name: str | None = None,
     header: bool = False,
     show_meta: bool = False,
     line_length: int = 100,
-    underline: Iterable[Any] = (),
+    underline: Iterable[object] = (),
     annotate: Mapping[Any, str] | None = None,
 ) -> str:
     """Print any node as script text.
@@ -493,18 +493,18 @@ def to_text(
     return text
 
 
-def _marked(root: Any, item: object) -> Any:
+def _marked(root: object, item: object) -> object:
     return node_at(root, item) if isinstance(item, str) else item
 
 
-def _meta(node: Any, name: str | None) -> Iterator[str]:
+def _meta(node: object, name: str | None) -> Iterator[str]:
     functions = node.functions.items() if isinstance(node, IRModule) else [(name or "main", node)]
     for key, function in functions:
         yield f"# structural hash of {key}: {structural_hash(function)}"
 
 
 def script(
-    node: Any, *, name: str | None = None, show_meta: bool = False, line_length: int = 100
+    node: object, *, name: str | None = None, show_meta: bool = False, line_length: int = 100
 ) -> str:
     """Print a module or function as a Python file; what ``node.script()`` calls."""
     return (

@@ -36,13 +36,13 @@ class Scope:
     bounded builtins only, and ``allowance`` says what it may use.
     """
 
-    def __init__(self, captured: Mapping[str, Any], budget: Budget | None = None) -> None:
+    def __init__(self, captured: Mapping[str, object], budget: Budget | None = None) -> None:
         self.frames: list[dict[str, Any]] = [{}]
         self.captured = captured
         self.budget = budget
         self.builtins = BoundedBuiltins(budget).by_name if budget is not None else vars(builtins)
 
-    def inner(self, captured: Mapping[str, Any] | None = None) -> Scope:
+    def inner(self, captured: Mapping[str, object] | None = None) -> Scope:
         """Make a scope of its own for a part of the same text."""
         made = copy.copy(self)
         made.frames = [{}]

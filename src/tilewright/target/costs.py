@@ -288,7 +288,7 @@ def _read(path: Path) -> dict[str, Any]:
     return cpus
 
 
-def _checked(values: Any) -> dict[str, float]:
+def _checked(values: object) -> dict[str, float]:
     """Return a table's numbers by name, if it is valid."""
     if not isinstance(values, dict):
         raise ValueError("its costs are no table")

@@ -132,7 +132,7 @@ class Target:
             )
 
     @staticmethod
-    def from_device(device: Any) -> Target:
+    def from_device(device: object) -> Target:
         """Return the target of a device (``tilewright.cpu()``, ``"cpu"``).
 
         Raises ``TargetError`` for devices that can't be queried.
@@ -250,7 +250,7 @@ class Target:
         here = self.kind == "llvm" and self._is_here
         return costs_of(self.kind, self.mcpu if here else None)
 
-    def with_options(self, **options: Any) -> Target:
+    def with_options(self, **options: object) -> Target:
         """Return a copy with options changed (``num_cores=1`` means ``-num-cores=1``)."""
         changed = {key.replace("_", "-"): value for key, value in options.items()}
         return Target({"kind": self.kind, **self.options, **changed})

@@ -164,7 +164,7 @@ class _Builder:
         if self.solved:
             made = renew_definitions(made, self.solved)
 
-        def rename(current: object) -> Any:
+        def rename(current: object) -> Block | object:
             if not isinstance(current, Block):
                 return current
             name = fresh_name(current.name, self.block_names)

@@ -20,8 +20,11 @@ def _axes(axis: IterVar | Sequence[IterVar]) -> tuple[IterVar, ...]:
 
 
 def _reduce(
-    reducer: CommReducer, source: tuple[Expr, ...], axis: Any, where: ExprLike | None
-) -> Any:
+    reducer: CommReducer,
+    source: tuple[Expr, ...],
+    axis: IterVar | Sequence[IterVar],
+    where: ExprLike | None,
+) -> Reduce | tuple[Reduce, ...]:
     axes = _axes(axis)
     condition = TRUE if where is None else as_expr(where)
     made = tuple(

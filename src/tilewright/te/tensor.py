@@ -71,7 +71,7 @@ class ComputeOp(Operation):
         axis: tuple[IterVar, ...],
         body: tuple[Expr, ...],
         tag: str,
-        attrs: Mapping[str, Any],
+        attrs: Mapping[str, object],
     ) -> None:
         self.axis = axis
         self.body = body
@@ -112,7 +112,7 @@ class Tensor:
         """Number of dimensions."""
         return len(self.shape)
 
-    def __getitem__(self, indices: Any) -> ProducerLoad:
+    def __getitem__(self, indices: object) -> ProducerLoad:
         return self(*(indices if isinstance(indices, tuple) else (indices,)))
 
     __iter__ = None  # else Python would iterate by A[0], A[1], ... without an end
@@ -177,7 +177,7 @@ def var(name: str = "n", dtype: str = INDEX) -> Var:
 size_var = var
 
 
-def reduce_axis(dom: Any, name: str = "rv") -> IterVar:
+def reduce_axis(dom: object, name: str = "rv") -> IterVar:
     """Make a reduction axis over ``(begin, end)`` or a ``Range``.
 
     Raises ``VerifyError`` for anything else.
@@ -220,7 +220,7 @@ def compute(
     return op.outputs if several else op.output(0)
 
 
-def _argument_names(fcompute: Callable[..., Any], ndim: int) -> list[str]:
+def _argument_names(fcompute: Callable[..., object], ndim: int) -> list[str]:
     parameters = list(inspect.signature(fcompute).parameters.values())
     named = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
     if len(named) < len(parameters):  # lambda *i

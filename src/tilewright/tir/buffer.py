@@ -95,14 +95,14 @@ class Buffer(Node):
         """Number of dimensions."""
         return len(self.shape)
 
-    def __getitem__(self, indices: Any) -> BufferLoad:
+    def __getitem__(self, indices: object) -> BufferLoad:
         """Read an element: ``A[i, j]``; a slice with a constant extent reads a vector."""
         indices = indices if isinstance(indices, tuple) else (indices,)
         return BufferLoad(self, make_indices(self, indices))
 
     if TYPE_CHECKING:
         # In script alone; Python has no statement to give back.
-        def __setitem__(self, indices: Any, value: Any) -> None: ...
+        def __setitem__(self, indices: object, value: object) -> None: ...
 
     __iter__ = None  # else Python would iterate by A[0], A[1], ... without an end
 
@@ -110,7 +110,7 @@ class Buffer(Node):
         """The whole buffer as a region."""
         return BufferRegion(self, tuple(Range(as_expr(0), extent) for extent in self.shape))
 
-    def with_fresh_data(self, **changes: Any) -> Buffer:
+    def with_fresh_data(self, **changes: object) -> Buffer:
         """Return a copy with other fields and a pointer variable of its own."""
         return self.replace(**{"data": None, **changes})
 
@@ -118,7 +118,7 @@ class Buffer(Node):
         return f"Buffer({self.name}: {self.dtype}{list(self.shape)}, {self.scope})"
 
 
-def make_indices(buffer: Buffer, indices: Sequence[Any]) -> tuple[Expr, ...]:
+def make_indices(buffer: Buffer, indices: Sequence[object]) -> tuple[Expr, ...]:
     """Turn Python indices (numbers, expressions, constant slices) into index expressions.
 
     Raises ``VerifyError`` for another number of indices, and slices without a constant extent.

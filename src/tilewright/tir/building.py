@@ -7,7 +7,7 @@ what it accesses.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tilewright.arith import simplify
 from tilewright.ir import TRUE, Expr, ExprLike, Ramp, Range, Var, as_expr, as_int, const
@@ -62,7 +62,7 @@ def block(
     axes: Sequence[Axis],
     body: Callable[..., Stmt],
     alloc: Sequence[Buffer] = (),
-    annotations: Mapping[str, Any] | None = None,
+    annotations: Mapping[str, object] | None = None,
 ) -> Stmt:
     """Make a block under one loop per axis; ``body`` takes the iteration variables."""
     loops = [Var(axis.name) for axis in axes]

@@ -9,7 +9,6 @@ spatial axes. With that, the order of loops doesn't change what a program means.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Set
-from typing import Any
 
 from tilewright.arith import conjuncts, simplify
 from tilewright.ir import TRUE, Expr, Var, and_, as_int, is_const, or_, substitute, uses_var
@@ -114,7 +113,9 @@ class _Initial:
         self.hidden = before
         return made
 
-    def around(self, stmt: Any, root: frozenset[Var], first: Mapping[Var, Expr]) -> Stmt | None:
+    def around(
+        self, stmt: AttrStmt | IfThenElse | LetStmt, root: frozenset[Var], first: Mapping[Var, Expr]
+    ) -> Stmt | None:
         if uses_var(stmt.condition if isinstance(stmt, IfThenElse) else stmt.value, first):
             return None
         if not isinstance(stmt, IfThenElse):

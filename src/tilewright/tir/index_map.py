@@ -73,7 +73,7 @@ class IndexMap(Node):
 
     @staticmethod
     def from_func(
-        function: Callable[..., Any],
+        function: Callable[..., object],
         ndim: int | None = None,
         *,
         inverse_index_map: IndexMapLike | None = None,
@@ -103,7 +103,7 @@ class IndexMap(Node):
 
     @staticmethod
     def from_func_with_separators(
-        function: Callable[..., Any],
+        function: Callable[..., object],
         ndim: int | None = None,
         *,
         inverse_index_map: IndexMapLike | None = None,
@@ -432,7 +432,7 @@ class IndexMap(Node):
                 padding = or_(padding, (inside.simplify(again) < var) | (again > var))
         return padding
 
-    def _check_ndim(self, shape: Sequence[Any]) -> None:
+    def _check_ndim(self, shape: Sequence[object]) -> None:
         if len(shape) != len(self.initial_indices):
             raise ScheduleError(
                 f"the index map takes {len(self.initial_indices)} indices, "
@@ -502,7 +502,7 @@ def _is_infinite(bound: object) -> bool:
     return not isinstance(bound, Expr) or math.isinf(getattr(bound, "value", 0))
 
 
-def _parameter_vars(function: Callable[..., Any], ndim: int | None) -> list[Var]:
+def _parameter_vars(function: Callable[..., object], ndim: int | None) -> list[Var]:
     """Make a variable for each parameter of ``function``, named like it."""
     variables: list[Var] = []
     variadic: str | None = None

@@ -75,7 +75,7 @@ class ParallelOptions:
     grain: int | None = None
 
 
-def parallel_options(annotations: Mapping[str, Any]) -> ParallelOptions:
+def parallel_options(annotations: Mapping[str, object]) -> ParallelOptions:
     """Read a loop's annotations; what isn't known is an error."""
     schedule = annotations.get(PARALLEL_SCHEDULE, "static")
     if schedule not in SCHEDULES:

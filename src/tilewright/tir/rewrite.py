@@ -25,11 +25,11 @@ from tilewright.tir.stmt import AssertStmt, Block, DeclBuffer, SeqStmt, Stmt, se
 class Renewer(Mutator):
     """Copies a tree, giving every variable and buffer that it defines a fresh identity."""
 
-    def __init__(self, mapping: Mapping[Any, Any], root: Node) -> None:
+    def __init__(self, mapping: Mapping[Any, object], root: Node) -> None:
         self.mapping: dict[Any, Any] = dict(mapping)
         self.root = root
 
-    def define(self, symbol: Any) -> Any:
+    def define(self, symbol: Buffer | Var) -> Any:
         """A new symbol in the place of one that is defined; the same one when it comes again."""
         made: Any
         if isinstance(symbol, Buffer):

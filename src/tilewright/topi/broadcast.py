@@ -42,7 +42,7 @@ from tilewright.topi.power import power_of
 from tilewright.topi.utils import is_one
 
 
-def broadcast_shape(*shapes: Sequence[Any]) -> tuple[Expr, ...]:
+def broadcast_shape(*shapes: Sequence[object]) -> tuple[Expr, ...]:
     """Return the common shape, by NumPy's rules.
 
     A symbolic extent is taken not to be 1: it must equal the extents aligned with it, unless they
@@ -71,7 +71,7 @@ def broadcast_shape(*shapes: Sequence[Any]) -> tuple[Expr, ...]:
     return tuple(result)
 
 
-def read_broadcast(x: Any, indices: Sequence[Expr], shape: Sequence[Any]) -> Expr:
+def read_broadcast(x: object, indices: Sequence[Expr], shape: Sequence[object]) -> Expr:
     """Read ``x`` (a tensor or a number) at the indices of ``shape``, to which it broadcasts."""
     if not isinstance(x, Tensor):
         return as_expr(x)

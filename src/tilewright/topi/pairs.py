@@ -32,7 +32,7 @@ def _floats(name: str, a: Any, b: Any) -> tuple[Expr, Expr]:
     return x, y
 
 
-def hypot(a: Any, b: Any) -> Expr:
+def hypot(a: object, b: object) -> Expr:
     """``sqrt(a² + b²)``: narrower floats in float64, float64 in units of the greater operand."""
     x, y = _floats("hypot", a, b)
     steps, wide = Steps(), "float64"
@@ -49,7 +49,7 @@ def hypot(a: Any, b: Any) -> Expr:
     return steps.result(cast_expr(select(endless, infinity, found), x.dtype))
 
 
-def log_add_exp(a: Any, b: Any) -> Expr:
+def log_add_exp(a: object, b: object) -> Expr:
     """The greater operand and ``log1p(exp(-distance))``; equal infinities stay."""
     x, y = _floats("log_add_exp", a, b)
     steps, wide = Steps(), fast_dtype(x.dtype)
@@ -59,7 +59,7 @@ def log_add_exp(a: Any, b: Any) -> Expr:
     return steps.result(cast_expr(maximum(p, q) + rest, x.dtype))
 
 
-def nextafter(a: Any, b: Any) -> Expr:
+def nextafter(a: object, b: object) -> Expr:
     """One step of the bits, away from zero or towards it; from zero the least denormal."""
     x, y = _floats("nextafter", a, b)
     steps, whole = Steps(), f"int{dtypes.bits_of(x.dtype)}"

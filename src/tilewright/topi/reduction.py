@@ -17,7 +17,7 @@ def reduce_over(
     x: Tensor,
     axis: int | Sequence[int] | None,
     keepdims: bool,
-    reducer: Callable[..., Any],
+    reducer: Callable[..., object],
     name: str,
     value: Callable[[Expr], Any] = lambda element: element,
 ) -> Tensor:

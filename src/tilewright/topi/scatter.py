@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tilewright.ir import (
     Expr,
@@ -345,7 +345,7 @@ def _check(what: str, data: Tensor, updates: Tensor, reduction: str) -> None:
         raise VerifyError(f"{what}: there is no mean of bools")
 
 
-def _require_shape(what: str, updates: Tensor, shape: Sequence[Any]) -> None:
+def _require_shape(what: str, updates: Tensor, shape: Sequence[object]) -> None:
     if updates.ndim != len(shape):
         raise VerifyError(
             f"{what}: the updates need shape {list(shape)}, they have {list(updates.shape)}"

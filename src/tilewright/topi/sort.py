@@ -110,7 +110,7 @@ def topk(
     ret_type: str = "both",
     is_ascend: bool = False,
     dtype: str = "int64",
-) -> Any:
+) -> Tensor | tuple[Tensor, ...]:
     """Return the first ``k`` elements of the sorted axis: the largest, or with ``is_ascend`` least.
 
     ``ret_type`` says what is returned: ``"values"``, ``"indices"`` (of ``dtype``) or ``"both"``.

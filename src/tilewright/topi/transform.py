@@ -59,7 +59,7 @@ def transpose(x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
 
 
 @with_conditions
-def reshape(x: Tensor, newshape: Sequence[Any]) -> Tensor:
+def reshape(x: Tensor, newshape: Sequence[object]) -> Tensor:
     """Reshape in row-major order; one extent may be -1, and is inferred.
 
     Raises ``VerifyError`` if several are -1, or the number of elements changes.
@@ -395,17 +395,17 @@ def full(shape: Sequence[Any], dtype: str, value: float) -> Tensor:
     return made
 
 
-def zeros(shape: Sequence[Any], dtype: str = "float32") -> Tensor:
+def zeros(shape: Sequence[object], dtype: str = "float32") -> Tensor:
     """Make a tensor of zeros."""
     return full(shape, dtype, 0)
 
 
-def ones(shape: Sequence[Any], dtype: str = "float32") -> Tensor:
+def ones(shape: Sequence[object], dtype: str = "float32") -> Tensor:
     """Make a tensor of ones."""
     return full(shape, dtype, 1)
 
 
-def arange_count(start: Any, stop: Any, step: Any) -> Any:
+def arange_count(start: Any, stop: Expr | float, step: Expr | bool | float) -> Any:
     """The length of ``arange``: a number or, of symbolic integers, an expression.
 
     Raises ``VerifyError`` for a step of zero, and for symbolic numbers that are not integers.

@@ -39,10 +39,10 @@ def require_torch() -> Any:
 
 
 def backend(
-    graph_module: Any,
-    example_inputs: Sequence[Any],
+    graph_module: object,
+    example_inputs: Sequence[object],
     *,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     mode: str | None = None,
 ) -> Callable[..., Any]:
     """Compile a graph of TorchDynamo: ``torch.compile(model, backend="tilewright")``.
@@ -63,11 +63,11 @@ def backend(
 
 
 def compile(
-    model: Any = None,
+    model: object = None,
     *,
     fullgraph: bool = False,
     dynamic: bool | None = None,
-    **options: Any,
+    **options: object,
 ) -> Any:
     """Call ``torch.compile`` with this backend; other arguments are options of ``Options``.
 
@@ -86,7 +86,7 @@ def _aot_autograd(options: Options) -> Any:
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-    def compile_graph(graph_module: Any, example_inputs: Sequence[Any]) -> Any:
+    def compile_graph(graph_module: object, example_inputs: Sequence[object]) -> Any:
         return compile_aten(graph_module, options)
 
     return aot_autograd(

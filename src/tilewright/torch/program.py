@@ -82,7 +82,7 @@ class Program:
         self._lines.append(_Line(text, makes, self._reading))
         self._reading = set()
 
-    def _constant(self, value: Any, hint: str) -> str:
+    def _constant(self, value: object, hint: str) -> str:
         """Name of an object that the function refers to."""
         name = self._constants.get(id(value))
         if name is None:
@@ -122,7 +122,7 @@ class Program:
         self._line(f"{name} = {text}", name)
         self._reading = before
 
-    def _render(self, value: Any) -> str:
+    def _render(self, value: object) -> str:
         if isinstance(value, self._torch.fx.Node):
             name = self._value(value)
             return name if name in self._scope else self._read(name)
@@ -254,18 +254,18 @@ class Program:
         return run
 
 
-def _formula(size: Any) -> Any:
+def _formula(size: object) -> Any:
     """The formula of a symbolic size; ``None`` for anything else."""
     return getattr(getattr(size, "node", None), "expr", None)
 
 
-def _symbol(size: Any) -> str | None:
+def _symbol(size: object) -> str | None:
     """Name of a size that is a single symbol."""
     formula = _formula(size)
     return formula.name if formula is not None and formula.is_Symbol else None
 
 
-def _sizes_of(value: Any) -> list[Any]:
+def _sizes_of(value: object) -> list[Any]:
     """Symbolic sizes in an example value."""
     values = value if isinstance(value, (list, tuple)) else [value]
     sizes = [size for item in values for size in getattr(item, "shape", (item,))]

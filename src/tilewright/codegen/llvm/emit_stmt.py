@@ -108,7 +108,7 @@ class FunctionEmitter(MemoryEmitter):
 
     parallel_depth = 0
 
-    def __init__(self, module: Any, name: str) -> None:
+    def __init__(self, module: object, name: str) -> None:
         super().__init__(module)
         self.name = name
         self.effects = _Effects()

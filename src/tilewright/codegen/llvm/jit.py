@@ -120,7 +120,7 @@ def _machine(triple: str, cpu: str, features: str, opt_level: int) -> Any:
     return machine
 
 
-def _with_messages(function: Callable[[], Any]) -> tuple[Any, str]:
+def _with_messages(function: Callable[[], object]) -> tuple[Any, str]:
     """Call; return the result and what was written to the error output meanwhile.
 
     LLVM has no other way to tell that a CPU's name is unknown.
@@ -219,7 +219,7 @@ def _fast_passes(text: str) -> Iterator[str]:
         yield name
 
 
-def _optimize(module: Any, machine: Any, passes: str, text: str) -> None:
+def _optimize(module: object, machine: object, passes: str, text: str) -> None:
     if passes == "none":
         return
     llvm = _llvm()

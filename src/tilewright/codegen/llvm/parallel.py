@@ -35,7 +35,7 @@ class OutlinedEmitter(FunctionEmitter):
 
     parallel_depth = 1
 
-    def __init__(self, module: Any, name: str, parent: FunctionEmitter) -> None:
+    def __init__(self, module: object, name: str, parent: FunctionEmitter) -> None:
         super().__init__(module, name)
         self.parent = parent
         self.captures: dict[Var, str] = {}

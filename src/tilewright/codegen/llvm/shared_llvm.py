@@ -147,7 +147,7 @@ class SharedLLVM:
         finally:
             self._call["ContextDispose"](context)
 
-    def _run(self, module: Any, machine: Any, pipeline: str, vectorizes: bool) -> None:
+    def _run(self, module: object, machine: object, pipeline: str, vectorizes: bool) -> None:
         options = self._call["CreatePassBuilderOptions"]()
         try:
             self._call["PassBuilderOptionsSetLoopVectorization"](options, vectorizes)
@@ -161,7 +161,7 @@ class SharedLLVM:
             self._call["DisposeErrorMessage"](message)
             raise CodegenError(f"{self.name} can't run the passes {pipeline!r}: {said}")
 
-    def _emitted(self, module: Any, machine: Any, output: str) -> bytes:
+    def _emitted(self, module: object, machine: object, output: str) -> bytes:
         error, buffer = ctypes.c_void_p(), ctypes.c_void_p()
         if self._call["TargetMachineEmitToMemoryBuffer"](
             machine, module, _FILE_KINDS[output], ctypes.byref(error), ctypes.byref(buffer)

@@ -145,7 +145,7 @@ class Workload:
 
 
 def provenance(
-    verified: Mapping[str, Any] | None = None, *, decided: bool = False
+    verified: Mapping[str, object] | None = None, *, decided: bool = False
 ) -> dict[str, Any]:
     """Return the origin of a record: version, machine, time, how it was verified.
 

@@ -206,7 +206,7 @@ class _Extractor:
             access.buffer.around = path if around is None else _common(around, path)
         self.program.stores.append(StoreInfo(path, flops, accesses, self.guarded, self.instances))
 
-    def access(self, buffer: Buffer, indices: Any, *, write: bool) -> Access:
+    def access(self, buffer: Buffer, indices: tuple[Expr, ...], *, write: bool) -> Access:
         info = self.buffers.get(buffer)
         if info is None:
             bits = dtypes.bits_of(buffer.dtype) * dtypes.lanes_of(buffer.dtype)
@@ -221,7 +221,7 @@ class _Extractor:
         return Access(info, write, not write, [self.linear(index) for index in indices])
 
     # ---- expressions --------------------------------------------------------------------------
-    def linear(self, expr: Any) -> Linear:
+    def linear(self, expr: object) -> Linear:
         """Return strides by loop; quotients are taken as if they were exact."""
         if type(expr) is Var:
             return self.values.get(expr, {})
@@ -294,7 +294,7 @@ class _Extractor:
                 return None
         return (high, low) if low and reach < width else None
 
-    def scalar(self, expr: Any) -> Num:
+    def scalar(self, expr: Expr | IntImm) -> Num:
         try:
             return to_num(expr, self.tiles)
         except TuneError:

@@ -153,7 +153,7 @@ class LocalRunner(Runner):
         )
         return self._process
 
-    def _ask(self, request: tuple[Any, ...], deadline: float, threads: int) -> Any:
+    def _ask(self, request: tuple[object, ...], deadline: float, threads: int) -> Any:
         process = self._process or self._start()
         assert process.stdin is not None and process.stdout is not None
         kind, *rest = request

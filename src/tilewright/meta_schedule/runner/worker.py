@@ -192,12 +192,12 @@ def _entry(module: Module) -> CompiledFunction:
     return module["main" if module.implements_function("main") else module.entry_name]
 
 
-def _with(arguments: list[Any], packed: dict[int, Any]) -> list[Any]:
+def _with(arguments: list[object], packed: dict[int, Any]) -> list[Any]:
     """Return arguments with some of them replaced."""
     return [packed.get(index, argument) for index, argument in enumerate(arguments)]
 
 
-def _fastest_call(function: Callable[[], object], args: list[Any], limit: float) -> float:
+def _fastest_call(function: Callable[[], object], args: list[object], limit: float) -> float:
     """Return the shortest of enough calls to tell whether it is below ``limit``.
 
     One call of a short function is unreliable: it may have to wake a pool thread.
@@ -215,7 +215,7 @@ def _fastest_call(function: Callable[[], object], args: list[Any], limit: float)
 
 
 def _time(
-    module: Module, arguments: list[Any], best: float | None, config: EvaluatorConfig
+    module: Module, arguments: list[object], best: float | None, config: EvaluatorConfig
 ) -> tuple[tuple[float, ...], bool]:
     """Return seconds per repeat, and whether cores were undisturbed and the spread small."""
     function = _entry(module).ffi
@@ -320,7 +320,7 @@ def race(
     ]
 
 
-def _fresh(arguments: Sequence[Any]) -> list[Any]:
+def _fresh(arguments: Sequence[object]) -> list[Any]:
     """Copy tensors to other memory."""
     return [tensor(x) if isinstance(x, Tensor) else x for x in arguments]
 

@@ -37,7 +37,7 @@ class Group:
     evaluation: Evaluation
     scores: Any
 
-    def take(self, chosen: Any) -> Group:
+    def take(self, chosen: object) -> Group:
         """Return some of the candidates."""
         picked = Evaluation(
             self.evaluation.features[chosen],

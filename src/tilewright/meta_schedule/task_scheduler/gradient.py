@@ -8,7 +8,6 @@ speed of similar tasks per floating-point operation.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -35,7 +34,7 @@ class GradientBased(TaskScheduler):
         window_size: int = 3,
         explore: float = 0.05,
         seed: int = 0,
-        **options: Any,
+        **options: object,
     ) -> None:
         super().__init__(**options)
         self.alpha, self.beta, self.window_size = alpha, beta, window_size

@@ -62,7 +62,7 @@ def _check_prim(base: PrimStructInfo, derived: PrimStructInfo) -> BaseCheckResul
     return _check_extents((base.value,), (derived.value,))
 
 
-def _check_shape(base: Any, derived: Any) -> BaseCheckResult:
+def _check_shape(base: TensorStructInfo, derived: TensorStructInfo) -> BaseCheckResult:
     """Compare ranks, then extents, of two shapes or tensors."""
     if base.ndim == -1:
         return BaseCheckResult.PASS

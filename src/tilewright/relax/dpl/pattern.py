@@ -149,7 +149,7 @@ class DFPattern:
     def __truediv__(self, other: DFPattern) -> CallPattern:
         return ExprPattern(get_op("divide"))(self, other)
 
-    def has_attr(self, attrs: Mapping[str, Any]) -> AttrPattern:
+    def has_attr(self, attrs: Mapping[str, object]) -> AttrPattern:
         """Match what this does if the call has these attributes."""
         return AttrPattern(self, attrs)
 
@@ -550,7 +550,7 @@ class PrimArrPattern(DFPattern):
 class AttrPattern(_Constraint):
     """A call that a pattern matches and that has these attributes."""
 
-    def __init__(self, pattern: DFPattern, attrs: Mapping[str, Any]) -> None:
+    def __init__(self, pattern: DFPattern, attrs: Mapping[str, object]) -> None:
         super().__init__(pattern)
         self.attrs = dict(attrs)
 
@@ -574,5 +574,5 @@ def _has_extents(operand: RelaxExpr, shape: Sequence[Any]) -> bool:
     return False
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value

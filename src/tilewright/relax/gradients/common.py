@@ -45,7 +45,7 @@ def collapse_to(grad: RelaxExpr, shape: Sequence[Expr]) -> RelaxExpr:
     return op.reshape(made, wanted) if extra else made
 
 
-def expanded(value: RelaxExpr, x: RelaxExpr, axis: Any, keepdims: bool) -> RelaxExpr:
+def expanded(value: RelaxExpr, x: RelaxExpr, axis: object, keepdims: bool) -> RelaxExpr:
     """The result of a reduction of ``x``, with the reduced axes as axes of extent 1."""
     if keepdims:
         return value

@@ -53,7 +53,7 @@ DERIVATIVES: dict[str, Derivative] = {
 def product_rule(derivative: Derivative) -> Any:
     """The rule of an operator on one tensor with this derivative."""
 
-    def rule(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    def rule(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
         return [grad * derivative(call.args[0], var)]
 
     return rule
@@ -75,7 +75,7 @@ def _negative(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> G
 
 
 @register_gradient("astype")
-def _astype(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _astype(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     return [op.astype(grad, call.args[0].dtype)]
 
 
@@ -87,7 +87,7 @@ def choose(condition: RelaxExpr, passed: RelaxExpr, otherwise: RelaxExpr | None 
     return op.where(condition, passed, number(0, passed) if otherwise is None else otherwise)
 
 
-def _between(x: Any, low: float, high: float) -> Any:
+def _between(x: RelaxExpr, low: float, high: float) -> RelaxCall:
     return op.logical_and(op.greater(x, number(low, x)), op.less(x, number(high, x)))
 
 
@@ -144,7 +144,7 @@ def _power(a: Any, b: Any, y: Any, grad: Any) -> tuple[Any, Any]:
     return base, grad * choose(is_zero, op.zeros_like(y), y * op.log(a))
 
 
-def _extremum(a: Any, b: Any, grad: Any, wins: Any) -> tuple[Any, Any]:
+def _extremum(a: Any, b: Any, grad: Any, wins: Callable[..., RelaxCall]) -> tuple[Any, Any]:
     """Of equal operands each gets a half."""
     half, zero, is_tie = grad * 0.5, number(0, grad), op.equal(a, b)
 
@@ -171,7 +171,7 @@ BINARY: dict[str, Callable[[Any, Any, Any, Any], tuple[Any, Any]]] = {
 def broadcast_rule(both: Callable[[Any, Any, Any, Any], tuple[Any, Any]]) -> Any:
     """The rule of an operator on two tensors, from both gradients before broadcasting."""
 
-    def rule(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+    def rule(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
         a, b = call.args
         made = both(a, b, var, grad)
         return [collapse(g, x) for g, x in zip(made, (a, b))]

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
-from tilewright.relax.expr import RelaxCall, RelaxVar
+from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar
 from tilewright.relax.gradients.common import collapse, number
 from tilewright.relax.gradients.elementwise import (
     Derivative,
@@ -34,7 +34,7 @@ DERIVATIVES: dict[str, Derivative] = {
 }
 
 
-def _mish(x: Any, y: Any) -> Any:
+def _mish(x: object, y: object) -> RelaxExpr:
     gate = op.tanh(op.nn.softplus(x))
     return gate + x * op.sigmoid(x) * (1.0 - gate * gate)
 
@@ -49,12 +49,12 @@ without_gradient(
 )  # fmt: skip
 
 
-def _angle(a: Any, b: Any, y: Any, grad: Any) -> tuple[Any, Any]:
+def _angle(a: Any, b: Any, y: object, grad: Any) -> tuple[Any, Any]:
     share = grad / (a * a + b * b)
     return share * b, -share * a
 
 
-def _signed(a: Any, b: Any, y: Any, grad: Any) -> tuple[Any, Any]:
+def _signed(a: Any, b: object, y: Any, grad: Any) -> tuple[Any, Any]:
     return grad * op.sign(a) * op.sign(y), op.zeros_like(y)
 
 
@@ -75,24 +75,24 @@ def _softplus(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> G
     return [op.where(op.greater(scaled, number(call.attrs["threshold"], grad)), grad, soft)]
 
 
-def _exponential(x: Any, y: Any, grad: Any, scale: float, offset: float, slope: float) -> Any:
+def _exponential(x: Any, y: Any, grad: Any, scale: float, offset: float, slope: float) -> RelaxCall:
     """``grad * scale`` above zero; below, ``(y + offset) * slope`` is the derivative."""
     return op.where(op.greater(x, number(0, x)), grad * scale, grad * ((y + offset) * slope))
 
 
 @register_gradient("nn.elu")
-def _elu(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _elu(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     return [_exponential(call.args[0], var, grad, 1.0, call.attrs["alpha"], 1.0)]
 
 
 @register_gradient("nn.celu")
-def _celu(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _celu(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     alpha = call.attrs["alpha"]
     return [_exponential(call.args[0], var, grad, 1.0, alpha, 1 / alpha)]
 
 
 @register_gradient("nn.selu")
-def _selu(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _selu(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     alpha, gamma = call.attrs["alpha"], call.attrs["gamma"]
     return [_exponential(call.args[0], var, grad, gamma, alpha * gamma, 1.0)]
 
@@ -136,7 +136,7 @@ def _prelu(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Grad
 
 
 @register_gradient("nn.glu")
-def _glu(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _glu(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     axis = call.attrs["axis"]
     halves = op.split(call.args[0], 2, axis)
     value, gate = halves[0], op.sigmoid(halves[1])

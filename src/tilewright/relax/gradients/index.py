@@ -18,7 +18,7 @@ from tilewright.topi.slices import slice_bounds
 
 
 @register_gradient("index_tensor")
-def _index_tensor(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _index_tensor(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     x, indices = call.args
     tables: Any = indices
     made = op.index_put(zeros_like(x), indices, grad, True, call.attrs["axis"])
@@ -26,7 +26,7 @@ def _index_tensor(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) 
 
 
 @register_gradient("index_put")
-def _index_put(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _index_put(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     _, indices, values = call.args
     tables: Any = indices
     axis = call.attrs["axis"]
@@ -38,7 +38,7 @@ def _index_put(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> 
 
 
 @register_gradient("gather_nd")
-def _gather_nd(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _gather_nd(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     x, indices = call.args
     outer = indices.shape[:-1]
     parts = []
@@ -65,7 +65,7 @@ def _scatter_elements(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuild
 
 
 @register_gradient("scatter_nd")
-def _scatter_nd(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _scatter_nd(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     _, indices, updates = call.args
     kept = op.scatter_nd(grad, indices, zeros_like(updates)) if _replaces(call) else grad
     return [kept, None, op.gather_nd(grad, indices)]

@@ -90,7 +90,7 @@ def _require_layouts(call: RelaxCall) -> None:
         )
 
 
-def _conv(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _conv(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     _require_layouts(call)
     data, weight = call.args
     spatial = data.ndim - 2
@@ -110,7 +110,7 @@ def _conv(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradi
 
 
 def _of_weight(
-    data: Any, grad: Any, shape: Sequence[Expr], strides: Any, padding: Any, dilation: Any,
+    data: Any, grad: object, shape: Sequence[Expr], strides: Any, padding: Any, dilation: Any,
     groups: int,
 ) -> Any:  # fmt: skip
     """The gradient of a weight: the images' convolution with the gradient, summed over images."""
@@ -129,7 +129,7 @@ def _of_weight(
     return made
 
 
-def _conv_transpose(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _conv_transpose(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     data, weight = call.args
     spatial = data.ndim - 2
     strides, padding, dilation, groups = _options(call, spatial)
@@ -149,7 +149,7 @@ for _spatial in (1, 2, 3):
 # ---- pooling ---------------------------------------------------------------------------------
 
 
-def _pooling(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _pooling(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     attrs = dict(call.attrs)
     if attrs.pop("layout", "NCHW") != "NCHW":
         raise VerifyError(
@@ -219,12 +219,12 @@ def _as_maxima(call: RelaxCall) -> RelaxExpr:
 # ---- norms -----------------------------------------------------------------------------------
 
 
-def _wide(x: Any) -> Any:
+def _wide(x: RelaxExpr) -> Any:
     """16-bit floats in single precision."""
     return as_dtype(x, "float32") if dtypes.bits_of(x.dtype) == 16 else x
 
 
-def _along(scale: Any, x: Any, axes: Sequence[int]) -> Any:
+def _along(scale: RelaxExpr, x: Any, axes: Sequence[int]) -> RelaxCall:
     """A scale that has the extents of some axes, with all axes."""
     shape = [x.shape[axis] if axis in axes else 1 for axis in range(x.ndim)]
     return op.reshape(as_dtype(scale, x.dtype), shape)
@@ -282,12 +282,12 @@ def _attention_arithmetic(call: RelaxCall) -> RelaxExpr:
     return made
 
 
-def _heads_first(x: Any, layout: str) -> Any:
+def _heads_first(x: object, layout: str) -> Any:
     """Between a layout and ``BHSD``, either way."""
     return x if layout == "BHSD" else op.permute_dims(x, (0, 2, 1, 3))
 
 
-def _visible(call: RelaxCall, scores: Any, mask: Any) -> Any:
+def _visible(call: RelaxCall, scores: Any, mask: Any) -> RelaxCall | None:
     """Which keys each query sees; ``None`` for all."""
     queries, keys = scores.shape[-2:]
     made = None

@@ -21,7 +21,7 @@ def _roll(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradi
 
 
 @register_gradient("diagonal")
-def _diagonal(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _diagonal(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     x = call.args[0]
     axes = [call.attrs[name] % x.ndim for name in ("axis1", "axis2")]
     made: RelaxExpr = op.diag_embed(grad, call.attrs["offset"], *axes)
@@ -33,7 +33,7 @@ def _diagonal(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> G
 
 
 @register_gradient("diag_embed")
-def _diag_embed(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _diag_embed(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     return [op.diagonal(grad, call.attrs["offset"], call.attrs["axis1"], call.attrs["axis2"])]
 
 
@@ -50,7 +50,7 @@ def _as_strided(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) ->
 def _logcumsumexp(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
     x, axis = call.args[0], call.attrs["axis"] % grad.ndim
 
-    def part(weights: Any) -> Any:
+    def part(weights: RelaxCall) -> Any:
         """What flows back by weights that aren't negative, summed as logarithms."""
         known = op.subtract(op.log(op.maximum(weights, number(0, weights))), var)
         later = op.flip(op.logcumsumexp(op.flip(known, axis), axis), axis)

@@ -90,7 +90,7 @@ def _prod(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradi
     return [wide * (op.permute_dims(turned, back) if x.ndim else turned)]
 
 
-def _before(rows: Any, axis: int) -> Any:
+def _before(rows: RelaxCall, axis: int) -> RelaxCall:
     """For each element the product of those before it."""
     one = list(rows.shape)
     one[axis] = const(1)
@@ -101,7 +101,7 @@ def _before(rows: Any, axis: int) -> Any:
 # ---- running sums and products ---------------------------------------------------------------
 
 
-def _flat(call: RelaxCall, *values: Any) -> tuple[Any, ...]:
+def _flat(call: RelaxCall, *values: object) -> tuple[Any, ...]:
     """Operand and values along one axis, which is 0 of the flat tensor if none is given."""
     x, axis = call.args[0], call.attrs["axis"]
     if axis is not None:
@@ -109,23 +109,23 @@ def _flat(call: RelaxCall, *values: Any) -> tuple[Any, ...]:
     return (0, op.reshape(x, (count(x.shape),)), *values)
 
 
-def _from_behind(x: Any, axis: int) -> Any:
+def _from_behind(x: object, axis: int) -> RelaxCall:
     return op.flip(op.cumsum(op.flip(x, axis), axis), axis)
 
 
-def _as_operand(made: Any, call: RelaxCall) -> Any:
+def _as_operand(made: RelaxCall, call: RelaxCall) -> RelaxExpr:
     x = call.args[0]
     return as_dtype(op.reshape(made, x.shape), x.dtype)
 
 
 @register_gradient("cumsum")
-def _cumsum(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _cumsum(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     axis, _, wide = _flat(call, grad)
     return [_as_operand(_from_behind(wide, axis), call)]
 
 
 @register_gradient("cumprod")
-def _cumprod(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _cumprod(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     """Up to the first zero by division; for the zero itself with a one in its place."""
     axis, x, y, wide = _flat(call, var, grad)
     x = as_dtype(x, y.dtype)
@@ -144,14 +144,14 @@ def _cumprod(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gr
 
 
 @register_gradient("nn.softmax")
-def _softmax(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _softmax(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     weighted = grad * var
     total = op.sum(weighted, call.attrs["axis"], keepdims=True)
     return [weighted - var * total]
 
 
 @register_gradient("nn.log_softmax")
-def _log_softmax(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _log_softmax(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     total = op.sum(grad, call.attrs["axis"], keepdims=True)
     return [grad - op.exp(var) * total]
 
@@ -160,7 +160,7 @@ def _log_softmax(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -
 
 
 @register_gradient("sort")
-def _sort(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _sort(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     x, axis = call.args[0], call.attrs["axis"]
     if as_int(x.shape[axis]) == 0:
         return [zeros_like(x)]

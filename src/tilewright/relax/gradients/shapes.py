@@ -8,7 +8,7 @@ from tilewright.arith import simplify
 from tilewright.ir import Expr, as_expr, const, maximum
 from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
-from tilewright.relax.expr import RelaxCall, RelaxVar
+from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar
 from tilewright.relax.gradients.common import collapse, count, pad_axis, slice_axis
 from tilewright.relax.gradients.registry import Gradients, register_gradient, without_gradient
 from tilewright.topi.slices import slice_bounds
@@ -26,7 +26,7 @@ without_gradient("scalar_to_tensor", "shape_to_tensor", "tensor_to_shape")
 
 
 @register_gradient("permute_dims")
-def _permute_dims(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _permute_dims(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     axes = list(call.attrs["axes"])
     if not axes:
         return [grad]
@@ -72,7 +72,7 @@ def _strided_slice(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder)
     return [grad]
 
 
-def _between_zeros(grad: Any, axis: int, start: Expr, step: int, extent: Expr) -> Any:
+def _between_zeros(grad: Any, axis: int, start: Expr, step: int, extent: Expr) -> RelaxExpr:
     """Put the elements of an axis at ``start``, ``start + step``, … of an axis of zeros."""
     made = grad
     if step > 1:
@@ -94,7 +94,7 @@ def _pad(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradie
 
 
 @register_gradient("flip")
-def _flip(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _flip(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     return [op.flip(grad, call.attrs["axis"])]
 
 
@@ -119,34 +119,34 @@ def _tile(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradi
 
 
 @register_gradient("tril")
-def _tril(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _tril(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     return [op.tril(grad, call.attrs["k"])]
 
 
 @register_gradient("triu")
-def _triu(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _triu(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     return [op.triu(grad, call.attrs["k"])]
 
 
 @register_gradient("take")
-def _take(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _take(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     x, indices = call.args
     return [op.grad.take_backward(grad, x, indices, call.attrs["axis"], call.attrs["mode"]), None]
 
 
 @register_gradient("gather_elements")
-def _gather(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _gather(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     x, at = call.args
     options = call.attrs["axis"], call.attrs["mode"]
     return [op.grad.gather_elements_backward(grad, x, at, *options), None]
 
 
 @register_gradient("grad.take_backward")
-def _take_backward(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _take_backward(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     return [op.take(grad, call.args[2], call.attrs["axis"], call.attrs["mode"]), None, None]
 
 
 @register_gradient("grad.gather_elements_backward")
-def _gather_backward(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _gather_backward(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
     options = call.attrs["axis"], call.attrs["mode"]
     return [op.gather_elements(grad, call.args[2], *options), None, None]

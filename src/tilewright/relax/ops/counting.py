@@ -7,7 +7,6 @@ tensors of a size that is known beforehand, the results first, and the number of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tilewright.ir import Expr, ExprLike, as_int, dtypes
 from tilewright.relax.expr import RelaxCall, RelaxExpr, Tuple, const
@@ -174,7 +173,7 @@ def histc(x: RelaxExpr, bins: int, min: float, max: float) -> RelaxExpr:
 
 
 @builder("masked_fill")
-def masked_fill(x: RelaxExpr, mask: RelaxExpr, value: Any) -> RelaxCall:
+def masked_fill(x: RelaxExpr, mask: RelaxExpr, value: object) -> RelaxCall:
     """``value`` where ``mask`` is true, else ``x``; they broadcast."""
     filled = value if isinstance(value, RelaxExpr) else const(value, x.dtype)
     return where(mask, filled, x)

@@ -24,13 +24,13 @@ def full(shape: Shape, fill_value: float, dtype: str = "float32") -> StructInfo:
 
 
 @builder("zeros")
-def zeros(shape: Any, dtype: str = "float32") -> RelaxCall:
+def zeros(shape: object, dtype: str = "float32") -> RelaxCall:
     """A tensor of zeros."""
     return full(shape, 0, dtype)
 
 
 @builder("ones")
-def ones(shape: Any, dtype: str = "float32") -> RelaxCall:
+def ones(shape: object, dtype: str = "float32") -> RelaxCall:
     """A tensor of ones."""
     return full(shape, 1, dtype)
 

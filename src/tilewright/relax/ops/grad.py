@@ -86,7 +86,7 @@ def _in_dtype(total: te.Tensor, dtype: str) -> te.Tensor:
 
 
 def _max_pool_backward(
-    output_grad: te.Tensor, data: te.Tensor, pool_size: Any, strides: Any, padding: Any,
+    output_grad: te.Tensor, data: te.Tensor, pool_size: object, strides: object, padding: Any,
     dilation: Any, ceil_mode: bool,
 ) -> te.Tensor:  # fmt: skip
     """The gradient goes to the first greatest element of each window, never to the padding."""
@@ -95,7 +95,7 @@ def _max_pool_backward(
     reach, before = pair(dilation, spatial), padding_of(padding, spatial)[0]
     windows = output_grad.shape
 
-    def read(place: Sequence[Expr], taps: Sequence[Any], otherwise: Any, use: Any) -> Expr:
+    def read(place: Sequence[Expr], taps: Sequence[Any], otherwise: Expr, use: Any) -> Expr:
         """A use of the element at a step of a window, or what padding gives."""
         n, c, *rest = place
         at = [p * s + t.var * d - b for p, s, t, d, b in zip(rest, stride, taps, reach, before)]
@@ -139,7 +139,7 @@ def _max_pool_backward(
 
 
 def _avg_pool_backward(
-    output_grad: te.Tensor, data: te.Tensor, pool_size: Any, strides: Any, padding: Any,
+    output_grad: te.Tensor, data: te.Tensor, pool_size: object, strides: object, padding: Any,
     ceil_mode: bool, count_include_pad: bool,
 ) -> te.Tensor:  # fmt: skip
     """Each window gives its elements equal shares; padding counts as the forward operator says."""
@@ -161,7 +161,7 @@ def _avg_pool_backward(
     return _spread(shares, data.shape, kernel, stride, before, ones, None, "avg_pool_backward")
 
 
-def _check_pool(output_grad: Any, data: Any, spatial: int) -> StructInfo:
+def _check_pool(output_grad: TensorStructInfo, data: TensorStructInfo, spatial: int) -> StructInfo:
     for name, info in (("output_grad", output_grad), ("data", data)):
         require_ndim(info, spatial + 2, name)
     same_dtype(output_grad, data)

@@ -111,7 +111,12 @@ def _per_channel(x: RelaxExpr, data: RelaxExpr, axis: int) -> RelaxExpr:
 
 
 def _batch_norm_of_batch(
-    data: Any, gamma: Any, beta: Any, mean: Any, var: Any, options: Any
+    data: RelaxExpr,
+    gamma: RelaxExpr,
+    beta: RelaxExpr,
+    mean: RelaxExpr,
+    var: RelaxExpr,
+    options: Any,
 ) -> RelaxExpr:
     """By the batch's own statistics, which the running ones move towards."""
     axis, share = options["axis"], float(options["momentum"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.ir import Expr, const, dtypes
 from tilewright.relax.conditions import require
 from tilewright.relax.ops.common import known, topi_function
@@ -13,7 +11,7 @@ from tilewright.support.errors import VerifyError
 from tilewright.topi.utils import normal_axes
 
 
-def reduced_shape(shape: tuple[Expr, ...], axis: Any, keepdims: bool) -> tuple[Expr, ...]:
+def reduced_shape(shape: tuple[Expr, ...], axis: object, keepdims: bool) -> tuple[Expr, ...]:
     """Shape after reducing over ``axis``."""
     axes = normal_axes(axis, len(shape))
     return tuple(
@@ -27,7 +25,7 @@ def _reduction(name: str, doc: str, kind: str = "", *, of_nothing: bool = True) 
     """Declare one; ``kind`` is the kind it accepts, ``of_nothing`` whether an axis may be empty."""
 
     @operator(name, legalize=topi_function(name))
-    def rule(x: Tensor, axis: Any = None, keepdims: bool = False) -> StructInfo:
+    def rule(x: Tensor, axis: object = None, keepdims: bool = False) -> StructInfo:
         if kind and dtypes.kind_of(x.dtype) not in kind.split():
             raise VerifyError(f"takes {kind.replace(' ', ' or ')} elements, got {x.dtype}")
         if not of_nothing:
@@ -38,7 +36,7 @@ def _reduction(name: str, doc: str, kind: str = "", *, of_nothing: bool = True) 
     return rule
 
 
-def _require_elements(shape: tuple[Expr, ...], axis: Any) -> None:
+def _require_elements(shape: tuple[Expr, ...], axis: object) -> None:
     """Refuse to select from an empty axis."""
     for position in normal_axes(axis, len(shape)):
         extent = shape[position]

@@ -33,7 +33,7 @@ def _along_rows(call: RelaxCall) -> RelaxExpr | None:
     return made
 
 
-def _scanned(x: Any, axis: int | None, dtype: str | None) -> StructInfo:
+def _scanned(x: TensorStructInfo, axis: int | None, dtype: str | None) -> StructInfo:
     made = dtype or x.dtype
     if axis is None:
         return TensorStructInfo((element_count(known(x)),), made)

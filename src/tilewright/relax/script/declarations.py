@@ -118,7 +118,7 @@ def Tensor(shape: Any = None, dtype: str | None = None, *, ndim: int | None = No
     return Info("tensor", None if extents is None else tuple(extents), dtype or "float32", ndim)
 
 
-def Shape(values: Sequence[Any] | None = None, *, ndim: int | None = None) -> Info:
+def Shape(values: Sequence[object] | None = None, *, ndim: int | None = None) -> Info:
     """Declare a shape."""
     if values is not None and not isinstance(values, (tuple, list)):
         raise ParseError(f"a shape is a list of extents, got {values!r}")
@@ -190,7 +190,7 @@ class FunctionAttrs:
     attrs: Mapping[str, Any]
 
 
-def func_attr(attrs: Mapping[str, Any]) -> FunctionAttrs:
+def func_attr(attrs: Mapping[str, object]) -> FunctionAttrs:
     """Declare attributes of the function."""
     if not isinstance(attrs, Mapping):
         raise ParseError(f"func_attr takes a dict, got {type(attrs).__name__}")
@@ -210,7 +210,7 @@ def match_cast(value: RelaxExpr, info: object) -> MatchCastDecl:
     return MatchCastDecl(value, _as_info(info))
 
 
-def call_tir(callee: GlobalVar, args: Any, out_sinfo: Any, tir_vars: Any = ()) -> RelaxCall:
+def call_tir(callee: GlobalVar, args: object, out_sinfo: Any, tir_vars: object = ()) -> RelaxCall:
     """Call a tensor function: ``R.call_tir(cls.f, (x, y), out_sinfo=R.Tensor(...))``."""
     several = isinstance(out_sinfo, (list, tuple))
     infos: Any = (
@@ -289,7 +289,7 @@ def call_pure_packed(func: Any, *args: Any, sinfo_args: Any = ()) -> RelaxCall:
     return make_call_pure_packed(func, *args, sinfo_args=_results(sinfo_args))
 
 
-def _results(infos: Any) -> Any:
+def _results(infos: object) -> StructInfo | list[StructInfo]:
     if isinstance(infos, (list, tuple)):
         return [as_struct_info(item) for item in infos]
     return as_struct_info(infos)

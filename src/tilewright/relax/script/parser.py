@@ -232,7 +232,7 @@ class GraphParser(Evaluator):
         """An expression of the graph."""
         return self.to_value(self.eval(node), node)
 
-    def to_value(self, value: Any, node: ast.expr) -> RelaxExpr:
+    def to_value(self, value: object, node: ast.expr) -> RelaxExpr:
         """A Python value as an expression of the graph."""
         made: RelaxExpr = self.guard(node, as_relax, value)
         return self.normal(made, node)
@@ -286,7 +286,7 @@ class _GraphFunctionDecorator(FunctionDecorator):
     priority = 1
 
     def parse_function(
-        self, source: Source, node: ast.FunctionDef, scope: Scope, options: Mapping[str, Any]
+        self, source: Source, node: ast.FunctionDef, scope: Scope, options: Mapping[str, object]
     ) -> Function:
         unknown = set(options) - {"name", "pure"}
         if unknown:

@@ -121,7 +121,7 @@ class Optimizer:
         return 0
 
     def _step(
-        self, param: Any, gradient: Any, states: list[Any], products: Sequence[Any]
+        self, param: RelaxVar, gradient: RelaxVar, states: list[Any], products: Sequence[Any]
     ) -> tuple[Any, list[Any]]:
         """The new parameter and its new states."""
         raise NotImplementedError(f"{type(self).__name__} must define _step")

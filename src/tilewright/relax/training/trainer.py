@@ -100,7 +100,7 @@ class Trainer:
 
     # ---- running ----------------------------------------------------------------------------
 
-    def predict(self, *input_instances: Any) -> Any:
+    def predict(self, *input_instances: object) -> Any:
         """Run the backbone; return its outputs, without new states."""
         found = self.vm[SetupTrainer.BACKBONE_FUNC](
             *self._inputs(input_instances), *self._known_params(), *self._known_states()
@@ -110,7 +110,7 @@ class Trainer:
         outputs = found[: len(found) - len(self._states)]
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def update(self, input_instances: Any, targets: Any) -> Any:
+    def update(self, input_instances: object, targets: object) -> Any:
         """Do one step: compute loss and gradients, update parameters and states.
 
         Inputs and targets are tensors, or sequences of them. Returns the loss.
@@ -128,17 +128,17 @@ class Trainer:
         self._params = list(params)
         return loss
 
-    def profile_adjoint(self, input_instances: Any, targets: Any) -> Any:
+    def profile_adjoint(self, input_instances: object, targets: object) -> Any:
         """Profile loss and gradients, kernel by kernel; see ``VirtualMachine.profile``."""
         return self.vm.profile(
             SetupTrainer.ADJOINT_FUNC, *self._step_arguments(input_instances, targets)
         )
 
-    def _step_arguments(self, input_instances: Any, targets: Any) -> list[Any]:
+    def _step_arguments(self, input_instances: object, targets: object) -> list[Any]:
         inputs = self._inputs(_sequence(input_instances))
         return [*inputs, *self._known_params(), *self._known_states(), *_sequence(targets)]
 
-    def _inputs(self, inputs: Sequence[Any]) -> list[Any]:
+    def _inputs(self, inputs: Sequence[object]) -> list[Any]:
         if len(inputs) != self._input_num:
             raise RunError(f"the backbone takes {self._input_num} inputs, got {len(inputs)}")
         return list(inputs)
@@ -150,7 +150,7 @@ class Trainer:
         return list(self.export_states().values())
 
 
-def _sequence(value: Any) -> list[Any]:
+def _sequence(value: object) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
@@ -165,7 +165,7 @@ def _zeros(var: RelaxVar) -> Tensor:
     return from_numpy(np.zeros(_shape(var), numpy_dtype(var.dtype)))
 
 
-def _exported(what: str, variables: Sequence[RelaxVar], values: Sequence[Any]) -> dict[str, Any]:
+def _exported(what: str, variables: Sequence[RelaxVar], values: Sequence[object]) -> dict[str, Any]:
     for var, value in zip(variables, values):
         if value is None:
             raise RunError(
@@ -178,7 +178,7 @@ def _exported(what: str, variables: Sequence[RelaxVar], values: Sequence[Any]) -
 def _loaded(
     what: str,
     variables: Sequence[RelaxVar],
-    known: Sequence[Any],
+    known: Sequence[object],
     given: Sequence[Any] | Mapping[str, Any],
 ) -> list[Any]:
     names = [var.name for var in variables]
@@ -196,7 +196,7 @@ def _loaded(
     return made
 
 
-def _checked(what: str, var: RelaxVar, value: Any) -> Any:
+def _checked(what: str, var: RelaxVar, value: object) -> Any:
     """A copy of a value, which training doesn't change."""
     if hasattr(value, "detach"):
         value = value.detach()

@@ -20,7 +20,7 @@ class BindParams(Pass):
     Symbolic extents that the arrays determine become numbers everywhere in the function.
     """
 
-    def __init__(self, func_name: str, params: Mapping[str, Any]) -> None:
+    def __init__(self, func_name: str, params: Mapping[str, object]) -> None:
         self.func_name = func_name
         self.params = dict(params)
 

@@ -190,7 +190,7 @@ class _LayoutConverter(FunctionRewriter):
 
     # ---- rewriting --------------------------------------------------------------------------
 
-    def plain(self, value: Any) -> Any:
+    def plain(self, value: RelaxExpr) -> Any:
         """A value of the old function, with all operands in plain layout."""
         blocked = {}
         for old in used_graph_vars(value):

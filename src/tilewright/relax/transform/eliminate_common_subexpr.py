@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
 
 from tilewright.ir import IRModule, Node
 from tilewright.relax.analysis import is_impure
@@ -79,7 +78,7 @@ class _Eliminator(FunctionRewriter):
             self.mapping[binding.var] = known
 
 
-def identity_key(value: Any) -> Hashable:
+def identity_key(value: object) -> Hashable:
     """A key that equal expressions over the same variables have in common."""
     if isinstance(value, Node):
         if getattr(type(value), "symbol", False) or not value.fields:

@@ -32,7 +32,7 @@ from tilewright.relax.expr import (
 from tilewright.relax.expr import Tuple as RelaxTuple
 from tilewright.relax.registry import RelaxOp
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
-from tilewright.relax.struct_info import TensorStructInfo, TupleStructInfo
+from tilewright.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from tilewright.relax.transform.legalize_ops import legalize_call
 from tilewright.tir import PrimFunc
 
@@ -125,7 +125,7 @@ def _run_tensor_function(mod: IRModule, call: RelaxExpr) -> RelaxExpr | None:
     return _as_constants(results, call.struct_info)
 
 
-def _as_constants(arrays: list[Any], info: Any) -> RelaxExpr:
+def _as_constants(arrays: list[Any], info: StructInfo) -> RelaxExpr:
     made = tuple(map(const, arrays))
     return RelaxTuple(made) if isinstance(info, TupleStructInfo) else made[0]
 
@@ -144,7 +144,7 @@ def _number(arg: RelaxExpr) -> Any:
     return None
 
 
-def _size(operand: Any) -> int:
+def _size(operand: object) -> int:
     if isinstance(operand, np.ndarray):
         return operand.size
     if isinstance(operand, list):

@@ -82,14 +82,14 @@ def _is_dataflow(block: BindingBlock) -> bool:
 
 
 @overload
-def function_pass(pass_func: Any, opt_level: int = 0, name: str = "") -> Any: ...
+def function_pass(pass_func: object, opt_level: int = 0, name: str = "") -> Any: ...
 
 
 @overload
 def function_pass(*, opt_level: int = 0, name: str = "") -> Callable[[Any], Any]: ...
 
 
-def function_pass(pass_func: Any = None, opt_level: int = 0, name: str = "") -> Any:
+def function_pass(pass_func: object = None, opt_level: int = 0, name: str = "") -> Any:
     """Make a ``FunctionPass`` of a function, or a class of passes of a class.
 
     A function takes ``(function, mod, context)``. A class has that as its method
@@ -102,14 +102,14 @@ def function_pass(pass_func: Any = None, opt_level: int = 0, name: str = "") -> 
 
 
 @overload
-def dataflowblock_pass(pass_func: Any, opt_level: int = 0, name: str = "") -> Any: ...
+def dataflowblock_pass(pass_func: object, opt_level: int = 0, name: str = "") -> Any: ...
 
 
 @overload
 def dataflowblock_pass(*, opt_level: int = 0, name: str = "") -> Callable[[Any], Any]: ...
 
 
-def dataflowblock_pass(pass_func: Any = None, opt_level: int = 0, name: str = "") -> Any:
+def dataflowblock_pass(pass_func: object = None, opt_level: int = 0, name: str = "") -> Any:
     """Make a ``DataflowBlockPass`` of a function, or a class of passes of a class.
 
     A function takes ``(block, mod, context)``. A class has that as its method
@@ -119,7 +119,7 @@ def dataflowblock_pass(pass_func: Any = None, opt_level: int = 0, name: str = ""
 
 
 def _decorated(
-    kind: type[FunctionPass], method: str, target: Any, opt_level: int, name: str
+    kind: type[FunctionPass], method: str, target: object, opt_level: int, name: str
 ) -> Any:
     if target is None:
         return lambda target: _decorated(kind, method, target, opt_level, name)

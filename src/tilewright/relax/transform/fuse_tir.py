@@ -169,7 +169,7 @@ class _Merger:
             self.allocated.append(made)
         body = substitute(root.body, mapping)
 
-        def rename(item: object) -> Any:
+        def rename(item: object) -> Block | object:
             if isinstance(item, Block):
                 name = fresh_name(item.name, self.block_names)
                 return item if name == item.name else item.replace(name=name)

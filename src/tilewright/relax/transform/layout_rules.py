@@ -56,7 +56,7 @@ class Operands(Protocol):
 LayoutRule = Callable[[Site, Operands], "Converted | None"]
 
 
-def _with(call: Site, operands: Sequence[RelaxExpr], **attrs: Any) -> RelaxCall:
+def _with(call: Site, operands: Sequence[RelaxExpr], **attrs: object) -> RelaxCall:
     return RelaxCall(call.op, tuple(operands), {**call.attrs, **attrs})
 
 

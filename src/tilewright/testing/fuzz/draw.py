@@ -96,7 +96,7 @@ class Draw:
         realize = self.realize = self.rng.choice(candidates)
         return [LoopRef(realize.block.name, n) for n in range(len(self.loops_of(realize)))]
 
-    def extent(self, loop: Any) -> int | None:
+    def extent(self, loop: object) -> int | None:
         """Return a loop's extent if it is a number."""
         if isinstance(loop, LoopRef):
             return as_int(self.loops_of(self.blocks[loop.block])[loop.place].extent)
@@ -130,7 +130,7 @@ class Draw:
             return self.rng.choice(regions).buffer.name
         return (kind, self.position(len(regions)))
 
-    def buffer_ndim(self, buffer: Any) -> int:
+    def buffer_ndim(self, buffer: object) -> int:
         """Return the number of dimensions of what ``buffer`` draws."""
         assert self.realize is not None
         block = self.realize.block
@@ -229,7 +229,7 @@ def flag(d: Draw) -> bool:
     return d.flag()
 
 
-def factors(d: Draw, loop: Any) -> Any:
+def factors(d: Draw, loop: object) -> Any:
     """Tile factors for a loop: with a None, exact, not dividing, sampled or wrong."""
     rng, extent = d.rng, d.extent(loop)
     count = rng.choice([1, 2, 2, 2, 3, 3])

@@ -60,7 +60,7 @@ Forms = Sequence[tuple[Callable[[Any], None], float]]
 class Generator:
     """What all kinds of stages are made with; a subclass adds the kinds."""
 
-    def __init__(self, rng: random.Random, seed: Any, forms: Forms) -> None:
+    def __init__(self, rng: random.Random, seed: object, forms: Forms) -> None:
         self.forms = forms
         self.rng = rng
         self.seed = seed

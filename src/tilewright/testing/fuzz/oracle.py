@@ -426,7 +426,7 @@ class _Function:
 class _Expressions(ast.NodeTransformer):
     """Puts functions of NumPy scalars in place of the dialect's."""
 
-    def __init__(self, constants: dict[str, Any]) -> None:
+    def __init__(self, constants: dict[str, object]) -> None:
         self.constants = constants
 
     def visit_Call(self, node: ast.Call) -> ast.AST:

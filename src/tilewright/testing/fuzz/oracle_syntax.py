@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 LOOPS = {"serial", "parallel", "vectorized", "unroll", "thread_binding", "grid"}
 IGNORED = {"reads", "writes", "block_attr", "func_attr", "storage_sync"}
@@ -157,7 +156,7 @@ def uses(node: ast.AST, names: set[str]) -> bool:
     return any(isinstance(item, ast.Name) and item.id in names for item in ast.walk(node))
 
 
-def dialect_name(node: Any) -> str:
+def dialect_name(node: object) -> str:
     """Return the name in ``T.name(…)`` or ``T.name``; empty for anything else."""
     func = node.func if isinstance(node, ast.Call) else node
     if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name):

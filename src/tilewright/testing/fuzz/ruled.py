@@ -18,6 +18,7 @@ from tilewright import runtime
 from tilewright.dlight import ScheduleRule, first_applied, kernels_and_rules, start_schedule
 from tilewright.driver import compile as compile_module
 from tilewright.ir import IRModule
+from tilewright.runtime.module import CompiledFunction
 from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
 from tilewright.testing.fuzz.driver import Counts, Finding, Options
@@ -148,7 +149,7 @@ class RuleSession:
         finally:
             runtime.set_num_threads(before)
 
-    def compare(self, function: Any, rule: str, kind: str, count: int) -> None:
+    def compare(self, function: CompiledFunction, rule: str, kind: str, count: int) -> None:
         start = self.start
         for which, sizes in enumerate(start.sizes):
             actual = self.program.arrays(start.data_seed, sizes)

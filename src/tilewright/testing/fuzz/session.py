@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -257,7 +257,7 @@ class Session:
             turned = compile_function(mod["main"], mod, backwards=True)
             self.run(turned, primitive, every, "backwards, ")
 
-    def run(self, program: Any, primitive: str, every: bool, how: str = "") -> None:
+    def run(self, program: Callable[..., None], primitive: str, every: bool, how: str = "") -> None:
         """Run on one set of extents, or on all, and compare."""
         self.runs += 1
         chosen = range(len(self.sizes)) if every else [self.runs % len(self.sizes)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
 
 from tilewright.testing.fuzz.generator import (
     LIMITS,
@@ -22,7 +21,7 @@ from tilewright.testing.fuzz.generator import (
 from tilewright.testing.fuzz.programs import Program, Tensor, number
 
 
-def generate(seed: Any, *, max_stages: int = 5) -> Program:
+def generate(seed: object, *, max_stages: int = 5) -> Program:
     """Return the random program of a seed."""
     return _Stages(random.Random(f"program {seed}"), seed, FORMS).program(max_stages)
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from textwrap import indent
-from typing import Any
 
 from tilewright.ir import IRModule
 from tilewright.script import parse
@@ -59,7 +58,7 @@ class HardProgram(Program):
 
 def hard_program(
     rng: random.Random,
-    seed: Any,
+    seed: object,
     label: str = "",
     *,
     extents: Sequence[int] = (3, 4, 5, 6, 7, 8, 9, 12),

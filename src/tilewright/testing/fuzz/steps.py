@@ -28,7 +28,7 @@ class BlockRef:
 
     name: str
 
-    def resolve(self, sch: Schedule, made: Mapping[int, Any]) -> BlockRV:
+    def resolve(self, sch: Schedule, made: Mapping[int, object]) -> BlockRV:
         """Return the handle."""
         try:
             return sch.get_block(self.name)
@@ -43,7 +43,7 @@ class LoopRef:
     block: str
     place: int
 
-    def resolve(self, sch: Schedule, made: Mapping[int, Any]) -> LoopRV:
+    def resolve(self, sch: Schedule, made: Mapping[int, object]) -> LoopRV:
         """Return the handle."""
         try:
             loops = sch.get_loops(sch.get_block(self.block))
@@ -78,7 +78,7 @@ class Step:
     kwargs: dict[str, Any] = field(default_factory=dict)
     number: int = 0
 
-    def resolve(self, sch: Schedule, made: Mapping[int, Any]) -> Any:
+    def resolve(self, sch: Schedule, made: Mapping[int, object]) -> Any:
         """Sample: the step is an argument of another one."""
         result = self.apply(sch, made)
         if PRIMITIVES.get(self.primitive).samples and "decision" not in self.kwargs:
@@ -91,7 +91,7 @@ class Step:
         args = [_resolved(item, sch, made) for item in self.args]
         return args, {key: _resolved(item, sch, made) for key, item in self.kwargs.items()}
 
-    def apply(self, sch: Schedule, made: Mapping[int, Any]) -> Any:
+    def apply(self, sch: Schedule, made: Mapping[int, object]) -> Any:
         """Call the primitive."""
         args, kwargs = self.arguments(sch, made)
         return getattr(sch, self.primitive)(*args, **kwargs)
@@ -102,7 +102,7 @@ class Step:
         return f"{self.primitive}({', '.join(args)})"
 
 
-def _resolved(value: object, sch: Schedule, made: Mapping[int, Any]) -> Any:
+def _resolved(value: object, sch: Schedule, made: Mapping[int, object]) -> Any:
     if isinstance(value, (BlockRef, LoopRef, Made, Step)):
         return value.resolve(sch, made)
     if isinstance(value, list):

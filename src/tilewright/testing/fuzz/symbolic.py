@@ -55,7 +55,7 @@ def check_symbolic(session: Session, rng: random.Random) -> bool:
     return True
 
 
-def _mapped(value: object, handles: Mapping[Any, Any]) -> Any:
+def _mapped(value: object, handles: Mapping[Any, object]) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_mapped(item, handles) for item in value)
     if isinstance(value, Mapping):

@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright import relax, runtime
 from tilewright.ir import Var
+from tilewright.relax import GraphFunction
 from tilewright.support.errors import TilewrightError
 from tilewright.testing.graphs.compare import Noise, difference
 from tilewright.testing.graphs.data import draw_array, numpy_dtype
@@ -96,7 +97,7 @@ def check(
 
 
 def _run(
-    subgraph: Subgraph, function: Any, number: int, arrays: dict[Value, Any]
+    subgraph: Subgraph, function: GraphFunction, number: int, arrays: dict[Value, Any]
 ) -> Problem | None:
     size = Sizes(subgraph.extent, number)
     inputs = [guarded(np.asarray(arrays[value])) for value in subgraph.inputs]

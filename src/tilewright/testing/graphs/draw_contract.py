@@ -85,7 +85,9 @@ def _patches(a: Any, window: Sequence[int], strides: Sequence[int], reach: Seque
     return np.stack(parts)
 
 
-def _convolve(a: Any, w: Any, strides: Any, pads: Any, reach: Any, groups: int) -> Any:
+def _convolve(
+    a: Any, w: Any, strides: list[int], pads: list[int], reach: list[int], groups: int
+) -> Any:
     spatial = w.ndim - 2
     a = np.pad(a, [(0, 0), (0, 0), *zip(pads[:spatial], pads[spatial:])])
     window = w.shape[2:]
@@ -292,7 +294,7 @@ def draw_attention(g: Graph) -> list[Value] | None:
         keys = g.extent if rng.random() < 0.5 else keys
     layout = rng.choice(["BHSD", "BSHD"])
 
-    def shape(h: int, s: Any, d: int) -> list[Any]:
+    def shape(h: int, s: object, d: int) -> list[Any]:
         return [batch, h, s, d] if layout == "BHSD" else [batch, s, h, d]
 
     q = g.fresh(shape(heads, queries, depth), dtype, likes="tame", constant=0)

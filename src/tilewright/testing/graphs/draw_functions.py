@@ -28,7 +28,7 @@ def _below(x: Any) -> Any:
     return np.expm1(np.minimum(x, 0))
 
 
-def _of_any(function: Callable[..., Any]) -> Callable[..., Any]:
+def _of_any(function: Callable[..., object]) -> Callable[..., Any]:
     return lambda x: function(x) if x.size else x
 
 
@@ -175,14 +175,14 @@ def draw_slopes(g: Graph) -> list[Value] | None:
     if even and g.rng.random() < 0.5:
         axis = g.rng.choice(even)
 
-        def gated(size: Any, a: Any) -> Any:
+        def gated(size: object, a: object) -> Any:
             first, second = np.split(wide(a), 2, axis)
             return first / (1 + np.exp(-second))
 
         return g.emit("glu", [x], lambda a: op.nn.glu(a, axis), gated, noise=16)
     slopes = g.fresh([x.numbers[1]], x.dtype, likes="tame")
 
-    def sloped(size: Any, a: Any, s: Any) -> Any:
+    def sloped(size: object, a: Any, s: Any) -> Any:
         column = wide(s).reshape((1, -1) + (1,) * (a.ndim - 2))
         return np.where(wide(a) > 0, wide(a), wide(a) * column)
 

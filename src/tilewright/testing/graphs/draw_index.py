@@ -39,7 +39,7 @@ def _clamped(index: Array, extent: int) -> Array:
     return np.clip(_counted(index, extent), 0, extent - 1)
 
 
-def _write(made: Array, at: tuple[Any, ...], value: Any, reduction: str) -> None:
+def _write(made: Array, at: tuple[object, ...], value: object, reduction: str) -> None:
     """Update one element, unless it is outside."""
     place = tuple(int(_counted(np.asarray(p), n)) for p, n in zip(at, made.shape))
     if not all(0 <= p < n for p, n in zip(place, made.shape)):

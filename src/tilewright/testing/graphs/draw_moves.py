@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir import as_int
+from tilewright.ir import Expr, as_int
 from tilewright.relax import op
 from tilewright.testing.graphs.data import FLOATS
 from tilewright.testing.graphs.graph import Graph, Sizes, Value
@@ -16,7 +16,7 @@ MOST = 6000
 """Elements that a value may have."""
 
 
-def elements(numbers: Any) -> int:
+def elements(numbers: tuple[Expr, ...] | tuple[int, ...]) -> int:
     """Number of elements of a shape, symbolic extents left out."""
     total = 1
     for extent in numbers:

@@ -22,7 +22,7 @@ _NUMPY: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def _axes(g: Graph, x: Value) -> Any:
+def _axes(g: Graph, x: Value) -> int | tuple[int, ...] | None:
     if x.ndim == 0 or g.rng.random() < 0.15:
         return None
     axes = sorted(g.rng.sample(range(x.ndim), g.rng.randint(1, x.ndim)))
@@ -30,7 +30,7 @@ def _axes(g: Graph, x: Value) -> Any:
     return axes[0] if len(axes) == 1 and g.rng.random() < 0.7 else tuple(axes)
 
 
-def _extents(x: Value, axes: Any) -> list[int | None]:
+def _extents(x: Value, axes: int | tuple[int, ...] | None) -> list[int | None]:
     chosen = range(x.ndim) if axes is None else ((axes,) if isinstance(axes, int) else axes)
     return [as_int(x.shape[axis]) for axis in chosen]
 
@@ -197,7 +197,7 @@ def draw_norm(g: Graph) -> list[Value] | None:
     if kind == "layer_norm":
         scales = [g.fresh(shape, x.dtype, likes="tame") for _ in range(g.rng.randint(1, 2))]
 
-        def layer(size: Any, a: np.ndarray[Any, Any], *rest: Any) -> Any:
+        def layer(size: object, a: np.ndarray[Any, Any], *rest: Any) -> Any:
             w = wide(a)
             made = (w - w.mean(axes, keepdims=True)) / np.sqrt(w.var(axes, keepdims=True) + eps)
             made = made * _stretch(rest[0], ndim, axes)
@@ -211,7 +211,7 @@ def draw_norm(g: Graph) -> list[Value] | None:
     if kind == "rms_norm":
         weight = g.fresh(shape, x.dtype, likes="tame")
 
-        def rms(size: Any, a: np.ndarray[Any, Any], s: Any) -> Any:
+        def rms(size: object, a: np.ndarray[Any, Any], s: Any) -> Any:
             w = wide(a)
             return w / np.sqrt((w * w).mean(axes, keepdims=True) + eps) * _stretch(s, ndim, axes)
 
@@ -225,7 +225,7 @@ def draw_norm(g: Graph) -> list[Value] | None:
         mean = g.fresh([channels], x.dtype, likes="tame")
         var = g.fresh([channels], x.dtype, likes="positive")
 
-        def batch(size: Any, a: np.ndarray[Any, Any], s: Any, b: Any, m: Any, v: Any) -> Any:
+        def batch(size: object, a: np.ndarray[Any, Any], s: Any, b: Any, m: Any, v: Any) -> Any:
             s, b, m, v = (_stretch(item, ndim, (1,)) for item in (s, b, m, v))
             return (wide(a) - m) / np.sqrt(v + eps) * s + b
 
@@ -236,7 +236,7 @@ def draw_norm(g: Graph) -> list[Value] | None:
         )  # fmt: skip
     groups = g.rng.choice([n for n in (1, 2, 3, 4) if channels % n == 0])
 
-    def group(size: Any, a: np.ndarray[Any, Any], s: Any, b: Any) -> Any:
+    def group(size: object, a: np.ndarray[Any, Any], s: Any, b: Any) -> Any:
         w = wide(a).reshape(a.shape[0], groups, -1)
         made = (w - w.mean(2, keepdims=True)) / np.sqrt(w.var(2, keepdims=True) + eps)
         return made.reshape(a.shape) * _stretch(s, ndim, (1,)) + _stretch(b, ndim, (1,))

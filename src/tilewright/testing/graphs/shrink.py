@@ -101,7 +101,7 @@ def _without(subgraph: Subgraph, step: Step) -> Subgraph:
 
 
 def _tidy(
-    subgraph: Subgraph, inputs: Any, given: Any, steps: list[Step], outputs: list[Value]
+    subgraph: Subgraph, inputs: list[Value], given: Any, steps: list[Step], outputs: list[Value]
 ) -> Subgraph:
     used = {value for step in steps for value in step.operands} | set(outputs)
     return replace(

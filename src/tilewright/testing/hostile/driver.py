@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from tilewright.testing.hostile.kind import EVENTS, Case, Fault, Kind, Limits
 
@@ -120,7 +119,7 @@ def _serve(connection: Connection, parents: Connection, kind: Kind) -> None:
         connection.send(_checked(kind, payload, watch))
 
 
-def _checked(kind: Kind, payload: Any, watch: _Watch | None) -> tuple[str, str]:
+def _checked(kind: Kind, payload: object, watch: _Watch | None) -> tuple[str, str]:
     try:
         with watch or contextlib.nullcontext():
             outcome = kind.check(payload)
@@ -149,7 +148,7 @@ class _Watch:
     def __exit__(self, *_: object) -> None:
         self.active = False
 
-    def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _hook(self, event: str, arguments: tuple[object, ...]) -> None:
         if not self.active or not event.startswith(EVENTS):
             return
         self.active = False  # looking at the arguments must not be noted itself

@@ -95,7 +95,7 @@ def damaged_bytes(rng: Random, data: bytes, most: int = 4) -> bytes:
     return bytes(made)
 
 
-def _places(value: object, path: tuple[Any, ...], found: list[tuple[Any, ...]]) -> None:
+def _places(value: object, path: tuple[object, ...], found: list[tuple[Any, ...]]) -> None:
     found.append(path)
     items: Any = ()
     if isinstance(value, list):
@@ -124,7 +124,7 @@ def damaged_value(rng: Random, value: Any, most: int = 3) -> Any:
     return made
 
 
-def _at(value: Any, path: Sequence[Any]) -> Any:
+def _at(value: Any, path: Sequence[object]) -> Any:
     for key in path:
         value = value[key]
     return copy.deepcopy(value)

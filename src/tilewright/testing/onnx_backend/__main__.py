@@ -99,7 +99,7 @@ def _without_node(reason: str) -> str:
     return f"{before}{after[after.find(')') + 1 :]}" if found else reason
 
 
-def _run(found: Mapping[str, Any], jobs: int, limit: float) -> dict[str, tuple[str, str]]:
+def _run(found: Mapping[str, object], jobs: int, limit: float) -> dict[str, tuple[str, str]]:
     waiting = list(found)[::-1]
     workers: list[_Worker] = []
     outcomes: dict[str, tuple[str, str]] = {}
@@ -132,7 +132,7 @@ def _run(found: Mapping[str, Any], jobs: int, limit: float) -> dict[str, tuple[s
 class _Worker:
     """A process that runs one test after the other."""
 
-    def __init__(self, found: Mapping[str, Any], limit: float) -> None:
+    def __init__(self, found: Mapping[str, object], limit: float) -> None:
         self.connection, theirs = multiprocessing.Pipe()
         self._limit = limit
         self._process = multiprocessing.get_context("fork").Process(

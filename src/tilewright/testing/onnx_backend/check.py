@@ -193,7 +193,7 @@ def _with_fixed(model: Any, given: dict[str, Any], fixed: Sequence[str]) -> Any:
     return made
 
 
-def difference(made: Any, wanted: Any, rtol: float, atol: float) -> str:
+def difference(made: object, wanted: object, rtol: float, atol: float) -> str:
     """What is wrong with a result; an empty text if nothing is."""
     if isinstance(wanted, list):
         if not isinstance(made, (list, tuple)) or len(made) != len(wanted):

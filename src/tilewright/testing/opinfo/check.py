@@ -45,7 +45,7 @@ def check(case: Case) -> Outcome:
         return _compare_compiled(case, expected)
 
 
-def _compare_compiled(case: Case, expected: Any) -> Outcome:
+def _compare_compiled(case: Case, expected: object) -> Outcome:
     torch: Any = require_torch()
 
     class Call(torch.nn.Module):  # type: ignore[misc]
@@ -85,7 +85,7 @@ def _copies(tensors: Sequence[Any]) -> list[Any]:
     return made
 
 
-def difference(found: Any, expected: Any, *, numbers: bool = True) -> str:
+def difference(found: object, expected: object, *, numbers: bool = True) -> str:
     """What is wrong with results; empty if nothing is. Without ``numbers`` only types count."""
     torch = require_torch()
     ours, theirs = (torch.utils._pytree.tree_leaves(tree) for tree in (found, expected))
@@ -122,7 +122,7 @@ def _difference(found: Any, expected: Any, numbers: bool) -> str:
     return f"{found[place].item()!r} instead of {expected[place].item()!r}"
 
 
-def _is_as_close(case: Case, found: Any) -> bool:
+def _is_as_close(case: Case, found: object) -> bool:
     """Whether results are near those of float64, where PyTorch's own rounding is the far one."""
     torch = require_torch()
     if not any(t.dtype in (torch.float16, torch.bfloat16, torch.float32) for t in case.tensors):

@@ -138,7 +138,12 @@ class _Walker:
     # ---- accesses -------------------------------------------------------------------------------
 
     def access(
-        self, node: Any, buffer: Buffer, box: Iterable[Range], elements: Expr | None, **kind: bool
+        self,
+        node: BufferRegion,
+        buffer: Buffer,
+        box: Iterable[Range],
+        elements: Expr | None,
+        **kind: bool,
     ) -> None:
         ranges = [Range(self.resolved(r.min), self.resolved(r.extent)) for r in box]
         shape: Any = buffer.shape

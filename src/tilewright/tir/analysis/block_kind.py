@@ -491,7 +491,7 @@ def _detected(
 
 
 def is_affine_binding(
-    realize: BlockRealize, loops: Mapping[Var, Range], *, analyzer: Any = None
+    realize: BlockRealize, loops: Mapping[Var, Range], *, analyzer: Analyzer | None = None
 ) -> bool:
     """Whether a realize's values are independent quasi-affine maps of the loops around it."""
     values = realize.iter_values

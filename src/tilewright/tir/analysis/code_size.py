@@ -199,7 +199,7 @@ class _Counter:
             size += self.access(node)
         return self.copies * size
 
-    def expr(self, node: Any) -> int:
+    def expr(self, node: Expr) -> int:
         if isinstance(node, BufferLoad):
             return self.access(node)
         parts = [self.expr(item) for item in node.child_nodes() if isinstance(item, Expr)]

@@ -170,7 +170,7 @@ def _is_pointer(node: object) -> bool:
     return type(node) is Var and bool(node.dtype == "handle")
 
 
-def _child_blocks(body: Any) -> Iterator[BlockRealize]:
+def _child_blocks(body: object) -> Iterator[BlockRealize]:
     stack: list[Any] = [body]
     while stack:
         item = stack.pop()

@@ -174,7 +174,7 @@ class _Combination:
             yield from self.match_all(ours, theirs[::-1], found)
 
     def match_all(
-        self, patterns: Sequence[Any], exprs: Sequence[Any], found: Found
+        self, patterns: Sequence[object], exprs: Sequence[object], found: Found
     ) -> Iterator[Found]:
         if len(patterns) != len(exprs):
             return

@@ -46,7 +46,7 @@ from tilewright.ir import (
 from tilewright.tir.analysis.reducer_laws import check_reducer
 from tilewright.tir.analysis.reduction import Reduction, match_reduction, match_stores
 from tilewright.tir.attrs import TENSOR_INTRIN
-from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.reducer import REDUCERS
 from tilewright.tir.stmt import (
     REDUCE,
@@ -167,7 +167,7 @@ class _Updates:
             else:
                 stack += [x for x in item.child_nodes() if isinstance(x, (Stmt, Block))]
 
-    def _data(self, buffer: Any) -> Var:
+    def _data(self, buffer: Buffer) -> Var:
         data: Var = buffer.data
         while data in self.memory:
             data = self.memory[data]

@@ -133,7 +133,7 @@ class _Verifier:
         if wrong is not None:
             raise self.fail(f"{name}: {wrong}" if name else wrong, node)
 
-    def define(self, symbol: Any, where: Node) -> None:
+    def define(self, symbol: Buffer | Var, where: Node) -> None:
         if symbol in self.defined:
             raise self.fail(f"{symbol.name!r} is defined twice", where)
         self.defined.add(symbol)

@@ -253,7 +253,7 @@ class _AccessesInContext(Accesses):
         )
 
 
-def _replaced(node: Any, loads: Mapping[Any, Var]) -> Any:
+def _replaced(node: Range, loads: Mapping[Any, Var]) -> Any:
     """Put variables in the place of loads."""
     if not loads:
         return node
@@ -302,7 +302,10 @@ def _holds_range(said: Range, real: Range, extent: Expr, analyzer: Analyzer) -> 
 
 
 def _about_axes(
-    condition: Expr, axes: Sequence[IterVar], mapping: Mapping[Any, Expr], loops: Mapping[Var, Any]
+    condition: Expr,
+    axes: Sequence[IterVar],
+    mapping: Mapping[Any, Expr],
+    loops: Mapping[Var, object],
 ) -> Expr:
     """What a block's predicate says of its axes, where it has the values these are bound to."""
     bound = [(mapping[axis.var], axis.var) for axis in axes]

@@ -67,7 +67,9 @@ class Races:
         width = size if bytewise else 1
         return [(base + n * size + byte, n) for n in elements for byte in range(width)]
 
-    def read(self, access: Access, memory: Any, place: Any, name: str, bytewise: bool) -> None:
+    def read(
+        self, access: Access, memory: object, place: object, name: str, bytewise: bool
+    ) -> None:
         """Note a read; raise ``RunError`` if it races with a write."""
         for address, element in self._places(memory, place, bytewise):
             cell = self._cells.get(address)

@@ -152,7 +152,7 @@ class _Linker:
 
 
 def _bind(
-    func: PrimFunc, args: tuple[Any, ...]
+    func: PrimFunc, args: tuple[object, ...]
 ) -> tuple[dict[int, Any], dict[int, Any], list[tuple[Any, Any]]]:
     """Match arguments with parameters; find the values of symbolic extents."""
     if len(args) != len(func.params):

@@ -82,7 +82,7 @@ class Thread:
         block = self.block
         return Access(self, block.epoch, block.warp_epochs[self.warp], atomic)
 
-    def read(self, memory: Memory, place: Any, name: str, bytewise: bool) -> Any:
+    def read(self, memory: Memory, place: object, name: str, bytewise: bool) -> Any:
         """Note that the thread reads; return ``place``."""
         assert self.block.races is not None
         self.block.races.read(self._access(False), memory, place, name, bytewise)
@@ -101,7 +101,13 @@ class Thread:
     # oldest groups of the queue arrive. Memory may change at any time between.
 
     def issue(
-        self, target: object, place: Any, value: object, memory: Memory, name: str, bytewise: bool
+        self,
+        target: object,
+        place: object,
+        value: object,
+        memory: Memory,
+        name: str,
+        bytewise: bool,
     ) -> None:
         """Start a copy."""
         if self.block.races is not None:

@@ -7,14 +7,12 @@ become one that they can't combine.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.tir import SERIAL, UNROLLED
 from tilewright.tir.analysis import find_race
 from tilewright.tir.schedule.state import FunctionIndex, ScheduleState
 
 
-def refuse_races(state: ScheduleState, before: tuple[Any, ...]) -> None:
+def refuse_races(state: ScheduleState, before: tuple[object, ...]) -> None:
     """Refuse a change that brings a race into a loop that runs its iterations at once."""
     for func_name, old in state.changed_since(before):
         if old is None or not _runs_at_once(state.index(func_name)):

@@ -200,7 +200,7 @@ class ScheduleCore(PrimitiveMethods):
         """Raise ``VerifyError`` if the program is not well formed."""
         verify(self.mod)
 
-    def show(self, **options: Any) -> None:
+    def show(self, **options: object) -> None:
         """Print the program and the trace."""
         self.mod.show(**options)
         if self.trace is not None:

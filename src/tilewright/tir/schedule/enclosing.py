@@ -14,8 +14,6 @@ everything between them is written too.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.arith import Analyzer
 from tilewright.ir import Range, Var, add, const, uses_var
 from tilewright.tir import Block, BlockRealize, Buffer, BufferRegion
@@ -28,7 +26,7 @@ from tilewright.tir.walk import defined_inside
 Box = tuple[Range, ...]
 
 
-def widen_enclosing(state: ScheduleState, before: tuple[Any, ...]) -> None:
+def widen_enclosing(state: ScheduleState, before: tuple[object, ...]) -> None:
     """Widen the declared regions around what changed since the snapshot ``before``."""
     for func_name, old in state.changed_since(before):
         index = state.index(func_name)

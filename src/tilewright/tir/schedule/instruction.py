@@ -71,7 +71,7 @@ class Instruction:
         """Arguments by parameter name."""
         return dict(zip(self.primitive.parameters, self.args))
 
-    def with_decision(self, decision: Any) -> Instruction:
+    def with_decision(self, decision: int) -> Instruction:
         """Return a copy with another decision; handles are shared."""
         return Instruction(self.primitive, self.args, decision, self.outputs)
 

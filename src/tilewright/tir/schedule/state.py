@@ -371,7 +371,7 @@ class ScheduleState:
         if func_name in self._indexes:
             self._indexes = {k: v for k, v in self._indexes.items() if k != func_name}
 
-    def replace(self, old: Any, new: Any) -> None:
+    def replace(self, old: Any, new: Block | BlockRealize | For | Stmt) -> None:
         """Replace the statement ``old`` by ``new``: the single edit of a primitive."""
         if new is old:
             return
@@ -406,7 +406,7 @@ class ScheduleState:
                 touched.add(current)
                 current = parents[current]
 
-        def go(node: Any) -> Any:
+        def go(node: Stmt) -> Any:
             if node in mapping:
                 return mapping[node]
             if node not in touched:

@@ -61,7 +61,7 @@ class History:
         return made
 
     def remember(
-        self, inst: Instruction, saved: tuple[Any, ...], drawn: int, past: Step | None
+        self, inst: Instruction, saved: tuple[object, ...], drawn: int, past: Step | None
     ) -> None:
         """Add a primitive that ran; steps undone before can't be redone."""
         self.past = Step(inst, saved, drawn, past)

@@ -71,7 +71,7 @@ class AssignmentParser(Evaluator):
         value = self.eval(node.value)
         return self._assign_value(node, target, value)
 
-    def _assign_value(self, node: ast.stmt, target: ast.expr, value: Any) -> Any:
+    def _assign_value(self, node: ast.stmt, target: ast.expr, value: object) -> Any:
         if isinstance(value, decl.RemapDecl):
             value = self._remap(node, value)
         if isinstance(value, decl.BlockDecl | decl.Loops | decl.InitDecl):
@@ -104,7 +104,7 @@ class AssignmentParser(Evaluator):
             self.fail(node, "a single value can't be unpacked into several names")
         return list(self.iterate(node, value))
 
-    def _bind(self, target: ast.expr, value: Any) -> None:
+    def _bind(self, target: ast.expr, value: object) -> None:
         """Bind names to a value while parsing; new symbols take the name."""
         if isinstance(target, (ast.Tuple, ast.List)):
             self._bind_tuple(target, target, value)  # type: ignore[arg-type]
@@ -158,7 +158,7 @@ class AssignmentParser(Evaluator):
         made: Expr = self.guard(node, const, value, dtype)
         return made
 
-    def _store(self, node: ast.stmt, target: ast.Subscript, value: Any, at: ast.expr) -> Stmt:
+    def _store(self, node: ast.stmt, target: ast.Subscript, value: object, at: ast.expr) -> Stmt:
         access = self.eval(target)
         if not isinstance(access, (BufferLoad, buffers.BufferSlice)):
             self.fail(target, f"`{ast.unparse(target)}` is not an element of a buffer")
@@ -192,7 +192,7 @@ class AssignmentParser(Evaluator):
 
     # ---- declarations --------------------------------------------------------------------
 
-    def _declare(self, node: Any, target: ast.expr | None, value: Any) -> Any:
+    def _declare(self, node: object, target: ast.expr | None, value: object) -> Any:
         """Give a declaration its meaning; ``target`` is the name it is assigned to."""
         return DECLARATIONS[type(value)](self, node, target, value)
 
@@ -270,7 +270,7 @@ class AssignmentParser(Evaluator):
         assert target is not None
         return self._let(target, Var(name, value.dtype or made.dtype), made)
 
-    def _declare_attr(self, node: Any, target: ast.expr | None, value: decl.AttrDecl) -> Rest:
+    def _declare_attr(self, node: object, target: ast.expr | None, value: decl.AttrDecl) -> Rest:
         if target is not None:
             self.fail(target, "T.attr has no name")
         return Rest(lambda body: AttrStmt(value.node, value.key, value.value, body))

@@ -174,7 +174,7 @@ def buffer_type(
     scope: str = "global",
     align: int = 64,
     axis_separators: Sequence[int] = (),
-) -> Any:
+) -> Buffer | DeferredBuffer:
     """A buffer: as a parameter's annotation, or declared by ``A = T.Buffer(...)``.
 
     Extents are numbers, expressions, or text that names symbolic variables (``("n", "n * 4")``).
@@ -244,8 +244,8 @@ def allocate(
     scope: str = "global",
     align: int = 64,
     axis_separators: Sequence[int] = (),
-    annotations: Mapping[str, Any] | None = None,
-) -> Any:
+    annotations: Mapping[str, object] | None = None,
+) -> AllocateDecl:
     """Allocate memory in a lowered program."""
     buffer = _make(shape, dtype, data, strides, elem_offset, scope, align, axis_separators)
     return AllocateDecl(buffer, dict(annotations or {}))
@@ -267,7 +267,7 @@ def decl_buffer(
     scope: str = "global",
     align: int = 64,
     axis_separators: Sequence[int] = (),
-) -> Any:
+) -> BufferDecl:
     """Declare a view of the memory that ``data`` points at."""
     return BufferDecl(
         _make(shape, dtype, data, strides, elem_offset, scope, align, axis_separators)
@@ -292,7 +292,7 @@ def match_buffer(
     scope: str | None = None,
     align: int = 64,
     axis_separators: Sequence[int] = (),
-) -> Any:
+) -> MatchBuffer:
     """Give a handle parameter its buffer, or a region of a buffer a name inside a block.
 
     For a region, shape, dtype and scope are those of the region if left out.

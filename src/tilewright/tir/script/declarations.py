@@ -56,7 +56,7 @@ def _loop(
     kind: str,
     start: ExprLike,
     stop: ExprLike | None,
-    annotations: Mapping[str, Any] | None,
+    annotations: Mapping[str, object] | None,
     dtype: DTypeLike | None,
     thread: str | None = None,
 ) -> Loops:
@@ -117,7 +117,7 @@ def thread_binding(
     stop: ExprLike | None = None,
     thread: str | None = None,
     *,
-    annotations: Mapping[str, Any] | None = None,
+    annotations: Mapping[str, object] | None = None,
     dtype: DTypeLike | None = None,
 ) -> Loops:
     """A loop whose iterations are the threads of a tag: ``threadIdx.x``, ``blockIdx.y``, …."""
@@ -235,7 +235,7 @@ class Axis:
         return _axis("opaque", dom, value, dtype)
 
     @staticmethod
-    def remap(kinds: str, values: Sequence[Any]) -> Any:
+    def remap(kinds: str, values: Sequence[object]) -> Any:
         """Axes over the ranges of the loops they are bound to; ``kinds`` has S, R or O for each."""
         if not isinstance(kinds, str) or set(kinds) - set("SRO"):
             raise VerifyError(f"remap takes a letter S, R or O for each axis, got {kinds!r}")
@@ -271,7 +271,7 @@ class Accesses:
     regions: tuple[BufferRegion, ...]
 
 
-def _accesses(kind: str, regions: tuple[Any, ...]) -> Accesses:
+def _accesses(kind: str, regions: tuple[object, ...]) -> Accesses:
     if len(regions) == 1 and isinstance(regions[0], (list, tuple)):
         regions = tuple(regions[0])
     return Accesses(kind, tuple(map(as_region, regions)))
@@ -301,12 +301,12 @@ def _attributes(kind: str, attrs: object) -> Attributes:
     return Attributes(kind, dict(attrs))
 
 
-def block_attr(attrs: Mapping[str, Any]) -> Attributes:
+def block_attr(attrs: Mapping[str, object]) -> Attributes:
     """State annotations of the block."""
     return _attributes("block_attr", attrs)
 
 
-def func_attr(attrs: Mapping[str, Any]) -> Attributes:
+def func_attr(attrs: Mapping[str, object]) -> Attributes:
     """State attributes of the function."""
     return _attributes("func_attr", attrs)
 
@@ -331,7 +331,7 @@ class LetDecl:
     dtype: str | None
 
 
-def let_stmt(value: ExprLike, dtype: DTypeLike | None = None) -> Any:
+def let_stmt(value: ExprLike, dtype: DTypeLike | None = None) -> LetDecl:
     """Bind a variable for the body of the ``with``."""
     return LetDecl(value, None if dtype is None else as_dtype(dtype))
 
@@ -354,7 +354,7 @@ class SeqDecl:
     """``with T.seq():``."""
 
 
-def seq_stmt() -> Any:
+def seq_stmt() -> SeqDecl:
     """Statements kept together as one sequence."""
     return SeqDecl()
 

@@ -77,10 +77,10 @@ class Macro:
     def __init__(
         self,
         definition: Callable[[], tuple[Source, ast.FunctionDef]],
-        captured: Mapping[str, Any],
+        captured: Mapping[str, object],
         hygienic: bool,
         budget: Budget | None = None,
-        first: tuple[Any, ...] = (),
+        first: tuple[object, ...] = (),
     ) -> None:
         self.definition = definition
         self.captured = captured
@@ -125,7 +125,7 @@ class Macro:
                 raise VerifyError(f"{name} needs the argument {item!r}")
         return values
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Macro:
+    def __get__(self, instance: object, owner: type | None = None) -> Macro:
         if instance is None:
             return self
         return Macro(self.definition, self.captured, self.hygienic, self.budget, (instance,))
@@ -160,7 +160,7 @@ class MacroDecorator(Decorator):
         return Macro(lambda: (source, node), scope.flatten(), self.hygienic, scope.budget)
 
 
-def _definition_of(function: Any) -> tuple[Source, ast.FunctionDef]:
+def _definition_of(function: object) -> tuple[Source, ast.FunctionDef]:
     source, node = function_source(function)
     _check_parameters(source, node)
     return source, node
@@ -175,7 +175,7 @@ def _check_parameters(source: Source, node: ast.FunctionDef) -> None:
 macro = MacroDecorator()
 
 
-def set_name(symbol: Any, name: str) -> None:
+def set_name(symbol: object, name: str) -> None:
     """Give a new variable or buffer the name that it is assigned to."""
     object.__setattr__(symbol, "name", name)
     if isinstance(symbol, Buffer) and not symbol.data.name:

@@ -24,7 +24,7 @@ from tilewright.tir.script.scalars import as_dtype, index_range
 from tilewright.tir.stmt import ITER_KINDS, IterVar
 
 
-def _variables(function: Callable[..., Any], dtypes: Iterable[str]) -> tuple[Var, ...]:
+def _variables(function: Callable[..., object], dtypes: Iterable[str]) -> tuple[Var, ...]:
     return tuple(Var(name, d) for name, d in zip(inspect.signature(function).parameters, dtypes))
 
 
@@ -47,7 +47,7 @@ def index_map(
     return IndexMap(variables, tuple(final), inverse_index_map, tuple(separators))
 
 
-def comm_reducer(function: Callable[..., Any], identity: Sequence[Any]) -> CommReducer:
+def comm_reducer(function: Callable[..., Any], identity: Sequence[object]) -> CommReducer:
     """A reducer: ``T.comm_reducer(lambda x, y: [x + y], [T.float32(0)])``.
 
     The function takes the elements of both tuples, the left one's first; the dtypes are those of

@@ -98,7 +98,7 @@ class TirParser(AssignmentParser):
 
     # ---- loops and branches --------------------------------------------------------------
 
-    def _for(self, node: ast.For) -> Any:
+    def _for(self, node: ast.For) -> Stmt | list[Stmt]:
         if node.orelse:
             self.fail(node.orelse[0], "a loop takes no else")
         loops = self._loops_of(node.iter)
@@ -352,7 +352,7 @@ class TirParser(AssignmentParser):
         self.source, self.scope = outer
         return flatten([made])
 
-    def expanded(self, macro: Macro, values: Mapping[str, Any]) -> Stmt:
+    def expanded(self, macro: Macro, values: Mapping[str, object]) -> Stmt:
         """Parse a macro's body in a scope of its own, with these values of its parameters."""
         for name in macro.parameters:
             given = values[name] if name in values else self.eval(macro.defaults[name])
@@ -371,7 +371,7 @@ class TirParser(AssignmentParser):
 
     # ---- functions -----------------------------------------------------------------------
 
-    def parse_function(self, node: ast.FunctionDef, options: Mapping[str, Any]) -> PrimFunc:
+    def parse_function(self, node: ast.FunctionDef, options: Mapping[str, object]) -> PrimFunc:
         """Parse a function definition."""
         arguments = node.args
         if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults:
@@ -394,7 +394,7 @@ class TirParser(AssignmentParser):
         set_span(made, self.source.span(node))
         return made
 
-    def _with_root(self, node: ast.AST, body: Stmt, options: Mapping[str, Any]) -> Stmt:
+    def _with_root(self, node: ast.AST, body: Stmt, options: Mapping[str, object]) -> Stmt:
         allocations = tuple(self.block.allocations)
         if not options.get("root", True):
             if allocations:
@@ -477,7 +477,7 @@ class _PrimFuncDecorator(FunctionDecorator):
     """
 
     def parse_function(
-        self, source: Source, node: ast.FunctionDef, scope: Scope, options: Mapping[str, Any]
+        self, source: Source, node: ast.FunctionDef, scope: Scope, options: Mapping[str, object]
     ) -> PrimFunc:
         """Parse a function definition."""
         unknown = set(options) - {"root", "name"}
@@ -489,7 +489,7 @@ class _PrimFuncDecorator(FunctionDecorator):
 prim_func = _PrimFuncDecorator()
 
 
-def expand(macro: Macro, /, *args: Any, **named: Any) -> Stmt:
+def expand(macro: Macro, /, *args: object, **named: object) -> Stmt:
     """Return the statement that a macro stands for, with these arguments.
 
     Kernels are written as macros and put into a function by Python.

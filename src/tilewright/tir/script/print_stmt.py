@@ -314,7 +314,7 @@ def _own_symbols(block: Block) -> set[Any]:
     return {*own, *(buffer.data for buffer in own)}
 
 
-def _mentions(value: Any, own: set[Any]) -> bool:
+def _mentions(value: object, own: set[object]) -> bool:
     """Whether regions or Python values name one of the buffers or pointers."""
     if not own:
         return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from tilewright.ir import (
     IntImm,
@@ -38,7 +37,7 @@ def _is_static(p: Printer, buffer: Buffer) -> bool:
     )
 
 
-def _holds_nodes(value: Any) -> bool:
+def _holds_nodes(value: object) -> bool:
     """Whether an attribute may use names that lines below the signature define."""
     if isinstance(value, Mapping):
         return any(map(_holds_nodes, value.values()))

@@ -220,7 +220,7 @@ def Broadcast(value: ExprLike, lanes: builtins.int) -> Expr:
     return _expr.Broadcast(as_expr(value), lanes)
 
 
-def Shuffle(vectors: Sequence[Any], indices: Sequence[builtins.int]) -> Expr:
+def Shuffle(vectors: Sequence[object], indices: Sequence[builtins.int]) -> Expr:
     """Lanes picked by ``indices`` from the concatenation of ``vectors``."""
     return _expr.Shuffle(tuple(map(as_expr, vectors)), tuple(_int(index) for index in indices))
 

@@ -285,7 +285,9 @@ class BufferMutator(Mutator):
             made = self.buffers[node] = self.rewrite_buffer(node)
         return made
 
-    def _definition(self, node: Any) -> Any:
+    def _definition(
+        self, node: Allocate | DeclBuffer | MatchBufferRegion
+    ) -> Allocate | DeclBuffer | MatchBufferRegion:
         buffer = self.visit(node.buffer)
         made = node.map_children(self.visit)
         return made if buffer is node.buffer else made.replace(buffer=buffer)

@@ -140,7 +140,7 @@ def defined_below(stmt: Stmt) -> set[Any]:
     return found
 
 
-def is_invariant(expr: Expr, inside: set[Any], stmt: Stmt, effects: EffectTable) -> bool:
+def is_invariant(expr: Expr, inside: set[object], stmt: Stmt, effects: EffectTable) -> bool:
     """Whether an expression has one value throughout ``stmt``, which defines ``inside``."""
     if any(item in inside for item in pre_order(expr) if type(item) is Var or type(item) is Buffer):
         return False

@@ -16,7 +16,7 @@ their memory through views.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,7 +170,7 @@ class _Widener(BufferMutator):
         made = self.visit(expr)
         return Cast(Cast(made, expr.dtype), made.dtype)
 
-    def _choice(self, node: Expr, operand: Any) -> Expr:
+    def _choice(self, node: Expr, operand: Callable[[Expr], Expr]) -> Expr:
         """A choice of values with the values as ``operand`` gives them."""
         if isinstance(node, Call):
             args = (self.visit(node.args[0]), *map(operand, node.args[1:]))
@@ -245,7 +245,7 @@ class _Widener(BufferMutator):
     def visit_Let(self, node: Let) -> Any:
         return self._let(node)
 
-    def _let(self, node: Any) -> Any:
+    def _let(self, node: Let | LetStmt) -> Let | LetStmt:
         if not self.foreign(node.var.dtype):
             return node.map_children(self.visit)
         value = self.wide(node.value)
@@ -419,7 +419,7 @@ def float32_to_bits(value: Expr, dtype: str) -> Expr:
     return Let(bits, source, cast(made | sign, _like(f"uint{form.bits}", wide)))
 
 
-def _subnormal(size: Expr, form: FloatFormat, number: Any) -> Expr:
+def _subnormal(size: Expr, form: FloatFormat, number: Callable[[int], Expr]) -> Expr:
     """The bits of a number below the format's normal range: its mantissa shifted into place."""
     mantissa = (size & number(0x7FFFFF)) | number(0x800000)
     # The last bit of the format is worth 2 ** (1 - bias - mantissa_bits).

@@ -304,7 +304,7 @@ def _conditions(loop: For, sizes: set[Var]) -> list[_Condition]:
             if not masks or uses_var(slack, sizes):
                 found.append(_Condition(part, slack, loops))
 
-    def walk(node: Any) -> None:
+    def walk(node: Stmt) -> None:
         if isinstance(node, For):
             loops.append(node)
             walk(node.body)
@@ -324,7 +324,7 @@ def _conditions(loop: For, sizes: set[Var]) -> list[_Condition]:
     return found
 
 
-def _is_mask(node: Any) -> bool:
+def _is_mask(node: object) -> bool:
     return type(node) is Call and node.op.name == "if_then_else"
 
 

@@ -206,7 +206,7 @@ class _Narrower(BufferMutator):
     def visit_Let(self, node: Let) -> Any:
         return self._let(node)
 
-    def _let(self, node: Any) -> Any:
+    def _let(self, node: Let | LetStmt) -> Let | LetStmt:
         value = self.narrow(node.value) if _is_wide(node.value) else None
         if value is None:
             return node.map_children(self.visit)

@@ -66,7 +66,7 @@ class PlanBufferAllocation(FunctionTransform):
         return func.replace(body=_Mover(sites, moved, around).visit(func.body))
 
 
-def _loops_of_own(path: tuple[Any, ...], scope: str) -> list[For]:
+def _loops_of_own(path: tuple[object, ...], scope: str) -> list[For]:
     """The loops of a path up to the first whose threads share memory of a scope."""
     found = []
     for item in path:
@@ -78,7 +78,7 @@ def _loops_of_own(path: tuple[Any, ...], scope: str) -> list[For]:
 
 
 def _loops_inside_threads(
-    loops: tuple[Any, ...], buffer: Buffer, path: tuple[Any, ...], func: PrimFunc
+    loops: tuple[object, ...], buffer: Buffer, path: tuple[object, ...], func: PrimFunc
 ) -> list[For]:
     """The loops up to a serial one inside of thread loops, for memory that their threads share.
 
@@ -99,7 +99,7 @@ def _loops_inside_threads(
 
 
 def _before_handing_on(
-    loops: list[For], buffer: Buffer, path: tuple[Any, ...], func: PrimFunc
+    loops: list[For], buffer: Buffer, path: tuple[object, ...], func: PrimFunc
 ) -> list[For]:
     """Cut a path of loops at the first whose iterations may read what earlier ones wrote.
 
@@ -161,7 +161,7 @@ class _Finder:
                 self.walk(node, path, usable, resolved)
 
     def realize(
-        self, node: BlockRealize, path: tuple[Any, ...], usable: int, resolved: int
+        self, node: BlockRealize, path: tuple[object, ...], usable: int, resolved: int
     ) -> None:
         block = node.block
         if usable == resolved:
@@ -259,7 +259,7 @@ class _Mover(Mutator):
     """Takes the moved buffers out of their blocks and allocates them inside the loops."""
 
     def __init__(
-        self, sites: dict[For, list[Buffer]], moved: set[Buffer], around: set[Any]
+        self, sites: dict[For, list[Buffer]], moved: set[Buffer], around: set[object]
     ) -> None:
         self.sites = sites
         self.moved = moved

@@ -266,7 +266,7 @@ class _Finder:
         if node.else_case is not None:
             self.walk(node.else_case)
 
-    def _refuse(self, data: Any) -> None:
+    def _refuse(self, data: Var | None) -> None:
         if data in self.tiles:
             self.tiles[data].ok = False
 

@@ -275,7 +275,7 @@ class _Timeline:
         if around is not loops:
             self.spans[stmt] = (start, self.clock)
 
-    def expr(self, expr: Expr, loops: tuple[Any, ...]) -> None:
+    def expr(self, expr: Expr, loops: tuple[object, ...]) -> None:
         if isinstance(expr, Buffer):
             self._access(expr.data, loops)
             return
@@ -297,7 +297,7 @@ class _Timeline:
         if type(value) is Var and value.dtype == "handle":
             self.refused.add(value)
 
-    def _access(self, data: Var, loops: tuple[Any, ...]) -> None:
+    def _access(self, data: Var, loops: tuple[object, ...]) -> None:
         lifetime = self.of_data.get(data)
         if lifetime is None:
             return

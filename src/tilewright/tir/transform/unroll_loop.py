@@ -280,7 +280,7 @@ class _Unroller(StmtMutator):
         return steps is not None and steps <= self.auto_step
 
 
-def _annotated_step(annotations: Mapping[str, Any], inherited: int) -> int:
+def _annotated_step(annotations: Mapping[str, object], inherited: int) -> int:
     value = annotations.get(AUTO_STEP)
     if value is None:
         return inherited
@@ -401,7 +401,7 @@ class _Copier(SeqMutator, Renewer):
             self.ranges[made] = self.ranges[symbol]
         return made
 
-    def visit(self, node: Any) -> Any:
+    def visit(self, node: Expr | Node | Stmt) -> Any:
         """Rewrite a node, or take what was made of it before."""
         used = self._uses.get(node)
         if used is None:
@@ -522,7 +522,7 @@ class _Copier(SeqMutator, Renewer):
         return NO_OP if node.else_case is None else self.visit(node.else_case)
 
 
-def _combined(kind: Any, a: _Linear, b: _Linear) -> _Linear | None:
+def _combined(kind: object, a: _Linear, b: _Linear) -> _Linear | None:
     """Sum, difference or product of two linear expressions."""
     if kind is Mul:
         if b[2] or type(b[0]) is not IntImm:

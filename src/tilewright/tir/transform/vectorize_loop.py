@@ -44,7 +44,7 @@ from tilewright.ir import (
     uses_var,
 )
 from tilewright.tir.attrs import NO_ALIAS
-from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import renew_definitions
 from tilewright.tir.stmt import (
@@ -494,7 +494,7 @@ class _Vectorizer(Replacing):
         raise _CannotVectorize
 
 
-def _reads_data(expr: Expr, buffer: Any) -> bool:
+def _reads_data(expr: Expr, buffer: Buffer) -> bool:
     return any(isinstance(i, BufferLoad) and i.buffer.data is buffer.data for i in pre_order(expr))
 
 

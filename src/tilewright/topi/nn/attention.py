@@ -84,12 +84,12 @@ def parse_layouts(layout: str | Sequence[str]) -> tuple[str, str, str, str]:
     return layouts[0], layouts[1], layouts[2], layouts[3]
 
 
-def dims_of(shape: Sequence[Any], layout: str) -> dict[str, Any]:
+def dims_of(shape: Sequence[object], layout: str) -> dict[str, Any]:
     """Extents by letter: batch, heads, sequence, depth."""
     return dict(zip(layout, shape))
 
 
-def in_layout(layout: str, b: Any, h: Expr, s: Expr, d: Any) -> tuple[Any, ...]:
+def in_layout(layout: str, b: object, h: Expr, s: Expr, d: object) -> tuple[Any, ...]:
     """Order indices by a layout."""
     by_letter = {"B": b, "H": h, "S": s, "D": d}
     return tuple(by_letter[letter] for letter in layout)

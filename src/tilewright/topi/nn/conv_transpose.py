@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright import te
-from tilewright.ir import TRUE, Expr, ExprLike, and_, as_int
+from tilewright.ir import TRUE, Expr, ExprLike, Var, and_, as_int
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, require_equal, with_conditions
@@ -51,14 +51,14 @@ class _Taps:
         """The tap of a step."""
         return self.first(place) + step * self.stride
 
-    def input(self, place: Any, step: Any) -> Any:
+    def input(self, place: Expr | int, step: Var | int) -> Any:
         """The input of a step, perhaps outside of the image."""
         at = self._position(place)
         if self.dilation != 1:
             at = at - self.first(place) * self.dilation
         return at // self.stride - step * self.dilation
 
-    def exists(self, place: Expr, step: Any) -> Expr:
+    def exists(self, place: Expr, step: object) -> Expr:
         """Whether the tap of a step lies in the kernel and contributes to the output."""
         conditions = []
         if self.factor > 1:

@@ -245,7 +245,7 @@ def _check(
 # ---- preparing weights, in NumPy -------------------------------------------------------------
 
 
-def pack_int4(weight: Any) -> np.ndarray[Any, Any]:
+def pack_int4(weight: object) -> np.ndarray[Any, Any]:
     """Pack ``weight [N, K]`` of numbers from 0 to 15 into ``uint32 [K / 8, N]`` words.
 
     Raises ``VerifyError`` for other shapes and numbers.
@@ -265,14 +265,14 @@ def pack_int4(weight: Any) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(np.bitwise_or.reduce(shifted, axis=2).T)
 
 
-def unpack_int4(packed: Any) -> np.ndarray[Any, Any]:
+def unpack_int4(packed: object) -> np.ndarray[Any, Any]:
     """Return the numbers ``uint8 [N, K]`` of packed words; the inverse of ``pack_int4``."""
     words = np.asarray(packed, np.uint32)
     nibbles = (words.T[:, :, None] >> (4 * np.arange(PER_WORD, dtype=np.uint32))) & 15
     return nibbles.reshape(words.shape[1], -1).astype(np.uint8)
 
 
-def quantize_int4(weight: Any, group: int, *, symmetric: bool = True) -> tuple[Any, Any, Any]:
+def quantize_int4(weight: object, group: int, *, symmetric: bool = True) -> tuple[Any, Any, Any]:
     """Quantise ``weight [N, K]`` of floats; return packed weights, scales and zero points.
 
     Each ``group`` of neighbouring inputs of an output has its own scale, by its largest magnitude
@@ -302,7 +302,7 @@ def quantize_int4(weight: Any, group: int, *, symmetric: bool = True) -> tuple[A
     return packed, np.ascontiguousarray(scales.T), None if symmetric else by_group
 
 
-def dequantize_int4(packed: Any, scales: Any, zero_points: Any = None) -> Any:
+def dequantize_int4(packed: object, scales: object, zero_points: object = None) -> Any:
     """Return the float32 weights ``[N, K]`` of packed ones."""
     numbers = unpack_int4(packed).astype(np.float32)
     scales = np.asarray(scales, np.float32)

@@ -44,7 +44,7 @@ class _Image:
         """Extents of the spatial axes."""
         return tuple(self.x.shape[2 : 2 + self.spatial])
 
-    def shape(self, extents: Sequence[Any]) -> tuple[Any, ...]:
+    def shape(self, extents: Sequence[object]) -> tuple[Any, ...]:
         """The shape with other extents of the spatial axes."""
         return *self.x.shape[:2], *extents, *self.x.shape[2 + self.spatial :]
 
@@ -283,7 +283,7 @@ def adaptive_windows(extent: int, size: int) -> list[tuple[int, int]]:
 
 
 def _adaptive_pool(
-    x: Tensor, output_size: Any, spatial: int, largest: bool, layout: str = ""
+    x: Tensor, output_size: object, spatial: int, largest: bool, layout: str = ""
 ) -> Tensor:
     kind = "max" if largest else "avg"
     adaptive = _Image.of(f"adaptive_{kind}", x, spatial, layout)
@@ -335,12 +335,12 @@ def _adaptive_pool(
     return compute_image(total.shape, "c", formula, what, "elemwise", blocked)
 
 
-def adaptive_avg_pool1d(x: Tensor, output_size: Any) -> Tensor:
+def adaptive_avg_pool1d(x: Tensor, output_size: object) -> Tensor:
     """Return means over windows of ``x [N, C, W]`` chosen so that the output has that size."""
     return _adaptive_pool(x, output_size, 1, False)
 
 
-def adaptive_avg_pool2d(x: Tensor, output_size: Any, layout: str = "NCHW") -> Tensor:
+def adaptive_avg_pool2d(x: Tensor, output_size: object, layout: str = "NCHW") -> Tensor:
     """Return means over windows of ``x [N, C, H, W]`` chosen so that the output has that size.
 
     ``layout`` may have channels in blocks (``NCHW16c``).
@@ -348,12 +348,12 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Any, layout: str = "NCHW") -> Te
     return _adaptive_pool(x, output_size, 2, False, layout)
 
 
-def adaptive_avg_pool3d(x: Tensor, output_size: Any) -> Tensor:
+def adaptive_avg_pool3d(x: Tensor, output_size: object) -> Tensor:
     """Return means over windows of ``x [N, C, D, H, W]`` chosen to give that output size."""
     return _adaptive_pool(x, output_size, 3, False)
 
 
-def adaptive_max_pool2d(x: Tensor, output_size: Any, layout: str = "NCHW") -> Tensor:
+def adaptive_max_pool2d(x: Tensor, output_size: object, layout: str = "NCHW") -> Tensor:
     """Return maxima over windows of ``x [N, C, H, W]`` chosen so that the output has that size.
 
     ``layout`` may have channels in blocks (``NCHW16c``).

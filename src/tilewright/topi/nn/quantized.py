@@ -252,7 +252,7 @@ def _check_quantized(what: str, dtype: str) -> None:
         raise VerifyError(f"{what} makes int8, uint8, int16 or uint16, not {dtype}")
 
 
-def _check_along(what: str, x: Tensor, axis: int, *values: Any) -> None:
+def _check_along(what: str, x: Tensor, axis: int, *values: object) -> None:
     for value in values:
         if isinstance(value, Tensor):
             require_ndim(what, value, 1)
@@ -262,7 +262,7 @@ def _check_along(what: str, x: Tensor, axis: int, *values: Any) -> None:
             raise VerifyError(f"{what}: expected a number or a tensor of one dimension, {value!r}")
 
 
-def _along(value: Any, at: tuple[Expr, ...], axis: int, dtype: str) -> Expr:
+def _along(value: Tensor | float, at: tuple[Expr, ...], axis: int, dtype: str) -> Expr:
     """The scale or zero point for an element."""
     if isinstance(value, Tensor):
         return cast(value(at[axis]), dtype)

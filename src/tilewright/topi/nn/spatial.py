@@ -75,7 +75,7 @@ class Convolution:
         """The number of spatial axes."""
         return len(self.stride)
 
-    def taps(self, extents: Sequence[Any], kernel: Sequence[Any]) -> list[Taps]:
+    def taps(self, extents: Sequence[object], kernel: Sequence[object]) -> list[Taps]:
         """Return what windows use along each axis of an image and a kernel of these extents."""
         numbers = zip(extents, kernel, self.stride, self.dilation, self.before, self.after)
         return [taps_of(*axis) for axis in numbers]

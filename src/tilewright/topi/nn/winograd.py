@@ -242,7 +242,7 @@ def _result_transform(products: Tensor, matrix: Matrix, out: Sequence[Any]) -> T
     return made
 
 
-def _window_of(shape: Sequence[Any]) -> int:
+def _window_of(shape: Sequence[object]) -> int:
     size = as_int(shape[0])
     if size is None or as_int(shape[1]) != size:
         raise VerifyError(f"conv2d_winograd: windows are square and constant, got {list(shape)}")

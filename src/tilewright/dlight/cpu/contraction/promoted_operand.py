@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from tilewright.dlight.cpu.contraction.plan import rank_plans
 from tilewright.dlight.cpu.contraction.tiled_reduction import TiledReduction
@@ -174,7 +173,7 @@ def _narrow_operands(found: Contraction, target: Target) -> list[BufferLoad]:
 
 
 @KERNELS.decorator(WIDENED_OPERAND)
-def widened_operand(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
+def widened_operand(func: PrimFunc, options: Mapping[str, object]) -> Block | str:
     """The function with a wider copy of an operand, which a block reads instead.
 
     16-bit floats become float32, bytes int16. Options name the ``block`` and the buffer of the
@@ -208,7 +207,7 @@ def widened_operand(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
 
 
 @KERNELS.decorator(WIDENED_COPY)
-def widened_copy(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
+def widened_copy(func: PrimFunc, options: Mapping[str, object]) -> Block | str:
     """The function with the packed copy of an ``operand`` in float32."""
     operand = options.get("operand")
     copies = [

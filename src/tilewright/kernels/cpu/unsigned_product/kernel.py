@@ -12,7 +12,6 @@ call sums rows of the other operand, and neither writes a copy of it nor reads w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tilewright.ir import (
     Expr,
@@ -103,7 +102,7 @@ def schedule_row_sums(sch: Schedule, sums: BlockRV, target: Target) -> list[Bloc
 
 
 @KERNELS.decorator(UNSIGNED_OPERAND)
-def unsigned_operand(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
+def unsigned_operand(func: PrimFunc, options: Mapping[str, object]) -> Block | str:
     """The function with an unsigned operand in place of a signed one.
 
     Options name the ``block``, the operand that is ``turned`` (flipped) and the axis ``along``

@@ -261,7 +261,7 @@ class Module:
             if parameter.data is not None
         )
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, state: Mapping[str, object], strict: bool = True) -> None:
         """Set parameters by name; with ``strict`` both must have the same names.
 
         Raises ``VerifyError`` if they aren't.

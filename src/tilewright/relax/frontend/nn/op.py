@@ -41,7 +41,7 @@ def __getattr__(name: str) -> Any:
     return made
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrapped(value: object) -> Any:
     """Graph values behind tensors, also in lists."""
     if hasattr(value, "_expr"):
         return value._expr

@@ -125,7 +125,7 @@ def _of_extents(name: str, attributes: Attributes, x: Value) -> list[Value] | No
     return [numbers(_vector(chosen), "int64")]
 
 
-def _vector(items: Sequence[Any]) -> Array:
+def _vector(items: Sequence[object]) -> Array:
     made = np.empty(len(items), object)
     for at, item in enumerate(items):
         made[at] = item
@@ -145,7 +145,7 @@ def _limited(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _each(function: Callable[..., Any], *arrays: Array) -> Array:
+def _each(function: Callable[..., object], *arrays: Array) -> Array:
     """Apply a function element by element; arrays of numbers stay such."""
     together = np.broadcast_arrays(*arrays)
     _limited(together[0].shape)
@@ -158,7 +158,7 @@ def _each(function: Callable[..., Any], *arrays: Array) -> Array:
 # ---- elementwise ---------------------------------------------------------------------------------
 
 
-def _arithmetic(name: str, on_numbers: Callable[..., Any], on_formulas: Evaluator) -> None:
+def _arithmetic(name: str, on_numbers: Callable[..., object], on_formulas: Evaluator) -> None:
     @evaluates(name)
     def function(attributes: Attributes, *arrays: Array) -> Any:
         if any(array.dtype == object for array in arrays):
@@ -186,7 +186,7 @@ def _divided(a: Array, b: Array) -> Array:
     return (quotient * np.sign(a) * np.sign(b)).astype(a.dtype)
 
 
-def _quotient(a: Any, b: Any) -> Any:
+def _quotient(a: object, b: object) -> Any:
     # A float formula is divided exactly only if it must be whole; sizes are not negative.
     if not isinstance(b, Expr) and _whole(b) <= 0:
         raise Unknown
@@ -252,7 +252,7 @@ _extreme("Max", np.maximum, maximum)
 _extreme("Min", np.minimum, minimum)
 
 
-def _is_equal(a: Any, b: Any) -> bool:
+def _is_equal(a: object, b: object) -> bool:
     x, y = as_expr(_whole(a)), as_expr(_whole(b))
     if prove_equal(x, y):
         return True
@@ -275,7 +275,7 @@ def _is_extent(x: Expr) -> bool:
     )
 
 
-def _ordered(a: Any, b: Any) -> Any:
+def _ordered(a: object, b: object) -> Any:
     raise Unknown
 
 

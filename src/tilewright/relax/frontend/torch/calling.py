@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 def export_module(
     model: torch.nn.Module,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any] | None = None,
-    dynamic_shapes: Any = None,
+    args: Sequence[object],
+    kwargs: Mapping[str, object] | None = None,
+    dynamic_shapes: object = None,
 ) -> torch.export.ExportedProgram:
     """Export a model, in evaluation mode, by example inputs; ``dynamic_shapes`` is PyTorch's.
 
@@ -146,7 +146,7 @@ class Calling:
                     target[...] = value
         return results[len(self._written) :]
 
-    def _leaves(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    def _leaves(self, args: Sequence[object], kwargs: dict[str, object]) -> list[Any]:
         """The tensors of nested inputs, in order."""
         names = self._names
         wanted = names[len(args) : self._positional]
@@ -207,7 +207,7 @@ def _written(program: torch.export.ExportedProgram, buffers: Sequence[str]) -> l
     return places
 
 
-def _compact(args: Sequence[Any]) -> list[Any] | None:
+def _compact(args: Sequence[object]) -> list[Any] | None:
     """The same numbers in compact memory; ``None`` if they are in compact memory already."""
     torch = require_torch()
     made = [arg.contiguous() if isinstance(arg, torch.Tensor) else arg for arg in args]

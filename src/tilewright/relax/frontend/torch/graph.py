@@ -151,7 +151,9 @@ class _Trial(NodeConverter):
             self._refuse_source(node, found, refused)
         return found, refused
 
-    def _refuse_source(self, node: torch.fx.Node, found: set[Any], refused: dict[Any, str]) -> None:
+    def _refuse_source(
+        self, node: torch.fx.Node, found: set[object], refused: dict[Any, str]
+    ) -> None:
         """A result that can't be had makes all of its operator's results PyTorch's."""
         if node.target is not operator.getitem or not node.users:
             return

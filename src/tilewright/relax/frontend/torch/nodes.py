@@ -166,7 +166,7 @@ class NodeConverter:
                 f"{TensorStructInfo(shape, dtype)!r}; this operator's variant is not supported"
             )
 
-    def _value(self, item: Any) -> Any:
+    def _value(self, item: object) -> Any:
         """Convert an argument: a node's value, a size, or a Python value."""
         if not isinstance(item, self.torch.fx.Node):
             return item

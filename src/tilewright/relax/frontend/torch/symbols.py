@@ -49,7 +49,7 @@ class SymbolTable:
         self._vars: dict[str, Var] = {}
         self._names: set[str] = set()
 
-    def define(self, shape: Sequence[Any]) -> None:
+    def define(self, shape: Sequence[object]) -> None:
         """Make variables for the extents of an input that are single symbols."""
         for extent in shape:
             symbol = getattr(getattr(extent, "node", None), "expr", None)
@@ -69,7 +69,7 @@ class SymbolTable:
         self._names.add(made)
         return made
 
-    def shape(self, shape: Sequence[Any]) -> tuple[Expr, ...]:
+    def shape(self, shape: Sequence[object]) -> tuple[Expr, ...]:
         """Convert the sizes of a tensor."""
         return tuple(map(self.expr, shape))
 

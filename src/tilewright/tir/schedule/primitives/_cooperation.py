@@ -137,7 +137,7 @@ def _between(state: Any, outer: For, inner: For) -> Iterator[tuple[Any, Any]]:
             yield item, item.value
 
 
-def _loads_private(node: Node, own: Any) -> bool:
+def _loads_private(node: Node, own: set[Buffer] | tuple[()]) -> bool:
     """Whether a node reads a thread's private memory, other than ``own``."""
     allocated: set[Buffer] = set(own)
     for item in pre_order(node):

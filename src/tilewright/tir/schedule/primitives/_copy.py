@@ -65,7 +65,7 @@ BufferIndex = int | str
 """A buffer among those that a block reads or writes: its position or name; a ``Buffer`` too."""
 
 
-def _buffer_index(value: Any) -> Any:
+def _buffer_index(value: object) -> Any:
     if isinstance(value, Buffer):
         return value.name
     return CONVERTERS["int | str"](value)
@@ -76,7 +76,7 @@ CONVERTERS["BufferIndex"] = _buffer_index
 # ---- which buffer, which blocks -----------------------------------------------------------------
 
 
-def resolve_buffer(state: ScheduleState, realize: BlockRealize, buffer: Any) -> tuple[bool, int]:
+def resolve_buffer(state: ScheduleState, realize: BlockRealize, buffer: object) -> tuple[bool, int]:
     """Resolve ``("read", 0)``, ``("write", 1)`` or a buffer's name; returns (is_read, position)."""
     block = realize.block
     if isinstance(buffer, str):
@@ -107,7 +107,7 @@ def buffer_at(sch: Schedule, realize: BlockRealize, index: BufferIndex, *, reads
     return realize.block.writes[position].buffer
 
 
-def _position(state: ScheduleState, realize: BlockRealize, index: Any, is_read: bool) -> int:
+def _position(state: ScheduleState, realize: BlockRealize, index: object, is_read: bool) -> int:
     regions = realize.block.reads if is_read else realize.block.writes
     if isinstance(index, str):
         for position, region in enumerate(regions):
@@ -249,7 +249,7 @@ def anchor_of(
     return body
 
 
-def outer_loops(scope: Scope, anchor: Any) -> list[For]:
+def outer_loops(scope: Scope, anchor: object) -> list[For]:
     """Loops of the scope around a statement, the outermost first."""
     parents = scope.state.index(scope.func_name).parents
     found = []
@@ -273,7 +273,7 @@ def insert(
     state = scope.state
     parents = state.index(scope.func_name).parents
 
-    def is_inside(item: Any) -> bool:
+    def is_inside(item: object) -> bool:
         while item is not None and item is not anchor:
             item = parents[item]
         return item is anchor
@@ -387,7 +387,7 @@ class Box:
 
 
 def accessed(
-    scope: Scope, anchor: Any, blocks: Sequence[BlockRealize], buffer: Buffer, *, reads: bool
+    scope: Scope, anchor: object, blocks: Sequence[BlockRealize], buffer: Buffer, *, reads: bool
 ) -> Box:
     """Return the box of ``buffer`` that ``blocks`` access in one execution of ``anchor``."""
     box = Box(scope, outer_loops(scope, anchor))

@@ -211,7 +211,7 @@ class Division:
                         loop,
                     )
 
-    def _place_condition(self, condition: Any) -> None:
+    def _place_condition(self, condition: Expr) -> None:
         if not uses_var(condition, self.inner_vars):
             self.outer_conditions.append(condition)
             return
@@ -249,7 +249,7 @@ class Division:
                 return made
         return None
 
-    def inner_realize(self, init: Any) -> BlockRealize:
+    def inner_realize(self, init: Stmt | None) -> BlockRealize:
         """The old block, over its inner iteration; ``init`` is what remains of its init."""
         block = self.block
         writes = tuple(substitute(item, self.mapping) for item in block.writes)

@@ -62,7 +62,7 @@ def subrange_of(
     around: list[Any] = [*reversed(list(sch.state.parents(loop))), whole]
     facts = _WhereBegun(sch, loop, whole, around)
 
-    def go(node: Any) -> Any:
+    def go(node: Stmt) -> Any:
         nonlocal idle
         if isinstance(node, Expr):
             return node
@@ -131,7 +131,7 @@ class _WhereBegun:
     The loops of such a reduction have no iterations, so nothing follows from their extents.
     """
 
-    def __init__(self, sch: Schedule, loop: For, whole: For, around: list[Any]) -> None:
+    def __init__(self, sch: Schedule, loop: For, whole: For, around: list[object]) -> None:
         self.sch, self.around = sch, around
         self.func_name = sch.state.func_name_of(loop)
         self.whole = whole

@@ -191,7 +191,7 @@ def own_loops(state: ScheduleState, realize: BlockRealize, *, replaced: bool = T
     return current
 
 
-def simplified_indices(stmt: Any, analyzer: Analyzer) -> Any:
+def simplified_indices(stmt: object, analyzer: Analyzer) -> Any:
     """Simplify the indices of accesses."""
 
     def go(node: Any) -> Any:

@@ -44,7 +44,7 @@ from tilewright.tir import (
 )
 
 
-def substitute_index(expr: Any, mapping: dict[Var, Expr]) -> Any:
+def substitute_index(expr: object, mapping: dict[Var, Expr]) -> Any:
     """Replace variables in an index expression, multiplying constants out over sums.
 
     So ``i * 4`` with ``i = i0 * 8 + i1`` becomes ``i0 * 32 + i1 * 4``: repeated splits stay sums of
@@ -81,7 +81,7 @@ def scaled(a: Any, b: Any) -> Expr:
 
 
 def rewrite_outside_blocks(
-    stmt: Any, on_expr: Callable[[Any], Any], guard: Expr | None = None
+    stmt: object, on_expr: Callable[[Any], Any], guard: Expr | None = None
 ) -> Any:
     """Rewrite the expressions of loops, branches and block bindings below ``stmt``.
 

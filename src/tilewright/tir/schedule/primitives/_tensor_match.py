@@ -36,6 +36,7 @@ from tilewright.tir import (
     For,
     PrimFunc,
     SeqStmt,
+    Stmt,
 )
 from tilewright.tir.analysis import block_facts
 from tilewright.tir.analysis.update_order import check_updates_commute
@@ -70,7 +71,7 @@ class Unreadable(Exception):
     """A nest that can't be compared with a description, and why."""
 
 
-def read_nest(body: Any, analyzer: Analyzer) -> Nest:
+def read_nest(body: Stmt, analyzer: Analyzer) -> Nest:
     """Read loops with one body inside, which may be in blocks without init and predicate."""
     loops: list[For] = []
     realizes: list[BlockRealize] = []

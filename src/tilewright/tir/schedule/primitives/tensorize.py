@@ -183,7 +183,7 @@ def _implemented(
     )
 
 
-def _with_fresh_names(sch: Schedule, func_name: str, body: Any) -> Any:
+def _with_fresh_names(sch: Schedule, func_name: str, body: object) -> Any:
     """Rename the implementation's blocks to names that the function doesn't have yet."""
     taken: set[str] = set()
 

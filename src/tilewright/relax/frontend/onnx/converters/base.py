@@ -191,7 +191,7 @@ class Context:
             return self.sizes(value, name)
         return self.array(value, name) if kind == "Array" else value
 
-    def _attributes(self, entry: Entry, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _attributes(self, entry: Entry, given: Mapping[str, object]) -> dict[str, Any]:
         made = {}
         for name, value in given.items():
             parameter = entry.attributes.get(name)
@@ -204,7 +204,7 @@ class Context:
                 raise self.error(f"attribute {name!r} is missing")
         return made
 
-    def _checked(self, name: str, kind: str, value: Any) -> Any:
+    def _checked(self, name: str, kind: str, value: object) -> object:
         wanted = _ATTRIBUTES.get(kind)
         if wanted is None:
             return value

@@ -97,7 +97,7 @@ for _name, _binary_function in _BINARY.items():
 
 
 @converts("Identity")
-def _identity(ctx: Context, x: Any) -> Any:
+def _identity(ctx: Context, x: object) -> object:
     return x
 
 

@@ -54,7 +54,7 @@ def _flatten(ctx: Context, x: Tensor, *, axis: int = 1) -> Tensor:
     return op.reshape(x, (_count(x.shape[:at]), _count(x.shape[at:])))
 
 
-def _count(extents: Sequence[Any]) -> Any:
+def _count(extents: Sequence[object]) -> Any:
     made: Any = 1
     for extent in extents:
         made = simplify(extent * made)
@@ -66,7 +66,9 @@ def _transpose(ctx: Context, x: Tensor, *, perm: tuple[int, ...] | None = None) 
     return op.permute_dims(x, perm) if x.ndim else x
 
 
-def _axes(ctx: Context, given: Shape | None, attribute: Any, ndim: int) -> tuple[int, ...] | None:
+def _axes(
+    ctx: Context, given: Shape | None, attribute: tuple[int, ...] | None, ndim: int
+) -> tuple[int, ...] | None:
     if given is not None:
         return ctx.axes(ctx.ints(given, "axes"), ndim)
     return None if attribute is None else ctx.axes(attribute, ndim)
@@ -136,7 +138,7 @@ def equal_parts(ctx: Context, x: Tensor, axis: int, count: int) -> list[Tensor]:
     return _cut(x, axis, [*sizes, extent - sum(sizes)])
 
 
-def _cut(x: Tensor, axis: int, sizes: Sequence[Any]) -> list[Tensor]:
+def _cut(x: Tensor, axis: int, sizes: Sequence[object]) -> list[Tensor]:
     made: list[Tensor] = []
     start: Any = 0
     for size in sizes:
@@ -232,7 +234,7 @@ def _reverse_sequence(
     batch, time = ctx.axis(batch_axis, x.ndim), ctx.axis(time_axis, x.ndim)
     ctx.require(batch != time, "batch_axis and time_axis are the same")
 
-    def view(extent: Any, axis: int) -> list[Any]:
+    def view(extent: object, axis: int) -> list[Any]:
         return [extent if n == axis else 1 for n in range(x.ndim)]
 
     steps = op.reshape(op.arange(0, x.shape[time], 1, "int64"), view(x.shape[time], time))
