@@ -246,7 +246,7 @@ class AtomTable:
         key: Hashable,
         kind: int,
         expr: Expr | None,
-        operands: tuple[dict[tuple[int, ...], int], dict[tuple[int, ...], int]] | None,
+        operands: tuple[Poly, Poly] | None,
         dtype: str = INDEX,
     ) -> int:
         number = len(self.exprs)

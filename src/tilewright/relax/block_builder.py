@@ -257,7 +257,9 @@ class BlockBuilder:
         frame.bindings.append(binding)
         return binding.var
 
-    def match_cast(self, value: object, struct_info: StructInfo, name_hint: str = "") -> RelaxVar:
+    def match_cast(
+        self, value: RelaxExpr, struct_info: StructInfo, name_hint: str = ""
+    ) -> RelaxVar:
         """Bind a value to a given struct info, checked at run time."""
         atom = self._atom(as_relax(value))
         frame = self._frame()

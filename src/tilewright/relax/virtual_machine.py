@@ -80,7 +80,7 @@ class VirtualMachine:
             return function
         return lambda *inputs: self._observed(name, inputs)
 
-    def invoke_closure(self, closure: Callable[..., object], *args: object) -> object:
+    def invoke_closure(self, closure: Callable[..., object], *args: object) -> Any:
         """Call a function of this machine."""
         return closure(*args)
 

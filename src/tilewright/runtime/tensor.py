@@ -162,7 +162,7 @@ def tensor(source: object, dtype: str | None = None, device: Device | str | None
     return result
 
 
-def as_argument(value: object) -> object:
+def as_argument(value: object) -> Any:
     """Turn a numpy array into a tensor over its memory; anything else is returned unchanged."""
     return from_numpy(value) if isinstance(value, np.ndarray) else value
 

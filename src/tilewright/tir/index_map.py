@@ -498,7 +498,7 @@ def _as_const(expr: Expr) -> IntImm:
     return expr
 
 
-def _is_infinite(bound: object) -> bool:
+def _is_infinite(bound: Expr) -> bool:
     return not isinstance(bound, Expr) or math.isinf(getattr(bound, "value", 0))
 
 

@@ -106,7 +106,7 @@ class Renewer(Mutator):
 _has_definitions = contains(DEFINITIONS)
 
 
-def renew_definitions(node: Any, mapping: Mapping[Any, Any] | None = None) -> Any:
+def renew_definitions(node: Node, mapping: Mapping[Any, Any] | None = None) -> Any:
     """Copy a function, statement or expression so that it shares no definition with the original.
 
     ``mapping`` says what free variables and buffers become.
@@ -130,7 +130,7 @@ def _uses(node: Node, var: Var) -> int:
     return sum(item is var for item in pre_order(node))
 
 
-def replace_buffers(node: Any, mapping: Mapping[Buffer, Buffer]) -> Any:
+def replace_buffers(node: Node, mapping: Mapping[Buffer, Buffer]) -> Any:
     """Replace uses of buffers in loads, stores and regions (definitions are left alone)."""
     return substitute(node, mapping)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tilewright.ir import (
     EQ,
@@ -25,14 +24,14 @@ from tilewright.topi.elementwise import fast_dtype
 from tilewright.topi.steps import Steps
 
 
-def _floats(name: str, a: Any, b: Any) -> tuple[Expr, Expr]:
+def _floats(name: str, a: Expr, b: Expr) -> tuple[Expr, Expr]:
     x, y = match_types(a, b)
     if not dtypes.is_float(x.dtype):
         raise VerifyError(f"{name} takes floating-point numbers, got {x.dtype}")
     return x, y
 
 
-def hypot(a: object, b: object) -> Expr:
+def hypot(a: Expr, b: Expr) -> Expr:
     """``sqrt(a² + b²)``: narrower floats in float64, float64 in units of the greater operand."""
     x, y = _floats("hypot", a, b)
     steps, wide = Steps(), "float64"
@@ -49,7 +48,7 @@ def hypot(a: object, b: object) -> Expr:
     return steps.result(cast_expr(select(endless, infinity, found), x.dtype))
 
 
-def log_add_exp(a: object, b: object) -> Expr:
+def log_add_exp(a: Expr, b: Expr) -> Expr:
     """The greater operand and ``log1p(exp(-distance))``; equal infinities stay."""
     x, y = _floats("log_add_exp", a, b)
     steps, wide = Steps(), fast_dtype(x.dtype)
@@ -59,7 +58,7 @@ def log_add_exp(a: object, b: object) -> Expr:
     return steps.result(cast_expr(maximum(p, q) + rest, x.dtype))
 
 
-def nextafter(a: object, b: object) -> Expr:
+def nextafter(a: Expr, b: Expr) -> Expr:
     """One step of the bits, away from zero or towards it; from zero the least denormal."""
     x, y = _floats("nextafter", a, b)
     steps, whole = Steps(), f"int{dtypes.bits_of(x.dtype)}"

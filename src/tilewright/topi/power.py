@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.ir import EQ, NE, Expr, as_int, call, compare, const, dtypes, match_types, select
 from tilewright.topi.steps import Steps
 
 
-def power_of(a: Any, b: Any) -> Expr:
+def power_of(a: Expr, b: Expr) -> Expr:
     """``a ** b`` of two numbers of one kind; integers stay integers."""
     x, y = match_types(a, b)
     if dtypes.is_float(x.dtype):

@@ -20,6 +20,7 @@ from tilewright.ir import (
     INDEX,
     Call,
     Expr,
+    Node,
     Var,
     as_int,
     cast,
@@ -436,7 +437,7 @@ class FunctionEmitter(MemoryEmitter):
         self.effect(f"call void @tw_workspace_free(ptr {pointer})")
 
 
-def _needs_branch(item: object, lanes: int) -> bool:
+def _needs_branch(item: Node, lanes: int) -> bool:
     if isinstance(item, BufferLoad):
         return dtypes.lanes_of(item.indices[-1].dtype) == 1
     if isinstance(item, BufferStore):

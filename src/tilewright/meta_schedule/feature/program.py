@@ -221,7 +221,7 @@ class _Extractor:
         return Access(info, write, not write, [self.linear(index) for index in indices])
 
     # ---- expressions --------------------------------------------------------------------------
-    def linear(self, expr: object) -> Linear:
+    def linear(self, expr: Expr) -> Linear:
         """Return strides by loop; quotients are taken as if they were exact."""
         if type(expr) is Var:
             return self.values.get(expr, {})

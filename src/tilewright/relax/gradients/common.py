@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -45,7 +44,9 @@ def collapse_to(grad: RelaxExpr, shape: Sequence[Expr]) -> RelaxExpr:
     return op.reshape(made, wanted) if extra else made
 
 
-def expanded(value: RelaxExpr, x: RelaxExpr, axis: object, keepdims: bool) -> RelaxExpr:
+def expanded(
+    value: RelaxExpr, x: RelaxExpr, axis: int | Sequence[int], keepdims: bool
+) -> RelaxExpr:
     """The result of a reduction of ``x``, with the reduced axes as axes of extent 1."""
     if keepdims:
         return value
@@ -54,7 +55,7 @@ def expanded(value: RelaxExpr, x: RelaxExpr, axis: object, keepdims: bool) -> Re
     return op.reshape(value, shape)
 
 
-def reduced_axes(x: RelaxExpr, axis: Any) -> tuple[int, ...]:
+def reduced_axes(x: RelaxExpr, axis: int | Sequence[int]) -> tuple[int, ...]:
     """The axes that a reduction goes over."""
     if axis is None:
         return tuple(range(x.ndim))

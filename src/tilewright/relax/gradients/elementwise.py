@@ -70,12 +70,12 @@ without_gradient(
 
 
 @register_gradient("negative")
-def _negative(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _negative(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     return [-grad]
 
 
 @register_gradient("astype")
-def _astype(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _astype(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     return [op.astype(grad, call.args[0].dtype)]
 
 
@@ -92,35 +92,35 @@ def _between(x: RelaxExpr, low: float, high: float) -> RelaxCall:
 
 
 @register_gradient("nn.relu")
-def _relu(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _relu(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     return [op.where(op.less_equal(var, number(0, var)), number(0, grad), grad)]
 
 
 @register_gradient("nn.relu6")
-def _relu6(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _relu6(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     return [choose(_between(call.args[0], 0, 6), grad)]
 
 
 @register_gradient("nn.leaky_relu")
-def _leaky_relu(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _leaky_relu(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x = call.args[0]
     return [choose(op.greater(x, number(0, x)), grad, grad * float(call.attrs["alpha"]))]
 
 
 @register_gradient("nn.hard_sigmoid")
-def _hard_sigmoid(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _hard_sigmoid(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     return [choose(_between(call.args[0], -3, 3), grad * (1 / 6))]
 
 
 @register_gradient("nn.hard_swish")
-def _hard_swish(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _hard_swish(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x = call.args[0]
     inner = choose(op.greater(x, number(-3, x)), grad * (x * (1 / 3) + 0.5))
     return [choose(op.less(x, number(3, x)), inner, grad)]
 
 
 @register_gradient("clip")
-def _clip(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _clip(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x = call.args[0]
     low, high = number(call.attrs["min"], x), number(call.attrs["max"], x)
     return [choose(op.logical_and(op.greater_equal(x, low), op.less_equal(x, high)), grad)]
@@ -137,14 +137,16 @@ def _gelu_tanh(call: RelaxCall) -> RelaxExpr:
 # ---- two operands ----------------------------------------------------------------------------
 
 
-def _power(a: Any, b: Any, y: Any, grad: Any) -> tuple[Any, Any]:
+def _power(a: RelaxExpr, b: RelaxExpr, y: RelaxExpr, grad: RelaxExpr) -> tuple[Any, Any]:
     zero = number(0, b)
     base = grad * choose(op.equal(b, zero), op.zeros_like(y), b * op.power(a, b - 1.0))
     is_zero = op.logical_and(op.equal(a, zero), op.greater_equal(b, zero))
     return base, grad * choose(is_zero, op.zeros_like(y), y * op.log(a))
 
 
-def _extremum(a: Any, b: Any, grad: Any, wins: Callable[..., RelaxCall]) -> tuple[Any, Any]:
+def _extremum(
+    a: RelaxExpr, b: RelaxExpr, grad: RelaxExpr, wins: Callable[..., RelaxCall]
+) -> tuple[Any, Any]:
     """Of equal operands each gets a half."""
     half, zero, is_tie = grad * 0.5, number(0, grad), op.equal(a, b)
 
@@ -184,7 +186,7 @@ for _name, _both in BINARY.items():
 
 
 @register_gradient("where")
-def _where_rule(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _where_rule(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     condition, x, y = call.args
     zero = number(0, grad)
     return [

@@ -34,7 +34,7 @@ DERIVATIVES: dict[str, Derivative] = {
 }
 
 
-def _mish(x: object, y: object) -> RelaxExpr:
+def _mish(x: RelaxExpr, y: RelaxExpr) -> RelaxExpr:
     gate = op.tanh(op.nn.softplus(x))
     return gate + x * op.sigmoid(x) * (1.0 - gate * gate)
 
@@ -49,16 +49,16 @@ without_gradient(
 )  # fmt: skip
 
 
-def _angle(a: Any, b: Any, y: object, grad: Any) -> tuple[Any, Any]:
+def _angle(a: RelaxExpr, b: RelaxExpr, y: RelaxExpr, grad: RelaxExpr) -> tuple[Any, Any]:
     share = grad / (a * a + b * b)
     return share * b, -share * a
 
 
-def _signed(a: Any, b: object, y: Any, grad: Any) -> tuple[Any, Any]:
+def _signed(a: RelaxExpr, b: RelaxExpr, y: RelaxExpr, grad: RelaxExpr) -> tuple[Any, Any]:
     return grad * op.sign(a) * op.sign(y), op.zeros_like(y)
 
 
-def _added(a: Any, b: Any, y: Any, grad: Any) -> tuple[Any, Any]:
+def _added(a: RelaxExpr, b: RelaxExpr, y: RelaxExpr, grad: RelaxExpr) -> tuple[Any, Any]:
     return grad * op.exp(a - y), grad * op.exp(b - y)
 
 
@@ -69,61 +69,63 @@ register_gradient("log_add_exp", broadcast_rule(_added))
 
 
 @register_gradient("nn.softplus")
-def _softplus(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _softplus(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     scaled: Any = call.args[0] * call.attrs["beta"]
     soft = grad * op.sigmoid(scaled)
     return [op.where(op.greater(scaled, number(call.attrs["threshold"], grad)), grad, soft)]
 
 
-def _exponential(x: Any, y: Any, grad: Any, scale: float, offset: float, slope: float) -> RelaxCall:
+def _exponential(
+    x: RelaxExpr, y: RelaxExpr, grad: RelaxExpr, scale: float, offset: float, slope: float
+) -> RelaxCall:
     """``grad * scale`` above zero; below, ``(y + offset) * slope`` is the derivative."""
     return op.where(op.greater(x, number(0, x)), grad * scale, grad * ((y + offset) * slope))
 
 
 @register_gradient("nn.elu")
-def _elu(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _elu(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     return [_exponential(call.args[0], var, grad, 1.0, call.attrs["alpha"], 1.0)]
 
 
 @register_gradient("nn.celu")
-def _celu(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _celu(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     alpha = call.attrs["alpha"]
     return [_exponential(call.args[0], var, grad, 1.0, alpha, 1 / alpha)]
 
 
 @register_gradient("nn.selu")
-def _selu(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _selu(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     alpha, gamma = call.attrs["alpha"], call.attrs["gamma"]
     return [_exponential(call.args[0], var, grad, gamma, alpha * gamma, 1.0)]
 
 
 @register_gradient("nn.hardtanh")
-def _hardtanh(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _hardtanh(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x = call.args[0]
     low, high = number(call.attrs["min_val"], x), number(call.attrs["max_val"], x)
     return [choose(op.logical_and(op.greater(x, low), op.less(x, high)), grad)]
 
 
 @register_gradient("nn.threshold")
-def _threshold(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _threshold(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x = call.args[0]
     return [choose(op.greater(x, number(call.attrs["threshold"], x)), grad)]
 
 
 @register_gradient("nn.hardshrink")
 @register_gradient("nn.softshrink")
-def _shrink(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _shrink(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x = call.args[0]
     return [choose(op.greater(op.abs(x), number(call.attrs["lambd"], x)), grad)]
 
 
 @register_gradient("nan_to_num")
-def _nan_to_num(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _nan_to_num(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     return [choose(op.isfinite(call.args[0]), grad)]
 
 
 @register_gradient("nn.prelu")
-def _prelu(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _prelu(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x, alpha = call.args
     axis = call.attrs["axis"] % x.ndim
     slopes = alpha.shape[0] if alpha.ndim else 1
@@ -136,7 +138,7 @@ def _prelu(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Grad
 
 
 @register_gradient("nn.glu")
-def _glu(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _glu(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     axis = call.attrs["axis"]
     halves = op.split(call.args[0], 2, axis)
     value, gate = halves[0], op.sigmoid(halves[1])

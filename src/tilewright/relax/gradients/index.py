@@ -10,7 +10,7 @@ from typing import Any, cast
 from tilewright.ir import as_int
 from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
-from tilewright.relax.expr import PrimValue, RelaxCall, RelaxVar
+from tilewright.relax.expr import PrimValue, RelaxCall, RelaxExpr, RelaxVar
 from tilewright.relax.gradients.common import collapse_to, number, pad_axis, zeros_like
 from tilewright.relax.gradients.registry import Gradients, register_gradient
 from tilewright.support.errors import VerifyError
@@ -18,7 +18,7 @@ from tilewright.topi.slices import slice_bounds
 
 
 @register_gradient("index_tensor")
-def _index_tensor(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _index_tensor(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x, indices = call.args
     tables: Any = indices
     made = op.index_put(zeros_like(x), indices, grad, True, call.attrs["axis"])
@@ -26,7 +26,7 @@ def _index_tensor(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilde
 
 
 @register_gradient("index_put")
-def _index_put(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _index_put(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     _, indices, values = call.args
     tables: Any = indices
     axis = call.attrs["axis"]
@@ -38,7 +38,7 @@ def _index_put(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) 
 
 
 @register_gradient("gather_nd")
-def _gather_nd(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _gather_nd(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x, indices = call.args
     outer = indices.shape[:-1]
     parts = []
@@ -52,7 +52,9 @@ def _gather_nd(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) 
 
 
 @register_gradient("scatter_elements")
-def _scatter_elements(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _scatter_elements(
+    var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder
+) -> Gradients:
     _, indices, updates = call.args
     axis = call.attrs["axis"]
     # "wrap" is how negative indices count from the end.
@@ -65,7 +67,7 @@ def _scatter_elements(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuild
 
 
 @register_gradient("scatter_nd")
-def _scatter_nd(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _scatter_nd(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     _, indices, updates = call.args
     kept = op.scatter_nd(grad, indices, zeros_like(updates)) if _replaces(call) else grad
     return [kept, None, op.gather_nd(grad, indices)]
@@ -83,7 +85,7 @@ def _replaces(call: RelaxCall) -> bool:
 
 
 @register_gradient("slice_scatter")
-def _slice_scatter(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _slice_scatter(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x, src = call.args[:2]
     start, end = cast("list[PrimValue]", call.args[2:])
     step, axis = call.attrs["step"], call.attrs["axis"]

@@ -34,7 +34,7 @@ from tilewright.topi.utils import padding_of, pair
 
 
 @register_gradient("matmul")
-def _matmul(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _matmul(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     left, right = call.args
     a, b, transposed = left, right, call.attrs["transpose_b"]
     if b.ndim == 1:
@@ -90,7 +90,7 @@ def _require_layouts(call: RelaxCall) -> None:
         )
 
 
-def _conv(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _conv(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     _require_layouts(call)
     data, weight = call.args
     spatial = data.ndim - 2
@@ -110,7 +110,7 @@ def _conv(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gr
 
 
 def _of_weight(
-    data: Any, grad: object, shape: Sequence[Expr], strides: Any, padding: Any, dilation: Any,
+    data: RelaxExpr, grad: RelaxExpr, shape: Sequence[Expr], strides: Any, padding: Any, dilation: Any,
     groups: int,
 ) -> Any:  # fmt: skip
     """The gradient of a weight: the images' convolution with the gradient, summed over images."""
@@ -129,7 +129,9 @@ def _of_weight(
     return made
 
 
-def _conv_transpose(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _conv_transpose(
+    var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder
+) -> Gradients:
     data, weight = call.args
     spatial = data.ndim - 2
     strides, padding, dilation, groups = _options(call, spatial)
@@ -149,7 +151,7 @@ for _spatial in (1, 2, 3):
 # ---- pooling ---------------------------------------------------------------------------------
 
 
-def _pooling(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _pooling(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     attrs = dict(call.attrs)
     if attrs.pop("layout", "NCHW") != "NCHW":
         raise VerifyError(
@@ -224,7 +226,7 @@ def _wide(x: RelaxExpr) -> Any:
     return as_dtype(x, "float32") if dtypes.bits_of(x.dtype) == 16 else x
 
 
-def _along(scale: RelaxExpr, x: Any, axes: Sequence[int]) -> RelaxCall:
+def _along(scale: RelaxExpr, x: RelaxExpr, axes: Sequence[int]) -> RelaxCall:
     """A scale that has the extents of some axes, with all axes."""
     shape = [x.shape[axis] if axis in axes else 1 for axis in range(x.ndim)]
     return op.reshape(as_dtype(scale, x.dtype), shape)
@@ -282,7 +284,7 @@ def _attention_arithmetic(call: RelaxCall) -> RelaxExpr:
     return made
 
 
-def _heads_first(x: object, layout: str) -> Any:
+def _heads_first(x: RelaxExpr, layout: str) -> Any:
     """Between a layout and ``BHSD``, either way."""
     return x if layout == "BHSD" else op.permute_dims(x, (0, 2, 1, 3))
 

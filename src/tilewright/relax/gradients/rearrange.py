@@ -16,12 +16,12 @@ without_gradient("one_hot", "searchsorted")
 
 
 @register_gradient("roll")
-def _roll(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _roll(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     return [op.roll(grad, -call.attrs["shift"], call.attrs["axis"])]
 
 
 @register_gradient("diagonal")
-def _diagonal(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _diagonal(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x = call.args[0]
     axes = [call.attrs[name] % x.ndim for name in ("axis1", "axis2")]
     made: RelaxExpr = op.diag_embed(grad, call.attrs["offset"], *axes)
@@ -33,12 +33,12 @@ def _diagonal(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -
 
 
 @register_gradient("diag_embed")
-def _diag_embed(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _diag_embed(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     return [op.diagonal(grad, call.attrs["offset"], call.attrs["axis1"], call.attrs["axis2"])]
 
 
 @register_gradient("as_strided")
-def _as_strided(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _as_strided(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x, size, stride = call.args
     flat = op.zeros((count(x.shape),), grad.dtype)
     places = op.arange(count(x.shape), dtype="int64")

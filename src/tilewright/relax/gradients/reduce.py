@@ -28,13 +28,13 @@ def _parts(call: RelaxCall, *values: RelaxExpr) -> tuple[Any, ...]:
 
 
 @register_gradient("sum")
-def _sum(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _sum(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x, wide = _parts(call, grad)
     return [op.broadcast_to(wide, x.shape)]
 
 
 @register_gradient("mean")
-def _mean(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _mean(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x, wide = _parts(call, grad)
     return [op.broadcast_to(wide / _count(call), x.shape)]
 
@@ -44,7 +44,7 @@ def _count(call: RelaxCall) -> RelaxExpr:
     return count_of([x.shape[axis] for axis in reduced_axes(x, call.attrs["axis"])], x)
 
 
-def _extremum(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _extremum(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     """Equal elements share."""
     x, wide, found = _parts(call, grad, var)
     hits = op.astype(op.equal(x, found), x.dtype)
@@ -56,14 +56,14 @@ register_gradient("min", _extremum)
 
 
 @register_gradient("variance")
-def _variance(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _variance(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x, wide = _parts(call, grad)
     centred = x - op.mean(x, call.attrs["axis"], keepdims=True)
     return [centred * (wide * 2.0 / _count(call))]
 
 
 @register_gradient("std")
-def _std(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _std(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     """Zero where all elements are equal."""
     x, wide, found = _parts(call, grad, var)
     centred = x - op.mean(x, call.attrs["axis"], keepdims=True)
@@ -73,7 +73,7 @@ def _std(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradie
 
 
 @register_gradient("prod")
-def _prod(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _prod(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     """The product of all other elements: of those before times those after."""
     x, wide = _parts(call, grad)
     axes = reduced_axes(x, call.attrs["axis"])
@@ -109,7 +109,7 @@ def _flat(call: RelaxCall, *values: object) -> tuple[Any, ...]:
     return (0, op.reshape(x, (count(x.shape),)), *values)
 
 
-def _from_behind(x: object, axis: int) -> RelaxCall:
+def _from_behind(x: RelaxExpr, axis: int) -> RelaxCall:
     return op.flip(op.cumsum(op.flip(x, axis), axis), axis)
 
 
@@ -119,13 +119,13 @@ def _as_operand(made: RelaxCall, call: RelaxCall) -> RelaxExpr:
 
 
 @register_gradient("cumsum")
-def _cumsum(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _cumsum(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     axis, _, wide = _flat(call, grad)
     return [_as_operand(_from_behind(wide, axis), call)]
 
 
 @register_gradient("cumprod")
-def _cumprod(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _cumprod(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     """Up to the first zero by division; for the zero itself with a one in its place."""
     axis, x, y, wide = _flat(call, var, grad)
     x = as_dtype(x, y.dtype)
@@ -144,14 +144,14 @@ def _cumprod(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) ->
 
 
 @register_gradient("nn.softmax")
-def _softmax(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _softmax(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     weighted = grad * var
     total = op.sum(weighted, call.attrs["axis"], keepdims=True)
     return [weighted - var * total]
 
 
 @register_gradient("nn.log_softmax")
-def _log_softmax(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _log_softmax(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     total = op.sum(grad, call.attrs["axis"], keepdims=True)
     return [grad - op.exp(var) * total]
 
@@ -160,7 +160,7 @@ def _log_softmax(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder
 
 
 @register_gradient("sort")
-def _sort(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _sort(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x, axis = call.args[0], call.attrs["axis"]
     if as_int(x.shape[axis]) == 0:
         return [zeros_like(x)]

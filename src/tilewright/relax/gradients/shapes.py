@@ -14,7 +14,7 @@ from tilewright.relax.gradients.registry import Gradients, register_gradient, wi
 from tilewright.topi.slices import slice_bounds
 
 
-def _reshaped(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _reshaped(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x = call.args[0]
     return [op.reshape(grad, x.shape), *[None] * (len(call.args) - 1)]
 
@@ -26,7 +26,7 @@ without_gradient("scalar_to_tensor", "shape_to_tensor", "tensor_to_shape")
 
 
 @register_gradient("permute_dims")
-def _permute_dims(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _permute_dims(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     axes = list(call.attrs["axes"])
     if not axes:
         return [grad]
@@ -34,12 +34,12 @@ def _permute_dims(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilde
 
 
 @register_gradient("broadcast_to")
-def _broadcast_to(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _broadcast_to(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     return [collapse(grad, call.args[0]), None]
 
 
 @register_gradient("concat")
-def _concat(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _concat(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     axis = call.attrs["axis"] % grad.ndim
     operand: Any = call.args[0]
     parts, start = [], const(0)
@@ -56,7 +56,7 @@ def _split(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Grad
 
 
 @register_gradient("strided_slice")
-def _strided_slice(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _strided_slice(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x = call.args[0]
     options = call.attrs
     for axis, begin, end, step in zip(
@@ -72,7 +72,7 @@ def _strided_slice(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder)
     return [grad]
 
 
-def _between_zeros(grad: Any, axis: int, start: Expr, step: int, extent: Expr) -> RelaxExpr:
+def _between_zeros(grad: RelaxExpr, axis: int, start: Expr, step: int, extent: Expr) -> RelaxExpr:
     """Put the elements of an axis at ``start``, ``start + step``, … of an axis of zeros."""
     made = grad
     if step > 1:
@@ -86,7 +86,7 @@ def _between_zeros(grad: Any, axis: int, start: Expr, step: int, extent: Expr) -
 
 
 @register_gradient("nn.pad")
-def _pad(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _pad(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x = call.args[0]
     for axis, before in enumerate(call.attrs["pad_width"][::2]):
         grad = slice_axis(grad, axis, before, x.shape[axis])
@@ -94,12 +94,12 @@ def _pad(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradie
 
 
 @register_gradient("flip")
-def _flip(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _flip(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     return [op.flip(grad, call.attrs["axis"])]
 
 
 @register_gradient("repeat")
-def _repeat(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _repeat(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x, axis = call.args[0], call.attrs["axis"]
     shape = [count(x.shape)] if axis is None else list(x.shape)
     at = 0 if axis is None else axis % x.ndim
@@ -108,7 +108,7 @@ def _repeat(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gra
 
 
 @register_gradient("tile")
-def _tile(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
+def _tile(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x, repeats = call.args[0], call.attrs["repeats"]
     ndim = grad.ndim
     shape = (*[const(1)] * (ndim - x.ndim), *x.shape)
@@ -119,34 +119,36 @@ def _tile(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradi
 
 
 @register_gradient("tril")
-def _tril(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _tril(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     return [op.tril(grad, call.attrs["k"])]
 
 
 @register_gradient("triu")
-def _triu(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _triu(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     return [op.triu(grad, call.attrs["k"])]
 
 
 @register_gradient("take")
-def _take(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _take(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x, indices = call.args
     return [op.grad.take_backward(grad, x, indices, call.attrs["axis"], call.attrs["mode"]), None]
 
 
 @register_gradient("gather_elements")
-def _gather(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _gather(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x, at = call.args
     options = call.attrs["axis"], call.attrs["mode"]
     return [op.grad.gather_elements_backward(grad, x, at, *options), None]
 
 
 @register_gradient("grad.take_backward")
-def _take_backward(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _take_backward(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     return [op.take(grad, call.args[2], call.attrs["axis"], call.attrs["mode"]), None, None]
 
 
 @register_gradient("grad.gather_elements_backward")
-def _gather_backward(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+def _gather_backward(
+    var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder
+) -> Gradients:
     options = call.attrs["axis"], call.attrs["mode"]
     return [op.gather_elements(grad, call.args[2], *options), None, None]

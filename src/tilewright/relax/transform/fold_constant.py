@@ -88,7 +88,7 @@ def fold_call(value: RelaxExpr) -> RelaxExpr | None:
     return _run_tensor_function(own.get(), made) if is_call_tir(made) else None
 
 
-def _moved(value: RelaxCall, made: Any) -> RelaxExpr:
+def _moved(value: RelaxCall, made: RelaxExpr) -> RelaxExpr:
     """The result of an operator that only moves elements."""
     info = value.struct_info
     infos = info.fields_ if isinstance(info, TupleStructInfo) else (info,)

@@ -258,7 +258,7 @@ OPERATORS: dict[str, tuple[Callable[[_Draw], Any], bool]] = {
 """What makes an operator, and whether its results are rounded in an order that is free."""
 
 
-def operator(rng: random.Random, seed: str, label: str = "") -> Operator:
+def operator(rng: random.Random, seed: int | str, label: str = "") -> Operator:
     """Draw an operator and its extents."""
     label = label or rng.choice(sorted(OPERATORS))
     make, rounds = OPERATORS[label]

@@ -92,7 +92,7 @@ class Entry:
             self._backward and not dtype.is_floating_point
         )
 
-    def cases(self, dtype: Any) -> list[Case]:
+    def cases(self, dtype: str) -> list[Case]:
         """All samples, the same at each call; the first one also with gaps in memory."""
         torch = require_torch()
         torch.manual_seed(0)

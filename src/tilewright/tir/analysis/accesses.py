@@ -115,7 +115,7 @@ class _Walker:
 
     # ---- context --------------------------------------------------------------------------------
 
-    def resolved(self, node: Any) -> Any:
+    def resolved(self, node: Node) -> Any:
         return substitute(node, self.values) if self.values else node
 
     @contextmanager

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from tilewright.ir import (
     EFFECTS,
     Call,
+    Node,
     Var,
     contains,
     pre_order,
@@ -29,6 +30,7 @@ from tilewright.tir.stmt import (
     For,
     IfThenElse,
     SeqStmt,
+    Stmt,
 )
 
 RAW = "RAW"
@@ -164,13 +166,13 @@ def has_outside_effect(block: Block) -> bool:
     return False
 
 
-def _is_pointer(node: object) -> bool:
+def _is_pointer(node: Node) -> bool:
     if type(node) is Call:
         return node.op.name in ("access_ptr", "address_of")
     return type(node) is Var and bool(node.dtype == "handle")
 
 
-def _child_blocks(body: object) -> Iterator[BlockRealize]:
+def _child_blocks(body: Stmt) -> Iterator[BlockRealize]:
     stack: list[Any] = [body]
     while stack:
         item = stack.pop()

@@ -13,6 +13,7 @@ from tilewright.ir import (
     EFFECTS,
     Call,
     Expr,
+    Node,
     StringImm,
     Var,
     content_mask,
@@ -75,7 +76,7 @@ class ThreadEmitter:
 
     # ---- what the program holds -----------------------------------------------------------
 
-    def is_collective(self, node: object) -> bool:
+    def is_collective(self, node: Node) -> bool:
         """Whether threads meet somewhere below a node."""
         if self._collective is None:
             found: set[Any] = set()

@@ -175,7 +175,7 @@ def _check_parameters(source: Source, node: ast.FunctionDef) -> None:
 macro = MacroDecorator()
 
 
-def set_name(symbol: object, name: str) -> None:
+def set_name(symbol: Var | Buffer, name: str) -> None:
     """Give a new variable or buffer the name that it is assigned to."""
     object.__setattr__(symbol, "name", name)
     if isinstance(symbol, Buffer) and not symbol.data.name:

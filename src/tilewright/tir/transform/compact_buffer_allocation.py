@@ -124,7 +124,7 @@ class _Accesses:
             if _has_access(node):
                 self.walk(node)
 
-    def under(self, around: Node, body: object) -> None:
+    def under(self, around: Node, body: Stmt) -> None:
         """Walk what is inside of a loop or a let, or under a condition."""
         before = self.path
         if around is not TRUE:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import Expr, IntImm, Mutator, Var, const, pre_order, substitute
+from tilewright.ir import Expr, IntImm, Mutator, Node, Var, const, pre_order, substitute
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
@@ -88,7 +88,7 @@ class _Injector:
 
     # ---- what depends on the virtual thread -----------------------------------------------
 
-    def touches(self, node: Any) -> bool:
+    def touches(self, node: Node) -> bool:
         """Whether an expression depends on the virtual thread."""
         return any(
             (type(item) is Var and item in self.touched)

@@ -96,7 +96,7 @@ def guarded(condition: Expr, stmt: Stmt, keep_open: Callable[[Any], bool]) -> St
     """
     index = set(free_vars(condition))
 
-    def is_open(node: object) -> bool:
+    def is_open(node: Node) -> bool:
         return keep_open(node) or _is_register_move(node, index)
 
     def go(condition: Expr, node: Any) -> Stmt:
@@ -120,7 +120,7 @@ def guarded(condition: Expr, stmt: Stmt, keep_open: Callable[[Any], bool]) -> St
     return go(condition, stmt)
 
 
-def _is_register_move(node: object, index: set[Var]) -> bool:
+def _is_register_move(node: Node, index: set[Var]) -> bool:
     """Whether a store reads and writes memory of a thread's own only, and not by its index."""
     return (
         type(node) is BufferStore

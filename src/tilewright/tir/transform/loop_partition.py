@@ -324,7 +324,7 @@ def _conditions(loop: For, sizes: set[Var]) -> list[_Condition]:
     return found
 
 
-def _is_mask(node: object) -> bool:
+def _is_mask(node: Node) -> bool:
     return type(node) is Call and node.op.name == "if_then_else"
 
 

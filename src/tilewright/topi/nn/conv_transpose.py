@@ -58,7 +58,7 @@ class _Taps:
             at = at - self.first(place) * self.dilation
         return at // self.stride - step * self.dilation
 
-    def exists(self, place: Expr, step: object) -> Expr:
+    def exists(self, place: Expr, step: Expr) -> Expr:
         """Whether the tap of a step lies in the kernel and contributes to the output."""
         conditions = []
         if self.factor > 1:

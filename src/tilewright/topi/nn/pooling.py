@@ -335,12 +335,14 @@ def _adaptive_pool(
     return compute_image(total.shape, "c", formula, what, "elemwise", blocked)
 
 
-def adaptive_avg_pool1d(x: Tensor, output_size: object) -> Tensor:
+def adaptive_avg_pool1d(x: Tensor, output_size: int | Sequence[int]) -> Tensor:
     """Return means over windows of ``x [N, C, W]`` chosen so that the output has that size."""
     return _adaptive_pool(x, output_size, 1, False)
 
 
-def adaptive_avg_pool2d(x: Tensor, output_size: object, layout: str = "NCHW") -> Tensor:
+def adaptive_avg_pool2d(
+    x: Tensor, output_size: int | Sequence[int], layout: str = "NCHW"
+) -> Tensor:
     """Return means over windows of ``x [N, C, H, W]`` chosen so that the output has that size.
 
     ``layout`` may have channels in blocks (``NCHW16c``).
@@ -348,12 +350,14 @@ def adaptive_avg_pool2d(x: Tensor, output_size: object, layout: str = "NCHW") ->
     return _adaptive_pool(x, output_size, 2, False, layout)
 
 
-def adaptive_avg_pool3d(x: Tensor, output_size: object) -> Tensor:
+def adaptive_avg_pool3d(x: Tensor, output_size: int | Sequence[int]) -> Tensor:
     """Return means over windows of ``x [N, C, D, H, W]`` chosen to give that output size."""
     return _adaptive_pool(x, output_size, 3, False)
 
 
-def adaptive_max_pool2d(x: Tensor, output_size: object, layout: str = "NCHW") -> Tensor:
+def adaptive_max_pool2d(
+    x: Tensor, output_size: int | Sequence[int], layout: str = "NCHW"
+) -> Tensor:
     """Return maxima over windows of ``x [N, C, H, W]`` chosen so that the output has that size.
 
     ``layout`` may have channels in blocks (``NCHW16c``).

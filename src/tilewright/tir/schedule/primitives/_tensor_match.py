@@ -143,7 +143,7 @@ def _is_one_to_one(realize: BlockRealize, loops: list[For], analyzer: Analyzer) 
     return True
 
 
-def _without_units(axes: tuple[Axis, ...], body: Any, ordered: bool, reason: str = "") -> Nest:
+def _without_units(axes: tuple[Axis, ...], body: Stmt, ordered: bool, reason: str = "") -> Nest:
     units = {axis.var: const(0, axis.var.dtype) for axis in axes if is_const(axis.extent, 1)}
     kept = tuple(axis for axis in axes if axis.var not in units)
     return Nest(kept, substitute(body, units) if units else body, ordered, reason)

@@ -13,6 +13,7 @@ from tilewright.tir import (
     BufferRegion,
     MatchBufferRegion,
     PrimFunc,
+    Stmt,
     renew_definitions,
 )
 from tilewright.tir.analysis import undeclared_accesses
@@ -183,7 +184,7 @@ def _implemented(
     )
 
 
-def _with_fresh_names(sch: Schedule, func_name: str, body: object) -> Any:
+def _with_fresh_names(sch: Schedule, func_name: str, body: Stmt) -> Any:
     """Rename the implementation's blocks to names that the function doesn't have yet."""
     taken: set[str] = set()
 
