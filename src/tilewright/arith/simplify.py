@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.arith import Analyzer, rules_call, rules_float, rules_logic, rules_vector
+from tilewright.arith import rules_call, rules_float, rules_logic, rules_vector
 from tilewright.arith.assumptions import Assumptions
 from tilewright.arith.canonical import (
     ARITHMETIC_DTYPES,
@@ -108,7 +108,7 @@ def _dearer(made: Expr, expr: Expr) -> bool:
 class Simplifier:
     """Simplifies expressions in a context. ``owner`` is what rule conditions see."""
 
-    def __init__(self, context: Context, owner: Analyzer) -> None:
+    def __init__(self, context: Context, owner: Any) -> None:
         self.context = context
         self.owner = owner
         self.canonical = Canonical(context)
@@ -346,7 +346,7 @@ class Simplifier:
         result = rules_logic.TABLE.apply(joined, self.owner)
         return joined if result is None else result
 
-    def _simplify_items(self, kind: object, items: Sequence[Expr]) -> list[Expr]:
+    def _simplify_items(self, kind: Any, items: Sequence[Expr]) -> list[Expr]:
         """Simplify each operand knowing the others hold (for ``or``: that they don't)."""
         conjunction = kind is And
         stop, skip = (FALSE, TRUE) if conjunction else (TRUE, FALSE)

@@ -110,8 +110,8 @@ def _conv(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) ->
 
 
 def _of_weight(
-    data: RelaxExpr, grad: RelaxExpr, shape: Sequence[Expr], strides: Any, padding: Any, dilation: Any,
-    groups: int,
+    data: RelaxExpr, grad: RelaxExpr, shape: Sequence[Expr], strides: Any, padding: Any,
+    dilation: Any, groups: int,
 ) -> Any:  # fmt: skip
     """The gradient of a weight: the images' convolution with the gradient, summed over images."""
     spatial = data.ndim - 2

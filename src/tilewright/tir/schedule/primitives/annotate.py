@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Annotation = Union[int, float, str, bool, list[Any], dict[str, Any], ExprRV, None]
 
 
-def _resolved(value: object) -> Any:
+def _resolved(value: Any) -> Any:
     """Replace handles and constants by their values."""
     if type(value) is ExprRV:
         return _resolved(value.value)

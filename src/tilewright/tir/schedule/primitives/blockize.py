@@ -36,7 +36,6 @@ from tilewright.tir import (
     For,
     IterVar,
     SeqStmt,
-    Stmt,
     seq,
 )
 from tilewright.tir.analysis.regions import same_box, union_box
@@ -208,7 +207,7 @@ class _Outer:
                 )
         return BlockRealize(tuple(value for _, value in self.iters), predicate, block)
 
-    def _rebuilt(self, stmt: Stmt, replaced: dict[Any, Any]) -> Any:
+    def _rebuilt(self, stmt: Any, replaced: dict[Any, Any]) -> Any:
         inside = {r: replaced[r] for r in child_blocks(stmt)}
         return replaced[stmt] if stmt in replaced else self.sch.state.rebuilt(stmt, inside)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @primitive
 def annotate_buffer_access(
-    sch: Schedule, block: BlockRV, buffer_index: int, buf_type: AccessKind, gen_new_ranges: object
+    sch: Schedule, block: BlockRV, buffer_index: int, buf_type: AccessKind, gen_new_ranges: Any
 ) -> None:
     """Declare which region of a buffer a block accesses, if that is more precise than inferred.
 
@@ -63,7 +63,7 @@ def annotate_buffer_access(
 
 @primitive
 def unsafe_annotate_buffer_access(
-    sch: Schedule, block: BlockRV, buffer_index: int, buf_type: AccessKind, gen_new_ranges: object
+    sch: Schedule, block: BlockRV, buffer_index: int, buf_type: AccessKind, gen_new_ranges: Any
 ) -> None:
     """Declare which region of a buffer a block accesses, if that can't be proven.
 
@@ -95,7 +95,7 @@ def unsafe_annotate_buffer_access(
 
 
 def _given(
-    sch: Schedule, block: BlockRV, buffer_index: int, buf_type: AccessKind, gen_new_ranges: object
+    sch: Schedule, block: BlockRV, buffer_index: int, buf_type: AccessKind, gen_new_ranges: Any
 ) -> tuple[BlockRealize, BufferRegion, Analyzer]:
     """The block, the region as given, and an analyzer for that place."""
     state = sch.state
@@ -123,7 +123,7 @@ def _declare(
     made: BufferRegion,
     buf_type: AccessKind,
     number: int,
-    annotations: Mapping[str, object],
+    annotations: Mapping[str, Any],
 ) -> None:
     regions = list(_regions_of(sch, realize, buf_type))
     regions[number] = made

@@ -7,7 +7,7 @@ the result can be combined with the identity at the start.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import Expr, Var, expr_equal, substitute
 from tilewright.tir import NO_OP, REDUCE, BlockRealize, Buffer, BufferLoad, BufferStore
@@ -25,7 +25,7 @@ from tilewright.tir.schedule.primitives.reduction import (
     loops_by_kind,
 )
 from tilewright.tir.schedule.state import ScheduleState
-from tilewright.tir.stmt import Block, Stmt
+from tilewright.tir.stmt import Block
 from tilewright.tir.walk import loads_of
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def _retargeted(
     """Return the reduction's block, writing ``new[where]`` and starting with ``first``."""
     block = reduction.block
 
-    def go(node: Stmt) -> BufferLoad | BufferStore | Stmt:
+    def go(node: Any) -> Any:
         made = node.map_children(go) if not isinstance(node, Buffer) else node
         if isinstance(made, BufferLoad) and made.buffer is old:
             return BufferLoad(new, where)

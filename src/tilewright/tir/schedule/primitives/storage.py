@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir import Call, Expr, Mutator, cast, pre_order
 from tilewright.tir import (
     Block,
-    BlockRealize,
     Buffer,
     BufferLoad,
     BufferStore,
@@ -56,7 +55,7 @@ class _BufferChanger(Mutator):
         return made_block
 
 
-def change_buffers(node: Block | BlockRealize | Stmt, mapping: Mapping[Buffer, Buffer]) -> Any:
+def change_buffers(node: Any, mapping: Mapping[Buffer, Buffer]) -> Any:
     """Replace buffers everywhere below ``node``, their definitions by blocks included."""
     return _BufferChanger(mapping).visit(node)
 

@@ -13,7 +13,6 @@ from tilewright.tir import (
     BufferRegion,
     MatchBufferRegion,
     PrimFunc,
-    Stmt,
     renew_definitions,
 )
 from tilewright.tir.analysis import undeclared_accesses
@@ -184,7 +183,7 @@ def _implemented(
     )
 
 
-def _with_fresh_names(sch: Schedule, func_name: str, body: Stmt) -> Any:
+def _with_fresh_names(sch: Schedule, func_name: str, body: Any) -> Any:
     """Rename the implementation's blocks to names that the function doesn't have yet."""
     taken: set[str] = set()
 
