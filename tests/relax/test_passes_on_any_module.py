@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ from tilewright.relax.dpl import is_op, wildcard
 from tilewright.script import ir as I
 from tilewright.script import relax as R
 from tilewright.script import tir as T
+from tilewright.testing.graphs.check import whole_case
+from tilewright.testing.graphs.draw import draw_case
+from tilewright.testing.graphs.graph import module_of
 
 # What passes are made with, where they need anything.
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
@@ -162,6 +166,28 @@ def test_a_pass_keeps_what_a_module_means(name: str, case: str) -> None:
     relax.verify_graph(made)
     assert_structural_equal(script.parse(made.script(), {"metadata": R.metadata_of(made)}), made)
     agree(mod, made, *inputs, tolerance=2e-2 if name == "ToMixedPrecision" else 1e-5)
+
+
+@cache
+def drawn(name: str) -> tuple[IRModule, list[np.ndarray], Any]:
+    """A random graph with inputs, and what it makes of them."""
+    case = whole_case(draw_case(name))
+    mod = module_of(case.inputs, case.constants, case.steps, case.outputs)
+    arrays = [np.asarray(case.given[0][value]) for value in case.inputs]
+    return mod, arrays, relax.interpreter.run(mod, *arrays)
+
+
+@pytest.mark.parametrize("graph", ["partitions-2", "partitions-6"])
+@pytest.mark.parametrize("name", [name for name in PASSES if name not in ELSEWHERE])
+def test_a_pass_keeps_what_a_random_graph_means(name: str, graph: str) -> None:
+    mod, inputs, want = drawn(graph)
+    made = getattr(t, name)(*ARGUMENTS.get(name, ()))(mod)
+    relax.verify_graph(made)
+    have = relax.interpreter.run(made, *inputs)
+    tolerance = 2e-2 if name == "ToMixedPrecision" else 1e-5
+    several = isinstance(want, tuple)
+    for a, b in zip(want if several else (want,), have if several else (have,)):
+        np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("case", CASES)
