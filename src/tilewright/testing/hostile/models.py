@@ -87,6 +87,31 @@ _MODELS = (
         y, at = TopK <axis: int = 0> (z, one)
         one = Constant <value_ints: ints = [1]> ()
     }""",
+    """pictures (float[1, 4, 6, 6] x) => (float[] y, float[] s)
+    <float[4] scales = {1.0, 1.0, 0.5, 1.5}>
+    {
+        a = LRN <size: int = 3> (x)
+        b, at = MaxPool <kernel_shape: ints = [2, 2], dilations: ints = [2, 1]> (a)
+        c = AveragePool <kernel_shape: ints = [2, 2], dilations: ints = [2, 1]> (a)
+        d = LpPool <kernel_shape: ints = [2, 2], p: int = 3> (a)
+        e = Resize <antialias: int = 1, mode: string = "cubic"> (x, , scales)
+        f, g = Split <num_outputs: int = 2, axis: int = 1> (e)
+        h = SplitToSequence <axis: int = 0> (f, one)
+        i = ConcatFromSequence <axis: int = 0, new_axis: int = 1> (h)
+        y = DepthToSpace <blocksize: int = 2> (x)
+        s = Det (x)
+        one = Constant <value_int: int = 1> ()
+    }""",
+    """signals (float[1, 16, 1] x, int64[2, 5] words) => (float[] y, float[] z)
+    <int64 step = {4}, int64 size = {8}>
+    {
+        w = HannWindow (size)
+        f = STFT (x, step, w, size)
+        y = DFT <inverse: int = 1, axis: int = 1> (f)
+        z = TfIdfVectorizer <mode: string = "TF", min_gram_length: int = 1,
+            max_gram_length: int = 2, max_skip_count: int = 1, ngram_counts: ints = [0, 2],
+            ngram_indexes: ints = [0, 1, 2], pool_int64s: ints = [1, 2, 3, 4]> (words)
+    }""",
     """functions (float[3] x) => (float[] y)
     { a = mine.twice <slope: float = 0.5> (x) y = Celu (a) }
     <domain: "mine", opset_import: ["": 21]>
@@ -96,7 +121,9 @@ _NUMBERS = (0, 1, -1, 2, 3, 7, 255, 1 << 20, 2**31 - 1, -(2**31), 2**31, 2**62, 
 _FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-30, 1e30, float("inf"), float("nan"))
 _KINDS = (
     "Add Concat Conv Reshape Slice Loop If Scan Resize Gather Expand Tile Pad Range Split Einsum "
-    "ConstantOfShape DFT MaxPool Attention OneHot Cast TopK SequenceAt Softmax Nothing"
+    "ConstantOfShape DFT MaxPool Attention OneHot Cast TopK SequenceAt Softmax Nothing MaxUnpool "
+    "Unique NonZero NonMaxSuppression RoiAlign GRU Col2Im DeformConv GridSample Trilu EyeLike "
+    "CumSum Compress ReverseSequence MelWeightMatrix GroupNormalization SpaceToDepth ScatterND"
 ).split()
 
 

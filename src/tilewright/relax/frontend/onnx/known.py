@@ -404,6 +404,7 @@ def _split(attributes: Attributes, data: Array, *sizes: Array) -> Any:
     axis = attributes.get("axis", 0)
     count = attributes.get("num_outputs", attributes[OUTPUTS])
     given = _ints(sizes[0]) if sizes else attributes.get("split")
+    _limited([count])
     if given is None:
         size = -(-data.shape[axis] // count)
         given = [min(size, data.shape[axis] - start) for start in range(0, count * size, size)]

@@ -210,6 +210,7 @@ def _scan_batches(
     backward: Sequence[int],
 ) -> tuple[Value, ...]:  # fmt: skip
     (batch,) = {*ctx.ints([x.shape[0] for x in scanned], "the batch")}
+    ctx.require(batch <= MOST_STEPS, f"there are more than {MOST_STEPS} batches to unroll")
     per_batch = []
     for number in range(batch):
         own = [_item(ctx, ctx.tensor(state), 0, number) for state in states]

@@ -20,6 +20,9 @@ from tilewright.relax.frontend.onnx.converters.base import (
 )
 from tilewright.relax.frontend.onnx.values import UnknownValueError
 
+#: Boxes of an image from which some are selected at import.
+_MOST_BOXES = 1 << 12
+
 
 @converts("RoiAlign")
 def _roi_align(
@@ -189,6 +192,10 @@ def _non_max_suppression(
             ).message,
             [boxes, scores],
         )
+    ctx.require(
+        box.ndim == 3 and score.ndim == 3 and box.shape[1] <= _MOST_BOXES,
+        f"boxes are [images, up to {_MOST_BOXES}, 4], scores [images, kinds, boxes]",
+    )
     most = _number(ctx, max_output_boxes_per_class, "max_output_boxes_per_class", 0)
     overlap = _number(ctx, iou_threshold, "iou_threshold", 0.0)
     least = None if score_threshold is None else _number(ctx, score_threshold, "score_threshold", 0)

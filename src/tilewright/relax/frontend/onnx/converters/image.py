@@ -38,6 +38,10 @@ _NEAREST: dict[str, Callable[[Array], Array]] = {
 }
 
 
+#: Weights of pixels along an axis.
+_MOST_WEIGHTS = 1 << 26
+
+
 @dataclass(frozen=True)
 class _Style:
     """How results lie on the image, and what is computed of its pixels."""
@@ -240,6 +244,11 @@ def _along(ctx: Context, x: Tensor, axis: _Axis, places: Array, style: _Style) -
     if style.mode == "nearest":
         near = np.clip(_NEAREST[style.nearest](places), 0, extent - 1).astype(np.int64)
         return op.take(x, const(near), axis.number, "fast")
+    reach = 4 / min(axis.scale, 1.0) if style.antialias else 4
+    ctx.require(
+        axis.count * reach <= _MOST_WEIGHTS and extent > 0,
+        f"{axis.count} sums of {reach:.3g} pixels are too many",
+    )
     first, weights = _taps(axis, places, style)
     index = first[:, None] + np.arange(weights.shape[1])
     if style.exclude_outside:

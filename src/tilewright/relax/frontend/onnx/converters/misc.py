@@ -20,6 +20,8 @@ from tilewright.relax.frontend.onnx.converters.base import (
 from tilewright.relax.frontend.onnx.model import dtype_of
 
 _LARGEST_DETERMINANT = 6
+#: Results of one sequence: each is computed by itself.
+_MOST_COLUMNS = 4096
 
 
 @converts("BitCast")
@@ -107,7 +109,10 @@ def _tf_idf(
     assert pool_int64s is not None
     grams = _grams(ctx, pool_int64s, ngram_counts)
     size = max(ngram_indexes, default=-1) + 1
-    ctx.require(len(grams) == len(ngram_indexes), "ngram_indexes don't fit the pool")
+    ctx.require(
+        len(grams) == len(ngram_indexes) and 0 < size <= _MOST_COLUMNS and min(ngram_indexes) >= 0,
+        f"ngram_indexes must be one for each of the pool, from 0 to below {_MOST_COLUMNS}",
+    )
     rows = op.expand_dims(x, 0) if x.ndim == 1 else x
     (extent,) = ctx.ints([rows.shape[1]], "the length of sequences")
     columns: list[Any] = [None] * size
@@ -119,7 +124,7 @@ def _tf_idf(
         for skip in range(max_skip_count + 1 if len(gram) > 1 else 1):
             span = (len(gram) - 1) * (skip + 1) + 1
             if span > extent:
-                continue
+                break
             met: Any = None
             for k, word in enumerate(gram):
                 start = k * (skip + 1)

@@ -18,6 +18,9 @@ from tilewright.relax.frontend.onnx.converters.base import (
 )
 from tilewright.relax.frontend.onnx.converters.shapes import cut
 
+#: Channels that ``LRN`` sums.
+_WIDEST = 1024
+
 
 @converts("BatchNormalization")
 def _batch_normalization(
@@ -128,7 +131,7 @@ def _lrn(
     ctx: Context, x: Tensor,
     *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0,
 ) -> Tensor:  # fmt: skip
-    ctx.require(size > 0, f"size must be positive, got {size}")
+    ctx.require(0 < size <= _WIDEST, f"size must be from 1 to {_WIDEST}, got {size}")
     before, after = (size - 1) // 2, size // 2
     widths = [0, 0, before, after, *[0] * (2 * (x.ndim - 2))]
     squares = ctx.emit(op.nn.pad(op.square(x), widths))

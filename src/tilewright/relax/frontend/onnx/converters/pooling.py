@@ -21,6 +21,10 @@ def _least(dtype: str) -> float:
     return float("-inf") if dtypes.is_float(dtype) else dtypes.integer_limits(dtype)[0]
 
 
+#: Elements of a window that is taken apart, and of tables over an image.
+_MOST_TAPS, _MOST_PLACES = 4096, 1 << 26
+
+
 def _counts(ctx: Context, x: Tensor, window: Window, ceil_mode: int) -> list[int]:
     """Extents of the result."""
     made = []
@@ -35,6 +39,7 @@ def _counts(ctx: Context, x: Tensor, window: Window, ceil_mode: int) -> list[int
             count -= 1
         ctx.require(count > 0, f"the window does not fit an image of {extents}")
         made.append(count)
+    ctx.require(math.prod(made) <= _MOST_PLACES, f"an image of {made} is too large for it")
     return made
 
 
@@ -98,6 +103,10 @@ def _max_pool(
         return (made,)
     counts = _counts(ctx, x, window, ceil_mode)
     extents = ctx.ints(x.shape[2:], "extents")
+    ctx.require(
+        math.prod(extents) <= _MOST_PLACES and math.prod(window.size) <= _MOST_TAPS,
+        f"places in images of {extents} and windows of {list(window.size)} are too many",
+    )
     places = np.arange(math.prod(extents), dtype=np.int64).reshape(extents)
     if storage_order:
         places = places.reshape(extents[::-1]).transpose()
@@ -144,6 +153,7 @@ def average_pool(
     total = _window_sums(ctx, x, window, counts)
     extents = ctx.ints(x.shape[2:], "extents")
     share = np.ones((1, 1), np.float64)
+    ctx.require(max(window.size) <= _MOST_TAPS, f"windows of {list(window.size)} are too large")
     for axis, count in enumerate(counts):
         taps = np.arange(window.size[axis]) * window.dilations[axis] - window.padding[axis]
         at = np.arange(count)[:, None] * window.strides[axis] + taps

@@ -16,7 +16,11 @@ from tilewright.relax.frontend.onnx.converters.base import (
     Value,
     converts,
 )
-from tilewright.relax.frontend.onnx.converters.shapes import equal_parts, parts_of
+from tilewright.relax.frontend.onnx.converters.shapes import (
+    MOST_PARTS,
+    equal_parts,
+    parts_of,
+)
 
 
 def _items(ctx: Context, sequence: Value) -> list[Any]:
@@ -84,7 +88,10 @@ def _split(
     if found is not None and not found.ndim:
         (size,) = ctx.ints(sizes, "split")
         (extent,) = ctx.ints([x.shape[at]], "the extent that is split")
-        ctx.require(size > 0, f"the size of parts must be positive, got {size}")
+        ctx.require(
+            size > 0 and extent // size <= MOST_PARTS,
+            f"{extent} elements in parts of {size} are not 1 to {MOST_PARTS} parts",
+        )
         sizes = tuple(min(size, extent - start) for start in range(0, extent, size))
     return ([ctx.emit(part) for part in parts_of(ctx, x, at, sizes)],)
 

@@ -18,6 +18,9 @@ from tilewright.relax.frontend.onnx.converters.base import (
 from tilewright.relax.struct_info import prove_equal
 from tilewright.topi.slices import NO_END, slice_bounds
 
+MOST_PARTS = 10_000
+"""Each part of what is split is a value of its own."""
+
 
 def cut(x: Tensor, axis: int, begin: Any, end: Any, step: int = 1) -> Tensor:
     """Take ``begin:end:step`` of an axis; bounds may be formulas of extents."""
@@ -127,6 +130,7 @@ def _total(sizes: Sequence[Expr | int]) -> Expr:
 
 def equal_parts(ctx: Context, x: Tensor, axis: int, count: int) -> list[Tensor]:
     """Equal parts, of which the last may be smaller."""
+    ctx.require(0 < count <= MOST_PARTS, f"there may be 1 to {MOST_PARTS} parts, not {count}")
     if count == 1:
         return [x]
     extent = as_int(x.shape[axis])

@@ -9,7 +9,9 @@ from tilewright.relax.expr import const, numpy_dtype
 from tilewright.relax.frontend.onnx.converters.base import Context, Shape, Tensor, converts
 
 #: Elements of an axis that is transformed; the matrix has their square.
-_LONGEST = 8192
+_LONGEST = 4096
+#: Numbers in the frames of a signal.
+_MOST_IN_FRAMES = 1 << 26
 
 
 @converts("DFT")
@@ -82,6 +84,7 @@ def _stft(
     ctx.require(step > 0 and 0 < size <= extent, f"frames of {size} by {step} don't fit {extent}")
     signal = x if x.ndim == 3 else op.expand_dims(x, 2)
     frames = (extent - size) // step + 1
+    ctx.require(frames * size <= _MOST_IN_FRAMES, f"{frames} frames of {size} are too many")
     places = np.arange(frames)[:, None] * step + np.arange(size)
     taken = op.take(signal, const(places.reshape(-1)), 1, "fast")
     (parts,) = ctx.ints([signal.shape[2]], "the parts of numbers")
