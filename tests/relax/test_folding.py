@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -171,3 +172,19 @@ def test_moves_of_a_scalar_keep_its_shape(dtype: str) -> None:
         builder.emit_func_output(out)
     made = relax.build(builder.get())["main"]().numpy()
     assert made.shape == () and made == 1 and made.dtype == dtype
+
+
+def test_one_function_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    module = sys.modules["tilewright.relax.transform.fold_constant"]
+    real = module.compile_module
+
+    def compile_module(mod: object, target: object) -> object:
+        made.append(mod)
+        return real(mod, target)
+
+    monkeypatch.setattr(module, "compile_module", compile_module)
+    parts = [np.full(4, number, "float32") for number in (1, 4, 9)]
+    (found,) = folded(lambda *x: op.concat([op.sqrt(part) for part in x], 0), *parts)
+    np.testing.assert_array_equal(found, np.repeat(np.float32([1, 2, 3]), 4))
+    assert len(made) == 1

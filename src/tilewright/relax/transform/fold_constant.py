@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.dlight import default_schedule
 from tilewright.driver import compile as compile_module
 from tilewright.driver import resolve_target
-from tilewright.ir import GlobalVar, IRModule, as_int
+from tilewright.ir import GlobalVar, IRModule, as_int, structural_hash
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.call_tir import call_tir_operands, is_call_tir, output_infos
 from tilewright.relax.expr import (
@@ -51,11 +51,19 @@ class FoldConstant(GraphPass):
         return _Folder(mod)
 
 
+Compiled = dict[tuple[str, bool], Any]
+"""Functions by structural hash, and whether they are scheduled: a model repeats the same few."""
+
+
 class _Folder(FunctionRewriter):
+    def __init__(self, mod: IRModule) -> None:
+        super().__init__(mod)
+        self.compiled: Compiled = {}
+
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
         if isinstance(value, TupleGetItem) and isinstance(value.tuple_value, RelaxTuple):
             value = value.tuple_value.items[value.index]
-        folded = self.run(value) if is_call_tir(value) else fold_call(value)
+        folded = self.run(value) if is_call_tir(value) else fold_call(value, self.compiled)
         if folded is None:
             return value
         # Uses see the constant itself; the binding, now unused, goes with DeadCodeElimination.
@@ -64,11 +72,14 @@ class _Folder(FunctionRewriter):
 
     def run(self, value: RelaxExpr) -> RelaxExpr | None:
         """Compile and run a tensor function of the module on constants."""
-        return _run_tensor_function(self.builder.get(), value)
+        return _run_tensor_function(self.builder.get(), value, self.compiled)
 
 
-def fold_call(value: RelaxExpr) -> RelaxExpr | None:
-    """Compute a call of an operator on constants; ``None`` if it isn't one."""
+def fold_call(value: RelaxExpr, compiled: Compiled | None = None) -> RelaxExpr | None:
+    """Compute a call of an operator on constants; ``None`` if it isn't one.
+
+    ``compiled`` are functions of earlier calls, under the same options.
+    """
     if not isinstance(value, RelaxCall) or not isinstance(value.op, RelaxOp):
         return None
     op = value.op
@@ -85,7 +96,9 @@ def fold_call(value: RelaxExpr) -> RelaxExpr | None:
         return _moved(value, op.evaluate(operands, value.attrs))
     own = BlockBuilder()
     made = legalize_call(own, value)
-    return _run_tensor_function(own.get(), made) if is_call_tir(made) else None
+    if not is_call_tir(made):
+        return None
+    return _run_tensor_function(own.get(), made, {} if compiled is None else compiled)
 
 
 def _moved(value: RelaxCall, made: RelaxExpr) -> RelaxExpr:
@@ -100,7 +113,7 @@ def _moved(value: RelaxCall, made: RelaxExpr) -> RelaxExpr:
     return _as_constants([np.ascontiguousarray(a).reshape(a.shape) for a in arrays], info)
 
 
-def _run_tensor_function(mod: IRModule, call: RelaxExpr) -> RelaxExpr | None:
+def _run_tensor_function(mod: IRModule, call: RelaxExpr, compiled: Compiled) -> RelaxExpr | None:
     assert isinstance(call, RelaxCall)
     ref, args, extra = call_tir_operands(call)
     if extra is not None or not args or not isinstance(ref.callee, GlobalVar):
@@ -118,10 +131,14 @@ def _run_tensor_function(mod: IRModule, call: RelaxExpr) -> RelaxExpr | None:
     ]
     func = mod[ref.callee]
     assert isinstance(func, PrimFunc)
-    made = IRModule({"folded": func})
-    if sum(map(_size, [*inputs, *results])) >= MANY_ELEMENTS:
-        made = default_schedule(resolve_target("native"))(made)
-    compile_module(made, "native")["folded"](*inputs, *results)
+    large = sum(map(_size, [*inputs, *results])) >= MANY_ELEMENTS
+    key = structural_hash(func), large
+    if key not in compiled:
+        made = IRModule({"folded": func})
+        if large:
+            made = default_schedule(resolve_target("native"))(made)
+        compiled[key] = compile_module(made, "native")["folded"]
+    compiled[key](*inputs, *results)
     return _as_constants(results, call.struct_info)
 
 
