@@ -149,7 +149,7 @@ def _graph(
 # ---- arguments ------------------------------------------------------------------------------
 
 
-def _budget(tune: int | str | None) -> dict[str, Any] | None:
+def _budget(tune: int | str | None) -> dict[str, object] | None:
     """Return the budget as arguments of ``tune_tasks``."""
     if tune is None:
         return None
@@ -182,7 +182,7 @@ def _opened(database: Database | str | os.PathLike[str] | None, *, tuned: bool) 
     return JSONDatabase(work_dir=database)
 
 
-def _loaded(path: str | os.PathLike[str]) -> Any:
+def _loaded(path: str | os.PathLike[str]) -> object:
     """Load a model's file; an ONNX file is left to its importer, which looks beside it."""
     suffix = Path(path).suffix
     if suffix == ".onnx":
@@ -195,7 +195,7 @@ def _loaded(path: str | os.PathLike[str]) -> Any:
     return load_exported_program(Path(path))
 
 
-def _is_onnx(program: Any) -> bool:
+def _is_onnx(program: object) -> bool:
     onnx = sys.modules.get("onnx")  # whoever has an ONNX model has imported it
     return isinstance(program, Path) or (onnx is not None and isinstance(program, onnx.ModelProto))
 

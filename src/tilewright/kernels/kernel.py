@@ -76,7 +76,7 @@ class Kernel(ScheduleRule, Generic[P]):
         for name in self.forms:
             KERNELS.register(name, partial(self.form, name))
 
-    def form(self, name: str, func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
+    def form(self, name: str, func: PrimFunc, options: Mapping[str, object]) -> Block | str:
         """Write a form with the sizes that a trace names, or say why that is impossible."""
         problem = self.recognise(func)
         if isinstance(problem, NotApplicable):
@@ -87,7 +87,7 @@ class Kernel(ScheduleRule, Generic[P]):
         return self.fault(problem, plan) or self.build(func, problem, plan)
 
 
-def _read_plan(form: type, options: Mapping[str, object]) -> Any:
+def _read_plan(form: type, options: Mapping[str, object]) -> object:
     """Read a form's sizes from options, or say what is wrong with these."""
     known = {item.name: item for item in fields(form)}
     for name, value in options.items():

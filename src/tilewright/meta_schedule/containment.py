@@ -14,7 +14,6 @@ process, by its user.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any
 
 from tilewright.ir import (
     Call,
@@ -183,7 +182,7 @@ def _memory_faults(func: PrimFunc) -> Iterator[Fault]:
 
 
 def _expression_faults(func: PrimFunc, allow_extern: Collection[str]) -> Iterator[Fault]:
-    granted: set[Any] = set()
+    granted: set[object] = set()
     for node in pre_order(func.body):
         if node in granted or not isinstance(node, Expr):
             continue

@@ -113,7 +113,7 @@ def call_tir_inplace(
     args: object,
     inplace_indices: int | Sequence[int],
     out_sinfo: StructInfo | Sequence[StructInfo],
-    tir_vars: Any = (),
+    tir_vars: object = (),
 ) -> RelaxCall:
     """Call a tensor function that writes outputs into its arguments.
 

@@ -355,13 +355,13 @@ def _describe(name: str, info: StructInfo, names: dict[Var, str]) -> TensorSpec:
     return TensorSpec(name, tuple(_formula(extent, names) for extent in info.shape), info.dtype)
 
 
-def _describe_result(result: RelaxExpr, outputs: list[TensorSpec], names: dict[Var, str]) -> Any:
+def _describe_result(result: RelaxExpr, outputs: list[TensorSpec], names: dict[Var, str]) -> object:
     if isinstance(result, Tuple):
         return tuple(_describe_result(item, outputs, names) for item in result.items)
     return _describe_leaves(result.struct_info, outputs, names)
 
 
-def _describe_leaves(info: StructInfo, outputs: list[TensorSpec], names: dict[Var, str]) -> Any:
+def _describe_leaves(info: StructInfo, outputs: list[TensorSpec], names: dict[Var, str]) -> object:
     if isinstance(info, TupleStructInfo):
         # A tuple in one variable: its items are results one by one.
         return tuple(_describe_leaves(field, outputs, names) for field in info.fields_)

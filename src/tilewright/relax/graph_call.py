@@ -50,7 +50,7 @@ class GraphSignature:
     name: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    structure: Any
+    structure: object
     symbols: tuple[tuple[str, int, int], ...]
     checks: tuple[SizeCheck, ...] = ()
     parameters: tuple[tuple[str, Any], ...] = ()
@@ -87,7 +87,7 @@ class GraphFunction:
         self._check_sizes(inputs)
         raise RunError(f"{self.signature.name}: {error}") from error
 
-    def _in_order(self, inputs: Sequence[object], named: dict[str, object]) -> tuple[Any, ...]:
+    def _in_order(self, inputs: Sequence[object], named: dict[str, object]) -> tuple[object, ...]:
         names = self._names
         rest = names[len(inputs) :]
         unknown = [name for name in named if name not in rest]
@@ -121,7 +121,7 @@ class GraphFunction:
                 raise RunError(f"{self.signature.name}: {check.message.format(*values)}")
 
     @property
-    def native(self) -> Callable[..., Any]:
+    def native(self) -> Callable[..., object]:
         """The bare native function of inputs and results, which are tensors already."""
         return getattr(self._call, "ffi", self._call)
 
@@ -138,7 +138,7 @@ class GraphFunction:
         return f"<compiled graph {self.signature.name}({names})>"
 
 
-def _leaves(result: object) -> list[Any]:
+def _leaves(result: object) -> list[object]:
     if isinstance(result, tuple):
         return [leaf for item in result for leaf in _leaves(item)]
     return [result]
@@ -149,7 +149,7 @@ def parameters_of(signature: GraphSignature) -> Sequence[tuple[str, Any]]:
     return signature.parameters or [(spec.name, None) for spec in signature.inputs]
 
 
-def flat_inputs(signature: GraphSignature, inputs: Sequence[object]) -> tuple[Any, ...]:
+def flat_inputs(signature: GraphSignature, inputs: Sequence[object]) -> tuple[object, ...]:
     """Take nested inputs apart.
 
     Raises ``RunError`` for an input that isn't nested as the parameter is.
@@ -178,7 +178,7 @@ def flat_inputs(signature: GraphSignature, inputs: Sequence[object]) -> tuple[An
 
 def _straight_line(
     signature: GraphSignature, call: Callable[..., object], explain: Callable[..., None]
-) -> Callable[..., Any]:
+) -> Callable[..., object]:
     """Write the function that makes the results and runs the graph: every call pays for its lines.
 
     ::

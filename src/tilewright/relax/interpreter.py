@@ -111,7 +111,7 @@ def _bind_extents(info: Any, value: Any, extents: dict[Var, Any]) -> None:
             raise RunError(f"expected {info!r}, got an array of shape {list(np.shape(value))}")
 
 
-def _check_scalar(param: RelaxVar, value: Any, extents: dict[Var, Any]) -> None:
+def _check_scalar(param: RelaxVar, value: Any, extents: dict[Var, object]) -> None:
     info = param.struct_info
     if isinstance(info, PrimStructInfo) and info.value is not None:
         expected = simplify(substitute(info.value, extents))
@@ -128,7 +128,7 @@ def _numbers(shape: Any, extents: dict[Var, Any]) -> list[int]:
     return made  # type: ignore[return-value]
 
 
-def _assert(condition: Expr, shown: object, message: str, extents: dict[Var, Any]) -> None:
+def _assert(condition: Expr, shown: object, message: str, extents: dict[Var, object]) -> None:
     held = as_int(simplify(substitute(condition, extents)))
     if not held:
         raise RunError(message.format(*_numbers(shown, extents)))
@@ -177,14 +177,16 @@ def _evaluate(mod: IRModule, value: RelaxExpr, values: Any, extents: dict[Var, A
     raise RunError(f"the interpreter of graphs can't evaluate {value!r}")
 
 
-def _number(value: Expr, extents: dict[Var, Any]) -> Any:
+def _number(value: Expr, extents: dict[Var, object]) -> object:
     made = const_value(simplify(substitute(value, extents)))
     if made is None:
         raise RunError(f"the scalar {value!r} is not known when it is needed")
     return made
 
 
-def _call_packed(mod: IRModule, call: RelaxCall, values: object, extents: dict[Var, Any]) -> Any:
+def _call_packed(
+    mod: IRModule, call: RelaxCall, values: object, extents: dict[Var, object]
+) -> object:
     name, args, infos = lowered_packed(call)
     inputs = [_evaluate(mod, arg, values, extents) for arg in args]
     outputs = [

@@ -148,7 +148,7 @@ def _default_build(target: Target | None) -> Pass:
     return Sequential([_zero(target), default_schedule(target), _lower(target)], "default_build")
 
 
-def get_pipeline(name: str = "zero", target: Target | str | None = None, **options: Any) -> Pass:
+def get_pipeline(name: str = "zero", target: Target | str | None = None, **options: object) -> Pass:
     """Return a named pipeline.
 
     There are ``zero``, ``plan_memory``, ``lower_graph``, ``default`` (also ``default_build``: all

@@ -106,7 +106,7 @@ def run_stepwise(
     return steps.result(function.body.body)
 
 
-def _as_array(value: object) -> Any:
+def _as_array(value: object) -> object:
     if isinstance(value, (bool, int, float, np.generic)):
         return value
     return np.ascontiguousarray(as_numpy(value))
@@ -223,7 +223,7 @@ class _Steps:
         return ()
 
 
-def as_tensors(operands: Sequence[object]) -> list[Any]:
+def as_tensors(operands: Sequence[object]) -> list[object]:
     """Operands as what compiled functions take at once: conversions aren't measured."""
     return [
         from_dlpack(item) if isinstance(item, np.ndarray) and item.flags.writeable else item
@@ -231,7 +231,7 @@ def as_tensors(operands: Sequence[object]) -> list[Any]:
     ]
 
 
-def _taking_arrays(function: Callable[..., object]) -> Callable[..., Any]:
+def _taking_arrays(function: Callable[..., object]) -> Callable[..., object]:
     """A global function, which takes tensors, as one that takes arrays."""
 
     def call(*operands: Any) -> Any:

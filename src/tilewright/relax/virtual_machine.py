@@ -59,8 +59,8 @@ class VirtualMachine:
         self.device = given[0]
         self.profiling = profile
         self._inputs: dict[str, tuple[Any, ...]] = {}
-        self._outputs: dict[str, Any] = {}
-        self._saved: dict[str, Callable[[], Any]] = {}
+        self._outputs: dict[str, object] = {}
+        self._saved: dict[str, Callable[[], object]] = {}
         self._instrument: Instrument | None = None
 
     @property
@@ -151,7 +151,7 @@ class VirtualMachine:
 
     def _in_order(
         self, func_name: str, args: Sequence[object], kwargs: dict[str, object]
-    ) -> tuple[Any, ...]:
+    ) -> tuple[object, ...]:
         names = self._names(func_name)
         rest = names[len(args) :]
         if len(args) > len(names) or set(rest) != set(kwargs):
@@ -162,7 +162,7 @@ class VirtualMachine:
             )
         return (*args, *(kwargs[name] for name in rest))
 
-    def _set(self, func_name: str) -> tuple[Any, ...]:
+    def _set(self, func_name: str) -> tuple[object, ...]:
         self.executable[func_name]
         if func_name not in self._inputs:
             raise RunError(f"{func_name!r} has no inputs: call set_input({func_name!r}, ...)")
@@ -182,7 +182,7 @@ class VirtualMachine:
                 planned_graph(self.executable, name)
         self._instrument = instrument
 
-    def _observed(self, name: str, inputs: Sequence[object]) -> Any:
+    def _observed(self, name: str, inputs: Sequence[object]) -> object:
         instrument = self._instrument
         assert instrument is not None
 

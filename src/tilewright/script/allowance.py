@@ -50,7 +50,7 @@ _ATTRIBUTES: dict[type, frozenset[str]] = {}
 _NAMESPACES: dict[type, Callable[[Any], Iterable[str]]] = {}
 _VOCABULARIES: list[types.ModuleType] = []
 _CONSTRUCTORS: set[type] = set()
-_PRICES: dict[type, tuple[int, Callable[[Any], Any] | None]] = {}
+_PRICES: dict[type, tuple[int, Callable[[Any], object] | None]] = {}
 
 
 class Decorator:
@@ -81,7 +81,7 @@ def register_constructors(*classes: type) -> None:
     _CONSTRUCTORS.update(classes)
 
 
-def register_price(cls: type, steps: int, weighed: Callable[[Any], Any] | None = None) -> None:
+def register_price(cls: type, steps: int, weighed: Callable[[Any], object] | None = None) -> None:
     """Let a value cost more to make than its size says: so many steps, and the size of another."""
     _PRICES[cls] = steps, weighed
 

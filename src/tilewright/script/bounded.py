@@ -26,7 +26,7 @@ class BoundedBuiltins:
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
-        self.by_name: dict[str, Any] = {
+        self.by_name: dict[str, object] = {
             "range": range,
             "pow": self.power,
             "round": self.round,
@@ -53,7 +53,7 @@ class BoundedBuiltins:
         return call
 
     def _of_members(
-        self, function: Callable[..., object], collect: Callable[[Any], Any] = lambda made: made
+        self, function: Callable[..., object], collect: Callable[[Any], object] = lambda made: made
     ) -> Callable[..., Any]:
         def call(*values: Any, **options: Any) -> Any:
             for value in values:

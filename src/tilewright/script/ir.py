@@ -41,7 +41,7 @@ class ModuleAttrs:
         self.attrs = dict(attrs)
 
 
-def module_attrs(attrs: Mapping[str, Any]) -> ModuleAttrs:
+def module_attrs(attrs: Mapping[str, object]) -> ModuleAttrs:
     """State attributes of the module.
 
     Raises ``ParseError`` if it is no dict.

@@ -35,7 +35,7 @@ class FunctionDecorator(Decorator):
     priority = 0
 
     def parse_function(
-        self, source: Source, node: ast.FunctionDef, scope: Scope, options: Mapping[str, Any]
+        self, source: Source, node: ast.FunctionDef, scope: Scope, options: Mapping[str, object]
     ) -> BaseFunc:
         """Return the function that ``node`` stands for; ``options`` are the decorator's."""
         raise NotImplementedError(f"{type(self).__name__} must define parse_function")
@@ -74,7 +74,7 @@ def is_inside_class(function: Callable[..., Any]) -> bool:
     return len(parts) > 1 and parts[-2] != "<locals>"
 
 
-def captured_by(function: Any, depth: int) -> dict[str, Any]:
+def captured_by(function: object, depth: int) -> dict[str, Any]:
     """Return what a function can see: globals, the defining frame's locals, its own closure."""
     frame: types.FrameType | None = sys._getframe(depth)
     captured = dict(getattr(function, "__globals__", None) or (frame.f_globals if frame else {}))
@@ -253,7 +253,7 @@ def _definition(evaluator: Evaluator, node: ast.ClassDef | ast.FunctionDef) -> A
 
 
 def from_source(
-    program: str | Callable[..., Any] | type, extra_vars: Mapping[str, Any] | None = None
+    program: str | Callable[..., object] | type, extra_vars: Mapping[str, object] | None = None
 ) -> Any:
     """Parse text, an undecorated Python function (as a PrimFunc) or class (as a module)."""
     if isinstance(program, str):

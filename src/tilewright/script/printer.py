@@ -143,9 +143,9 @@ class Printer:
         self._taken: set[str] = set(_RESERVED)
         self._counters: dict[str, int] = {}
         self._defined: list[tuple[Any, str, bool]] = []
-        self.early: set[Any] = set()
+        self.early: set[object] = set()
         """Symbols to declare in front although an inner scope names them too."""
-        self.needed_early: set[Any] = set()
+        self.needed_early: set[object] = set()
 
     # ---- lines ---------------------------------------------------------------------------
 
@@ -469,7 +469,7 @@ def to_text(
     """
     marked = [_marked(node, item) for item in underline]
     comments = {_marked(node, item): text for item, text in (annotate or {}).items()}
-    early: set[Any] = set()
+    early: set[object] = set()
     while True:
         printer = Printer(name=name, line_length=line_length, underline=marked, annotate=comments)
         printer.early = early

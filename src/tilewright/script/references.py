@@ -102,7 +102,7 @@ class References(Literals):
             return found
         if node.args:
             self.fail(node.args[0], "a decorator in text takes options by name")
-        configure: Callable[..., Any] = found  # type: ignore[assignment]  # all of them take options
+        configure: Callable[..., object] = found  # type: ignore[assignment]  # all of them take options
         return self.guard(node, configure, **self._options(node.keywords))
 
     def _subscript(self, node: ast.Subscript) -> Any:

@@ -37,7 +37,7 @@ class Scope:
     """
 
     def __init__(self, captured: Mapping[str, object], budget: Budget | None = None) -> None:
-        self.frames: list[dict[str, Any]] = [{}]
+        self.frames: list[dict[str, object]] = [{}]
         self.captured = captured
         self.budget = budget
         self.builtins = BoundedBuiltins(budget).by_name if budget is not None else vars(builtins)
@@ -81,7 +81,7 @@ class Scope:
 
     def flatten(self) -> dict[str, Any]:
         """Return everything that the program binds or captures as one dict."""
-        merged: dict[str, Any] = dict(self.captured)
+        merged: dict[str, object] = dict(self.captured)
         for frame in self.frames:
             merged.update(frame)
         if self.budget is not None:

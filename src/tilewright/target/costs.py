@@ -17,7 +17,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from tilewright.support.errors import TargetError
 from tilewright.support.settings import setting
@@ -189,7 +188,7 @@ class Costs:
     )
 
 
-def describe(costs: Costs, here: Collection[str] = ()) -> list[dict[str, Any]]:
+def describe(costs: Costs, here: Collection[str] = ()) -> list[dict[str, object]]:
     """Return name, value, unit, meaning and source of each number.
 
     ``here`` are the names of those that were measured on this machine.
@@ -273,7 +272,7 @@ def save_measured(cpu: str, values: Mapping[str, float]) -> Path:
     return path
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, object]:
     with path.open() as file:
         text = file.read(_LARGEST_FILE)
     try:

@@ -302,7 +302,7 @@ def _parse(text: str) -> tuple[str, dict[str, Any]]:
     return words[0], options
 
 
-def _option(kind: str, known: Mapping[str, type], key: str, value: object) -> Any:
+def _option(kind: str, known: Mapping[str, type], key: str, value: object) -> object:
     expected = known.get(key)
     if expected is None:
         raise TargetError(

@@ -106,7 +106,7 @@ class Renewer(Mutator):
 _has_definitions = contains(DEFINITIONS)
 
 
-def renew_definitions(node: Node, mapping: Mapping[Any, Any] | None = None) -> Any:
+def renew_definitions(node: Node, mapping: Mapping[Any, object] | None = None) -> Any:
     """Copy a function, statement or expression so that it shares no definition with the original.
 
     ``mapping`` says what free variables and buffers become.

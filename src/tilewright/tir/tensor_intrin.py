@@ -110,7 +110,7 @@ class TensorIntrin:
                 )
 
 
-def _random(rng: np.random.Generator, shape: tuple[Expr, ...], dtype: str) -> np.ndarray[Any, Any]:
+def _random(rng: np.random.Generator, shape: tuple[Expr, ...], dtype: str) -> np.ndarray:
     extents: list[Any] = [as_int(extent) for extent in shape]
     values: Any
     if dtypes.is_float(dtype):

@@ -44,7 +44,7 @@ def backend(
     *,
     options: Mapping[str, object] | None = None,
     mode: str | None = None,
-) -> Callable[..., Any]:
+) -> Callable[..., object]:
     """Compile a graph of TorchDynamo: ``torch.compile(model, backend="tilewright")``.
 
     ``options`` are those of ``Options``. Operators without a converter are run by PyTorch, in the
@@ -98,7 +98,7 @@ def _aot_autograd(options: Options) -> Any:
     )
 
 
-def decompositions() -> dict[Any, Any]:
+def decompositions() -> dict[object, object]:
     """PyTorch's decompositions of the operators that have no converter, random ones excepted."""
     torch = require_torch()
     from torch._decomp import core_aten_decompositions, decomposition_table

@@ -74,7 +74,7 @@ class Partition:
         self.graph = graph
         convertible, self.reasons = find_convertible(graph)
         self.convertible = {node for node in convertible if not self._is_strided_oddly(node)}
-        self._level: dict[Any, int] = {}
+        self._level: dict[object, int] = {}
         self._place = {node: number for number, node in enumerate(graph.nodes)}
         self._calls = [node for node in graph.nodes if node.op == "call_function"]
         self.steps = self._make_steps()

@@ -54,7 +54,7 @@ class Program:
             "max": max,
         }
         self._constants: dict[int, str] = {}
-        self._names: dict[Any, str] = {}
+        self._names: dict[object, str] = {}
         self._sizes: dict[str, str] = {}
         self._reading: set[str] = set()
 
@@ -265,7 +265,7 @@ def _symbol(size: object) -> str | None:
     return formula.name if formula is not None and formula.is_Symbol else None
 
 
-def _sizes_of(value: object) -> list[Any]:
+def _sizes_of(value: object) -> list[object]:
     """Symbolic sizes in an example value."""
     values = value if isinstance(value, (list, tuple)) else [value]
     sizes = [size for item in values for size in getattr(item, "shape", (item,))]

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 
@@ -90,7 +89,7 @@ def build_module(
     machine: Machine = Machine(),
     target: str = "",
     sources: Mapping[str, str | Callable[[], str]] | None = None,
-    constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    constants: Mapping[str, np.ndarray] | None = None,
     entry_name: str | None = None,
 ) -> Module:
     """Compile kernels and make a module of the functions in ``specs``.

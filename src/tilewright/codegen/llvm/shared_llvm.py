@@ -124,7 +124,7 @@ class SharedLLVM:
                     self._set_option(f"-{name}={value}")
 
     @contextmanager
-    def _parsed(self, text: str) -> Iterator[Any]:
+    def _parsed(self, text: str) -> Iterator[object]:
         """A module in a context of its own, which ends with it."""
         data = text.encode()
         context = self._call["ContextCreate"]()
@@ -174,7 +174,9 @@ class SharedLLVM:
         finally:
             self._call["DisposeMemoryBuffer"](buffer)
 
-    def _make_machine(self, triple: str, cpu: str, features: str, level: int) -> tuple[Any, Any]:
+    def _make_machine(
+        self, triple: str, cpu: str, features: str, level: int
+    ) -> tuple[object, object]:
         """A target machine and its data layout; both live as long as the process."""
         target, error = ctypes.c_void_p(), ctypes.c_void_p()
         if self._call["GetTargetFromTriple"](

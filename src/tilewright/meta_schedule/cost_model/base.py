@@ -62,9 +62,7 @@ class CostModel:
             seconds.append(median(result.run_secs))
         self.learn(context.hash, evaluations, seconds)
 
-    def predict(
-        self, context: Task, candidates: Sequence[MeasureCandidate]
-    ) -> np.ndarray[Any, Any]:
+    def predict(self, context: Task, candidates: Sequence[MeasureCandidate]) -> np.ndarray:
         """Return the scores of candidates that are already schedules."""
         made = [self.score(context.hash, candidate_evaluation(context, c))[0] for c in candidates]
         return np.array(made)

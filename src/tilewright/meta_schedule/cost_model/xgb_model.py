@@ -79,7 +79,7 @@ class XGBModel(CostModel):
         self._features: dict[str, list[Any]] = {}
         self._times: dict[str, list[float]] = {}
         self._priors: dict[str, list[float]] = {}
-        self._fitted: list[Any] = []
+        self._fitted: list[object] = []
         self._stale = False
 
     @property
@@ -131,7 +131,7 @@ class XGBModel(CostModel):
             del values[: max(0, len(values) - self.max_data)]
         self._stale = True
 
-    def _targets(self, task: str) -> tuple[Any, Any]:
+    def _targets(self, task: str) -> tuple[object, object]:
         """Return the corrections to learn for a task, and their weights."""
         times = np.array(self._times[task])
         good = np.isfinite(times)
@@ -159,7 +159,7 @@ class XGBModel(CostModel):
         data = xgboost.DMatrix(np.concatenate(samples))
         counts = np.bincount(owner, minlength=len(samples)).astype(np.float64)
 
-        def objective(predicted: Any, _: object) -> tuple[Any, Any]:
+        def objective(predicted: Any, _: object) -> tuple[object, object]:
             total = np.bincount(owner, weights=predicted, minlength=len(samples))
             gradient = (weight * (total - wanted))[owner]
             # Each store takes an equal part of the step that its candidate needs.

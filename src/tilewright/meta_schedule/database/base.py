@@ -163,7 +163,7 @@ class Database:
         return stack[-1] if stack else None
 
     @staticmethod
-    def create(kind: str = "json", **options: Any) -> Database:
+    def create(kind: str = "json", **options: object) -> Database:
         """Make a database by its ``name``."""
         return DATABASES.get(kind)(**options)
 

@@ -7,7 +7,6 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tilewright import script
 from tilewright.ir import GLOBAL_SYMBOL, Expr, IRModule, Mutator, structural_equal, structural_hash
@@ -26,7 +25,7 @@ Equality = tuple[Callable[[IRModule], str], Callable[[IRModule, IRModule], bool]
 """How modules are keyed and compared: a hash and an equality that agree."""
 
 
-def _anchor(mod: IRModule) -> tuple[Any, ...]:
+def _anchor(mod: IRModule) -> tuple[object, ...]:
     """Return the blocks that dominate the work: those with reductions, or all if none has any."""
     found: list[Block] = []
     for function in mod.functions.values():
@@ -131,7 +130,7 @@ class Workload:
             self._text = self.mod.script()
         return self._text
 
-    def as_json(self) -> list[Any]:
+    def as_json(self) -> list[object]:
         """Return JSON data: hash and script."""
         return [self.hash, self.text]
 
@@ -146,7 +145,7 @@ class Workload:
 
 def provenance(
     verified: Mapping[str, object] | None = None, *, decided: bool = False
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the origin of a record: version, machine, time, how it was verified.
 
     ``decided``: it won a comparison; see ``TuningRecord.rank``.
@@ -172,7 +171,7 @@ class TuningRecord:
     run_secs: tuple[float, ...] | None = None
     target: Target | None = None
     args_info: tuple[ArgInfo, ...] | None = None
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def best_seconds(self) -> float:
@@ -231,7 +230,7 @@ class TuningRecord:
             ) from error
         return sch
 
-    def as_json(self, workload_index: int) -> list[Any]:
+    def as_json(self, workload_index: int) -> list[object]:
         """Return JSON data; the workload is given by its index in the database."""
         infos = self.args_info
         if infos is None:

@@ -67,7 +67,7 @@ class RecordData:
     run_secs: tuple[float, ...] | None
     target: Target | None
     args_info: tuple[ArgInfo, ...]
-    provenance: dict[str, Any]
+    provenance: dict[str, object]
 
 
 def read_record(data: object) -> RecordData:
@@ -136,7 +136,7 @@ def _target(value: object) -> Target:
     return Target(value)
 
 
-def _provenance(value: object) -> dict[str, Any]:
+def _provenance(value: object) -> dict[str, object]:
     """Check a record's origin: any text is allowed, but its time must be a number."""
     if not isinstance(value, dict):
         raise TuneError(f"a record's origin is a dict, got {_short(value)}")

@@ -471,7 +471,7 @@ class _Store:
             made[row] = value
         return made
 
-    def _access_rows(self, number: int) -> list[Any]:
+    def _access_rows(self, number: int) -> list[object]:
         item, log = self.accesses[number], _log
         access, width = item.access, item.buffer.bytes
         contiguous, broadcast, strided = self.kind(item)

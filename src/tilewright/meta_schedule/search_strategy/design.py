@@ -229,7 +229,7 @@ class Variant:
         sch = Schedule(self.mod, symbolic=True, record=False)
         tiles: dict[Var, Num] = {}
         by_position = {column.position: n for n, column in enumerate(self.columns)}
-        handles: dict[Any, Any] = {}
+        handles: dict[object, object] = {}
         vector_positions: dict[Var, int] = {}
         for position, inst in enumerate(self.trace.insts):
             number = by_position.get(position)
@@ -329,7 +329,7 @@ class Variant:
         return Evaluation(features, cycles, valid, np.zeros(len(rows)))
 
     # ---- candidates as schedules --------------------------------------------------------------
-    def decisions(self, row: Sequence[int]) -> dict[int, Any]:
+    def decisions(self, row: Sequence[int]) -> dict[int, object]:
         """Return the decision of each sampling instruction, by position."""
         return {
             column.position: column.decision(int(option))
@@ -340,7 +340,7 @@ class Variant:
         """Replay the sketch with a candidate's decisions; no postprocs."""
         chosen = self.decisions(row)
         sch = Schedule(self.mod, seed=0)
-        handles: dict[Any, Any] = {}
+        handles: dict[object, object] = {}
         for position, inst in enumerate(self.trace.insts):
             decision = chosen.get(position, inst.decision)
             result = inst.primitive.run(sch, mapped(inst.args, handles), decision)
@@ -424,7 +424,7 @@ def _locations(mod: IRModule, trace: Trace, place: int) -> list[Trace]:
     return repeated[:MAX_LOCATIONS] or [trace]
 
 
-def _replay(sch: Schedule, insts: Sequence[Instruction], handles: dict[Any, Any]) -> None:
+def _replay(sch: Schedule, insts: Sequence[Instruction], handles: dict[object, object]) -> None:
     """Run instructions on a schedule; ``handles`` maps recorded handles to its own."""
     with few_collections():
         for inst in insts:

@@ -143,7 +143,7 @@ def struct_info_lca(lhs: StructInfo, rhs: StructInfo) -> StructInfo:
 def erase_to_well_defined(
     sinfo: StructInfo,
     shape_var_map: Mapping[Var, Expr] | None = None,
-    var_map: Mapping[Any, Any] | None = None,
+    var_map: Mapping[Any, object] | None = None,
 ) -> StructInfo:
     """Replace symbolic extents by their values, and forget shapes that use any other.
 

@@ -308,7 +308,7 @@ class GlobalVarPattern(DFPattern):
 
     def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
         """Look at a callee, or at a reference to a function."""
-        callee: Any = operand.callee if isinstance(operand, FunctionRef) else operand
+        callee: object = operand.callee if isinstance(operand, FunctionRef) else operand
         if isinstance(callee, GlobalVar) and self.name in ("", callee.name):
             yield
 
@@ -322,7 +322,7 @@ class ExternFuncPattern(DFPattern):
 
     def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
         """Look at a callee, or at a reference to a function."""
-        callee: Any = operand.callee if isinstance(operand, FunctionRef) else operand
+        callee: object = operand.callee if isinstance(operand, FunctionRef) else operand
         if isinstance(callee, ExternFunc) and self.global_symbol in ("", callee.symbol_name):
             yield
 

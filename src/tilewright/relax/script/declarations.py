@@ -221,7 +221,7 @@ def call_tir(callee: GlobalVar, args: object, out_sinfo: Any, tir_vars: object =
 
 
 def call_tir_inplace(
-    callee: GlobalVar, args: Any, inplace_indices: Any, out_sinfo: Any, tir_vars: Any = ()
+    callee: GlobalVar, args: object, inplace_indices: Any, out_sinfo: object, tir_vars: object = ()
 ) -> RelaxCall:
     """Call a tensor function that writes outputs into its arguments."""
     plain = call_tir(callee, args, out_sinfo, tir_vars)

@@ -134,23 +134,23 @@ class Trainer:
             SetupTrainer.ADJOINT_FUNC, *self._step_arguments(input_instances, targets)
         )
 
-    def _step_arguments(self, input_instances: object, targets: object) -> list[Any]:
+    def _step_arguments(self, input_instances: object, targets: object) -> list[object]:
         inputs = self._inputs(_sequence(input_instances))
         return [*inputs, *self._known_params(), *self._known_states(), *_sequence(targets)]
 
-    def _inputs(self, inputs: Sequence[object]) -> list[Any]:
+    def _inputs(self, inputs: Sequence[object]) -> list[object]:
         if len(inputs) != self._input_num:
             raise RunError(f"the backbone takes {self._input_num} inputs, got {len(inputs)}")
         return list(inputs)
 
-    def _known_params(self) -> list[Any]:
+    def _known_params(self) -> list[object]:
         return list(self.export_params().values())
 
-    def _known_states(self) -> list[Any]:
+    def _known_states(self) -> list[object]:
         return list(self.export_states().values())
 
 
-def _sequence(value: object) -> list[Any]:
+def _sequence(value: object) -> list[object]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
@@ -180,7 +180,7 @@ def _loaded(
     variables: Sequence[RelaxVar],
     known: Sequence[object],
     given: Sequence[Any] | Mapping[str, Any],
-) -> list[Any]:
+) -> list[object]:
     names = [var.name for var in variables]
     if not isinstance(given, Mapping):
         if len(given) != len(variables):
@@ -196,7 +196,7 @@ def _loaded(
     return made
 
 
-def _checked(what: str, var: RelaxVar, value: object) -> Any:
+def _checked(what: str, var: RelaxVar, value: object) -> object:
     """A copy of a value, which training doesn't change."""
     if hasattr(value, "detach"):
         value = value.detach()

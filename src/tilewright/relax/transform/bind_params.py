@@ -38,7 +38,7 @@ class BindParams(Pass):
 
 
 def bind_params(
-    function: Function, params: Mapping[Any, Any], *, name: str = "the function"
+    function: Function, params: Mapping[Any, object], *, name: str = "the function"
 ) -> Function:
     """Bind parameters, by name or variable, to arrays or constants; the rest stay.
 

@@ -147,7 +147,7 @@ def _as_constants(arrays: list[Any], info: StructInfo) -> RelaxExpr:
     return RelaxTuple(made) if isinstance(info, TupleStructInfo) else made[0]
 
 
-def _number(arg: RelaxExpr) -> Any:
+def _number(arg: RelaxExpr) -> object:
     if isinstance(arg, Constant):
         return arg.data
     if isinstance(arg, ShapeExpr):

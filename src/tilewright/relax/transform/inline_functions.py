@@ -157,7 +157,7 @@ class _Inliner(FunctionRewriter):
         result: RelaxExpr = substitute(callee.body.body, mapping)
         return result
 
-    def renew_extents(self, infos: list[StructInfo], mapping: dict[Any, Any]) -> None:
+    def renew_extents(self, infos: list[StructInfo], mapping: dict[object, object]) -> None:
         """Give extents that are not mapped yet new variables for this copy."""
         for var in defined_vars(infos):
             if var not in self.outer:

@@ -175,7 +175,7 @@ class _GraphLowerer:
             checks.append(AssertStmt(scalar == expected, message, (expected, scalar)))
         return checks
 
-    def kept_attrs(self) -> dict[str, Any]:
+    def kept_attrs(self) -> dict[str, object]:
         # The body is in its final form: no schedule applies to it.
         return {**self.function.attrs, IS_SCHEDULED: True, "relax.graph": True}
 

@@ -89,7 +89,7 @@ class RunCodegen(Pass):
             rewriter.builder.update_func(name, rewriter.rewrite(mod[name]))
         return _without_unused(rewriter.builder.get())
 
-    def _run(self, mod: IRModule, target: str, names: Sequence[str]) -> dict[str, Any]:
+    def _run(self, mod: IRModule, target: str, names: Sequence[str]) -> dict[str, object]:
         codegen: Codegen | None = get_global_func(PREFIX + target, allow_missing=True)
         if codegen is None:
             raise VerifyError(
@@ -120,7 +120,7 @@ def _part(mod: IRModule, name: str) -> IRModule:
     return IRModule(inside)
 
 
-def _checked(target: str, name: str, item: Any) -> Any:
+def _checked(target: str, name: str, item: object) -> object:
     if isinstance(item, BaseModule):
         item = item[name]
     if isinstance(item, IRModule):

@@ -148,7 +148,7 @@ def _scatter(d: _Draw) -> te.Tensor:
     return topi.scatter_elements(data, where, updates, axis, mode)
 
 
-def _topk(d: _Draw) -> Any:
+def _topk(d: _Draw) -> object:
     data = d.input(d.size(9), 33, dtype=d.dtype())
     return topi.topk(data, d.size(9), -1, "both", d.rng.random() < 0.5)
 

@@ -99,7 +99,7 @@ class _Function:
         self.node = node
         self.lines: list[str] = []
         self.depth = 1
-        self.constants: dict[str, Any] = {}
+        self.constants: dict[str, object] = {}
         self.handles: set[str] = set()
         self.loops = 0
         self.hidden: set[int] = set()  # blocks, by identity, that begin elsewhere

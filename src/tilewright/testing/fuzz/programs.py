@@ -62,7 +62,7 @@ class Stage:
 class Program:
     """A program and the extents of its dimensions; ``symbolic`` ones are read from the shapes."""
 
-    seed: Any
+    seed: object
     dims: Mapping[str, int]
     symbolic: frozenset[str]
     inputs: tuple[Tensor, ...]
@@ -206,7 +206,7 @@ class Program:
 _WIDE_FLOATS = [65504, 3e38, 2049, 257, 1000, 3, 1, 0.1, 1 / 3, 6e-5, 1e-7, 0]
 
 
-def wide_array(rng: np.random.Generator, shape: Sequence[int], dtype: str) -> np.ndarray[Any, Any]:
+def wide_array(rng: np.random.Generator, shape: Sequence[int], dtype: str) -> np.ndarray:
     """Return numbers from all of a dtype's range, those at its ends above all."""
     kind = dtype_of(dtype)
     if kind.kind not in "iu":

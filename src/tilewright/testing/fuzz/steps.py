@@ -102,7 +102,7 @@ class Step:
         return f"{self.primitive}({', '.join(args)})"
 
 
-def _resolved(value: object, sch: Schedule, made: Mapping[int, object]) -> Any:
+def _resolved(value: object, sch: Schedule, made: Mapping[int, object]) -> object:
     if isinstance(value, (BlockRef, LoopRef, Made, Step)):
         return value.resolve(sch, made)
     if isinstance(value, list):
@@ -124,6 +124,6 @@ def _text(value: object) -> str:
     return str(value) if isinstance(value, Step) else repr(value)
 
 
-def results_of(value: object) -> Sequence[Any]:
+def results_of(value: object) -> Sequence[object]:
     """Return the handles among what a primitive returned."""
     return value if isinstance(value, (list, tuple)) else [value]

@@ -29,7 +29,7 @@ def check_symbolic(session: Session, rng: random.Random) -> bool:
     if len(session.mod.functions) > 1 or not any(inst.name in _TILES for inst in insts):
         return False
     sch = Schedule(session.mod, symbolic=True, record=False)
-    handles: dict[Any, Any] = {}
+    handles: dict[object, object] = {}
     try:
         for inst in insts:
             decision = None if inst.name in _TILES else inst.decision

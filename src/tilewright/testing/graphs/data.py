@@ -20,9 +20,7 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
     return np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
 
 
-def draw_array(
-    seed: int, shape: tuple[int, ...], dtype: str, likes: str = ""
-) -> np.ndarray[Any, Any]:
+def draw_array(seed: int, shape: tuple[int, ...], dtype: str, likes: str = "") -> np.ndarray:
     """An array of a shape and dtype.
 
     ``likes`` is ``""`` (ordinary numbers, at times with infinities and NaN among them, integers at

@@ -18,7 +18,7 @@ from tilewright.testing.graphs.graph import Graph, Step, Value, needed
 # Graphs are drawn by name, and stay the same: families come in the order in which they came to be.
 _FIRST = (draw_elementwise, draw_moves, draw_reduce, draw_contract)
 _FAMILIES = dict.fromkeys((*_FIRST, *modules_in(__package__, "draw_")))
-DRAWERS: dict[str, tuple[Callable[[Graph], Any], float]] = {
+DRAWERS: dict[str, tuple[Callable[[Graph], object], float]] = {
     name: drawer for family in _FAMILIES for name, drawer in family.DRAWERS.items()
 }
 """What draws operators and how often, of all files ``draw_*.py``."""

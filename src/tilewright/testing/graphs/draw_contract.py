@@ -74,7 +74,7 @@ def draw_small_product(g: Graph) -> list[Value] | None:
 
 
 def _patches(a: Any, window: Sequence[int], strides: Sequence[int], reach: Sequence[int],
-             out: Sequence[int]) -> np.ndarray[Any, Any]:  # fmt: skip
+             out: Sequence[int]) -> np.ndarray:  # fmt: skip
     """What each place of a window sees: ``[place, N, C, *out]``; the image is padded already."""
     parts = []
     for place in itertools.product(*map(range, window)):
@@ -87,7 +87,7 @@ def _patches(a: Any, window: Sequence[int], strides: Sequence[int], reach: Seque
 
 def _convolve(
     a: Any, w: Any, strides: list[int], pads: list[int], reach: list[int], groups: int
-) -> Any:
+) -> object:
     spatial = w.ndim - 2
     a = np.pad(a, [(0, 0), (0, 0), *zip(pads[:spatial], pads[spatial:])])
     window = w.shape[2:]
@@ -132,7 +132,7 @@ def draw_conv(g: Graph) -> list[Value] | None:
     w = g.fresh([filters, channels // groups, *window], x.dtype, likes="tame", constant=0.7)
     build = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}[spatial]
     steps: Any = strides[0] if spatial == 1 else tuple(strides)
-    far: Any = reach[0] if spatial == 1 else tuple(reach)
+    far: object = reach[0] if spatial == 1 else tuple(reach)
     # Winograd's filtering may be chosen for constant weights: its error is larger.
     return g.emit(
         f"conv{spatial}d", [x, w],
@@ -359,7 +359,7 @@ def draw_resize(g: Graph) -> list[Value] | None:
     )  # fmt: skip
 
 
-DRAWERS: dict[str, tuple[Callable[[Graph], Any], float]] = {
+DRAWERS: dict[str, tuple[Callable[[Graph], object], float]] = {
     "matmul": (draw_matmul, 2.5),
     "small_product": (draw_small_product, 0.5),
     "conv": (draw_conv, 1.5),

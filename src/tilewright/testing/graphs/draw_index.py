@@ -171,7 +171,7 @@ def draw_slice_scatter(g: Graph) -> list[Value] | None:
     )  # fmt: skip
 
 
-DRAWERS: dict[str, tuple[Callable[[Graph], Any], float]] = {
+DRAWERS: dict[str, tuple[Callable[[Graph], object], float]] = {
     "scatter_elements": (draw_scatter_elements, 0.5),
     "scatter_nd": (draw_scatter_nd, 0.5),
     "index_put": (draw_index_put, 0.6),

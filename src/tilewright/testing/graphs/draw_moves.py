@@ -277,7 +277,7 @@ def draw_layout(g: Graph) -> list[Value] | None:
     rows, columns = x.numbers
     if columns < block:  # the map's greatest index would not be reached
         return None
-    index_map: Any = lambda i, j: (j // block, i, j % block)
+    index_map: object = lambda i, j: (j // block, i, j % block)
 
     def meaning(size: Sizes, a: np.ndarray) -> np.ndarray:
         blocks = -(-columns // block)
@@ -304,7 +304,7 @@ def draw_full(g: Graph) -> list[Value] | None:
     )  # fmt: skip
 
 
-DRAWERS: dict[str, tuple[Callable[[Graph], Any], float]] = {
+DRAWERS: dict[str, tuple[Callable[[Graph], object], float]] = {
     "reshape": (draw_reshape, 1.5),
     "permute": (draw_permute, 1.5),
     "unit_axes": (draw_unit_axes, 0.8),

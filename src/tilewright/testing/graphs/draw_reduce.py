@@ -16,7 +16,7 @@ from tilewright.testing.graphs.width import product, wide
 _SUMS = {"sum": op.sum, "mean": op.mean, "prod": op.prod, "variance": op.variance, "std": op.std}
 _EXTREMA = {"max": op.max, "min": op.min}
 _TRUTH = {"all": op.all, "any": op.any}
-_NUMPY: dict[str, Callable[..., Any]] = {
+_NUMPY: dict[str, Callable[..., object]] = {
     "sum": np.sum, "mean": np.mean, "prod": product, "variance": np.var, "std": np.std,
     "max": np.max, "min": np.min, "all": np.all, "any": np.any,
 }  # fmt: skip
@@ -106,7 +106,7 @@ def order_of(a: np.ndarray[Any, Any], axis: int, descending: bool) -> Any:
 def _dense_ranks(keys: np.ndarray[Any, Any], axis: int) -> Any:
     """The same number for the same key, greater for a greater one."""
 
-    def of_row(row: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def of_row(row: np.ndarray) -> np.ndarray:
         return np.unique(row, return_inverse=True)[1].reshape(row.shape).astype(np.int64)
 
     return np.apply_along_axis(of_row, axis, keys) if keys.size else keys.astype(np.int64)
@@ -146,14 +146,14 @@ def draw_sort(g: Graph) -> list[Value] | None:
 # ---- softmax and norms -------------------------------------------------------------------------
 
 
-def _softmax(a: np.ndarray[Any, Any], axis: int) -> Any:
+def _softmax(a: np.ndarray, axis: int) -> object:
     if not a.size:
         return a
     powers = np.exp(a - a.max(axis, keepdims=True))
     return powers / powers.sum(axis, keepdims=True)
 
 
-def _log_softmax(a: np.ndarray[Any, Any], axis: int) -> Any:
+def _log_softmax(a: np.ndarray, axis: int) -> object:
     if not a.size:
         return a
     moved = a - a.max(axis, keepdims=True)
@@ -197,7 +197,7 @@ def draw_norm(g: Graph) -> list[Value] | None:
     if kind == "layer_norm":
         scales = [g.fresh(shape, x.dtype, likes="tame") for _ in range(g.rng.randint(1, 2))]
 
-        def layer(size: object, a: np.ndarray[Any, Any], *rest: Any) -> Any:
+        def layer(size: object, a: np.ndarray, *rest: Any) -> Any:
             w = wide(a)
             made = (w - w.mean(axes, keepdims=True)) / np.sqrt(w.var(axes, keepdims=True) + eps)
             made = made * _stretch(rest[0], ndim, axes)
@@ -211,7 +211,7 @@ def draw_norm(g: Graph) -> list[Value] | None:
     if kind == "rms_norm":
         weight = g.fresh(shape, x.dtype, likes="tame")
 
-        def rms(size: object, a: np.ndarray[Any, Any], s: Any) -> Any:
+        def rms(size: object, a: np.ndarray, s: Any) -> Any:
             w = wide(a)
             return w / np.sqrt((w * w).mean(axes, keepdims=True) + eps) * _stretch(s, ndim, axes)
 
@@ -247,7 +247,7 @@ def draw_norm(g: Graph) -> list[Value] | None:
     )  # fmt: skip
 
 
-DRAWERS: dict[str, tuple[Callable[[Graph], Any], float]] = {
+DRAWERS: dict[str, tuple[Callable[[Graph], object], float]] = {
     "reduction": (draw_reduction, 3.0),
     "extremum_place": (draw_extremum_place, 0.6),
     "scan": (draw_scan, 0.5),

@@ -138,7 +138,7 @@ def draw_logcumsumexp(g: Graph) -> list[Value] | None:
     )  # fmt: skip
 
 
-DRAWERS: dict[str, tuple[Callable[[Graph], Any], float]] = {
+DRAWERS: dict[str, tuple[Callable[[Graph], object], float]] = {
     "roll": (draw_roll, 0.4),
     "diagonal": (draw_diagonal, 0.4),
     "as_strided": (draw_as_strided, 0.3),

@@ -12,7 +12,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
-def guarded(array: Any) -> np.ndarray[Any, Any]:
+def guarded(array: Any) -> np.ndarray:
     """A copy whose last byte is followed by a page that nobody may touch.
 
     Its address is a multiple of the element's size only.

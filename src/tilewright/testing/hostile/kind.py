@@ -17,7 +17,7 @@ class Case:
     """One input. ``label`` names how it was made; ``payload`` can be pickled."""
 
     label: str
-    payload: Any
+    payload: object
 
 
 @dataclass(frozen=True)

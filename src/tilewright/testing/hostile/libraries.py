@@ -37,7 +37,7 @@ class _Layer(nn.Module):
         return self.linear(x)
 
 
-def _input() -> np.ndarray[Any, Any]:
+def _input() -> np.ndarray:
     return np.random.default_rng(0).random((_ROWS, _COLUMNS), dtype=np.float32)
 
 

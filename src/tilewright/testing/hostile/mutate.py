@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-ODD_VALUES: tuple[Any, ...] = (
+ODD_VALUES: tuple[object, ...] = (
     None,
     True,
     False,
@@ -58,7 +58,7 @@ ODD_VALUES: tuple[Any, ...] = (
 """What stands where something else should."""
 
 
-def nested(depth: int) -> list[Any]:
+def nested(depth: int) -> list[object]:
     """Return lists inside one another."""
     made: list[Any] = []
     for _ in range(depth):
@@ -124,7 +124,7 @@ def damaged_value(rng: Random, value: Any, most: int = 3) -> Any:
     return made
 
 
-def _at(value: Any, path: Sequence[object]) -> Any:
+def _at(value: Any, path: Sequence[object]) -> object:
     for key in path:
         value = value[key]
     return copy.deepcopy(value)

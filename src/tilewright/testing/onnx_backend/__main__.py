@@ -169,7 +169,7 @@ class _Worker:
         self._process.join()
 
 
-def _check_all(connection: Connection, found: Mapping[str, Any]) -> None:
+def _check_all(connection: Connection, found: Mapping[str, object]) -> None:
     parent = os.getppid()
     while True:
         while not connection.poll(1.0):

@@ -162,14 +162,14 @@ def run(model: Any, inputs: Sequence[Any], count: int) -> tuple[list[str], list[
     return fixed, [made] if single else list(made)
 
 
-def _shapes(value: Any) -> Any:
+def _shapes(value: Any) -> object:
     """What ``shape_dict`` says of an input."""
     if isinstance(value, list):
         return [_shapes(item) for item in value]
     return None if value is None else list(np.shape(value))
 
 
-def _is_empty(value: Any) -> bool:
+def _is_empty(value: object) -> bool:
     return isinstance(value, list) and not value
 
 
@@ -181,7 +181,7 @@ def _passed(value: Any, info: Any) -> Any:
     return array if array.dtype.name == info.dtype else array.astype(numpy_dtype(info.dtype))
 
 
-def _with_fixed(model: Any, given: dict[str, Any], fixed: Sequence[str]) -> Any:
+def _with_fixed(model: Any, given: dict[str, Any], fixed: Sequence[str]) -> object:
     from onnx import numpy_helper
 
     if not fixed:

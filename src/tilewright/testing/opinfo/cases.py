@@ -139,7 +139,7 @@ class _Recorder:
 
         class Mode(TorchDispatchMode):  # type: ignore[misc]
             def __torch_dispatch__(
-                self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+                self, func: Any, types: object, args: Any = (), kwargs: Any = None
             ) -> Any:
                 if func.overloadpacket is wanted:
                     found.append((func, args, kwargs or {}))

@@ -85,7 +85,7 @@ def is_stage_pipeline(func: PrimFunc, scope: Block | None = None) -> bool:
     return not check_stage_pipeline(func, scope)
 
 
-def _other_statements(scope: Block) -> list[Any]:
+def _other_statements(scope: Block) -> list[object]:
     """Statements of a scope that are neither loops nor blocks."""
     found: list[Any] = []
     stack: list[Any] = [scope.body]

@@ -71,7 +71,7 @@ class ThreadEmitter:
         self.private: set[Var] = set()  # pointers of memory of one thread
         self.issuing = False  # inside async_scope: stores arrive when they are waited for
         self.sites = 0
-        self._collective: set[Any] | None = None
+        self._collective: set[object] | None = None
         self._mixed: set[Var] | None = None
 
     # ---- what the program holds -----------------------------------------------------------

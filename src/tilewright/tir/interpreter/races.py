@@ -56,7 +56,7 @@ class Races:
 
     def __init__(self) -> None:
         self._cells: dict[int, _Cell] = {}
-        self._alive: dict[int, Any] = {}  # memory must not be freed and given to others
+        self._alive: dict[int, object] = {}  # memory must not be freed and given to others
 
     def _places(self, memory: Any, place: Any, bytewise: bool) -> list[tuple[int, int]]:
         """Addresses of the elements (of all their bytes) with the element's number."""

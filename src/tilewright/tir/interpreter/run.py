@@ -68,7 +68,7 @@ def run(
     compile_function(chosen, mod, check_races=check_races, warp_size=warp_size)(*args)
 
 
-def _fail(message: str, *values: Any) -> None:
+def _fail(message: str, *values: object) -> None:
     raise RunError(message.format(*values) if values else message)
 
 
@@ -246,7 +246,7 @@ def _check_formulas(func: PrimFunc, args: tuple[Any, ...], symbols: dict[int, An
                 )
 
 
-def _scalar(var: Var, value: object) -> Any:
+def _scalar(var: Var, value: object) -> object:
     if isinstance(value, (int, np.integer)) and dtypes.is_integer(var.dtype):
         low, high = dtypes.integer_limits(var.dtype)
         if not low <= value <= high:

@@ -33,7 +33,7 @@ class Block:
         self.races = races
         self.epoch = 0  # barriers passed
         self.memory: dict[Any, np.ndarray[Any, Any]] = {}
-        self.warp_epochs: dict[Any, int] = defaultdict(int)
+        self.warp_epochs: dict[object, int] = defaultdict(int)
         self.warps: dict[Any, list[Thread]] = defaultdict(list)
 
 
@@ -54,7 +54,7 @@ class Thread:
         self.lane = linear % warp_size
         self.warp = (linear // warp_size, virtual)
         self.request: Request | None = None
-        self.answer: Any = None
+        self.answer: object = None
         self.issued: list[_Copy] = []
         self.groups: dict[int, list[list[_Copy]]] = defaultdict(list)
         self.steps: Generator[Request, Any, None]

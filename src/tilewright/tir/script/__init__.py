@@ -130,7 +130,7 @@ register_constructors(IntImm, StringImm)
 register_values(Operator, Target)
 register_price(Target, 100)  # its options are looked up in tables and checked
 
-_MADE: dict[str, Any] = {}
+_MADE: dict[str, object] = {}
 
 
 def __getattr__(name: str) -> Any:

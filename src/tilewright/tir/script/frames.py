@@ -149,7 +149,7 @@ class MacroDecorator(Decorator):
             return MacroDecorator(hygienic)
         frame = sys._getframe(1)
         if "<locals>" in function.__qualname__:
-            captured: Mapping[str, Any] = captured_by(function, 2)
+            captured: Mapping[str, object] = captured_by(function, 2)
         else:
             captured = frame.f_globals  # as it will be: macros may follow that it calls
         return Macro(cache(partial(_definition_of, function)), captured, self.hygienic)

@@ -120,7 +120,7 @@ def expr_cost(expr: Expr) -> int:
     return total
 
 
-def defined_below(stmt: Stmt) -> set[Any]:
+def defined_below(stmt: Stmt) -> set[object]:
     """Variables, buffers and pointers that a statement and those below it define."""
     found: set[Any] = set()
     for item in pre_order(stmt):

@@ -112,7 +112,7 @@ def _uses_apart(body: Node, buffer: Buffer) -> bool:
     return found
 
 
-def is_loop_carried(loop: For, buffer: Buffer, path: tuple[Any, ...], func: PrimFunc) -> bool:
+def is_loop_carried(loop: For, buffer: Buffer, path: tuple[object, ...], func: PrimFunc) -> bool:
     """Whether an iteration of a loop may read what an earlier one wrote.
 
     It does not if all that its blocks read is what its blocks write before, or if no earlier

@@ -56,7 +56,7 @@ class PromoteAccumulators(FunctionTransform):
         return func.map_children(_Promoter(stores).visit)
 
 
-_NO_VARIABLES: frozenset[Any] = frozenset()
+_NO_VARIABLES: frozenset[object] = frozenset()
 
 
 class _Stores:

@@ -42,7 +42,7 @@ class SplitHostDevice(Pass):
 
     def transform(self, mod: IRModule) -> IRModule:
         """Return the module with kernels beside the functions that call them."""
-        functions: dict[str, Any] = {}
+        functions: dict[str, object] = {}
         taken = set(mod.functions)
         for name, func in mod.functions.items():
             functions[name] = func

@@ -205,7 +205,7 @@ def _assign(item: Lifetime, groups: list[SharedStorage], analyzer: Analyzer) -> 
         best.size = size
 
 
-def _common_scope(group: SharedStorage, item: Lifetime) -> Any:
+def _common_scope(group: SharedStorage, item: Lifetime) -> object:
     """Return the innermost statement around all members where the size is known, if any."""
     head = group.members[0]
     place: Any = None

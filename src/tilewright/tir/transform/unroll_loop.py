@@ -108,7 +108,7 @@ class _TileLoops:
         self.tile_bytes = tile_bytes
         self.tile_steps = tile_steps
         self.tiles: set[Any] = set()  # data variables
-        self.gathered: set[Any] = set()  # those of tiles that are read or written with a stride
+        self.gathered: set[object] = set()  # those of tiles that are read or written with a stride
         self.loops: dict[Var, For] = {}
         self.parents: dict[For, tuple[For, ...]] = {}
         self.steps: dict[For, int] = {}  # of a loop's body, as ``count_steps`` says
@@ -337,7 +337,7 @@ class _Copier(SeqMutator, Renewer):
         # copy at hand.
         self._made: dict[tuple[int, tuple[int, ...]], dict[Node, Any]] = {}
         self._present: dict[int, dict[Node, Any]] = {}
-        self._bits: dict[Any, int] = {var: 1 << place for place, var in enumerate(variables)}
+        self._bits: dict[object, int] = {var: 1 << place for place, var in enumerate(variables)}
         self._own = 1 << len(variables)
         if _has_definitions(body):
             self._note_definitions(body)

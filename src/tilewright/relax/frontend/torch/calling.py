@@ -146,7 +146,7 @@ class Calling:
                     target[...] = value
         return results[len(self._written) :]
 
-    def _leaves(self, args: Sequence[object], kwargs: dict[str, object]) -> list[Any]:
+    def _leaves(self, args: Sequence[object], kwargs: dict[str, object]) -> list[object]:
         """The tensors of nested inputs, in order."""
         names = self._names
         wanted = names[len(args) : self._positional]
@@ -183,7 +183,7 @@ def _outputs(program: torch.export.ExportedProgram) -> list[tuple[bool, Any]] | 
     ]
 
 
-def _state(program: torch.export.ExportedProgram) -> dict[str, Any]:
+def _state(program: torch.export.ExportedProgram) -> dict[str, object]:
     """Copies of the buffers that a program writes into, in the order of its parameters."""
     names = written_buffers(program).values()
     stores = ({**program.constants, **program.state_dict}[name] for name in names)
@@ -207,7 +207,7 @@ def _written(program: torch.export.ExportedProgram, buffers: Sequence[str]) -> l
     return places
 
 
-def _compact(args: Sequence[object]) -> list[Any] | None:
+def _compact(args: Sequence[object]) -> list[object] | None:
     """The same numbers in compact memory; ``None`` if they are in compact memory already."""
     torch = require_torch()
     made = [arg.contiguous() if isinstance(arg, torch.Tensor) else arg for arg in args]

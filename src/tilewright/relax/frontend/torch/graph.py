@@ -128,7 +128,7 @@ class _Trial(NodeConverter):
     def run(self, graph: torch.fx.Graph) -> tuple[set[torch.fx.Node], dict[torch.fx.Node, str]]:
         nodes = list(graph.nodes)
         found: set[Any] = set()
-        refused: dict[Any, str] = {}
+        refused: dict[object, str] = {}
         for node in nodes:
             if node.op == "placeholder":
                 value = node.meta.get("val")
@@ -152,7 +152,7 @@ class _Trial(NodeConverter):
         return found, refused
 
     def _refuse_source(
-        self, node: torch.fx.Node, found: set[object], refused: dict[Any, str]
+        self, node: torch.fx.Node, found: set[object], refused: dict[object, str]
     ) -> None:
         """A result that can't be had makes all of its operator's results PyTorch's."""
         if node.target is not operator.getitem or not node.users:

@@ -96,7 +96,7 @@ class _Support:
         fold_params: bool,
     ) -> None:
         self.custom = custom
-        self.static: dict[Any, Any] = {}
+        self.static: dict[object, object] = {}
         """Nodes whose tensors are known now, with them: lifted constants and what follows."""
         self.missing: list[Any] = []
         self._torch = require_torch()

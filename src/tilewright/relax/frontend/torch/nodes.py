@@ -208,7 +208,7 @@ class NodeConverter:
                 args.append(convert(value))
         return args, kwargs
 
-    def _deep_value(self, item: object) -> Any:
+    def _deep_value(self, item: object) -> object:
         if isinstance(item, (list, tuple)):
             return [self._deep_value(entry) for entry in item]
         if isinstance(item, dict):

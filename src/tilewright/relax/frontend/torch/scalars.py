@@ -77,5 +77,5 @@ def convert_number(ctx: Context, value: Callable[[Any], Any]) -> RelaxExpr | Non
     return made
 
 
-def _example(arg: object) -> Any:
+def _example(arg: object) -> object:
     return arg.meta.get("val") if hasattr(arg, "meta") else arg

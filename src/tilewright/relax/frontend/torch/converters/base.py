@@ -109,7 +109,7 @@ class Context:
         """Dtype to which PyTorch promotes the first two arguments."""
         import torch
 
-        def sample(value: Any) -> Any:
+        def sample(value: object) -> Any:
             value = value.meta["val"] if isinstance(value, torch.fx.Node) else value
             if isinstance(value, torch.SymFloat):
                 return 1.0
