@@ -164,6 +164,8 @@ def _solve_inputs(
         if span is None:
             raise _unknown(place, realize, region)
         index = item.min
+        if not uses_var(index, domain):
+            span = _at_one_place(regions, span)
         if _covers(regions, span, size):
             covered.append((item, span))
             continue
@@ -254,14 +256,17 @@ def _invert(
     return made
 
 
+def _at_one_place(regions: Regions, span: Span) -> Span:
+    """Say where a span begins without loops, if all their iterations agree on it."""
+    low, high = regions.bounds(span.min)
+    return Span(low, span.extent, span.exact) if low is not None and low == high else span
+
+
 def _covers(regions: Regions, span: Span, size: Expr) -> bool:
     """Whether all of a dimension is provided in every iteration."""
     whole = regions.poly(size)
     if not span.exact:
         return False
-    low, high = regions.bounds(span.min)
-    if low is not None and low == high:  # such as a loop of one iteration
-        span = Span(low, span.extent)
     if not span.min and regions.same(span.extent, whole):
         return True
     start = constant_of(span.min)
