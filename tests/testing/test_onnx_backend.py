@@ -53,6 +53,11 @@ def test_some_operators(module: str) -> None:
         assert outcome.status.startswith("passed"), f"{name}: {outcome.reason}"
 
 
+@pytest.mark.slow
+def test_all_tests_of_operators() -> None:
+    assert main(["--kind", "node,pytorch-converted,pytorch-operator"]) == 0
+
+
 def test_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     names = "test_sign_model,test_expand_shape_model?,test_strnorm_model_nostopwords*"
     assert main(["--kind", "simple", "--tests", names, "--jobs", "1"]) == 0

@@ -186,7 +186,6 @@ def test_converters_can_be_added() -> None:
         [node("mine.Double", "x", "y")], {"x": [2]}, ["y"],
         opsets=[helper.make_opsetid("mine", 1)],
     )  # fmt: skip
-    # Annotations that are no words of the importer leave an input as it is.
     np.testing.assert_array_equal(call(from_onnx(proto), np.float32([1, 2])), [2, 4])
 
 

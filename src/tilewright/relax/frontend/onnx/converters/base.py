@@ -11,7 +11,7 @@ Keyword-only ones are its attributes, checked against their annotations; an attr
 converter does not name is refused. (One that is called as an input has an underscore after it.)
 Annotations of inputs say in which form they come:
 
-- ``Tensor``: a graph value;
+- ``Tensor``, or none: a graph value;
 - ``Shape``: integers that must be known, as a tuple, of which some may be formulas of extents;
 - ``Array``: a tensor whose elements must be known, as a NumPy array;
 - ``Value``: whatever there is: a sequence, an optional, a tensor that may be known or not.
@@ -62,6 +62,15 @@ class Parameter:
     required: bool
 
 
+def _kind(annotation: Any) -> str:
+    """The word that stands for an annotation, which may be a text or a class."""
+    if annotation is inspect.Parameter.empty:
+        return "Tensor"
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    word = text.split("|")[0].strip()
+    return "Tensor" if word.rpartition(".")[2] in ("Expr", "RelaxExpr") else word
+
+
 @dataclass(frozen=True, eq=False)
 class Quantized:
     """What a dequantised tensor was: integers, scales and zero points, along an axis if several."""
@@ -82,7 +91,7 @@ class Entry:
         self.variadic: str | None = None
         self.attributes: dict[str, Parameter] = {}
         for parameter in list(inspect.signature(function).parameters.values())[1:]:
-            kind = str(parameter.annotation).split("|")[0].strip()
+            kind = _kind(parameter.annotation)
             made = Parameter(parameter.name, kind, parameter.default is parameter.empty)
             if parameter.kind is parameter.VAR_POSITIONAL:
                 self.variadic = kind
