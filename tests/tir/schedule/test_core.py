@@ -287,3 +287,14 @@ def test_primitives_are_documented_methods():
             (".", ",", ":")
         ) or ("." in item.function.__doc__), name
     assert isinstance(Schedule(matmul()).get_block("C"), BlockRV)
+
+
+def test_what_was_there_is_known_without_having_been_asked_for():
+    """Else what a primitive does would depend on the questions before, also those undone."""
+    func = chain()
+    state = Schedule(func).state
+    saved = state.snapshot()
+    assert not saved[2]  # no index was built
+    state.set_func("main", func.with_attr("tir.noalias", False))
+    ((name, old),) = state.changed_since(saved)
+    assert name == "main" and old is not None and "B" in old.blocks

@@ -177,13 +177,22 @@ class ScheduleState:
         del self.symbolic[count:]
 
     def changed_since(self, saved: tuple[Any, ...]) -> Iterator[tuple[str, FunctionIndex | None]]:
-        """Yield the tensor functions that differ from a snapshot, with their indexes there."""
+        """Yield the tensor functions that differ from a snapshot, with their indexes there.
+
+        The index is ``None`` only for a function that there was not: whether one had been built
+        already depends on what was asked before, such as by a step that was undone.
+        """
         funcs, indexes = saved[1], saved[2]
         if self._funcs is funcs:
             return
         for name, func in self._funcs.items():
-            if type(func) is PrimFunc and func is not funcs.get(name):
-                yield name, indexes.get(name)
+            old = funcs.get(name)
+            if type(func) is not PrimFunc or func is old:
+                continue
+            index = indexes.get(name)
+            if index is None and type(old) is PrimFunc:
+                index = FunctionIndex(old)
+            yield name, index
 
     # ---- looking things up --------------------------------------------------------------------
 
