@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,46 @@ def test_converters_can_be_added() -> None:
         opsets=[helper.make_opsetid("mine", 1)],
     )  # fmt: skip
     np.testing.assert_array_equal(call(from_onnx(proto), np.float32([1, 2])), [2, 4])
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    start: relax.Expr
+    step: relax.Expr | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineOptions:
+    scale: float
+    times: int = 2
+
+
+def test_a_parameter_may_take_several_inputs_or_attributes() -> None:
+    @converts("mine.Line")
+    def line(ctx: Any, a: Line, b: Line, last: relax.Expr | None, *, options: LineOptions) -> Any:
+        found = [a.start, a.step, b.start, b.step, last]
+        parts = [relax.op.multiply(x, ctx.scalar(options.scale, x)) for x in found if x is not None]
+        return relax.op.concat(parts * options.times, 0)
+
+    def proto(inputs: str, **attributes: Any) -> Any:
+        shapes = {"x": [1], "y": [1], "z": [1]}
+        opsets = [helper.make_opsetid("mine", 1)]
+        return model([node("mine.Line", inputs, "r", **attributes)], shapes, ["r"], opsets=opsets)
+
+    x, y, z = (np.float32([n]) for n in (1, 2, 3))
+    found = call(from_onnx(proto("x - y z", scale=2.0)), x, y, z)
+    np.testing.assert_array_equal(found, [2, 4, 6, 2, 4, 6])
+    found = call(from_onnx(proto("x y z - x", scale=1.0, times=1)), x, y, z)
+    np.testing.assert_array_equal(found, [1, 2, 3, 1])
+    for inputs, attributes, message in (
+        ("x y", {"scale": 1.0}, "input b.start is missing"),
+        ("x y z x y z", {"scale": 1.0}, "takes up to 5 inputs, got 6"),
+        ("x y z", {"times": 1}, "attribute 'scale' is missing"),
+        ("x y z", {"scale": 1}, "attribute 'scale' must be float, got 1"),
+        ("x y z", {"scale": 1.0, "step": 1}, "'step' is not supported; supported: scale, times"),
+    ):
+        with pytest.raises(ImportModelError, match=message):
+            from_onnx(proto(inputs, **attributes))
 
 
 def test_external_data_stay_in_the_folder_of_the_model(tmp_path: Path) -> None:

@@ -205,6 +205,16 @@ def test_quantised_elementwise_operators() -> None:
         assert np.abs(results(proto, a, b).astype(int) - quantised).max() <= 1
 
 
+def test_a_zero_point_that_is_left_out_is_zero() -> None:
+    a = RNG.integers(0, 256, 50).astype(np.uint8)
+    for inputs in ("a s - a s - s", "a s z a s z s"):
+        proto = model(
+            [node("com.microsoft.QLinearAdd", inputs, "y")], {"a": a}, ["y"],
+            {"s": np.float32(0.5), "z": np.uint8(0)},
+        )  # fmt: skip
+        np.testing.assert_array_equal(results(proto, a), np.minimum(2 * a.astype(int), 255))
+
+
 # ---- com.microsoft -------------------------------------------------------------------------------
 
 
@@ -322,6 +332,26 @@ def test_group_query_attention_with_rotations() -> None:
     close(new_k, whole_k)
     seen = np.arange(5) <= np.arange(3, 5)[:, None]
     close(y, attend(turned(heads(q, 4), cos, sin, 3), whole_k, whole_v, seen), 1e-3)
+
+
+def test_group_query_attention_of_packed_operands_without_a_past() -> None:
+    packed = floats(1, 3, 32)
+    q, k, v = np.split(packed, [16, 24], 2)
+    proto = model(
+        [
+            node(
+                "com.microsoft.GroupQueryAttention", "x - - - - n t", "y nk nv",
+                num_heads=4, kv_num_heads=2,
+            )
+        ],
+        {"x": packed},
+        ["y", "nk", "nv"],
+        {"n": np.array([2], np.int32), "t": np.int32(3)},
+    )  # fmt: skip
+    y, new_k, new_v = results(proto, packed)
+    close(new_k, heads(k, 2))
+    close(new_v, heads(v, 2))
+    close(y, attend(heads(q, 4), new_k, new_v, np.tri(3, dtype=bool)), 1e-3)
 
 
 def test_rotary_embedding_of_interleaved_pairs() -> None:

@@ -9,7 +9,18 @@ A converter turns one ONNX node into graph values::
 Positional parameters are the node's inputs, in order; those with a default may be left out.
 Keyword-only ones are its attributes, checked against their annotations; an attribute that a
 converter does not name is refused. (One that is called as an input has an underscore after it.)
-Annotations of inputs say in which form they come:
+Where there are many, a parameter takes several, in a dataclass that has them as fields::
+
+    @dataclass(frozen=True, kw_only=True)
+    class _Scaling:
+        alpha: float = 1.0
+        beta: float = 1.0
+
+    @converts("Scale")
+    def _scale(ctx: Context, x: Tensor, *, attrs: _Scaling) -> Tensor:
+        return op.add(op.multiply(x, ctx.scalar(attrs.alpha, x)), ctx.scalar(attrs.beta, x))
+
+Annotations of inputs say in which form they come; ``| None`` says that one may be left out:
 
 - ``Tensor``, or none: a graph value;
 - ``Shape``: integers that must be known, as a tuple, of which some may be formulas of extents;
@@ -23,9 +34,9 @@ other domains than ONNX's own are registered as ``com.microsoft.FastGelu``.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -35,6 +46,7 @@ from tilewright.ir import Expr, as_int, dtypes
 from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import Constant, RelaxExpr, const
+from tilewright.relax.frontend.onnx.converters.signature import Converter, Entry
 from tilewright.relax.frontend.onnx.values import Numbers, UnknownValueError, place
 from tilewright.relax.frontend.onnx.values import Value as Value
 from tilewright.relax.transform.annotate_pattern import OpPattern
@@ -50,25 +62,6 @@ Tensor = RelaxExpr
 Shape = tuple[Expr | int, ...]
 Array = NDArray[Any]
 Graph = Any  # onnx.GraphProto
-Converter = Callable[..., Any]
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """An input or attribute in a converter's signature."""
-
-    name: str
-    kind: str
-    required: bool
-
-
-def _kind(annotation: Any) -> str:
-    """The word that stands for an annotation, which may be a text or a class."""
-    if annotation is inspect.Parameter.empty:
-        return "Tensor"
-    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    word = text.split("|")[0].strip()
-    return "Tensor" if word.rpartition(".")[2] in ("Expr", "RelaxExpr") else word
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,26 +72,6 @@ class Quantized:
     scale: Tensor
     zero_point: Tensor | None
     axis: int
-
-
-class Entry:
-    """A converter, and what its signature says of inputs and attributes."""
-
-    def __init__(self, name: str, function: Converter) -> None:
-        self.name = name
-        self.function = function
-        self.inputs: list[Parameter] = []
-        self.variadic: str | None = None
-        self.attributes: dict[str, Parameter] = {}
-        for parameter in list(inspect.signature(function).parameters.values())[1:]:
-            kind = _kind(parameter.annotation)
-            made = Parameter(parameter.name, kind, parameter.default is parameter.empty)
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                self.variadic = kind
-            elif parameter.kind is parameter.KEYWORD_ONLY:
-                self.attributes[parameter.name.rstrip("_")] = made
-            else:
-                self.inputs.append(made)
 
 
 CONVERTERS: Registry[Entry] = Registry("ONNX operator", ImportModelError)
@@ -134,8 +107,17 @@ _ATTRIBUTES: dict[str, tuple[type, ...]] = {
 OPAQUE = {OP_PATTERN: int(OpPattern.OPAQUE)}
 
 
-DEFINED = object()
+class Defined(Enum):
+    """The type of ``DEFINED``."""
+
+    DEFINED = "defined"
+
+
+DEFINED = Defined.DEFINED
 """What a converter returns for a node to which ONNX's definition shall be applied."""
+
+Result = Value | tuple[Value, ...] | Defined
+"""What a converter may return."""
 
 
 class Context:
@@ -166,7 +148,9 @@ class Context:
 
     # ---- arguments ------------------------------------------------------------------------------
 
-    def call(self, entry: Entry, inputs: Sequence[Value], attributes: Mapping[str, Any]) -> Any:
+    def call(
+        self, entry: Entry, inputs: Sequence[Value], attributes: Mapping[str, object]
+    ) -> Result:
         """Run a converter on a node's inputs and attributes.
 
         Raises ``ImportModelError`` if they don't fit its signature.
@@ -176,7 +160,7 @@ class Context:
             if any(item is not None for item in extra):
                 raise self.error(f"takes up to {len(entry.inputs)} inputs, got {len(inputs)}")
             inputs = inputs[: len(entry.inputs)]
-        args: list[Any] = []
+        args: list[object] = []
         for number, value in enumerate(inputs):
             if number < len(entry.inputs):
                 parameter = entry.inputs[number]
@@ -189,9 +173,10 @@ class Context:
             if parameter.required:
                 raise self.error(f"input {parameter.name} is missing")
             args.append(None)
-        return entry.function(self, *args, **self._attributes(entry, attributes))
+        made: Result = entry.run(self, args, self._attributes(entry, attributes))
+        return made
 
-    def _argument(self, name: str, kind: str, value: Value) -> Any:
+    def _argument(self, name: str, kind: str, value: Value) -> object:
         if value is None:
             return None
         if kind == "Tensor":
@@ -200,16 +185,17 @@ class Context:
             return self.sizes(value, name)
         return self.array(value, name) if kind == "Array" else value
 
-    def _attributes(self, entry: Entry, given: Mapping[str, object]) -> dict[str, Any]:
-        made = {}
+    def _attributes(self, entry: Entry, given: Mapping[str, object]) -> dict[str, object]:
+        """The attributes of a node, checked."""
+        made: dict[str, object] = {}
         for name, value in given.items():
             parameter = entry.attributes.get(name)
             if parameter is None:
-                known = ", ".join(entry.attributes) or "none"
+                known = ", ".join(sorted(entry.attributes)) or "none"
                 raise self.error(f"attribute {name!r} is not supported; supported: {known}")
-            made[parameter.name] = self._checked(name, parameter.kind, value)
+            made[name] = self._checked(name, parameter.kind, value)
         for name, parameter in entry.attributes.items():
-            if parameter.required and parameter.name not in made:
+            if parameter.required and name not in made:
                 raise self.error(f"attribute {name!r} is missing")
         return made
 

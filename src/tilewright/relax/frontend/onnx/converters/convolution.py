@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from tilewright.relax import ops as op
 from tilewright.relax.expr import RelaxExpr
@@ -35,8 +34,8 @@ def window_of(
     size: Sequence[int],
     strides: Sequence[int] | None,
     pads: Sequence[int] | None,
-    dilations: Sequence[int] | None,
-    auto_pad: str,
+    dilations: Sequence[int] | None = None,
+    auto_pad: str = "NOTSET",
 ) -> Window:
     """Complete a window's attributes."""
     count = x.ndim - 2
@@ -77,6 +76,32 @@ def kernel_size(ctx: Context, weight: Tensor, given: Sequence[int] | None) -> li
     return size
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sliding:
+    """The attributes by which a window slides over an image."""
+
+    auto_pad: str = "NOTSET"
+    dilations: tuple[int, ...] | None = None
+    pads: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
+
+    def window_of_size(self, ctx: Context, x: Tensor, size: Sequence[int]) -> Window:
+        """The window, completed; raises ``ImportModelError`` if it doesn't fit the image."""
+        return window_of(ctx, x, size, self.strides, self.pads, self.dilations, self.auto_pad)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convolving(Sliding):
+    """The attributes of a convolution."""
+
+    group: int = 1
+    kernel_shape: tuple[int, ...] | None = None
+
+    def window(self, ctx: Context, x: Tensor, weight: Tensor) -> Window:
+        """The window of a weight; raises ``ImportModelError`` if attributes don't fit it."""
+        return self.window_of_size(ctx, x, kernel_size(ctx, weight, self.kernel_shape))
+
+
 def add_bias(made: Tensor, bias: Tensor | None) -> Tensor:
     """Add a number to each channel."""
     if bias is None:
@@ -102,26 +127,29 @@ def padded(x: Tensor, window: Window) -> tuple[Tensor, Window]:
     before, after = window.padding[:count], window.padding[count:]
     axes = [2 + axis for axis in range(count)]
     begin = [max(-before[axis], 0) for axis in range(count)]
-    end: list[Any] = [x.shape[2 + axis] + min(after[axis], 0) for axis in range(count)]
+    end = [x.shape[2 + axis] + min(after[axis], 0) for axis in range(count)]
     for axis in range(count):
         x = cut(x, axes[axis], begin[axis], end[axis])
     left = tuple(max(item, 0) for item in window.padding)
     return x, Window(window.size, window.strides, left, window.dilations)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Transposed(Convolving):
+    output_padding: tuple[int, ...] | None = None
+    output_shape: tuple[int, ...] | None = None
+
+
 @converts("ConvTranspose")
 def _conv_transpose(
-    ctx: Context, x: Tensor, weight: Tensor, bias: Tensor | None = None,
-    *, auto_pad: str = "NOTSET", dilations: tuple[int, ...] | None = None, group: int = 1,
-    kernel_shape: tuple[int, ...] | None = None, output_padding: tuple[int, ...] | None = None,
-    output_shape: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
-) -> Tensor:  # fmt: skip
-    size = kernel_size(ctx, weight, kernel_shape)
+    ctx: Context, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, attrs: _Transposed
+) -> Tensor:
+    auto_pad, output_shape = attrs.auto_pad, attrs.output_shape
+    # Other ways to pad are about the result, see below.
     valid = "VALID" if auto_pad == "VALID" else "NOTSET"
-    window = window_of(ctx, x, size, strides, pads, dilations, valid)
+    window = replace(attrs, auto_pad=valid).window(ctx, x, weight)
     count = window.spatial
-    extra = list(output_padding or [0] * count)
+    extra = list(attrs.output_padding or [0] * count)
     ctx.require(len(extra) == count, f"output_padding needs {count} numbers")
     before, after = list(window.padding[:count]), list(window.padding[count:])
     ctx.choice("auto_pad", auto_pad, _AUTO)
@@ -144,10 +172,11 @@ def _conv_transpose(
     )
     if fits:
         whole = function(
-            x, weight, window.strides, (*before, *after), tuple(extra), window.dilations, group
-        )
+            x, weight, window.strides, (*before, *after), tuple(extra), window.dilations,
+            attrs.group,
+        )  # fmt: skip
         return add_bias(whole, bias)
-    made: Tensor = function(x, weight, window.strides, 0, 0, window.dilations, group)
+    made: Tensor = function(x, weight, window.strides, 0, 0, window.dilations, attrs.group)
     widths = [0] * (2 * x.ndim)
     for axis in range(count):
         at = 2 + axis

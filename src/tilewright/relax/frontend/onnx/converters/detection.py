@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,22 +23,29 @@ from tilewright.relax.frontend.onnx.values import UnknownValueError
 _MOST_BOXES = 1 << 12
 
 
+@dataclass(frozen=True, kw_only=True)
+class _RoiAttributes:
+    coordinate_transformation_mode: str | None = None
+    mode: str = "avg"
+    output_height: int = 1
+    output_width: int = 1
+    sampling_ratio: int = 0
+    spatial_scale: float = 1.0
+
+
 @converts("RoiAlign")
 def _roi_align(
-    ctx: Context, x: Tensor, rois: Tensor, batch_indices: Tensor,
-    *, coordinate_transformation_mode: str | None = None, mode: str = "avg",
-    output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0,
-    spatial_scale: float = 1.0,
-) -> Tensor:  # fmt: skip
+    ctx: Context, x: Tensor, rois: Tensor, batch_indices: Tensor, *, attrs: _RoiAttributes
+) -> Tensor:
     default = "half_pixel" if ctx.opset >= 16 else "output_half_pixel"
     style = ctx.choice(
-        "coordinate_transformation_mode", coordinate_transformation_mode or default,
+        "coordinate_transformation_mode", attrs.coordinate_transformation_mode or default,
         ("half_pixel", "output_half_pixel"),
     )  # fmt: skip
-    ctx.choice("mode", mode, ("avg", "max"))
-    ctx.require(output_height > 0 and output_width > 0, "the output's extents must be positive")
-    size = (output_height, output_width)
-    ratio = sampling_ratio
+    mode = ctx.choice("mode", attrs.mode, ("avg", "max"))
+    size = (attrs.output_height, attrs.output_width)
+    ctx.require(min(size) > 0, "the output's extents must be positive")
+    spatial_scale, ratio = attrs.spatial_scale, attrs.sampling_ratio
     if ratio <= 0:
         # As many samples as pixels, which differs between regions.
         boxes = ctx.array(rois, "rois, without a sampling_ratio,").astype(np.float64)
@@ -111,10 +117,10 @@ def _pooled(
             for y, p in ((y0, one - v), (y1, v))
             for z, q in ((x0, one - u), (x1, u))
         ]
-        reduce: Callable[..., Any] = te.sum if mode == "avg" else te.max
         if mode == "avg":
-            value = corners[0] + corners[1] + corners[2] + corners[3]
+            reduce, value = te.sum, corners[0] + corners[1] + corners[2] + corners[3]
         else:
+            reduce = te.max
             value = maximum(maximum(corners[0], corners[1]), maximum(corners[2], corners[3]))
         made: Expr = reduce(select(in_y & in_x, value, const(0.0, dtype)), axis=[a, b])
         return made
@@ -166,7 +172,7 @@ def _max_pooled(x: te.Tensor, rois: te.Tensor, *, size: tuple[int, ...], scale: 
         made: Expr = te.max(select(inside, pixel, min_value(dtype)), axis=[row, column])
         return made
 
-    shape: list[Any] = [rois.shape[0], c, *size]
+    shape: list[Expr | int] = [rois.shape[0], c, *size]
     made: te.Tensor = te.compute(shape, greatest, name="max_roi_pool")
     least = min_value(dtype)
     whole: te.Tensor = te.compute(

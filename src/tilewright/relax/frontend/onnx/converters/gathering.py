@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -67,17 +68,25 @@ def _col2im(
     return op.strided_slice(made, list(range(2, 2 + count)), begin, end)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Deforming:
+    dilations: tuple[int, ...] | None = None
+    group: int = 1
+    kernel_shape: tuple[int, ...] | None = None
+    offset_group: int = 1
+    pads: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
+
+
 @converts("DeformConv")
 def _deform_conv(
     ctx: Context, x: Tensor, weight: Tensor, offset: Tensor, bias: Tensor | None = None,
-    mask: Tensor | None = None,
-    *, dilations: tuple[int, ...] | None = None, group: int = 1,
-    kernel_shape: tuple[int, ...] | None = None, offset_group: int = 1,
-    pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None,
+    mask: Tensor | None = None, *, attrs: _Deforming,
 ) -> Tensor:  # fmt: skip
+    group, offset_group = attrs.group, attrs.offset_group
     ctx.require(x.ndim == 4, "only images of two axes are supported")
-    size = kernel_size(ctx, weight, kernel_shape)
-    window = window_of(ctx, x, size, strides, pads, dilations, "NOTSET")
+    size = kernel_size(ctx, weight, attrs.kernel_shape)
+    window = window_of(ctx, x, size, attrs.strides, attrs.pads, attrs.dilations)
     channels, height, width = ctx.ints(x.shape[1:], "extents of the image")
     out = ctx.ints(offset.shape[2:], "extents of offset")
     taps = math.prod(size)

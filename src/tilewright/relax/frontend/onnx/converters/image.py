@@ -67,29 +67,44 @@ class _Axis:
     end: float = 1.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class _ResizeAttributes:
+    antialias: int = 0
+    axes: tuple[int, ...] | None = None
+    coordinate_transformation_mode: str = "half_pixel"
+    cubic_coeff_a: float = -0.75
+    exclude_outside: int = 0
+    extrapolation_value: float = 0.0
+    keep_aspect_ratio_policy: str = "stretch"
+    mode: str = "nearest"
+    nearest_mode: str = "round_prefer_floor"
+
+    def style(self, ctx: Context) -> _Style:
+        """The style that the words name; raises ``ImportModelError`` if one is unknown."""
+        coordinates, nearest = self.coordinate_transformation_mode, self.nearest_mode
+        if ctx.opset < 11:
+            # Results lie on multiples of pixels.
+            coordinates, nearest = "asymmetric", "floor"
+        ctx.choice("mode", self.mode, ("nearest", "linear", "cubic"))
+        ctx.choice("coordinate_transformation_mode", coordinates, _COORDINATES)
+        ctx.choice("nearest_mode", nearest, tuple(_NEAREST))
+        return _Style(
+            self.mode, coordinates, nearest, self.cubic_coeff_a, bool(self.antialias),
+            bool(self.exclude_outside), self.extrapolation_value,
+        )  # fmt: skip
+
+
 @converts("Resize")
 def _resize(
     ctx: Context, x: Tensor, roi: Value = None, scales: Value = None, sizes: Shape | None = None,
-    *, antialias: int = 0, axes: tuple[int, ...] | None = None,
-    coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0, extrapolation_value: float = 0.0,
-    keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
-    nearest_mode: str = "round_prefer_floor",
+    *, attrs: _ResizeAttributes,
 ) -> Tensor:  # fmt: skip
     if ctx.opset < 11:
-        # The second input is scales; results lie on multiples of pixels.
-        roi, scales = None, roi
-        coordinate_transformation_mode, nearest_mode = "asymmetric", "floor"
-    ctx.choice("mode", mode, ("nearest", "linear", "cubic"))
-    ctx.choice("coordinate_transformation_mode", coordinate_transformation_mode, _COORDINATES)
-    ctx.choice("nearest_mode", nearest_mode, tuple(_NEAREST))
-    where = ctx.axes(range(x.ndim) if axes is None else axes, x.ndim)
-    style = _Style(
-        mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, bool(antialias),
-        bool(exclude_outside), extrapolation_value,
-    )  # fmt: skip
+        roi, scales = None, roi  # the second input is scales
+    style = attrs.style(ctx)
+    where = ctx.axes(range(x.ndim) if attrs.axes is None else attrs.axes, x.ndim)
     shown = None
-    if coordinate_transformation_mode == "tf_crop_and_resize":
+    if style.coordinates == "tf_crop_and_resize":
         shown = ctx.array(roi, "roi").astype(np.float64).reshape(2, -1)
     factors = None if scales is None else ctx.array(scales, "scales").reshape(-1)
     if factors is not None and factors.size:
@@ -99,7 +114,7 @@ def _resize(
     ctx.require(sizes, "there are neither scales nor sizes")
     assert sizes is not None
     ctx.require(len(sizes) == len(where), f"sizes needs {len(where)} numbers")
-    return _by_sizes(ctx, x, where, sizes, style, shown, keep_aspect_ratio_policy)
+    return _by_sizes(ctx, x, where, sizes, style, shown, attrs.keep_aspect_ratio_policy)
 
 
 @converts("Upsample")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
 from tilewright import topi
 from tilewright.relax import ops as op
@@ -13,12 +13,7 @@ from tilewright.relax.frontend.onnx.converters.base import (
     Tensor,
     converts,
 )
-from tilewright.relax.frontend.onnx.converters.convolution import (
-    add_bias,
-    conv,
-    kernel_size,
-    window_of,
-)
+from tilewright.relax.frontend.onnx.converters.convolution import Convolving, add_bias, conv
 
 
 def _optional_add(x: Tensor, other: Tensor | None) -> Tensor:
@@ -80,30 +75,42 @@ def _turned(x: Tensor) -> Tensor:
     return op.permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
+@dataclass(frozen=True, kw_only=True)
+class _FusedConvolving(Convolving):
+    activation: str | None = None
+    activation_params: tuple[float, ...] = ()
+
+
 @converts("com.microsoft.FusedConv")
 def _fused_conv(
     ctx: Context, x: Tensor, weight: Tensor, bias: Tensor | None = None,
-    residual: Tensor | None = None,
-    *, activation: str | None = None, activation_params: tuple[float, ...] = (),
-    auto_pad: str = "NOTSET", dilations: tuple[int, ...] | None = None, group: int = 1,
-    kernel_shape: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
+    residual: Tensor | None = None, *, attrs: _FusedConvolving,
 ) -> Tensor:  # fmt: skip
-    size = kernel_size(ctx, weight, kernel_shape)
-    window = window_of(ctx, x, size, strides, pads, dilations, auto_pad)
-    made = _optional_add(add_bias(conv(x, weight, window, group), bias), residual)
-    if activation is None:
+    made = conv(x, weight, attrs.window(ctx, x, weight), attrs.group)
+    made = _optional_add(add_bias(made, bias), residual)
+    if attrs.activation is None:
         return made
-    ctx.choice("activation", activation, tuple(_ACTIVATIONS))
-    return _ACTIVATIONS[activation](made, activation_params)
+    ctx.choice("activation", attrs.activation, tuple(_ACTIVATIONS))
+    return _ACTIVATIONS[attrs.activation](made, attrs.activation_params)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _BitsAttributes:
+    """The weight is ``[N, K]``, of numbers of ``bits``; ``block_size`` of a row have a scale."""
+
+    K: int
+    N: int
+    bits: int = 4
+    block_size: int
+    accuracy_level: int = 0
 
 
 @converts("com.microsoft.MatMulNBits")
 def _matmul_n_bits(
     ctx: Context, a: Tensor, b: Tensor, scales: Tensor, zero_points: Tensor | None = None,
-    g_idx: Tensor | None = None, bias: Tensor | None = None,
-    *, K: int, N: int, bits: int = 4, block_size: int, accuracy_level: int = 0,
+    g_idx: Tensor | None = None, bias: Tensor | None = None, *, attrs: _BitsAttributes,
 ) -> Tensor:  # fmt: skip
+    K, N, bits, block_size = attrs.K, attrs.N, attrs.bits, attrs.block_size
     ctx.require(g_idx is None, "g_idx is not supported")
     ctx.require(bits in (4, 8), f"bits must be 4 or 8, got {bits}")
     ctx.require(K > 0 and N > 0 and block_size >= 16, "K, N and block_size are too small")
@@ -152,6 +159,14 @@ def _zero_points(ctx: Context, zero: Tensor, n: int, blocks: int, bits: int) -> 
 # ---- norms ---------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, eq=False)
+class _Scale:
+    """What a normalised tensor is multiplied by, and what is added to it."""
+
+    gamma: Tensor
+    beta: Tensor | None = None
+
+
 def _layer_norm(
     ctx: Context, x: Tensor, gamma: Tensor, beta: Tensor | None, epsilon: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -194,30 +209,39 @@ def _rms_norm(
     return op.nn.rms_norm(x, scale, axes, epsilon)
 
 
+@dataclass(frozen=True, eq=False)
+class _Ids:
+    """Numbers of words and segments, ``[B, S]``."""
+
+    words: Tensor
+    segments: Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Tables:
+    """A row for each word, position and segment."""
+
+    words: Tensor
+    positions: Tensor
+    segments: Tensor | None = None
+
+
 @converts("com.microsoft.EmbedLayerNormalization")
 def _embed_layer_norm(
-    ctx: Context, input_ids: Tensor, segment_ids: Tensor | None, words: Tensor,
-    positions: Tensor, segments: Tensor | None = None, gamma: Tensor | None = None,
-    beta: Tensor | None = None, mask: Tensor | None = None, position_ids: Tensor | None = None,
-    *, epsilon: float = 1e-12, mask_index_type: int = 0,
+    ctx: Context, ids: _Ids, tables: _Tables, scale: _Scale, mask: Tensor | None = None,
+    position_ids: Tensor | None = None, *, epsilon: float = 1e-12, mask_index_type: int = 0,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    total: Tensor = op.take(words, input_ids, 0)
-    length = input_ids.shape[1]
-    if position_ids is None:
-        where: Any = op.arange(0, length, 1, "int64")
-        total = op.add(total, op.take(positions, where, 0))
-    else:
-        total = op.add(total, op.take(positions, position_ids, 0))
-    if segment_ids is not None and segments is not None:
-        total = op.add(total, op.take(segments, segment_ids, 0))
+    total: Tensor = op.take(tables.words, ids.words, 0)
+    batch, length = ids.words.shape
+    places = op.arange(0, length, 1, "int64") if position_ids is None else position_ids
+    total = op.add(total, op.take(tables.positions, places, 0))
+    if ids.segments is not None and tables.segments is not None:
+        total = op.add(total, op.take(tables.segments, ids.segments, 0))
     total = ctx.emit(total)
-    ctx.require(gamma is not None, "gamma is missing")
-    made = op.nn.layer_norm(total, gamma, beta, -1, epsilon)
+    made = op.nn.layer_norm(total, scale.gamma, scale.beta, -1, epsilon)
     if mask is None:
-        counts: Any = op.zeros((input_ids.shape[0],), "int32")
-    else:
-        counts = op.sum(op.astype(mask, "int32"), 1)
-    return made, counts, total
+        return made, op.zeros((batch,), "int32"), total
+    return made, op.sum(op.astype(mask, "int32"), 1), total
 
 
 @converts("com.microsoft.BiasSoftmax")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -64,7 +64,7 @@ def _det(ctx: Context, x: Tensor) -> Tensor:
     def minor(row: int, left: tuple[int, ...]) -> Tensor:
         """The determinant of the rows from one on, over some of the columns."""
         if (row, left) not in made:
-            total: Any = None
+            total: Tensor | None = None
             for number, column in enumerate(left):
                 part = element(row, column)
                 if len(left) > 1:
@@ -73,6 +73,7 @@ def _det(ctx: Context, x: Tensor) -> Tensor:
                     total = part
                 else:
                     total = (op.subtract if number % 2 else op.add)(total, part)
+            assert total is not None
             made[row, left] = ctx.emit(total)
         return made[row, left]
 
@@ -97,52 +98,65 @@ def _unique(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _GramAttributes:
+    max_gram_length: int
+    max_skip_count: int
+    min_gram_length: int
+    mode: str
+    ngram_counts: tuple[int, ...]
+    ngram_indexes: tuple[int, ...]
+    pool_int64s: tuple[int, ...] | None = None
+    weights: tuple[float, ...] | None = None
+
+
 @converts("TfIdfVectorizer")
-def _tf_idf(
-    ctx: Context, x: Tensor,
-    *, max_gram_length: int, max_skip_count: int, min_gram_length: int, mode: str,
-    ngram_counts: tuple[int, ...], ngram_indexes: tuple[int, ...],
-    pool_int64s: tuple[int, ...] | None = None, weights: tuple[float, ...] | None = None,
-) -> Tensor:  # fmt: skip
-    ctx.choice("mode", mode, ("TF", "IDF", "TFIDF"))
-    ctx.require(pool_int64s is not None, "only n-grams of integers are supported")
-    assert pool_int64s is not None
-    grams = _grams(ctx, pool_int64s, ngram_counts)
-    size = max(ngram_indexes, default=-1) + 1
+def _tf_idf(ctx: Context, x: Tensor, *, attrs: _GramAttributes) -> Tensor:
+    ctx.choice("mode", attrs.mode, ("TF", "IDF", "TFIDF"))
+    if attrs.pool_int64s is None:
+        raise ctx.error("only n-grams of integers are supported")
+    grams, indexes = _grams(ctx, attrs.pool_int64s, attrs.ngram_counts), attrs.ngram_indexes
+    size = max(indexes, default=-1) + 1
     ctx.require(
-        len(grams) == len(ngram_indexes) and 0 < size <= _MOST_COLUMNS and min(ngram_indexes) >= 0,
+        len(grams) == len(indexes) and 0 < size <= _MOST_COLUMNS and min(indexes) >= 0,
         f"ngram_indexes must be one for each of the pool, from 0 to below {_MOST_COLUMNS}",
     )
     rows = op.expand_dims(x, 0) if x.ndim == 1 else x
-    (extent,) = ctx.ints([rows.shape[1]], "the length of sequences")
-    columns: list[Any] = [None] * size
-    shape = (rows.shape[0],)
-    for number, (gram, index) in enumerate(zip(grams, ngram_indexes)):
-        if not min_gram_length <= len(gram) <= max_gram_length:
+    columns: list[Tensor] = [op.zeros((rows.shape[0],), "float32")] * size
+    for number, (gram, index) in enumerate(zip(grams, indexes)):
+        if not attrs.min_gram_length <= len(gram) <= attrs.max_gram_length:
             continue
-        total: Any = None
-        for skip in range(max_skip_count + 1 if len(gram) > 1 else 1):
-            span = (len(gram) - 1) * (skip + 1) + 1
-            if span > extent:
-                break
-            met: Any = None
-            for k, word in enumerate(gram):
-                start = k * (skip + 1)
-                part = op.strided_slice(rows, [1], [start], [start + extent - span + 1])
-                same = op.equal(part, const(word, x.dtype))
-                met = same if met is None else op.logical_and(met, same)
-            count = op.sum(op.astype(met, "float32"), 1)
-            total = count if total is None else op.add(total, count)
+        total = _count(ctx, rows, gram, attrs.max_skip_count)
         if total is None:
             continue
-        weight = 1.0 if weights is None else weights[number]
-        if mode == "IDF":
+        if attrs.mode == "IDF":
             total = op.astype(op.greater(total, const(0, "float32")), "float32")
-        if mode != "TF":
+        if attrs.mode != "TF":
+            weight = 1.0 if attrs.weights is None else attrs.weights[number]
             total = op.multiply(total, const(weight, "float32"))
         columns[index] = total
-    made = op.stack([op.zeros(shape, "float32") if c is None else c for c in columns], 1)
+    made = op.stack(columns, 1)
     return op.squeeze(made, 0) if x.ndim == 1 else made
+
+
+def _count(ctx: Context, rows: Tensor, gram: tuple[int, ...], most_skipped: int) -> Tensor | None:
+    """How often each row has an n-gram, words skipped between; ``None`` if rows are too short."""
+    (extent,) = ctx.ints([rows.shape[1]], "the length of sequences")
+    total: Tensor | None = None
+    for skip in range(most_skipped + 1 if len(gram) > 1 else 1):
+        span = (len(gram) - 1) * (skip + 1) + 1
+        if span > extent:
+            break
+        met: Tensor | None = None
+        for k, word in enumerate(gram):
+            start = k * (skip + 1)
+            part = op.strided_slice(rows, [1], [start], [start + extent - span + 1])
+            same = op.equal(part, const(word, rows.dtype))
+            met = same if met is None else op.logical_and(met, same)
+        assert met is not None
+        count = op.sum(op.astype(met, "float32"), 1)
+        total = count if total is None else op.add(total, count)
+    return total
 
 
 def _grams(ctx: Context, pool: Sequence[int], starts: Sequence[int]) -> list[tuple[int, ...]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 from tilewright.arith import simplify
-from tilewright.ir import as_int
+from tilewright.ir import Expr, as_int
 from tilewright.relax import ops as op
 from tilewright.relax.expr import const
 from tilewright.relax.frontend.onnx.converters.base import (
@@ -22,23 +22,30 @@ from tilewright.relax.frontend.onnx.converters.shapes import cut
 _WIDEST = 1024
 
 
+@dataclass(frozen=True, kw_only=True)
+class _BatchAttributes:
+    epsilon: float = 1e-5
+    momentum: float = 0.9
+    training_mode: int = 0
+    spatial: int = 1
+    is_test: int | None = None
+
+
 @converts("BatchNormalization")
 def _batch_normalization(
     ctx: Context, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor,
-    *, epsilon: float = 1e-5, momentum: float = 0.9, training_mode: int = 0, spatial: int = 1,
-    is_test: int | None = None,
+    *, attrs: _BatchAttributes,
 ) -> Tensor | tuple[Tensor, ...]:  # fmt: skip
-    if ctx.opset < 7 and not is_test:
-        training_mode = 1
-    ctx.require(spatial, "only statistics for each channel are supported")
+    training = bool(attrs.training_mode) or (ctx.opset < 7 and not attrs.is_test)
+    ctx.require(attrs.spatial, "only statistics for each channel are supported")
     kind = mean.dtype
     data = ctx.cast(x, kind)
     scale, bias = ctx.cast(scale, kind), ctx.cast(bias, kind)
     made = op.nn.batch_norm(
-        data, scale, bias, mean, var, 1, epsilon, momentum=1 - momentum,
-        training=bool(training_mode),
+        data, scale, bias, mean, var, 1, attrs.epsilon, momentum=1 - attrs.momentum,
+        training=training,
     )  # fmt: skip
-    if not training_mode:
+    if not training:
         return ctx.cast(made, x.dtype)
     result, new_mean, new_var = ctx.emit(made)
     return ctx.cast(result, x.dtype), new_mean, new_var
@@ -59,7 +66,7 @@ def _normalized(ctx: Context, x: Tensor, axes: tuple[int, ...], epsilon: float) 
 
 
 def _scaled(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    view: list[Any] = [1, scale.shape[0], *[1] * (x.ndim - 2)]
+    view: list[Expr | int] = [1, scale.shape[0], *[1] * (x.ndim - 2)]
     return op.add(op.multiply(x, op.reshape(scale, view)), op.reshape(bias, view))
 
 
@@ -135,10 +142,9 @@ def _lrn(
     before, after = (size - 1) // 2, size // 2
     widths = [0, 0, before, after, *[0] * (2 * (x.ndim - 2))]
     squares = ctx.emit(op.nn.pad(op.square(x), widths))
-    total: Any = None
-    for start in range(size):
-        part = cut(squares, 1, start, x.shape[1] + start)
-        total = part if total is None else op.add(total, part)
+    total = cut(squares, 1, 0, x.shape[1])
+    for start in range(1, size):
+        total = op.add(total, cut(squares, 1, start, x.shape[1] + start))
     share = op.multiply(total, ctx.scalar(alpha / size, x))
     return op.divide(x, op.power(op.add(share, ctx.scalar(bias, x)), ctx.scalar(beta, x)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +14,11 @@ from tilewright.ir import Expr, as_int, dtypes
 from tilewright.relax import ops as op
 from tilewright.relax.expr import const
 from tilewright.relax.frontend.onnx.converters.base import Context, Shape, Tensor, converts
-from tilewright.relax.frontend.onnx.converters.convolution import Window, window_of
+from tilewright.relax.frontend.onnx.converters.convolution import (
+    Sliding,
+    Window,
+    window_of,
+)
 
 
 def _least(dtype: str) -> float:
@@ -87,28 +91,40 @@ def _window_sums(ctx: Context, x: Tensor, window: Window, counts: Sequence[int])
     return ctx.te(sums, _padded(x, window, counts, 0), name="window_sums")
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Pooling(Sliding):
+    """The attributes of a pool."""
+
+    kernel_shape: tuple[int, ...]
+    ceil_mode: int = 0
+
+    def window(self, ctx: Context, x: Tensor) -> Window:
+        return self.window_of_size(ctx, x, self.kernel_shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _MaxPooling(_Pooling):
+    storage_order: int = 0
+
+
 @converts("MaxPool")
-def _max_pool(
-    ctx: Context, x: Tensor,
-    *, kernel_shape: tuple[int, ...], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-    dilations: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None,
-    storage_order: int = 0, strides: tuple[int, ...] | None = None,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    window = window_of(ctx, x, kernel_shape, strides, pads, dilations, auto_pad)
+def _max_pool(ctx: Context, x: Tensor, *, attrs: _MaxPooling) -> tuple[Tensor, ...]:
+    window = attrs.window(ctx, x)
     if not ctx.uses(1):
         function = (op.nn.max_pool1d, op.nn.max_pool2d, op.nn.max_pool3d)[window.spatial - 1]
         made = function(
-            x, window.size, window.strides, window.padding, window.dilations, bool(ceil_mode)
-        )
+            x, window.size, window.strides, window.padding, window.dilations,
+            bool(attrs.ceil_mode),
+        )  # fmt: skip
         return (made,)
-    counts = _counts(ctx, x, window, ceil_mode)
+    counts = _counts(ctx, x, window, attrs.ceil_mode)
     extents = ctx.ints(x.shape[2:], "extents")
     ctx.require(
         math.prod(extents) <= _MOST_PLACES and math.prod(window.size) <= _MOST_TAPS,
         f"places in images of {extents} and windows of {list(window.size)} are too many",
     )
     places = np.arange(math.prod(extents), dtype=np.int64).reshape(extents)
-    if storage_order:
+    if attrs.storage_order:
         places = places.reshape(extents[::-1]).transpose()
     grid = const(np.ascontiguousarray(places.reshape(1, 1, *extents)))
     values = _taps(x, window, counts, _least(x.dtype))
@@ -124,25 +140,21 @@ def _max_pool(
     return best, op.add(op.broadcast_to(where, best.shape), start)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _AveragePooling(_Pooling):
+    count_include_pad: int = 0
+
+
 @converts("AveragePool")
-def _average_pool(
-    ctx: Context, x: Tensor,
-    *, kernel_shape: tuple[int, ...], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-    count_include_pad: int = 0, dilations: tuple[int, ...] | None = None,
-    pads: tuple[int, ...] | None = None, strides: tuple[int, ...] | None = None,
-) -> Tensor:  # fmt: skip
-    return average_pool(
-        ctx, x, kernel_shape, auto_pad, ceil_mode, count_include_pad, dilations, pads, strides
-    )
+def _average_pool(ctx: Context, x: Tensor, *, attrs: _AveragePooling) -> Tensor:
+    window = attrs.window(ctx, x)
+    return average_pool(ctx, x, window, attrs.ceil_mode, attrs.count_include_pad)
 
 
 def average_pool(
-    ctx: Context, x: Tensor, kernel_shape: Sequence[int], auto_pad: str, ceil_mode: int,
-    count_include_pad: int, dilations: Sequence[int] | None, pads: Sequence[int] | None,
-    strides: Sequence[int] | None,
-) -> Tensor:  # fmt: skip
+    ctx: Context, x: Tensor, window: Window, ceil_mode: int, count_include_pad: int
+) -> Tensor:
     """The mean of each window."""
-    window = window_of(ctx, x, kernel_shape, strides, pads, dilations, auto_pad)
     if set(window.dilations) == {1}:
         function = (op.nn.avg_pool1d, op.nn.avg_pool2d, op.nn.avg_pool3d)[window.spatial - 1]
         return function(
@@ -165,17 +177,17 @@ def average_pool(
     return op.divide(total, const(share, x.dtype))
 
 
+@dataclass(frozen=True, kw_only=True)
+class _LpPooling(_Pooling):
+    p: int = 2
+
+
 @converts("LpPool")
-def _lp_pool(
-    ctx: Context, x: Tensor,
-    *, kernel_shape: tuple[int, ...], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-    dilations: tuple[int, ...] | None = None, p: int = 2, pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
-) -> Tensor:  # fmt: skip
-    window = window_of(ctx, x, kernel_shape, strides, pads, dilations, auto_pad)
-    counts = _counts(ctx, x, window, ceil_mode)
-    powers = ctx.emit(_power(ctx, x, p))
-    return _root(ctx, _window_sums(ctx, powers, window, counts), p)
+def _lp_pool(ctx: Context, x: Tensor, *, attrs: _LpPooling) -> Tensor:
+    window = attrs.window(ctx, x)
+    counts = _counts(ctx, x, window, attrs.ceil_mode)
+    powers = ctx.emit(_power(ctx, x, attrs.p))
+    return _root(ctx, _window_sums(ctx, powers, window, counts), attrs.p)
 
 
 def _power(ctx: Context, x: Tensor, p: int) -> Tensor:
@@ -216,7 +228,7 @@ def _max_unpool(
     *, kernel_shape: tuple[int, ...], pads: tuple[int, ...] | None = None,
     strides: tuple[int, ...] | None = None,
 ) -> Tensor:  # fmt: skip
-    window = window_of(ctx, x, kernel_shape, strides, pads, None, "NOTSET")
+    window = window_of(ctx, x, kernel_shape, strides, pads)
     extents = ctx.ints(x.shape, "extents")
     count = window.spatial
     own = [
@@ -228,7 +240,7 @@ def _max_unpool(
     wanted = whole if output_shape is None else ctx.ints(output_shape, "output_shape")
     # Indices are places in the image without output_shape, which then is the corner of another.
     flat = op.zeros((math.prod(whole),), x.dtype)
-    made: Any = op.scatter_elements(flat, op.reshape(indices, (-1,)), op.reshape(x, (-1,)))
+    made = op.scatter_elements(flat, op.reshape(indices, (-1,)), op.reshape(x, (-1,)))
     made = op.reshape(made, whole)
     widths = [item for a, b in zip(whole, wanted) for item in (0, b - a)]
     return op.nn.pad(made, widths) if any(widths) else made

@@ -19,14 +19,14 @@ from tilewright.relax.frontend.onnx.converters.base import (
     converts,
 )
 from tilewright.relax.frontend.onnx.converters.convolution import (
+    Convolving,
     Window,
     add_bias,
     conv,
-    kernel_size,
     padded,
-    window_of,
 )
 from tilewright.relax.frontend.onnx.converters.quantize import (
+    Operand,
     as_signed,
     known_int,
     requantized,
@@ -78,13 +78,13 @@ def _matmul_integer(
 
 @converts("QLinearMatMul")
 def _qlinear_matmul(
-    ctx: Context, a: Tensor, a_scale: Tensor, a_zero_point: Tensor, b: Tensor, b_scale: Tensor,
-    b_zero_point: Tensor, y_scale: Tensor, y_zero_point: Tensor,
-) -> Tensor:  # fmt: skip
-    sums = int_matmul(ctx, a, b, a_zero_point, b_zero_point)
-    if a_scale.ndim == 1 and as_int(a_scale.shape[0]) != 1:
-        a_scale = op.reshape(a_scale, (a_scale.shape[0], 1))
-    scale = op.multiply(_shaped(a_scale, sums), _shaped(b_scale, sums))
+    ctx: Context, a: Operand, b: Operand, y_scale: Tensor, y_zero_point: Tensor
+) -> Tensor:
+    sums = int_matmul(ctx, a.x, b.x, a.zero_point, b.zero_point)
+    rows = a.scale
+    if rows.ndim == 1 and as_int(rows.shape[0]) != 1:
+        rows = op.reshape(rows, (rows.shape[0], 1))
+    scale = op.multiply(_shaped(rows, sums), _shaped(b.scale, sums))
     return requantized(
         ctx, sums, scale, _shaped(y_scale, sums), _shaped(y_zero_point, sums), y_zero_point.dtype
     )
@@ -132,28 +132,20 @@ def _conv2d_int8(
 @converts("ConvInteger")
 def _conv_integer(
     ctx: Context, x: Tensor, w: Tensor, x_zero_point: Tensor | None = None,
-    w_zero_point: Tensor | None = None,
-    *, auto_pad: str = "NOTSET", dilations: tuple[int, ...] | None = None, group: int = 1,
-    kernel_shape: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
+    w_zero_point: Tensor | None = None, *, attrs: Convolving,
 ) -> Tensor:  # fmt: skip
-    size = kernel_size(ctx, w, kernel_shape)
-    window = window_of(ctx, x, size, strides, pads, dilations, auto_pad)
-    return int_conv(ctx, x, w, x_zero_point, w_zero_point, window, group)
+    window = attrs.window(ctx, x, w)
+    return int_conv(ctx, x, w, x_zero_point, w_zero_point, window, attrs.group)
 
 
 @converts("QLinearConv")
 def _qlinear_conv(
-    ctx: Context, x: Tensor, x_scale: Tensor, x_zero_point: Tensor, w: Tensor, w_scale: Tensor,
-    w_zero_point: Tensor, y_scale: Tensor, y_zero_point: Tensor, bias: Tensor | None = None,
-    *, auto_pad: str = "NOTSET", dilations: tuple[int, ...] | None = None, group: int = 1,
-    kernel_shape: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
+    ctx: Context, x: Operand, w: Operand, y_scale: Tensor, y_zero_point: Tensor,
+    bias: Tensor | None = None, *, attrs: Convolving,
 ) -> Tensor:  # fmt: skip
-    size = kernel_size(ctx, w, kernel_shape)
-    window = window_of(ctx, x, size, strides, pads, dilations, auto_pad)
-    sums = int_conv(ctx, x, w, x_zero_point, w_zero_point, window, group, bias)
-    scale = op.multiply(op.reshape(x_scale, ()), channel_scale(w_scale, window.spatial))
+    window = attrs.window(ctx, x.x, w.x)
+    sums = int_conv(ctx, x.x, w.x, x.zero_point, w.zero_point, window, attrs.group, bias)
+    scale = op.multiply(op.reshape(x.scale, ()), channel_scale(w.scale, window.spatial))
     return requantized(
         ctx, sums, scale, op.reshape(y_scale, ()), op.reshape(y_zero_point, ()),
         y_zero_point.dtype,
@@ -214,17 +206,13 @@ def _per_filter(weight: Quantized) -> bool:
 
 @converts("Conv")
 def _conv(
-    ctx: Context, x: Tensor, weight: Tensor, bias: Tensor | None = None,
-    *, auto_pad: str = "NOTSET", dilations: tuple[int, ...] | None = None, group: int = 1,
-    kernel_shape: tuple[int, ...] | None = None, pads: tuple[int, ...] | None = None,
-    strides: tuple[int, ...] | None = None,
-) -> Tensor:  # fmt: skip
-    size = kernel_size(ctx, weight, kernel_shape)
-    window = window_of(ctx, x, size, strides, pads, dilations, auto_pad)
-    made = scaled_conv(ctx, x, weight, window, group)
+    ctx: Context, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, attrs: Convolving
+) -> Tensor:
+    window = attrs.window(ctx, x, weight)
+    made = scaled_conv(ctx, x, weight, window, attrs.group)
     if made is None:
         x, window = padded(x, window)
-        made = conv(x, weight, window, group)
+        made = conv(x, weight, window, attrs.group)
     return add_bias(made, bias)
 
 

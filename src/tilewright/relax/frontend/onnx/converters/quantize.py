@@ -6,7 +6,7 @@ integers, whose sums are scaled (``products.py``).
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,6 +29,23 @@ _DTYPE_NAMES = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """A quantised tensor: the inputs for it of operators that compute with integers."""
+
+    x: Tensor
+    scale: Tensor
+    zero_point: Tensor | None
+
+    def dequantized(self, ctx: Context) -> Tensor:
+        """The tensor as float32; there is one scale, and one zero point or none."""
+        number: Tensor = op.astype(self.x, "int32")
+        if self.zero_point is not None:
+            zero = op.reshape(ctx.cast(self.zero_point, "int32"), ())
+            number = op.subtract(number, zero)
+        return op.multiply(op.astype(number, "float32"), op.reshape(self.scale, ()))
+
+
 def spread(ctx: Context, value: Tensor, x: Tensor, axis: int, block_size: int = 0) -> Tensor:
     """Scales or zero points such that they broadcast with a tensor."""
     if value.ndim == 0 or (value.ndim == 1 and as_int(value.shape[0]) == 1 and not block_size):
@@ -44,21 +61,30 @@ def spread(ctx: Context, value: Tensor, x: Tensor, axis: int, block_size: int = 
     return cut(wide, at, 0, x.shape[at])
 
 
+@dataclass(frozen=True, kw_only=True)
+class _QuantizeAttributes:
+    axis: int = 1
+    block_size: int = 0
+    output_dtype: int = 0
+    precision: int = 0
+    saturate: int = 1
+
+
 @converts("QuantizeLinear")
 def _quantize(
     ctx: Context, x: Tensor, scale: Tensor, zero_point: Tensor | None = None,
-    *, axis: int = 1, block_size: int = 0, output_dtype: int = 0, precision: int = 0,
-    saturate: int = 1,
+    *, attrs: _QuantizeAttributes,
 ) -> Tensor:  # fmt: skip
-    element = element_name(output_dtype) if output_dtype else "UINT8"
+    axis, block_size = attrs.axis, attrs.block_size
+    element = element_name(attrs.output_dtype) if attrs.output_dtype else "UINT8"
     if zero_point is not None:
         found = ctx.element(zero_point)
         element = _DTYPE_NAMES.get(found, found)
-    kind = dtype_of(precision) if precision else "float32"
+    kind = dtype_of(attrs.precision) if attrs.precision else "float32"
     wide = "float64" if x.dtype == "float64" else kind
     number = op.divide(ctx.cast(x, wide), spread(ctx, ctx.cast(scale, wide), x, axis, block_size))
     if element.startswith("FLOAT"):
-        return convert(ctx, number, element, bool(saturate))
+        return convert(ctx, number, element, bool(attrs.saturate))
     limits = narrow_limits(element) or dtypes.integer_limits(element.lower())
     rounded = op.round(number)
     if zero_point is not None:
@@ -120,14 +146,6 @@ def requantized(
     return op.astype(op.clip(number, low, high), dtype)
 
 
-def dequantized(ctx: Context, x: Tensor, scale: Tensor, zero_point: Tensor | None) -> Tensor:
-    """A tensor with one scale as float32."""
-    number: Tensor = op.astype(x, "int32")
-    if zero_point is not None:
-        number = op.subtract(number, op.reshape(ctx.cast(zero_point, "int32"), ()))
-    return op.multiply(op.astype(number, "float32"), op.reshape(scale, ()))
-
-
 def quantized(
     ctx: Context, x: Tensor, scale: Tensor, zero_point: Tensor | None, dtype: str
 ) -> Tensor:
@@ -150,9 +168,11 @@ def known_int(ctx: Context, value: Tensor | None) -> int | None:
     return int(found.reshape(-1)[0])
 
 
-def as_signed(ctx: Context, weight: Tensor, zero_point: Tensor | None) -> tuple[Tensor, Any]:
+def as_signed(
+    ctx: Context, weight: Tensor, zero_point: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
     """Weights as int8 with a zero point to match, int32; kernels multiply by signed weights."""
-    zero: Any = None if zero_point is None else ctx.cast(zero_point, "int32")
+    zero = None if zero_point is None else ctx.cast(zero_point, "int32")
     if weight.dtype == "int8":
         return weight, zero
     moved = op.astype(op.subtract(op.astype(weight, "int16"), const(128, "int16")), "int8")

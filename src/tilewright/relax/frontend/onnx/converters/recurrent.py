@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.relax import ops as op
 from tilewright.relax.expr import const
@@ -42,15 +41,41 @@ def _affine(x: Tensor, scale: float, shift: float) -> Tensor:
     return x if shift == 0 else op.add(x, const(shift, x.dtype))
 
 
-@dataclass
-class _Layer:
-    """What the operators have in common; inputs are ``[steps, batch, size]``."""
+@dataclass(frozen=True, eq=False)
+class _Inputs:
+    """Sequences, ``[steps, batch, size]``; products by ``[directions, gates * hidden, …]``."""
 
     x: Tensor
     weight: Tensor
     recurrent: Tensor
-    bias: Tensor | None
-    lengths: Tensor | None
+    bias: Tensor | None = None
+    """``[directions, 2 * gates * hidden]``, for both products."""
+    sequence_lens: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Attributes:
+    """The attributes that the operators have in common."""
+
+    activation_alpha: tuple[float, ...] = ()
+    activation_beta: tuple[float, ...] = ()
+    activations: tuple[str, ...] | None = None
+    clip: float | None = None
+    direction: str = "forward"
+    hidden_size: int | None = None
+    layout: int = 0
+
+    @property
+    def directions(self) -> int:
+        return 2 if self.direction == "bidirectional" else 1
+
+
+@dataclass
+class _Layer:
+    """What the operators have in common."""
+
+    inputs: _Inputs
+    attrs: _Attributes
     gates: int
     hidden: int
     activations: list[Activation]
@@ -76,30 +101,33 @@ class _Direction:
 Step = Callable[[Context, _Direction, int, list[Tensor]], list[Tensor]]
 
 
-def _activations(
-    ctx: Context, names: Sequence[str] | None, defaults: Sequence[str], directions: int,
-    alpha: Sequence[float], beta: Sequence[float], clip: float | None,
-) -> list[Activation]:  # fmt: skip
-    chosen = list(names) if names else list(defaults) * directions
+def _activations(ctx: Context, attrs: _Attributes, defaults: Sequence[str]) -> list[Activation]:
+    """The functions of all directions; ``defaults`` are those of one."""
+    directions = attrs.directions
+    chosen = list(attrs.activations or list(defaults) * directions)
     ctx.require(
         len(chosen) == len(defaults) * directions,
         f"activations needs {len(defaults) * directions} names, got {len(chosen)}",
     )
-    alphas, betas = list(alpha), list(beta)
+    alphas, betas = list(attrs.activation_alpha), list(attrs.activation_beta)
     made: list[Activation] = []
     for name in chosen:
         key = name.lower()
         ctx.choice("an activation", key, tuple(_ACTIVATIONS))
         a = alphas.pop(0) if alphas and key in _HAS_ALPHA else None
         b = betas.pop(0) if betas and key in _HAS_BETA else None
-        function = _ACTIVATIONS[key]
-
-        def activate(x: Tensor, function: Any = function, a: Any = a, b: Any = b) -> Tensor:
-            made: Tensor = function(x if clip is None else op.clip(x, -clip, clip), a, b)
-            return made
-
-        made.append(activate)
+        made.append(_clipped(_ACTIVATIONS[key], a, b, attrs.clip))
     return made
+
+
+def _clipped(
+    function: Callable[[Tensor, float | None, float | None], Tensor],
+    alpha: float | None, beta: float | None, clip: float | None,
+) -> Activation:  # fmt: skip
+    """A function with its parameters, of inputs limited to ``-clip`` to ``clip``."""
+    if clip is None:
+        return lambda x: function(x, alpha, beta)
+    return lambda x: function(op.clip(x, -clip, clip), alpha, beta)
 
 
 _HAS_ALPHA = frozenset("affine leakyrelu thresholdedrelu scaledtanh hardsigmoid elu".split())
@@ -107,25 +135,24 @@ _HAS_BETA = frozenset("affine scaledtanh hardsigmoid".split())
 
 
 def _run(
-    ctx: Context, layer: _Layer, states: list[Tensor | None], direction: str, step: Step,
-    layout: int,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    ctx: Context, layer: _Layer, states: list[Tensor | None], step: Step
+) -> tuple[Tensor, ...]:
     """All directions; gives the outputs of all steps, and the last states."""
-    x = layer.x if layout == 0 else op.permute_dims(layer.x, (1, 0, 2))
+    x, layout, direction = layer.inputs.x, layer.attrs.layout, layer.attrs.direction
+    x = x if layout == 0 else op.permute_dims(x, (1, 0, 2))
     states = [s if s is None or layout == 0 else op.permute_dims(s, (1, 0, 2)) for s in states]
     x = ctx.emit(x)
     steps, batch = ctx.ints([x.shape[0]], "the number of steps")[0], x.shape[1]
     ctx.require(steps <= _MOST_STEPS, f"there are more than {_MOST_STEPS} steps")
-    count = 2 if direction == "bidirectional" else 1
     outputs, lasts = [], []
-    for number in range(count):
+    for number in range(layer.attrs.directions):
         backward = direction == "reverse" or number == 1
         one = _direction(ctx, layer, x, number, steps)
         current = [
             op.zeros((batch, layer.hidden), x.dtype) if s is None else _at(s, number)
             for s in states
         ]
-        rows: list[Any] = [None] * steps
+        rows: dict[int, Tensor] = {}
         for place in reversed(range(steps)) if backward else range(steps):
             made = [ctx.emit(item) for item in step(ctx, one, place, current)]
             active = one.active[place]
@@ -135,7 +162,7 @@ def _run(
                 output = ctx.emit(op.where(active, output, const(0, x.dtype)))
             current = made
             rows[place] = output
-        outputs.append(op.stack(rows, 0))
+        outputs.append(op.stack([rows[place] for place in range(steps)], 0))
         lasts.append(current)
     y = op.stack(outputs, 1)
     last = [op.stack([items[n] for items in lasts], 0) for n in range(len(states))]
@@ -146,23 +173,22 @@ def _run(
 
 
 def _direction(ctx: Context, layer: _Layer, x: Tensor, number: int, steps: int) -> _Direction:
-    wide = layer.gates * layer.hidden
+    inputs, wide = layer.inputs, layer.gates * layer.hidden
     weight, recurrent = (
-        op.permute_dims(_at(item, number), (1, 0)) for item in (layer.weight, layer.recurrent)
+        op.permute_dims(_at(item, number), (1, 0)) for item in (inputs.weight, inputs.recurrent)
     )
     projected: Tensor = op.matmul(x, weight)
     own = None
-    if layer.bias is not None:
-        bias = _at(layer.bias, number)
+    if inputs.bias is not None:
+        bias = _at(inputs.bias, number)
         projected = op.add(projected, op.strided_slice(bias, [0], [0], [wide]))
         own = ctx.emit(op.strided_slice(bias, [0], [wide], [2 * wide]))
     projected = ctx.emit(projected)
     active: list[Tensor | None] = [None] * steps
-    if layer.lengths is not None:
-        lengths = op.reshape(layer.lengths, (x.shape[1], 1))
+    if inputs.sequence_lens is not None:
+        lengths = op.reshape(inputs.sequence_lens, (x.shape[1], 1))
         active = [
-            ctx.emit(op.greater(lengths, const(place, layer.lengths.dtype)))
-            for place in range(steps)
+            ctx.emit(op.greater(lengths, const(place, lengths.dtype))) for place in range(steps)
         ]
     first = number * layer.per_direction
     return _Direction(
@@ -184,60 +210,47 @@ def _gates(x: Tensor, count: int, hidden: int) -> list[Tensor]:
 
 
 def _setup(
-    ctx: Context, inputs: Sequence[Tensor | None], gates: int, hidden_size: int | None,
-    direction: str, activations: Sequence[str] | None, defaults: Sequence[str],
-    alpha: Sequence[float], beta: Sequence[float], clip: float | None,
-) -> _Layer:  # fmt: skip
-    x, weight, recurrent, bias, lengths = inputs
-    assert x is not None and weight is not None and recurrent is not None
-    ctx.choice("direction", direction, ("forward", "reverse", "bidirectional"))
-    (hidden,) = ctx.ints([recurrent.shape[2]], "the hidden size")
-    ctx.require(hidden_size in (None, hidden), f"hidden_size is {hidden_size}, R has {hidden}")
-    count = 2 if direction == "bidirectional" else 1
-    chosen = _activations(ctx, activations, defaults, count, alpha, beta, clip)
-    return _Layer(x, weight, recurrent, bias, lengths, gates, hidden, chosen, len(defaults))
+    ctx: Context, inputs: _Inputs, attrs: _Attributes, gates: int, defaults: Sequence[str]
+) -> _Layer:
+    ctx.choice("direction", attrs.direction, ("forward", "reverse", "bidirectional"))
+    (hidden,) = ctx.ints([inputs.recurrent.shape[2]], "the hidden size")
+    ctx.require(
+        attrs.hidden_size in (None, hidden), f"hidden_size is {attrs.hidden_size}, R has {hidden}"
+    )
+    chosen = _activations(ctx, attrs, defaults)
+    return _Layer(inputs, attrs, gates, hidden, chosen, len(defaults))
 
 
 @converts("RNN")
 def _rnn(
-    ctx: Context, x: Tensor, weight: Tensor, recurrent: Tensor, bias: Tensor | None = None,
-    sequence_lens: Tensor | None = None, initial_h: Tensor | None = None,
-    *, activation_alpha: tuple[float, ...] = (), activation_beta: tuple[float, ...] = (),
-    activations: tuple[str, ...] | None = None, clip: float | None = None,
-    direction: str = "forward", hidden_size: int | None = None, layout: int = 0,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    layer = _setup(
-        ctx, (x, weight, recurrent, bias, sequence_lens), 1, hidden_size, direction, activations,
-        ("tanh",), activation_alpha, activation_beta, clip,
-    )  # fmt: skip
+    ctx: Context, inputs: _Inputs, initial_h: Tensor | None = None, *, attrs: _Attributes
+) -> tuple[Tensor, ...]:
+    layer = _setup(ctx, inputs, attrs, 1, ("tanh",))
 
     def step(ctx: Context, one: _Direction, place: int, states: list[Tensor]) -> list[Tensor]:
         total = op.add(one.projected[place], op.matmul(states[0], one.recurrent))
         return [one.activations[0](total if one.bias is None else op.add(total, one.bias))]
 
-    return _run(ctx, layer, [initial_h], direction, step, layout)
+    return _run(ctx, layer, [initial_h], step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _GruAttributes(_Attributes):
+    linear_before_reset: int = 0
 
 
 @converts("GRU")
 def _gru(
-    ctx: Context, x: Tensor, weight: Tensor, recurrent: Tensor, bias: Tensor | None = None,
-    sequence_lens: Tensor | None = None, initial_h: Tensor | None = None,
-    *, activation_alpha: tuple[float, ...] = (), activation_beta: tuple[float, ...] = (),
-    activations: tuple[str, ...] | None = None, clip: float | None = None,
-    direction: str = "forward", hidden_size: int | None = None, layout: int = 0,
-    linear_before_reset: int = 0,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    layer = _setup(
-        ctx, (x, weight, recurrent, bias, sequence_lens), 3, hidden_size, direction, activations,
-        ("sigmoid", "tanh"), activation_alpha, activation_beta, clip,
-    )  # fmt: skip
+    ctx: Context, inputs: _Inputs, initial_h: Tensor | None = None, *, attrs: _GruAttributes
+) -> tuple[Tensor, ...]:
+    layer = _setup(ctx, inputs, attrs, 3, ("sigmoid", "tanh"))
     hidden = layer.hidden
 
     def step(ctx: Context, one: _Direction, place: int, states: list[Tensor]) -> list[Tensor]:
         (before,) = states
         from_input = _gates(one.projected[place], 3, hidden)
         f, g = one.activations
-        if linear_before_reset:
+        if attrs.linear_before_reset:
             product: Tensor = op.matmul(before, one.recurrent)
             product = ctx.emit(product if one.bias is None else op.add(product, one.bias))
             own = _gates(product, 3, hidden)
@@ -258,23 +271,20 @@ def _gru(
         rest = op.subtract(const(1, z.dtype), z)
         return [op.add(op.multiply(rest, h), op.multiply(z, before))]
 
-    return _run(ctx, layer, [initial_h], direction, step, layout)
+    return _run(ctx, layer, [initial_h], step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LstmAttributes(_Attributes):
+    input_forget: int = 0
 
 
 @converts("LSTM")
 def _lstm(
-    ctx: Context, x: Tensor, weight: Tensor, recurrent: Tensor, bias: Tensor | None = None,
-    sequence_lens: Tensor | None = None, initial_h: Tensor | None = None,
-    initial_c: Tensor | None = None, peepholes: Tensor | None = None,
-    *, activation_alpha: tuple[float, ...] = (), activation_beta: tuple[float, ...] = (),
-    activations: tuple[str, ...] | None = None, clip: float | None = None,
-    direction: str = "forward", hidden_size: int | None = None, input_forget: int = 0,
-    layout: int = 0,
+    ctx: Context, inputs: _Inputs, initial_h: Tensor | None = None,
+    initial_c: Tensor | None = None, peepholes: Tensor | None = None, *, attrs: _LstmAttributes,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    layer = _setup(
-        ctx, (x, weight, recurrent, bias, sequence_lens), 4, hidden_size, direction, activations,
-        ("sigmoid", "tanh", "tanh"), activation_alpha, activation_beta, clip,
-    )  # fmt: skip
+    layer = _setup(ctx, inputs, attrs, 4, ("sigmoid", "tanh", "tanh"))
     hidden = layer.hidden
 
     def step(ctx: Context, one: _Direction, place: int, states: list[Tensor]) -> list[Tensor]:
@@ -290,10 +300,10 @@ def _lstm(
             ]
             i, f = op.add(i, op.multiply(p[0], cell)), op.add(f, op.multiply(p[2], cell))
         i = ctx.emit(activate(i))
-        f = op.subtract(const(1, i.dtype), i) if input_forget else activate(f)
+        f = op.subtract(const(1, i.dtype), i) if attrs.input_forget else activate(f)
         new = ctx.emit(op.add(op.multiply(f, cell), op.multiply(i, squash(c))))
         if peepholes is not None:
             o = op.add(o, op.multiply(p[1], new))
         return [op.multiply(activate(o), show(new)), new]
 
-    return _run(ctx, layer, [initial_h, initial_c], direction, step, layout)
+    return _run(ctx, layer, [initial_h, initial_c], step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.arith import simplify
@@ -151,17 +152,25 @@ def _cut(x: Tensor, axis: int, sizes: Sequence[object]) -> list[Tensor]:
     return made
 
 
+@dataclass(frozen=True, kw_only=True)
+class _SliceAttributes:
+    """What are inputs since version 10."""
+
+    starts: tuple[int, ...] | None = None
+    ends: tuple[int, ...] | None = None
+    axes: tuple[int, ...] | None = None
+
+
 @converts("Slice")
 def _slice(
     ctx: Context, x: Tensor, starts: Shape | None = None, ends: Shape | None = None,
-    axes: Shape | None = None, steps: Shape | None = None,
-    *, starts_: tuple[int, ...] | None = None, ends_: tuple[int, ...] | None = None,
-    axes_: tuple[int, ...] | None = None,
+    axes: Shape | None = None, steps: Shape | None = None, *, attrs: _SliceAttributes,
 ) -> Tensor:  # fmt: skip
-    begin: Any = starts if starts is not None else starts_
-    end: Any = ends if ends is not None else ends_
-    ctx.require(begin is not None and end is not None, "starts or ends are missing")
-    found = _axes(ctx, axes, axes_, x.ndim)
+    begin = attrs.starts if starts is None else starts
+    end = attrs.ends if ends is None else ends
+    if begin is None or end is None:
+        raise ctx.error("starts or ends are missing")
+    found = _axes(ctx, axes, attrs.axes, x.ndim)
     where = tuple(range(len(begin))) if found is None else found
     strides = ctx.ints(steps, "steps") if steps is not None else [1] * len(begin)
     if not where:
