@@ -1,0 +1,125 @@
+"""The page of results: ``docs/models.md``."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.zoo.families import ENTRIES, Entry
+
+#: Largest difference over the largest value for which a result counts as right.
+LIMIT = 1e-4
+
+Results = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
+def key(entry: Entry) -> str:
+    """Name an entry among all."""
+    return f"{entry.library}:{entry.name}"
+
+
+def right(answer: Mapping[str, Any]) -> bool:
+    """Whether a way came through with the right results."""
+    return "error" not in answer and answer["difference"] <= LIMIT
+
+
+def render(results: Results, machine: str, command: str) -> str:
+    """Render the page."""
+    shown = [entry for entry in ENTRIES if key(entry) in results]
+    lines = [
+        "# Models",
+        "",
+        f"{len(shown)} architectures with random weights, batch 1, float32, without a trial of"
+        " tuning, made by",
+        "",
+        f"    {command}",
+        "",
+        f"on {machine}. Results count as right within {LIMIT:g} of PyTorch's (largest difference"
+        " over largest value). `export` is `tilewright.compile(model, example_inputs=…)`,"
+        ' `compile` is `torch.compile(model, backend="tilewright")`; times are milliseconds a'
+        " call, build times seconds.",
+        "",
+        *_summary(shown, results),
+        "",
+    ]
+    for family in dict.fromkeys(entry.family for entry in shown):
+        lines += [f"## {family.capitalize()}", "", *_TABLE]
+        lines += [_row(entry, results[key(entry)]) for entry in shown if entry.family == family]
+        lines.append("")
+    faults = [
+        f"- `{key(entry)}`, {way}: {_first_line(answer)}"
+        for entry in shown
+        for way, answer in results[key(entry)].items()
+        if not right(answer)
+    ]
+    if faults:
+        lines += ["## What fails", "", *faults, ""]
+    return "\n".join(lines)
+
+
+_TABLE = (
+    "| architecture | eager | inductor | export | compile | eager / export | inductor / export"
+    " | difference | build |",
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+)
+
+
+def _row(entry: Entry, ways: Mapping[str, Mapping[str, Any]]) -> str:
+    export = ways.get("export", {})
+    cells = [
+        f"`{entry.name}` ({entry.library})",
+        *(_ms(ways.get(way)) for way in ("eager", "inductor", "export", "compile")),
+        *(_ratio(ways.get(way), export) for way in ("eager", "inductor")),
+        f"{export['difference']:.0e}" if "difference" in export else "-",
+        f"{export['build_seconds']:.1f}" if "build_seconds" in export else "-",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _ms(answer: Mapping[str, Any] | None) -> str:
+    if answer is None or not right(answer):
+        return "-" if answer is None else "fails"
+    return f"{answer['seconds'] * 1e3:.3g}" if "seconds" in answer else "right"
+
+
+def _quotient(peer: Mapping[str, Any] | None, ours: Mapping[str, Any] | None) -> float | None:
+    if peer is None or ours is None or not ("seconds" in peer and "seconds" in ours):
+        return None
+    return float(peer["seconds"] / ours["seconds"])
+
+
+def _ratio(peer: Mapping[str, Any] | None, ours: Mapping[str, Any] | None) -> str:
+    quotient = _quotient(peer, ours)
+    return "-" if quotient is None else f"{quotient:.2f}"
+
+
+def _summary(shown: list[Entry], results: Results) -> list[str]:
+    lines = []
+    for way in ("export", "compile", "inductor"):
+        answers = [results[key(entry)][way] for entry in shown if way in results[key(entry)]]
+        if not answers:
+            continue
+        text = f"- {way}: {sum(map(right, answers))} of {len(answers)} right"
+        for peer in ("eager", "inductor"):
+            quotients = [
+                quotient
+                for entry in shown
+                if way != peer
+                and (
+                    quotient := _quotient(
+                        results[key(entry)].get(peer), results[key(entry)].get(way)
+                    )
+                )
+            ]
+            if quotients:
+                mean = statistics.geometric_mean(quotients)
+                text += f", {mean:.2f} times as fast as {peer} (geometric mean of {len(quotients)})"
+        lines.append(text)
+    return lines
+
+
+def _first_line(answer: Mapping[str, Any]) -> str:
+    if "error" in answer:
+        return str(answer["error"]).splitlines()[0][:200].replace("|", "\\|")
+    return f"differs by {answer['difference']:.1e}"
