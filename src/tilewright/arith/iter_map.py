@@ -63,6 +63,18 @@ class IterMapResult:
     padding_predicate: Expr = FALSE
     injective: bool = False
 
+    def ranges(self) -> list[Range] | None:
+        """The range that each index runs over in steps of one; ``None`` if one doesn't."""
+        found = []
+        for total in self.indices:
+            extent: Expr = const(1)
+            if total.args:
+                if len(total.args) > 1 or as_int(total.args[0].scale) != 1:
+                    return None
+                extent = total.args[0].extent
+            found.append(Range(total.base, extent))
+        return found
+
 
 _ZERO, _ONE = const(0), const(1)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilewright.relax import analysis, dpl, gradients, interpreter, transform
 from tilewright.relax import global_calls as _global_calls  # what compiled graphs call
@@ -61,6 +60,7 @@ from tilewright.relax.struct_info import (
 )
 from tilewright.relax.transform.bind_params import bind_params
 from tilewright.relax.virtual_machine import VirtualMachine, VMInstrumentReturnKind
+from tilewright.support.later import imported_later
 
 if TYPE_CHECKING:
     from tilewright.relax import frontend, training
@@ -75,14 +75,7 @@ _LAZY = {
     "tune_relax": "tilewright.relax.tuning",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Load a lazy part."""
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(_LAZY[name])
-    return module if _LAZY[name].endswith(f".{name}") else getattr(module, name)
-
+__getattr__ = imported_later(__name__, _LAZY)
 
 __all__ = [
     "analysis", "as_numpy", "bind_params", "Binding", "BindingBlock", "BlockBuilder", "build",

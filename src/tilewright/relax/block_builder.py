@@ -248,7 +248,7 @@ class BlockBuilder:
         return var
 
     def _fresh(self, hint: str, default: str) -> str:
-        return _numbered(hint or default, self._frame().taken)
+        return fresh_name(hint or default, self._frame().taken, "")
 
     def emit_binding(self, binding: Binding) -> RelaxVar:
         """Add a binding unchanged."""
@@ -484,16 +484,6 @@ def close_over(func: PrimFunc) -> tuple[PrimFunc, list[Expr]]:
 def _identifier(name: str) -> str:
     made = "".join(char if char.isalnum() or char == "_" else "_" for char in name)
     return made if made and not made[0].isdigit() else "t" + made
-
-
-def _numbered(base: str, taken: set[str]) -> str:
-    """``base``, ``base1``, ``base2`` …: the names that graph variables have."""
-    name, number = base, 0
-    while name in taken:
-        number += 1
-        name = f"{base}{number}"
-    taken.add(name)
-    return name
 
 
 def scalar_value(expr: RelaxExpr) -> Any:

@@ -52,7 +52,7 @@ from tilewright.runtime import (
 )
 from tilewright.support.errors import BuildError, RunError
 from tilewright.target import Target
-from tilewright.tir import PrimFunc
+from tilewright.tir import PrimFunc, fresh_name
 
 Pipeline = str | Pass | Callable[[IRModule], IRModule] | None
 
@@ -302,12 +302,7 @@ def graph_signature(
     def define(var: Var, argument: int, axis: int) -> None:
         if var not in names:
             base = var.name if is_size_name(var.name) else "n"
-            taken = set(names.values())
-            made, number = base, 0
-            while made in taken:
-                number += 1
-                made = f"{base}_{number}"
-            names[var] = made
+            made = names[var] = fresh_name(base, set(names.values()))
             symbols.append((made, argument, axis))
 
     for position, param in enumerate(function.params):

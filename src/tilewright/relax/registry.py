@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilewright.ir import Expr, and_, as_expr, as_int, const_value, maximum, minimum, not_, or_
@@ -71,30 +72,21 @@ else:
 _KINDS = {"Tensor": Tensor, "TensorTuple": TensorTuple, "Shape": Shape, "Prim": Prim}
 
 
+@dataclass(eq=False, repr=False)
 class RelaxOp:
     """A graph operator; made by :func:`operator`."""
 
-    def __init__(
-        self,
-        name: str,
-        rule: Callable[..., StructInfo],
-        *,
-        legalize: Callable[..., Any] | None,
-        numpy: Callable[..., Any] | None,
-        decompose: Callable[[RelaxCall], RelaxExpr | None] | None,
-        prepare: Callable[..., dict[str, Any]] | None,
-        pure: bool,
-        effect: bool,
-    ) -> None:
-        self.name = name
-        self.rule = rule
-        self.legalize = legalize
-        self.numpy = numpy
-        self.decompose = decompose
-        self.prepare = prepare
-        self.pure = pure
-        self.effect = effect
-        self.signature = inspect.signature(rule)
+    name: str
+    rule: Callable[..., StructInfo]
+    legalize: Callable[..., Any] | None
+    numpy: Callable[..., Any] | None
+    decompose: Callable[[RelaxCall], RelaxExpr | None] | None
+    prepare: Callable[..., dict[str, Any]] | None
+    pure: bool
+    effect: bool
+
+    def __post_init__(self) -> None:
+        self.signature = inspect.signature(self.rule)
         self.operands: dict[str, type] = {}
         self.attributes: list[str] = []
         for parameter in self.signature.parameters.values():
@@ -103,7 +95,7 @@ class RelaxOp:
                 self.operands[parameter.name] = _KINDS[kind]
             else:
                 self.attributes.append(parameter.name)
-        self.__doc__ = rule.__doc__
+        self.__doc__ = self.rule.__doc__
 
     def content_key(self, ignore_ndarray: bool) -> str:
         """Operators compare and hash by name."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
+from tilewright.support.later import imported_later
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion, access_dtype, decl_buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map_text import AXIS_SEPARATOR
@@ -56,7 +54,7 @@ from tilewright.tir.attrs import EXCESS_PRECISION, IS_SCHEDULED, PREFETCH_DISTAN
 __all__ = [
     name
     for name in dir()
-    if not name.startswith("_") and name not in ("annotations", "importlib", "Any")
+    if not name.startswith("_") and name not in ("annotations", "imported_later")
 ]
 
 # Parts that stand on this package; they come when they are used first.
@@ -69,8 +67,4 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module 'tilewright.tir' has no attribute {name!r}")
-    module = importlib.import_module(_LATER[name])
-    return module if name.islower() else getattr(module, name)
+__getattr__ = imported_later(__name__, _LATER)

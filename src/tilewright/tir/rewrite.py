@@ -152,12 +152,12 @@ def _is_of_sizes(stmt: Stmt) -> bool:
     return isinstance(stmt, AssertStmt) and not _reads_memory(stmt)
 
 
-def fresh_name(base: str, taken: set[str]) -> str:
+def fresh_name(base: str, taken: set[str], separator: str = "_") -> str:
     """Return ``base``, or ``base_1``, ``base_2`` … if taken; the result is added to ``taken``."""
     name, number = base, 0
     while name in taken:
         number += 1
-        name = f"{base}_{number}"
+        name = f"{base}{separator}{number}"
     taken.add(name)
     return name
 

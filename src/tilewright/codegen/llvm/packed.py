@@ -21,9 +21,14 @@ from tilewright.codegen.llvm.binder_tables import (
 from tilewright.codegen.llvm.builder import Function, exported, external, function, module_text
 from tilewright.codegen.llvm.jit import host_triple
 from tilewright.codegen.llvm.object_cache import compile_portable
-from tilewright.codegen.llvm.tensors import MANAGED, MANAGED_BYTES
-from tilewright.codegen.llvm.values import I8, I32, I64, PTR, U64, VOID, Place, Value
-from tilewright.codegen.llvm.workspace import WORKSPACE_ALLOC, WORKSPACE_FREE
+from tilewright.codegen.llvm.tensors import (
+    MANAGED,
+    MANAGED_BYTES,
+    SET_RAISED,
+    new_tensor,
+    return_tensor,
+)
+from tilewright.codegen.llvm.values import I32, I64, PTR, VOID, Place, Value
 from tilewright.runtime.loader import SupportObject, register_support_object
 
 PACKED_SYMBOLS = ("tw_call_packed",)
@@ -33,13 +38,6 @@ _FIRST_OBJECT = 64
 _GET_GLOBAL = external(I32, "TVMFFIFunctionGetGlobal", BYTES, PTR, weak=True)
 _CALL = external(I32, "TVMFFIFunctionCall", PTR, PTR, I32, PTR, weak=True)
 _DROP = external(I32, "TVMFFIObjectDecRef", PTR, weak=True)
-_FROM_DLPACK = external(I32, "TVMFFITensorFromDLPack", PTR, I32, I32, PTR, weak=True)
-_SET_RAISED = external(VOID, "TVMFFIErrorSetRaisedFromCStr", PTR, PTR, weak=True)
-
-
-@function(VOID, managed=PTR)
-def _delete(f: Function, managed: Value) -> None:
-    f.call(WORKSPACE_FREE, managed)
 
 
 @function(VOID, args=PTR, count=I32)
@@ -55,32 +53,12 @@ def _own(f: Function, given: Place) -> None:
     """Make a tensor an object: its description is copied, its elements are not."""
     view = given["value"].seen_as(PTR).get().at(TENSOR)
     ndim = view["ndim"].get().to(I64)
-    managed = f.call(WORKSPACE_ALLOC, (ndim * 16 + MANAGED_BYTES).to(U64))
-    with f.if_(managed.eq(0)):
-        f.call(_SET_RAISED, f.string("MemoryError"), f.string("no memory for a tensor"))
-        f.ret(-1)
-    shape = managed.at(I8, MANAGED_BYTES).address
-    strides = shape.at(I64, ndim).address
-    stride = f.variable(I64, 1)
-    with f.for_(ndim) as passed:
-        i = ndim - 1 - passed
-        extent = view["shape"].get().at(I64, i).get()
-        shape.at(I64, i).set(extent)
-        strides.at(I64, i).set(stride)
-        stride *= extent
-    owned = managed.at(MANAGED)
-    owned["context"].set(0)
-    owned["deleter"].set(f.address_of(_delete))
-    tensor = owned["tensor"]
-    for field in ("data", "device", "device_id", "ndim", "dtype", "byte_offset"):
+    size = ndim * 16 + MANAGED_BYTES
+    managed = new_tensor(f, size, ndim, lambda i: view["shape"].get().at(I64, i).get())
+    tensor = managed.at(MANAGED)["tensor"]
+    for field in ("data", "device", "device_id", "dtype", "byte_offset"):
         tensor[field].set(view[field].get())
-    tensor["shape"].set(shape)
-    tensor["strides"].set(strides)
-    with f.if_(f.call(_FROM_DLPACK, managed, 0, 0, given["value"].address).ne(0)):
-        f.call(WORKSPACE_FREE, managed)
-        f.ret(-1)
-    given["type_index"].set(ANY_TENSOR_OBJECT)
-    f.ret(0)
+    return_tensor(f, managed, given)
 
 
 @exported("tw_call_packed", I32, name=PTR, length=I64, args=PTR, count=I32, missing=PTR)
@@ -95,7 +73,7 @@ def _call_packed(
     with f.if_(failed.ne(0)):
         f.ret(-1)
     with f.if_(callee.get().eq(0)):
-        f.call(_SET_RAISED, f.string("RuntimeError"), missing)
+        f.call(SET_RAISED, f.string("RuntimeError"), missing)
         f.ret(-1)
     code = f.variable(I32, 0)
     with f.for_(count) as i:

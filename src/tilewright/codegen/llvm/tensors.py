@@ -13,6 +13,7 @@ those who pass one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 from tilewright.codegen.llvm.binder_tables import ANY, ANY_TENSOR_OBJECT, TENSOR
@@ -27,6 +28,7 @@ from tilewright.codegen.llvm.values import (
     PTR,
     U64,
     VOID,
+    Place,
     Struct,
     Value,
 )
@@ -44,13 +46,52 @@ _MOST_BYTES = float(1 << 56)
 MANAGED = Struct("tw.managed", tensor=TENSOR, context=PTR, deleter=PTR)
 MANAGED_BYTES = 64
 
-_FROM_DLPACK = external(I32, "TVMFFITensorFromDLPack", PTR, I32, I32, PTR)
-_SET_RAISED = external(VOID, "TVMFFIErrorSetRaisedFromCStr", PTR, PTR)
+# Weak, as this goes into libraries for machines that may lack tvm-ffi.
+_FROM_DLPACK = external(I32, "TVMFFITensorFromDLPack", PTR, I32, I32, PTR, weak=True)
+SET_RAISED = external(VOID, "TVMFFIErrorSetRaisedFromCStr", PTR, PTR, weak=True)
 
 
 @function(VOID, managed=PTR)
 def _delete(f: Function, managed: Value) -> None:
     f.call(WORKSPACE_FREE, managed)
+
+
+def new_tensor(f: Function, size: Value, ndim: Value, extent: Callable[[Value], Value]) -> Value:
+    """Take ``size`` bytes that begin with a compact tensor's description, shape and strides.
+
+    ``extent`` gives the extent of an axis. What is unknown here is for the caller to set: data,
+    device, dtype and offset. Without memory the function that is written returns -1.
+    """
+    managed = f.call(WORKSPACE_ALLOC, size.to(U64))
+    with f.if_(managed.eq(0)):
+        f.call(SET_RAISED, f.string("MemoryError"), f.string("no memory for such a tensor"))
+        f.ret(-1)
+    shape = managed.at(I8, MANAGED_BYTES).address
+    strides = shape.at(I64, ndim).address
+    stride = f.variable(I64, 1)
+    with f.for_(ndim) as passed:
+        i = ndim - 1 - passed
+        size_of_axis = extent(i)
+        shape.at(I64, i).set(size_of_axis)
+        strides.at(I64, i).set(stride)
+        stride *= size_of_axis
+    owned = managed.at(MANAGED)
+    owned["context"].set(0)
+    owned["deleter"].set(f.address_of(_delete))
+    tensor = owned["tensor"]
+    tensor["ndim"].set(ndim.to(I32))
+    tensor["shape"].set(shape)
+    tensor["strides"].set(strides)
+    return managed
+
+
+def return_tensor(f: Function, managed: Value, given: Place) -> None:
+    """Return 0 with the tensor as a tvm-ffi object, which owns it, in ``given``; else -1."""
+    with f.if_(f.call(_FROM_DLPACK, managed, 0, 0, given["value"].address).ne(0)):
+        f.call(WORKSPACE_FREE, managed)
+        f.ret(-1)
+    given["type_index"].set(ANY_TENSOR_OBJECT)
+    f.ret(0)
 
 
 @exported(_EMPTY, I32, self=PTR, args=PTR, count=I32, result=PTR)
@@ -62,46 +103,25 @@ def _empty(f: Function, _: Value, args: Value, count: Value, result: Value) -> N
     with f.for_(ndim) as i:
         extent = args.at(ANY, i + 2)["value"].get()
         with f.if_(extent < 0):
-            f.call(_SET_RAISED, f.string("ValueError"), f.string("extents must not be negative"))
+            f.call(SET_RAISED, f.string("ValueError"), f.string("extents must not be negative"))
             f.ret(-1)
         elements *= extent
         exact *= extent.convert("sitofp", DOUBLE)
     with f.if_(exact.get() > _MOST_BYTES):
-        f.call(_SET_RAISED, f.string("MemoryError"), f.string("no memory for such a tensor"))
+        f.call(SET_RAISED, f.string("MemoryError"), f.string("no memory for such a tensor"))
         f.ret(-1)
     begin = (ndim * 16 + (MANAGED_BYTES + _LINE - 1)) & -_LINE
-    managed = f.call(WORKSPACE_ALLOC, (begin + ((elements * bits + 7) >> 3)).to(U64))
-    with f.if_(managed.eq(0)):
-        f.call(_SET_RAISED, f.string("MemoryError"), f.string("no memory for such a tensor"))
-        f.ret(-1)
-    shape = managed.at(I8, MANAGED_BYTES).address
-    strides = shape.at(I64, ndim).address
-    stride = f.variable(I64, 1)
-    with f.for_(ndim) as passed:
-        i = ndim - 1 - passed
-        extent = args.at(ANY, i + 2)["value"].get()
-        shape.at(I64, i).set(extent)
-        strides.at(I64, i).set(stride)
-        stride *= extent
-    owned = managed.at(MANAGED)
-    owned["context"].set(0)
-    owned["deleter"].set(f.address_of(_delete))
-    tensor = owned["tensor"]
+    size = begin + ((elements * bits + 7) >> 3)
+    managed = new_tensor(f, size, ndim, lambda i: args.at(ANY, i + 2)["value"].get())
+    tensor = managed.at(MANAGED)["tensor"]
     tensor["data"].set(managed.at(I8, begin).address)
     tensor["device"].set(1)
     tensor["device_id"].set(0)
-    tensor["ndim"].set(ndim.to(I32))
     tensor["dtype"].set(dtype.to(I32))
-    tensor["shape"].set(shape)
-    tensor["strides"].set(strides)
     tensor["byte_offset"].set(0)
     made = result.at(ANY)
-    with f.if_(f.call(_FROM_DLPACK, managed, 0, 0, made["value"].address).ne(0)):
-        f.call(WORKSPACE_FREE, managed)
-        f.ret(-1)
-    made["type_index"].set(ANY_TENSOR_OBJECT)
     made["unused"].set(0)
-    f.ret(0)
+    return_tensor(f, managed, made)
 
 
 @cache

@@ -20,7 +20,6 @@ from tilewright.meta_schedule.schedule_rule.patterns import (
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import REDUCE
-from tilewright.tir.attrs import TILED
 from tilewright.tir.schedule import BlockRV, Schedule
 from tilewright.tir.schedule.sampling import divisors
 
@@ -49,11 +48,9 @@ class AddRFactor(ScheduleRule):
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule] | NotApplicable:
         """Return the unchanged schedule and its forks."""
-        if TILED in sch.get(block).annotations:
-            return NotApplicable("tiled already")
         found = describe_reduction(sch, block)
-        if found is None:
-            return NotApplicable("not a reduction with serial loops of constant extents")
+        if isinstance(found, NotApplicable):
+            return found
         length = prod(found.extents[axis] for axis in found.reduce)
         lanes = lanes_for(dtypes.bits_of(found.output.dtype), self.vector_bits)
         if length < 2 * lanes:

@@ -89,11 +89,9 @@ class MultiLevelTiling(ScheduleRule):
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule] | NotApplicable:
         """Return one schedule for each way to tile the block."""
-        if TILED in sch.get(block).annotations:
-            return NotApplicable("tiled already")
         found = describe_reduction(sch, block)
-        if found is None:
-            return NotApplicable("not a reduction with serial loops of constant extents")
+        if isinstance(found, NotApplicable):
+            return found
         if not found.output_axes or max(found.extents[a] for a in found.output_axes) == 1:
             return NotApplicable("the output is a scalar")
         constant = {

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir import Call, Expr, Var, as_int, collect, free_vars
+from tilewright.meta_schedule.schedule_rule.base import NotApplicable
 from tilewright.tir import (
     REDUCE,
     SPATIAL,
@@ -18,7 +19,7 @@ from tilewright.tir import (
     For,
 )
 from tilewright.tir.analysis import block_dependencies, is_output_block
-from tilewright.tir.attrs import LAYOUT_REWRITE
+from tilewright.tir.attrs import LAYOUT_REWRITE, TILED
 from tilewright.tir.layout_rewrite import constants_of
 from tilewright.tir.schedule import BlockRV, Schedule
 from tilewright.tir.walk import child_blocks
@@ -134,20 +135,23 @@ class Reduction:
         return any(operand.axes and axis in operand.axes[-1] for operand in self.operands)
 
 
-def describe_reduction(sch: Schedule, block: BlockRV) -> Reduction | None:
-    """Describe a reduction block with loops of its own and constant extents, else ``None``."""
+def describe_reduction(sch: Schedule, block: BlockRV) -> Reduction | NotApplicable:
+    """Describe a reduction block that no rule has tiled yet."""
     realize = sch.state.get_block(block)
     item = realize.block
+    if TILED in item.annotations:
+        return NotApplicable("tiled already")
+    other = NotApplicable("not a reduction with serial loops of constant extents")
     store = single_store(item)
     if store is None or not has_reduction(item) or own_loops(sch, realize) is None:
-        return None
+        return other
     extents = [as_int(iter_var.dom.extent) for iter_var in item.iter_vars]
     if any(extent is None for extent in extents) or len(item.writes) != 1:
-        return None
+        return other
     place: dict[Var, int] = {iter_var.var: n for n, iter_var in enumerate(item.iter_vars)}
     varying = [index for index in store.indices if as_int(index) is None]
     if not all(type(index) is Var and index in place for index in varying):
-        return None
+        return other
     kinds = [iter_var.kind for iter_var in item.iter_vars]
     return Reduction(
         tuple(extent for extent in extents if extent is not None),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilewright.relax.frontend import nn
 from tilewright.relax.frontend.params import detach_params
+from tilewright.support.later import imported_later
 
 if TYPE_CHECKING:
     from tilewright.relax.frontend import onnx, torch
@@ -17,12 +16,6 @@ _LAZY = {
     "torch": "tilewright.relax.frontend.torch",
 }
 
-
-def __getattr__(name: str) -> ModuleType:
-    """Load the importer of a framework when it is first used."""
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module(_LAZY[name])
-
+__getattr__ = imported_later(__name__, _LAZY)  # the importer of a framework
 
 __all__ = ["detach_params", "nn", "onnx", "torch"]

@@ -7,7 +7,7 @@ function to a backbone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from tilewright.ir import GLOBAL_SYMBOL
 from tilewright.relax import ops as op
@@ -71,28 +71,34 @@ def _param(name: str, arg: Argument) -> RelaxVar:
     )
 
 
-class L1Loss(Loss):
+class _Distance(Loss):
+    """A loss of each difference between prediction and target."""
+
+    _name: ClassVar[str]
+    _of: ClassVar[Callable[[RelaxExpr], RelaxExpr]]
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__(self._name, reduction)
+
+    def __call__(self, predictions: Argument, targets: Argument) -> Function:  # type: ignore[override]  # each loss has arguments of its own
+        """Make the function of predictions and targets of one shape."""
+        of = type(self)._of
+        body: Any = lambda p, t: self._reduced(of(op.subtract(p, t)))
+        return self._function(body, "predictions targets", predictions, targets)
+
+
+class L1Loss(_Distance):
     """Mean (or sum) of ``|predictions - targets|``."""
 
-    def __init__(self, reduction: str = "mean") -> None:
-        super().__init__("l1_loss", reduction)
-
-    def __call__(self, predictions: Argument, targets: Argument) -> Function:  # type: ignore[override]  # each loss has arguments of its own
-        """Make the function of predictions and targets of one shape."""
-        body: Any = lambda p, t: self._reduced(op.abs(op.subtract(p, t)))
-        return self._function(body, "predictions targets", predictions, targets)
+    _name = "l1_loss"
+    _of = op.abs
 
 
-class MSELoss(Loss):
+class MSELoss(_Distance):
     """Mean (or sum) of ``(predictions - targets)²``."""
 
-    def __init__(self, reduction: str = "mean") -> None:
-        super().__init__("mse_loss", reduction)
-
-    def __call__(self, predictions: Argument, targets: Argument) -> Function:  # type: ignore[override]  # each loss has arguments of its own
-        """Make the function of predictions and targets of one shape."""
-        body: Any = lambda p, t: self._reduced(op.square(op.subtract(p, t)))
-        return self._function(body, "predictions targets", predictions, targets)
+    _name = "mse_loss"
+    _of = op.square
 
 
 class CrossEntropyLoss(Loss):

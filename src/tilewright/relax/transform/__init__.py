@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
 from tilewright.ir import Pass
 from tilewright.relax.transform.annotate_pattern import OpPattern, analyze_pattern
 from tilewright.relax.transform.function_pass import dataflowblock_pass, function_pass
 from tilewright.relax.transform.fuse_ops_by_pattern import FusionPattern, PatternCheckContext
 from tilewright.support.folder import classes_in
+from tilewright.support.later import imported_later
 
 _PASSES = classes_in(__name__, Pass)
 globals().update(_PASSES)
@@ -22,13 +20,7 @@ _TUNING = {
     "MetaScheduleTuneTIR": "tilewright.meta_schedule.passes",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Load the passes of ``meta_schedule`` when they are first used."""
-    if name not in _TUNING:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_TUNING[name]), name)
-
+__getattr__ = imported_later(__name__, _TUNING)
 
 __all__ = [
     "FusionPattern",

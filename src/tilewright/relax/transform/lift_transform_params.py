@@ -23,6 +23,7 @@ from tilewright.relax.rewriter import FunctionRewriter
 from tilewright.relax.struct_info import TupleStructInfo, same_struct_info, used_vars
 from tilewright.relax.transform.eliminate_common_subexpr import identity_key
 from tilewright.support.errors import VerifyError
+from tilewright.tir import fresh_name
 
 
 class LiftTransformParams(Pass):
@@ -182,12 +183,7 @@ def _remainder(
     taken = {param.name for param in inputs}
     own: dict[RelaxVar, RelaxVar] = {}
     for output in outputs:
-        name, number = output.name, 0
-        while name in taken:
-            number += 1
-            name = f"{output.name}_{number}"
-        taken.add(name)
-        own[output] = RelaxVar(name, output.struct_info)
+        own[output] = RelaxVar(fresh_name(output.name, taken), output.struct_info)
     rewriter = FunctionRewriter()
     rewriter.mapping.update(
         {var: own[of] for var, of in image.items() if of in own}  # others are not used any more

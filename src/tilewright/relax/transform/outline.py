@@ -21,6 +21,7 @@ from tilewright.relax.expr import (
 )
 from tilewright.relax.rewriter import renew_symbols
 from tilewright.relax.struct_info import ShapeStructInfo, defined_vars, used_vars
+from tilewright.tir import fresh_name
 
 
 def outline(
@@ -42,12 +43,12 @@ def outline(
         for operand in _operands(binding.value, bind_constants):
             if operand not in inside and operand not in params:
                 name = operand.name if isinstance(operand, RelaxVar) else "param"
-                params[operand] = RelaxVar(_unused(name, names), operand.struct_info)
+                params[operand] = RelaxVar(fresh_name(name, names, ""), operand.struct_info)
     operands: list[RelaxExpr] = list(params)
     made_params = list(params.values())
     missing = _undefined_extents(bindings, made_params)
     if missing:
-        made_params.append(RelaxVar(_unused("s", names), ShapeStructInfo(missing)))
+        made_params.append(RelaxVar(fresh_name("s", names, ""), ShapeStructInfo(missing)))
         operands.append(ShapeExpr(tuple(missing)))
     builder = BlockBuilder()
     mapping: dict[Any, Any] = dict(params)
@@ -90,15 +91,6 @@ def _undefined_extents(bindings: Sequence[Binding], params: Sequence[RelaxVar]) 
     for binding in bindings:
         used.update(dict.fromkeys(free_vars(binding.value)))
     return [var for var in used if var not in defined]
-
-
-def _unused(name: str, taken: set[str]) -> str:
-    made, number = name, 0
-    while made in taken:
-        number += 1
-        made = f"{name}{number}"
-    taken.add(made)
-    return made
 
 
 def function_name(parts: Iterable[str], suffix: str = "") -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tilewright.support.later import imported_later
 from tilewright.tir.analysis.accesses import Access, detect_accesses
 from tilewright.tir.analysis.block_kind import (
     COMPLETE,
@@ -97,8 +97,4 @@ __all__ = [
     "side_effect", "undeclared_accesses", "updates_commute", "verify", "verify_in_bounds",
 ]  # fmt: skip
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module 'tilewright.tir.analysis' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LATER[name]), name)
+__getattr__ = imported_later(__name__, _LATER)

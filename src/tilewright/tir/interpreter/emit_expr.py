@@ -355,15 +355,22 @@ class ExprEmitter(Visitor):
         raise VerifyError(f"the interpreter doesn't know the intrinsic {name} on {node.dtype}")
 
 
-def _atomic_add(emitter: ExprEmitter, node: Call) -> str:
-    address, value = node.args
+def _addressed(node: Call) -> BufferLoad:
+    """The element whose address is the first operand of a call."""
+    address = node.args[0]
     if not (isinstance(address, Call) and address.op.name == "address_of"):
-        raise VerifyError(f"atomic_add takes address_of(buffer[...]), got {address!r}")
-    load: Any = address.args[0]
+        raise VerifyError(f"{node.op.name} takes address_of(buffer[...]), got {address!r}")
+    load = address.args[0]
+    assert isinstance(load, BufferLoad)
+    return load
+
+
+def _atomic_add(emitter: ExprEmitter, node: Call) -> str:
+    load = _addressed(node)
     place = emitter.address(load.buffer, load.indices)
     place = emitter.threads.noted(load.buffer, place, "write")
     memory = emitter.memory(load.buffer)
-    return f"fetch_add({memory}, {place}, {emitter.expr(value)}, {load.buffer.dtype!r})"
+    return f"fetch_add({memory}, {place}, {emitter.expr(node.args[1])}, {load.buffer.dtype!r})"
 
 
 def _call_function(emitter: ExprEmitter, node: Call) -> str:
@@ -392,12 +399,9 @@ def _call_function(emitter: ExprEmitter, node: Call) -> str:
 
 
 def _misalignment(emitter: ExprEmitter, node: Call) -> str:
-    address, size = node.args
-    if not (isinstance(address, Call) and address.op.name == "address_of"):
-        raise VerifyError(f"misalignment takes address_of(buffer[...]), got {address!r}")
-    load: Any = address.args[0]
-    place = emitter.address(load.buffer, load.indices)
-    return f"misalignment({emitter.memory(load.buffer)}_np, {place}, {emitter.expr(size)})"
+    load = _addressed(node)
+    memory, place = emitter.memory(load.buffer), emitter.address(load.buffer, load.indices)
+    return f"misalignment({memory}_np, {place}, {emitter.expr(node.args[1])})"
 
 
 CALLS = ("call_extern", "call_pure_extern")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.relax import ops as op
 from tilewright.relax.expr import RelaxExpr
 from tilewright.relax.frontend.torch.converters import Context
+from tilewright.relax.frontend.torch.converters.elementwise import COMPARISONS
 
 if TYPE_CHECKING:
     import torch
@@ -36,12 +37,7 @@ _FUNCTIONS: dict[str, Callable[..., RelaxExpr]] = {
     "ceil": op.ceil,
     "trunc": op.trunc,
     "sym_float": lambda x: x,
-    "eq": op.equal,
-    "ne": op.not_equal,
-    "lt": op.less,
-    "le": op.less_equal,
-    "gt": op.greater,
-    "ge": op.greater_equal,
+    **COMPARISONS,
 }
 _ALWAYS_FLOAT = frozenset(("truediv", "_sym_sqrt", "sym_sqrt", "sym_float", "floor", "ceil"))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from tilewright.arith import detect_iter_map
 from tilewright.arith.polynomial import Poly, constant_of, poly_add, poly_atoms
-from tilewright.ir import LT, TRUE, Expr, Var, and_, as_int, const, expr_equal
+from tilewright.ir import LT, TRUE, Expr, Var, and_, as_int, expr_equal
 from tilewright.tir import BlockRealize
 from tilewright.tir.analysis.footprint import loop_ranges, restricting_conjuncts
 from tilewright.tir.schedule.primitives._regions import Regions
@@ -105,19 +105,14 @@ def _is_bijective(scope: Scope, realize: BlockRealize) -> bool:
         require_bijective=True,
         analyzer=analyzer,
     )
-    if found.errors:
+    ranges = found.ranges()
+    if found.errors or ranges is None:
         return False
-    for total, iter_var in zip(found.indices, realize.block.iter_vars):
-        extent: Expr = const(1)
-        if total.args:
-            if len(total.args) > 1 or as_int(total.args[0].scale) != 1:
-                return False
-            extent = total.args[0].extent
-        if not analyzer.can_prove_equal(extent, iter_var.dom.extent):
-            return False
-        if not analyzer.can_prove_equal(total.base, iter_var.dom.min):
-            return False
-    return True
+    return all(
+        analyzer.can_prove_equal(span.extent, iter_var.dom.extent)
+        and analyzer.can_prove_equal(span.min, iter_var.dom.min)
+        for span, iter_var in zip(ranges, realize.block.iter_vars)
+    )
 
 
 def _covers_domain(scope: Scope, realize: BlockRealize, rest: Iterable[Expr]) -> bool:

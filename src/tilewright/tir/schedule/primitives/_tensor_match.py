@@ -19,7 +19,6 @@ from tilewright.ir import (
     IntImm,
     Range,
     Var,
-    as_int,
     collect,
     const,
     is_const,
@@ -130,17 +129,13 @@ def _is_one_to_one(realize: BlockRealize, loops: list[For], analyzer: Analyzer) 
     else:
         return False
     found = detect_iter_map(realize.iter_values, ranges, require_bijective=True, analyzer=analyzer)
-    if found.errors:
+    spans = found.ranges()
+    if found.errors or spans is None:
         return False
-    for total, item in zip(found.indices, realize.block.iter_vars):
-        extent: Expr = const(1)
-        if total.args:
-            if len(total.args) > 1 or as_int(total.args[0].scale) != 1:
-                return False
-            extent = total.args[0].extent
-        if not is_const(total.base, 0) or not analyzer.can_prove_equal(extent, item.dom.extent):
-            return False
-    return True
+    return all(
+        is_const(span.min, 0) and analyzer.can_prove_equal(span.extent, item.dom.extent)
+        for span, item in zip(spans, realize.block.iter_vars)
+    )
 
 
 def _without_units(axes: tuple[Axis, ...], body: Stmt, ordered: bool, reason: str = "") -> Nest:

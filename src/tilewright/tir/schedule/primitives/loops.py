@@ -96,6 +96,15 @@ def resolve_factor(sch: Schedule, factor: Factor, loop: For) -> Expr:
     return value
 
 
+def resolve_factors(sch: Schedule, factors: Sequence[Factor], loop: For) -> list[Expr | None]:
+    """Turn the factors of a loop into expressions; one of them may be ``None``."""
+    if not factors:
+        raise sch.error("at least one factor is needed", loop)
+    if sum(factor is None for factor in factors) > 1:
+        raise sch.error("at most one factor may be None", loop)
+    return [None if factor is None else resolve_factor(sch, factor, loop) for factor in factors]
+
+
 def drawn_for(sch: Schedule, factors: Sequence[Expr], extent: Expr) -> bool | None:
     """Whether symbolic tile factors were drawn for ``extent`` and multiply to exactly it."""
     for tile in sch.state.symbolic:
@@ -171,13 +180,9 @@ def split(
     """
     target = sch.state.get_loop(loop)
     check_serial_loop(sch, target)
-    if not factors:
-        raise sch.error("split needs at least one factor", target)
-    if sum(factor is None for factor in factors) > 1:
-        raise sch.error("at most one factor may be None", target)
+    given = resolve_factors(sch, factors, target)
     if disable_predication and tail != TAILS[0]:
         raise sch.error(f"disable_predication makes no sense with tail={tail!r}", target)
-    given = [None if factor is None else resolve_factor(sch, factor, target) for factor in factors]
     extents, perfect = _covering(sch, target, given)
     if None not in given and not perfect:
         check_means_nothing(sch, target, "tiles that are there all the same")

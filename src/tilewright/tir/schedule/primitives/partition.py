@@ -14,7 +14,7 @@ from tilewright.tir.schedule.iterations import apart
 from tilewright.tir.schedule.legality import check_one_name, check_only_blocks
 from tilewright.tir.schedule.primitives._index_set_splitting import subrange_of
 from tilewright.tir.schedule.primitives._rewrite import rewrite_outside_blocks, substitute_index
-from tilewright.tir.schedule.primitives.loops import Factor, check_serial_loop, resolve_factor
+from tilewright.tir.schedule.primitives.loops import Factor, check_serial_loop, resolve_factors
 from tilewright.tir.schedule.zero_trips import analyzer_where_begun
 from tilewright.tir.walk import child_blocks
 
@@ -60,11 +60,7 @@ def loop_partition(
     """
     target = sch.state.get_loop(loop)
     check_serial_loop(sch, target)
-    if not factors:
-        raise sch.error("loop_partition needs at least one factor", target)
-    if sum(factor is None for factor in factors) > 1:
-        raise sch.error("at most one factor may be None", target)
-    given = [None if factor is None else resolve_factor(sch, factor, target) for factor in factors]
+    given = resolve_factors(sch, factors, target)
     extents = _adding_up(sch, target, given)
     dtype, name = target.loop_var.dtype, target.loop_var.name
     taken = set(sch.state.index(loop.func).blocks)

@@ -203,7 +203,7 @@ def _expm1(ctx: Context, a: RelaxExpr) -> RelaxExpr:
 
 # ---- comparison, logic, choice ----------------------------------------------------------------
 
-_COMPARISONS: dict[str, Callable[..., RelaxExpr]] = {
+COMPARISONS: dict[str, Callable[..., RelaxExpr]] = {
     "eq": op.equal,
     "ne": op.not_equal,
     "lt": op.less,
@@ -223,7 +223,7 @@ def _comparison(function: Callable[..., RelaxExpr]) -> Callable[..., RelaxExpr]:
     return convert
 
 
-for _name, _function in _COMPARISONS.items():
+for _name, _function in COMPARISONS.items():
     for _overload in ("Tensor", "Scalar"):
         CONVERTERS.register(f"aten.{_name}.{_overload}", _comparison(_function))
 
