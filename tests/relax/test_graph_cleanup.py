@@ -231,3 +231,20 @@ def test_dataflowblock_pass() -> None:
     assert t.dataflowblock_pass(lambda block, *_: block)(mod) is mod
     with pytest.raises(VerifyError, match="must return a DataflowBlock, got int"):
         t.dataflowblock_pass(lambda *_: 3)(mod)
+
+
+def test_functions_may_name_their_sizes_alike() -> None:
+    """An extent of a caller is no extent of a callee, even if it is the same variable."""
+    n, m = symbol("n"), symbol("m")
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", tensor((n, 4)))
+    with builder.function("longer", [x]):
+        half = builder.match_cast(x, tensor((m, 4)))
+        builder.emit_func_output(builder.emit(op.concat([x, half], 0)))
+    a, b = relax.Var("a", tensor((n, 4))), relax.Var("b", tensor((m, 4)))
+    with builder.function("main", [a, b]):
+        call = relax.Call(GlobalVar("longer"), (b,), {}, (tensor((2 * m, 4)),))
+        builder.emit_func_output(builder.emit(op.concat([a, builder.emit(call)], 0)))
+    mod = builder.get()
+    agree(mod, t.InlineFunctions()(mod), random(2, 4), random(3, 4))
+    assert relax.build(mod)["main"](random(2, 4), random(3, 4)).shape == (8, 4)

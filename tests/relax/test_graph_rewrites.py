@@ -191,6 +191,21 @@ def test_mixed_precision_of_tuples_and_convolutions() -> None:
     agree(symbolic, t.ToMixedPrecision()(symbolic), random(3, 4), random(4, 4), tolerance=1e-2)
 
 
+@pytest.mark.parametrize("number", [-1e9, 1e-9])
+def test_numbers_that_are_no_halves_stay(number: float) -> None:
+    row = np.array([0, number, 0, 0], np.float32)
+    for body in (
+        lambda x, w: op.nn.softmax(op.add(op.matmul(x, w), relax.const(np.float32(number)))),
+        lambda x, w: op.nn.softmax(op.multiply(op.matmul(x, w), relax.const(row))),
+        lambda x, w: op.nn.softmax(op.nn.pad(op.matmul(x, w), [0, 1, 0, 0], number)),
+        lambda x, w: op.add(op.divide(op.matmul(x, w), relax.const(np.float32(number))), x),
+    ):
+        mod = graph(body, tensor((4, 4)), tensor((4, 4)))
+        x, w = random(4, 4), random(4, 4, seed=1)
+        want, have = (relax.interpreter.run(m, x, w) for m in (mod, t.ToMixedPrecision()(mod)))
+        np.testing.assert_allclose(have, want, rtol=1e-2, atol=np.abs(want).max() * 1e-2)
+
+
 def test_mixed_precision_refuses() -> None:
     with pytest.raises(VerifyError, match="out_dtype must be float32 or float16, got 'bfloat16'"):
         t.ToMixedPrecision("bfloat16")

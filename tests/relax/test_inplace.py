@@ -205,3 +205,74 @@ def test_random_graphs_keep_their_meaning(seed: int) -> None:
     arrays = [np.asarray(case.given[0][value]) for value in case.inputs]
     made = t.DataflowUseInplaceCalls()(mod)
     agree(mod, made, *arrays)
+
+
+@I.ir_module
+class NeededLater:
+    """The operand of each call in place is used again: later, by another name, or beside it."""
+
+    @T.prim_func
+    def double(x: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.block("x"):
+                v = T.axis.spatial(8, i)
+                x[v] = x[v] * 2.0
+
+    @T.prim_func
+    def mirrored(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.block("x"):
+                v = T.axis.spatial(8, i)
+                x[v] = x[v] + y[7 - v]
+
+    @R.function
+    def main(x: R.Tensor((8,), "float32")):
+        with R.dataflow():
+            a = R.exp(x)
+            held = (a, x)
+            view = R.reshape(a, (2, 4))
+            b = R.call_tir_inplace(
+                cls.double, (a,), inplace_indices=[0], out_sinfo=R.Tensor((8,), "float32")
+            )
+            item = held[0]
+            c = R.exp(b)
+            d = R.call_tir_inplace(
+                cls.mirrored, (c, c), inplace_indices=[0], out_sinfo=R.Tensor((8,), "float32")
+            )
+            e = R.tanh(x)
+            f = R.call_tir_inplace(
+                cls.double, (e,), inplace_indices=[0], out_sinfo=R.Tensor((8,), "float32")
+            )
+            g = R.add(R.add(item, d), f)
+            R.output(b, e, g, view)
+        return (b, e, g, view)
+
+
+def test_operands_that_are_needed_are_copied_first() -> None:
+    x = random(8)
+    want = relax.interpreter.run(NeededLater, x)
+    for found, right in zip(relax.build(NeededLater, "llvm")["main"](x), want):
+        np.testing.assert_allclose(found.numpy(), right, rtol=1e-5)
+
+
+def test_values_that_are_merged_are_not_written_over() -> None:
+    block = Before["main"].body.blocks[0]
+    again = block.bindings[0].replace(var=relax.DataflowVar("c", block.bindings[0].var.struct_info))
+    over = After["main"].bindings[1].value
+    b = relax.DataflowVar("b", again.var.struct_info)
+    both = relax.Var("both", again.var.struct_info)
+    bindings = (
+        block.bindings[0],
+        again.replace(
+            var=b, value=over.replace(args=(over.args[0], relax.Tuple((block.bindings[0].var,))))
+        ),
+        again,
+        again.replace(var=both, value=op.add(b, again.var)),
+    )
+    body = Before["main"].body.replace(blocks=(block.replace(bindings=bindings),), body=both)
+    mod = After.with_function("main", Before["main"].replace(body=body))
+    merged = t.EliminateCommonSubexpr()(mod)
+    assert values(merged) == ["exp", "exp_inplace", "add"]
+    x = random(8)
+    found = relax.build(merged, "llvm")["main"](x).numpy()
+    np.testing.assert_allclose(found, np.exp(np.exp(x)) + np.exp(x), rtol=1e-5)

@@ -118,8 +118,8 @@ def call_tir_inplace(
     """Call a tensor function that writes outputs into its arguments.
 
     ``inplace_indices`` has for each output the argument whose memory it takes, or -1 for fresh
-    memory, which the function gets after the arguments. What held the argument before must not be
-    used after the call.
+    memory, which the function gets after the arguments. A parameter, a constant, and what is used
+    after the call too, are copied first.
 
     Raises ``VerifyError`` if an output doesn't fit its argument.
     """

@@ -7,7 +7,8 @@ has its own memory: results that are parameters, constants, views of them or dup
 from __future__ import annotations
 
 from tilewright import te
-from tilewright.ir import GlobalVar, IRModule
+from tilewright.ir import GlobalVar, IRModule, Node
+from tilewright.relax.analysis import used_graph_vars
 from tilewright.relax.call_packed import CALL_PACKED, CALLS, PACKED, lowered_packed
 from tilewright.relax.call_tir import (
     CALL_TIR,
@@ -64,6 +65,7 @@ class _Allocator(FunctionRewriter):
         )
         self.owned: set[RelaxVar] = set()
         self.view_of: dict[RelaxVar, RelaxExpr] = {}
+        self.needed = _operands_needed_later(self.mod, function)
         return super().rewrite(function.replace(body=SeqExpr(blocks, function.body.body)))
 
     def rewrite_binding(self, binding: Binding) -> None:
@@ -101,13 +103,17 @@ class _Allocator(FunctionRewriter):
     def call(self, var: RelaxVar, value: RelaxCall) -> None:
         ref, args, extra = call_tir_operands(value)
         infos = output_infos(value)
-        if len(infos) == 1 and self.is_reshape(ref.callee):
+        if len(infos) == 1 and _is_reshape(self.mod, ref.callee):
             made = self.builder.emit(view(args[0], ShapeExpr(infos[0].shape)), var.name)
             self.view_of[made] = args[0]
             self.mapping[var] = made
             return
         places = inplace_indices(value)
-        made_args = [self.writable(a) if i in places else a for i, a in enumerate(args)]
+        needed = self.needed.get(var, ())
+        made_args = [
+            self.writable(arg, number in needed) if number in places else arg
+            for number, arg in enumerate(args)
+        ]
         outputs = [
             self.allocate(info, var.name) if place == -1 else made_args[place]
             for info, place in zip(infos, places)
@@ -117,9 +123,10 @@ class _Allocator(FunctionRewriter):
         single = isinstance(value.struct_info, TensorStructInfo)
         self.mapping[var] = outputs[0] if single else Tuple(tuple(outputs))
 
-    def writable(self, arg: RelaxExpr) -> RelaxExpr:
-        """A tensor that may be written: a copy, if it isn't the function's own memory."""
-        return arg if isinstance(arg, RelaxVar) and arg in self.owned else self.copied(arg)
+    def writable(self, arg: RelaxExpr, needed: bool) -> RelaxExpr:
+        """A tensor that may be written: a copy, if it is needed or not the function's own."""
+        own = isinstance(arg, RelaxVar) and arg in self.owned
+        return arg if own and not needed else self.copied(arg)
 
     def call_packed(self, var: RelaxVar, value: RelaxCall) -> None:
         name, args, infos = lowered_packed(value)
@@ -139,11 +146,6 @@ class _Allocator(FunctionRewriter):
         made = self.builder.emit(empty(ShapeExpr(info.shape), info.dtype), name)
         self.owned.add(made)
         return made
-
-    def is_reshape(self, function: object) -> bool:
-        if not isinstance(function, GlobalVar) or function not in self.mod:
-            return False
-        return bool(self.mod[function].attrs.get(RESHAPE, False))
 
     def rewrite_result(self, body: SeqExpr) -> RelaxExpr:
         result: RelaxExpr = self.resolve(body.body)
@@ -184,3 +186,53 @@ class _Allocator(FunctionRewriter):
         while isinstance(expr, RelaxVar) and expr in self.view_of:
             expr = self.view_of[expr]
         return expr
+
+
+def _is_reshape(mod: IRModule, function: object) -> bool:
+    if not isinstance(function, GlobalVar) or function not in mod:
+        return False
+    return bool(mod[function].attrs.get(RESHAPE, False))
+
+
+def _makes_memory(mod: IRModule, value: object) -> bool:
+    """Whether a value's memory is its own, not that of an operand by another name."""
+    if not isinstance(value, RelaxCall):
+        return False
+    if value.op is CALL_TIR:
+        return not _is_reshape(mod, call_tir_operands(value)[0].callee)
+    return value.op is CALL_TIR_INPLACE or value.op in CALLS
+
+
+def _operands_needed_later(mod: IRModule, function: Function) -> dict[RelaxVar, set[int]]:
+    """For each call that works in place: the operands whose elements are read again, by position.
+
+    They may be used later, under another name too, or be another operand of the call.
+    """
+    memory: dict[RelaxVar, set[RelaxVar]] = {}
+    """What each variable's memory may be: its own, or what it is another name for."""
+
+    def memory_of(value: Node) -> set[RelaxVar]:
+        return {root for used in used_graph_vars(value) for root in memory.get(used, {used})}
+
+    calls: list[tuple[int, RelaxVar, RelaxCall]] = []
+    last: dict[RelaxVar, int] = {}
+    for position, binding in enumerate(function.bindings):
+        value = binding.value
+        last.update(dict.fromkeys(memory_of(value), position))
+        if _makes_memory(mod, value):
+            memory[binding.var] = {binding.var}
+        else:
+            memory[binding.var] = memory_of(value)
+        if isinstance(value, RelaxCall) and value.op is CALL_TIR_INPLACE:
+            calls.append((position, binding.var, value))
+    end = len(function.bindings)
+    last.update(dict.fromkeys(memory_of(function.body.body), end))
+    found: dict[RelaxVar, set[int]] = {}
+    for position, var, value in calls:
+        _, args, _ = call_tir_operands(value)
+        roots = [memory_of(arg) for arg in args]
+        for number in set(inplace_indices(value)) - {-1}:
+            others = set().union(*(r for n, r in enumerate(roots) if n != number))
+            if roots[number] & others or any(last[root] > position for root in roots[number]):
+                found.setdefault(var, set()).add(number)
+    return found

@@ -78,6 +78,11 @@ class Inlined:
         return self.known[name]
 
 
+def is_local(value: RelaxCall) -> bool:
+    """Whether a call is one of a function inside of the function."""
+    return is_invocation(value) and isinstance(value.args[0], LocalFunction)
+
+
 class _Inliner(FunctionRewriter):
     def __init__(self, done: Inlined) -> None:
         super().__init__(done.mod)
@@ -119,30 +124,38 @@ class _Inliner(FunctionRewriter):
         if self.depth > _MOST_DEEP:
             raise VerifyError(f"functions call each other {_MOST_DEEP} deep: {value!r}")
         args = value.args[1:] if is_invocation(value) else value.args
-        made = self.inline(value, args, callee)
+        # What an inner function uses of the outer one stays; names of another one are its own, even
+        # where they are the same variables.
+        outer = self.outer if is_local(value) else set()
+        made = self.inline(value, args, callee, outer)
         self.depth -= 1
         stated = value.sinfo_args[0]
         # A function that a parameter stands for gives what it gives, whatever is stated.
         free = is_invocation(value) and not isinstance(stated, TensorStructInfo)
         return made if free else self.cast(made, stated, name)
 
-    def inline(self, call: RelaxCall, args: Sequence[RelaxExpr], callee: Function) -> RelaxExpr:
-        """Emit the callee's bindings, its parameters replaced; return its result."""
+    def inline(
+        self, call: RelaxCall, args: Sequence[RelaxExpr], callee: Function, outer: set[Var]
+    ) -> RelaxExpr:
+        """Emit the callee's bindings, its parameters replaced; return its result.
+
+        ``outer`` are the extents that mean the same in the callee and around the call.
+        """
         if len(args) != len(callee.params):
             raise VerifyError(f"{call!r} passes {len(args)} arguments, not {len(callee.params)}")
         mapping: dict[Any, Any] = {}
         for param, arg in zip(callee.params, args):
             for extent, actual in zip(extents_of(param.struct_info), extents_of(arg.struct_info)):
-                if type(extent) is Var and extent not in self.outer:
+                if type(extent) is Var and extent not in outer:
                     mapping.setdefault(extent, actual)
-        self.renew_extents([param.struct_info for param in callee.params], mapping)
+        self.renew_extents([param.struct_info for param in callee.params], mapping, outer)
         for param, arg in zip(callee.params, args):
             mapping[param] = self.cast(arg, substitute_info(param.struct_info, mapping), param.name)
         for binding in callee.bindings:
             value = substitute(binding.value, mapping)
             made: RelaxExpr
             if isinstance(binding, MatchCast):
-                self.renew_extents([binding.struct_info], mapping)
+                self.renew_extents([binding.struct_info], mapping, outer)
                 info = substitute_info(binding.struct_info, mapping)
                 made = self.builder.match_cast(value, info, binding.var.name)
             elif isinstance(value, LocalFunction):
@@ -157,10 +170,12 @@ class _Inliner(FunctionRewriter):
         result: RelaxExpr = substitute(callee.body.body, mapping)
         return result
 
-    def renew_extents(self, infos: list[StructInfo], mapping: dict[object, object]) -> None:
+    def renew_extents(
+        self, infos: list[StructInfo], mapping: dict[object, object], outer: set[Var]
+    ) -> None:
         """Give extents that are not mapped yet new variables for this copy."""
         for var in defined_vars(infos):
-            if var not in self.outer:
+            if var not in outer:
                 mapping.setdefault(var, Var(var.name, var.dtype))
 
     def cast(self, value: RelaxExpr, wanted: StructInfo, name: str) -> RelaxExpr:

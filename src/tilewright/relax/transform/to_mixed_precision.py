@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from tilewright.ir import IRModule
 from tilewright.relax import ops
 from tilewright.relax.expr import (
@@ -38,7 +40,8 @@ FOLLOW = frozenset(
 )
 """Operators that take half floats if an operand is one already, and none is a result in float32.
 
-All others are computed in float32: sums over many elements, exponentials, norms, softmax.
+All others are computed in float32: sums over many elements, exponentials, norms, softmax; and those
+with constants that are infinite or 0 as halves, such as the large negative numbers of masks.
 """
 
 
@@ -165,6 +168,8 @@ class _Mixer(FunctionRewriter):
         """Whether an operand is narrow, and none would lose digits that were computed for it."""
         if "dtype" in value.attrs or not self.all_single(args):
             return False
+        if value.op_name != "clip" and not all(map(_fits_half, value.attrs.values())):
+            return False
         leaves = [item for arg in args for item in _items(arg)]
         floats = [item for item in leaves if self.is_float(item)]
         narrow = [
@@ -173,7 +178,7 @@ class _Mixer(FunctionRewriter):
         free = all(
             item in self.narrow
             or item in self.params
-            or isinstance(item, Constant)
+            or (isinstance(item, Constant) and _fits_half(item.data))
             or not _is_single(item.struct_info)
             for item in floats
         )
@@ -249,6 +254,19 @@ def _items(expr: RelaxExpr) -> list[RelaxExpr]:
     if isinstance(expr, TupleGetItem):
         return [expr.tuple_value]
     return [expr]
+
+
+def _fits_half(value: object) -> bool:
+    """Whether no float of an attribute or a constant becomes infinite or 0 as a half."""
+    if not isinstance(value, (float, np.ndarray)):
+        return True
+    array = np.asarray(value)
+    if array.dtype.kind != "f":
+        return True
+    with np.errstate(all="ignore"):
+        half = array.astype(HALF)
+    same = (np.isfinite(half) == np.isfinite(array)) & ((half == 0) == (array == 0))
+    return bool(np.all(same))
 
 
 def _is_single(info: StructInfo) -> bool:

@@ -191,8 +191,7 @@ class _Importer:
             else:
                 scope.values[name] = const(array)
         for item in graph.initializer:
-            if element_name(item.data_type) in NARROW:
-                self.elements[scope.get(item.name)] = element_name(item.data_type)  # type: ignore[index]
+            self._note_element(scope.get(item.name), item.data_type)
         attrs: dict[str, Any] = {}
         if keep_params:
             attrs["num_input"] = len(inputs)
@@ -249,6 +248,7 @@ class _Importer:
         scope = _Scope(around.opsets, around, around.attributes)
         for item in graph.initializer:
             scope.values[item.name] = const(to_numpy(item, self.folder))
+            self._note_element(scope.values[item.name], item.data_type)
         for sparse in graph.sparse_initializer:
             scope.values[sparse.values.name] = const(sparse_to_numpy(sparse, self.folder))
         if len(inputs) != len(graph.input):
@@ -322,13 +322,42 @@ class _Importer:
             raise ImportModelError(
                 f"{place(node)} makes {len(made)} results, {len(node.output)} are wanted"
             )
-        for name, value in zip(node.output, made):
+        for number, (name, value) in enumerate(zip(node.output, made)):
             if name:
                 scope.values[name] = bound = self._bound(node, name, value)
-                if self.element_of_result and isinstance(bound, RelaxExpr):
-                    self.elements[bound] = self.element_of_result
+                element = self.element_of_result or self._kept_element(node, number, inputs, scope)
+                if element and isinstance(bound, RelaxExpr):
+                    self.elements[bound] = element
                 if isinstance(bound, RelaxVar):
                     self.made_of.setdefault(bound, used)
+
+    def _note_element(self, value: Value, element: int) -> None:
+        """Remember ONNX's element type of a value if its dtype does not tell."""
+        if isinstance(value, RelaxExpr) and element_name(element) in NARROW:
+            self.elements[value] = element_name(element)
+
+    def _kept_element(
+        self, node: onnx.NodeProto, number: int, inputs: Sequence[Value], scope: _Scope
+    ) -> str:
+        """The element type of a result that has an input's, where the dtype does not tell."""
+        found = [self.elements.get(v) if isinstance(v, RelaxExpr) else None for v in inputs]
+        domain = _domain(node.domain)
+        if not any(found) or (domain, node.op_type, getattr(node, "overload", "")) in (
+            self.functions
+        ):
+            return ""
+        try:
+            schema = self.onnx.defs.get_schema(node.op_type, scope.opsets.get(domain, 1), domain)
+        except self.onnx.defs.SchemaError:
+            return ""
+        if not schema.outputs or not schema.inputs:
+            return ""
+        kind = schema.outputs[min(number, len(schema.outputs) - 1)].type_str
+        for place_of, element in enumerate(found):
+            own = schema.inputs[min(place_of, len(schema.inputs) - 1)].type_str
+            if element and own == kind:
+                return element
+        return ""
 
     def _input(self, node: onnx.NodeProto, name: str, scope: _Scope) -> Value:
         if not name:
@@ -345,7 +374,11 @@ class _Importer:
         if local is not None:
             return self.run_function(local, node, inputs, scope)
         attributes = {item.name: attribute_value(item, self.folder) for item in node.attribute}
-        if not domain:
+        for item in node.attribute:
+            if item.name == "value" and item.HasField("t"):
+                name = element_name(item.t.data_type)
+                self.element_of_result = name if name in NARROW else ""
+        if not domain and not self._is_narrow_cast(node, inputs):
             arrays = [known.elements(value, self.held) for value in inputs]
             said = {**attributes, known.OUTPUTS: len(node.output)}
             found = known.evaluate(node.op_type, said, inputs, arrays)
@@ -362,7 +395,7 @@ class _Importer:
                 lambda graph, values: self.run_subgraph(graph, values, scope),
             )  # fmt: skip
             made = context.call(CONVERTERS.get(key), inputs, attributes)
-            self.element_of_result = context.element_of_result
+            self.element_of_result = context.element_of_result or self.element_of_result
             if made is not DEFINED:
                 return made if isinstance(made, tuple) else (made,)
         body = self._defined(node, domain, version, inputs)
@@ -371,6 +404,11 @@ class _Importer:
         raise ImportModelError(
             f"{place(node)}: there is no converter for {key}; {near_matches(key, [*CONVERTERS])}"
         )
+
+    def _is_narrow_cast(self, node: onnx.NodeProto, inputs: Sequence[Value]) -> bool:
+        """Whether a node converts to a type that its second input's dtype does not tell."""
+        like = inputs[1] if len(inputs) > 1 else None
+        return node.op_type == "CastLike" and isinstance(like, RelaxExpr) and like in self.elements
 
     def _resolved(self, node: onnx.NodeProto, scope: _Scope) -> onnx.NodeProto:
         """A node with attributes of its own: in functions some are those of the call."""

@@ -15,7 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.ir import Add, Expr, FloorDiv, IntImm, Mul, Var, as_expr, as_int, maximum, minimum
+from tilewright.ir import (
+    Add,
+    Expr,
+    FloorDiv,
+    IntImm,
+    Mul,
+    Var,
+    as_expr,
+    as_int,
+    dtypes,
+    maximum,
+    minimum,
+)
 from tilewright.relax.expr import Constant, RelaxExpr, const, numpy_dtype
 from tilewright.relax.frontend.onnx.model import NARROW, dtype_of, element_name
 from tilewright.relax.frontend.onnx.values import Numbers, Value, numbers
@@ -63,7 +75,7 @@ def evaluate(
     if name == "CastLike" and len(inputs) == 2 and isinstance(inputs[1], (RelaxExpr, Numbers)):
         return _cast_known(arrays[0], inputs[1].dtype)
     function = EVALUATORS.get(name)
-    if function is None or not inputs:
+    if function is None or not inputs or (name == "Div" and _has_float_formulas(inputs)):
         return None
     given: list[Array | None] = []
     for value, array in zip(inputs, arrays):
@@ -82,6 +94,11 @@ def evaluate(
     dtype = _result_dtype(name, attributes, inputs)
     results = made if isinstance(made, list) else [made]
     return [_value(item, dtype) for item in results]
+
+
+def _has_float_formulas(inputs: Sequence[Value]) -> bool:
+    """Whether there are formulas that count as floats: their quotients may not be whole."""
+    return any(isinstance(item, Numbers) and dtypes.is_float(item.dtype) for item in inputs)
 
 
 def _cast_known(array: Array | None, dtype: str) -> list[Value] | None:
@@ -187,10 +204,15 @@ def _divided(a: Array, b: Array) -> Array:
 
 
 def _quotient(a: object, b: object) -> Any:
-    # A float formula is divided exactly only if it must be whole; sizes are not negative.
-    if not isinstance(b, Expr) and _whole(b) <= 0:
+    """A quotient of integers, rounded towards zero."""
+    x, y = _whole(a), _whole(b)
+    if not isinstance(x, Expr) and not isinstance(y, Expr):
+        return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+    if not _is_extent(as_expr(y)) or as_int(as_expr(y)) == 0:
         raise Unknown
-    return _whole(a) // _whole(b)
+    if _is_extent(as_expr(x)):
+        return x // y
+    return maximum(x, as_expr(0)) // y - maximum(0 - x, as_expr(0)) // y
 
 
 _arithmetic("Add", np.add, lambda a, b: _whole(a) + _whole(b))
@@ -293,6 +315,10 @@ def _where(attributes: Attributes, condition: Array, x: Array, y: Array) -> Any:
     return np.where(condition.astype(bool), x, y)
 
 
+#: Dtypes that have all extents there may be, and integers below 0.
+_EXACT = ("int32", "int64", "float32", "float64")
+
+
 @evaluates("Cast")
 def _cast(attributes: Attributes, x: Array) -> Any:
     if element_name(attributes["to"]) in NARROW:
@@ -304,7 +330,7 @@ def _converted(x: Array, dtype: str) -> Any:
     if x.dtype.name == "bfloat16":
         x = x.astype(np.float32)
     if x.dtype == object:
-        if dtype == "bool":
+        if dtype not in _EXACT:
             raise Unknown
         return x
     kind = numpy_dtype(dtype).kind

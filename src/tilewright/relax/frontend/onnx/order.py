@@ -56,13 +56,18 @@ def in_order(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
 
 
 def names_used(node: onnx.NodeProto) -> list[str]:
-    """What a node and its subgraphs read, by name."""
+    """What a node reads of the graph that it is in, its subgraphs too, by name."""
     found = [name for name in node.input if name]
-    graphs = [item.g for item in node.attribute if item.HasField("g")]
-    while graphs:
-        graph = graphs.pop()
-        for inner in graph.node:
-            found.extend(name for name in inner.input if name)
-            graphs.extend(item.g for item in inner.attribute if item.HasField("g"))
-        found.extend(item.name for item in graph.output)
+    for item in node.attribute:
+        if item.HasField("g"):
+            found.extend(_names_from_around(item.g))
     return found
+
+
+def _names_from_around(graph: onnx.GraphProto) -> list[str]:
+    """What a subgraph reads and does not make itself."""
+    own = {item.name for item in (*graph.input, *graph.initializer)}
+    own.update(item.values.name for item in graph.sparse_initializer)
+    own.update(name for node in graph.node for name in node.output)
+    used = [name for node in graph.node for name in names_used(node)]
+    return [name for name in (*used, *(item.name for item in graph.output)) if name not in own]

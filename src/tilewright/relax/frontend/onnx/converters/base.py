@@ -129,7 +129,7 @@ class Context:
         opset: int,
         builder: BlockBuilder,
         held: Mapping[RelaxExpr, Array],
-        elements: Mapping[RelaxExpr, str],
+        elements: dict[RelaxExpr, str],
         quantized: dict[RelaxExpr, Quantized],
         run_graph: Callable[[Any, Sequence[Value]], list[Value]],
     ) -> None:
@@ -235,6 +235,13 @@ class Context:
     def element(self, value: RelaxExpr) -> str:
         """ONNX's element type of a value, if that has no dtype here, else its dtype."""
         return self._elements.get(value, value.dtype)
+
+    def alike(self, made: RelaxExpr, source: Value) -> RelaxExpr:
+        """Bind a value that is of the same element type as another one."""
+        bound = self.emit(made)
+        if isinstance(source, RelaxExpr) and source in self._elements:
+            self._elements[bound] = self._elements[source]
+        return bound
 
     def array(self, value: Value, name: str) -> Array:
         """The elements of a tensor that must be known as numbers.

@@ -59,7 +59,7 @@ def _chosen(ctx: Context, condition: Tensor, first: Value, second: Value, source
             ).message,
             source,
         )
-    return ctx.emit(op.where(condition, a, b))
+    return ctx.alike(op.where(condition, a, b), a)
 
 
 @converts("If")
@@ -136,7 +136,7 @@ def _stacked(ctx: Context, values: Sequence[Value], info: Any, axis: int = 0) ->
     if values:
         parts = [ctx.tensor(value) for value in values]
         at = ctx.axis(axis, parts[0].ndim + 1)
-        return op.stack(parts, at)
+        return ctx.alike(op.stack(parts, at), parts[0])
     kind = info.type.tensor_type
     dims = [dim.dim_value for dim in kind.shape.dim]
     ctx.require(
@@ -202,7 +202,8 @@ def _scanned(
 
 
 def _item(ctx: Context, x: Tensor, axis: int, place: int) -> Tensor:
-    return ctx.emit(op.squeeze(op.strided_slice(x, [axis], [place], [place + 1]), axis))
+    item = op.squeeze(op.strided_slice(x, [axis], [place], [place + 1]), axis)
+    return ctx.alike(item, x)
 
 
 def _scan_batches(

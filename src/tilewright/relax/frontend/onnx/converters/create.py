@@ -61,6 +61,9 @@ def _range(
     dtype = getattr(start, "dtype", "int64")
     ctx.require(isinstance(bounds[2], Expr) or bounds[2] != 0, "delta must not be 0")
     if any(isinstance(item, Expr) for item in bounds):
+        whole = [isinstance(item, Expr) or item == int(item) for item in bounds]
+        ctx.require(all(whole), f"with symbolic sizes, bounds must be whole, got {bounds}")
+        bounds = [item if isinstance(item, Expr) else int(item) for item in bounds]
         return (
             op.arange(bounds[0], bounds[1], bounds[2], "int64")
             if dtype == "int64"

@@ -156,6 +156,8 @@ def _clip(
 ) -> Tensor:  # fmt: skip
     least: Any = low if min is None else min
     most: Any = high if max is None else max
+    if min is not None and max is not None and min > max:
+        return op.full(x.shape, max, x.dtype)
     return op.clip(x, least, most)
 
 
@@ -229,11 +231,15 @@ def _gelu(ctx: Context, x: Tensor, *, approximate: str = "none") -> Tensor:
 
 @converts("Shrink")
 def _shrink(ctx: Context, x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
+    kind = x.dtype
+    if not dtypes.is_float(kind):  # the bias need not be whole
+        x = ctx.emit(op.astype(x, "float32" if dtypes.bits_of(kind) < 32 else "float64"))
     zero = ctx.scalar(0, x)
     below = op.less(x, ctx.scalar(-lambd, x))
     above = op.greater(x, ctx.scalar(lambd, x))
     step = ctx.scalar(bias, x)
-    return op.where(below, op.add(x, step), op.where(above, op.subtract(x, step), zero))
+    made = op.where(below, op.add(x, step), op.where(above, op.subtract(x, step), zero))
+    return ctx.cast(made, kind)
 
 
 @converts("Softmax")

@@ -128,10 +128,13 @@ def _max_pool(ctx: Context, x: Tensor, *, attrs: _MaxPooling) -> tuple[Tensor, .
         places = places.reshape(extents[::-1]).transpose()
     grid = const(np.ascontiguousarray(places.reshape(1, 1, *extents)))
     values = _taps(x, window, counts, _least(x.dtype))
-    indices = _taps(grid, window, counts, 0)
+    outside = const(-1, "int64")
+    indices = _taps(grid, window, counts, -1)
     best, where = values[0], indices[0]
     for value, index in zip(values[1:], indices[1:]):
-        better = ctx.emit(op.greater(value, best))
+        # The padding may be as great as what is in the image, but is nowhere.
+        first = op.logical_and(op.equal(where, outside), op.not_equal(index, outside))
+        better = ctx.emit(op.logical_or(op.greater(value, best), first))
         best, where = op.where(better, value, best), op.where(better, index, where)
         best, where = ctx.emit(best), ctx.emit(where)
     images = op.arange(0, x.shape[0] * x.shape[1], 1, "int64")

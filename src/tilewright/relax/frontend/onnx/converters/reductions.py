@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-from tilewright.ir import as_int, dtypes
+from tilewright.arith import simplify
+from tilewright.ir import as_expr, as_int, dtypes
 from tilewright.relax import ops as op
 from tilewright.relax.expr import RelaxExpr, const
 from tilewright.relax.frontend.onnx.converters.base import Context, Shape, Tensor, converts
+from tilewright.relax.frontend.onnx.converters.shapes import cut
 
 Reduce = Callable[[RelaxExpr, tuple[int, ...], bool], RelaxExpr]
 
@@ -19,10 +22,10 @@ def _sum(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
 def _mean(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
     if dtypes.is_float(x.dtype):
         return op.mean(x, axes, keep)
-    count = 1
-    for axis in axes:
-        count *= as_int(x.shape[axis]) or 1
-    return op.divide(op.sum(x, axes, keep), const(count, x.dtype))
+    count = simplify(math.prod([x.shape[axis] for axis in axes], start=as_expr(1)))
+    known = as_int(count)
+    divisor = op.reshape(op.arange(count, count + 1), ()) if known is None else const(known or 1)
+    return op.divide(op.sum(x, axes, keep), op.astype(divisor, x.dtype))
 
 
 def _log_sum_exp(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
@@ -125,8 +128,8 @@ def _scan(name: str, function: Callable[..., RelaxExpr], first: int) -> None:
             x = op.flip(x, at)
         if exclusive:
             shape = [1 if n == at else extent for n, extent in enumerate(x.shape)]
-            shifted = op.strided_slice(x, [at], [0], [-1])
-            x = op.concat([op.full(shape, first, x.dtype), shifted], at)
+            longer = op.concat([op.full(shape, first, x.dtype), x], at)
+            x = cut(longer, at, 0, x.shape[at])
         made = function(x, at)
         return op.flip(made, at) if reverse else made
 
