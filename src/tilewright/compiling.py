@@ -25,7 +25,7 @@ from tilewright.relax.frontend.nn.by_example import export_by_example
 from tilewright.relax.frontend.onnx import from_onnx, load_model
 from tilewright.relax.frontend.torch.calling import Calling, export_module
 from tilewright.relax.frontend.torch.exported import functionalize, load_exported_program
-from tilewright.relax.frontend.torch.importer import from_exported_program
+from tilewright.relax.frontend.torch.importer import import_to_compile
 from tilewright.relax.tuning import compile_relax, tune_relax
 from tilewright.runtime import Module
 from tilewright.support.errors import BuildError
@@ -104,7 +104,7 @@ def compile(
     if exported is not None:
         exported = functionalize(exported)
         calling = Calling(exported)
-        program = from_exported_program(exported)
+        program = import_to_compile(exported)
     elif _is_onnx(program):
         program = _imported(program, example_inputs)
     elif isinstance(program, nn.Module):

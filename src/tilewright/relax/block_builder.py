@@ -488,6 +488,6 @@ def _identifier(name: str) -> str:
 
 def scalar_value(expr: RelaxExpr) -> Any:
     """Return the number of a zero-dimensional constant, else ``None``."""
-    if isinstance(expr, Constant) and expr.data.ndim == 0:
+    if isinstance(expr, Constant) and expr.value.shape == ():
         return expr.data.item()
     return None

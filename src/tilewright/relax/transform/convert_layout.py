@@ -26,7 +26,6 @@ from tilewright.relax.expr import (
     RelaxVar,
     SeqExpr,
     VarBinding,
-    const,
 )
 from tilewright.relax.ops import layout_transform, reshape
 from tilewright.relax.registry import RelaxOp, is_call_to
@@ -185,7 +184,17 @@ class _LayoutConverter(FunctionRewriter):
             return constant
         key = constant.value, now, layout
         if key not in self.constants:
-            self.constants[key] = const(now.transform(constant.data, layout))
+            source = constant.value
+            extents = now.extents(source.shape)
+            shape = [as_int(extent) or 0 for extent in layout.shape(extents)]
+            self.constants[key] = Constant(
+                ConstantData.later(
+                    shape,
+                    source.dtype,
+                    lambda: now.transform(source.compute(), layout),
+                    [source],
+                )
+            )
         return self.constants[key]
 
     # ---- rewriting --------------------------------------------------------------------------

@@ -8,9 +8,11 @@ operands (``full``, ``broadcast_to``) stay calls: storing them costs more than c
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.dlight import default_schedule
 from tilewright.driver import compile as compile_module
@@ -20,6 +22,7 @@ from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.call_tir import call_tir_operands, is_call_tir, output_infos
 from tilewright.relax.expr import (
     Constant,
+    ConstantData,
     PrimValue,
     RelaxCall,
     RelaxExpr,
@@ -41,6 +44,10 @@ GROWTH_LIMIT = 1 << 16
 
 MANY_ELEMENTS = 1 << 18
 """From so many on scheduling a tensor function may save more time than it takes."""
+
+
+LATER_ELEMENTS = 1 << 14
+"""So many elements are moved when the constant is needed, which may be never."""
 
 
 class FoldConstant(GraphPass):
@@ -93,7 +100,7 @@ def fold_call(value: RelaxExpr, compiled: Compiled | None = None) -> RelaxExpr |
     if _grows(value, sum(map(_size, operands))):
         return None
     if op.numpy is not None:
-        return _moved(value, op.evaluate(operands, value.attrs))
+        return _moved_later(value) or _moved(value, op.evaluate(operands, value.attrs))
     own = BlockBuilder()
     made = legalize_call(own, value)
     if not is_call_tir(made):
@@ -101,8 +108,38 @@ def fold_call(value: RelaxExpr, compiled: Compiled | None = None) -> RelaxExpr |
     return _run_tensor_function(own.get(), made, {} if compiled is None else compiled)
 
 
-def _moved(value: RelaxCall, made: RelaxExpr) -> RelaxExpr:
+def _moved_later(value: RelaxCall) -> RelaxExpr | None:
+    """The result of an operator that only moves elements, made when needed if it is large."""
+    info = value.struct_info
+    if not isinstance(info, TensorStructInfo):
+        return None
+    shape = [as_int(extent) or 0 for extent in info.shape]
+    if math.prod(shape) < LATER_ELEMENTS:
+        return None
+
+    def make() -> NDArray[Any]:
+        operands = [_number(arg) for arg in value.args]
+        (array,) = _arrays(value, value.op.evaluate(operands, value.attrs))
+        return array
+
+    sources = [item.value for arg in value.args for item in _constants(arg)]
+    return Constant(ConstantData.later(shape, numpy_dtype(info.dtype), make, sources))
+
+
+def _constants(arg: RelaxExpr) -> Iterator[Constant]:
+    if isinstance(arg, Constant):
+        yield arg
+    elif isinstance(arg, RelaxTuple):
+        for item in arg.items:
+            yield from _constants(item)
+
+
+def _moved(value: RelaxCall, made: Any) -> RelaxExpr:
     """The result of an operator that only moves elements."""
+    return _as_constants(_arrays(value, made), value.struct_info)
+
+
+def _arrays(value: RelaxCall, made: Any) -> list[NDArray[Any]]:
     info = value.struct_info
     infos = info.fields_ if isinstance(info, TupleStructInfo) else (info,)
     arrays = made if isinstance(made, (list, tuple)) else [made]
@@ -110,7 +147,7 @@ def _moved(value: RelaxCall, made: RelaxExpr) -> RelaxExpr:
         assert isinstance(expected, TensorStructInfo)
         assert list(array.shape) == list(map(as_int, expected.shape)), value
         assert array.dtype == numpy_dtype(expected.dtype), value
-    return _as_constants([np.ascontiguousarray(a).reshape(a.shape) for a in arrays], info)
+    return [np.ascontiguousarray(a).reshape(a.shape) for a in arrays]
 
 
 def _run_tensor_function(mod: IRModule, call: RelaxExpr, compiled: Compiled) -> RelaxExpr | None:
@@ -122,7 +159,7 @@ def _run_tensor_function(mod: IRModule, call: RelaxExpr, compiled: Compiled) -> 
     shapes = [[as_int(extent) for extent in info.shape] for info in infos]
     if any(None in shape for shape in shapes) or not all(isinstance(a, Constant) for a in args):
         return None
-    inputs = [arg.data for arg in args if isinstance(arg, Constant)]
+    inputs = [arg.value.compute() for arg in args if isinstance(arg, Constant)]
     if _grows(call, sum(map(_size, inputs))):
         return None
     results = [
@@ -149,7 +186,7 @@ def _as_constants(arrays: list[Any], info: StructInfo) -> RelaxExpr:
 
 def _number(arg: RelaxExpr) -> object:
     if isinstance(arg, Constant):
-        return arg.data
+        return arg.value.compute()
     if isinstance(arg, ShapeExpr):
         extents = [as_int(extent) for extent in arg.values]
         return None if any(extent is None for extent in extents) else tuple(extents)

@@ -24,7 +24,15 @@ from numpy.typing import NDArray
 
 from tilewright.ir import IRModule
 from tilewright.relax.analysis import use_counts
-from tilewright.relax.expr import Constant, Function, RelaxCall, RelaxExpr, RelaxVar, const
+from tilewright.relax.expr import (
+    Constant,
+    ConstantData,
+    Function,
+    RelaxCall,
+    RelaxExpr,
+    RelaxVar,
+    const,
+)
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.tir.transform.pipeline import EXCESS_PRECISION
@@ -111,13 +119,14 @@ class _ScaleFolder(FunctionRewriter):
         # A variable made by this pass has no count: it is used by what it was made for.
         if self.uses.get(source, 1) != 1 or not isinstance(weight, Constant):
             return None
-        factors = _per_channel(scale.data, weight.data.shape[0], weight.data.ndim)
-        if factors is None:
+        source = weight.value
+        factors = _per_channel(scale.data, source.shape[0], len(source.shape))
+        if factors is None or _product(source.compute(), factors) is None:
             return None
-        weights = _product(weight.data, factors)
-        if weights is None:
-            return None
-        replaced: RelaxExpr = conv.replace(args=(conv.args[0], const(weights)))
+        weights = ConstantData.later(
+            source.shape, source.dtype, lambda: source.compute() * factors, [source]
+        )
+        replaced: RelaxExpr = conv.replace(args=(conv.args[0], Constant(weights)))
         return replaced
 
 
@@ -128,9 +137,12 @@ def _product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any] | None:
         return None
     with np.errstate(all="ignore"):
         made: NDArray[Any] = a * b
-    limits = ml_dtypes.finfo(a.dtype)
-    exact = (a == 0) | (b == 0) | (abs(made) >= limits.smallest_normal)
-    return made if np.all(exact & np.isfinite(made)) else None
+    if not np.all(np.isfinite(made)):
+        return None
+    small = abs(made) < ml_dtypes.finfo(a.dtype).smallest_normal
+    # Few are: zeros, mostly.
+    exact = not small.any() or np.all((a == 0) | (b == 0) | ~small)
+    return made if exact else None
 
 
 def _per_channel(scale: NDArray[Any], channels: int, ndim: int) -> NDArray[Any] | None:

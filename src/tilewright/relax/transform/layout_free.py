@@ -9,8 +9,10 @@ runs it on the constants, and passes the packed constants instead.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.driver import compile as compile_module
 from tilewright.ir import GlobalVar, IRModule, Pass, as_int, structural_hash
@@ -133,10 +135,16 @@ class _PackedConstants:
         if key not in self.made:
             target = packer.buffers[1]
             shape = [as_int(extent) or 0 for extent in target.shape]
-            # What only fills up the last panel is zero.
-            result = np.zeros(shape, numpy_dtype(target.dtype))
-            self.module[key[0]](constant.data, result)
-            self.made[key] = Constant(ConstantData(result))
+            dtype, run, source = numpy_dtype(target.dtype), self.module[key[0]], constant.value
+
+            def make() -> NDArray[Any]:
+                # What only fills up the last panel is zero.
+                result = np.zeros(shape, dtype)
+                run(source.compute(), result)
+                return result
+
+            made = ConstantData.later(shape, dtype, make, [source])
+            self.made[key] = Constant(made)
         return self.made[key]
 
 

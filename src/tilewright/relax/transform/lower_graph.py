@@ -26,7 +26,6 @@ from tilewright.ir import (
     call,
     cast,
     free_vars,
-    structural_hash,
     substitute,
 )
 from tilewright.relax.assertion import assertion_operands
@@ -420,11 +419,13 @@ class _GraphLowerer:
     def constant(self, expr: Constant) -> Expr:
         symbol = self.symbols.get(expr.value)
         if symbol is None:
-            # Named by content, so that equal modules compile to equal code.
-            key = structural_hash(expr)[:16]
-            symbol = self.symbols[expr.value] = f"tw_constant_{key}"
-            self.constants.setdefault(symbol, expr.value)
-        nbytes = as_expr(max(1, expr.data.nbytes))
+            # Not named by content: a model compiles to the same code with other weights.
+            number = len(self.constants)
+            while f"tw_constant_{number}" in self.constants:
+                number += 1
+            symbol = self.symbols[expr.value] = f"tw_constant_{number}"
+            self.constants[symbol] = expr.value.settle()
+        nbytes = as_expr(max(1, expr.value.nbytes))
         return call("constant_data", StringImm(symbol), nbytes, dtype="handle")
 
 

@@ -16,10 +16,13 @@ tile, where direct convolution corrupts single results.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
 
 from tilewright import topi
 from tilewright.ir import IRModule
-from tilewright.relax.expr import Constant, ConstantData, RelaxCall, RelaxExpr, RelaxVar, const
+from tilewright.relax.expr import Constant, ConstantData, RelaxCall, RelaxExpr, RelaxVar
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.transform.conv_alternatives import (
@@ -79,8 +82,16 @@ class _AlgorithmSelector(FunctionRewriter):
         """Return transformed weights; each constant is transformed once."""
         key = weight.value, tile
         if key not in self.transformed:
-            plain = layout.transform(weight.data, layout_of("OIHW"))
-            self.transformed[key] = const(topi.nn.winograd_weight(plain, tile))
+            source, plain = weight.value, layout_of("OIHW")
+            extents = layout.extents(source.shape)
+            shape = tile + 2, tile + 2, extents["I"], extents["O"]
+
+            def make() -> NDArray[Any]:
+                filters = layout.transform(source.compute(), plain)
+                return topi.nn.winograd_weight(filters, tile)
+
+            made = ConstantData.later(shape, source.dtype, make, [source])
+            self.transformed[key] = Constant(made)
         return self.transformed[key]
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tilewright.relax.expr import numpy_dtype
 from tilewright.relax.frontend.torch.converters import dtype_name
+from tilewright.relax.frontend.torch.in_place import without_writes
 from tilewright.support.errors import ImportModelError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -95,12 +96,15 @@ def functionalize(program: torch.export.ExportedProgram) -> torch.export.Exporte
             return True
         if not isinstance(target, torch._ops.OpOverload):
             return False
-        return target._schema.is_mutable or _updates_statistics(node)
+        return bool(target._schema.is_mutable)
 
-    if not any(writes(node) for node in program.graph.nodes if node.op == "call_function"):
+    calls = [node for node in program.graph.nodes if node.op == "call_function"]
+    updates = any(map(_updates_statistics, calls))
+    if not updates and not any(map(writes, calls)):
         return program
     with quiet():
-        return program.run_decompositions({})
+        made = None if updates else without_writes(program)
+        return program.run_decompositions({}) if made is None else made
 
 
 def _updates_statistics(node: torch.fx.Node) -> bool:
@@ -147,16 +151,19 @@ def take_apart(
     return program
 
 
-def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
-    """Copy a tensor into an array (training the model further must not change the graph)."""
+def to_numpy(tensor: torch.Tensor, *, copy: bool = True) -> NDArray[Any]:
+    """Copy a tensor into an array (training the model further must not change the graph).
+
+    Without ``copy`` the array may be the tensor's own memory.
+    """
     torch = require_torch()
     value = tensor.detach().cpu().contiguous()
     name = dtype_name(value.dtype)
     try:
-        return np.array(value.numpy())
+        return np.array(value.numpy()) if copy else value.numpy()
     except TypeError:  # element types that NumPy lacks: by their bytes
         raw = value.reshape(-1).view(torch.uint8).numpy()
-        made: NDArray[Any] = np.array(raw).view(numpy_dtype(name))
+        made: NDArray[Any] = (np.array(raw) if copy else raw).view(numpy_dtype(name))
         return made.reshape(tuple(value.shape))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from tilewright.ir import IRModule
-from tilewright.relax.expr import RelaxVar, Tuple, const
+from tilewright.relax.expr import Constant, ConstantData, RelaxVar, Tuple, const
 from tilewright.relax.frontend.torch.converters import CONVERTERS, Converter
 from tilewright.relax.frontend.torch.exported import (
     functionalize,
@@ -73,17 +73,39 @@ def from_exported_program(
             f"expected a torch.export.ExportedProgram, got {type(exported_program).__name__}; "
             "make one with torch.export.export(model.eval(), example_inputs)"
         )
-    custom = dict(custom_convert_map or {})
-    fold_params = not keep_params_as_input
-    program = functionalize(exported_program)
-    program = take_apart(
-        program, lambda candidate: _Support(candidate, custom, fold_params).missing_targets()
+    importer = _importer(
+        exported_program,
+        dict(custom_convert_map or {}),
+        keep_params=keep_params_as_input,
+        unwrap=unwrap_unit_return_tuple,
     )
-    support = _Support(program, custom, fold_params)
-    support.require()
-    importer = _Importer(program, support, keep_params_as_input, unwrap_unit_return_tuple)
     mod = importer.run()
     return (mod, importer.params) if keep_params_as_input else mod
+
+
+def import_to_compile(exported_program: torch.export.ExportedProgram) -> IRModule:
+    """Import a program as ``from_exported_program`` does, without copying parameters and buffers.
+
+    The constants are lent: whoever keeps some of them settles those (``ConstantData.settle``).
+    """
+    return _importer(exported_program, {}, copies=False).run()
+
+
+def _importer(
+    exported_program: torch.export.ExportedProgram,
+    custom: Mapping[str, Converter],
+    *,
+    keep_params: bool = False,
+    unwrap: bool = False,
+    copies: bool = True,
+) -> _Importer:
+    program = functionalize(exported_program)
+    program = take_apart(
+        program, lambda candidate: _Support(candidate, custom, not keep_params).missing_targets()
+    )
+    support = _Support(program, custom, not keep_params)
+    support.require()
+    return _Importer(program, support, keep_params, unwrap, copies)
 
 
 class _Support:
@@ -214,12 +236,15 @@ class _Importer(NodeConverter):
         support: _Support,
         keep_params: bool,
         unwrap: bool,
+        copies: bool,
     ) -> None:
         super().__init__(support.converter)
         self.program = program
         self.support = support
         self.keep_params = keep_params
         self.unwrap = unwrap
+        self.copies = copies
+        self.held: dict[object, Constant] = {}
         self.params: dict[str, NDArray[Any]] = {}
 
     def run(self) -> IRModule:
@@ -285,8 +310,16 @@ class _Importer(NodeConverter):
                 held.append(self.parameter(node))
                 self.params[node.name] = to_numpy(tensor)
             else:
-                self.values[node] = const(to_numpy(tensor))
+                self.values[node] = self._constant(tensor)
         return inputs, held
+
+    def _constant(self, tensor: torch.Tensor) -> Constant:
+        """The constant for a tensor of the model; one for all names of a tensor."""
+        key = tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+        if key not in self.held or not tensor.numel():
+            array = to_numpy(tensor, copy=self.copies)
+            self.held[key] = Constant(ConstantData(array, lent=not self.copies))
+        return self.held[key]
 
     def _results(self, output: torch.fx.Node) -> list[Any]:
         """Nodes that are returned, in order."""

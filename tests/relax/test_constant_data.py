@@ -1,0 +1,89 @@
+"""Constants whose values are made when somebody asks for them."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+
+from tilewright import relax
+from tilewright.relax.expr import Constant, ConstantData
+
+
+def _doubled(source):
+    calls = []
+
+    def make():
+        calls.append(None)
+        return source.compute() * 2
+
+    return ConstantData.later((2, 3), np.dtype("float32"), make, [source]), calls
+
+
+def _source(**options):
+    return ConstantData(np.arange(6, dtype="float32").reshape(2, 3), **options)
+
+
+def test_values_are_made_when_asked_for_and_kept_only_as_array():
+    data, calls = _doubled(_source())
+    assert (data.shape, data.nbytes, repr(data)) == ((2, 3), 24, "float32[2, 3]")
+    assert Constant(data).struct_info.dtype == "float32" and not calls
+    first = data.compute()
+    assert data.compute() is not first and len(calls) == 2
+    assert data.array is data.array and data.compute() is data.array and len(calls) == 3
+    assert not data.array.flags.writeable
+    np.testing.assert_array_equal(data.array, np.arange(6).reshape(2, 3) * 2)
+
+
+def test_they_compare_and_travel_as_values():
+    data, _ = _doubled(_source())
+    same = ConstantData(_source().array * 2)
+    assert data.content_key(False) == same.content_key(False)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(data)).array, same.array)
+
+
+def test_settled_constants_own_their_memory():
+    owner = np.arange(6, dtype="float32").reshape(2, 3)
+    lent = ConstantData(owner, lent=True)
+    view = ConstantData.later((3, 2), owner.dtype, lambda: lent.compute().reshape(3, 2), [lent])
+    made, _ = _doubled(lent)
+    before = owner.copy()
+    for data in (view, made, lent):
+        data.settle()
+    owner[...] = -1
+    np.testing.assert_array_equal(view.array, before.reshape(3, 2))
+    np.testing.assert_array_equal(made.array, before * 2)
+    np.testing.assert_array_equal(lent.array, before)
+
+
+def test_what_is_not_lent_is_not_copied():
+    array = np.ones((2, 3), "float32")
+    data = ConstantData(array)
+    assert np.shares_memory(data.settle().array, array)
+
+
+def test_a_compiled_model_does_not_see_later_changes_of_the_weights():
+    import pytest
+
+    torch = pytest.importorskip("torch")
+    import tilewright
+
+    layer = torch.nn.Linear(3, 2)
+    x = torch.randn(1, 3)
+    want = layer(x).detach().numpy().copy()
+    compiled = tilewright.compile(layer, "llvm -mcpu=x86-64-v3", example_inputs=(x,))
+    with torch.no_grad():
+        layer.weight.zero_()
+        layer.bias.zero_()
+    np.testing.assert_allclose(np.asarray(compiled(x)), want, rtol=1e-5, atol=1e-6)
+
+
+def test_graphs_with_other_weights_are_the_same_code():
+    def text(value):
+        x = relax.Var("x", relax.TensorStructInfo((2, 3), "float32"))
+        builder = relax.BlockBuilder()
+        with builder.function("main", [x]):
+            builder.emit_func_output(builder.emit(x + relax.const(np.full((2, 3), value, "f4"))))
+        return relax.build(builder.get(), "llvm -mcpu=x86-64-v3").module.get_source("ll")
+
+    assert text(1.5) == text(2.5)
