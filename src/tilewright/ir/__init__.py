@@ -106,6 +106,7 @@ from tilewright.ir.node import (
 from tilewright.ir.op import OPS, Op, register_op
 from tilewright.ir.structural import (
     assert_structural_equal,
+    exact_hash,
     expr_equal,
     first_difference,
     node_at,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilewright.ir.dtype import lanes_of
@@ -249,10 +249,11 @@ def _layout_of(kind: type) -> _Layout:
 
 
 class _Hasher:
-    def __init__(self, ignore_ndarray: bool) -> None:
+    def __init__(self, ignore_ndarray: bool, content: Callable[[Any], str] | None = None) -> None:
         self.numbers: dict[Any, int] = {}
         self.out: list[str] = []
         self.ignore_ndarray = ignore_ndarray
+        self.content = content
 
     def walk(self, value: Any) -> None:
         out = self.out
@@ -268,6 +269,8 @@ class _Hasher:
                     return
                 numbers[value] = len(numbers)
                 out.append(opening)
+                if self.content is not None:
+                    out.append(value.name)
                 for name in names:
                     self.walk(getattr(value, name))
                 return
@@ -300,7 +303,10 @@ class _Hasher:
         elif isinstance(value, bytes):
             out.append("b" + value.hex())
         elif hasattr(value, "content_key"):
-            out.append("c" + value.content_key(self.ignore_ndarray))
+            if self.content is not None:
+                out.append("c" + self.content(value))
+            else:
+                out.append("c" + value.content_key(self.ignore_ndarray))
         else:
             raise VerifyError(
                 f"cannot hash a {type(value).__name__} inside a program: {value!r}; "
@@ -330,6 +336,13 @@ def structural_hash(value: object, *, ignore_ndarray: bool = False) -> str:
     hasher.walk(value)
     digest = hashlib.blake2b("\x1f".join(hasher.out).encode(), digest_size=16, key=_HASH_VERSION)
     return digest.hexdigest()
+
+
+def exact_hash(value: object, content: Callable[[Any], str]) -> str:
+    """Return a digest that also differs where names do; ``content`` gives the keys of constants."""
+    hasher = _Hasher(False, content)
+    hasher.walk(value)
+    return hashlib.blake2b("\x1f".join(hasher.out).encode(), digest_size=16).hexdigest()
 
 
 def is_scalar(expr: Expr) -> bool:

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from tilewright.driver import resolve_target
 from tilewright.ir import Expr, IRModule, Pass, Var, as_int, free_vars
 from tilewright.relax.analysis import has_operators, verify_graph
 from tilewright.relax.assertion import assertion_operands
-from tilewright.relax.expr import Function, MatchCast, RelaxCall, RelaxExpr, Tuple
+from tilewright.relax.expr import ConstantData, Function, MatchCast, RelaxCall, RelaxExpr, Tuple
+from tilewright.relax.graph_cache import GraphKey, Later, find, keep, recipes_of
 from tilewright.relax.graph_call import (
     GraphFunction,
     GraphSignature,
@@ -53,6 +55,7 @@ from tilewright.runtime import (
 from tilewright.support.errors import BuildError, RunError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc, fresh_name
+from tilewright.tir.attrs import CONSTANTS
 
 Pipeline = str | Pass | Callable[[IRModule], IRModule] | None
 
@@ -66,17 +69,23 @@ class Executable:
         signatures: Sequence[GraphSignature],
         target: str = "",
         *,
-        planned: IRModule | None = None,
+        planned: IRModule | Later | None = None,
     ) -> None:
         self.module = module
         self.signatures = {signature.name: signature for signature in signatures}
         self.target = target
-        self.planned = planned
-        """The graph as calls of kernels; not of an executable that was loaded or pickled."""
+        self._planned = planned
         self._functions: dict[str, GraphFunction] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.module, list(self.signatures.values()), self.target)
+
+    @property
+    def planned(self) -> IRModule | None:
+        """The graph as calls of kernels; not of an executable that was loaded or pickled."""
+        if isinstance(self._planned, Later):
+            self._planned, _ = self._planned.modules()
+        return self._planned
 
     @property
     def mod(self) -> BaseModule:
@@ -252,11 +261,8 @@ def build(
         # A graph of tensor functions stays as it is: fusing again would undo what was tuned.
         pipeline = "zero" if any(map(has_operators, mod.functions.values())) else None
     mod = run_pipeline(mod, pipeline, resolved)
-    mod = (
-        default_schedule(resolved)(mod)
-        if schedule == "default"
-        else run_pipeline(mod, schedule, resolved)
-    )
+    if schedule != "default":
+        mod = run_pipeline(mod, schedule, resolved)
     graphs = {
         name: function
         for name, function in mod.functions.items()
@@ -268,17 +274,35 @@ def build(
         graph_signature(name, function, parameters.get(name, ()))
         for name, function in graphs.items()
     ]
-    planned = run_pipeline(mod, "plan_memory", resolved)
+    by_rule = schedule == "default"
+    lower = partial(_lowered, target=resolved, by_rule=by_rule)
+    key = GraphKey(mod, resolved) if by_rule else None
+    found = None if key is None else find(key, lower)
+    if found is not None:
+        module, later = found
+        return Executable(module, signatures, str(resolved), planned=later)
+    planned, lowered = lower(mod)
+    constants = lowered.attrs.get(CONSTANTS, {})
+    recipes = None if key is None else recipes_of(key, constants)
+    for data in constants.values():
+        if isinstance(data, ConstantData):
+            data.settle()
+    module = compile_module(lowered, resolved)
+    if key is not None and recipes is not None:
+        keep(key, recipes, module)
+    return Executable(module, signatures, str(resolved), planned=planned)
+
+
+def _lowered(mod: IRModule, *, target: Target, by_rule: bool) -> tuple[IRModule, IRModule]:
+    """Schedule, plan and lower a graph: the planned module and the one to compile."""
+    scheduled = default_schedule(target)(mod) if by_rule else mod
+    planned = run_pipeline(scheduled, "plan_memory", target)
     lowered = LowerGraph()(planned)
-    leftover = [
-        name for name, function in lowered.functions.items() if not isinstance(function, PrimFunc)
-    ]
-    if leftover:
+    if not all(isinstance(function, PrimFunc) for function in lowered.functions.values()):
         lowered = lowered.map_functions(
             lambda _, function: None if isinstance(function, Function) else function
         )
-    built = compile_module(lowered, resolved)
-    return Executable(built, signatures, str(resolved), planned=planned)
+    return planned, lowered
 
 
 def _takes_functions(function: Function) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,6 +167,9 @@ class DataflowVar(RelaxVar):
     """A variable that lives only inside its dataflow block."""
 
 
+_Data = TypeVar("_Data", bound="ConstantData")
+
+
 class ConstantData:
     """The values of a constant: read-only, compared and hashed by content.
 
@@ -192,12 +195,12 @@ class ConstantData:
 
     @classmethod
     def later(
-        cls,
+        cls: type[_Data],
         shape: Sequence[int],
         dtype: np.dtype[Any],
         make: Callable[[], NDArray[Any]],
         sources: Sequence[ConstantData] = (),
-    ) -> ConstantData:
+    ) -> _Data:
         """Return values that ``make()`` computes, from ``sources``, each time they are needed."""
         made = cls.__new__(cls)
         made._array, made._key, made._lent = None, None, False
@@ -230,6 +233,11 @@ class ConstantData:
             self._array = array = ConstantData(array.copy()).array
         self._make, self._sources, self._lent = None, (), False
         return self
+
+    def fill(self, array: NDArray[Any]) -> None:
+        """Set the values of a constant that was to be made later to ones known otherwise."""
+        assert array.shape == self.shape and array.dtype == self.dtype, (array, self)
+        self._array, self._make, self._sources = array, None, ()
 
     def _lenders(self) -> Iterator[ConstantData]:
         if self._lent:

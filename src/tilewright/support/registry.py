@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Iterator
 from importlib import metadata
+from types import FrameType
 from typing import Generic, TypeVar
 
 from tilewright.support.errors import TilewrightError
@@ -21,6 +23,20 @@ def near_matches(name: str, known: list[str]) -> str:
     return f"known: {shown}" + (", …" if len(known) > 40 else "")
 
 
+_PACKAGE = __name__.partition(".")[0]
+
+
+def _called_from_elsewhere() -> bool:
+    """Whether the caller is neither this package nor imported as a part of it."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if package != _PACKAGE:
+            return package != "importlib"
+        frame = frame.f_back
+    return False
+
+
 class Registry(Generic[T]):
     """Entries by name. ``kind`` says in words what an entry is, for error messages.
 
@@ -33,6 +49,8 @@ class Registry(Generic[T]):
     def __init__(self, kind: str, error: type[TilewrightError] = TilewrightError) -> None:
         self.kind = kind
         self._error = error
+        self.extended = False
+        """Whether code outside of this package has registered anything."""
         self._entries: dict[str, T] = {}
 
     def register(self, name: str, entry: T) -> T:
@@ -40,6 +58,7 @@ class Registry(Generic[T]):
         if name in self._entries:
             raise self._error(f"{self.kind} {name!r} is registered twice")
         self._entries[name] = entry
+        self.extended = self.extended or _called_from_elsewhere()
         return entry
 
     def decorator(self, name: str) -> Callable[[T], T]:

@@ -48,6 +48,12 @@ SETTINGS: dict[str, Setting] = {
             "About how large the folder of compiled objects may become; 0 keeps none.",
         ),
         Setting(
+            "cache_graphs",
+            _flag,
+            True,
+            "Whether a compiled graph is found by the graph, before it is scheduled.",
+        ),
+        Setting(
             "num_threads", int, 0, "Threads of the pool; 0 means the target's number of cores."
         ),
         Setting(

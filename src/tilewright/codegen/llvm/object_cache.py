@@ -148,6 +148,18 @@ def compile_cached(
     return code
 
 
+def read_entry(key: str) -> bytes | None:
+    """Return what :func:`write_entry` kept under a key, for the same LLVM, if it is still there."""
+    return _read(_entry(key, ())) if _limit() > 0 else None
+
+
+def write_entry(key: str, data: bytes) -> None:
+    """Keep bytes that depend on nothing but the key and LLVM."""
+    limit = _limit()
+    if limit > 0:
+        _write(_entry(key, ()), data, limit)
+
+
 @lru_cache(maxsize=128)
 def compile_portable(text: str, triple: str, passes: str = "fast") -> bytes:
     """Compile (or find) code for the oldest CPU of the triple's architecture."""

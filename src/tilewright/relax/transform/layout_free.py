@@ -8,7 +8,7 @@ runs it on the constants, and passes the packed constants instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -120,6 +120,38 @@ class SplitLayoutRewritePreproc(Pass):
         return rewriter.builder.get()
 
 
+class PackedData(ConstantData):
+    """The values of a constant as the function ``packer`` of a compiled module packs them."""
+
+    __slots__ = ("module", "packer", "source")
+
+    module: Module
+    packer: str
+    source: ConstantData
+
+    def settle(self) -> ConstantData:
+        """Keep the values, and forget what they were made from."""
+        super().settle()
+        self.module = self.source = None  # type: ignore[assignment]
+        return self
+
+
+def packed_data(
+    module: Module, packer: str, source: ConstantData, shape: Sequence[int], dtype: np.dtype[Any]
+) -> PackedData:
+    """Return a constant packed by a function, when it is needed."""
+
+    def make() -> NDArray[Any]:
+        # What only fills up the last panel is zero.
+        result = np.zeros(shape, dtype)
+        module[packer](source.compute(), result)
+        return result
+
+    made = PackedData.later(shape, dtype, make, [source])
+    made.module, made.packer, made.source = module, packer, source
+    return made
+
+
 class _PackedConstants:
     """Runs packing functions; each function is compiled once, each constant packed once by it."""
 
@@ -135,15 +167,8 @@ class _PackedConstants:
         if key not in self.made:
             target = packer.buffers[1]
             shape = [as_int(extent) or 0 for extent in target.shape]
-            dtype, run, source = numpy_dtype(target.dtype), self.module[key[0]], constant.value
-
-            def make() -> NDArray[Any]:
-                # What only fills up the last panel is zero.
-                result = np.zeros(shape, dtype)
-                run(source.compute(), result)
-                return result
-
-            made = ConstantData.later(shape, dtype, make, [source])
+            dtype = numpy_dtype(target.dtype)
+            made = packed_data(self.module, key[0], constant.value, shape, dtype)
             self.made[key] = Constant(made)
         return self.made[key]
 

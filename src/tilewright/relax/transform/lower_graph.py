@@ -424,7 +424,7 @@ class _GraphLowerer:
             while f"tw_constant_{number}" in self.constants:
                 number += 1
             symbol = self.symbols[expr.value] = f"tw_constant_{number}"
-            self.constants[symbol] = expr.value.settle()
+            self.constants[symbol] = expr.value
         nbytes = as_expr(max(1, expr.value.nbytes))
         return call("constant_data", StringImm(symbol), nbytes, dtype="handle")
 
