@@ -1,5 +1,6 @@
 """Passes that remove what isn't needed: common values, private functions, parameters, results."""
 
+# ruff: noqa: F821
 from __future__ import annotations
 
 from typing import Any
@@ -11,6 +12,8 @@ from tilewright import relax
 from tilewright.ir import GLOBAL_SYMBOL, GlobalVar, IRModule, PassContext
 from tilewright.relax import op
 from tilewright.relax import transform as t
+from tilewright.script import ir as I
+from tilewright.script import relax as R
 from tilewright.support.errors import VerifyError
 
 
@@ -248,3 +251,99 @@ def test_functions_may_name_their_sizes_alike() -> None:
     mod = builder.get()
     agree(mod, t.InlineFunctions()(mod), random(2, 4), random(3, 4))
     assert relax.build(mod)["main"](random(2, 4), random(3, 4)).shape == (8, 4)
+
+
+# ---- several functions at once --------------------------------------------------------------
+
+
+@I.ir_module
+class Effects:
+    @R.function(pure=False)
+    def both(x: R.Tensor((4,), "float32"), unused: R.Tensor((4,), "float32")):
+        R.print(x, format="")
+        a = R.exp(x)
+        b = R.tanh(x)
+        return (a, b)
+
+    @R.function(pure=False)
+    def main(x: R.Tensor((4,), "float32")):
+        both = R.call(
+            cls.both,
+            (x, x),
+            out_sinfo=R.Tuple(R.Tensor((4,), "float32"), R.Tensor((4,), "float32")),
+            pure=False,
+        )
+        a = both[0]
+        return a
+
+
+@I.ir_module
+class PassedOn:
+    @R.function
+    def first(x: R.Tensor((4,), "float32"), unused: R.Tensor((4,), "float32")):
+        a = R.exp(x)
+        return a
+
+    @R.function
+    def apply(
+        f: R.Callable(
+            (R.Tensor((4,), "float32"), R.Tensor((4,), "float32")), R.Tensor((4,), "float32")
+        ),
+        x: R.Tensor((4,), "float32"),
+    ):
+        a = R.call(f, (x, x))
+        return a
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32")):
+        a = R.call(cls.first, (x, x), out_sinfo=R.Tensor((4,), "float32"))
+        b = R.call(cls.apply, (cls.first, a), out_sinfo=R.Tensor((4,), "float32"))
+        return b
+
+
+@I.ir_module
+class Nested:
+    """A function takes a tuple of a tensor and a tuple, a shape, and a number of no name."""
+
+    @R.function
+    def inner(
+        t: R.Tuple(R.Tensor((4,), "float32"), R.Tuple(R.Tensor((4,), "float32"))),
+        s: R.Shape(["a", "b"]),
+        k: R.Prim("int64"),
+    ):
+        x = t[0]
+        u = t[1]
+        y = u[0]
+        z = R.reshape(R.add(x, y), R.shape([a, b]))
+        return z
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32"), y: R.Tensor((4,), "float32")):
+        t = (x, (y,))
+        z = R.call(
+            cls.inner, (t, R.shape([2, 2]), R.prim_value(3)), out_sinfo=R.Tensor((2, 2), "float32")
+        )
+        return z
+
+
+CLEANING = (
+    t.RemoveUnusedOutputs,
+    t.RemoveUnusedParameters,
+    t.FlattenTupleParams,
+    t.InlineFunctions,
+    t.LambdaLift,
+    t.DeadCodeElimination,
+)
+
+
+@pytest.mark.parametrize("first", CLEANING)
+@pytest.mark.parametrize("name", ["Effects", "PassedOn", "Nested"])
+def test_passes_keep_modules_of_several_functions(name: str, first: Any) -> None:
+    mod: Any = {"Effects": Effects, "PassedOn": PassedOn, "Nested": Nested}[name]
+    arrays = [random(4), random(4, seed=1)][: len(mod["main"].params)]
+    made = first()(mod)
+    relax.verify_graph(made)
+    agree(mod, made, *arrays)
+    for then in CLEANING:
+        relax.verify_graph(then()(made))
+    agree(mod, t.InlineFunctions()(made), *arrays)

@@ -6,10 +6,22 @@ function's own parameters say (``graph_call``).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from tilewright.ir import INDEX, IRModule, Var
-from tilewright.relax.expr import Function, RelaxExpr, RelaxVar, ShapeExpr, Tuple
+from tilewright.ir import INDEX, GlobalVar, IRModule, Var, pre_order
+from tilewright.relax.analysis import called_functions
+from tilewright.relax.expr import (
+    Function,
+    FunctionRef,
+    PrimValue,
+    RelaxCall,
+    RelaxExpr,
+    RelaxVar,
+    ShapeExpr,
+    Tuple,
+    TupleGetItem,
+)
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import (
     PrimStructInfo,
@@ -24,7 +36,8 @@ from tilewright.support.errors import LowerError
 class FlattenTupleParams(GraphPass):
     """Replace each parameter that is a tuple or shape by parameters for its items, ``NAME_0``, …
 
-    Extents of shapes, and scalars of 64 bits, become symbolic extents if they are none yet.
+    Extents of shapes, and scalars of 64 bits, become symbolic extents if they are none yet. Calls
+    pass the items. Functions that are passed on keep their parameters.
     """
 
     def rewriter(self, mod: IRModule) -> FunctionRewriter:
@@ -33,12 +46,42 @@ class FlattenTupleParams(GraphPass):
 
 
 class _Flattener(FunctionRewriter):
-    def rewrite(self, function: Function) -> Function:
-        if not any(_is_split(param.struct_info) for param in function.params):
-            return function
-        return canonicalized(super().rewrite(function))
+    def __init__(self, mod: IRModule) -> None:
+        super().__init__(mod)
+        graphs = {n: f for n, f in mod.functions.items() if isinstance(f, Function)}
+        passed = {
+            item.name
+            for function in graphs.values()
+            for item in pre_order(function)
+            if isinstance(item, FunctionRef)
+        }
+        self.split = {
+            name: function.params
+            for name, function in graphs.items()
+            if name not in passed and _has_split(function)
+        }
+        """Parameters of functions that change."""
+        self.kept = {graphs[name] for name in passed & set(graphs)}
 
-    def rewrite_params(self, function: Function) -> list[RelaxVar]:
+    def rewrite(self, function: Function) -> Function:
+        calls = not self.split.keys().isdisjoint(called_functions(function))
+        if not calls and not _has_split(function):
+            return function
+        made = super().rewrite(function)
+        return made if made is function else canonicalized(made)
+
+    def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
+        if not isinstance(value, RelaxCall) or not isinstance(value.op, GlobalVar):
+            return value
+        if value.op.name not in self.split:
+            return value
+        params = self.split[value.op.name]
+        pairs = zip(value.args, params)
+        return value.replace(args=tuple(a for arg, p in pairs for a in _leaves(arg, p.struct_info)))
+
+    def rewrite_params(self, function: Function) -> Sequence[RelaxVar]:
+        if function in self.kept:
+            return function.params
         made: list[RelaxVar] = []
         names = {param.name for param in function.params}
         for param in function.params:
@@ -49,6 +92,26 @@ class _Flattener(FunctionRewriter):
             else:
                 made.append(param)
         return made
+
+
+def _has_split(function: Function) -> bool:
+    return any(_is_split(param.struct_info) for param in function.params)
+
+
+def _leaves(arg: RelaxExpr, info: StructInfo) -> list[RelaxExpr]:
+    """What is passed for the items of a parameter."""
+    if isinstance(info, TupleStructInfo):
+        items = [
+            arg.items[n] if isinstance(arg, Tuple) else TupleGetItem(arg, n)
+            for n in range(len(info.fields_))
+        ]
+        return [leaf for item, own in zip(items, info.fields_) for leaf in _leaves(item, own)]
+    if isinstance(info, ShapeStructInfo):
+        have = arg.struct_info
+        if not isinstance(have, ShapeStructInfo) or not have.is_known:
+            raise LowerError(f"the extents of {arg!r} must be known: inline the function it is for")
+        return [PrimValue(extent) for extent in have.values]
+    return [arg]
 
 
 def _is_split(info: StructInfo) -> bool:

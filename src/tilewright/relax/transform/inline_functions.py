@@ -20,13 +20,18 @@ from tilewright.relax.expr import (
     MatchCast,
     RelaxCall,
     RelaxExpr,
+    Tuple,
     is_atom,
 )
 from tilewright.relax.rewriter import FunctionRewriter
 from tilewright.relax.struct_info import (
     FuncStructInfo,
+    ObjectStructInfo,
+    PrimStructInfo,
+    ShapeStructInfo,
     StructInfo,
     TensorStructInfo,
+    TupleStructInfo,
     defined_vars,
     extents_of,
     same_struct_info,
@@ -76,6 +81,15 @@ class Inlined:
             self.known[name] = _Inliner(self).rewrite(self.mod[name])
             self.open.pop()
         return self.known[name]
+
+
+def _is_one_of(have: StructInfo, wanted: StructInfo) -> bool:
+    """Whether what is wanted says less of a scalar, a shape or an object than what there is."""
+    if isinstance(have, PrimStructInfo) and isinstance(wanted, PrimStructInfo):
+        return have.dtype == wanted.dtype and wanted.value is None
+    if isinstance(have, ShapeStructInfo) and isinstance(wanted, ShapeStructInfo):
+        return not wanted.is_known and wanted.ndim in (-1, have.ndim)
+    return isinstance(wanted, ObjectStructInfo)
 
 
 def is_local(value: RelaxCall) -> bool:
@@ -183,8 +197,16 @@ class _Inliner(FunctionRewriter):
         have = value.struct_info
         if isinstance(wanted, FuncStructInfo) and isinstance(value, (FunctionRef, LocalFunction)):
             return value
-        if same_struct_info(have, wanted):
+        if same_struct_info(have, wanted) or _is_one_of(have, wanted):
             return value
+        if (
+            isinstance(have, TupleStructInfo)
+            and isinstance(wanted, TupleStructInfo)
+            and len(have.fields_) == len(wanted.fields_)
+        ):
+            items = value.items if isinstance(value, Tuple) else tuple(value)
+            named = enumerate(zip(items, wanted.fields_))
+            return Tuple(tuple(self.cast(a, field, f"{name}_{n}") for n, (a, field) in named))
         if not isinstance(have, TensorStructInfo) or not isinstance(wanted, TensorStructInfo):
             raise VerifyError(f"{name} is stated to be {wanted!r}, but is {have!r}")
         if have.dtype != wanted.dtype or (

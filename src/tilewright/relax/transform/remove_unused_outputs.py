@@ -146,7 +146,8 @@ class _CallRewriter(FunctionRewriter):
             assert isinstance(info, TupleStructInfo)
             infos = [info.fields_[i] for i in kept]
             result = infos[0] if len(infos) == 1 else TupleStructInfo(tuple(infos))
-            call = RelaxCall(value.op, self.resolve(Tuple(value.args)).items, {}, (result,))
+            args = self.resolve(Tuple(value.args)).items
+            call = value.replace(args=args, sinfo_args=(result,))
             var = type(binding.var)(binding.var.name, result)
             self.calls[binding.var] = kept
             self.mapping[binding.var] = var

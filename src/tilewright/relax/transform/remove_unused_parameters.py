@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from tilewright.ir import GlobalVar, IRModule, Pass, Var, free_vars
+from tilewright.ir import GlobalVar, IRModule, Pass, Var, free_vars, pre_order
 from tilewright.relax.analysis import private_functions, used_graph_vars
-from tilewright.relax.expr import Function, MatchCast, RelaxCall, RelaxExpr, RelaxVar
+from tilewright.relax.expr import (
+    Function,
+    FunctionRef,
+    MatchCast,
+    RelaxCall,
+    RelaxExpr,
+    RelaxVar,
+)
 from tilewright.relax.rewriter import FunctionRewriter
 from tilewright.relax.struct_info import defined_vars, used_vars
 
@@ -13,7 +20,8 @@ class RemoveUnusedParameters(Pass):
     """Drop parameters that a private function doesn't use, in the function and in its calls.
 
     A function is private if it has no ``global_symbol`` and another graph function of the module
-    calls it. A parameter whose shape alone says what a symbolic extent is stays.
+    calls it. A parameter whose shape alone says what a symbolic extent is stays, and so do those of
+    functions that are passed on.
 
     Before:
         def double(x, y): return R.add(x, x)
@@ -28,12 +36,23 @@ class RemoveUnusedParameters(Pass):
         while True:
             kept = {
                 name: found
-                for name in sorted(private_functions(mod))
+                for name in sorted(private_functions(mod) - _passed_on(mod))
                 if len(found := _used_params(mod[name])) < len(mod[name].params)
             }
             if not kept:
                 return mod
             mod = _drop(mod, kept)
+
+
+def _passed_on(mod: IRModule) -> set[str]:
+    """Functions that others get as arguments, and call with all parameters."""
+    return {
+        item.name
+        for function in mod.functions.values()
+        if isinstance(function, Function)
+        for item in pre_order(function)
+        if isinstance(item, FunctionRef)
+    }
 
 
 def _used_params(function: Function) -> list[int]:
