@@ -285,6 +285,8 @@ CONVOLUTIONS: dict[str, tuple[Body, Body, list[tuple[int, ...]]]] = {
                  lambda x: F.adaptive_avg_pool2d(x, (2, 3)), [(2, 3, 5, 4)]),
     "adaptive max": (lambda x: op.nn.adaptive_max_pool2d(x, (2, 3)),
                      lambda x: F.adaptive_max_pool2d(x, (2, 3)), [(1, 2, 5, 4)]),
+    "adaptive max 3d": (lambda x: op.nn.adaptive_max_pool3d(x, (2, 1, 2)),
+                        lambda x: F.adaptive_max_pool3d(x, (2, 1, 2)), [(1, 2, 3, 2, 4)]),
     "layer_norm": (lambda x, g, b: op.nn.layer_norm(x, g, b),
                    lambda x, g, b: F.layer_norm(x, (5,), g, b), [(2, 3, 5), (5,), (5,)]),
     "layer_norm of axes": (lambda x, g: op.nn.layer_norm(x, g, axes=(1, 2)),
@@ -365,7 +367,8 @@ def test_every_operator_has_a_gradient_or_a_reason() -> None:
     reasons = {
         "assert_op", "assert_tensor", "call_dps", "call_dps_packed", "call_packed",
         "call_pure_packed", "call_tir", "call_tir_inplace", "digamma", "image.resize2d",
-        "invoke_closure", "layout_transform", "nn.conv2d_winograd", "print",
+        "invoke_closure", "layout_transform", "nn.adaptive_max_pool_places",
+        "nn.conv2d_winograd", "nn.max_pool_places", "print",
     }  # fmt: skip
     for name, item in op.OPERATORS.items():
         known = name in gradients.GRADIENTS or name in gradients.DECOMPOSITIONS

@@ -85,6 +85,12 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
         for kind in ("max", "avg")
         for axes, info in ((1, LINE), (2, IMAGE), (3, VOLUME))
     },
+    "grad.max_pool_places_backward": (
+        lambda g, x, i: op.grad.max_pool_places_backward(g, x, i, 2, 2),
+        [tensor((1, 4, 4, 4)), IMAGE, tensor((1, 4, 4, 4), "int64")],
+    ),
+    "nn.adaptive_max_pool_places": (lambda x: op.nn.adaptive_max_pool_places(x, 3), [VOLUME]),
+    "nn.max_pool_places": (lambda x: op.nn.max_pool_places(x, 2, 2), [LINE]),
     "grad.take_backward": (
         lambda x, i: op.grad.take_backward(op.take(x, i, 1), x, i, 1), [MATRIX, INDEX]
     ),

@@ -1,70 +1,17 @@
-"""Converters of PyTorch operators, family by family, against PyTorch.
-
-A family is one exported model with one output per case. It is imported twice: as exported, and
-decomposed to PyTorch's core operators.
-"""
+"""Converters of PyTorch operators, family by family, against PyTorch."""
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
-
-from tilewright.relax.interpreter import run
 
 torch = pytest.importorskip("torch")
 
-from tilewright.relax.frontend.torch import from_exported_program  # noqa: E402
+from torch_families import Case, check, integers, tensor  # noqa: E402
 
 F = torch.nn.functional
-Case = Callable[..., Any]
-
-
-class Family(torch.nn.Module):
-    """Returns what each case makes of the inputs."""
-
-    def __init__(self, cases: Sequence[Case]) -> None:
-        super().__init__()
-        self.cases = list(cases)
-
-    def forward(self, *inputs: Any) -> list[Any]:
-        return [made for case in self.cases for made in _flat(case(*inputs))]
-
-
-def _flat(made: Any) -> list[Any]:
-    return list(made) if isinstance(made, (tuple, list)) else [made]
-
-
-def tensor(*shape: int, seed: int = 0, positive: bool = False) -> Any:
-    made = torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-    return made.abs() + 0.1 if positive else made
-
-
-def integers(*shape: int, below: int, low: int = 0, seed: int = 1) -> Any:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(low, below, shape, generator=generator)
-
-
-def check(cases: dict[str, Case], *inputs: Any) -> None:
-    model = Family(list(cases.values())).eval()
-    exported = torch.export.export(model, inputs)
-    names = [name for name, case in cases.items() for _ in _flat(case(*inputs))]
-    expected = model(*inputs)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        programs = {"exported": exported, "decomposed": exported.run_decompositions()}
-    arrays = [value.numpy() for value in inputs]
-    for kind, program in programs.items():
-        found = run(from_exported_program(program), *arrays)
-        for name, want, got in zip(names, expected, found):
-            label = f"{name} ({kind})"
-            assert str(got.dtype) == str(want.dtype).removeprefix("torch."), label
-            assert got.shape == tuple(want.shape), label
-            np.testing.assert_allclose(got, want.numpy(), rtol=1e-5, atol=1e-5, err_msg=label)
 
 
 def test_arithmetic() -> None:

@@ -195,27 +195,34 @@ for _spatial in (1, 2, 3):
     differentiate_as(f"nn.adaptive_avg_pool{_spatial}d")(_as_means)
 
 
+@differentiate_as("nn.adaptive_max_pool1d")
 @differentiate_as("nn.adaptive_max_pool2d")
+@differentiate_as("nn.adaptive_max_pool3d")
 def _as_maxima(call: RelaxCall) -> RelaxExpr:
     """Adaptive maximum: each window's, side by side."""
-    if call.attrs["layout"] != "NCHW":
+    if call.attrs.get("layout", "NCHW") != "NCHW":
         raise VerifyError(f"{call.op_name} has a gradient for the layout NCHW")
     x: Any = call.args[0]
     extents = [as_int(extent) for extent in x.shape[2:]]
-    sizes = _adaptive_sizes(call)
+    spatial = tuple(range(2, x.ndim))
     if None in extents:
-        return op.max(x, (2, 3), keepdims=True)
-    high, wide = (adaptive_windows(int(e or 0), size) for e, size in zip(extents, sizes))
-    rows = []
-    for top, bottom in high:
-        parts = []
-        for left, right in wide:
-            size = (bottom - top, right - left)
-            window = op.strided_slice(x, [2, 3], [top, left], [bottom, right])
-            parts.append(op.nn.max_pool2d(window, size, size))
-        rows.append(op.concat(parts, 3))
-    made: RelaxExpr = op.concat(rows, 2)
-    return made
+        return op.max(x, spatial, keepdims=True)
+    windows = [
+        adaptive_windows(int(e or 0), size) for e, size in zip(extents, _adaptive_sizes(call))
+    ]
+    pool = (op.nn.max_pool1d, op.nn.max_pool2d, op.nn.max_pool3d)[len(spatial) - 1]
+
+    def pooled(part: RelaxExpr, size: tuple[int, ...]) -> RelaxExpr:
+        axis = 2 + len(size)
+        if axis == x.ndim:
+            return pool(part, size, size)
+        pieces = [
+            pooled(op.strided_slice(part, [axis], [begin], [end]), (*size, end - begin))
+            for begin, end in windows[len(size)]
+        ]
+        return op.concat(pieces, axis)
+
+    return pooled(x, ())
 
 
 # ---- norms -----------------------------------------------------------------------------------

@@ -11,9 +11,11 @@ from typing import Any
 
 from tilewright import te, topi
 from tilewright.ir import (
+    EQ,
     Expr,
     Var,
     and_,
+    compare,
     const,
     dtypes,
     if_then_else,
@@ -136,6 +138,42 @@ def _max_pool_backward(
     return _spread(
         output_grad, data.shape, kernel, stride, before, reach, counts, "max_pool_backward"
     )
+
+
+def _max_pool_places_backward(
+    output_grad: te.Tensor, data: te.Tensor, places: te.Tensor, pool_size: object,
+    strides: object, padding: Any, dilation: Any, ceil_mode: bool,
+) -> te.Tensor:  # fmt: skip
+    """The gradient goes to the element of each window that ``places`` names."""
+    spatial = data.ndim - 2
+    kernel, stride = pair(pool_size, spatial), pair(strides, spatial)
+    reach, before = pair(dilation, spatial), padding_of(padding, spatial)[0]
+
+    def counts(at: Sequence[Expr], taps: Sequence[Expr]) -> Expr:
+        flat: Expr = const(0)
+        for axis, tap in enumerate(taps):
+            place = at[2 + axis] * stride[axis] - before[axis] + tap * reach[axis]
+            flat = flat * data.shape[2 + axis] + place
+        return compare(EQ, places(*at), flat)
+
+    return _spread(
+        output_grad, data.shape, kernel, stride, before, reach, counts, "max_pool_backward"
+    )
+
+
+@operator("grad.max_pool_places_backward", legalize=_max_pool_places_backward)
+def max_pool_places_backward(
+    output_grad: Tensor,
+    data: Tensor,
+    places: Tensor,
+    pool_size: int | tuple[int, ...] = 1,
+    strides: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    ceil_mode: bool = False,
+) -> StructInfo:
+    """Gradient of max pooling for ``data``, given the places of the maxima (int64, flat)."""
+    return _check_pool(output_grad, data, data.ndim - 2)
 
 
 def _avg_pool_backward(

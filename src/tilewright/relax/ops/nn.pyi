@@ -20,13 +20,17 @@ from tilewright.relax.ops.normalization import softmax as softmax
 from tilewright.relax.ops.pooling import adaptive_avg_pool1d as adaptive_avg_pool1d
 from tilewright.relax.ops.pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
 from tilewright.relax.ops.pooling import adaptive_avg_pool3d as adaptive_avg_pool3d
+from tilewright.relax.ops.pooling import adaptive_max_pool1d as adaptive_max_pool1d
 from tilewright.relax.ops.pooling import adaptive_max_pool2d as adaptive_max_pool2d
+from tilewright.relax.ops.pooling import adaptive_max_pool3d as adaptive_max_pool3d
+from tilewright.relax.ops.pooling import adaptive_max_pool_places as adaptive_max_pool_places
 from tilewright.relax.ops.pooling import avg_pool1d as avg_pool1d
 from tilewright.relax.ops.pooling import avg_pool2d as avg_pool2d
 from tilewright.relax.ops.pooling import avg_pool3d as avg_pool3d
 from tilewright.relax.ops.pooling import max_pool1d as max_pool1d
 from tilewright.relax.ops.pooling import max_pool2d as max_pool2d
 from tilewright.relax.ops.pooling import max_pool3d as max_pool3d
+from tilewright.relax.ops.pooling import max_pool_places as max_pool_places
 from tilewright.relax.ops.unary import celu as celu
 from tilewright.relax.ops.unary import dropout as dropout
 from tilewright.relax.ops.unary import elu as elu

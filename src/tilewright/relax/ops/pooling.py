@@ -204,6 +204,21 @@ def adaptive_avg_pool3d(
 
 
 @operator(
+    "nn.adaptive_max_pool1d",
+    prepare=_whole_size,
+    legalize=topi.nn.adaptive_max_pool1d,
+)
+def adaptive_max_pool1d(
+    data: Tensor, output_size: int | tuple[int | None, ...] | None = None
+) -> StructInfo:
+    """Maximum over windows chosen so that the result has ``output_size``.
+
+    ``None`` is the image's size.
+    """
+    return _adaptive_shape(data, output_size, 1)
+
+
+@operator(
     "nn.adaptive_max_pool2d",
     prepare=_whole_size,
     legalize=topi.nn.adaptive_max_pool2d,
@@ -216,3 +231,62 @@ def adaptive_max_pool2d(
     ``None`` is the image's size.
     """
     return _adaptive_shape(data, output_size, 2, layout)
+
+
+@operator(
+    "nn.adaptive_max_pool3d",
+    prepare=_whole_size,
+    legalize=topi.nn.adaptive_max_pool3d,
+)
+def adaptive_max_pool3d(
+    data: Tensor, output_size: int | tuple[int | None, ...] | None = None
+) -> StructInfo:
+    """Maximum over windows chosen so that the result has ``output_size``.
+
+    ``None`` is the image's size.
+    """
+    return _adaptive_shape(data, output_size, 3)
+
+
+# ---- where maxima are --------------------------------------------------------------------------
+
+
+def _spatial(data: TensorStructInfo) -> int:
+    if data.ndim not in (3, 4, 5):
+        raise VerifyError(f"data must have 3, 4 or 5 dimensions, got {data.ndim}")
+    return data.ndim - 2
+
+
+def _as_places(info: StructInfo) -> StructInfo:
+    assert isinstance(info, TensorStructInfo)
+    return TensorStructInfo(info.shape, "int64")
+
+
+@operator("nn.max_pool_places", legalize=topi.nn.max_pool_places)
+def max_pool_places(
+    data: Tensor,
+    pool_size: int | tuple[int, ...] = 1,
+    strides: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    ceil_mode: bool = False,
+) -> StructInfo:
+    """Where in its image, counted flat, the maximum of each window of ``[N, C, ...]`` is: int64.
+
+    Of equal elements it is the first.
+    """
+    spatial = _spatial(data)
+    shape = _pool_shape(data, pool_size, strides, padding, dilation, ceil_mode, spatial)
+    return _as_places(shape)
+
+
+@operator(
+    "nn.adaptive_max_pool_places",
+    prepare=_whole_size,
+    legalize=topi.nn.adaptive_max_pool_places,
+)
+def adaptive_max_pool_places(
+    data: Tensor, output_size: int | tuple[int | None, ...] | None = None
+) -> StructInfo:
+    """Where in its image the maximum of each window of an adaptive pool is: int64."""
+    return _as_places(_adaptive_shape(data, output_size, _spatial(data)))

@@ -53,7 +53,10 @@ from tilewright.topi.nn.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
     adaptive_avg_pool3d,
+    adaptive_max_pool1d,
     adaptive_max_pool2d,
+    adaptive_max_pool3d,
+    adaptive_max_pool_places,
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
@@ -61,6 +64,7 @@ from tilewright.topi.nn.pooling import (
     max_pool1d,
     max_pool2d,
     max_pool3d,
+    max_pool_places,
 )
 from tilewright.topi.nn.quantized import (
     ZeroPoint,
@@ -83,7 +87,8 @@ from tilewright.topi.nn.winograd import (
 
 __all__ = [
     "WINOGRAD_TILE", "ZeroPoint", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d", "adaptive_max_pool2d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
+    "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
+    "adaptive_max_pool_places", "avg_pool1d", "avg_pool2d", "avg_pool3d",
     "batch_matmul", "batch_norm", "celu", "check_groups", "conv1d", "conv1d_transpose",
     "conv2d", "conv2d_int8", "conv2d_transpose", "conv2d_winograd",
     "conv2d_winograd_weight_transform", "conv2d_winograd_without_weight_transform", "conv3d",
@@ -91,7 +96,8 @@ __all__ = [
     "dequantize_int4", "elu", "gelu", "gelu_tanh", "global_avg_pool2d", "glu", "group_norm",
     "hard_sigmoid", "hard_swish", "hardshrink", "hardtanh", "kernel_layout_of", "layer_norm",
     "leaky_relu", "log_sigmoid", "log_softmax", "matmul", "max_pool1d", "max_pool2d",
-    "max_pool3d", "mish", "pack_int4", "pad", "prelu", "quantize", "quantize_int4", "relu",
+    "max_pool3d", "max_pool_places", "mish", "pack_int4", "pad", "prelu", "quantize",
+    "quantize_int4", "relu",
     "relu6", "requantize", "rms_norm", "scaled_dot_product_attention", "selu", "silu",
     "softmax", "softplus", "softshrink", "softsign", "tanhshrink", "threshold", "unpack_int4",
     "weight_sums", "winograd_matrices", "winograd_weight",

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright import te
-from tilewright.ir import Expr, and_, as_int, const, maximum, minimum
+from tilewright.ir import (
+    EQ,
+    INDEX,
+    NE,
+    Expr,
+    and_,
+    as_int,
+    compare,
+    const,
+    if_then_else,
+    max_value,
+    maximum,
+    minimum,
+    or_,
+    select,
+)
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor
@@ -335,6 +350,102 @@ def _adaptive_pool(
     return compute_image(total.shape, "c", formula, what, "elemwise", blocked)
 
 
+@dataclass(frozen=True)
+class _Along:
+    """Windows along an axis: where each begins and ends, and the elements of the largest."""
+
+    begin: Callable[[Expr], Expr]
+    size: int
+    dilation: int = 1
+    end: Callable[[Expr], Expr] | None = None
+
+
+def _places(x: Tensor, windows: Sequence[_Along], out: Sequence[Expr], name: str) -> Tensor:
+    """For each window the place of its first greatest element in the image, counted flat.
+
+    NaN is greater than anything.
+    """
+    first, second = (
+        [te.reduce_axis((0, w.size), f"{letter}{axis}") for axis, w in enumerate(windows)]
+        for letter in "rs"
+    )
+    shape = (*x.shape[:2], *out)
+
+    def read(
+        i: Sequence[Expr], steps: Sequence[Any], otherwise: Expr,
+        use: Callable[[Expr, Sequence[Expr]], Expr],
+    ) -> Expr:  # fmt: skip
+        n, c, *place = i
+        at = [w.begin(p) + r.var * w.dilation for w, p, r in zip(windows, place, steps)]
+        inside = [and_(a >= 0, a < extent) for a, extent in zip(at, x.shape[2:])]
+        inside += [a < w.end(p) for w, p, a in zip(windows, place, at) if w.end is not None]
+        made: Expr = if_then_else(and_(*inside), use(x(n, c, *at), at), otherwise)
+        return made
+
+    def greatest(*i: Expr) -> Expr:
+        lowest = const(_lowest(x.dtype), x.dtype)
+        made: Expr = te.max(read(i, first, lowest, lambda value, at: value), axis=first)
+        return made
+
+    best = te.compute(shape, greatest, name="greatest")
+
+    def first_of(*i: Expr) -> Expr:
+        def place(value: Expr, at: Sequence[Expr]) -> Expr:
+            flat: Expr = const(0)
+            for a, extent in zip(at, x.shape[2:]):
+                flat = flat * extent + a
+            found = compare(EQ, value, best(*i))
+            return select(or_(found, compare(NE, value, value)), flat, max_value(INDEX))
+
+        made: Expr = te.min(read(i, second, max_value(INDEX), place), axis=second)
+        return made
+
+    made: Tensor = te.compute(shape, first_of, name=name)
+    return made
+
+
+def max_pool_places(
+    x: Tensor,
+    pool_size: int | Sequence[int],
+    strides: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Return where in its image ``[...]`` of ``x [N, C, ...]``, counted flat, each maximum is.
+
+    Options are as of :func:`max_pool2d`; the result is int64. Of equal elements it is the first.
+    """
+    image = _Image.of("max", x, x.ndim - 2)
+    w = _windows(image, pool_size, strides, padding, dilation, ceil_mode)
+    along = [
+        _Along(lambda p, s=step, b=before: p * s - b, size, reach)  # type: ignore[misc]
+        for step, before, size, reach in zip(w.stride, w.before, w.kernel, w.dilation)
+    ]
+    return _places(x, along, w.out, "max_pool_places")
+
+
+def adaptive_max_pool_places(x: Tensor, output_size: int | Sequence[int]) -> Tensor:
+    """Return where in its image the maximum of each window of an adaptive pool is; int64."""
+    spatial = x.ndim - 2
+    size = pair(output_size, spatial, "output_size")
+    extents = [as_int(extent) for extent in x.shape[2:]]
+    if any(extent is None for extent in extents):
+        raise VerifyError(f"adaptive_max_pool: extents must be constant, got {list(x.shape[2:])}")
+    along = []
+    for extent, count in zip(extents, size):
+        n = int(extent or 0)
+        longest = max(end - begin for begin, end in adaptive_windows(n, count))
+        along.append(
+            _Along(
+                lambda p, n=n, c=count: p * n // c,  # type: ignore[misc]
+                longest,
+                end=lambda p, n=n, c=count: (p * n + n + c - 1) // c,  # type: ignore[misc]
+            )
+        )
+    return _places(x, along, [const(count) for count in size], "adaptive_max_pool_places")
+
+
 def adaptive_avg_pool1d(x: Tensor, output_size: int | Sequence[int]) -> Tensor:
     """Return means over windows of ``x [N, C, W]`` chosen so that the output has that size."""
     return _adaptive_pool(x, output_size, 1, False)
@@ -355,6 +466,11 @@ def adaptive_avg_pool3d(x: Tensor, output_size: int | Sequence[int]) -> Tensor:
     return _adaptive_pool(x, output_size, 3, False)
 
 
+def adaptive_max_pool1d(x: Tensor, output_size: int | Sequence[int]) -> Tensor:
+    """Return maxima over windows of ``x [N, C, W]`` chosen so that the output has that size."""
+    return _adaptive_pool(x, output_size, 1, True)
+
+
 def adaptive_max_pool2d(
     x: Tensor, output_size: int | Sequence[int], layout: str = "NCHW"
 ) -> Tensor:
@@ -363,3 +479,8 @@ def adaptive_max_pool2d(
     ``layout`` may have channels in blocks (``NCHW16c``).
     """
     return _adaptive_pool(x, output_size, 2, True, layout)
+
+
+def adaptive_max_pool3d(x: Tensor, output_size: int | Sequence[int]) -> Tensor:
+    """Return maxima over windows of ``x [N, C, D, H, W]`` chosen to give that output size."""
+    return _adaptive_pool(x, output_size, 3, True)

@@ -33,6 +33,8 @@ _DTYPES = frozenset(
     "float16 bfloat16 float32 float64".split()
 )
 
+_RANDOM = "PyTorch draws its random numbers"
+
 
 def find_convertible(graph: torch.fx.Graph) -> tuple[set[torch.fx.Node], dict[torch.fx.Node, str]]:
     """Nodes that can be converted, and for each other operator on tensors the reason why not.
@@ -168,10 +170,9 @@ class _Trial(NodeConverter):
         """Convert a node; the reason why that can't be, if it can't."""
         if operator_name(node.target) in STATEMENTS or is_scalar(self.torch, node.meta.get("val")):
             return "it has no tensor as result"
-        if self.torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            return "PyTorch draws its random numbers"
+        is_random = self.torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         if node.target is not operator.getitem and self.converter_of(node) is None:
-            return "there is no converter"
+            return _RANDOM if is_random else "there is no converter"
         for item in (node, *node.all_input_nodes):
             reason = self._strange(item.meta.get("val"))
             if reason is not None:
@@ -181,7 +182,7 @@ class _Trial(NodeConverter):
             if node.target is operator.getitem and not node.users:
                 return None
         except TilewrightError as error:
-            return str(error)
+            return _RANDOM if is_random else str(error)
         return None
 
     def _strange(self, value: object) -> str | None:

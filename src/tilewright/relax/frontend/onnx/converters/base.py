@@ -49,10 +49,8 @@ from tilewright.relax.expr import Constant, RelaxExpr, const
 from tilewright.relax.frontend.onnx.converters.signature import Converter, Entry
 from tilewright.relax.frontend.onnx.values import Numbers, UnknownValueError, place
 from tilewright.relax.frontend.onnx.values import Value as Value
-from tilewright.relax.transform.annotate_pattern import OpPattern
 from tilewright.support.errors import ImportModelError, VerifyError
 from tilewright.support.registry import Registry
-from tilewright.tir.attrs import OP_PATTERN
 from tilewright.topi.utils import normal_axis
 
 if TYPE_CHECKING:
@@ -101,10 +99,6 @@ _ATTRIBUTES: dict[str, tuple[type, ...]] = {
     "tuple[float, ...]": (float,),
     "tuple[str, ...]": (str,),
 }
-
-
-#: Attributes of a tensor function whose result is read from memory, not computed again by others.
-OPAQUE = {OP_PATTERN: int(OpPattern.OPAQUE)}
 
 
 class Defined(Enum):

@@ -10,7 +10,6 @@ from tilewright import te
 from tilewright.ir import Expr, call, cast, const, maximum, min_value, minimum, select
 from tilewright.relax.expr import const as constant
 from tilewright.relax.frontend.onnx.converters.base import (
-    OPAQUE,
     Array,
     Context,
     Tensor,
@@ -18,6 +17,7 @@ from tilewright.relax.frontend.onnx.converters.base import (
     converts,
 )
 from tilewright.relax.frontend.onnx.values import UnknownValueError
+from tilewright.relax.frontend.sampling import OPAQUE
 
 #: Boxes of an image from which some are selected at import.
 _MOST_BOXES = 1 << 12

@@ -14,7 +14,6 @@ from tilewright.ir import Expr, call, cast, const, maximum, minimum, select
 from tilewright.relax import ops as op
 from tilewright.relax.expr import const as constant
 from tilewright.relax.frontend.onnx.converters.base import (
-    OPAQUE,
     Context,
     Shape,
     Tensor,
@@ -26,6 +25,7 @@ from tilewright.relax.frontend.onnx.converters.convolution import (
     kernel_size,
     window_of,
 )
+from tilewright.relax.frontend.sampling import OPAQUE
 
 
 @converts("Col2Im")

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright import te
 from tilewright.arith import simplify
 from tilewright.ir import Expr, as_int, dtypes
 from tilewright.relax import ops as op
@@ -25,6 +24,7 @@ from tilewright.relax.frontend.onnx.converters.base import (
     Value,
     converts,
 )
+from tilewright.topi.sampling import weighted_taps
 
 _COORDINATES = (
     "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
@@ -271,22 +271,7 @@ def _along(ctx: Context, x: Tensor, axis: _Axis, places: Array, style: _Style) -
         total = weights.sum(1, keepdims=True)
         weights = weights / np.where(total == 0, 1, total)
     table = const(np.clip(index, 0, extent - 1))
-    return ctx.te(_weighted, x, table, const(weights, x.dtype), axis=axis.number, name="resize")
-
-
-def _weighted(x: te.Tensor, index: te.Tensor, weights: te.Tensor, *, axis: int) -> te.Tensor:
-    """Sums of elements along an axis, at places and with weights of ``[results, taps]``."""
-    tap = te.reduce_axis((0, index.shape[1]), "tap")
-
-    def formula(*i: Expr) -> Expr:
-        place = index(i[axis], tap.var)
-        pixel = x(*i[:axis], place, *i[axis + 1 :])
-        made: Expr = te.sum(pixel * weights(i[axis], tap.var), axis=[tap])
-        return made
-
-    shape = [index.shape[0] if n == axis else extent for n, extent in enumerate(x.shape)]
-    made: te.Tensor = te.compute(shape, formula, name="resize")
-    return made
+    return ctx.te(weighted_taps, x, table, const(weights, x.dtype), axis=axis.number, name="resize")
 
 
 def _taps(axis: _Axis, places: Array, style: _Style) -> tuple[Array, Array]:

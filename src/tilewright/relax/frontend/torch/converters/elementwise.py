@@ -21,15 +21,26 @@ from tilewright.relax.frontend.torch.converters.base import (
 _UNARY: dict[str, Callable[..., RelaxExpr]] = {
     "abs": op.abs,
     "acos": op.acos,
+    "acosh": op.acosh,
     "asin": op.asin,
+    "asinh": op.asinh,
     "atan": op.atan,
+    "atanh": op.atanh,
     "ceil": op.ceil,
     "cos": op.cos,
     "cosh": op.cosh,
+    "digamma": op.digamma,
     "erf": op.erf,
+    "erfc": op.erfc,
+    "erfinv": op.erfinv,
     "exp": op.exp,
+    "exp2": op.exp2,
+    "expm1": op.expm1,
     "floor": op.floor,
+    "lgamma": op.lgamma,
     "log": op.log,
+    "log10": op.log10,
+    "log1p": op.log1p,
     "log2": op.log2,
     "neg": op.negative,
     "reciprocal": op.reciprocal,
@@ -62,6 +73,8 @@ def _unary(name: str, function: Callable[..., RelaxExpr]) -> Callable[..., Relax
 
 for _name, _function in _UNARY.items():
     CONVERTERS.register(f"aten.{_name}.default", _unary(_name, _function))
+for _name in ("expm1", "log1p"):
+    CONVERTERS.register(f"prims.{_name}.default", _unary(_name, _UNARY[_name]))
 
 
 # Operators on two tensors, or a tensor and a number, computed in the result's dtype.
@@ -69,6 +82,12 @@ _BINARY: dict[str, Callable[..., RelaxExpr]] = {
     "aten.div.Tensor": op.divide,
     "aten.div.Scalar": op.divide,
     "aten.true_divide.Tensor": op.divide,
+    "aten.atan2.default": op.atan2,
+    "aten.copysign.Scalar": op.copysign,
+    "aten.copysign.Tensor": op.copysign,
+    "aten.hypot.default": op.hypot,
+    "aten.logaddexp.default": op.log_add_exp,
+    "aten.nextafter.default": op.nextafter,
     "aten.maximum.default": op.maximum,
     "aten.max.other": op.maximum,
     "aten.minimum.default": op.minimum,
@@ -178,27 +197,30 @@ def _pow_scalar(ctx: Context, a: RelaxExpr, exponent: Number) -> RelaxExpr:
     return op.power(base, ctx.tensor(exponent, ctx.dtype))
 
 
-@converts("aten.log1p.default", "prims.log1p.default")
-def _log1p(ctx: Context, a: RelaxExpr) -> RelaxExpr:
-    """Kahan's form: the quotient compensates for the rounding of ``1 + x``."""
-    x = ctx.emit(ctx.cast(a, ctx.dtype))
-    one = ctx.tensor(1.0, ctx.dtype)
-    u = ctx.emit(op.add(x, one))
-    step = op.where(op.equal(u, one), one, op.subtract(u, one))
-    corrected = op.multiply(op.log(u), op.divide(x, step))
-    # Far from zero nothing is lost, and infinity would give inf / inf.
-    near = op.where(op.equal(u, one), x, corrected)
-    return op.where(op.less(op.abs(x), one), near, op.log(u))
+def _unless_nan(function: Callable[..., RelaxExpr]) -> Callable[..., RelaxExpr]:
+    """The extremum of two numbers; of one, if the other is NaN."""
+
+    def convert(ctx: Context, a: RelaxExpr, b: RelaxExpr) -> RelaxExpr:
+        a, b = ctx.emit(ctx.cast(a, ctx.dtype)), ctx.emit(ctx.cast(b, ctx.dtype))
+        made = function(a, b)
+        if not dtypes.is_float(ctx.dtype):
+            return made
+        return op.where(op.isnan(a), b, op.where(op.isnan(b), a, made))
+
+    return convert
 
 
-@converts("aten.expm1.default", "prims.expm1.default")
-def _expm1(ctx: Context, a: RelaxExpr) -> RelaxExpr:
-    """``2 * tanh(x / 2) / (1 - tanh(x / 2))`` near zero, where ``exp(x) - 1`` cancels."""
+CONVERTERS.register("aten.fmax.default", _unless_nan(op.maximum))
+CONVERTERS.register("aten.fmin.default", _unless_nan(op.minimum))
+
+
+@converts("aten.angle.default")
+def _angle(ctx: Context, a: RelaxExpr) -> RelaxExpr:
+    """Of real numbers: 0 or pi, and NaN of NaN."""
     x = ctx.emit(ctx.cast(a, ctx.dtype))
-    half = ctx.emit(op.tanh(op.multiply(x, ctx.tensor(0.5, ctx.dtype))))
-    one = ctx.tensor(1.0, ctx.dtype)
-    near = op.divide(op.multiply(half, ctx.tensor(2.0, ctx.dtype)), op.subtract(one, half))
-    return op.where(op.less(op.abs(x), one), near, op.subtract(op.exp(x), one))
+    zero = ctx.tensor(0.0, ctx.dtype)
+    angle = op.where(op.less(x, zero), ctx.tensor(math.pi, ctx.dtype), zero)
+    return op.where(op.isnan(x), x, angle)
 
 
 # ---- comparison, logic, choice ----------------------------------------------------------------
@@ -227,28 +249,33 @@ for _name, _function in COMPARISONS.items():
     for _overload in ("Tensor", "Scalar"):
         CONVERTERS.register(f"aten.{_name}.{_overload}", _comparison(_function))
 
-_LOGIC: dict[str, Callable[..., RelaxExpr]] = {
-    "and": op.logical_and,
-    "or": op.logical_or,
-    "xor": lambda a, b: op.not_equal(op.astype(a, "int8"), op.astype(b, "int8")),
+_LOGIC: dict[str, tuple[Callable[..., RelaxExpr], Callable[..., RelaxExpr]]] = {
+    "and": (op.logical_and, op.bitwise_and),
+    "or": (op.logical_or, op.bitwise_or),
+    "xor": (op.logical_xor, op.bitwise_xor),
 }
 
 
-def _logical(function: Callable[..., RelaxExpr], *, bitwise: bool) -> Callable[..., RelaxExpr]:
+def _logical(function: Callable[..., RelaxExpr]) -> Callable[..., RelaxExpr]:
     def convert(ctx: Context, a: Operand, b: Operand) -> RelaxExpr:
-        if bitwise and not dtypes.is_bool(ctx.dtype):
-            raise ctx.error(f"bit operations on {ctx.dtype} are not supported, only on bool")
         return function(ctx.tensor(a, "bool"), ctx.tensor(b, "bool"))
 
     return convert
 
 
-for _name, _function in _LOGIC.items():
-    CONVERTERS.register(f"aten.logical_{_name}.default", _logical(_function, bitwise=False))
+for _name, (_function, _bits) in _LOGIC.items():
+    CONVERTERS.register(f"aten.logical_{_name}.default", _logical(_function))
     for _overload in ("Tensor", "Scalar"):
-        _bitwise = _logical(_function, bitwise=True)
-        CONVERTERS.register(f"aten.bitwise_{_name}.{_overload}", _bitwise)
-        CONVERTERS.register(f"aten.__{_name}__.{_overload}", _bitwise)
+        CONVERTERS.register(f"aten.bitwise_{_name}.{_overload}", _binary(_bits))
+        CONVERTERS.register(f"aten.__{_name}__.{_overload}", _binary(_bits))
+    CONVERTERS.register(f"aten.bitwise_{_name}.Scalar_Tensor", _binary(_bits))
+
+for _name, _function in (("left", op.left_shift), ("right", op.right_shift)):
+    _names = [f"aten.__{_name[0]}shift__.{_overload}" for _overload in ("Tensor", "Scalar")]
+    for _overload in ("Tensor", "Tensor_Scalar", "Scalar_Tensor"):
+        _names.append(f"aten.bitwise_{_name}_shift.{_overload}")
+    for _name in _names:
+        CONVERTERS.register(_name, _binary(_function))
 
 
 @converts("aten.logical_not.default")
@@ -258,21 +285,36 @@ def _logical_not(ctx: Context, x: RelaxExpr) -> RelaxExpr:
 
 @converts("aten.bitwise_not.default")
 def _bitwise_not(ctx: Context, x: RelaxExpr) -> RelaxExpr:
-    if not dtypes.is_bool(ctx.dtype):
-        raise ctx.error(f"bit operations on {ctx.dtype} are not supported, only on bool")
-    return op.logical_not(x)
+    return op.bitwise_not(x)
 
 
-@converts("aten.isnan.default")
-def _isnan(ctx: Context, x: RelaxExpr) -> RelaxExpr:
-    return op.isnan(x if dtypes.is_float(x.dtype) else ctx.cast(x, "float32"))
+_TESTS: dict[str, Callable[..., RelaxExpr]] = {
+    "isfinite": op.isfinite,
+    "isinf": op.isinf,
+    "isnan": op.isnan,
+    "signbit": op.signbit,
+}
 
 
-@converts("aten.isinf.default")
-def _isinf(ctx: Context, x: RelaxExpr) -> RelaxExpr:
+def _test(function: Callable[..., RelaxExpr]) -> Callable[..., RelaxExpr]:
+    def convert(ctx: Context, x: RelaxExpr) -> RelaxExpr:
+        return function(ctx.cast(x, "int8") if dtypes.is_bool(x.dtype) else x)
+
+    return convert
+
+
+for _name, _function in _TESTS.items():
+    CONVERTERS.register(f"aten.{_name}.default", _test(_function))
+
+
+@converts("aten.nan_to_num.default")
+def _nan_to_num(
+    ctx: Context, x: RelaxExpr, nan: float | None = None, posinf: float | None = None,
+    neginf: float | None = None,
+) -> RelaxExpr:  # fmt: skip
     if not dtypes.is_float(x.dtype):
-        x = ctx.cast(x, "float32")
-    return op.equal(op.abs(x), ctx.tensor(math.inf, x.dtype))
+        return x
+    return op.nan_to_num(x, nan or 0.0, posinf, neginf)
 
 
 @converts("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")

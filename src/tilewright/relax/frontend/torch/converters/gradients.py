@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +11,18 @@ from numpy.typing import NDArray
 from tilewright.ir import as_int
 from tilewright.relax import ops as op
 from tilewright.relax.expr import RelaxExpr, const
-from tilewright.relax.frontend.torch.converters.base import Context, Results, Size, converts
+from tilewright.relax.frontend.torch.converters.base import (
+    CONVERTERS,
+    Context,
+    Results,
+    Size,
+    converts,
+)
+from tilewright.relax.frontend.torch.converters.image import RESIZES, Axis, Taps, axes_of
 from tilewright.relax.frontend.torch.converters.networks import (
     AnyConvolution,
     Convolution,
+    Maxima,
     Means,
     convolved,
     convolved_transposed,
@@ -166,3 +175,42 @@ def _adaptive_avg_pool_backward(ctx: Context, grad: RelaxExpr, x: RelaxExpr) -> 
         ]
         shares.append(_shares(bounds, size, [float(end - start) for start, end in bounds]))
     return _spread(grad, shares)
+
+
+@converts("aten.max_pool2d_with_indices_backward.default",
+          "aten.max_pool3d_with_indices_backward.default")  # fmt: skip
+def _max_pool_backward(
+    ctx: Context, grad: RelaxExpr, x: RelaxExpr, kernel: Sequence[int], stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int], ceil_mode: bool, places: RelaxExpr,
+) -> RelaxExpr:  # fmt: skip
+    windows = Maxima(kernel, stride, padding, dilation).windows(ctx)
+    if x.ndim == ctx.spatial + 2:
+        return op.grad.max_pool_places_backward(grad, x, places, *windows, ceil_mode)
+    one = (op.expand_dims(tensor, 0) for tensor in (grad, x, places))
+    return op.squeeze(op.grad.max_pool_places_backward(*one, *windows, ceil_mode), (0,))
+
+
+@converts("aten.hardshrink_backward.default", "aten.softshrink_backward.default")
+def _shrink_backward(ctx: Context, grad: RelaxExpr, x: RelaxExpr, bound: float) -> RelaxExpr:
+    outside = op.greater(op.abs(x), ctx.tensor(float(bound), x.dtype))
+    return op.where(outside, grad, ctx.tensor(0.0, grad.dtype))
+
+
+# ---- resizing ---------------------------------------------------------------------------------
+
+
+def _resize_backward(taps: Callable[[Axis], Taps], may_align: bool) -> Callable[..., RelaxExpr]:
+    """Each result's gradient goes to the pixels that it is a sum of."""
+
+    def convert(
+        ctx: Context, grad: RelaxExpr, want: Sequence[Size], have: Sequence[Size], *rest: Any
+    ) -> RelaxExpr:
+        align, factors = (rest[0], rest[1:]) if may_align else (False, rest)
+        axes = axes_of(ctx, have[2:], want, align, factors, grad.dtype)
+        return _spread(grad, [taps(axis).matrix(axis.have) for axis in axes])
+
+    return convert
+
+
+for _name, (_taps, _may_align) in RESIZES.items():
+    CONVERTERS.register(f"aten.{_name}_backward.default", _resize_backward(_taps, _may_align))

@@ -191,7 +191,7 @@ def _batched(x: RelaxExpr, spatial: int, function: Callable[[RelaxExpr], RelaxEx
 
 
 @dataclass(frozen=True)
-class _Maxima:
+class Maxima:
     """The arguments of PyTorch's maximum pooling, after the tensor."""
 
     kernel: int | Sequence[int]
@@ -200,24 +200,35 @@ class _Maxima:
     dilation: int | Sequence[int] = 1
     ceil_mode: bool = False
 
+    def windows(self, ctx: Context) -> tuple[tuple[int, ...], ...]:
+        """Extents, steps, padding and dilation along each axis."""
+        spatial = ctx.spatial
+        size = pair(self.kernel, spatial)
+        steps = pair(self.stride, spatial) if self.stride else size
+        return size, steps, pair(self.padding, spatial), pair(self.dilation, spatial)
+
 
 @converts("aten.max_pool1d.default", "aten.max_pool2d.default", "aten.max_pool3d.default",
-          form=_Maxima)  # fmt: skip
-def _max_pool(ctx: Context, x: RelaxExpr, form: _Maxima) -> RelaxExpr:
+          form=Maxima)  # fmt: skip
+def _max_pool(ctx: Context, x: RelaxExpr, form: Maxima) -> RelaxExpr:
     spatial = ctx.spatial
     pool = (op.nn.max_pool1d, op.nn.max_pool2d, op.nn.max_pool3d)[spatial - 1]
-    size = pair(form.kernel, spatial)
-    steps = pair(form.stride, spatial) if form.stride else size
-    sides, reach = pair(form.padding, spatial), pair(form.dilation, spatial)
-    return _batched(
-        x, spatial, lambda image: pool(image, size, steps, sides, reach, form.ceil_mode)
-    )
+    return _batched(x, spatial, lambda image: pool(image, *form.windows(ctx), form.ceil_mode))
 
 
 @converts("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default",
-          form=_Maxima)  # fmt: skip
-def _max_pool_with_indices(ctx: Context, x: RelaxExpr, form: _Maxima) -> Results:
-    return [_max_pool(ctx, x, form), None]
+          form=Maxima)  # fmt: skip
+def _max_pool_with_indices(ctx: Context, x: RelaxExpr, form: Maxima) -> Results:
+    made = _max_pool(ctx, x, form)
+    if not ctx.uses(1):
+        return [made, None]
+    windows = form.windows(ctx)
+    return [
+        made,
+        _batched(
+            x, ctx.spatial, lambda image: op.nn.max_pool_places(image, *windows, form.ceil_mode)
+        ),
+    ]
 
 
 @dataclass(frozen=True)
@@ -274,9 +285,13 @@ def _adaptive_avg_pool(ctx: Context, x: RelaxExpr, output_size: Extents) -> Rela
     return _adaptive_pool(ctx, x, output_size, pools[ctx.spatial - 1])
 
 
-@converts("aten.adaptive_max_pool2d.default")
-def _adaptive_max_pool2d(ctx: Context, x: RelaxExpr, output_size: Extents) -> Results:
-    return [_adaptive_pool(ctx, x, output_size, op.nn.adaptive_max_pool2d), None]
+@converts("aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default")
+def _adaptive_max_pool(ctx: Context, x: RelaxExpr, output_size: Extents) -> Results:
+    pools = (op.nn.adaptive_max_pool2d, op.nn.adaptive_max_pool3d)
+    made: Results = [_adaptive_pool(ctx, x, output_size, pools[ctx.spatial - 2]), None]
+    if ctx.uses(1):
+        made[1] = _adaptive_pool(ctx, x, output_size, op.nn.adaptive_max_pool_places)
+    return made
 
 
 # ---- normalisation ----------------------------------------------------------------------------
@@ -404,6 +419,19 @@ def _attention(
     if _is_one_attention(query, key, value, form):
         return _one_attention(query, key, value, form)
     return _attention_in_steps(ctx, query, key, value, form)
+
+
+@converts("aten._scaled_dot_product_flash_attention_for_cpu.default")
+def _cpu_attention(
+    ctx: Context, query: RelaxExpr, key: RelaxExpr, value: RelaxExpr, dropout_p: float = 0.0,
+    is_causal: bool = False, *, attn_mask: RelaxExpr | None = None, scale: float | None = None,
+) -> Results:  # fmt: skip
+    """What PyTorch makes of attention. It computes itself what gradients need."""
+    if ctx.uses(1):
+        raise ctx.error("the logarithms of the sums of attention are not supported")
+    grouped = not prove_equal(query.shape[1], key.shape[1])
+    form = _Attention(attn_mask, dropout_p, is_causal, scale, grouped)
+    return [_attention(ctx, query, key, value, form), None]
 
 
 def _is_one_attention(query: RelaxExpr, key: RelaxExpr, value: RelaxExpr, form: _Attention) -> bool:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tilewright.ir import as_int
 from tilewright.relax import ops as op
-from tilewright.relax.expr import RelaxExpr
+from tilewright.relax.expr import RelaxExpr, TupleGetItem, const
 from tilewright.relax.frontend.torch.converters.base import (
     CONVERTERS,
     Context,
@@ -171,11 +173,84 @@ def _vector_norm(
     dtype: torch.dtype | None = None,
 ) -> RelaxExpr:
     x = ctx.emit(ctx.cast(x, ctx.dtype if dtype is None else dtype_name(dtype)))
-    axes = ctx.axes(dim, x.ndim)
+    return _norm(x, order, ctx.axes(dim, x.ndim), keepdim)
+
+
+def _norm(x: RelaxExpr, order: float, axes: Sequence[int], keepdim: bool = False) -> RelaxExpr:
+    """The norm over axes; of order 0, how many elements aren't zero."""
+    if order == 0:
+        return op.sum(op.astype(op.not_equal(x, const(0, x.dtype)), x.dtype), axes, keepdim)
     if order == 2:
-        return op.sqrt(op.sum(op.multiply(x, x), axes, keepdim))
+        return op.sqrt(op.sum(op.square(x), axes, keepdim))
+    size = op.abs(x)
+    if abs(order) == math.inf:
+        return (op.max if order > 0 else op.min)(size, axes, keepdim)
     if order == 1:
-        return op.sum(op.abs(x), axes, keepdim)
-    if order == math.inf:
-        return op.max(op.abs(x), axes, keepdim)
-    raise ctx.error(f"norms of order 1, 2 and inf are supported, got {order}")
+        return op.sum(size, axes, keepdim)
+    total = op.sum(op.power(size, const(float(order), x.dtype)), axes, keepdim)
+    return op.power(total, const(1 / order, x.dtype))
+
+
+# ---- distances --------------------------------------------------------------------------------
+
+# PyTorch finds Euclidean distances of more rows than so by a matrix product.
+_FEW_ROWS = 25
+
+
+@converts("aten._cdist_forward.default")
+def _cdist(
+    ctx: Context, a: RelaxExpr, b: RelaxExpr, order: float, compute_mode: int | None
+) -> RelaxExpr:
+    """Distances of all rows of ``a`` and ``b``."""
+    if as_int(a.shape[-1]) == 0:
+        return op.zeros(ctx.shape, ctx.dtype)
+    rows = [as_int(x.shape[-2]) for x in (a, b)]
+    many = any(count is None or count > _FEW_ROWS for count in rows)
+    if order == 2 and (compute_mode == 1 or (many and compute_mode != 2)):
+        return _euclidean(ctx, ctx.emit(a), ctx.emit(b))
+    distance = op.subtract(op.expand_dims(a, a.ndim - 1), op.expand_dims(b, b.ndim - 2))
+    return _norm(distance, order, (distance.ndim - 1,))
+
+
+def _euclidean(ctx: Context, a: RelaxExpr, b: RelaxExpr) -> RelaxExpr:
+    """By the squares of lengths and a matrix product."""
+    of_a = op.sum(op.square(a), (a.ndim - 1,), True)
+    of_b = op.expand_dims(op.sum(op.square(b), (b.ndim - 1,)), b.ndim - 2)
+    turned = op.permute_dims(b, (*range(b.ndim - 2), b.ndim - 1, b.ndim - 2))
+    product = op.multiply(op.matmul(a, turned), ctx.tensor(2.0, a.dtype))
+    square = op.subtract(op.add(of_a, of_b), product)
+    return op.sqrt(op.maximum(square, ctx.tensor(0.0, a.dtype)))
+
+
+@converts("aten._pdist_forward.default")
+def _pdist(ctx: Context, x: RelaxExpr, order: float = 2) -> RelaxExpr:
+    """Distances of each row and those after it."""
+    (rows,) = ctx.ints([x.shape[0]], "the number of rows")
+    if rows < 2 or as_int(x.shape[1]) == 0:
+        return op.zeros(ctx.shape, ctx.dtype)
+    x = ctx.emit(x)
+    first, second = (op.take(x, const(side), 0, "fast") for side in np.triu_indices(rows, 1))
+    return _norm(op.subtract(first, second), order, (1,))
+
+
+# ---- running results --------------------------------------------------------------------------
+
+
+def _running_extremum(function: Callable[..., RelaxExpr]) -> Callable[..., Results]:
+    def convert(ctx: Context, x: RelaxExpr, dim: int) -> Results:
+        if not x.ndim:
+            return [x, op.zeros((), "int64")]
+        numbers = ctx.cast(x, "int8") if x.dtype == "bool" else x
+        made = ctx.emit(function(numbers, ctx.axis(dim, x.ndim)))
+        return [ctx.cast(TupleGetItem(made, 0), x.dtype), TupleGetItem(made, 1)]
+
+    return convert
+
+
+CONVERTERS.register("aten.cummax.default", _running_extremum(op.cummax))
+CONVERTERS.register("aten.cummin.default", _running_extremum(op.cummin))
+
+
+@converts("aten.logcumsumexp.default", "aten._logcumsumexp.default")
+def _logcumsumexp(ctx: Context, x: RelaxExpr, dim: int) -> RelaxExpr:
+    return op.logcumsumexp(x, ctx.axis(dim, x.ndim)) if x.ndim else x

@@ -1,0 +1,92 @@
+"""Converters of PyTorch operators on images: pooling with places, resizing, sampling."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch_families import check, tensor  # noqa: E402
+
+F = torch.nn.functional
+
+
+def test_pooling_with_places() -> None:
+    check(
+        {
+            "1d": lambda x: F.max_pool1d(x[0], 3, 2, return_indices=True),
+            "2d": lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True),
+            "2d up": lambda x: F.max_pool2d(x, 2, 2, ceil_mode=True, return_indices=True),
+            "2d without batch": lambda x: F.max_pool2d(
+                x[0], 2, dilation=(1, 2), return_indices=True
+            ),
+            "3d": lambda x: F.max_pool3d(x, 2, return_indices=True),
+            "adaptive 1d": lambda x: F.adaptive_max_pool1d(x[0], 3, return_indices=True),
+            "adaptive 2d": lambda x: F.adaptive_max_pool2d(x, (2, 3), return_indices=True),
+            "adaptive 3d": lambda x: F.adaptive_max_pool3d(x, (2, 2, 3), return_indices=True),
+        },
+        tensor(2, 2, 5, 7),
+    )  # fmt: skip
+
+
+def test_resizing() -> None:
+    cases = {
+        f"{mode} {align}": lambda x, mode=mode, align=align: F.interpolate(
+            x, (7, 3), mode=mode, align_corners=align
+        )
+        for mode in ("bilinear", "bicubic")
+        for align in (True, False)
+    }
+    for mode in ("bilinear", "bicubic"):
+        cases[f"smooth {mode}"] = lambda x, mode=mode: F.interpolate(
+            x, (2, 9), mode=mode, antialias=True
+        )
+    cases["factor"] = lambda x: F.interpolate(x, scale_factor=1.7, mode="bicubic")
+    cases["linear"] = lambda x: F.interpolate(x[0], 9, mode="linear")
+    cases["trilinear"] = lambda x: F.interpolate(x[None], (3, 4, 5), mode="trilinear")
+    cases["nearest"] = lambda x: F.interpolate(x[None], (3, 4, 5))
+    cases["exact"] = lambda x: F.interpolate(x[0], 9, mode="nearest-exact")
+    check(cases, tensor(1, 2, 5, 6))
+
+
+def test_sampling() -> None:
+    def sampled(mode, padding, align):  # type: ignore[no-untyped-def]
+        return lambda x, grid: F.grid_sample(x, grid, mode, padding, align)
+
+    cases = {
+        f"{mode} {padding} {align}": sampled(mode, padding, align)
+        for mode, padding, align in (
+            ("bilinear", "zeros", False),
+            ("nearest", "border", True),
+            ("bicubic", "reflection", False),
+        )
+    }
+    cases["3d"] = lambda x, grid: F.grid_sample(
+        x[:, None], torch.cat([grid, grid[..., :1]], -1)[None], align_corners=False
+    )
+    check(cases, tensor(1, 2, 4, 5), tensor(1, 3, 3, 2, seed=1))
+
+
+def test_gradients() -> None:
+    aten = torch.ops.aten
+
+    def of_pool(x, grad):  # type: ignore[no-untyped-def]
+        _, places = aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1])
+        return aten.max_pool2d_with_indices_backward(
+            grad, x, [3, 3], [2, 2], [1, 1], [1, 1], False, places
+        )
+
+    check(
+        {
+            "max_pool2d": of_pool,
+            "bilinear": lambda x, g: aten.upsample_bilinear2d_backward(
+                g, [3, 4], [1, 2, 5, 7], False
+            ),
+            "nearest": lambda x, g: aten.upsample_nearest2d_backward(g, [3, 4], [1, 2, 5, 7]),
+            "bicubic": lambda x, g: aten.upsample_bicubic2d_backward(
+                g, [3, 4], [1, 2, 5, 7], True
+            ),
+            "hardshrink": lambda x, g: aten.hardshrink_backward(g, g, 0.5),
+        },
+        tensor(1, 2, 5, 7), tensor(1, 2, 3, 4, seed=1),
+    )  # fmt: skip
