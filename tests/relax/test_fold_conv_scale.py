@@ -66,6 +66,20 @@ def test_what_overflows_or_loses_digits_stays(case: dict[str, float]) -> None:
         assert not folded(scaled("float16", 65504.0, weight=2.0))
 
 
+@pytest.mark.parametrize("fault", [None, 0, 299])
+def test_weights_are_checked_to_the_last(fault: int | None) -> None:
+    filters = np.ones((300, 400, 1, 1), "float32")
+    factors = np.full((300, 1, 1), 2.0, "float32")
+    if fault is not None:
+        filters[fault, 399] = 3e38
+
+    def body(x: Any) -> Any:
+        return relax.op.nn.conv2d(x, relax.const(filters)) * relax.const(factors)
+
+    mod = graph_of(body, np.ones((1, 400, 1, 1), "float32"))
+    assert folded(mod) == (fault is None)
+
+
 def test_halves_are_those_of_the_operators_in_order() -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((1, 16, 1, 13)).astype("float16")

@@ -188,3 +188,25 @@ def test_one_function_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = folded(lambda *x: op.concat([op.sqrt(part) for part in x], 0), *parts)
     np.testing.assert_array_equal(found, np.repeat(np.float32([1, 2, 3]), 4))
     assert len(made) == 1
+
+
+def test_a_repeated_call_is_legalised_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    module = sys.modules["tilewright.relax.transform.fold_constant"]
+    real = module.legalize_call
+
+    def legalize_call(builder: object, call: object) -> object:
+        made.append(call)
+        return real(builder, call)
+
+    monkeypatch.setattr(module, "legalize_call", legalize_call)
+    parts = [np.float32([number, 2]) for number in (1, 4, 9)]
+
+    def total(*x: Any) -> Any:
+        summed = [op.subtract(op.sqrt(part), part) for part in x]
+        return op.concat([*summed, op.subtract(x[1], op.sqrt(x[1]))], 0)
+
+    (found,) = folded(total, *parts)
+    want = [np.sqrt(part) - part for part in parts]
+    np.testing.assert_array_equal(found, np.concatenate([*want, -want[1]]))
+    assert len(made) == 2  # sqrt and subtract, of two such arrays

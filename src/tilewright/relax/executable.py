@@ -24,7 +24,7 @@ from tilewright.ir import Expr, IRModule, Pass, Var, as_int, free_vars
 from tilewright.relax.analysis import has_operators, verify_graph
 from tilewright.relax.assertion import assertion_operands
 from tilewright.relax.expr import ConstantData, Function, MatchCast, RelaxCall, RelaxExpr, Tuple
-from tilewright.relax.graph_cache import GraphKey, Later, find, keep, recipes_of
+from tilewright.relax.graph_cache import GraphKey, Later, find, keep, recipes_of, settle_all
 from tilewright.relax.graph_call import (
     GraphFunction,
     GraphSignature,
@@ -284,9 +284,7 @@ def build(
     planned, lowered = lower(mod)
     constants = lowered.attrs.get(CONSTANTS, {})
     recipes = None if key is None else recipes_of(key, constants)
-    for data in constants.values():
-        if isinstance(data, ConstantData):
-            data.settle()
+    settle_all(data for data in constants.values() if isinstance(data, ConstantData))
     module = compile_module(lowered, resolved)
     if key is not None and recipes is not None:
         keep(key, recipes, module)

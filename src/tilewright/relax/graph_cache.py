@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from tilewright.relax.expr import Constant, ConstantData, Function, RelaxExpr, R
 from tilewright.relax.rewriter import FunctionRewriter
 from tilewright.relax.transform.layout_free import PackedData, packed_data
 from tilewright.runtime import FunctionInfo, Module, ModuleCode
-from tilewright.support.errors import VerifyError
+from tilewright.support.errors import BuildError, VerifyError
 from tilewright.support.registry import Registry
 from tilewright.support.settings import setting
 from tilewright.target import Target
@@ -152,16 +152,21 @@ def _no_values() -> Any:
 
 
 class _Text:
-    """A text of a build that was found; pickled as text."""
+    """A text of a build that was found; not pickled, since making it takes as long as a build."""
 
-    def __init__(self, make: Callable[[], str]) -> None:
+    def __init__(self, make: Callable[[], str] | None = None) -> None:
         self._make = make
 
     def __call__(self) -> str:
+        if self._make is None:
+            raise BuildError(
+                "a module that was found in the cache and pickled has no texts: build it in this "
+                "process, or with TILEWRIGHT_CACHE_GRAPHS=0"
+            )
         return self._make()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return str, (self(),)
+        return _Text, ()
 
 
 # ---- entries ----------------------------------------------------------------------------------
@@ -187,6 +192,15 @@ def recipes_of(key: GraphKey, constants: Mapping[str, ConstantData]) -> Recipes 
             return None
         made.append([symbol, key.numbers[source], packer, data.shape, data.dtype.name])
     return made, packers
+
+
+def settle_all(constants: Iterable[ConstantData]) -> None:
+    """Keep the values of constants, one after another.
+
+    The largest come first: the others fit where their intermediate values were.
+    """
+    for data in sorted(constants, key=lambda item: item.nbytes, reverse=True):
+        data.settle()
 
 
 def keep(key: GraphKey, recipes: Recipes, built: Module) -> None:
@@ -224,7 +238,8 @@ def find(key: GraphKey, lower: Lower) -> tuple[Module, Later] | None:
         made = sources[number]
         if packer is not None:
             made = packed_data(packers, packer, made, shape, numpy_dtype(dtype))
-        constants[symbol] = made.settle()
+        constants[symbol] = made
+    settle_all(constants.values())
     later = Later(key.mod, lower, constants)
     target = str(key.target)
     texts = {name: _Text(partial(_text, later, key.target, name)) for name in ("ll", "asm", "tir")}

@@ -8,7 +8,7 @@ operands (``full``, ``broadcast_to``) stay calls: storing them costs more than c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,8 +58,9 @@ class FoldConstant(GraphPass):
         return _Folder(mod)
 
 
-Compiled = dict[tuple[str, bool], Any]
-"""Functions by structural hash, and whether they are scheduled: a model repeats the same few."""
+Compiled = dict[object, Any]
+"""Functions by structural hash and whether they are scheduled, and by what is called with which
+types: a model repeats the same few."""
 
 
 class _Folder(FunctionRewriter):
@@ -79,7 +80,8 @@ class _Folder(FunctionRewriter):
 
     def run(self, value: RelaxExpr) -> RelaxExpr | None:
         """Compile and run a tensor function of the module on constants."""
-        return _run_tensor_function(self.builder.get(), value, self.compiled)
+        made = _compiled(self.builder.get(), value, self.compiled)
+        return None if made is None else _run(*made, value.struct_info)
 
 
 def fold_call(value: RelaxExpr, compiled: Compiled | None = None) -> RelaxExpr | None:
@@ -101,11 +103,35 @@ def fold_call(value: RelaxExpr, compiled: Compiled | None = None) -> RelaxExpr |
         return None
     if op.numpy is not None:
         return _moved_later(value) or _moved(value, op.evaluate(operands, value.attrs))
+    known = {} if compiled is None else compiled
+    key = _call_key(value)
+    if key in known:
+        return _run(known[key], operands, value.struct_info)
     own = BlockBuilder()
     made = legalize_call(own, value)
     if not is_call_tir(made):
         return None
-    return _run_tensor_function(own.get(), made, {} if compiled is None else compiled)
+    run = _compiled(own.get(), made, known)
+    if run is None:
+        return None
+    function, inputs = run
+    if key is not None and list(map(id, inputs)) == list(map(id, operands)):
+        known[key] = function
+    return _run(function, inputs, value.struct_info)
+
+
+def _call_key(value: RelaxCall) -> tuple[object, ...] | None:
+    """What the tensor function of a call on constants depends on, if that can be told.
+
+    Numbers without dimensions may be part of the function.
+    """
+    if not all(isinstance(arg, Constant) and arg.value.shape for arg in value.args):
+        return None
+    kinds = tuple(repr(arg.value) for arg in value.args if isinstance(arg, Constant))
+    attrs = sorted(value.attrs.items())
+    if not all(isinstance(item, (int, float, str, bool, type(None))) for _, item in attrs):
+        return None
+    return value.op.name, kinds, tuple(attrs), tuple(type(item) for _, item in attrs)
 
 
 def _moved_later(value: RelaxCall) -> RelaxExpr | None:
@@ -150,7 +176,10 @@ def _arrays(value: RelaxCall, made: Any) -> list[NDArray[Any]]:
     return [np.ascontiguousarray(a).reshape(a.shape) for a in arrays]
 
 
-def _run_tensor_function(mod: IRModule, call: RelaxExpr, compiled: Compiled) -> RelaxExpr | None:
+def _compiled(
+    mod: IRModule, call: RelaxExpr, compiled: Compiled
+) -> tuple[Any, list[NDArray[Any]]] | None:
+    """The compiled tensor function of a call on constants, and its operands."""
     assert isinstance(call, RelaxCall)
     ref, args, extra = call_tir_operands(call)
     if extra is not None or not args or not isinstance(ref.callee, GlobalVar):
@@ -162,21 +191,29 @@ def _run_tensor_function(mod: IRModule, call: RelaxExpr, compiled: Compiled) -> 
     inputs = [arg.value.compute() for arg in args if isinstance(arg, Constant)]
     if _grows(call, sum(map(_size, inputs))):
         return None
-    results = [
-        np.zeros(shape, numpy_dtype(info.dtype))  # type: ignore[arg-type]
-        for shape, info in zip(shapes, infos)
-    ]
     func = mod[ref.callee]
     assert isinstance(func, PrimFunc)
-    large = sum(map(_size, [*inputs, *results])) >= MANY_ELEMENTS
+    made = [math.prod(extent or 0 for extent in shape) for shape in shapes]
+    elements = sum(map(_size, inputs)) + sum(made)
+    large = elements >= MANY_ELEMENTS
     key = structural_hash(func), large
     if key not in compiled:
-        made = IRModule({"folded": func})
+        module = IRModule({"folded": func})
         if large:
-            made = default_schedule(resolve_target("native"))(made)
-        compiled[key] = compile_module(made, "native")["folded"]
-    compiled[key](*inputs, *results)
-    return _as_constants(results, call.struct_info)
+            module = default_schedule(resolve_target("native"))(module)
+        compiled[key] = compile_module(module, "native")["folded"]
+    return compiled[key], inputs
+
+
+def _run(function: Any, inputs: Sequence[Any], info: StructInfo) -> RelaxExpr:
+    infos = info.fields_ if isinstance(info, TupleStructInfo) else (info,)
+    results = [
+        np.zeros([as_int(extent) or 0 for extent in item.shape], numpy_dtype(item.dtype))
+        for item in infos
+        if isinstance(item, TensorStructInfo)
+    ]
+    function(*inputs, *results)
+    return _as_constants(results, info)
 
 
 def _as_constants(arrays: list[Any], info: StructInfo) -> RelaxExpr:

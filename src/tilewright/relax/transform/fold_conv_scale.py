@@ -38,6 +38,7 @@ from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.tir.transform.pipeline import EXCESS_PRECISION
 
 HALVES = ("float16", "bfloat16")
+_ELEMENTS = 1 << 16
 CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 
 
@@ -121,13 +122,21 @@ class _ScaleFolder(FunctionRewriter):
             return None
         source = weight.value
         factors = _per_channel(scale.data, source.shape[0], len(source.shape))
-        if factors is None or _product(source.compute(), factors) is None:
+        if factors is None or not _can_scale(source.compute(), factors):
             return None
         weights = ConstantData.later(
             source.shape, source.dtype, lambda: source.compute() * factors, [source]
         )
         replaced: RelaxExpr = conv.replace(args=(conv.args[0], Constant(weights)))
         return replaced
+
+
+def _can_scale(weights: NDArray[Any], factors: NDArray[Any]) -> bool:
+    """Whether all products are exact but for one rounding; takes little memory to find out."""
+    rows = max(1, _ELEMENTS * len(weights) // max(1, weights.size))
+    starts = range(0, len(weights), rows)
+    scales = np.broadcast_to(factors, (len(weights), *factors.shape[1:]))
+    return all(_product(weights[i : i + rows], scales[i : i + rows]) is not None for i in starts)
 
 
 def _product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any] | None:
