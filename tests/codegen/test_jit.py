@@ -6,20 +6,11 @@ import ctypes
 
 import numpy as np
 import pytest
+from llvm_texts import ADD, UNDOMINATED
 
 from tilewright.codegen.llvm import jit
 from tilewright.runtime import Library
 from tilewright.support.errors import CodegenError
-
-ADD = """
-define i64 @add(i64 %a, i64 %b) {
-  %slot = alloca i64
-  store i64 %a, ptr %slot
-  %x = load i64, ptr %slot
-  %r = add i64 %x, %b
-  ret i64 %r
-}
-"""
 
 
 @pytest.mark.parametrize("passes", jit.PASS_SETS)
@@ -68,20 +59,8 @@ def test_syntax_error_shows_the_line() -> None:
 
 
 def test_verifier_error_shows_the_instruction() -> None:
-    text = """
-define i64 @f(i1 %c) {
-entry:
-  br i1 %c, label %a, label %b
-a:
-  %x = add i64 1, 2
-  br label %b
-b:
-  %y = add i64 %x, 1
-  ret i64 %y
-}
-"""
     with pytest.raises(CodegenError, match="does not dominate"):
-        jit.compile_ll(text)
+        jit.compile_ll(UNDOMINATED)
 
 
 def test_unknown_options_are_refused() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from llvm_texts import ADD, UNDOMINATED
 
 from tilewright import driver, te
 from tilewright.codegen.llvm import jit, object_cache
@@ -17,27 +18,6 @@ from tilewright.codegen.llvm.shared_llvm import SharedLLVM, load_llvm
 from tilewright.runtime import Library
 from tilewright.support.errors import CodegenError
 
-ADD = """
-define i64 @add(i64 %a, i64 %b) {
-  %slot = alloca i64
-  store i64 %a, ptr %slot
-  %x = load i64, ptr %slot
-  %r = add i64 %x, %b
-  ret i64 %r
-}
-"""
-UNDOMINATED = """
-define i64 @f(i1 %c) {
-entry:
-  br i1 %c, label %a, label %b
-a:
-  %x = add i64 1, 2
-  br label %b
-b:
-  %y = add i64 %x, 1
-  ret i64 %y
-}
-"""
 VERSION = tuple(jit._llvm().llvm_version_info)
 
 

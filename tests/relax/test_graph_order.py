@@ -19,7 +19,7 @@ from tests.relax.helpers import (
     tensor,
     values,
 )
-from tilewright import relax
+from tilewright import relax, script
 from tilewright.ir import IRModule
 from tilewright.relax import interpreter, op
 from tilewright.relax import transform as t
@@ -206,61 +206,36 @@ def test_struct_infos_of_parameters_change() -> None:
 # ---- products -------------------------------------------------------------------------------
 
 
+def lora(*bindings: str) -> IRModule:
+    """A product with a weight to which ``a @ b`` is added, computed by ``bindings``."""
+    text = """
+from tilewright.script import ir as I
+from tilewright.script import relax as R
+
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor(("n", 16), "float32"), base: R.Tensor((16, 16), "float32"),
+             a: R.Tensor((16, 2), "float32"), b: R.Tensor((2, 16), "float32")):
+        with R.dataflow():
+            BINDINGS
+            R.output(out)
+        return out
+"""
+    return script.parse(text.replace("BINDINGS", f"\n{' ' * 12}".join(bindings)))
+
+
 def test_lora_is_multiplied_from_the_thin_side() -> None:
-    @I.ir_module
-    class Before:
-        @R.function
-        def main(
-            x: R.Tensor(("n", 16), "float32"),
-            base: R.Tensor((16, 16), "float32"),
-            a: R.Tensor((16, 2), "float32"),
-            b: R.Tensor((2, 16), "float32"),
-        ):
-            with R.dataflow():
-                lora = R.matmul(a, b)
-                weight = R.add(base, lora)
-                out = R.matmul(x, weight)
-                R.output(out)
-            return out
-
-    @I.ir_module
-    class Expanded:
-        @R.function
-        def main(
-            x: R.Tensor(("n", 16), "float32"),
-            base: R.Tensor((16, 16), "float32"),
-            a: R.Tensor((16, 2), "float32"),
-            b: R.Tensor((2, 16), "float32"),
-        ):
-            with R.dataflow():
-                lora = R.matmul(a, b)
-                lv = R.matmul(x, base)
-                lv1 = R.matmul(x, lora)
-                out = R.add(lv, lv1)
-                R.output(out)
-            return out
-
-    @I.ir_module
-    class After:
-        @R.function
-        def main(
-            x: R.Tensor(("n", 16), "float32"),
-            base: R.Tensor((16, 16), "float32"),
-            a: R.Tensor((16, 2), "float32"),
-            b: R.Tensor((2, 16), "float32"),
-        ):
-            with R.dataflow():
-                lv = R.matmul(x, base)
-                lv2 = R.matmul(x, a)
-                lv1 = R.matmul(lv2, b)
-                out = R.add(lv, lv1)
-                R.output(out)
-            return out
-
+    before = lora("lora = R.matmul(a, b)", "weight = R.add(base, lora)",
+                  "out = R.matmul(x, weight)")  # fmt: skip
+    expanded = lora("lora = R.matmul(a, b)", "lv = R.matmul(x, base)", "lv1 = R.matmul(x, lora)",
+                    "out = R.add(lv, lv1)")  # fmt: skip
+    after = lora("lv = R.matmul(x, base)", "lv2 = R.matmul(x, a)", "lv1 = R.matmul(lv2, b)",
+                 "out = R.add(lv, lv1)")  # fmt: skip
     arrays = [random(3, 16), random(16, 16), random(16, 2), random(2, 16)]
-    golden(t.ExpandMatmulOfSum(), Before, Expanded, *arrays)
-    golden(t.AdjustMatmulOrder(), Expanded, After, *arrays)
-    constant = Before["main"].with_attr("num_input", 1)
+    golden(t.ExpandMatmulOfSum(), before, expanded, *arrays)
+    golden(t.AdjustMatmulOrder(), expanded, after, *arrays)
+    constant = before["main"].with_attr("num_input", 1)
     assert t.ExpandMatmulOfSum()(IRModule({"main": constant}))["main"] is constant
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from schedule_cases import chain, conv2d, matmul_relu
+from schedule_cases import chain, conv2d, matmul_relu, symbolic_sum
 
 from tilewright import te
 from tilewright.support.errors import ScheduleError
@@ -41,16 +41,6 @@ def pooling() -> PrimFunc:
     return te.create_prim_func([a, d])
 
 
-def symbolic() -> PrimFunc:
-    n = te.var("n")
-    a = te.placeholder((n, 6), name="A")
-    b = te.compute((n, 6), lambda i, j: a[i, j] * 2.0, name="B")
-    r = te.reduce_axis((0, 6), "r")
-    c = te.compute((n,), lambda i: te.sum(b[i, r], axis=r), name="C")
-    d = te.compute((n, 6), lambda i, j: b[i, j] - c[i], name="D")
-    return te.create_prim_func([a, d])
-
-
 PROGRAMS: dict[str, Callable[[], PrimFunc]] = {
     "chain": lambda: chain(8, 6),
     "convolution": lambda: conv2d(size=4, channels=2, filters=2),
@@ -58,7 +48,7 @@ PROGRAMS: dict[str, Callable[[], PrimFunc]] = {
     "pooling": pooling,
     "reshapes": reshapes,
     "softmax": softmax,
-    "symbolic": symbolic,
+    "symbolic": symbolic_sum,
 }
 LAYOUTS = {
     1: ["lambda i: (i // 2, i % 2)"],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -116,35 +118,28 @@ def arrays(func: PrimFunc, seed: int = 0, **sizes: int) -> list[np.ndarray]:
     return made
 
 
+def agree(
+    original: PrimFunc, other: Callable[..., object], rtol: float = 1e-6, **sizes: int
+) -> None:
+    """Compare what ``other`` computes with the original on the interpreter."""
+    expected, actual = arrays(original, **sizes), arrays(original, **sizes)
+    run(original, *expected)
+    other(*actual)
+    for a, b in zip(expected, actual):
+        np.testing.assert_allclose(b, a, rtol=rtol)
+
+
 def check(sch: Schedule, original: PrimFunc, **sizes: int) -> PrimFunc:
     """Compare a scheduled program with the original on the interpreter; return the new function."""
     verify(sch.mod)
     func: PrimFunc = sch.mod["main"]
-    expected, actual = arrays(original, **sizes), arrays(original, **sizes)
-    run(original, *expected)
-    run(func, *actual)
-    for a, b in zip(expected, actual):
-        np.testing.assert_allclose(b, a, rtol=1e-6)
+    agree(original, partial(run, func), **sizes)
     return func
 
 
 def compiled_agrees(sch: Schedule, original: PrimFunc, **sizes: int) -> None:
     """Compare a scheduled program, compiled for the CPU, with the original on the interpreter."""
-    inputs = arrays(original, **sizes)
-    expected, actual = [a.copy() for a in inputs], [a.copy() for a in inputs]
-    run(original, *expected)
-    tilewright.compile(sch.mod, target="llvm")["main"](*actual)
-    for left, right in zip(expected, actual):
-        np.testing.assert_allclose(right, left, rtol=1e-5)
-
-
-def check_compiled(sch: Schedule, before: PrimFunc) -> None:
-    """Compare what a scheduled program compiles to with the original on the interpreter."""
-    expected, actual = arrays(before), arrays(before)
-    run(before, *expected)
-    tilewright.compile(sch.mod, target="llvm")(*actual)
-    for left, right in zip(expected, actual):
-        np.testing.assert_allclose(right, left, rtol=1e-5)
+    agree(original, tilewright.compile(sch.mod, target="llvm"), 1e-5, **sizes)
 
 
 def refuses(sch: Schedule, call: Any, *words: str) -> None:

@@ -11,25 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_cases import arrays, check, refuses
+from schedule_cases import check, compiled_agrees, refuses
 
-import tilewright
 from tilewright import te
 from tilewright.ir import expr_equal
 from tilewright.script import parse
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import PrimFunc
-from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import Schedule
-
-
-def check_compiled(sch: Schedule, original: PrimFunc, **sizes: int) -> None:
-    """Compare the compiled schedule with the interpreted original."""
-    expected, actual = arrays(original, **sizes), arrays(original, **sizes)
-    run(original, *expected)
-    tilewright.compile(sch.mod, target="llvm")["main"](*actual)
-    for a, b in zip(expected, actual):
-        np.testing.assert_allclose(b, a, rtol=1e-5)
 
 
 def windows(
@@ -91,7 +80,7 @@ def test_rolling_buffers_are_exact(data: Any) -> None:
         return
     check(sch, func)
     if draw(st.booleans()):
-        check_compiled(sch, func)
+        compiled_agrees(sch, func)
 
 
 def test_rolling_buffer_computes_only_what_is_new() -> None:
@@ -108,7 +97,7 @@ def test_rolling_buffer_computes_only_what_is_new() -> None:
         count += _holds(realize.predicate, dict(zip(loops, values)))
     assert count == 10 * 8  # Each element once, though windows overlap in both directions.
     check(sch, func)
-    check_compiled(sch, func)
+    compiled_agrees(sch, func)
 
 
 def _holds(predicate: Any, values: dict[Any, int]) -> bool:
@@ -174,7 +163,7 @@ def test_tiles_moved_at_loops(data: Any) -> None:
             assert sch.mod is before
     check(sch, func, n=n)
     if draw(st.booleans()):
-        check_compiled(sch, func, n=n)
+        compiled_agrees(sch, func, n=n)
 
 
 MAPS = [
@@ -209,7 +198,7 @@ def test_caches_by_a_map(mapping: str, shape: tuple[Any, int, int]) -> None:
             assert name in str(error)
             continue
         check(sch, func, **sizes)
-        check_compiled(sch, func, **sizes)
+        compiled_agrees(sch, func, **sizes)
 
 
 def test_some_maps_are_accepted() -> None:
@@ -250,7 +239,7 @@ def test_cached_indices(data: Any) -> None:
     assert len(reads) == len(loads) + len(made)
     assert expr_equal(reads[0].region[0].min, loads[0].region[0].min)
     check(sch, func)
-    check_compiled(sch, func)
+    compiled_agrees(sch, func)
 
 
 LATE = [
@@ -287,4 +276,4 @@ def test_a_block_that_starts_late_may_be_whole(step: Any, extent: int, bound: st
     sch = Schedule(func)
     step(sch)
     check(sch, func)
-    check_compiled(sch, func)
+    compiled_agrees(sch, func)

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from schedule_cases import check, loop_extents, matmul, matmul_relu, predicate_of, refuses
+from schedule_cases import (
+    check,
+    compiled_agrees,
+    loop_extents,
+    matmul,
+    matmul_relu,
+    predicate_of,
+    refuses,
+)
 
-import tilewright
 from tilewright import te
 from tilewright.ir import TRUE
 from tilewright.script import parse
@@ -35,22 +42,6 @@ def padded(
     b = te.compute(shape, element, name="B")
     c = te.compute(shape, lambda *i: b[i] * 2.0 + 1.0, name="C")
     return te.create_prim_func([a, c])
-
-
-def compiled_agrees(sch: Schedule, original: PrimFunc) -> None:
-    """Compile and compare with the interpreter on the original."""
-    rng = np.random.default_rng(1)
-    arrays = []
-    for buffer in original.buffers:
-        shape = [int(extent.value) for extent in buffer.shape]
-        arrays.append(rng.integers(-4, 5, shape).astype(buffer.dtype))
-    expected = [item.copy() for item in arrays]
-    run(original, *expected)
-    made = tilewright.compile(sch.mod)
-    tensors = [item.copy() for item in arrays]
-    made["main"](*tensors)
-    for left, right in zip(tensors, expected):
-        np.testing.assert_allclose(left, right, rtol=1e-6)
 
 
 def test_loops_of_the_copy_shrink() -> None:

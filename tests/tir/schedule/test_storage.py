@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
-from schedule_cases import chain, check, matmul_relu, refuses
+from schedule_cases import agree, chain, check, compiled_agrees, matmul_relu, refuses
 
-import tilewright
 from tilewright import te
 from tilewright.ir import IRModule, as_int, pre_order
 from tilewright.script import parse
@@ -27,22 +28,9 @@ def lowered(sch: Schedule, *passes: object) -> PrimFunc:
 
 def agrees(sch: Schedule, original: PrimFunc, func: PrimFunc | None = None) -> None:
     """Compare what a lowered function and compiled code compute with the original."""
-    rng = np.random.default_rng(1)
-    arrays = []
-    for buffer in original.buffers:
-        shape = [int(extent.value) for extent in buffer.shape]
-        arrays.append(rng.integers(-4, 5, shape).astype(buffer.dtype))
-    expected = [item.copy() for item in arrays]
-    run(original, *expected)
     if func is not None:
-        actual = [item.copy() for item in arrays]
-        run(func, *actual)
-        for left, right in zip(actual, expected):
-            np.testing.assert_allclose(left, right, rtol=1e-6)
-    tensors = [item.copy() for item in arrays]
-    tilewright.compile(sch.mod)["main"](*tensors)
-    for left, right in zip(tensors, expected):
-        np.testing.assert_allclose(left, right, rtol=1e-6)
+        agree(original, partial(run, func))
+    compiled_agrees(sch, original)
 
 
 def allocated(func: PrimFunc, name: str) -> object:

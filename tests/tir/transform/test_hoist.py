@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from transform_cases import applied, lowered, unchanged
+from transform_cases import applied, lowered, program, unchanged
 
 from tilewright.ir import PassContext
 from tilewright.tir import transform
-
-
-def program(*lines: str) -> str:
-    text = "".join(f"    {line}\n" for line in lines)
-    return (
-        "@T.prim_func\n"
-        'def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32"), n: T.int64):\n'
-        f"{text}"
-    )
 
 
 def arrays(n=3):

@@ -18,6 +18,16 @@ def module(text: str) -> IRModule:
     return IRModule({"main": parse(text)})
 
 
+def program(*lines: str) -> str:
+    """A function of vectors ``A`` and ``C`` and a number ``n`` with the given body."""
+    text = "".join(f"    {line}\n" for line in lines)
+    return (
+        "@T.prim_func\n"
+        'def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32"), n: T.int64):\n'
+        f"{text}"
+    )
+
+
 def lowered(text: str) -> IRModule:
     """A script without blocks, with flat buffers."""
     mod = transform.LowerOpaqueBlock()(module(text))
