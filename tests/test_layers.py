@@ -24,7 +24,6 @@ LAYERS = [
     ["topi"],
     ["runtime"],
     ["codegen"],
-    ["backend"],
     ["driver"],
     ["scheduling"],
     ["kernels"],
@@ -33,7 +32,6 @@ LAYERS = [
     ["relax"],
     ["torch"],
     ["compiling"],
-    ["report"],
     ["cli"],
     ["testing"],
 ]

@@ -5,10 +5,7 @@ A block can be given by its name.
 
 from collections.abc import Sequence
 from tilewright.tir.schedule.handles import BlockRV, ExprRV, LoopRV
-from tilewright.tir.schedule.primitives._copy import BufferIndex
-from tilewright.tir.schedule.primitives.annotate import Annotation
-from tilewright.tir.schedule.primitives.loops import Factor
-from tilewright.tir.schedule.vocabulary import AccessKind, ElementType, StorageScope, Tail, ThreadAxis
+from tilewright.tir.schedule.vocabulary import AccessKind, Annotation, BufferIndex, ElementType, Factor, StorageScope, Tail, ThreadAxis
 from typing import Any
 
 class PrimitiveMethods:

@@ -1,4 +1,4 @@
-"""Arguments of primitives with a fixed vocabulary: memories, threads, tails, types.
+"""Types of primitives' arguments: memories, threads, tails, types, buffers, factors, annotations.
 
 A parameter annotated with one of these names is checked before the primitive runs, also when a
 trace from a database is replayed (``instruction.CONVERTERS``).
@@ -7,11 +7,12 @@ trace from a database is replayed (``instruction.CONVERTERS``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Union
 
-from tilewright.ir import dtypes
+from tilewright.ir import Expr, dtypes
 from tilewright.support.errors import TilewrightError
 from tilewright.tir.buffer import check_scope
+from tilewright.tir.schedule.handles import ExprRV
 from tilewright.tir.schedule.instruction import CONVERTERS
 from tilewright.tir.stmt import THREAD_TAGS
 
@@ -32,6 +33,15 @@ AccessKind = str
 
 Tail = str
 """One of ``TAILS``."""
+
+BufferIndex = int | str
+"""A buffer among those that a block reads or writes: its position or name; a ``Buffer`` too."""
+
+Factor = Union[int, ExprRV, Expr, None]
+"""A factor of a loop's extent; ``None`` is what the others leave."""
+
+Annotation = Union[int, float, str, bool, list[Any], dict[str, Any], ExprRV, None]
+"""The value of an annotation."""
 
 
 def _word(check: Callable[[str], None]) -> Callable[[Any], str]:

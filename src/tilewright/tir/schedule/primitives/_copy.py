@@ -57,12 +57,10 @@ from tilewright.tir.schedule.primitives._linear import Span
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import Scope, buffer_names
 from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.schedule.vocabulary import BufferIndex
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
-
-BufferIndex = int | str
-"""A buffer among those that a block reads or writes: its position or name; a ``Buffer`` too."""
 
 
 def _buffer_index(value: object) -> Any:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import FloatImm, IntImm, StringImm
 from tilewright.tir.attrs import TRUSTED_REGIONS, wrong_annotation
 from tilewright.tir.schedule.handles import BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.trace import POSTPROC
+from tilewright.tir.schedule.vocabulary import Annotation
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
-
-Annotation = Union[int, float, str, bool, list[Any], dict[str, Any], ExprRV, None]
 
 
 def _resolved(value: Any) -> Any:

@@ -20,7 +20,6 @@ from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._block_checks import check_only_writer, check_uses_are_seen
 from tilewright.tir.schedule.primitives._copy import (
     Box,
-    BufferIndex,
     accessed,
     anchor_of,
     buffer_at,
@@ -36,7 +35,7 @@ from tilewright.tir.schedule.primitives._domain import check_predicate_is_domain
 from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers, scope_of
 from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.state import ScheduleState
-from tilewright.tir.schedule.vocabulary import StorageScope
+from tilewright.tir.schedule.vocabulary import BufferIndex, StorageScope
 from tilewright.tir.schedule.zero_trips import surely_runs
 from tilewright.tir.stmt import Stmt
 

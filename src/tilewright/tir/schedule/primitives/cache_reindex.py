@@ -38,7 +38,6 @@ from tilewright.tir.schedule.primitives._block_checks import (
     check_uses_are_seen,
 )
 from tilewright.tir.schedule.primitives._copy import (
-    BufferIndex,
     anchor_of,
     buffer_at,
     element,
@@ -52,7 +51,7 @@ from tilewright.tir.schedule.primitives._domain import check_predicate_is_domain
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import Scope, buffer_names, regions_buffers, scope_of
 from tilewright.tir.schedule.state import ScheduleState
-from tilewright.tir.schedule.vocabulary import StorageScope
+from tilewright.tir.schedule.vocabulary import BufferIndex, StorageScope
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule

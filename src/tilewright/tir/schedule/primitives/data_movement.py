@@ -31,14 +31,14 @@ from tilewright.tir.attrs import AUTO_COPY
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._block_checks import check_uses_are_seen
-from tilewright.tir.schedule.primitives._copy import Box, BufferIndex, buffer_at, cache_buffer
+from tilewright.tir.schedule.primitives._copy import Box, buffer_at, cache_buffer
 from tilewright.tir.schedule.primitives._destination import fit_span
 from tilewright.tir.schedule.primitives._input_dependences import finishes_inside
 from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers, scope_of
 from tilewright.tir.schedule.primitives.cache import check_filled, check_surely_written
 from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.state import ScheduleState
-from tilewright.tir.schedule.vocabulary import StorageScope
+from tilewright.tir.schedule.vocabulary import BufferIndex, StorageScope
 from tilewright.tir.schedule.zero_trips import check_init_finds
 
 if TYPE_CHECKING:

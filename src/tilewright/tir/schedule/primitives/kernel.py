@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.kernels import KERNELS
-from tilewright.tir.schedule.primitives.annotate import Annotation
+from tilewright.tir.schedule.vocabulary import Annotation
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import (
@@ -45,7 +45,7 @@ from tilewright.tir.schedule.primitives._split_tails import (
     pad,
     peel,
 )
-from tilewright.tir.schedule.vocabulary import TAILS, Tail
+from tilewright.tir.schedule.vocabulary import TAILS, Factor, Tail
 from tilewright.tir.schedule.zero_trips import (
     check_fused_alike,
     check_guard_keeps_inits,
@@ -56,8 +56,6 @@ from tilewright.tir.walk import scope_statements
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
-
-Factor = Union[int, ExprRV, Expr, None]
 
 
 def check_serial_loop(sch: Schedule, loop: For) -> None:

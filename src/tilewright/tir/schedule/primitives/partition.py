@@ -14,7 +14,8 @@ from tilewright.tir.schedule.iterations import apart
 from tilewright.tir.schedule.legality import check_one_name, check_only_blocks
 from tilewright.tir.schedule.primitives._index_set_splitting import subrange_of
 from tilewright.tir.schedule.primitives._rewrite import rewrite_outside_blocks, substitute_index
-from tilewright.tir.schedule.primitives.loops import Factor, check_serial_loop, resolve_factors
+from tilewright.tir.schedule.primitives.loops import check_serial_loop, resolve_factors
+from tilewright.tir.schedule.vocabulary import Factor
 from tilewright.tir.schedule.zero_trips import analyzer_where_begun
 from tilewright.tir.walk import child_blocks
 

@@ -49,9 +49,10 @@ from tilewright.tir.schedule.primitives._block_checks import (
     check_only_writer,
     check_uses_are_seen,
 )
-from tilewright.tir.schedule.primitives._copy import Box, BufferIndex, buffer_at, why_not_filled
+from tilewright.tir.schedule.primitives._copy import Box, buffer_at, why_not_filled
 from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers, scope_of
 from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.schedule.vocabulary import BufferIndex
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
