@@ -1,9 +1,7 @@
-"""Cases of decompose_reduction, rfactor and fuse_reduction_epilogue."""
+"""Cases of decompose_reduction and rfactor."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from conformance_cases import (
@@ -13,12 +11,14 @@ from conformance_cases import (
     Refuse,
     matmul,
     reads_neighbours,
+    registered,
     script,
     symbolic_matmul,
+    with_epilogue,
 )
 
 from tilewright import te
-from tilewright.tir import REDUCERS, PrimFunc, register_reducer
+from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
 
 
@@ -48,35 +48,6 @@ def symbolic_argmax() -> PrimFunc:
     axis = te.reduce_axis((0, n), "k")
     made = te.compute((4,), lambda i: te.argmax((index[i, axis], a[i, axis]), axis=axis), name="C")
     return te.create_prim_func([index, a, *made])
-
-
-def with_epilogue(op: str = "add", reduce: str = "sum", dtype: str = "int32") -> PrimFunc:
-    """``D = reduce(A) op bias`` by rows."""
-    a = te.placeholder((6, 8), dtype, name="A")
-    bias = te.placeholder((6,), dtype, name="bias")
-    axis = te.reduce_axis((0, 8), "k")
-    c = te.compute((6,), lambda i: te.reducer(reduce)(a[i, axis], axis=axis), name="C")
-    ops = {
-        "add": lambda i: bias[i] + c[i],
-        "relu": lambda i: te.maximum(c[i], 0),
-        "max": lambda i: te.maximum(c[i], bias[i]),
-        "twice": lambda i: c[i] + c[i],
-        "shift": lambda i: c[5 - i] + bias[i],
-    }
-    d = te.compute((6,), ops[op], name="D")
-    return te.create_prim_func([a, bias, d])
-
-
-def symbolic_bias() -> PrimFunc:
-    """A product of matrices with ``n`` rows, and a bias per column."""
-    n = te.var("n")
-    a = te.placeholder((n, 8), name="A")
-    b = te.placeholder((8, 6), name="B")
-    bias = te.placeholder((6,), name="bias")
-    axis = te.reduce_axis((0, 8), "k")
-    c = te.compute((n, 6), lambda i, j: te.sum(a[i, axis] * b[axis, j], axis=axis), name="C")
-    d = te.compute((n, 6), lambda i, j: c[i, j] + bias[j], name="D")
-    return te.create_prim_func([a, b, bias, d])
 
 
 def rows(body: str, params: str = "") -> Program:
@@ -259,22 +230,6 @@ def _no_init(sch: Schedule) -> None:
     sch.decompose_reduction(block, sch.get_loops(block)[0])
 
 
-def _fuse_decomposed(sch: Schedule) -> None:
-    block = sch.get_block("C")
-    sch.decompose_reduction(block, sch.get_loops(block)[0])
-    sch.fuse_reduction_epilogue(block, "D")
-
-
-@contextmanager
-def registered(name: str, combine: Any, identity: Any, arity: int) -> Iterator[None]:
-    """A reducer for the time of a test."""
-    register_reducer(name, combine, identity, arity)
-    try:
-        yield
-    finally:
-        del REDUCERS._entries[name]
-
-
 def _left_of_equals(x: Any, y: Any) -> Any:
     left = x[1] >= y[1]
     return te.select(left, x[0], y[0]), te.select(left, x[1], y[1])
@@ -284,11 +239,6 @@ def _rfactor_of_left_wins(sch: Schedule) -> None:
     identity = lambda i, v: (te.const(-1, i), te.min_value(v))
     with registered("test_left_of_equals", _left_of_equals, identity, 2):
         sch.rfactor(_loops(sch)[1], 0)
-
-
-def _fuse_averages(sch: Schedule) -> None:
-    with registered("test_mean", lambda x, y: (x + y) * 0.5, lambda t: te.const(0, t), 1):
-        _fuse(sch)
 
 
 def _elsewhere(sch: Schedule) -> None:
@@ -352,73 +302,6 @@ def main(A: T.Buffer((4, 8), "float32"), P: T.Buffer((4,), "int64"), V: T.Buffer
             P[vi] = p
             V[vi] = v
 """)
-
-
-def fused(
-    reading: str = "", first: str = "", tail: str = "", cover: str = "16", guard: str = "if True:"
-) -> Program:
-    """Row sums ``C`` and ``D = C + bias`` with something else somewhere."""
-    return script(
-        f"""
-@T.prim_func
-def main(
-    A: T.Buffer((16, 32), "float32"),
-    bias: T.Buffer((16,), "float32"),
-    D: T.Buffer((16,), "float32"),
-    E: T.Buffer((16,), "float32"),
-):
-    C = T.alloc_buffer((16,), "float32")
-{first}
-    for i, k in T.grid(16, 32):
-        with T.block("C"):
-            vi, vk = T.axis.remap("SR", [i, k])
-            with T.init():
-                C[vi] = T.float32(0)
-            C[vi] = C[vi] + A[vi, vk]
-{reading}
-    for i in range({cover}):
-        {guard}
-            with T.block("D"):
-                vi = T.axis.spatial(16, i)
-                D[vi] = C[vi] + bias[vi]
-{tail}
-"""
-    )
-
-
-averages = script("""
-@T.prim_func
-def main(
-    A: T.Buffer((16, 32), "float32"),
-    bias: T.Buffer((16,), "float32"),
-    D: T.Buffer((16,), "float32"),
-):
-    C = T.alloc_buffer((16,), "float32")
-    for i, k in T.grid(16, 32):
-        with T.block("C"):
-            vi, vk = T.axis.remap("SR", [i, k])
-            with T.init():
-                C[vi] = T.float32(0)
-            C[vi] = (C[vi] + A[vi, vk]) * T.float32(0.5)
-    for i in range(16):
-        with T.block("D"):
-            vi = T.axis.spatial(16, i)
-            D[vi] = (C[vi] + bias[vi]) * T.float32(0.5)
-""")
-
-
-def copying(source: str, target: str, name: str) -> str:
-    """A block that copies one row to another."""
-    return f"""
-    for i in range(16):
-        with T.block("{name}"):
-            vi = T.axis.spatial(16, i)
-            {target}[vi] = {source}[vi]
-"""
-
-
-def _fuse(sch: Schedule) -> None:
-    sch.fuse_reduction_epilogue("C", "D")
 
 
 CASES = [
@@ -649,86 +532,5 @@ CASES = [
         lambda s: s.rfactor(_loops(s)[2], 0),
         {"A": "(16, 32)", "C": "(16,)"},
         after='C_rf = T.alloc_buffer((4, 16), "float32")',
-    ),
-    # ---- fuse_reduction_epilogue
-    Accept("fuse_reduction_epilogue", with_epilogue, _fuse),
-    Accept("fuse_reduction_epilogue", lambda: with_epilogue("max", "max"), _fuse),
-    Accept("fuse_reduction_epilogue", lambda: with_epilogue("relu", "max", "float32"), _fuse),
-    Accept("fuse_reduction_epilogue", symbolic_bias, _fuse, sizes=({"n": 5},)),
-    Refuse(
-        "fuse_reduction_epilogue",
-        "in one scope",
-        with_epilogue,
-        lambda s: s.fuse_reduction_epilogue("D", "C"),
-        "does not come after",
-    ),
-    Refuse(
-        "fuse_reduction_epilogue",
-        "around both blocks there are only loops",
-        fused(guard="if i < 8:"),
-        _fuse,
-        "block 'D' is inside a IfThenElse",
-    ),
-    Refuse(
-        "fuse_reduction_epilogue",
-        "of one value by a registered reducer",
-        with_epilogue,
-        _fuse_decomposed,
-        "not a reduction of one value",
-    ),
-    Refuse(
-        "fuse_reduction_epilogue",
-        "associative and commutative",
-        averages,
-        _fuse_averages,
-        "identity is not neutral: for",
-    ),
-    Refuse(
-        "fuse_reduction_epilogue",
-        "one axis for each dimension",
-        lambda: with_epilogue("shift"),
-        _fuse,
-        "one axis for each dimension",
-    ),
-    Refuse(
-        "fuse_reduction_epilogue",
-        "combines the result with another value",
-        lambda: with_epilogue("relu"),
-        _fuse,
-        "which is not 'C' combined with another value by 'sum'",
-    ),
-    Refuse(
-        "fuse_reduction_epilogue",
-        "of use to the epilogue only",
-        fused(tail=copying("C", "E", "E")),
-        _fuse,
-        "block 'E' reads it too",
-    ),
-    Refuse(
-        "fuse_reduction_epilogue",
-        "runs for all elements",
-        fused(cover="12"),
-        _fuse,
-        "not shown to run its whole domain",
-    ),
-    Refuse(
-        "fuse_reduction_epilogue",
-        "there before the reduction starts",
-        fused(reading=copying("E", "bias", "late")),
-        _fuse,
-        "block 'late' writes 'bias'",
-    ),
-    Refuse(
-        "fuse_reduction_epilogue",
-        "nothing uses the epilogue's output",
-        fused(reading=copying("D", "E", "early")),
-        _fuse,
-        "block 'early' uses 'D' before",
-    ),
-    Example(
-        "fuse_reduction_epilogue",
-        _fuse,
-        {"A": "(16, 32)", "bias": "(16,)", "D": "(16,)"},
-        before='C = T.alloc_buffer((16,), "float32")',
     ),
 ]

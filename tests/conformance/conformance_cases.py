@@ -6,13 +6,15 @@ Each file ``cases_<family>.py`` beside this one has a list ``CASES`` of the thre
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright import te
 from tilewright.ir import IRModule
 from tilewright.script import parse
-from tilewright.tir import PrimFunc
+from tilewright.tir import REDUCERS, PrimFunc, register_reducer
 from tilewright.tir.schedule import Schedule
 
 Program = Callable[[], PrimFunc | IRModule]
@@ -123,3 +125,30 @@ def main(A: T.Buffer((3, 2), "int32"), B: T.Buffer((5,), "int32")):
             B[vi] = B[vi] + A[vi, vk] * B[vi + 2]
 """
 )
+
+
+def with_epilogue(op: str = "add", reduce: str = "sum", dtype: str = "int32") -> PrimFunc:
+    """``D = reduce(A) op bias`` by rows."""
+    a = te.placeholder((6, 8), dtype, name="A")
+    bias = te.placeholder((6,), dtype, name="bias")
+    axis = te.reduce_axis((0, 8), "k")
+    c = te.compute((6,), lambda i: te.reducer(reduce)(a[i, axis], axis=axis), name="C")
+    ops = {
+        "add": lambda i: bias[i] + c[i],
+        "relu": lambda i: te.maximum(c[i], 0),
+        "max": lambda i: te.maximum(c[i], bias[i]),
+        "twice": lambda i: c[i] + c[i],
+        "shift": lambda i: c[5 - i] + bias[i],
+    }
+    d = te.compute((6,), ops[op], name="D")
+    return te.create_prim_func([a, bias, d])
+
+
+@contextmanager
+def registered(name: str, combine: Any, identity: Any, arity: int) -> Iterator[None]:
+    """A reducer for the time of a test."""
+    register_reducer(name, combine, identity, arity)
+    try:
+        yield
+    finally:
+        del REDUCERS._entries[name]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import IRModule
+from tilewright.script import parse
 from tilewright.target import Target
 from tilewright.tir import PrimFunc, Schedule
 from tilewright.tir.analysis import verify
@@ -51,5 +52,40 @@ def agree(func: PrimFunc, sch: Schedule, **sizes: int) -> IRModule:
 
 def kernel_text(mod: IRModule, name: str = "main_kernel") -> str:
     """The script of a kernel."""
+    return script(mod, name)
+
+
+def module(text: str) -> IRModule:
+    """Parse one function into a module."""
+    return IRModule({"main": parse(text)})
+
+
+def applied(text: str, *passes: Any) -> IRModule:
+    """Run passes one after the other; what each makes is well formed."""
+    mod = module(text)
+    for item in passes:
+        mod = item(mod)
+        verify(mod)
+    return mod
+
+
+def script(mod: IRModule, name: str = "main") -> str:
+    """The script text of a function."""
     text: str = mod[name].script()
     return text
+
+
+STEP = """
+@T.prim_func
+def main(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32"), n: T.int64):
+    for b in T.thread_binding(2, thread="blockIdx.x"):
+        for t in T.thread_binding(16, thread="threadIdx.x"):
+            S = T.allocate((64,), "float32", scope="{scope}")
+{body}
+"""
+
+
+def step(body: str, scope: str = "shared") -> str:
+    """A kernel of two blocks of 16 threads with the given body; ``S`` has 64 elements."""
+    lines = "\n".join("            " + line for line in body.strip().splitlines())
+    return STEP.format(body=lines, scope=scope)

@@ -3,46 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 import pytest
+from gpu_cases import RNG, applied, module, script, step
 
-from tilewright.ir import IRModule
-from tilewright.script import parse
 from tilewright.support.errors import LowerError, RunError
 from tilewright.target import Target
 from tilewright.tir import transform
-from tilewright.tir.analysis import verify
 from tilewright.tir.interpreter import run
 
-RNG = np.random.default_rng(0)
 BINDINGS = (transform.UnifyThreadBinding(), transform.LiftThreadBinding())
-
-
-def module(text: str) -> IRModule:
-    return IRModule({"main": parse(text)})
-
-
-def applied(text: str, *passes: Any) -> IRModule:
-    mod = module(text)
-    for item in passes:
-        mod = item(mod)
-        verify(mod)
-    return mod
-
-
-def script(mod: IRModule, name: str = "main") -> str:
-    text: str = mod[name].script()
-    return text
-
-
-def synced(text: str, scope: str = "shared") -> str:
-    return script(applied(text, transform.ThreadSync(scope)))
-
-
-def barriers(text: str, scope: str = "shared") -> int:
-    return synced(text, scope).count("storage_sync")
 
 
 # ---- UnifyThreadBinding, LiftThreadBinding ------------------------------------------------------
@@ -332,153 +303,6 @@ def main(A: T.Buffer((4,), "float32"), n: T.int64):
         applied(text.format(extent="n", bound=2), transform.InjectVirtualThread())
     with pytest.raises(LowerError, match="barrier stands under a condition that differs"):
         applied(text.format(extent="4", bound=2), transform.InjectVirtualThread())
-
-
-# ---- ThreadSync -------------------------------------------------------------------------------
-
-STEP = """
-@T.prim_func
-def main(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32"), n: T.int64):
-    for b in T.thread_binding(2, thread="blockIdx.x"):
-        for t in T.thread_binding(16, thread="threadIdx.x"):
-            S = T.allocate((64,), "float32", scope="{scope}")
-{body}
-"""
-
-
-def step(body: str, scope: str = "shared") -> str:
-    lines = "\n".join("            " + line for line in body.strip().splitlines())
-    return STEP.format(body=lines, scope=scope)
-
-
-@pytest.mark.parametrize(
-    ("body", "count"),
-    [
-        # one thread's own elements
-        ("S[t] = A[t]\nB[t] = S[t]", 0),
-        ("for i in range(4):\n    S[t * 4 + i] = A[t]\nB[t] = S[t * 4 + 3]", 0),
-        ("for i in range(4):\n    S[t * 4 + i] = A[t]\nB[t] = S[t * 4 + 4 - 4]", 0),
-        ("if t == 3:\n    S[0] = A[t]\nif t == 3:\n    B[t] = S[0]", 0),
-        ("if t == 3:\n    S[0] = A[t]\n    B[t] = S[0]", 0),
-        ("S[t] = A[t]\nB[t] = S[t + 16]", 0),
-        # other threads' elements: read after write, write after read, write after write
-        ("S[t] = A[t]\nB[t] = S[15 - t]", 1),
-        ("B[t] = S[15 - t]\nS[t] = A[t]", 1),
-        ("S[t] = A[t]\nS[15 - t] = B[t]", 1),
-        ("S[t // 2] = A[t // 2]\nB[t] = S[t // 2]", 1),
-        ("if t == 3:\n    S[0] = A[t]\nB[t] = S[0]", 1),
-        ("for i in range(4):\n    S[i * 16 + t] = A[t]\nB[t] = S[t * 4]", 1),
-        ("S[t] = A[t]\nB[t] = S[15 - t]\nB[t] = S[14 - t // 2]", 1),
-        # a barrier that is there already
-        (
-            'S[t] = A[t]\nT.evaluate(T.storage_sync("shared", dtype="void"))\nB[t] = S[15 - t]',
-            1,
-        ),
-        # from one iteration to the next
-        ("for i in range(3):\n    S[t] = A[t]\n    B[t] = S[15 - t]", 2),
-        ("for i in range(3):\n    S[i * 16 + t] = A[t]\n    B[t] = S[i * 16 + 15 - t]", 1),
-        # double buffering: the barrier of the next iteration is enough
-        ("for i in range(6):\n    S[i % 2 * 16 + t] = A[t]\n    B[t] = S[i % 2 * 16 + 15 - t]", 1),
-        ("for i in range(3):\n    B[t] = B[t] + S[15 - t]", 0),
-        ("S[t] = A[t]\nfor i in range(3):\n    B[t] = B[t] + S[15 - t]", 1),
-        ("for i in range(n):\n    S[t] = A[t]\n    B[t] = S[15 - t]\nS[t] = A[t + 16]", 3),
-        # uniform branches
-        ("S[t] = A[t]\nif n > 3:\n    B[t] = S[15 - t]\nelse:\n    B[t] = S[t]", 1),
-        ("if n > 3:\n    S[t] = A[t]\n    B[t] = S[15 - t]", 1),
-        # blocks have memory of their own
-        ("S[t + b] = A[t]\nB[t] = S[t + b]", 0),
-    ],
-)
-def test_barriers_where_they_are_needed(body: str, count: int) -> None:
-    text = synced(step(body))
-    assert text.count("storage_sync") == count
-
-
-def test_a_barrier_goes_before_a_loop_that_only_reads() -> None:
-    text = synced(step("S[t] = A[t]\nfor i in range(3):\n    B[t] = B[t] + S[15 - t]"))
-    assert text.index("storage_sync") < text.index("for i in")
-
-
-def test_branches_that_some_threads_take_are_split_around_a_barrier() -> None:
-    body = """
-if t < 8:
-    for i in range(2):
-        S[t] = A[t + i]
-        B[t * 2 + i] = S[7 - t]
-else:
-    B[t * 2] = T.float32(1)
-"""
-    mod = applied(step(body), transform.ThreadSync())
-    assert script(mod).count("storage_sync") == 2
-    a, b, c = RNG.standard_normal(64).astype("float32"), np.zeros(64, "f4"), np.zeros(64, "f4")
-    run(mod, a, b, 1)
-    for i in range(2):
-        c[np.arange(8) * 2 + i] = a[7 - np.arange(8) + i]
-    c[np.arange(8, 16) * 2] = 1
-    np.testing.assert_array_equal(b, c)
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("for i in range(t):\n    S[i] = A[t]\n    B[t] = S[15 - i]", "run differently often"),
-        ("if A[t] < T.float32(0):\n    S[t] = A[t]\n    B[t] = S[15 - t]", "which reads memory"),
-        (
-            "while B[t] < T.float32(9):\n    S[t] = A[t]\n    B[t] = S[15 - t]",
-            "run differently often",
-        ),
-    ],
-)
-def test_barriers_that_not_all_threads_would_reach(body: str, message: str) -> None:
-    with pytest.raises(LowerError, match=message):
-        synced(step(body))
-
-
-def test_barriers_of_warps_and_of_global_memory() -> None:
-    body = "S[t] = A[t]\nB[t] = S[15 - t]"
-    assert barriers(step(body, "warp")) == 0
-    assert 'storage_sync("warp"' in synced(step(body, "warp"), "warp")
-    body = "B[b * 16 + t] = A[t]\nA[t + 32] = B[b * 16 + 15 - t]"
-    assert barriers(step(body)) == 0
-    assert barriers(step(body), "global") == 1
-    assert barriers(step("B[b * 16 + t] = A[t]\nA[t] = B[b * 16 + t]"), "global") == 0
-    with pytest.raises(LowerError, match="knows the scopes shared, warp, global; got 'local'"):
-        transform.ThreadSync("local")
-
-
-def test_symbolic_indices_of_one_thread_need_no_barrier() -> None:
-    text = """
-@T.prim_func
-def main(a: T.handle):
-    n = T.int64()
-    A = T.match_buffer(a, (n, 16))
-    for t in T.thread_binding(16, thread="threadIdx.x"):
-        for k in range(n):
-            A[k, t] = A[k, t] + T.float32(1)
-"""
-    assert barriers(text, "global") == 0
-
-
-@pytest.mark.parametrize("copy_first", [True, False])
-def test_a_barrier_follows_the_wait_for_asynchronous_copies(copy_first: bool) -> None:
-    copy = """
-    with T.attr(None, "async_commit_queue_scope", 0):
-        T.attr(None, "async_scope", 1)
-        S[(i + 1) % 3 * 16 + t] = A[t]"""
-    use = """
-    with T.attr(None, "async_wait_queue_scope", 0):
-        T.attr(None, "async_wait_inflight_count", 1)
-        B[t] = S[i % 3 * 16 + 15 - t]"""
-    made = synced(step("for i in range(9):" + (copy + use if copy_first else use + copy)))
-    assert made.index("inflight_count") < made.index("storage_sync") < made.index("B[t] =")
-    # With three versions that barrier is the only one.
-    assert made.count("storage_sync") == 1
-
-
-def test_vectors_count_by_lanes() -> None:
-    body = "S[t * 4 : t * 4 + 4] = A[0:4]\nB[t] = S[t * 4 + {}]"
-    assert barriers(step(body.format(3))) == 0
-    assert barriers(step(body.replace("t * 4 + {}", "t * 3"))) == 1
 
 
 # ---- LowerThreadAllreduce ---------------------------------------------------------------------

@@ -42,9 +42,9 @@ from tilewright.ir import (
     Sub,
     Var,
     substitute,
+    uses_var,
 )
 from tilewright.tir import Block, For
-from tilewright.tir.schedule.primitives._linear import vars_of
 from tilewright.tir.schedule.state import ScheduleState
 
 ONE: Poly = {(): 1}
@@ -248,7 +248,7 @@ class IndexArithmetic:
             )
         inside = {self.table.exprs[item] for item in atoms}
         expr = self.table.exprs[number]
-        return expr is not None and any(var in inside for var in vars_of(expr))
+        return expr is not None and uses_var(expr, inside.__contains__)
 
     def replace_form(self, poly: Poly, form: Poly, number: int) -> Poly | None:
         """Write ``poly`` with the variable ``number`` in place of the linear form ``form``.

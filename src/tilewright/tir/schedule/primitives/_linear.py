@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.arith.polynomial import VAR, Poly
-from tilewright.ir import Expr, Var
+from tilewright.ir import Expr
 
 Inner = Mapping[int, tuple[Poly, Poly]]
 
@@ -65,19 +65,6 @@ def relax_linear(
         exact = exact and size <= covered
         covered += size * (count_of - 1)
     return start, {(): lanes + reach}, exact
-
-
-def vars_of(expr: Expr) -> set[Var]:
-    """All variables of an expression."""
-    found: set[Var] = set()
-    stack: list[Expr] = [expr]
-    while stack:
-        item = stack.pop()
-        if type(item) is Var:
-            found.add(item)
-        else:
-            stack.extend(node for node in item.child_nodes() if isinstance(node, Expr))
-    return found
 
 
 def is_finite(expr: Expr) -> bool:
