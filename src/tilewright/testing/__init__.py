@@ -1,1 +1,5 @@
-"""Helpers that prove things: the fuzzer of the schedule language, and hostile input."""
+"""Campaigns that try to refute what the project claims: random programs, foreign tests, attacks.
+
+Each is a command, ``python -m tilewright.testing.NAME``: ``fuzz``, ``graphs``, ``hostile``,
+``opinfo`` and ``onnx_backend``.
+"""

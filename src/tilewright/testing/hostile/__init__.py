@@ -1,4 +1,4 @@
-"""Hostile input: things that strangers wrote, and things that a disk or a kill has damaged.
+"""Hostile input: written with bad intent, or damaged by a disk or a kill.
 
 ``python -m tilewright.testing.hostile scripts --count 5000 --seed 0`` makes so many cases of a
 kind and lets each be read in a child process under limits of time and memory, with an audit hook

@@ -1,4 +1,4 @@
-"""Databases that strangers wrote or a disk has damaged.
+"""Databases written with bad intent, or damaged by a disk.
 
 A case is a good database with a few spoilt lines. Nothing may be run by it, nothing may end the
 process; the records of all other lines are found and used; and what is appended is there
