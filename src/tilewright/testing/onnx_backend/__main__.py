@@ -11,12 +11,8 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import multiprocessing
-import os
-import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from tilewright.support.errors import TilewrightError
@@ -29,6 +25,7 @@ from tilewright.testing.onnx_backend.check import (
     cases,
     check,
 )
+from tilewright.testing.workers import Check, check_all
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 
@@ -44,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in args.tests.split(","))
             and (args.all_domains or _is_default(case))
         }
-        outcomes = _run(found, args.jobs, args.limit)
+        outcomes = check_all(list(found), _checked(found), args.jobs, args.limit)
         print(f"{kind}: {summary(outcomes, args.names)}", flush=True)
         failed |= any(status == FAILED for status, _ in outcomes.values())
     return int(failed)
@@ -63,6 +60,17 @@ def _arguments() -> argparse.ArgumentParser:
     add("--jobs", type=int, default=2, help="processes")
     add("--names", action="store_true", help="print the names of tests that didn't pass")
     return parser
+
+
+def _checked(found: Mapping[str, object]) -> Check:
+    def by_name(name: str) -> tuple[str, str]:
+        try:
+            outcome = check(found[name])
+        except TilewrightError as error:
+            return FAILED, f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        return outcome.status, outcome.reason
+
+    return by_name
 
 
 def _is_default(case: Any) -> bool:
@@ -97,95 +105,6 @@ def _without_node(reason: str) -> str:
     """A reason that is the same for all nodes of an operator."""
     before, found, after = reason.partition(" (node ")
     return f"{before}{after[after.find(')') + 1 :]}" if found else reason
-
-
-def _run(found: Mapping[str, object], jobs: int, limit: float) -> dict[str, tuple[str, str]]:
-    waiting = list(found)[::-1]
-    workers: list[_Worker] = []
-    outcomes: dict[str, tuple[str, str]] = {}
-    start = shown = time.monotonic()
-    try:
-        while waiting or workers:
-            while waiting and len(workers) < jobs:
-                workers.append(_Worker(found, limit))
-                workers[-1].begin(waiting.pop())
-            wait([worker.connection for worker in workers], timeout=0.5)
-            for worker in list(workers):
-                outcome = worker.heard()
-                if outcome is None:
-                    continue
-                outcomes[worker.name] = outcome
-                if worker.alive and waiting:
-                    worker.begin(waiting.pop())
-                else:
-                    worker.stop()
-                    workers.remove(worker)
-            if time.monotonic() - shown > 30:
-                shown = time.monotonic()
-                print(f"{shown - start:6.0f} s  {len(waiting)} tests are left", flush=True)
-    finally:
-        for worker in workers:
-            worker.stop()
-    return outcomes
-
-
-class _Worker:
-    """A process that runs one test after the other."""
-
-    def __init__(self, found: Mapping[str, object], limit: float) -> None:
-        self.connection, theirs = multiprocessing.Pipe()
-        self._limit = limit
-        self._process = multiprocessing.get_context("fork").Process(
-            target=_check_all, args=(theirs, found), daemon=True
-        )
-        self._process.start()
-        theirs.close()
-        self.alive = True
-
-    def begin(self, name: str) -> None:
-        """Let it run a test."""
-        self.name = name
-        self._since = time.monotonic()
-        self.connection.send(name)
-
-    def heard(self) -> tuple[str, str] | None:
-        """The outcome of its test, if it has ended, died or takes too long."""
-        try:
-            if self.connection.poll():
-                status, reason = self.connection.recv()
-                return status, reason
-        except (EOFError, ConnectionError):
-            self.alive = False
-            self._process.join()
-            return FAILED, f"the process died with exit status {self._process.exitcode}"
-        if time.monotonic() - self._since > self._limit:
-            self.alive = False
-            return FAILED, f"no result within {self._limit:g} s"
-        return None
-
-    def stop(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.join()
-
-
-def _check_all(connection: Connection, found: Mapping[str, object]) -> None:
-    parent = os.getppid()
-    while True:
-        while not connection.poll(1.0):
-            if os.getppid() != parent:
-                return
-        try:
-            name = connection.recv()
-        except EOFError:
-            return
-        try:
-            outcome = check(found[name])
-            connection.send((outcome.status, outcome.reason))
-        except TilewrightError as error:
-            connection.send((FAILED, f"{type(error).__name__}: {str(error).splitlines()[0]}"))
-        except Exception as error:  # a fault of ours, to be reported like the others
-            connection.send((FAILED, f"{type(error).__name__}: {error}"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Random ONNX models, judged node by node by ONNX's reference implementation."""
