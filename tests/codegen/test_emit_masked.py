@@ -12,6 +12,7 @@ from tilewright.runtime.dlpack import numpy_dtype
 from tilewright.script import parse
 from tilewright.script import tir as T
 from tilewright.target import Target
+from tilewright.testing.graphs.guarded import guarded
 
 TARGET = Target("native").with_options(num_cores=1)
 
@@ -138,3 +139,40 @@ def main(A: T.Buffer(({lanes},), "{wide}"), B: T.Buffer(({lanes},), "{narrow}"))
         expected = np.where(np.arange(lanes) < stored, a.astype(b.dtype), b)
     call(program, a, b)
     np.testing.assert_array_equal(b.view("uint8"), expected.view("uint8"))
+
+
+@T.prim_func
+def looked_up(
+    A: T.Buffer((4, 5), "float32"), rows: T.Buffer((3,), "int64"), C: T.Buffer((6, 8), "float32")
+):
+    for r in range(6):
+        for i in T.vectorized(8):
+            C[r, i] = T.if_then_else(r < 3 and i < 5, A[rows[r], i], T.float32(0))
+
+
+@T.prim_func
+def tested(
+    A: T.Buffer((3,), "float32"), limits: T.Buffer((3,), "int64"), C: T.Buffer((3, 8), "float32")
+):
+    for i in T.vectorized(8):
+        C[0, i] = T.if_then_else(
+            i < 3, T.if_then_else(limits[i] > 0, A[i], T.float32(0)), T.float32(0)
+        )
+    for i in T.vectorized(8):
+        C[1, i] = T.if_then_else(i < 3 and limits[i] > 0, A[i], T.float32(0))
+    for i in T.vectorized(8):
+        C[2, i] = T.if_then_else(i >= 3 or limits[i] <= 0, T.float32(0), A[i])
+
+
+@pytest.mark.parametrize("target", ["native", "llvm -mcpu=x86-64"])
+def test_nothing_is_read_where_a_test_fails(target: str) -> None:
+    made = Target(target).with_options(num_cores=1)
+    a, rows = guarded(np.arange(20, dtype="float32").reshape(4, 5)), guarded(np.array([3, 0, 2]))
+    c = np.ones((6, 8), "float32")
+    driver.compile(looked_up, made)(a, rows, c)
+    np.testing.assert_array_equal(c[:3, :5], a[rows])
+    assert not c[3:].any() and not c[:, 5:].any()
+    a, limits = guarded(np.array([1, 2, 3], "float32")), guarded(np.array([4, -1, 5]))
+    c = np.ones((3, 8), "float32")
+    driver.compile(tested, made)(a, limits, c)
+    np.testing.assert_array_equal(c, [[1, 0, 3, 0, 0, 0, 0, 0]] * 3)

@@ -6,9 +6,8 @@ Elementary functions that aren't here come from :mod:`codegen.llvm.math`.
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from tilewright.codegen.llvm.emit_expr import intrinsic, needs_guard
+from tilewright.codegen.llvm.emit_expr import intrinsic, loads_scalars, may_change, needs_guard
 from tilewright.codegen.llvm.emit_masked import load_or
 from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
 from tilewright.codegen.llvm.types import (
@@ -142,11 +141,8 @@ def _if_then_else(emitter: FunctionEmitter, call: Call) -> str:
             test, lambda: emitter.visit(yes), lambda: emitter.visit(no), call.dtype
         )
         return str(made)
-    a = _masked_side(emitter, test, lanes, yes)
-    inverse = test
-    if needs_guard(no):
-        inverse = emitter.pure(f"xor <{lanes} x i1> {test}, splat (i1 true)", test)
-    b = _masked_side(emitter, inverse, lanes, no)
+    a = emitter.for_lanes(test, lanes, yes)
+    b = emitter.for_lanes(emitter.not_(test, lanes) if needs_guard(no) else test, lanes, no)
     return str(emitter.select(test, condition.dtype, a, b, call.dtype))
 
 
@@ -166,30 +162,10 @@ def _load_or(emitter: FunctionEmitter, call: Call) -> str | None:
         return None
     if not is_const(other.value) or any(t.dtype != tests[0].dtype for t in tests):
         return None
+    # What is read where a test fails stands behind that test.
+    if any(map(may_change, tests[1:])) or any(map(loads_scalars, value.indices)):
+        return None
     return load_or(emitter, value, tests, other)
-
-
-def _masked_side(emitter: FunctionEmitter, mask: str, lanes: int, expr: Expr) -> str:
-    """Evaluate one side for the lanes of ``mask``; single elements are read behind a branch."""
-
-    def emit() -> Any:
-        return emitter.under_mask(mask, lanes, lambda: emitter.visit(expr))
-
-    if not needs_guard(expr) or not _scalar_accesses(expr):
-        return str(emit())
-    some = emitter.any_lane(mask, lanes)
-    zero = constant_text(0, expr.dtype)
-    return str(emitter.choose(some, emit, lambda: zero, expr.dtype))
-
-
-def _scalar_accesses(expr: Expr) -> bool:
-    stack: list[Any] = [expr]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, BufferLoad) and dtypes.lanes_of(item.dtype) == 1:
-            return True
-        stack.extend(item.child_nodes())
-    return False
 
 
 @intrinsic("reinterpret")

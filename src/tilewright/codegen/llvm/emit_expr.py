@@ -114,11 +114,15 @@ def needs_guard(expr: Expr) -> bool:
 
 def loads_scalars(expr: Expr) -> bool:
     """Whether a vector expression holds loads of single elements, which no mask can guard."""
-    return any(
-        isinstance(item, BufferLoad)
-        and (not item.indices or dtypes.lanes_of(item.indices[-1].dtype) == 1)
-        for item in pre_order(expr)
-    )
+    return any(isinstance(item, BufferLoad) and loads_one(item) for item in pre_order(expr))
+
+
+def loads_one(load: BufferLoad) -> bool:
+    """Whether a load is of one element: for all lanes the same, if there are several."""
+    if not load.indices:
+        return True
+    index = load.indices[-1]
+    return isinstance(index, Broadcast) or dtypes.lanes_of(index.dtype) == 1
 
 
 def _is_rounded(node: Any) -> bool:
@@ -389,7 +393,15 @@ class ExprEmitter(ValueEmitter, Visitor):
 
     def _and_or(self, node: CompareExpr, op: str) -> str:
         """Short-circuit when the second operand may fault."""
-        if dtypes.lanes_of(node.dtype) > 1 or not needs_guard(node.b):
+        lanes = dtypes.lanes_of(node.dtype)
+        if lanes > 1 and may_change(node.b):
+            first = self.visit(node.a)
+            mask = first if op == "and" else self.not_(first, lanes)
+            second = self.for_lanes(mask, lanes, node.b)
+            if op == "and":
+                return joined_masks(self, first, second, lanes)
+            return self.pure(f"or <{lanes} x i1> {first}, {second}", first, second)
+        if lanes > 1 or not needs_guard(node.b):
             return self.visit_CompareExpr(node)
         first = self.visit(node.a)
         if op == "and":
@@ -461,6 +473,21 @@ class ExprEmitter(ValueEmitter, Visitor):
         self.start_block(labels[2])
         incoming = ", ".join(f"[ {value}, %{block} ]" for value, block in results)
         return self.here(f"phi {register_type(dtype)} {incoming}")
+
+    def for_lanes(self, mask: str, lanes: int, expr: Expr) -> str:
+        """Evaluate for the lanes of ``mask``; single elements are read behind a branch."""
+
+        def emit() -> str:
+            return self.under_mask(mask, lanes, lambda: self.visit(expr))
+
+        if not loads_scalars(expr):
+            return emit()
+        some, zero = self.any_lane(mask, lanes), constant_text(0, expr.dtype)
+        return self.choose(some, emit, lambda: zero, expr.dtype)
+
+    def not_(self, mask: str, lanes: int) -> str:
+        """The lanes that a mask leaves out."""
+        return self.pure(f"xor <{lanes} x i1> {mask}, splat (i1 true)", mask)
 
     def under_mask(self, mask: str, lanes: int, emit: Callable[[], T]) -> T:
         """Emit with only some lanes on."""

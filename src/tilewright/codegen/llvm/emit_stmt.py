@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilewright.codegen.llvm.emit_expr import loads_one
 from tilewright.codegen.llvm.emit_masked import every_lane
 from tilewright.codegen.llvm.emit_memory import MemoryEmitter
 from tilewright.codegen.llvm.moves import moved_as_bits
@@ -231,9 +232,7 @@ class FunctionEmitter(MemoryEmitter):
             condition = self.visit(node.condition)
             self._masked(condition, lanes, then)
             if other is not None:
-                kind = f"<{lanes} x i1>"
-                inverse = self.pure(f"xor {kind} {condition}, splat (i1 true)", condition)
-                self._masked(inverse, lanes, other)
+                self._masked(self.not_(condition, lanes), lanes, other)
             return
         condition = self.visit(node.condition)
         if condition in ("true", "false"):
@@ -439,7 +438,7 @@ class FunctionEmitter(MemoryEmitter):
 
 def _needs_branch(item: Node, lanes: int) -> bool:
     if isinstance(item, BufferLoad):
-        return dtypes.lanes_of(item.indices[-1].dtype) == 1
+        return loads_one(item)
     if isinstance(item, BufferStore):
         return dtypes.lanes_of(item.indices[-1].dtype) != lanes
     if isinstance(item, Call):
