@@ -163,6 +163,20 @@ def test_kinds():
     assert not is_output_block(found["sum"], root)
 
 
+def test_names_of_names_are_not_put_in_their_places() -> None:
+    """Each of 40 names stands twice in the next one's value."""
+    count, head = 40, "\n    for i, j in T.grid(16, 16):\n        with T.block('update'):\n"
+    head += "            vi, vj = T.axis.remap('SR', [i, j])\n"
+    head += "".join(f"            x{number} = T.float32()\n" for number in range(count))
+    for place, kind in (("0", "update"), ("vj", "opaque")):
+        value = f"x{count - 1} + B[vi, {place}]"
+        for number in reversed(range(count)):
+            before = f"x{number - 1}" if number else "A[vi, vj]"
+            value = f"T.Let({value}, where={{x{number}: {before} * {before}}})"
+        _, found = blocks(f"{head}            B[vi, 0] = {value}\n")
+        assert block_kind(found["update"], None)[0] == kind
+
+
 def test_bindings():
     i, j = Var("i"), Var("j")
     loops = {i: Range(const(0), const(4)), j: Range(const(0), const(8))}

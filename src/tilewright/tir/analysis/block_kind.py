@@ -13,7 +13,7 @@ What a block says of itself is kept per block object; loop transformations don't
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -193,26 +193,48 @@ def _updates_in_place(block: Block) -> bool:
         if type(item) is BufferStore:
             stores.append(item)
         elif isinstance(item, (LetStmt, Let)):
-            lets[item.var] = substitute(item.value, lets)
+            lets[item.var] = item.value
     if not stores:
         return False
-    if lets:
-        # Tuples are combined into variables first, then stored; a place may have a name too.
-        stores = [substitute(store, lets) for store in stores]
-    written = {store.buffer: store.indices for store in stores}
+    written = {store.buffer: _spelled_out(store.indices, lets) for store in stores}
     if len(written) != len(stores):
         return False
     for store in stores:
         combined = False
-        for item in pre_order(store.value):
-            if type(item) is BufferLoad and item.buffer in written:
-                here = written[item.buffer]
-                if not all(map(expr_equal, item.indices, here)):
+        for load in _loads_behind(store.value, lets):
+            if load.buffer in written:
+                here = written[load.buffer]
+                if not all(map(expr_equal, _spelled_out(load.indices, lets), here)):
                     return False
-                combined = combined or item.buffer is store.buffer
+                combined = combined or load.buffer is store.buffer
         if not combined:
             return False
     return True
+
+
+def _spelled_out(indices: Sequence[Expr], lets: Mapping[Var, Expr]) -> list[Expr]:
+    """Indices without names for parts of them."""
+    found = list(indices)
+    while lets and any(var in lets for index in found for var in free_vars(index)):
+        found = [substitute(index, lets) for index in found]
+    return found
+
+
+def _loads_behind(value: Expr, lets: Mapping[Var, Expr]) -> Iterator[BufferLoad]:
+    """The loads of a value and of the names that it uses.
+
+    Tuples are combined into variables first, then stored. Formulas have names for what they use
+    several times: names of names, so nothing is put in their place.
+    """
+    seen: set[Var] = set()
+    rest = [value]
+    while rest:
+        for item in pre_order(rest.pop()):
+            if type(item) is BufferLoad:
+                yield item
+            elif type(item) is Var and item in lets and item not in seen:
+                seen.add(item)
+                rest.append(lets[item])
 
 
 def _opaque_update(block: Block) -> bool:
