@@ -127,8 +127,12 @@ def test_large_integers_are_cast_as_they_are():
         cast(2**64, "uint64")
 
 
-@pytest.mark.parametrize("dtype", ["int8", "int64", "uint16", "bool", "float16", "float32"])
+@pytest.mark.parametrize(
+    "dtype", ["int8", "int64", "uint16", "bool", "float16", "float32", "float64"]
+)
 def test_constants_of_numpy_are_of_their_dtype(dtype):
     made = const(np.dtype(dtype).type(1))
     assert made.dtype == dtype and made.value == 1
     assert const(np.array(1, dtype)).dtype == dtype
+    # In arithmetic they count as Python's numbers, as float64's are.
+    assert (Var("x", "float32") * np.float64(0.5)).dtype == "float32"

@@ -57,9 +57,8 @@ def const(value: ExprLike, dtype: str | None = None) -> Expr:
             return TRUE if value else FALSE
         if isinstance(value, int):
             return small_index(value)
-        if not isinstance(value, float) and hasattr(value, "item"):
-            return as_expr(value)  # of NumPy's dtype
-        dtype = "float32"
+        # NumPy's scalars have a dtype of their own, float64 too, though it is a Python float.
+        dtype = str(value.dtype) if hasattr(value, "dtype") else "float32"
     element, lanes = split_dtype(dtype)
     if lanes > 1:
         return Broadcast(const(value, element), lanes)

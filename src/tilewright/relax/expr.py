@@ -584,10 +584,14 @@ def is_atom(expr: RelaxExpr) -> bool:
 
 
 def const(value: object, dtype: str | None = None) -> Constant:
-    """Make a constant from a number or array; floats are float32 unless ``dtype`` is given."""
+    """Make a constant from a number or array.
+
+    Without ``dtype`` Python's floats are float32, its ints int64; arrays and NumPy's scalars keep
+    their own.
+    """
     if isinstance(value, Constant):
         return value
-    if dtype is None:
+    if dtype is None and not isinstance(value, np.generic):
         if isinstance(value, bool):
             dtype = "bool"
         elif isinstance(value, float):
