@@ -10,6 +10,7 @@ from tilewright.ir import IRModule, collect
 from tilewright.target import Target
 from tilewright.tir import For
 from tilewright.tir.attrs import PREFETCH_NEXT
+from tilewright.tir.interpreter import run
 
 SMALL_CACHE = "-l1=4096 -l2=8192 -l3=16384"
 
@@ -73,3 +74,20 @@ def test_the_next_block_is_fetched(cores: int) -> None:
         assert sum(PREFETCH_NEXT in loop.annotations for loop in loops) == 1
         assert (cores == 2) == any(loop.kind == "parallel" for loop in loops)
         assert "prefetch" in driver.compile(mod, target).get_source("asm")
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 3), (2, 1), (2, 2)])
+def test_what_is_padded_holds_less_than_a_tile(shape: tuple[int, ...]) -> None:
+    rows, columns = shape
+    x, scale = te.placeholder(shape, "float32", "x"), te.placeholder((15,), "float32", "scale")
+    wide = topi.repeat(topi.nn.pad(x, (0, 4 - columns), (4 - rows, 1)), 3, 1)
+    out = topi.multiply(topi.nn.pad(wide, (1, 0), (1, 0)), scale)
+    target = Target("llvm -mcpu=sapphirerapids -num-cores=1")
+    rules = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)
+    mod = rules(IRModule({"main": te.create_prim_func([x, scale, out])}))
+    given = np.arange(rows * columns, dtype="float32").reshape(shape) + 1
+    factors = np.arange(15, dtype="float32")
+    inner = np.pad(given, ((0, 4 - rows), (4 - columns, 1))).repeat(3, 1)
+    found = np.ones((6, 15), "float32")
+    run(mod["main"], given, factors, found)
+    np.testing.assert_array_equal(found, np.pad(inner, ((1, 1), (0, 0))) * factors)

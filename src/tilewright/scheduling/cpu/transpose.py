@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.ir import as_int, dtypes
+from tilewright.ir import as_int, dtypes, product
 from tilewright.scheduling.blocks import Axis, exceeds, loads_of, stores_of, stride_of
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad
@@ -64,6 +64,9 @@ def transposition_of(block: Block, axes: Sequence[Axis], target: Target) -> Tran
     rows = _tile(last.extent, size, target, whole=False)
     columns = _tile(along[0].extent, size, target, whole=True)
     if rows is None or columns is None:
+        return None
+    held = as_int(product(operand.shape))
+    if held is not None and held < rows * columns:  # padded or repeated: no tile of it is whole
         return None
     return Transposition(along[0], last, turned[0], rows, columns)
 
