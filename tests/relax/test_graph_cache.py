@@ -12,7 +12,7 @@ from tilewright.ir import PassContext, PassInstrument
 from tilewright.relax import executable, graph_cache
 from tilewright.relax.graph_cache import GraphKey
 from tilewright.relax.registry import OPERATORS
-from tilewright.support.errors import BuildError
+from tilewright.support.errors import RunError
 from tilewright.support.registry import Registry
 from tilewright.target import Target
 
@@ -73,7 +73,7 @@ def test_what_was_found_tells_as_much_as_what_was_built(tmp_path):
     assert set(found.module.code.constants) == set(first.module.code.constants)
     copied = pickle.loads(pickle.dumps(found))
     _check(copied, *_weights(0))
-    with pytest.raises(BuildError, match="has no texts"):
+    with pytest.raises(RunError, match="has no texts"):
         copied.module.get_source("ll")
     path = found.export_library(tmp_path / "made.so")
     _check(relax.load_executable(path), *_weights(0))

@@ -33,7 +33,7 @@ from tilewright.relax.expr import Constant, ConstantData, Function, RelaxExpr, R
 from tilewright.relax.rewriter import FunctionRewriter
 from tilewright.relax.transform.layout_free import PackedData, packed_data
 from tilewright.runtime import FunctionInfo, Module, ModuleCode
-from tilewright.support.errors import BuildError, VerifyError
+from tilewright.support.errors import RunError, VerifyError
 from tilewright.support.registry import Registry
 from tilewright.support.settings import setting
 from tilewright.target import Target
@@ -159,7 +159,7 @@ class _Text:
 
     def __call__(self) -> str:
         if self._make is None:
-            raise BuildError(
+            raise RunError(
                 "a module that was found in the cache and pickled has no texts: build it in this "
                 "process, or with TILEWRIGHT_CACHE_GRAPHS=0"
             )
