@@ -94,15 +94,20 @@ def fold_call(value: RelaxExpr, compiled: Compiled | None = None) -> RelaxExpr |
     op = value.op
     if not op.pure or (op.numpy is None and op.legalize is None):
         return None
+    if not any(isinstance(arg, (Constant, RelaxTuple)) for arg in value.args):
+        return None
+    held = [item.value.size for arg in value.args for item in _constants(arg)]
+    if _grows(value, sum(held)):
+        return None
+    if op.numpy is not None and all(map(_is_known, value.args)):
+        later = _moved_later(value)
+        if later is not None:
+            return later
     operands = [_number(arg) for arg in value.args]
     if any(operand is None for operand in operands):
         return None
-    if not any(isinstance(operand, (np.ndarray, list)) for operand in operands):
-        return None
-    if _grows(value, sum(map(_size, operands))):
-        return None
     if op.numpy is not None:
-        return _moved_later(value) or _moved(value, op.evaluate(operands, value.attrs))
+        return _moved(value, op.evaluate(operands, value.attrs))
     known = {} if compiled is None else compiled
     key = _call_key(value)
     if key in known:
@@ -219,6 +224,13 @@ def _run(function: Any, inputs: Sequence[Any], info: StructInfo) -> RelaxExpr:
 def _as_constants(arrays: list[Any], info: StructInfo) -> RelaxExpr:
     made = tuple(map(const, arrays))
     return RelaxTuple(made) if isinstance(info, TupleStructInfo) else made[0]
+
+
+def _is_known(arg: RelaxExpr) -> bool:
+    """Whether an operand's values are known, be it later."""
+    if isinstance(arg, RelaxTuple):
+        return all(map(_is_known, arg.items))
+    return isinstance(arg, Constant) or _number(arg) is not None
 
 
 def _number(arg: RelaxExpr) -> object:
