@@ -115,8 +115,7 @@ def decompositions() -> dict[object, object]:
 
 # What PyTorch computes better whole than from the parts that we would compile.
 _WHOLE = frozenset(
-    "aten.embedding_dense_backward.default aten.index_put.default aten.index_add.default "
-    "aten.scatter_add.default aten.max_pool2d_with_indices_backward.default".split()
+    "aten.embedding_dense_backward.default aten.max_pool2d_with_indices_backward.default".split()
 )
 
 

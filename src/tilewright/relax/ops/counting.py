@@ -144,14 +144,16 @@ def bincount(x: RelaxExpr, size: ExprLike, weights: RelaxExpr | None = None) -> 
 
 
 @builder("histc")
-def histc(x: RelaxExpr, bins: int, min: float, max: float) -> RelaxExpr:
+def histc(x: RelaxExpr, bins: int, min: float | RelaxExpr, max: float | RelaxExpr) -> RelaxExpr:
     """How many elements are in each of ``bins`` equal parts of ``min`` to ``max``, in its dtype.
 
-    The last part contains ``max``; elements outside and NaN aren't counted.
+    The last part contains ``max``; elements outside and NaN aren't counted. Both bounds are numbers
+    or both are tensors without axes.
 
     Raises ``VerifyError`` unless ``bins`` is positive, ``min`` less than ``max`` and ``x`` floats.
     """
-    if bins < 1 or not min < max:
+    known = not isinstance(min, RelaxExpr) and not isinstance(max, RelaxExpr)
+    if bins < 1 or (known and not min < max):
         raise VerifyError(
             f"histc: bins must be positive and min less than max, got {bins}, {min} and {max}"
         )
@@ -159,8 +161,11 @@ def histc(x: RelaxExpr, bins: int, min: float, max: float) -> RelaxExpr:
         raise VerifyError(f"histc: needs floating-point numbers, got {x.dtype}")
     wide = "float64" if x.dtype == "float64" else "float32"
     flat = astype(_flat(x), wide)
-    low, high = const(min, wide), const(max, wide)
-    share = divide(multiply(subtract(flat, low), const(bins, wide)), const(max - min, wide))
+    low, high = (
+        astype(item, wide) if isinstance(item, RelaxExpr) else const(item, wide)
+        for item in (min, max)
+    )
+    share = divide(multiply(subtract(flat, low), const(bins, wide)), subtract(high, low))
     inside = logical_and(greater_equal(flat, low), less_equal(flat, high))
     place = astype(trunc(where(inside, share, const(0, wide))), "int64")
     place = where(less(place, const(bins, "int64")), place, const(bins - 1, "int64"))

@@ -238,7 +238,7 @@ class _Importer(NodeConverter):
         unwrap: bool,
         copies: bool,
     ) -> None:
-        super().__init__(support.converter)
+        super().__init__(support.converter, sizes_from_data=True)
         self.program = program
         self.support = support
         self.keep_params = keep_params
@@ -259,11 +259,24 @@ class _Importer(NodeConverter):
                     if node.op == "call_function":
                         self._import_node(node, is_output=node in wanted)
                 outputs = [self.output(node) for node in results]
+                self._require_known_sizes(outputs, [*inputs, *held])
             if self.unwrap and len(outputs) == 1:
                 self.builder.emit_func_output(outputs[0])
             else:
                 self.builder.emit_func_output(Tuple(tuple(outputs)))
         return self.builder.get()
+
+    def _require_known_sizes(self, outputs: list[Any], params: list[RelaxVar]) -> None:
+        known = set(defined_vars([param.struct_info for param in params]))
+        for number, item in enumerate(outputs):
+            sizes = [var for var in used_vars(item.struct_info) if var not in known]
+            if sizes:
+                raise ImportModelError(
+                    f"output {number} has the shape {item.struct_info!r}, and only data tell "
+                    f"{sizes[0]!r}: such tensors may be used inside of a model, but not returned. "
+                    "Return as many elements as there can be and their number "
+                    "(torch.nonzero_static), or use torch.compile, where PyTorch computes them"
+                )
 
     def _import_node(self, node: torch.fx.Node, *, is_output: bool) -> None:
         if node in self.support.static and self.converter_of(node) is None:

@@ -51,14 +51,16 @@ class NodeConverter:
     """Values of nodes, and the builder that they are emitted with.
 
     ``converter_of`` gives a node's converter; ``values`` has what is known before: parameters and
-    constants.
+    constants. With ``sizes_from_data`` tensors inside of the graph may have sizes that data decide.
     """
 
-    def __init__(self, converter_of: Callable[[Any], Converter | None]) -> None:
+    def __init__(
+        self, converter_of: Callable[[Any], Converter | None], *, sizes_from_data: bool = False
+    ) -> None:
         self.torch = require_torch()
         self.converter_of = converter_of
         self.builder = BlockBuilder()
-        self.symbols = SymbolTable()
+        self.symbols = SymbolTable(from_data=sizes_from_data)
         self.values: dict[Any, Any] = {}
 
     def parameter(self, node: torch.fx.Node) -> RelaxVar:

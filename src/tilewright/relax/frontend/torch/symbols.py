@@ -43,9 +43,13 @@ _FUNCTIONS: dict[str, Callable[..., Expr]] = {
 
 
 class SymbolTable:
-    """Variables of the symbols that the inputs' shapes define."""
+    """Variables of the symbols that the inputs' shapes define.
 
-    def __init__(self) -> None:
+    With ``from_data``, those of sizes that a graph reads from its tensors as well.
+    """
+
+    def __init__(self, *, from_data: bool = False) -> None:
+        self.from_data = from_data
         self._vars: dict[str, Var] = {}
         self._names: set[str] = set()
 

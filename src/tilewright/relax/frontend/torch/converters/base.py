@@ -26,6 +26,7 @@ from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import Constant, RelaxExpr, const
 from tilewright.relax.frontend.torch.symbols import SymbolTable
+from tilewright.relax.struct_info import ShapeStructInfo
 from tilewright.support.errors import ImportModelError
 from tilewright.support.registry import Registry
 
@@ -190,6 +191,36 @@ class Context:
     def int(self, value: Size, what: str) -> int:
         """A number that must be known when the model is imported."""
         return self.ints([value], what)[0]
+
+    def known(self, value: Size) -> int | None:
+        """A size as a number, if it is known when the model is imported."""
+        return as_int(as_expr(value))
+
+    def is_one(self, extent: Size) -> bool:
+        """Whether an extent is known to be 1."""
+        return self.known(extent) == 1
+
+    def is_empty(self, x: RelaxExpr) -> bool:
+        """Whether a tensor is known to have no elements."""
+        return any(self.known(extent) == 0 for extent in x.shape)
+
+    def counted(self, count: RelaxExpr, extent: object = None) -> Expr:
+        """A size that only data tell: ``count`` is a tensor with it.
+
+        ``extent`` is that size of the result, as PyTorch recorded it. Raises ``ImportModelError``
+        where graphs can't have such sizes.
+        """
+        if isinstance(extent, int):
+            return as_expr(extent)
+        if extent is not None and self.symbols.has(extent):
+            return self.symbols.expr(extent)
+        if not self.symbols.from_data:
+            raise self.error("only data tell a size of its result")
+        name = f"{self.node.name}_size" if extent is None else str(extent)
+        size = self.symbols.define_name(name)
+        shape = self.emit(op.tensor_to_shape(op.reshape(self.cast(count, "int64"), (1,))))
+        self.builder.match_cast(shape, ShapeStructInfo((size,)))
+        return size
 
     def error(self, message: str) -> ImportModelError:
         """Make an error that names the place in the model."""

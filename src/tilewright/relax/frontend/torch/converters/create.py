@@ -54,6 +54,15 @@ def _zeros(
     return _filled(ctx, 0)
 
 
+@converts(
+    "aten.empty.memory_format", "aten.empty_like.default", "aten.empty_permuted.default",
+    "aten.empty_strided.default", "aten.new_empty.default", "aten.new_empty_strided.default",
+)  # fmt: skip
+def _empty(ctx: Context, *_: object, dtype: torch.dtype | None = None) -> RelaxExpr:
+    """Zeros: so a program that reads what it hasn't written gives the same numbers each time."""
+    return _filled(ctx, 0)
+
+
 @converts("aten.ones.default", "aten.ones_like.default")
 def _ones(
     ctx: Context, like: RelaxExpr | Sequence[Size], dtype: torch.dtype | None = None
