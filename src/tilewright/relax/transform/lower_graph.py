@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tilewright.arith import Analyzer
 from tilewright.codegen.llvm.ffi_abi import TensorArg
 from tilewright.codegen.llvm.signature import Signature, make_signature
@@ -107,6 +109,7 @@ class _GraphLowerer:
         self.pointers: dict[RelaxVar, Expr] = {}
         self.buffers: dict[RelaxVar, Buffer] = {}
         self.offsets: dict[RelaxVar, Expr] = {}
+        self.viewed: dict[RelaxExpr, RelaxExpr] = {}
         self.shapes: dict[RelaxVar, tuple[Expr, ...]] = {}
         self.extents: dict[Any, Any] = {}
         self.written: set[Expr] = set()
@@ -235,6 +238,7 @@ class _GraphLowerer:
                 self.offsets[binding.var] = offset
             elif is_call_to(value, "memory.view"):
                 self.pointers.setdefault(binding.var, self.pointer(value.args[0]))
+                self.viewed[binding.var] = self.viewed.get(value.args[0], value.args[0])
             elif is_call_to(value, "memory.empty"):
                 if binding.var not in self.pointers and self.is_late(binding.var):
                     info = binding.var.struct_info
@@ -281,10 +285,15 @@ class _GraphLowerer:
         """The numbers of a short int64 tensor, read where this is."""
         count = as_int(value.shape[0])
         assert count is not None
+        value = self.viewed.get(value, value)
         if isinstance(value, Constant):
-            return [as_expr(int(item)) for item in value.data]
+            return [as_expr(int(item)) for item in value.data.reshape(-1)]
         if isinstance(value, RelaxVar) and value in self.buffers:
-            return [BufferLoad(self.buffers[value], (as_expr(i),)) for i in range(count)]
+            buffer = self.buffers[value]
+            shape = [as_int(extent) for extent in buffer.shape]
+            if None not in shape:
+                places = np.ndindex(*shape)  # type: ignore[arg-type]  # none is unknown
+                return [BufferLoad(buffer, tuple(map(as_expr, place))) for place in places]
         if isinstance(value, RelaxVar) and value in self.offsets:
             return [_int64_at(self.workspace, self.offsets[value] + 8 * i) for i in range(count)]
         raise LowerError(f"{self.name}: the extents in {value!r} can't be read from memory")

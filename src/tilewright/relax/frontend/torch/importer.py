@@ -147,6 +147,11 @@ class _Support:
             nodes = [node for node in self.missing if node.target is target]
             more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
             lines.append(f"  {operator_name(target)}: {location(nodes[0])}{more}")
+            if self._torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()):
+                lines.append(
+                    "    it draws random numbers: pass them as an input, or use torch.compile, "
+                    "where PyTorch draws them"
+                )
             close = _near(operator_name(target), [*self.custom, *CONVERTERS])
             if close:
                 lines.append(f"    near: {', '.join(close)}")
