@@ -187,21 +187,3 @@ def test_order_statistics() -> None:
         tensor(4, 5), integers(4, 5, below=3),
         decomposed=False,
     )  # fmt: skip
-
-
-def test_bits() -> None:
-    check(
-        {
-            "and": lambda a, b: a & b,
-            "or": lambda a, b: a | 4,
-            "xor": lambda a, b: a ^ b.int(),
-            "not": lambda a, b: ~a,
-            "not bool": lambda a, b: ~(a > 0),
-            "xor bool": lambda a, b: (a > 0) ^ (b > 2),
-            "left": lambda a, b: a << b,
-            "right": lambda a, b: a >> 1,
-            "number shifted": lambda a, b: torch.bitwise_left_shift(3, b),
-        },
-        integers(3, 4, low=-9, below=9), integers(3, 4, below=6, seed=2),
-        decomposed=False,
-    )  # fmt: skip

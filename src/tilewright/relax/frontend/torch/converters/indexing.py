@@ -52,7 +52,7 @@ def is_mask(index: RelaxExpr) -> bool:
 def indexed_axes(
     ctx: Context, x: RelaxExpr, indices: Sequence[RelaxExpr | None]
 ) -> tuple[list[int], list[RelaxExpr]]:
-    """Axes that indices stand for, and what they say, counted from the front.
+    """Axes that indices stand for, and the indices.
 
     A mask stands for as many axes as it has, with the places where it is true.
     """
@@ -66,7 +66,7 @@ def indexed_axes(
             chosen += enumerate(_true_places(ctx, mask, _recorded(ctx, indices)), axis)
             axis += mask.ndim
         else:
-            chosen.append((axis, _from_front(ctx, index, x.shape[axis])))
+            chosen.append((axis, index))
             axis += 1
     return [axis for axis, _ in chosen], [place for _, place in chosen]
 
@@ -109,7 +109,8 @@ def put_first(x: RelaxExpr, axes: Sequence[int]) -> tuple[RelaxExpr, list[int]]:
 
 @converts("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def _index(ctx: Context, x: RelaxExpr, indices: list[RelaxExpr | None]) -> RelaxExpr:
-    axes, places = indexed_axes(ctx, x, indices)
+    axes, given = indexed_axes(ctx, x, indices)
+    places = [_from_front(ctx, index, x.shape[axis]) for axis, index in zip(axes, given)]
     if len(axes) == 1:
         return op.take(x, places[0], axes[0])
     if axes != list(range(axes[0], axes[0] + len(axes))):
@@ -165,6 +166,8 @@ def compact(
     """
     value = ctx.node.args[0].meta["val"]
     strides, sizes = value.stride(), value.shape
+    if not all(isinstance(number, int) for number in (*strides, *sizes)):
+        raise ctx.error("the operand needs constant sizes and strides")
     order = sorted(range(x.ndim), key=lambda axis: (-strides[axis], sizes[axis]))
     expected = 1
     for axis in reversed(order):
