@@ -152,8 +152,8 @@ def histc(x: RelaxExpr, bins: int, min: float | RelaxExpr, max: float | RelaxExp
 
     Raises ``VerifyError`` unless ``bins`` is positive, ``min`` less than ``max`` and ``x`` floats.
     """
-    known = not isinstance(min, RelaxExpr) and not isinstance(max, RelaxExpr)
-    if bins < 1 or (known and not min < max):
+    from_data = isinstance(min, RelaxExpr) or isinstance(max, RelaxExpr)
+    if bins < 1 or not (from_data or min < max):  # type: ignore[operator]  # both are numbers
         raise VerifyError(
             f"histc: bins must be positive and min less than max, got {bins}, {min} and {max}"
         )

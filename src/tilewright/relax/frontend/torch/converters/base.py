@@ -188,13 +188,13 @@ class Context:
             raise self.error(f"{what} must be constant, got {list(values)}")
         return found  # type: ignore[return-value]
 
-    def int(self, value: Size, what: str) -> int:
-        """A number that must be known when the model is imported."""
-        return self.ints([value], what)[0]
-
     def known(self, value: Size) -> int | None:
         """A size as a number, if it is known when the model is imported."""
         return as_int(as_expr(value))
+
+    def int(self, value: Size, what: str) -> int:
+        """A number that must be known when the model is imported."""
+        return self.ints([value], what)[0]
 
     def is_one(self, extent: Size) -> bool:
         """Whether an extent is known to be 1."""

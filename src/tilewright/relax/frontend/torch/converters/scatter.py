@@ -72,22 +72,24 @@ def _put_at_mask(
         flat = op.reshape(mask, (element_count(mask.shape),))
         before = op.subtract(op.cumsum(op.astype(flat, "int64"), 0), const(1, "int64"))
         made = op.take(values, before, chosen)
-        shape = made.shape
-        values = op.reshape(made, [*shape[:chosen], *mask.shape, *shape[chosen + 1 :]])
+        values = op.reshape(made, _instead(made.shape, chosen, *mask.shape))
     elif chosen >= 0:
-        shape = values.shape
-        one = [1] * mask.ndim
-        values = op.reshape(values, [*shape[:chosen], *one, *shape[chosen + 1 :]])
+        values = op.reshape(values, _instead(values.shape, chosen, *[1] * mask.ndim))
     new = op.add(x, values) if accumulate else op.broadcast_to(values, x.shape)
     return op.where(op.reshape(mask, whole), new, x)
+
+
+def _instead(shape: Sequence[Expr], axis: int, *extents: Size) -> list[Size]:
+    """A shape with other extents in place of one axis."""
+    return [*shape[:axis], *extents, *shape[axis + 1 :]]
 
 
 def _with_one_more(ctx: Context, values: RelaxExpr, axis: int) -> RelaxExpr:
     """Values that may be looked up even if there are none, which isn't known before."""
     if ctx.known(values.shape[axis]) is not None:
         return values
-    shape = [*values.shape[:axis], 1, *values.shape[axis + 1 :]]
-    return op.concat([values, op.zeros(shape, values.dtype)], axis)
+    one_more = op.zeros(_instead(values.shape, axis, 1), values.dtype)
+    return op.concat([values, one_more], axis)
 
 
 def _along(
@@ -98,7 +100,7 @@ def _along(
     axis = ctx.axis(dim, x.ndim)
     index = _rows(index)
     source = ctx.cast(source, x.dtype)
-    shape = [*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :]]
+    shape = _instead(x.shape, axis, index.shape[0])
     return x, axis, index, op.reshape(source, shape) if source.ndim < x.ndim else source
 
 
@@ -326,8 +328,8 @@ def _masked_scatter(ctx: Context, x: RelaxExpr, mask: RelaxExpr, source: RelaxEx
     if ctx.is_empty(source):
         return x  # then nothing is chosen
     flat = op.reshape(ctx.cast(source, x.dtype), (element_count(source.shape),))
-    flat = _with_one_more(ctx, flat, 0)
-    return op.masked_scatter(op.broadcast_to(x, ctx.shape), ctx.cast(mask, "bool"), flat)
+    whole, given = op.broadcast_to(x, ctx.shape), _with_one_more(ctx, flat, 0)
+    return op.masked_scatter(whole, ctx.cast(mask, "bool"), given)
 
 
 @converts("aten.slice_scatter.default")
@@ -347,15 +349,14 @@ def _slice_scatter(
     extent = ctx.known(x.shape[axis])
     low, high = ctx.known(first), ctx.known(stop)
     if step != 1 or extent is None or low is None or high is None:
-        shape = [*x.shape[:axis], source.shape[axis], *x.shape[axis + 1 :]]
-        source = op.broadcast_to(source, shape)
+        source = op.broadcast_to(source, _instead(x.shape, axis, source.shape[axis]))
         return op.slice_scatter(x, source, first, stop, step, axis)
     low, high, _ = slice(low, high).indices(extent)
     # Chunks are copied faster than elements are chosen.
     before = [] if low == 0 else [cut(ctx, x, axis, 0, low)]
     after = [] if high >= extent else [cut(ctx, x, axis, max(low, high), extent)]
-    shape = [*x.shape[:axis], max(0, high - low), *x.shape[axis + 1 :]]
-    chunks = [*before, op.broadcast_to(source, shape), *after]
+    source = op.broadcast_to(source, _instead(x.shape, axis, max(0, high - low)))
+    chunks = [*before, source, *after]
     return chunks[0] if len(chunks) == 1 else op.concat(chunks, axis)
 
 
@@ -364,8 +365,7 @@ def _select_scatter(
     ctx: Context, x: RelaxExpr, source: RelaxExpr, dim: int, index: Size
 ) -> RelaxExpr:
     axis = ctx.axis(dim, x.ndim)
-    shape = [*x.shape[:axis], 1, *x.shape[axis + 1 :]]
-    chunk = op.reshape(ctx.cast(source, x.dtype), shape)
+    chunk = op.reshape(ctx.cast(source, x.dtype), _instead(x.shape, axis, 1))
     end = None if ctx.known(index) == -1 else index + 1
     return _slice_scatter(ctx, x, chunk, axis, index, end)
 

@@ -107,7 +107,8 @@ def _unique(
     values, count, inverse, counts = map(ctx.emit, op.unique(x).items)
     size = ctx.counted(count, ctx.result[0].shape[0])
     first = op.arange(0, size, 1, "int64")
-    return [op.take(values, first, 0), inverse, op.take(counts, first, 0)][: len(ctx.result)]
+    made: Results = [op.take(values, first, 0), inverse, op.take(counts, first, 0)]
+    return made[: len(ctx.result)]
 
 
 # ---- order statistics ----------------------------------------------------------------------------
@@ -156,8 +157,8 @@ def _median_of_numbers(ctx: Context, x: RelaxExpr, axis: int, keepdim: bool) -> 
     order = ctx.emit(op.argsort(x, axis, dtype="int64"))  # with NaN at the end
     numbers = op.sum(op.astype(op.logical_not(op.isnan(x)), "int64"), axis, True)
     middle = op.floor_divide(op.subtract(numbers, const(1, "int64")), const(2, "int64"))
-    places = op.gather_elements(order, op.maximum(middle, const(0, "int64")), axis)
-    places = ctx.emit(places)
+    middle = op.maximum(middle, const(0, "int64"))
+    places = ctx.emit(op.gather_elements(order, middle, axis))
     values = op.gather_elements(x, places, axis)
     if keepdim:
         return Tuple((values, places))
@@ -186,13 +187,13 @@ def _histc(
 ) -> RelaxExpr:
     if min != max:
         return op.histc(x, bins, min, max)
-    low, high = const(min, x.dtype), const(max, x.dtype)
-    if min == 0 and not ctx.is_empty(x):
-        low, high = ctx.emit(op.min(x)), ctx.emit(op.max(x))
+    if min != 0 or ctx.is_empty(x):
+        return op.histc(x, bins, min - 1, max + 1)
+    low, high = ctx.emit(op.min(x)), ctx.emit(op.max(x))
     same = op.equal(low, high)
     one = const(1, x.dtype)
-    low = op.where(same, op.subtract(low, one), low)
-    return op.histc(x, bins, low, op.where(same, op.add(high, one), high))
+    below = op.where(same, op.subtract(low, one), low)
+    return op.histc(x, bins, below, op.where(same, op.add(high, one), high))
 
 
 @converts("aten.repeat_interleave.Tensor")
