@@ -46,11 +46,11 @@ def integers(*shape: int, below: int, low: int = 0, seed: int = 1) -> Any:
 
 def check(cases: dict[str, Case], *inputs: Any, decomposed: bool = True) -> None:
     model = Family(list(cases.values())).eval()
-    exported = torch.export.export(model, inputs)
-    names = [name for name, case in cases.items() for _ in _flat(case(*inputs))]
-    expected = model(*inputs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        exported = torch.export.export(model, inputs)
+        names = [name for name, case in cases.items() for _ in _flat(case(*inputs))]
+        expected = model(*inputs)
         programs = {"exported": exported}
         if decomposed:
             programs["decomposed"] = exported.run_decompositions()
