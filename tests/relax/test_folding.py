@@ -14,6 +14,7 @@ from tests.relax.helpers import graph, graph_of, random
 from tests.relax.test_ops import CASES
 from tilewright import relax
 from tilewright.relax import op
+from tilewright.relax.expr import ConstantData
 
 SPECIAL = [0.0, -0.0, 1.5, -2.5, 1e9, -1e9, 3e38, np.inf, -np.inf, np.nan, 1e-40, 0.3]
 
@@ -188,6 +189,18 @@ def test_one_function_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = folded(lambda *x: op.concat([op.sqrt(part) for part in x], 0), *parts)
     np.testing.assert_array_equal(found, np.repeat(np.float32([1, 2, 3]), 4))
     assert len(made) == 1
+
+
+def test_large_constants_are_moved_when_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    real = ConstantData.compute
+    monkeypatch.setattr(ConstantData, "compute", lambda data: made.append(data) or real(data))
+    weights = np.arange(1 << 14, dtype="float32").reshape(128, 128)
+    mod = graph_of(lambda x: op.matmul(x, op.permute_dims(relax.const(weights))), weights)
+    mod = relax.transform.FoldConstant()(mod)
+    assert not made
+    product = next(b.value for b in mod["main"].bindings if len(getattr(b.value, "args", ())) == 2)
+    np.testing.assert_array_equal(product.args[1].data, weights.T)
 
 
 def test_a_repeated_call_is_legalised_once(monkeypatch: pytest.MonkeyPatch) -> None:

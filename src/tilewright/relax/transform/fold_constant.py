@@ -96,16 +96,16 @@ def fold_call(value: RelaxExpr, compiled: Compiled | None = None) -> RelaxExpr |
         return None
     if not any(isinstance(arg, (Constant, RelaxTuple)) for arg in value.args):
         return None
+    if not all(map(_is_known, value.args)):
+        return None
     held = [item.value.size for arg in value.args for item in _constants(arg)]
     if _grows(value, sum(held)):
         return None
-    if op.numpy is not None and all(map(_is_known, value.args)):
+    if op.numpy is not None:
         later = _moved_later(value)
         if later is not None:
             return later
     operands = [_number(arg) for arg in value.args]
-    if any(operand is None for operand in operands):
-        return None
     if op.numpy is not None:
         return _moved(value, op.evaluate(operands, value.attrs))
     known = {} if compiled is None else compiled
