@@ -138,7 +138,55 @@ class Kernels:
         return e
 
 
+@I.ir_module
+class Branches:
+    """Branches in each other, which use what is around them, and give that or tuples."""
+
+    @R.function
+    def pick(c: R.Tensor((), "bool"), y: R.Tensor(("m", 4), "float32")):
+        if c:
+            z = R.exp(y)
+        else:
+            z = y
+        return z
+
+    @R.function
+    def main(
+        c: R.Tensor((), "bool"), x: R.Tensor(("n", 4), "float32"), w: R.Tensor((4, 4), "float32")
+    ):
+        with R.dataflow():
+            lv = R.matmul(x, w)
+            t = R.permute_dims(w)
+            b = R.exp(lv)
+            b2 = R.exp(lv)
+            d = R.less(R.sum(b), R.const(0.0, "float32"))
+            R.output(b, b2, d, t)
+        if c:
+            with R.dataflow():
+                e = R.matmul(b, t)
+                f = R.nn.relu(e)
+                g = R.matmul(b, w)
+                h = R.add(R.exp(R.tanh(g)), R.tanh(g))
+                R.output(f, h)
+            if d:
+                r = (f, b2)
+            else:
+                if R.const(True, "bool"):
+                    k = R.add(f, h)
+                else:
+                    k = R.nn.relu(f)
+                r = (k, h)
+        else:
+            r = (b2, b)
+        s = R.call(cls.pick, (d, r[0]), out_sinfo=R.Tensor((n, 4), "float32"))
+        u = R.call(cls.pick, (c, s), out_sinfo=R.Tensor((n, 4), "float32"))
+        v = R.multiply(u, r[1])
+        return (v, s)
+
+
 CASES = {
+    "a branch": (Branches, np.array(True), random(3, 4), random(4, 4, seed=1) / 4),
+    "the other branch": (Branches, np.array(False), random(3, 4), random(4, 4, seed=1) / 4),
     "effects": (Effects, random(3, 4), np.int64(2), (12,)),
     "functions": (Functions, random(4, 4), random(4, 4, seed=1)),
     "kernels": (Kernels, random(4), random(3)),

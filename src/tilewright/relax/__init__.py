@@ -10,6 +10,7 @@ from tilewright.relax import ops as op
 from tilewright.relax import script as _script  # graph functions print and parse from now on
 from tilewright.relax.analysis import verify_graph
 from tilewright.relax.block_builder import BlockBuilder
+from tilewright.relax.branches import If
 from tilewright.relax.call_tir import call_dps, call_tir
 from tilewright.relax.executable import (
     Executable,
@@ -82,9 +83,10 @@ __all__ = [
     "Call", "call_dps", "call_tir", "compile_relax", "const", "Constant", "DataflowBlock",
     "DataflowVar", "dpl", "Executable", "Expr", "ExternFunc", "extract_tasks", "frontend",
     "FuncStructInfo", "Function", "FunctionRef", "FunctionRewriter", "get_pipeline", "gradients",
-    "GraphFunction", "GraphPass", "interpreter", "load_executable", "LocalFunction", "MatchCast",
-    "ObjectStructInfo", "op", "PIPELINES", "PrimStructInfo", "PrimValue", "register_pipeline",
-    "SeqExpr", "ShapeExpr", "ShapeStructInfo", "StringValue", "StructInfo", "TensorStructInfo",
-    "training", "transform", "tune_relax", "Tuple", "TupleGetItem", "TupleStructInfo", "Var",
-    "VarBinding", "verify_graph", "VirtualMachine", "VMInstrumentReturnKind",
+    "GraphFunction", "GraphPass", "If", "interpreter", "load_executable", "LocalFunction",
+    "MatchCast", "ObjectStructInfo", "op", "PIPELINES", "PrimStructInfo", "PrimValue",
+    "register_pipeline", "SeqExpr", "ShapeExpr", "ShapeStructInfo", "StringValue", "StructInfo",
+    "TensorStructInfo", "training", "transform", "tune_relax", "Tuple", "TupleGetItem",
+    "TupleStructInfo", "Var", "VarBinding", "verify_graph", "VirtualMachine",
+    "VMInstrumentReturnKind",
 ]  # fmt: skip

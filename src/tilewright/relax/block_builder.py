@@ -35,6 +35,7 @@ from tilewright.ir import (
 )
 from tilewright.relax.analysis import derive_call_ret_struct_info
 from tilewright.relax.assertion import assertion
+from tilewright.relax.branches import If
 from tilewright.relax.call_tir import call_tir, call_tir_operands
 from tilewright.relax.expr import (
     Binding,
@@ -157,6 +158,26 @@ class BlockBuilder:
         body = SeqExpr(tuple(frame.blocks), frame.output)
         return Function(frame.params, body, frame.output.struct_info, frame.attrs)
 
+    def build_branch(self, body: Callable[[], RelaxExpr]) -> SeqExpr:
+        """Build a branch of an ``If``; ``body`` emits and returns its result.
+
+        Raises ``VerifyError`` inside of a dataflow block.
+        """
+        outer = self._frame()
+        if outer.in_dataflow:
+            raise VerifyError(
+                "branches don't belong in a dataflow block: emit them before or after"
+            )
+        frame = _Frame(outer.name, (), {})
+        frame.taken = outer.taken
+        self._frames.append(frame)
+        try:
+            output = self._atom(as_relax(body()))
+        finally:
+            self._frames.pop()
+        frame.close_block(BindingBlock)
+        return SeqExpr(tuple(frame.blocks), output)
+
     @contextmanager
     def dataflow(self) -> Iterator[None]:
         """Build a dataflow block of pure bindings; only ``emit_output`` makes them visible outside.
@@ -230,6 +251,21 @@ class BlockBuilder:
         """Bind an expression to a new variable, its operands first."""
         return self._bind(self.normalize(as_relax(expr)), name_hint, output=False)
 
+    def emit_if(
+        self,
+        cond: object,
+        true_branch: Callable[[], RelaxExpr],
+        false_branch: Callable[[], RelaxExpr],
+        name_hint: str = "",
+    ) -> RelaxVar:
+        """Bind an ``If``; each branch is a function that emits bindings and returns the result.
+
+        Raises ``VerifyError`` inside of a dataflow block.
+        """
+        test = self._atom(as_relax(cond))
+        branches = self.build_branch(true_branch), self.build_branch(false_branch)
+        return self.emit(If(test, *branches), name_hint)
+
     def emit_output(self, expr: RelaxExpr, name_hint: str = "") -> RelaxVar:
         """Bind an expression to a variable that outlives the dataflow block.
 
@@ -241,6 +277,8 @@ class BlockBuilder:
 
     def _bind(self, value: RelaxExpr, name_hint: str, *, output: bool) -> RelaxVar:
         frame = self._frame()
+        if isinstance(value, If) and frame.in_dataflow:
+            raise VerifyError("an If doesn't belong in a dataflow block: emit it before or after")
         local = frame.in_dataflow and not output
         kind = DataflowVar if local else RelaxVar
         var = kind(self._fresh(name_hint, "lv" if local else "gv"), value.struct_info)
@@ -294,9 +332,25 @@ class BlockBuilder:
         """Convert a value to A-normal form, emitting bindings for operands that are not atoms."""
         if is_atom(expr) or isinstance(expr, SeqExpr):
             return expr
+        if isinstance(expr, If):
+            made = [self._normal_branch(branch) for branch in expr.branches]
+            return expr.replace(
+                cond=self._atom(expr.cond), true_branch=made[0], false_branch=made[1]
+            )
         return expr.map_children(
             lambda item: self._atom(item) if isinstance(item, RelaxExpr) else item
         )
+
+    def _normal_branch(self, branch: SeqExpr) -> SeqExpr:
+        if is_atom(branch.body):
+            return branch
+
+        def body() -> RelaxExpr:
+            frame = self._frame()
+            frame.blocks.extend(branch.blocks)
+            return branch.body
+
+        return self.build_branch(body)
 
     def _atom(self, expr: RelaxExpr) -> RelaxExpr:
         if is_atom(expr):
@@ -406,7 +460,10 @@ class _TensorBridge:
             ]
             return made
         if not isinstance(info, TensorStructInfo) or not info.has_shape:
-            raise VerifyError(f"call_te needs tensors of known shape, got {value!r}: {info!r}")
+            raise VerifyError(
+                f"call_te needs tensors of known shape, got {value!r}: {info!r}; use match_cast to "
+                "state it"
+            )
         name = value.name if isinstance(value, RelaxVar) else "const"
         placeholder = te.placeholder(info.shape, info.dtype, _identifier(name))
         self.operands.append(value)

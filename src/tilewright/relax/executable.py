@@ -266,7 +266,9 @@ def build(
     graphs = {
         name: function
         for name, function in mod.functions.items()
-        if isinstance(function, Function) and not function.is_primitive
+        if isinstance(function, Function)
+        and not function.is_primitive
+        and not function.is_partition
     }
     if not graphs:
         raise BuildError("the module has no graph function; build tensor functions by compile")
@@ -413,7 +415,10 @@ def _formula(extent: Expr, names: dict[Var, str]) -> int | str:
         return value
     if isinstance(extent, Var):
         if extent not in names:
-            raise BuildError(f"the extent {extent.name} is not that of any parameter")
+            raise BuildError(
+                f"the extent {extent.name} is not that of any parameter: the sizes of results must "
+                "follow from the parameters'"
+            )
         return names[extent]
     form = _OPERATORS.get(type(extent).__name__)
     if form is None:

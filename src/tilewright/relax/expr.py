@@ -49,7 +49,7 @@ from tilewright.relax.struct_info import (
     TupleStructInfo,
 )
 from tilewright.support.errors import VerifyError
-from tilewright.tir.attrs import CODEGEN, COMPOSITE, IMPURE, PRIMITIVE
+from tilewright.tir.attrs import BRANCH, CODEGEN, COMPOSITE, IMPURE, PRIMITIVE
 
 OPERATOR_SUGAR: dict[str, Callable[..., RelaxExpr]] = {}
 """Functions behind ``x + y`` and the like on graph values; filled by ``relax.ops``."""
@@ -540,8 +540,8 @@ class Function(BaseFunc):
 
     @property
     def is_partition(self) -> bool:
-        """Whether the function was made for an external code generator; compiled only if called."""
-        return COMPOSITE in self.attrs or CODEGEN in self.attrs
+        """Whether the function was cut out for a pass; compiled only where it is called."""
+        return any(key in self.attrs for key in (BRANCH, COMPOSITE, CODEGEN))
 
     @property
     def is_pure(self) -> bool:

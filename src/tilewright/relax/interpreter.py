@@ -13,6 +13,7 @@ import numpy as np
 from tilewright.arith import simplify
 from tilewright.ir import Expr, GlobalVar, IRModule, Var, as_int, const, const_value, substitute
 from tilewright.relax.assertion import assertion_operands
+from tilewright.relax.branches import If, all_bindings
 from tilewright.relax.call_packed import CALLS, lowered_packed
 from tilewright.relax.call_tir import (
     CALL_TIR,
@@ -30,6 +31,7 @@ from tilewright.relax.expr import (
     RelaxCall,
     RelaxExpr,
     RelaxVar,
+    SeqExpr,
     ShapeExpr,
     StringValue,
     Tuple,
@@ -56,7 +58,7 @@ def run(mod: IRModule | Function, *args: object, name: str = "main") -> Any:
 
 def _has_closures(function: object) -> bool:
     return isinstance(function, Function) and any(
-        isinstance(b.value, LocalFunction) or is_invocation(b.value) for b in function.bindings
+        isinstance(b.value, LocalFunction) or is_invocation(b.value) for b in all_bindings(function)
     )
 
 
@@ -82,11 +84,16 @@ def _call(mod: IRModule, function: Function, args: list[object]) -> Any:
                 _bind_extents(param.struct_info, arg, extents)
     for param, arg in zip(function.params, args):
         _check_scalar(param, arg, extents)
-    for binding in function.bindings:
-        value = _evaluate(mod, binding.value, values, extents)
-        values[binding.var] = value
-        _bind_extents(binding.var.struct_info, value, extents)
-    return _evaluate(mod, function.body.body, values, extents)
+    return _sequence(mod, function.body, values, extents)
+
+
+def _sequence(mod: IRModule, body: SeqExpr, values: dict[RelaxVar, Any], extents: Any) -> Any:
+    for block in body.blocks:
+        for binding in block.bindings:
+            value = _evaluate(mod, binding.value, values, extents)
+            values[binding.var] = value
+            _bind_extents(binding.var.struct_info, value, extents)
+    return _evaluate(mod, body.body, values, extents)
 
 
 def _bind_extents(info: Any, value: Any, extents: dict[Var, Any]) -> None:
@@ -137,6 +144,9 @@ def _assert(condition: Expr, shown: object, message: str, extents: dict[Var, obj
 def _evaluate(mod: IRModule, value: RelaxExpr, values: Any, extents: dict[Var, Any]) -> Any:
     if isinstance(value, RelaxVar):
         return values[value]
+    if isinstance(value, If):
+        taken = value.branches[0 if _evaluate(mod, value.cond, values, extents) else 1]
+        return _sequence(mod, taken, dict(values), dict(extents))
     if isinstance(value, Constant):
         return value.data
     if isinstance(value, ShapeExpr):

@@ -27,9 +27,11 @@ from tilewright.relax.transform import (
     FuseTIR,
     FuseTransposeAttention,
     FuseTransposeMatmul,
+    InlineBranches,
     InlineFunctions,
     LegalizeOps,
     LowerGraph,
+    OutlineBranches,
     SelectConvAlgorithm,
     SelectConvLayout,
     SplitLayoutRewritePreproc,
@@ -79,7 +81,10 @@ def simplify(target: Target | None) -> Pass:
     return Sequential(
         [
             # First, so that all that follows sees one graph.
+            InlineBranches(),
             InlineFunctions(),
+            # Passes below see branches as functions.
+            OutlineBranches(),
             # While the operators are those whose conditions inference recorded.
             CheckShapes(),
             # Passes below look from a use to the operator that made the value, past no aliases.
@@ -127,6 +132,8 @@ def _zero(target: Target | None) -> Pass:
 def _plan(target: Target | None) -> Pass:
     return Sequential(
         [
+            # Branches share the memory of what is around them.
+            InlineBranches(),
             # While calls return values: packed constants are operands like others.
             SplitLayoutRewritePreproc(),
             # Makes allocations, which are planned, which the lowered graph makes once.

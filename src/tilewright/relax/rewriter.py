@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from tilewright.ir import IRModule, Pass, Var, substitute
 from tilewright.relax.block_builder import BlockBuilder
+from tilewright.relax.branches import If, all_bindings
 from tilewright.relax.expr import (
     Binding,
+    BindingBlock,
     DataflowBlock,
     Function,
     MatchCast,
@@ -31,6 +33,9 @@ class FunctionRewriter:
     Bound variables keep their identity unless their struct info changes. ``self.mapping`` maps old
     variables to their replacements.
     """
+
+    isolated: ClassVar[tuple[str, ...]] = ()
+    """Names of attributes that say what was bound before, and are empty at a branch's start."""
 
     def __init__(self, mod: IRModule | None = None) -> None:
         self.builder = BlockBuilder(mod)
@@ -85,21 +90,61 @@ class FunctionRewriter:
         params = tuple(self.rewrite_params(function))
 
         def body() -> RelaxExpr:
-            for block in function.body.blocks:
-                if isinstance(block, DataflowBlock):
-                    with self.builder.dataflow():
-                        self.rewrite_block(block.bindings)
-                else:
-                    self.rewrite_block(block.bindings)
+            self.rewrite_blocks(function.body.blocks)
             return self.rewrite_result(function.body)
 
         made = self.builder.build_function(params, body, function.attrs)
         return function if _same_function(function, made) else made
 
+    def rewrite_blocks(self, blocks: Sequence[BindingBlock]) -> None:
+        """Rebuild blocks of bindings."""
+        for block in blocks:
+            if isinstance(block, DataflowBlock):
+                with self.builder.dataflow():
+                    self.rewrite_block(block.bindings)
+            else:
+                self.rewrite_block(block.bindings)
+
     def rewrite_block(self, bindings: Sequence[Binding]) -> None:
         """Rebuild the bindings of one block."""
         for binding in bindings:
-            self.rewrite_binding(binding)
+            if isinstance(binding.value, If):
+                self.rewrite_if(binding, binding.value)
+            else:
+                self.rewrite_binding(binding)
+
+    def rewrite_if(self, binding: Binding, value: If) -> None:
+        """Rebuild what is inside of branches, as outside."""
+        self.bind_if(binding, value, map(self.rewrite_branch, value.branches))
+
+    def bind_if(self, binding: Binding, value: If, branches: Iterable[SeqExpr]) -> None:
+        """Bind an ``If`` with new branches."""
+        cond = self.resolve(value.cond)
+        made = tuple(branches)
+        if cond is value.cond and made == value.branches:
+            self.builder.emit_binding(binding)
+        else:
+            self.bind(binding.var, If(cond, *made))
+
+    def rewrite_branch(self, branch: SeqExpr) -> SeqExpr:
+        """Rebuild a branch; return the same one if nothing changed."""
+
+        def body() -> RelaxExpr:
+            self.rewrite_blocks(branch.blocks)
+            return self.rewrite_branch_result(branch)
+
+        outer = {name: getattr(self, name) for name in self.isolated}
+        for name, state in outer.items():
+            setattr(self, name, type(state)())
+        made = self.builder.build_branch(body)
+        for name, state in outer.items():
+            setattr(self, name, state)
+        return branch if _same_body(branch, made) else made
+
+    def rewrite_branch_result(self, branch: SeqExpr) -> RelaxExpr:
+        """Return the new result of a branch."""
+        result: RelaxExpr = self.resolve(branch.body)
+        return result
 
     def rewrite_result(self, body: SeqExpr) -> RelaxExpr:
         """Return the new result."""
@@ -108,15 +153,17 @@ class FunctionRewriter:
 
 
 def _same_function(old: Function, new: Function) -> bool:
-    if old.params != new.params or old.body.body is not new.body.body:
-        return False
-    if len(old.body.blocks) != len(new.body.blocks):
+    return old.params == new.params and _same_body(old.body, new.body)
+
+
+def _same_body(old: SeqExpr, new: SeqExpr) -> bool:
+    if old.body is not new.body or len(old.blocks) != len(new.blocks):
         return False
     return all(
         type(a) is type(b)
         and len(a.bindings) == len(b.bindings)
         and all(x is y for x, y in zip(a.bindings, b.bindings))
-        for a, b in zip(old.body.blocks, new.body.blocks)
+        for a, b in zip(old.blocks, new.blocks)
     )
 
 
@@ -154,7 +201,7 @@ class _SymbolRenewer(FunctionRewriter):
     def rewrite_params(self, function: Function) -> list[RelaxVar]:
         for var in defined_vars([param.struct_info for param in function.params]):
             self.mapping[var] = Var(var.name, var.dtype)
-        for binding in function.bindings:
+        for binding in all_bindings(function):
             if isinstance(binding, MatchCast):
                 for var in defined_vars([binding.struct_info]):
                     self.mapping.setdefault(var, Var(var.name, var.dtype))
@@ -167,3 +214,23 @@ class _SymbolRenewer(FunctionRewriter):
 def renew_symbols(function: Function) -> Function:
     """Copy a function so that it shares no symbolic extent with another."""
     return _SymbolRenewer().rewrite(function)
+
+
+class _Binder(FunctionRewriter):
+    """Gives a function other parameters."""
+
+    def __init__(self, params: Sequence[RelaxVar]) -> None:
+        super().__init__()
+        self.params = params
+
+    def rewrite_params(self, function: Function) -> Sequence[RelaxVar]:
+        return self.params
+
+
+def with_params(
+    function: Function, params: Sequence[RelaxVar], mapping: Mapping[Any, Any]
+) -> Function:
+    """Give a function other parameters, and replace what it uses."""
+    binder = _Binder(params)
+    binder.mapping.update(mapping)
+    return binder.rewrite(function)

@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.arith import simplify
 from tilewright.ir import Expr, IRModule, Var, as_int, const, dtypes, substitute
 from tilewright.relax.assertion import assertion_operands
+from tilewright.relax.branches import If
 from tilewright.relax.call_packed import PACKED
 from tilewright.relax.call_tir import CALL_DPS
 from tilewright.relax.executable import Executable, as_numpy
@@ -27,6 +28,7 @@ from tilewright.relax.expr import (
     PrimValue,
     RelaxCall,
     RelaxExpr,
+    SeqExpr,
     ShapeExpr,
     StringValue,
     Tuple,
@@ -99,17 +101,14 @@ def run_stepwise(
     steps = _Steps(executable, run_kernel)
     for param, value in zip(function.params, flat):
         steps.define(param, value)
-    for binding in function.bindings:
-        steps.define(binding.var, steps.evaluate(binding.value))
-        if isinstance(binding, MatchCast):
-            steps.bind(binding.struct_info, steps.values[binding.var])
-    return steps.result(function.body.body)
+    return steps.sequence(function.body)
 
 
 def _as_array(value: object) -> object:
     if isinstance(value, (bool, int, float, np.generic)):
         return value
-    return np.ascontiguousarray(as_numpy(value))
+    array = as_numpy(value)
+    return np.ascontiguousarray(array).reshape(array.shape)  # one without axes gets none
 
 
 class _Steps:
@@ -118,6 +117,13 @@ class _Steps:
         self.run_kernel = run_kernel
         self.values: dict[RelaxExpr, Any] = {}
         self.extents: dict[Var, Expr] = {}
+
+    def sequence(self, body: SeqExpr) -> Any:
+        for binding in (binding for block in body.blocks for binding in block.bindings):
+            self.define(binding.var, self.evaluate(binding.value))
+            if isinstance(binding, MatchCast):
+                self.bind(binding.struct_info, self.values[binding.var])
+        return self.result(body.body)
 
     def define(self, var: RelaxExpr, value: object) -> None:
         self.values[var] = value
@@ -164,6 +170,8 @@ class _Steps:
     def evaluate(self, value: RelaxExpr) -> Any:
         if value in self.values:
             return self.values[value]
+        if isinstance(value, If):
+            return self.sequence(value.branches[0 if self.evaluate(value.cond) else 1])
         if isinstance(value, Constant):
             return value.data
         if isinstance(value, Tuple):

@@ -279,3 +279,39 @@ def substitute_info(info: StructInfo, mapping: dict[Any, Any]) -> StructInfo:
         return info
     made: StructInfo = substitute(info, mapping)
     return made
+
+
+def struct_info_lca(lhs: StructInfo, rhs: StructInfo) -> StructInfo:
+    """Return the most specific struct info that values of both have."""
+    if same_struct_info(lhs, rhs):
+        return lhs
+    if isinstance(lhs, PrimStructInfo) and isinstance(rhs, PrimStructInfo):
+        return PrimStructInfo(lhs.dtype) if lhs.dtype == rhs.dtype else ObjectStructInfo()
+    if isinstance(lhs, ShapeStructInfo) and isinstance(rhs, ShapeStructInfo):
+        return ShapeStructInfo(None, lhs.ndim if lhs.ndim == rhs.ndim else -1)
+    if isinstance(lhs, TensorStructInfo) and isinstance(rhs, TensorStructInfo):
+        if lhs.dtype != rhs.dtype:
+            return ObjectStructInfo()  # a tensor of any dtype can't be described
+        return TensorStructInfo(None, lhs.dtype, lhs.ndim if lhs.ndim == rhs.ndim else -1)
+    if isinstance(lhs, TupleStructInfo) and isinstance(rhs, TupleStructInfo):
+        if len(lhs.fields_) != len(rhs.fields_):
+            return ObjectStructInfo()
+        return TupleStructInfo(tuple(map(struct_info_lca, lhs.fields_, rhs.fields_)))
+    if isinstance(lhs, FuncStructInfo) and isinstance(rhs, FuncStructInfo):
+        ret = struct_info_lca(lhs.ret, rhs.ret)
+        return FuncStructInfo(None, ret, lhs.purity and rhs.purity)
+    return ObjectStructInfo()
+
+
+def erase_extents(info: StructInfo, known: dict[Var, Expr]) -> StructInfo:
+    """Replace symbolic extents by their values; forget shapes that use an unknown one."""
+    if isinstance(info, TupleStructInfo):
+        return TupleStructInfo(tuple(erase_extents(field, known) for field in info.fields_))
+    if known.keys() >= set(used_vars(info)):
+        return substitute_info(info, known)
+    if isinstance(info, TensorStructInfo):
+        return TensorStructInfo(None, info.dtype, info.ndim)
+    if isinstance(info, ShapeStructInfo):
+        return ShapeStructInfo(None, info.ndim)
+    assert isinstance(info, PrimStructInfo)
+    return PrimStructInfo(info.dtype)

@@ -476,6 +476,12 @@ CODEGEN = _on_graph(
     means="The function is for the external code generator of this name.",
     read_by=("relax.expr", "relax.transform.run_codegen"),
 )
+BRANCH = _on_graph(
+    "relax.branch",
+    FLAG,
+    means="The function is what a branch of an If computes.",
+    read_by=("relax.expr",),
+)
 IMPURE = _on_graph(
     "relax.impure",
     FLAG,
@@ -568,6 +574,7 @@ __all__ = [
     "PIPELINE_STAGE",
     "PREFETCH_DISTANCE",
     "PREFETCH_NEXT",
+    "BRANCH",
     "CODEGEN",
     "COMPOSITE",
     "IMPURE",

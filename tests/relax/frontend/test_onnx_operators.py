@@ -53,6 +53,30 @@ def test_a_branch_that_data_decide() -> None:
     x = floats(3)
     close(results(proto, np.array(True), x), 2 * x)
     close(results(proto, np.array(False), x), -x)
+    assert "else:" in script(from_onnx(proto))
+
+
+def test_branches_in_branches() -> None:
+    inner = graph([node("Mul", "a x", "i"), node("Identity", "a", "j")], {}, ["i", "j"])
+    same = graph([node("Identity", "x", "k"), node("Identity", "a", "l")], {}, ["k", "l"])
+    then = graph([node("If", "d", "t u", then_branch=inner, else_branch=same)], {}, ["t", "u"])
+    other = graph([node("Neg", "a", "e")], {}, ["e", "x"])
+    proto = model(
+        [
+            node("Exp", "x", "a"),
+            node("ReduceSum", "a", "r", keepdims=0),
+            node("Less", "r limit", "d"),
+            node("If", "c", "y z", then_branch=then, else_branch=other),
+            node("Add", "y z", "sum"),
+        ],
+        {"c": np.array(True), "x": [3]},
+        ["sum"],
+        {"limit": np.float32(4.0)},
+    )
+    for x in (floats(3), floats(3) + 2):
+        a = np.exp(x)
+        close(results(proto, np.array(True), x), (a * x if a.sum() < 4 else x) + a)
+        close(results(proto, np.array(False), x), x - a)
 
 
 def test_branches_of_different_shapes() -> None:

@@ -130,6 +130,40 @@ def test_writes_into_intermediate_tensors() -> None:
     agree(run(mod, x.numpy())[0], model(x))
 
 
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        def inner(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return torch.cond(y.sum() > 0, lambda a: a.relu(), lambda a: a.sin(), (x,))
+
+        def first(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return inner(self.linear(x), y), x.sum() + x.shape[0]
+
+        def second(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x.sin(), y.mean()
+
+        a, b = torch.cond(x.sum() > 0, first, second, (x, y))
+        return a + 1, b
+
+
+def test_branches_are_computed_as_they_are_taken() -> None:
+    model = Branches().eval()
+    x, y = torch.rand(3, 4), torch.rand(5)
+    exported = torch.export.export(
+        model, (x, y), dynamic_shapes={"x": {0: torch.export.Dim("n", min=2)}, "y": None}
+    )
+    mod = from_exported_program(exported)
+    assert mod.script().count("if ") == 2
+    executable = relax.build(mod, "llvm")
+    for a in (x, -x):
+        for b in (y, -y):
+            for found, expected in zip(executable["main"](a, b), model(a, b), strict=True):
+                agree(found, expected)
+
+
 def test_no_grad_inside_the_model() -> None:
     def model(x: Any) -> Any:
         with torch.no_grad():

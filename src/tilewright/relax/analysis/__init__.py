@@ -13,7 +13,6 @@ from tilewright.relax.analysis.struct_info import (
     derive_call_ret_struct_info,
     erase_to_well_defined,
     struct_info_base_check,
-    struct_info_lca,
     tir_vars_in_struct_info,
 )
 from tilewright.relax.analysis.tensor_functions import has_reshape_pattern
@@ -44,6 +43,7 @@ from tilewright.relax.analysis.variables import (
 )
 from tilewright.relax.analysis.verify import verify_graph, well_formed
 from tilewright.relax.analysis.weights import NUM_INPUT, computable_at_compile_time, weights_of
+from tilewright.relax.struct_info import struct_info_lca
 
 __all__ = [
     "BaseCheckResult", "NUM_INPUT", "all_global_vars", "all_vars", "bound_vars", "called_functions",

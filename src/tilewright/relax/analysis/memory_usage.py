@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.arith import simplify
 from tilewright.ir import Expr, IRModule, as_expr, as_int, dtypes
+from tilewright.relax.branches import all_bindings
 from tilewright.relax.call_tir import is_call_tir
 from tilewright.relax.expr import Binding, Function, PrimValue, RelaxCall
 from tilewright.relax.registry import is_call_to
@@ -23,7 +24,7 @@ def estimate_memory_usage(mod: IRModule | Function) -> str:
     lines = ["Memory usage estimation:"]
     for name, function in mod.functions.items():
         if isinstance(function, Function) and not function.is_primitive:
-            lines += [f" * Function {name}:", *_describe(function.bindings)]
+            lines += [f" * Function {name}:", *_describe(all_bindings(function))]
     return "\n".join(lines)
 
 

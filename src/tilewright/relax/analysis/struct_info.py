@@ -17,10 +17,10 @@ from tilewright.relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
     defined_vars,
+    erase_extents,
     extents_of,
     prove_different,
     prove_equal,
-    same_struct_info,
     substitute_info,
     used_vars,
 )
@@ -118,28 +118,6 @@ _CHECKS: dict[type[StructInfo], Any] = {
 }
 
 
-def struct_info_lca(lhs: StructInfo, rhs: StructInfo) -> StructInfo:
-    """Return the most specific struct info that values of both have."""
-    if same_struct_info(lhs, rhs):
-        return lhs
-    if isinstance(lhs, PrimStructInfo) and isinstance(rhs, PrimStructInfo):
-        return PrimStructInfo(lhs.dtype) if lhs.dtype == rhs.dtype else ObjectStructInfo()
-    if isinstance(lhs, ShapeStructInfo) and isinstance(rhs, ShapeStructInfo):
-        return ShapeStructInfo(None, lhs.ndim if lhs.ndim == rhs.ndim else -1)
-    if isinstance(lhs, TensorStructInfo) and isinstance(rhs, TensorStructInfo):
-        if lhs.dtype != rhs.dtype:
-            return ObjectStructInfo()  # a tensor of any dtype can't be described
-        return TensorStructInfo(None, lhs.dtype, lhs.ndim if lhs.ndim == rhs.ndim else -1)
-    if isinstance(lhs, TupleStructInfo) and isinstance(rhs, TupleStructInfo):
-        if len(lhs.fields_) != len(rhs.fields_):
-            return ObjectStructInfo()
-        return TupleStructInfo(tuple(map(struct_info_lca, lhs.fields_, rhs.fields_)))
-    if isinstance(lhs, FuncStructInfo) and isinstance(rhs, FuncStructInfo):
-        ret = struct_info_lca(lhs.ret, rhs.ret)
-        return FuncStructInfo(None, ret, lhs.purity and rhs.purity)
-    return ObjectStructInfo()
-
-
 def erase_to_well_defined(
     sinfo: StructInfo,
     shape_var_map: Mapping[Var, Expr] | None = None,
@@ -154,20 +132,7 @@ def erase_to_well_defined(
     """
     if var_map:
         raise VerifyError("var_map must be empty: struct infos hold no graph variables")
-    return _erase(sinfo, dict(shape_var_map or {}))
-
-
-def _erase(info: StructInfo, known: dict[Var, Expr]) -> StructInfo:
-    if isinstance(info, TupleStructInfo):
-        return TupleStructInfo(tuple(_erase(field, known) for field in info.fields_))
-    if known.keys() >= set(used_vars(info)):
-        return substitute_info(info, known)
-    if isinstance(info, TensorStructInfo):
-        return TensorStructInfo(None, info.dtype, info.ndim)
-    if isinstance(info, ShapeStructInfo):
-        return ShapeStructInfo(None, info.ndim)
-    assert isinstance(info, PrimStructInfo)
-    return PrimStructInfo(info.dtype)
+    return erase_extents(sinfo, dict(shape_var_map or {}))
 
 
 def derive_call_ret_struct_info(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir import GLOBAL_SYMBOL, GlobalVar, IRModule, Node, pre_order
+from tilewright.relax.branches import If, all_bindings, map_branches, nested_bindings
 from tilewright.relax.expr import (
     Binding,
     BindingBlock,
@@ -20,12 +21,20 @@ from tilewright.relax.registry import RelaxOp
 
 
 def used_graph_vars(expr: Node) -> list[RelaxVar]:
-    """Graph variables used in an expression, once each, in order of appearance."""
+    """Graph variables used in an expression, once each, in order of appearance.
+
+    What the expression itself binds, as branches do, is left out.
+    """
     found: dict[RelaxVar, None] = {}
+    bound: set[RelaxVar] = set()
     for item in pre_order(expr):
         if isinstance(item, RelaxVar):
             found.setdefault(item)
-    return list(found)
+        elif isinstance(item, Binding):
+            bound.add(item.var)
+        elif isinstance(item, Function):
+            bound.update(item.params)
+    return [var for var in found if var not in bound] if bound else list(found)
 
 
 def use_counts(function: Function) -> dict[RelaxVar, int]:
@@ -39,8 +48,8 @@ def use_counts(function: Function) -> dict[RelaxVar, int]:
 
 
 def get_var2val(function: Function) -> dict[RelaxVar, RelaxExpr]:
-    """The value of each variable that a function binds, apart from casts."""
-    return {b.var: b.value for b in function.bindings if isinstance(b, VarBinding)}
+    """The value of each variable that a function binds, in branches too, apart from casts."""
+    return {b.var: b.value for b in all_bindings(function) if isinstance(b, VarBinding)}
 
 
 def called_functions(node: Node) -> list[str]:
@@ -58,8 +67,10 @@ def is_impure(value: RelaxExpr) -> bool:
     """Whether evaluating a value may have side effects.
 
     A call of a graph function says so itself: it has the attribute ``pure`` ``False`` if the
-    function is impure.
+    function is impure. An ``If`` has the effects of its branches.
     """
+    if isinstance(value, If):
+        return any(is_impure(b.value) for branch in value.branches for b in nested_bindings(branch))
     if not isinstance(value, RelaxCall):
         return False
     if isinstance(value.op, RelaxOp) and not value.op.pure:
@@ -72,6 +83,9 @@ def has_effect(value: RelaxExpr) -> bool:
 
     Assertions and allocations are impure, but have none.
     """
+    if isinstance(value, If):
+        inner = (b.value for branch in value.branches for b in nested_bindings(branch))
+        return any(map(has_effect, inner))
     if isinstance(value, RelaxCall) and isinstance(value.op, RelaxOp):
         return value.op.effect or not value.attrs.get("pure", True)
     return is_impure(value)
@@ -111,7 +125,7 @@ def contains_impure_call(function: Function, own_name: str | None = None) -> boo
     """
     return any(
         is_impure(value) and not (isinstance(value.op, GlobalVar) and value.op.name == own_name)
-        for value in (binding.value for binding in function.bindings)
+        for value in (binding.value for binding in all_bindings(function))
         if isinstance(value, RelaxCall)
     )
 
@@ -129,30 +143,40 @@ def udchain(dfb: DataflowBlock) -> dict[RelaxVar, list[RelaxVar]]:
 def name_to_binding(function: Function) -> dict[str, list[Binding]]:
     """Bindings by the name of their variable; names need not be unique."""
     found: dict[str, list[Binding]] = {}
-    for binding in function.bindings:
+    for binding in all_bindings(function):
         found.setdefault(binding.var.name, []).append(binding)
     return found
 
 
 def remove_all_unused(function: Function) -> Function:
     """Remove bindings whose variable is never used and whose value has no effect."""
-    needed: set[RelaxVar] = set(used_graph_vars(function.body.body))
+    made = _without_unused(function.body, set())
+    return function if made is function.body else function.replace(body=made)
+
+
+def _without_unused(body: SeqExpr, needed: set[RelaxVar]) -> SeqExpr:
+    """Remove unused bindings; ``needed`` grows by what the rest uses."""
+    needed.update(used_graph_vars(body.body))
     blocks: list[BindingBlock] = []
     changed = False
-    for block in reversed(function.body.blocks):
+    for block in reversed(body.blocks):
         kept: list[Binding] = []
+        same = True
         for binding in reversed(block.bindings):
-            if binding.var in needed or isinstance(binding, MatchCast) or is_impure(binding.value):
-                needed.update(used_graph_vars(binding.value))
-                kept.append(binding)
-        if len(kept) != len(block.bindings):
+            used = binding.var in needed or isinstance(binding, MatchCast)
+            if not used and not is_impure(binding.value):
+                same = False
+                continue
+            made = map_branches(binding, lambda branch: _without_unused(branch, needed))
+            same = same and made is binding
+            needed.update(used_graph_vars(made.value))
+            kept.append(made)
+        if not same:
             changed = True
             block = block.replace(bindings=tuple(reversed(kept)))
         if block.bindings:
             blocks.append(block)
-    if not changed:
-        return function
-    return function.replace(body=SeqExpr(tuple(reversed(blocks)), function.body.body))
+    return SeqExpr(tuple(reversed(blocks)), body.body) if changed else body
 
 
 def detect_recursion(mod: IRModule) -> list[list[GlobalVar]]:

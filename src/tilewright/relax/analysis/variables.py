@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from tilewright.ir import GlobalVar, Node, Var, post_order, pre_order
 from tilewright.ir import free_vars as free_symbols
+from tilewright.relax.branches import all_bindings
 from tilewright.relax.expr import Binding, Function, FunctionRef, MatchCast, RelaxCall, RelaxVar
 from tilewright.relax.struct_info import StructInfo, defined_vars, used_vars
 
@@ -44,7 +45,7 @@ def called_global_vars(expr: Node) -> list[GlobalVar]:
 
 def defined_symbolic_vars(function: Function) -> list[Var]:
     """Symbolic extents that a function's parameters and casts define."""
-    casts = [b.struct_info for b in function.bindings if isinstance(b, MatchCast)]
+    casts = [b.struct_info for b in all_bindings(function) if isinstance(b, MatchCast)]
     return defined_vars([*(param.struct_info for param in function.params), *casts])
 
 
@@ -52,7 +53,7 @@ def free_symbolic_vars(function: Function) -> list[Var]:
     """Symbolic extents that a function uses and does not define."""
     defined = set(defined_symbolic_vars(function))
     infos: list[StructInfo] = [param.struct_info for param in function.params]
-    infos += [binding.var.struct_info for binding in function.bindings]
+    infos += [binding.var.struct_info for binding in all_bindings(function)]
     used = [var for info in infos for var in used_vars(info)]
     used += [*free_symbols(function.body), *used_vars(function.ret_struct_info)]
     return [var for var in dict.fromkeys(used) if var not in defined]

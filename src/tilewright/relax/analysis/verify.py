@@ -7,6 +7,7 @@ from contextlib import suppress
 from tilewright.ir import GlobalVar, IRModule, Var, free_vars, pre_order
 from tilewright.relax.analysis.struct_info import BaseCheckResult, struct_info_base_check
 from tilewright.relax.analysis.uses import called_functions, has_effect, is_impure
+from tilewright.relax.branches import If, all_bindings
 from tilewright.relax.expr import (
     Binding,
     BindingBlock,
@@ -18,6 +19,7 @@ from tilewright.relax.expr import (
     RelaxCall,
     RelaxExpr,
     RelaxVar,
+    SeqExpr,
     is_atom,
 )
 from tilewright.relax.struct_info import defined_vars, extents_of, used_vars
@@ -42,6 +44,7 @@ class _FunctionChecker:
     def __init__(self, name: str, function: Function, mod: IRModule) -> None:
         self.name, self.function, self.mod = name, function, mod
         self.bound: set[RelaxVar] = set()
+        self.defined: set[RelaxVar] = set()
         self.extents: set[Var] = set(defined_vars([param.struct_info for param in function.params]))
 
     def check(self) -> None:
@@ -58,22 +61,42 @@ class _FunctionChecker:
                     self._fail(
                         f"parameter {param.name} uses extent {var.name}, which none is exactly"
                     )
-        for block in self.function.body.blocks:
+        self._check_body(self.function.body)
+
+    def _check_body(self, body: SeqExpr) -> None:
+        for block in body.blocks:
             for binding in block.bindings:
                 self._check_binding(block, binding)
             # Dataflow variables are seen in their block only.
             self.bound -= {b.var for b in block.bindings if isinstance(b.var, DataflowVar)}
-        result = self.function.body.body
-        self._check_use(result, "the result")
-        if not is_atom(result):
+        self._check_use(body.body, "the result")
+        if not is_atom(body.body):
             self._fail("the result is not a variable, constant or tuple of them")
+
+    def _check_branches(self, block: BindingBlock, binding: Binding, value: If) -> None:
+        """Check both branches, which see what is bound here; nothing sees what they bind."""
+        var = binding.var
+        if isinstance(block, DataflowBlock):
+            self._fail(f"the If of {var.name} can't be in a dataflow block")
+        if isinstance(binding, MatchCast):
+            self._fail(f"{var.name} casts an If: bind that to a variable first")
+        self._check_use(value.cond, f"the condition of {var.name}")
+        if not is_atom(value.cond):
+            self._fail(f"the condition of {var.name} is nested: {value.cond!r}")
+        for branch in value.branches:
+            bound, extents = set(self.bound), set(self.extents)
+            self._check_body(branch)
+            self.bound, self.extents = bound, extents
+        self._define(var)
 
     def _fail(self, reason: str) -> None:
         raise VerifyError(f"graph function {self.name!r}: {reason}")
 
     def _define(self, var: RelaxVar) -> None:
-        if var in self.bound:
+        # In two branches too: passes tell variables apart by identity.
+        if var in self.defined:
             self._fail(f"variable {var.name} is bound twice")
+        self.defined.add(var)
         self.bound.add(var)
 
     def _check_use(self, value: RelaxExpr, where: str) -> None:
@@ -91,6 +114,7 @@ class _FunctionChecker:
         """Check a function inside of this one, which sees what is bound here."""
         inner = _FunctionChecker(f"{self.name}.{var.name}", function, self.mod)
         inner.bound |= self.bound
+        inner.defined |= self.defined
         inner.extents |= self.extents
         inner.check()
         self._define(var)
@@ -113,6 +137,9 @@ class _FunctionChecker:
         var, value = binding.var, binding.value
         if isinstance(value, LocalFunction):
             self._check_local(var, value.func)
+            return
+        if isinstance(value, If):
+            self._check_branches(block, binding, value)
             return
         self._check_use(value, f"the value of {var.name}")
         if not is_atom(value):
@@ -146,6 +173,6 @@ def well_formed(obj: IRModule | Function, check_struct_info: bool = True) -> boo
 
 
 def _has_impossible(function: Function) -> bool:
-    stated = [(b.var.struct_info, b.value.struct_info) for b in function.bindings]
+    stated = [(b.var.struct_info, b.value.struct_info) for b in all_bindings(function)]
     stated.append((function.ret_struct_info, function.body.struct_info))
     return any(struct_info_base_check(*item) is BaseCheckResult.FAIL_L0 for item in stated)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.ir import Expr, IRModule, Var, substitute
 from tilewright.relax.analysis import remove_all_unused, use_counts, used_graph_vars
+from tilewright.relax.branches import map_blocks
 from tilewright.relax.dpl.context import Match, PatternContext
 from tilewright.relax.dpl.pattern import (
     Bindings,
@@ -21,7 +22,6 @@ from tilewright.relax.dpl.pattern import (
 )
 from tilewright.relax.expr import (
     Binding,
-    BindingBlock,
     Constant,
     DataflowBlock,
     DataflowVar,
@@ -30,7 +30,6 @@ from tilewright.relax.expr import (
     RelaxCall,
     RelaxExpr,
     RelaxVar,
-    SeqExpr,
     Tuple,
     TupleGetItem,
     VarBinding,
@@ -48,6 +47,8 @@ BindingsRewriter = Callable[[Match, Bindings], Mapping[RelaxVar, RelaxExpr]]
 
 class ValueRewriter(FunctionRewriter):
     """Rebuilds functions; ``self.values`` has the value of each new variable bound so far."""
+
+    isolated = ("values",)
 
     def rewrite(self, function: Function) -> Function:
         """Rebuild one function."""
@@ -126,15 +127,14 @@ def rewrite_bindings(ctx: PatternContext, rewriter: BindingsRewriter, func: Func
 
     Raises ``VerifyError`` if there is none, as a new value uses what depends on it.
     """
-    blocks: list[BindingBlock] = []
-    changed = False
-    for block in func.body.blocks:
-        made = _rewrite_block(ctx, rewriter, block) if isinstance(block, DataflowBlock) else block
-        changed = changed or made is not block
-        blocks.append(made)
-    if not changed:
+    body = map_blocks(
+        func.body,
+        lambda block: (
+            _rewrite_block(ctx, rewriter, block) if isinstance(block, DataflowBlock) else block
+        ),
+    )
+    if body is func.body:
         return func
-    body = SeqExpr(tuple(blocks), func.body.body)
     return remove_all_unused(_Renewer().rewrite(func.replace(body=body)))
 
 

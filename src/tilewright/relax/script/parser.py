@@ -8,10 +8,11 @@ defines extents likewise.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.ir import Expr, Var, set_span
+from tilewright.relax.branches import If
 from tilewright.relax.expr import (
     Binding,
     BindingBlock,
@@ -25,6 +26,7 @@ from tilewright.relax.expr import (
     RelaxVar,
     SeqExpr,
     Tuple,
+    TupleGetItem,
     VarBinding,
     as_relax,
     is_atom,
@@ -56,6 +58,7 @@ class GraphParser(Evaluator):
         self.attrs: dict[str, Any] = {}
         self.outputs: set[str] | None = None
         self.names: set[str] = set()
+        self.rest: Sequence[ast.stmt] = ()
 
     # ---- header -----------------------------------------------------------------------------
 
@@ -119,7 +122,7 @@ class GraphParser(Evaluator):
     def suite(self, node: ast.FunctionDef) -> SeqExpr:
         """The function's body; its last statement returns."""
         result: RelaxExpr | None = None
-        for stmt in node.body:
+        for position, stmt in enumerate(node.body):
             if result is not None:
                 self.fail(stmt, "nothing may follow return")
             if isinstance(stmt, ast.Return):
@@ -132,7 +135,7 @@ class GraphParser(Evaluator):
             elif isinstance(stmt, ast.With):
                 self.dataflow(stmt)
             else:
-                self.statement(stmt)
+                self.statement(stmt, node.body[position + 1 :])
         if result is None:
             self.fail(node, "a graph function ends with return")
             raise AssertionError
@@ -160,12 +163,16 @@ class GraphParser(Evaluator):
         self.outputs = None
         self.close(DataflowBlock)
 
-    def statement(self, node: ast.stmt) -> None:
-        """One statement of the body; errors point at it."""
+    def statement(self, node: ast.stmt, rest: Sequence[ast.stmt] = ()) -> None:
+        """One statement of the body, with those that follow it; errors point at it."""
+        self.rest = rest
         self.guarded_statement(node, self._statement)
 
     def _statement(self, node: ast.stmt) -> None:
         if isinstance(node, ast.Pass):
+            return
+        if isinstance(node, ast.If):
+            self.branches(node, self.rest)
             return
         if isinstance(node, ast.FunctionDef):
             self.local_function(node)
@@ -185,6 +192,80 @@ class GraphParser(Evaluator):
             self.assign(target, None, node.value, node)
         else:
             self.fail(node, f"{type(node).__name__} is not part of the dialect R")
+
+    def branches(self, node: ast.If, rest: Sequence[ast.stmt]) -> None:
+        """An ``If``: a variable that both branches bind and the rest reads, else the last one.
+
+        If the rest reads several of them, they are items of a tuple.
+        """
+        if self.outputs is not None:
+            self.fail(node, "an if doesn't belong in a dataflow block")
+        condition = self.value(node.test)
+        condition = self.atom(condition, node.test)
+        first, second = _bound_names(node.body), _bound_names(node.orelse)
+        read = self.names_read(rest)
+        names = [name for name in first if name in second and name in read]
+        if not names and first and second and first[-1] == second[-1]:
+            names = first[-1:]
+        if not names:
+            self.fail(
+                node, "both branches of an if must bind the variable that is its result: `y = ...`"
+            )
+        made = [self.branch(body, names, node) for body in (node.body, node.orelse)]
+        value = self.guard(node, If, condition, *made)
+        if len(names) == 1:
+            self.bind(names[0], value, None, node)
+            return
+        whole = self.bind("_".join(names), value, None, node)
+        for position, name in enumerate(names):
+            self.bind(name, TupleGetItem(whole, position), None, node)
+
+    def branch(self, body: Sequence[ast.stmt], names: Sequence[str], node: ast.If) -> SeqExpr:
+        """One branch; its result is what it binds to the names at last."""
+        outer = self.blocks, self.bindings
+        self.blocks, self.bindings = [], []
+        self.scope.push()
+        known = set(self.names)
+        for position, stmt in enumerate(body):
+            if isinstance(stmt, ast.With):
+                self.dataflow(stmt)
+            elif (
+                stmt is body[-1] and len(names) == 1 and _bound_names([stmt]) == list(names)
+                and isinstance(stmt, (ast.Assign, ast.AnnAssign))
+            ):  # fmt: skip
+                self.statement(stmt, ())
+                self.drop_alias(names[0])
+            else:
+                # What follows in the branch reads, and so does what comes after the If.
+                after = [*body[position + 1 :], *(ast.Expr(ast.Name(n, ast.Load())) for n in names)]
+                self.statement(stmt, after)
+        made = tuple(self.to_value(self.scope.lookup(name), node.test) for name in names)
+        self.close(BindingBlock)
+        result = SeqExpr(tuple(self.blocks), made[0] if len(made) == 1 else Tuple(made))
+        self.names = known
+        self.scope.pop()
+        self.blocks, self.bindings = outer
+        return result
+
+    def names_read(self, body: Sequence[ast.stmt]) -> set[str]:
+        """Names that statements read before they bind them."""
+        read: set[str] = set()
+        bound: set[str] = set()
+        for stmt in body:
+            nodes = list(ast.walk(stmt))
+            if self.scope.budget is not None:
+                self.scope.budget.spend(len(nodes))
+            names = (item for item in nodes if isinstance(item, ast.Name))
+            read |= {item.id for item in names if isinstance(item.ctx, ast.Load)} - bound
+            bound.update(_bound_names([stmt]))
+        return read
+
+    def drop_alias(self, name: str) -> None:
+        """Let the name of a branch's result stand for the value, if that needs no variable."""
+        last = self.bindings[-1] if self.bindings else None
+        if isinstance(last, VarBinding) and last.var.name == name and is_atom(last.value):
+            self.bindings.pop()
+            self.scope.define(name, last.value)
 
     def local_function(self, node: ast.FunctionDef) -> None:
         """A function inside of this one."""
@@ -278,6 +359,28 @@ class GraphParser(Evaluator):
         binding = MatchCast(operand, info, self.variable(name, info))
         set_span(binding, self.source.span(node))
         self.bindings.append(binding)
+
+
+def _bound_names(body: Sequence[ast.stmt]) -> list[str]:
+    """Names that statements bind where others see them, the one bound last at the end."""
+    found: dict[str, None] = {}
+    for stmt in body:
+        names: list[str] = []
+        if isinstance(stmt, ast.Assign):
+            names = [target.id for target in stmt.targets if isinstance(target, ast.Name)]
+        elif isinstance(stmt, ast.AnnAssign) and isinstance(stmt.target, ast.Name):
+            names = [stmt.target.id]
+        elif isinstance(stmt, ast.If):
+            second = _bound_names(stmt.orelse)
+            names = [name for name in _bound_names(stmt.body) if name in second]
+        elif isinstance(stmt, ast.With) and isinstance(stmt.body[-1], ast.Expr):
+            call = stmt.body[-1].value
+            args = call.args if isinstance(call, ast.Call) else []
+            names = [arg.id for arg in args if isinstance(arg, ast.Name)]
+        for name in names:
+            found.pop(name, None)
+            found[name] = None
+    return list(found)
 
 
 class _GraphFunctionDecorator(FunctionDecorator):

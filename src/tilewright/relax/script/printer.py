@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tilewright.ir import Expr, GlobalVar, Var, structural_equal
+from tilewright.relax.branches import If
 from tilewright.relax.call_packed import ASSERT_TENSOR, CALL_DPS_PACKED, CALLS, PRINT
 from tilewright.relax.call_tir import CALL_DPS, CALL_TIR, CALL_TIR_INPLACE
 from tilewright.relax.closures import INVOKE_CLOSURE
 from tilewright.relax.expr import (
     Binding,
+    BindingBlock,
     Constant,
     ConstantData,
     DataflowBlock,
@@ -22,10 +25,13 @@ from tilewright.relax.expr import (
     PrimValue,
     RelaxCall,
     RelaxVar,
+    SeqExpr,
     ShapeExpr,
     StringValue,
     Tuple,
     TupleGetItem,
+    VarBinding,
+    is_atom,
 )
 from tilewright.relax.registry import RelaxOp
 from tilewright.relax.struct_info import (
@@ -257,12 +263,7 @@ def _write_function(p: Printer, node: Function, name: str) -> None:
         attrs = {key: value for key, value in node.attrs.items() if key != IMPURE}
         if attrs:
             p.line(f"R.func_attr({p.value(attrs)})")
-        for block in node.body.blocks:
-            if isinstance(block, DataflowBlock):
-                _dataflow(p, block)
-            else:
-                for binding in block.bindings:
-                    _binding(p, binding)
+        _body(p, node.body.blocks)
         p.line(f"return {p.expr(node.body.body)}")
         # The result may use extents that the body defines; then it is not stated.
         declared = not any(isinstance(binding, MatchCast) for binding in node.bindings)
@@ -289,6 +290,50 @@ def _local_function(p: Printer, var: RelaxVar, node: Function) -> None:
     p.context["outer extents"], (p.prelude, p.late_prelude) = outer, prelude
 
 
+def _body(p: Printer, blocks: Sequence[BindingBlock]) -> None:
+    for block in blocks:
+        if isinstance(block, DataflowBlock):
+            _dataflow(p, block)
+        else:
+            for binding in block.bindings:
+                _binding(p, binding)
+
+
+def _if(p: Printer, binding: Binding, node: If, name: str) -> None:
+    """Both branches, which bind what they give to the name of the result."""
+    p.line(f"if {p.expr(node.cond)}:")
+    p.mark(binding, len(p.lines) - 1)
+    pad = p.pad
+    p.pad += "    "
+    _branch(p, node.true_branch, name)
+    p.pad = pad
+    p.line("else:")
+    p.pad += "    "
+    _branch(p, node.false_branch, name)
+    p.pad = pad
+
+
+def _branch(p: Printer, branch: SeqExpr, name: str) -> None:
+    *blocks, last = branch.blocks or (BindingBlock(()),)
+    final = last.bindings[-1] if last.bindings else None
+    if (
+        not isinstance(final, VarBinding)
+        or final.var is not branch.body
+        or isinstance(last, DataflowBlock)
+        or isinstance(final.value, LocalFunction)
+        or is_atom(final.value)
+    ):
+        _body(p, branch.blocks)
+        p.line(f"{name}: {info_text(p, branch.struct_info)} = {p.expr(branch.body)}")
+        return
+    _body(p, [*blocks, last.replace(bindings=last.bindings[:-1])])
+    p.names[final.var] = name
+    if isinstance(final.value, If):
+        _if(p, final, final.value, name)
+    else:
+        _binding(p, final, name)
+
+
 def _dataflow(p: Printer, block: DataflowBlock) -> None:
     p.line("with R.dataflow():")
     outputs = []
@@ -302,9 +347,13 @@ def _dataflow(p: Printer, block: DataflowBlock) -> None:
     p.pad = pad
 
 
-def _binding(p: Printer, binding: Binding) -> None:
+def _binding(p: Printer, binding: Binding, name: str | None = None) -> None:
+    """A binding, of a variable that may have its name already."""
     if isinstance(binding.value, LocalFunction):
         _local_function(p, binding.var, binding.value.func)
+        return
+    if isinstance(binding.value, If):
+        _if(p, binding, binding.value, p.define(binding.var))
         return
     if isinstance(binding, MatchCast):
         value = p.expr(binding.value)
@@ -322,6 +371,6 @@ def _binding(p: Printer, binding: Binding) -> None:
     else:
         value = p.expr(binding.value)
         info = info_text(p, binding.var.struct_info)
-        line = f"{p.define(binding.var)}: {info} = {value}"
+        line = f"{name or p.define(binding.var)}: {info} = {value}"
     p.line(line)
     p.mark(binding, len(p.lines) - 1)

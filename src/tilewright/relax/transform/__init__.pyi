@@ -51,6 +51,8 @@ from tilewright.relax.transform.lift_transform_params import LiftTransformParams
 from tilewright.relax.transform.lower_graph import LowerGraph as LowerGraph
 from tilewright.relax.transform.merge_composite_functions import MergeCompositeFunctions as MergeCompositeFunctions
 from tilewright.relax.transform.normalize import Normalize as Normalize
+from tilewright.relax.transform.outline_branches import InlineBranches as InlineBranches
+from tilewright.relax.transform.outline_branches import OutlineBranches as OutlineBranches
 from tilewright.relax.transform.plan_memory import StaticPlanBlockMemory as StaticPlanBlockMemory
 from tilewright.relax.transform.remove_unused_outputs import RemoveUnusedOutputs as RemoveUnusedOutputs
 from tilewright.relax.transform.remove_unused_parameters import RemoveUnusedParameters as RemoveUnusedParameters

@@ -105,6 +105,8 @@ def _operator_name(name: str, function: PrimFunc) -> str:
 
 
 class _Alterer(FunctionRewriter):
+    isolated = ("stored",)
+
     def __init__(self, mod: IRModule, options: AlterOpImpl, names: Mapping[str, str]) -> None:
         super().__init__(mod)
         self.options = options

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tilewright.ir import Expr, IRModule, Pass, Var, as_int
 from tilewright.ir import const as number
+from tilewright.relax.branches import all_bindings
 from tilewright.relax.expr import Function, MatchCast, RelaxVar
 from tilewright.relax.rewriter import FunctionRewriter
 from tilewright.relax.struct_info import defined_vars, substitute_info
@@ -82,7 +83,7 @@ def _name(key: str | Var) -> str:
 
 def _extents(function: Function) -> list[Var]:
     infos = [param.struct_info for param in function.params]
-    infos += [b.struct_info for b in function.bindings if isinstance(b, MatchCast)]
+    infos += [b.struct_info for b in all_bindings(function) if isinstance(b, MatchCast)]
     return defined_vars(infos)
 
 

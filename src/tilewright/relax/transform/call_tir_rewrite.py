@@ -6,9 +6,14 @@ has its own memory: results that are parameters, constants, views of them or dup
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
 from tilewright import te
-from tilewright.ir import GlobalVar, IRModule, Node
+from tilewright.ir import GlobalVar, IRModule, Node, Var
 from tilewright.relax.analysis import used_graph_vars
+from tilewright.relax.branches import If, map_branches, seen_outside
 from tilewright.relax.call_packed import CALL_PACKED, CALLS, PACKED, lowered_packed
 from tilewright.relax.call_tir import (
     CALL_TIR,
@@ -22,7 +27,6 @@ from tilewright.relax.expr import (
     Binding,
     BindingBlock,
     Constant,
-    DataflowBlock,
     ExternFunc,
     Function,
     FunctionRef,
@@ -35,11 +39,18 @@ from tilewright.relax.expr import (
     ShapeExpr,
     Tuple,
     TupleGetItem,
+    VarBinding,
 )
 from tilewright.relax.memory import empty, view
 from tilewright.relax.registry import RelaxOp, is_call_to
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
-from tilewright.relax.struct_info import TensorStructInfo, TupleStructInfo
+from tilewright.relax.struct_info import (
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    prove_equal,
+)
 from tilewright.relax.transform.legalize_ops import RESHAPE
 from tilewright.support.errors import LowerError
 
@@ -59,14 +70,82 @@ class _Allocator(FunctionRewriter):
 
     def rewrite(self, function: Function) -> Function:
         # Memory operations have effects, so the blocks are no dataflow blocks any more.
-        blocks = tuple(
-            BindingBlock(block.bindings) if isinstance(block, DataflowBlock) else block
-            for block in function.body.blocks
-        )
         self.owned: set[RelaxVar] = set()
         self.view_of: dict[RelaxVar, RelaxExpr] = {}
         self.needed = _operands_needed_later(self.mod, function)
-        return super().rewrite(function.replace(body=SeqExpr(blocks, function.body.body)))
+        return super().rewrite(function.replace(body=_without_dataflow(function.body)))
+
+    def rewrite_if(self, binding: Binding, value: If) -> None:
+        """Allocate what an ``If`` gives before it; both branches write into that."""
+        name, cond = binding.var.name, self.resolve(value.cond)
+        if isinstance(value.struct_info, ShapeStructInfo):
+            shapes = [self.resolve(branch.body) for branch in value.branches]
+            self.mapping[binding.var] = self.shape(cond, shapes, name)
+            return
+        infos = [seen_outside(branch) for branch in value.branches]
+        output = self.output(cond, value.struct_info, infos, name)
+        leaves = list(_leaves(output))
+        first, second = (self.writing(branch, leaves) for branch in value.branches)
+        self.builder.emit(If(cond, first, second), "_")
+        self.mapping[binding.var] = output
+
+    def output(
+        self, cond: RelaxExpr, info: StructInfo, infos: Sequence[Any], name: str
+    ) -> RelaxExpr:
+        """Memory for what branches give; ``infos`` are those of each branch."""
+        if isinstance(info, TupleStructInfo):
+            items = (
+                self.output(cond, field, [each.fields_[i] for each in infos], name)
+                for i, field in enumerate(info.fields_)
+            )
+            return Tuple(tuple(items))
+        if isinstance(info, TensorStructInfo) and info.has_shape:
+            return self.allocate(info, name)
+        if not isinstance(info, TensorStructInfo) or not all(
+            each.has_shape and each.ndim == info.ndim for each in infos
+        ):
+            raise LowerError(
+                f"{name} is {info!r}: branches must give tensors of one dtype and number of "
+                "dimensions, whose sizes are known outside of the branches"
+            )
+        # Sizes that differ are those of the branch that is taken.
+        pairs = list(zip(*(each.shape for each in infos)))
+        differing = [axis for axis, pair in enumerate(pairs) if not prove_equal(*pair)]
+        chosen = [ShapeExpr(tuple(each.shape[axis] for axis in differing)) for each in infos]
+        named = {axis: Var(f"{name}_{axis}") for axis in differing}
+        cast = ShapeStructInfo(tuple(named.values()))
+        self.builder.match_cast(self.shape(cond, chosen, name), cast, f"{name}_shape")
+        extents = [named.get(axis, first) for axis, (first, _) in enumerate(pairs)]
+        return self.allocate(TensorStructInfo(extents, info.dtype), name)
+
+    def shape(self, cond: RelaxExpr, shapes: Sequence[RelaxExpr], name: str) -> RelaxVar:
+        """One of two shapes."""
+        return self.builder.emit(If(cond, *shapes), f"{name}_shape")
+
+    def writing(self, branch: SeqExpr, outputs: Sequence[RelaxVar]) -> SeqExpr:
+        """A branch that writes what it gives into ``outputs``."""
+        outer = set(self.owned)
+        places: dict[RelaxVar, RelaxVar] = {}
+
+        def body() -> RelaxExpr:
+            self.rewrite_blocks(branch.blocks)
+            results = _leaves(self.resolve(branch.body))
+            for result, output in zip(results, outputs, strict=True):
+                root = self.root(result)
+                own = isinstance(root, RelaxVar) and root in self.owned and root not in outer
+                if own and root not in places:
+                    places[root] = output  # what is made in the branch is made in place
+                else:
+                    into = self.builder.emit(view(output, ShapeExpr(result.shape)), "_")
+                    self.copy_into(result, into)
+            return Tuple(())
+
+        made = self.builder.build_branch(body)
+        blocks = tuple(
+            block.replace(bindings=tuple(_placed(b, places) for b in block.bindings))
+            for block in made.blocks
+        )
+        return SeqExpr(blocks, made.body)
 
     def rewrite_binding(self, binding: Binding) -> None:
         if isinstance(binding, MatchCast):
@@ -171,15 +250,20 @@ class _Allocator(FunctionRewriter):
 
     def copied(self, value: RelaxExpr) -> RelaxVar:
         """A copy of a tensor, in memory of its own."""
+        info = value.struct_info
+        assert isinstance(info, TensorStructInfo)
+        made = self.allocate(info, "out")
+        self.copy_into(value, made)
+        return made
+
+    def copy_into(self, value: RelaxExpr, output: RelaxVar) -> None:
         copied = self.builder.call_te(
             lambda x: te.compute(x.shape, lambda *i: x(*i), name="copy"),
             value,
             primfunc_name_hint="copy",
         )
         ref, args, extra = call_tir_operands(copied)
-        made = self.allocate(output_infos(copied)[0], "out")
-        self.builder.emit(call_dps(ref, Tuple(args), Tuple((made,)), extra), "_")
-        return made
+        self.builder.emit(call_dps(ref, Tuple(args), Tuple((output,)), extra), "_")
 
     def root(self, expr: RelaxExpr) -> RelaxExpr:
         """The tensor at the start of a chain of views."""
@@ -216,17 +300,24 @@ def _operands_needed_later(mod: IRModule, function: Function) -> dict[RelaxVar, 
 
     calls: list[tuple[int, RelaxVar, RelaxCall]] = []
     last: dict[RelaxVar, int] = {}
-    for position, binding in enumerate(function.bindings):
-        value = binding.value
-        last.update(dict.fromkeys(memory_of(value), position))
-        if _makes_memory(mod, value):
-            memory[binding.var] = {binding.var}
-        else:
-            memory[binding.var] = memory_of(value)
-        if isinstance(value, RelaxCall) and value.op is CALL_TIR_INPLACE:
-            calls.append((position, binding.var, value))
-    end = len(function.bindings)
-    last.update(dict.fromkeys(memory_of(function.body.body), end))
+    positions = itertools.count()
+
+    def note(body: SeqExpr) -> None:
+        for binding in (b for block in body.blocks for b in block.bindings):
+            value = binding.value
+            position = next(positions)
+            read = value.cond if isinstance(value, If) else value
+            last.update(dict.fromkeys(memory_of(read), position))
+            if isinstance(value, If):  # what it gives has memory of its own
+                for branch in value.branches:
+                    note(branch)
+            own = isinstance(value, If) or _makes_memory(mod, value)
+            memory[binding.var] = {binding.var} if own else memory_of(value)
+            if isinstance(value, RelaxCall) and value.op is CALL_TIR_INPLACE:
+                calls.append((position, binding.var, value))
+        last.update(dict.fromkeys(memory_of(body.body), next(positions)))
+
+    note(function.body)
     found: dict[RelaxVar, set[int]] = {}
     for position, var, value in calls:
         _, args, _ = call_tir_operands(value)
@@ -236,3 +327,30 @@ def _operands_needed_later(mod: IRModule, function: Function) -> dict[RelaxVar, 
             if roots[number] & others or any(last[root] > position for root in roots[number]):
                 found.setdefault(var, set()).add(number)
     return found
+
+
+def _without_dataflow(body: SeqExpr) -> SeqExpr:
+    """Memory operations have effects, so the blocks are no dataflow blocks any more."""
+    blocks = (
+        BindingBlock(tuple(map_branches(b, _without_dataflow) for b in block.bindings))
+        for block in body.blocks
+    )
+    return SeqExpr(tuple(blocks), body.body)
+
+
+def _leaves(value: RelaxExpr) -> Iterator[Any]:
+    if isinstance(value, Tuple):
+        for item in value.items:
+            yield from _leaves(item)
+    elif isinstance(value.struct_info, TensorStructInfo):
+        yield value
+    else:
+        raise LowerError(f"a branch gives {value!r}, which is {value.struct_info!r}, no tensor")
+
+
+def _placed(binding: Binding, places: Mapping[RelaxVar, RelaxVar]) -> Binding:
+    """An allocation as another name of the memory of a result."""
+    output = places.get(binding.var)
+    if output is None:
+        return binding
+    return VarBinding(view(output, ShapeExpr(binding.var.shape)), binding.var)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir import IRModule
 from tilewright.relax.analysis import remove_all_unused
+from tilewright.relax.branches import If, nested_bodies
 from tilewright.relax.expr import (
     Binding,
     DataflowVar,
@@ -65,6 +66,13 @@ class _Canonicalizer(FunctionRewriter):
         else:
             self.bind(binding.var, value)
 
+    def rewrite_if(self, binding: Binding, value: If) -> None:
+        first, second = map(self.rewrite_branch, value.branches)
+        same = first.body is second.body and not (first.blocks or second.blocks)
+        if same and not isinstance(first.body, Tuple) and self.alias(binding.var, first.body):
+            return
+        self.bind_if(binding, value, (first, second))
+
     def alias(self, var: RelaxVar, value: RelaxExpr) -> bool:
         """Replace uses of ``var`` by ``value``, unless that takes a variable out of its block."""
         if isinstance(value, DataflowVar) and not isinstance(var, DataflowVar):
@@ -77,7 +85,7 @@ class _Canonicalizer(FunctionRewriter):
 def _promote_outputs(function: Function) -> Function:
     """Turn ``lv = f(x); gv = lv`` into ``gv = f(x)``."""
     mapping: dict[RelaxVar, RelaxVar] = {}
-    for block in function.body.blocks:
+    for block in (block for body in nested_bodies(function.body) for block in body.blocks):
         bound = {binding.var for binding in block.bindings}
         for binding in block.bindings:
             value = binding.value

@@ -8,6 +8,7 @@ pass is idempotent.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import is_
 
 from tilewright.arith import Analyzer
 from tilewright.ir import (
@@ -21,6 +22,7 @@ from tilewright.ir import (
     pre_order,
 )
 from tilewright.relax.assertion import assertion
+from tilewright.relax.branches import If, all_bindings, map_branches
 from tilewright.relax.call_tir import call_tir_operands, is_call_tir, output_infos
 from tilewright.relax.conditions import Condition
 from tilewright.relax.expr import (
@@ -71,7 +73,7 @@ class _Checker:
         self.analyzer = Analyzer()
         self.asserted: list[Expr] = []
         self.sizes: set[Expr] = set()
-        self.names = {binding.var.name for binding in function.bindings}
+        self.names = {binding.var.name for binding in all_bindings(function)}
         infos = [param.struct_info for param in function.params]
         self.early = set(defined_vars(infos))
         self.learn(infos)
@@ -85,9 +87,14 @@ class _Checker:
                     self.sizes.add(var)
 
     def run(self) -> Function:
+        body = self.checked(self.function.body)
+        return self.function if body is self.function.body else self.function.replace(body=body)
+
+    def checked(self, body: SeqExpr) -> SeqExpr:
+        """A body with all assertions, those that only need parameters in front."""
         front: list[Binding] = []
         blocks: list[BindingBlock] = []
-        for block in self.function.body.blocks:
+        for block in body.blocks:
             made: list[Binding] = []
             for binding in block.bindings:
                 self.note(binding)
@@ -97,15 +104,24 @@ class _Checker:
                     call = assertion(condition)
                     var = (RelaxVar if early else kind)("_", call.struct_info)
                     (front if early else made).append(VarBinding(call, var))
-                made.append(binding)
-            same = len(made) == len(block.bindings)
+                made.append(map_branches(binding, self.checked_branch))
+            same = len(made) == len(block.bindings) and all(map(is_, made, block.bindings))
             blocks.append(block if same else block.replace(bindings=tuple(made)))
         if front:
             blocks.insert(0, BindingBlock(tuple(front)))
-        if all(new is old for new, old in zip(blocks, self.function.body.blocks)):
-            return self.function
-        body = SeqExpr(tuple(blocks), self.function.body.body)
-        return self.function.replace(body=body)
+        if len(blocks) == len(body.blocks) and all(map(is_, blocks, body.blocks)):
+            return body
+        return SeqExpr(tuple(blocks), body.body)
+
+    def checked_branch(self, branch: SeqExpr) -> SeqExpr:
+        """A branch: what it asserts holds only in it."""
+        outer = self.analyzer, self.asserted, self.sizes
+        self.analyzer, self.asserted, self.sizes = (
+            self.analyzer.copy(), list(self.asserted), set(self.sizes)
+        )  # fmt: skip
+        made = self.checked(branch)
+        self.analyzer, self.asserted, self.sizes = outer
+        return made
 
     def note(self, binding: Binding) -> None:
         """Learn from an existing binding."""
@@ -122,7 +138,9 @@ class _Checker:
 
     def missing(self, binding: Binding) -> Iterator[Condition]:
         """The conditions of a binding that are not implied yet."""
-        for item in pre_order(binding.value):
+        # Calls in branches are checked there.
+        value = binding.value
+        for item in () if isinstance(value, If) else pre_order(value):
             if isinstance(item, RelaxCall):
                 yield from filter(self.is_new, (*item.conditions, *self.of_callee(item)))
         info = binding.var.struct_info

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tilewright.ir import IRModule, as_int
 from tilewright.relax import ops
 from tilewright.relax.analysis import get_var2val, used_graph_vars
+from tilewright.relax.branches import all_bindings, map_blocks
 from tilewright.relax.dpl.pattern import Bindings
 from tilewright.relax.dpl.rewriting import in_dependency_order
 from tilewright.relax.expr import (
@@ -97,17 +98,15 @@ class _Combiner(FunctionRewriter):
     def rewrite(self, function: Function) -> Function:
         self.bindings = get_var2val(function)
         self.users: dict[RelaxVar, list[RelaxVar]] = {}
-        for binding in function.bindings:
+        for binding in all_bindings(function):
             for used in used_graph_vars(binding.value):
                 self.users.setdefault(used, []).append(binding.var)
         self.joined: dict[RelaxVar, RelaxExpr] = {}
-        blocks = tuple(
-            self.combine(block) if isinstance(block, DataflowBlock) else block
-            for block in function.body.blocks
+        body = map_blocks(
+            function.body,
+            lambda block: self.combine(block) if isinstance(block, DataflowBlock) else block,
         )
-        if not self.joined:
-            return function
-        return super().rewrite(function.replace(body=function.body.replace(blocks=blocks)))
+        return super().rewrite(function.replace(body=body)) if self.joined else function
 
     def rewrite_binding(self, binding: Binding) -> None:
         if binding.var in self.joined:

@@ -123,6 +123,8 @@ def _is_laid_out(call: RelaxCall) -> bool:
 class _LayoutConverter(FunctionRewriter):
     """Rebuilds a function; implements the ``Operands`` that layout rules see."""
 
+    isolated = ("layouts", "versions")
+
     def __init__(self, mod: IRModule, desired: LayoutCallback) -> None:
         super().__init__(mod)
         self.desired = desired

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tilewright.ir import GlobalVar, IRModule, Pass
 from tilewright.relax.analysis import is_impure, used_graph_vars
+from tilewright.relax.branches import If, all_bindings, map_branches, nested_bodies
 from tilewright.relax.expr import (
     Binding,
     BindingBlock,
@@ -40,13 +41,17 @@ class ToNonDataflow(Pass):
 
 
 def _opened(function: Function) -> Function:
-    if not any(isinstance(block, DataflowBlock) for block in function.body.blocks):
+    blocks = [block for body in nested_bodies(function.body) for block in body.blocks]
+    if not any(isinstance(block, DataflowBlock) for block in blocks):
         return function
-    local = [b.var for b in function.bindings if isinstance(b.var, DataflowVar)]
+    local = [b.var for b in all_bindings(function) if isinstance(b.var, DataflowVar)]
     renamed = _with_variables(function, {v: RelaxVar(v.name, v.struct_info) for v in local})
-    bindings = tuple(renamed.bindings)
-    body = SeqExpr((BindingBlock(bindings),) if bindings else (), renamed.body.body)
-    return renamed.replace(body=body)
+    return renamed.replace(body=_opened_body(renamed.body))
+
+
+def _opened_body(body: SeqExpr) -> SeqExpr:
+    bindings = tuple(map_branches(b, _opened_body) for block in body.blocks for b in block.bindings)
+    return SeqExpr((BindingBlock(bindings),) if bindings else (), body.body)
 
 
 class ConvertToDataflow(Pass):
@@ -75,23 +80,32 @@ class ConvertToDataflow(Pass):
         return mod.map_functions(lambda _, function: self._converted(function), Function)
 
     def _converted(self, function: Function) -> Function:
-        blocks: list[BindingBlock] = []
-        for block in function.body.blocks:
-            if isinstance(block, DataflowBlock):
-                blocks.append(block)
-            else:
-                blocks.extend(self._parts(block))
-        if len(blocks) == len(function.body.blocks) and all(
-            type(a) is type(b) for a, b in zip(blocks, function.body.blocks)
-        ):
+        body = self._converted_body(function.body)
+        if body is function.body:
             return function
-        made = function.replace(body=SeqExpr(tuple(blocks), function.body.body))
+        made = function.replace(body=body)
         local = list(_local_variables(made))
         return _with_variables(made, {v: DataflowVar(v.name, v.struct_info) for v in local})
 
-    def _parts(self, block: BindingBlock) -> Iterator[BindingBlock]:
+    def _converted_body(self, body: SeqExpr) -> SeqExpr:
+        blocks: list[BindingBlock] = []
+        changed = False
+        for block in body.blocks:
+            if isinstance(block, DataflowBlock):
+                blocks.append(block)
+                continue
+            inner = tuple(map_branches(b, self._converted_body) for b in block.bindings)
+            parts = list(self._parts(inner))
+            if inner == block.bindings and [type(part) for part in parts] == [type(block)]:
+                parts = [block]
+            else:
+                changed = True
+            blocks.extend(parts)
+        return SeqExpr(tuple(blocks), body.body) if changed else body
+
+    def _parts(self, bindings: Sequence[Binding]) -> Iterator[BindingBlock]:
         rest: list[Binding] = []
-        for pure, run in _runs(block.bindings):
+        for pure, run in _runs(bindings):
             if pure and len(run) >= self.min_size:
                 if rest:
                     yield BindingBlock(tuple(rest))
@@ -110,7 +124,8 @@ def _runs(bindings: Sequence[Binding]) -> Iterator[tuple[bool, list[Binding]]]:
     for binding in bindings:
         value = binding.value
         calls = isinstance(value, RelaxCall) and isinstance(value.op, GlobalVar)
-        pure = isinstance(binding, MatchCast) or not (calls or is_impure(value))
+        branches = isinstance(value, If)
+        pure = isinstance(binding, MatchCast) or not (calls or branches or is_impure(value))
         if run and pure is not kind:
             yield kind, run
             run = []
@@ -123,13 +138,15 @@ def _runs(bindings: Sequence[Binding]) -> Iterator[tuple[bool, list[Binding]]]:
 def _local_variables(function: Function) -> Iterator[RelaxVar]:
     """Ordinary variables that a dataflow block binds and nothing outside of it uses."""
     home: dict[RelaxVar, BindingBlock] = {}
-    seen_outside = set(used_graph_vars(function.body.body))
-    for block in function.body.blocks:
-        for binding in block.bindings:
-            for var in used_graph_vars(binding.value):
-                if home.get(var, block) is not block:
-                    seen_outside.add(var)
-            home[binding.var] = block
+    seen_outside: set[RelaxVar] = set()
+    for body in nested_bodies(function.body):
+        seen_outside.update(used_graph_vars(body.body))
+        for block in body.blocks:
+            for binding in block.bindings:
+                for var in used_graph_vars(binding.value):
+                    if home.get(var, block) is not block:
+                        seen_outside.add(var)
+                home[binding.var] = block
     for var, block in home.items():
         local = isinstance(var, DataflowVar) or var in seen_outside
         if isinstance(block, DataflowBlock) and not local:

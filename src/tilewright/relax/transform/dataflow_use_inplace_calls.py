@@ -24,6 +24,7 @@ from tilewright.ir import (
 )
 from tilewright.relax.analysis import used_graph_vars
 from tilewright.relax.block_builder import BlockBuilder
+from tilewright.relax.branches import map_blocks
 from tilewright.relax.call_tir import (
     CALL_TIR,
     CALL_TIR_INPLACE,
@@ -34,7 +35,6 @@ from tilewright.relax.call_tir import (
 )
 from tilewright.relax.expr import (
     Binding,
-    BindingBlock,
     DataflowBlock,
     DataflowVar,
     Function,
@@ -91,15 +91,13 @@ class DataflowUseInplaceCalls(Pass):
 
 
 def _rewritten(mod: IRModule, builder: BlockBuilder, function: Function) -> Function:
-    blocks: list[BindingBlock] = []
-    changed = False
-    for block in function.body.blocks:
-        made = _Block(mod, builder, block).run() if isinstance(block, DataflowBlock) else block
-        changed = changed or made is not block
-        blocks.append(made)
-    if not changed:
-        return function
-    return function.replace(body=function.body.replace(blocks=tuple(blocks)))
+    body = map_blocks(
+        function.body,
+        lambda block: (
+            _Block(mod, builder, block).run() if isinstance(block, DataflowBlock) else block
+        ),
+    )
+    return function if body is function.body else function.replace(body=body)
 
 
 class _Block:

@@ -14,6 +14,7 @@ from tilewright.relax.expr import (
     RelaxCall,
     RelaxExpr,
     RelaxVar,
+    SeqExpr,
     Tuple,
     TupleGetItem,
     VarBinding,
@@ -56,6 +57,12 @@ class _Eliminator(FunctionRewriter):
         super().rewrite_block(bindings)
         # Dataflow variables are seen in their block only.
         self.known = {k: var for k, var in self.known.items() if not isinstance(var, DataflowVar)}
+
+    def rewrite_branch(self, branch: SeqExpr) -> SeqExpr:
+        outer = dict(self.known)
+        made = super().rewrite_branch(branch)
+        self.known = outer  # what one branch computes, nothing else has
+        return made
 
     def rewrite_binding(self, binding: Binding) -> None:
         value: RelaxExpr = self.resolve(binding.value)

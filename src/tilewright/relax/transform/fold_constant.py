@@ -19,8 +19,10 @@ from tilewright.driver import compile as compile_module
 from tilewright.driver import resolve_target
 from tilewright.ir import GlobalVar, IRModule, as_int, structural_hash
 from tilewright.relax.block_builder import BlockBuilder
+from tilewright.relax.branches import If
 from tilewright.relax.call_tir import call_tir_operands, is_call_tir, output_infos
 from tilewright.relax.expr import (
+    Binding,
     Constant,
     ConstantData,
     PrimValue,
@@ -51,7 +53,7 @@ LATER_ELEMENTS = 1 << 14
 
 
 class FoldConstant(GraphPass):
-    """Compute calls whose operands are constants."""
+    """Compute calls whose operands are constants; known conditions take their branches."""
 
     def rewriter(self, mod: IRModule) -> FunctionRewriter:
         """Make the rewriter."""
@@ -77,6 +79,14 @@ class _Folder(FunctionRewriter):
         # Uses see the constant itself; the binding, now unused, goes with DeadCodeElimination.
         self.mapping[var] = folded
         return folded
+
+    def rewrite_if(self, binding: Binding, value: If) -> None:
+        taken = If(self.resolve(value.cond), *value.branches).taken
+        if taken is None:
+            super().rewrite_if(binding, value)
+            return
+        self.rewrite_blocks(taken.blocks)
+        self.mapping[binding.var] = self.resolve(taken.body)
 
     def run(self, value: RelaxExpr) -> RelaxExpr | None:
         """Compile and run a tensor function of the module on constants."""

@@ -51,6 +51,8 @@ class FoldConvScale(GraphPass):
 
 
 class _ScaleFolder(FunctionRewriter):
+    isolated = ("values", "scaled_biases")
+
     def rewrite(self, function: Function) -> Function:
         self.uses = use_counts(function)
         self.values: dict[RelaxVar, RelaxExpr] = {}

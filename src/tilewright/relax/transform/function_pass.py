@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, overload
 
 from tilewright.ir import IRModule, Pass, PassContext
-from tilewright.relax.expr import BindingBlock, DataflowBlock, Function, SeqExpr
+from tilewright.relax.branches import map_blocks
+from tilewright.relax.expr import BindingBlock, DataflowBlock, Function
 from tilewright.support.errors import VerifyError
 
 TransformFunction = Callable[[Function, IRModule, PassContext], Function]
@@ -64,21 +65,18 @@ class DataflowBlockPass(FunctionPass):
         self.block_func = pass_func
 
     def _rebuild(self, function: Function, mod: IRModule, context: PassContext) -> Function:
-        blocks: list[BindingBlock] = []
-        for block in function.body.blocks:
-            made = self.block_func(block, mod, context) if _is_dataflow(block) else block  # type: ignore[arg-type]
-            if _is_dataflow(block) and not isinstance(made, DataflowBlock):
+        def rebuilt(block: BindingBlock) -> BindingBlock:
+            if not isinstance(block, DataflowBlock):
+                return block
+            made = self.block_func(block, mod, context)
+            if not isinstance(made, DataflowBlock):
                 raise VerifyError(
                     f"{self.name} must return a DataflowBlock, got {type(made).__name__}"
                 )
-            blocks.append(made)
-        if all(new is old for new, old in zip(blocks, function.body.blocks)):
-            return function
-        return function.replace(body=SeqExpr(tuple(blocks), function.body.body))
+            return made
 
-
-def _is_dataflow(block: BindingBlock) -> bool:
-    return isinstance(block, DataflowBlock)
+        body = map_blocks(function.body, rebuilt)
+        return function if body is function.body else function.replace(body=body)
 
 
 @overload

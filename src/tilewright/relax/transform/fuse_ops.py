@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from tilewright.ir import GlobalVar, IRModule, Pass, Var, free_vars
 from tilewright.relax.analysis import used_graph_vars
 from tilewright.relax.block_builder import BlockBuilder
+from tilewright.relax.branches import nested_bodies
 from tilewright.relax.call_tir import call_tir_operands, is_call_tir
 from tilewright.relax.expr import (
     Binding,
@@ -199,17 +200,17 @@ class _GroupRewriter(FunctionRewriter):
         self.grouped = False
 
     def rewrite(self, function: Function) -> Function:
-        self.outside = set(used_graph_vars(function.body.body))
+        bodies = list(nested_bodies(function.body))
+        self.outside = {var for body in bodies for var in used_graph_vars(body.body)}
         self.block_of: dict[RelaxVar, object] = {}
-        for block in function.body.blocks:
+        blocks = [block for body in bodies for block in body.blocks]
+        for block in blocks:
             for binding in block.bindings:
                 for var in used_graph_vars(binding.value):
                     if self.block_of.get(var, block) is not block:
                         self.outside.add(var)
                 self.block_of[binding.var] = block
-        self.dataflow = {
-            block.bindings for block in function.body.blocks if isinstance(block, DataflowBlock)
-        }
+        self.dataflow = {block.bindings for block in blocks if isinstance(block, DataflowBlock)}
         return super().rewrite(function)
 
     def rewrite_block(self, bindings: tuple[Binding, ...]) -> None:  # type: ignore[override]

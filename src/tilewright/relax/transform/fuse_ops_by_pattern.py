@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.ir import GLOBAL_SYMBOL, GlobalVar, IRModule, Pass
 from tilewright.relax.analysis import get_var2val, use_counts, used_graph_vars
 from tilewright.relax.block_builder import BlockBuilder
+from tilewright.relax.branches import all_bindings, map_blocks
 from tilewright.relax.dpl.pattern import (
     CallPattern,
     DFPattern,
@@ -147,18 +148,16 @@ class _Grouper:
         self.values = get_var2val(function)
         self.uses = use_counts(function)
         self.users: dict[RelaxVar, list[RelaxVar]] = {}
-        for binding in function.bindings:
+        for binding in all_bindings(function):
             for var in used_graph_vars(binding.value):
                 self.users.setdefault(var, []).append(binding.var)
 
     def run(self) -> Function:
-        blocks = tuple(
-            self.group(block) if isinstance(block, DataflowBlock) else block
-            for block in self.function.body.blocks
+        body = map_blocks(
+            self.function.body,
+            lambda block: self.group(block) if isinstance(block, DataflowBlock) else block,
         )
-        if all(new is old for new, old in zip(blocks, self.function.body.blocks)):
-            return self.function
-        return self.function.replace(body=self.function.body.replace(blocks=blocks))
+        return self.function if body is self.function.body else self.function.replace(body=body)
 
     def group(self, block: DataflowBlock) -> BindingBlock:
         taken: set[RelaxVar] = set()

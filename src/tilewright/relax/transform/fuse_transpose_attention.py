@@ -29,6 +29,8 @@ class FuseTransposeAttention(GraphPass):
 
 
 class _TransposeFuser(FunctionRewriter):
+    isolated = ("swapped", "attentions")
+
     def rewrite(self, function: Function) -> Function:
         self.swapped: dict[RelaxExpr, RelaxExpr] = {}
         self.attentions: dict[RelaxExpr, RelaxCall] = {}

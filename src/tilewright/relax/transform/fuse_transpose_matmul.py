@@ -17,6 +17,8 @@ class FuseTransposeMatmul(GraphPass):
 
 
 class _TransposeFuser(FunctionRewriter):
+    isolated = ("swapped",)
+
     def rewrite(self, function: Function) -> Function:
         self.swapped: dict[RelaxVar, RelaxExpr] = {}
         return super().rewrite(function)

@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.ir import GLOBAL_SYMBOL, IRModule, Pass, substitute
 from tilewright.relax.analysis import is_impure, remove_all_unused
 from tilewright.relax.block_builder import BlockBuilder
+from tilewright.relax.branches import If
 from tilewright.relax.expr import (
     Binding,
     DataflowBlock,
@@ -99,6 +100,11 @@ class _Differentiator:
         wanted = self.options.parameters(function)
         for binding in function.bindings:
             value = binding.value
+            if isinstance(value, If):
+                raise VerifyError(
+                    f"{name} has no gradient: {binding.var.name} is an If; compute both branches "
+                    "and choose by relax.op.where"
+                )
             if is_impure(value) and not is_call_to(value, "assert_op"):
                 raise VerifyError(f"{name} has no gradient: {value!r} has side effects")
         for param in function.params:

@@ -7,19 +7,26 @@ with it. The callee also stays in the module.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from tilewright.ir import GlobalVar, IRModule, Pass, Var, substitute
-from tilewright.relax.analysis import defined_symbolic_vars
+from tilewright.relax.analysis import (
+    called_functions,
+    defined_symbolic_vars,
+)
+from tilewright.relax.branches import If, all_bindings, contains_if, nested_bodies
 from tilewright.relax.closures import is_invocation
 from tilewright.relax.expr import (
     Binding,
+    DataflowBlock,
     Function,
     FunctionRef,
     LocalFunction,
     MatchCast,
     RelaxCall,
     RelaxExpr,
+    SeqExpr,
     Tuple,
     is_atom,
 )
@@ -37,6 +44,7 @@ from tilewright.relax.struct_info import (
     same_struct_info,
     substitute_info,
 )
+from tilewright.relax.transform.dataflow_blocks import ConvertToDataflow, ToNonDataflow
 from tilewright.support.errors import VerifyError
 
 _MOST_DEEP = 200
@@ -84,7 +92,10 @@ class Inlined:
 
 
 def _is_one_of(have: StructInfo, wanted: StructInfo) -> bool:
-    """Whether what is wanted says less of a scalar, a shape or an object than what there is."""
+    """Whether what is wanted says less than what is known."""
+    if isinstance(have, TensorStructInfo) and isinstance(wanted, TensorStructInfo):
+        known = wanted.has_shape or have.dtype != wanted.dtype
+        return not known and wanted.ndim in (-1, have.ndim)
     if isinstance(have, PrimStructInfo) and isinstance(wanted, PrimStructInfo):
         return have.dtype == wanted.dtype and wanted.value is None
     if isinstance(have, ShapeStructInfo) and isinstance(wanted, ShapeStructInfo):
@@ -105,7 +116,23 @@ class _Inliner(FunctionRewriter):
     def rewrite(self, function: Function) -> Function:
         self.outer = set(defined_symbolic_vars(function))
         self.depth = 0
-        return super().rewrite(function)
+        if not self.brings_branches(function):
+            return super().rewrite(function)
+        # Dataflow blocks take no branches.
+        opened = ToNonDataflow()(IRModule({"main": function}))["main"]
+        return ConvertToDataflow(1)(IRModule({"main": super().rewrite(opened)}))["main"]
+
+    def brings_branches(self, function: Function) -> bool:
+        """Whether a dataflow block may call a function with branches."""
+        bodies = nested_bodies(function.body)
+        blocks = [b for body in bodies for b in body.blocks if isinstance(b, DataflowBlock)]
+        if not blocks:
+            return False
+        local = [b.value for b in all_bindings(function) if isinstance(b.value, LocalFunction)]
+        return any(map(contains_if, local)) or any(
+            self.done.has(GlobalVar(name)) and contains_if(self.done.function(name))
+            for name in called_functions(function)
+        )
 
     def rewrite_binding(self, binding: Binding) -> None:
         value: RelaxExpr = self.resolve(binding.value)
@@ -165,9 +192,17 @@ class _Inliner(FunctionRewriter):
         self.renew_extents([param.struct_info for param in callee.params], mapping, outer)
         for param, arg in zip(callee.params, args):
             mapping[param] = self.cast(arg, substitute_info(param.struct_info, mapping), param.name)
-        for binding in callee.bindings:
-            value = substitute(binding.value, mapping)
+        return self.copy(callee.body, mapping, outer)
+
+    def copy(self, body: SeqExpr, mapping: dict[Any, Any], outer: set[Var]) -> RelaxExpr:
+        """Emit what a body binds, to new variables; return its result."""
+        for binding in (b for block in body.blocks for b in block.bindings):
             made: RelaxExpr
+            if isinstance(binding.value, If):
+                made = self.copy_if(binding, binding.value, mapping, outer)
+                mapping[binding.var] = made
+                continue
+            value = substitute(binding.value, mapping)
             if isinstance(binding, MatchCast):
                 self.renew_extents([binding.struct_info], mapping, outer)
                 info = substitute_info(binding.struct_info, mapping)
@@ -181,8 +216,18 @@ class _Inliner(FunctionRewriter):
                     value = self.call(value, inner, name)
                 made = value if is_atom(value) else self.builder.emit(value, name)
             mapping[binding.var] = made
-        result: RelaxExpr = substitute(callee.body.body, mapping)
+        result: RelaxExpr = substitute(body.body, mapping)
         return result
+
+    def copy_if(
+        self, binding: Binding, value: If, mapping: dict[Any, Any], outer: set[Var]
+    ) -> RelaxExpr:
+        first, second = (
+            self.builder.build_branch(partial(self.copy, branch, mapping, outer))
+            for branch in value.branches
+        )
+        made = If(substitute(value.cond, mapping), first, second)
+        return self.builder.emit(made, binding.var.name)
 
     def renew_extents(
         self, infos: list[StructInfo], mapping: dict[object, object], outer: set[Var]

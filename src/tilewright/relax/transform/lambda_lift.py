@@ -22,7 +22,7 @@ from tilewright.relax.expr import (
     RelaxVar,
     ShapeExpr,
 )
-from tilewright.relax.rewriter import FunctionRewriter, renew_symbols
+from tilewright.relax.rewriter import FunctionRewriter, renew_symbols, with_params
 from tilewright.relax.struct_info import ShapeStructInfo, defined_vars
 from tilewright.support.errors import VerifyError
 
@@ -86,9 +86,8 @@ class _Lifter(FunctionRewriter):
         if extents:
             params.append(RelaxVar("s", ShapeStructInfo(extents)))
             operands += (ShapeExpr(tuple(extents)),)
-        binder = _Binder(params)
-        binder.mapping.update(dict(zip(captured, params[len(function.params) :])))
-        made = renew_symbols(binder.rewrite(function))
+        mapping = dict(zip(captured, params[len(function.params) :]))
+        made = renew_symbols(with_params(function, params, mapping))
         self.lifted[var] = (self.module.add_func(made, name), operands)
         if not operands:
             self.mapping[var] = FunctionRef(self.lifted[var][0])
@@ -115,14 +114,3 @@ class _Lifter(FunctionRewriter):
                     f"{var.name} uses variables of {self.name}, so it can be called only, not "
                     f"passed on: {value!r}"
                 )
-
-
-class _Binder(FunctionRewriter):
-    """Gives a function other parameters."""
-
-    def __init__(self, params: list[RelaxVar]) -> None:
-        super().__init__()
-        self.params = params
-
-    def rewrite_params(self, function: Function) -> list[RelaxVar]:
-        return self.params

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tilewright.driver import compile as compile_module
 from tilewright.ir import GlobalVar, IRModule, Pass, as_int, structural_hash
+from tilewright.relax.branches import all_bindings
 from tilewright.relax.call_tir import (
     CALL_DPS,
     call_tir,
@@ -46,7 +47,7 @@ def _calls(mod: IRModule) -> Iterator[tuple[str, tuple[RelaxExpr, ...]]]:
     for function in mod.functions.values():
         if not isinstance(function, Function):
             continue
-        for binding in function.bindings:
+        for binding in all_bindings(function):
             value = binding.value
             if not isinstance(value, RelaxCall):
                 continue

@@ -28,9 +28,11 @@ from tilewright.ir import (
     call,
     cast,
     free_vars,
+    select,
     substitute,
 )
 from tilewright.relax.assertion import assertion_operands
+from tilewright.relax.branches import If, all_bindings
 from tilewright.relax.call_packed import PACKED
 from tilewright.relax.call_tir import CALL_DPS
 from tilewright.relax.expr import (
@@ -65,6 +67,7 @@ from tilewright.tir import (
     Buffer,
     BufferLoad,
     Evaluate,
+    IfThenElse,
     LetStmt,
     PrimFunc,
     Stmt,
@@ -202,13 +205,15 @@ class _GraphLowerer:
         return decl_buffer(shape, info.dtype, fresh_name(name, self.names))
 
     def result_roots(self, results: list[RelaxVar]) -> list[RelaxVar]:
+        """The tensors whose memory the results are; also notes that of all other views."""
         source: dict[RelaxVar, RelaxVar] = {}
-        for binding in self.function.bindings:
+        for binding in all_bindings(self.function):
             value = binding.value
             if is_call_to(value, "memory.view") or isinstance(binding, MatchCast):
                 inner = value.args[0] if isinstance(value, RelaxCall) else value
                 if isinstance(inner, RelaxVar):
                     source[binding.var] = source.get(inner, inner)
+        self.sources = source
         return [source.get(var, var) for var in results]
 
     # ---- statements -------------------------------------------------------------------------
@@ -253,9 +258,8 @@ class _GraphLowerer:
                     raise LowerError(
                         f"{self.name} allocates {binding.var.name}: run StaticPlanBlockMemory first"
                     )
-            elif is_call_to(value, "tensor_to_shape"):
-                assert isinstance(value, RelaxCall)
-                extents = self.elements(value.args[0])
+            elif self.is_computed_shape(value):
+                extents = self.computed_shape(value)
                 fresh = [Var(f"{binding.var.name}_{axis}") for axis in range(len(extents))]
                 self.shapes[binding.var] = tuple(fresh)
                 rest = self.lower_bindings(position + 1, bindings)
@@ -264,6 +268,8 @@ class _GraphLowerer:
                 return seq(*stmts, rest)
             elif isinstance(value, RelaxCall) and value.op is CALL_DPS:
                 stmts.append(self.call(value))
+            elif isinstance(value, If):
+                stmts.append(self.branches(value))
             elif is_call_to(value, "assert_op"):
                 condition, values, message = assertion_operands(value)
                 shown = tuple(substitute(item, self.extents) for item in values)
@@ -275,6 +281,56 @@ class _GraphLowerer:
                     f"{self.name} binds {binding.var.name} to {value!r}: run CallTIRRewrite first"
                 )
         return seq(*stmts)
+
+    @staticmethod
+    def is_computed_shape(value: RelaxExpr) -> bool:
+        chosen = isinstance(value, If) and isinstance(value.struct_info, ShapeStructInfo)
+        return chosen or is_call_to(value, "tensor_to_shape")
+
+    def computed_shape(self, value: RelaxExpr) -> list[Expr]:
+        """Extents that are known only when the graph runs."""
+        if not isinstance(value, If):
+            assert isinstance(value, RelaxCall)
+            return self.elements(value.args[0])
+        first, second = (
+            [substitute(extent, self.extents) for extent in self.extents_of_shape(branch.body)]
+            for branch in value.branches
+        )
+        if value.taken is not None:
+            return first if value.taken is value.true_branch else second
+        cond = self.condition(value.cond)
+        return [select(cond, a, b) for a, b in zip(first, second)]
+
+    def branches(self, value: If) -> Stmt:
+        """Both branches, which write into memory that is allocated before."""
+        outer = self.analyzer
+        made = []
+        for branch in value.branches if value.taken is None else (value.taken,):
+            self.analyzer = outer.copy()
+            made.append(self.lower_bindings(0, [b for k in branch.blocks for b in k.bindings]))
+        self.analyzer = outer
+        return made[0] if len(made) == 1 else IfThenElse(self.condition(value.cond), *made)
+
+    def condition(self, value: RelaxExpr) -> Expr:
+        if isinstance(value.struct_info, PrimStructInfo):
+            return cast(self.scalar(value), "bool")
+        assert isinstance(value, RelaxVar)
+        root = self.sources.get(value, value)
+        if root in self.buffers:
+            indices = (0,) * len(self.buffers[root].shape)
+            return BufferLoad(self.buffers[root], tuple(map(as_expr, indices)))
+        if root in self.offsets:
+            byte: Expr = BufferLoad(self.workspace, (self.offsets[root],))
+            holds: Expr = byte != cast(as_expr(0), "uint8")
+            return holds
+        raise LowerError(f"{self.name}: the condition {value!r} can't be read from memory")
+
+    def scalar(self, item: RelaxExpr) -> Expr:
+        if isinstance(item, PrimValue):
+            return substitute(item.value, self.extents)
+        if isinstance(item, RelaxVar) and item in self.scalar_values:
+            return self.scalar_values[item]
+        raise LowerError(f"{self.name}: nothing says what the scalar {item!r} is")
 
     def is_late(self, var: RelaxVar) -> bool:
         """Whether the size of a tensor depends on what the graph computes."""
@@ -408,12 +464,8 @@ class _GraphLowerer:
         info = item.struct_info
         if isinstance(item, StringValue):
             return StringImm(item.value)
-        if isinstance(item, PrimValue):
-            return substitute(item.value, self.extents)
         if isinstance(info, PrimStructInfo):
-            if item not in self.scalar_values:
-                raise LowerError(f"{self.name}: nothing says what the scalar {item!r} is")
-            return self.scalar_values[item]
+            return self.scalar(item)
         assert isinstance(info, TensorStructInfo)
         shape = [substitute(extent, self.extents) for extent in info.shape]
         return call("packed_tensor", self.pointer(item), StringImm(info.dtype), *shape)

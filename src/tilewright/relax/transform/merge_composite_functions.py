@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from tilewright.ir import GLOBAL_SYMBOL, GlobalVar, IRModule, Pass
 from tilewright.relax.analysis import used_graph_vars
 from tilewright.relax.block_builder import BlockBuilder
+from tilewright.relax.branches import map_blocks
 from tilewright.relax.dpl.rewriting import in_dependency_order
 from tilewright.relax.expr import (
     Binding,
@@ -52,31 +53,21 @@ class MergeCompositeFunctions(Pass):
 
 
 def _merged(mod: IRModule, builder: BlockBuilder, function: Function) -> Function:
-    blocks: list[BindingBlock] = []
-    for position, block in enumerate(function.body.blocks):
-        if isinstance(block, DataflowBlock):
-            later = function.body.blocks[position + 1 :]
-            outside = set(used_graph_vars(function.body.body))
-            for other in later:
-                for binding in other.bindings:
-                    outside.update(used_graph_vars(binding.value))
-            block = _Merger(mod, builder, block, outside).run()
-        blocks.append(block)
-    if all(new is old for new, old in zip(blocks, function.body.blocks)):
-        return function
-    return function.replace(body=function.body.replace(blocks=tuple(blocks)))
+    def merged(block: BindingBlock) -> BindingBlock:
+        # What isn't local may be used outside.
+        return _Merger(mod, builder, block).run() if isinstance(block, DataflowBlock) else block
+
+    body = map_blocks(function.body, merged)
+    return function if body is function.body else function.replace(body=body)
 
 
 class _Merger:
     """Groups the calls of one block."""
 
-    def __init__(
-        self, mod: IRModule, builder: BlockBuilder, block: DataflowBlock, outside: set[RelaxVar]
-    ) -> None:
+    def __init__(self, mod: IRModule, builder: BlockBuilder, block: DataflowBlock) -> None:
         self.mod = mod
         self.builder = builder
         self.block = block
-        self.outside = outside
         self.members: dict[RelaxVar, list[RelaxVar]] = {}
         """The group of each binding: a list that all of its members share."""
         self.bindings = {binding.var: binding for binding in block.bindings}
@@ -156,7 +147,7 @@ class _Merger:
         seen = used_outside(
             self.block.bindings,
             set(group),
-            lambda var: var in self.outside or not isinstance(var, DataflowVar),
+            lambda var: not isinstance(var, DataflowVar),
         )
         results = [b.var for b in members if b.var in seen] or [members[-1].var]
         function, operands = outline(members, results, {CODEGEN: target})

@@ -2,8 +2,9 @@
 
 Tensors of constant size are placed by greedy best fit, largest first, where they overlap no tensor
 that is live at the same time (Pisarchyk & Lee, "Efficient Memory Management for Deep Neural Net
-Inference", 2020). Tensors of symbolic size are placed after them; one may reuse the memory of
-another of provably equal size that is dead. Results of the function keep their own memory.
+Inference", 2020); both branches of an ``If`` may use the same memory. Tensors of symbolic size are
+placed after them; one may reuse the memory of another of provably equal size that is dead. Results
+of the function keep their own memory.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from tilewright.arith import simplify
 from tilewright.ir import Expr, IRModule, Pass, as_expr, as_int, const, dtypes
 from tilewright.relax.analysis import used_graph_vars
+from tilewright.relax.branches import all_bindings, map_branches
 from tilewright.relax.expr import (
     Binding,
     BindingBlock,
@@ -64,25 +66,30 @@ def tensor_bytes(info: TensorStructInfo) -> Expr:
 
 
 def _plan(function: Function) -> Function:
-    bindings = function.bindings
-    lifetimes = _lifetimes(function, bindings)
+    lifetimes = _lifetimes(function, all_bindings(function))
     if not lifetimes:
         return function
     total = assign_offsets(list(lifetimes.values()))
     info = TensorStructInfo((total,), "uint8")
     storage = RelaxVar("workspace", info)
     made: list[Binding] = [VarBinding(workspace(PrimValue(total)), storage)]
-    for binding in bindings:
+
+    def place(binding: Binding) -> Binding:
         life = lifetimes.get(binding.var)
         if life is None:
-            made.append(binding)
-            continue
+            return map_branches(binding, place_branch)
         value = binding.value
         assert isinstance(value, RelaxCall)
         shape = value.args[0]
         assert isinstance(shape, ShapeExpr) and life.offset is not None
         placed = alloc_tensor(storage, PrimValue(life.offset), shape, value.attrs["dtype"])
-        made.append(VarBinding(placed, binding.var))
+        return VarBinding(placed, binding.var)
+
+    def place_branch(branch: SeqExpr) -> SeqExpr:
+        blocks = (b.replace(bindings=tuple(map(place, b.bindings))) for b in branch.blocks)
+        return SeqExpr(tuple(blocks), branch.body)
+
+    made += map(place, function.bindings)
     return function.replace(body=SeqExpr((BindingBlock(tuple(made)),), function.body.body))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir import GlobalVar, IRModule, Pass, pre_order
 from tilewright.relax.analysis import private_functions, remove_all_unused
+from tilewright.relax.branches import If, all_bindings, nested_bodies
 from tilewright.relax.expr import (
     Binding,
     Function,
@@ -64,14 +65,16 @@ def _used_items(mod: IRModule) -> dict[str, list[int]]:
 
 def _note_uses(function: Function, used: dict[str, set[int]], counts: dict[str, int]) -> None:
     calls: dict[RelaxVar, str] = {}
-    for binding in function.bindings:
+    bindings = all_bindings(function)
+    for binding in bindings:
         value = binding.value
         if isinstance(value, RelaxCall) and isinstance(value.op, GlobalVar):
             if value.op.name in used and isinstance(binding, VarBinding):
                 calls[binding.var] = value.op.name
             elif value.op.name in used:
                 used[value.op.name].update(range(counts[value.op.name]))
-    for expr in (*(binding.value for binding in function.bindings), function.body.body):
+    values = (b.value.cond if isinstance(b.value, If) else b.value for b in bindings)
+    for expr in (*values, *(body.body for body in nested_bodies(function.body))):
         if isinstance(expr, TupleGetItem) and expr.tuple_value in calls:
             used[calls[expr.tuple_value]].add(expr.index)
             continue

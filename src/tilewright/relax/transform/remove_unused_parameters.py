@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir import GlobalVar, IRModule, Pass, Var, free_vars, pre_order
 from tilewright.relax.analysis import private_functions, used_graph_vars
+from tilewright.relax.branches import all_bindings, nested_bodies
 from tilewright.relax.expr import (
     Function,
     FunctionRef,
@@ -57,9 +58,11 @@ def _passed_on(mod: IRModule) -> set[str]:
 
 def _used_params(function: Function) -> list[int]:
     """Positions of parameters that are used, or define extents that are."""
-    used: set[RelaxVar] = set(used_graph_vars(function.body.body))
+    used: set[RelaxVar] = {
+        var for body in nested_bodies(function.body) for var in used_graph_vars(body.body)
+    }
     extents: set[Var] = set(used_vars(function.ret_struct_info)) | set(free_vars(function.body))
-    for binding in function.bindings:
+    for binding in all_bindings(function):
         used.update(used_graph_vars(binding.value))
         extents.update(used_vars(binding.var.struct_info))
         if isinstance(binding, MatchCast):

@@ -16,6 +16,7 @@ from tilewright.relax.expr import (
     RelaxCall,
     RelaxExpr,
     RelaxVar,
+    SeqExpr,
     Tuple,
     TupleGetItem,
 )
@@ -92,6 +93,8 @@ class ToMixedPrecision(GraphPass):
 
 class _Mixer(FunctionRewriter):
     """Keeps each variable in the dtype that its value has; casts are made when they are needed."""
+
+    isolated = ("casts",)
 
     def __init__(self, mod: IRModule, out_dtype: str, names: Sequence[str]) -> None:
         super().__init__(mod)
@@ -235,6 +238,9 @@ class _Mixer(FunctionRewriter):
             known = self.builder.emit(ops.astype(value, dtype))
             self.casts[value, dtype] = known
         return known
+
+    def rewrite_branch_result(self, branch: SeqExpr) -> RelaxExpr:
+        return self.as_before(self.resolve(branch.body), branch.body)
 
     def rewrite_result(self, body: object) -> RelaxExpr:
         assert self.function is not None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tilewright.ir import IRModule, Pass, Var, free_vars
 from tilewright.relax.analysis import is_impure, used_graph_vars
+from tilewright.relax.branches import map_blocks
 from tilewright.relax.expr import (
     Binding,
     BindingBlock,
@@ -56,10 +57,8 @@ class TopologicalSort(Pass):
         )
 
     def _sorted(self, function: Function) -> Function:
-        blocks = tuple(map(self._sort_block, function.body.blocks))
-        if all(new is old for new, old in zip(blocks, function.body.blocks)):
-            return function
-        return function.replace(body=function.body.replace(blocks=blocks))
+        body = map_blocks(function.body, self._sort_block)
+        return function if body is function.body else function.replace(body=body)
 
     def _sort_block(self, block: BindingBlock) -> BindingBlock:
         if not isinstance(block, DataflowBlock):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,11 +49,18 @@ from tilewright.relax.frontend.onnx.model import (
     to_numpy,
 )
 from tilewright.relax.frontend.onnx.order import in_order, names_used
-from tilewright.relax.frontend.onnx.values import Numbers, UnknownValueError, Value, place
+from tilewright.relax.frontend.onnx.values import (
+    NeedsBranchesError,
+    Numbers,
+    UnknownValueError,
+    Value,
+    place,
+)
 from tilewright.relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from tilewright.relax.transform import ConvertToDataflow
 from tilewright.support.errors import ImportModelError, TilewrightError
 from tilewright.support.registry import near_matches
 
@@ -105,10 +113,13 @@ def from_onnx(
         raise ImportModelError(
             f"expected an onnx.ModelProto or the path of a file, got {type(model).__name__}"
         )
-    importer = _Importer(model, folder, opset)
-    return importer.run(
-        shape_dict or {}, dtype_dict or {}, keep_params_in_input, sanitize_input_names
-    )
+    options = shape_dict or {}, dtype_dict or {}, keep_params_in_input, sanitize_input_names
+    try:
+        return _Importer(model, folder, opset).run(*options)
+    except NeedsBranchesError:
+        # Again, in plain blocks: no dataflow block takes branches.
+        made = _Importer(model, folder, opset).run(*options, dataflow=False)
+        return ConvertToDataflow(1)(made)
 
 
 class _Scope:
@@ -167,6 +178,8 @@ class _Importer:
         dtypes: str | Mapping[str, str],
         keep_params: bool,
         sanitize: bool,
+        *,
+        dataflow: bool = True,
     ) -> IRModule:
         graph = self.model.graph
         scope = _Scope(self.opsets)
@@ -197,7 +210,7 @@ class _Importer:
             attrs["num_input"] = len(inputs)
             attrs["params"] = tuple(const(self.held[var]).value for var in params)
         with self.builder.function("main", [*inputs, *params], attrs):
-            with self.builder.dataflow():
+            with self.builder.dataflow() if dataflow else nullcontext():
                 results = self.run_graph(graph, scope)
                 outputs = [
                     self._output(item.name, value) for item, value in zip(graph.output, results)
@@ -220,9 +233,10 @@ class _Importer:
             value = value.tensor()
         if value is None:
             raise ImportModelError(f"output {name!r} is an optional without an element")
-        if isinstance(value, (DataflowVar, RelaxCall)):
-            return self.builder.emit_output(value, identifier(name, "output"))
-        return value
+        if not isinstance(value, (DataflowVar, RelaxCall)):
+            return value
+        emit = self.builder.emit_output if self.builder.in_dataflow else self.builder.emit
+        return emit(value, identifier(name, "output"))
 
     # ---- graphs ---------------------------------------------------------------------------------
 

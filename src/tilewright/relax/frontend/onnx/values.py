@@ -71,6 +71,10 @@ class UnknownValueError(ImportModelError):
         return type(self), (self.message, None, self.inputs)
 
 
+class NeedsBranchesError(ImportModelError):
+    """Data decide what is computed, so the graph can't be one dataflow block."""
+
+
 def _element(item: Any) -> RelaxExpr:
     """A vector of one integer; a range of one element holds a formula."""
     number = as_int(as_expr(item))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import operator
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -28,10 +29,13 @@ from tilewright.relax.frontend.torch.exported import (
 from tilewright.relax.frontend.torch.nodes import (
     STATEMENTS,
     NodeConverter,
+    branch_graphs,
+    is_branches,
     is_scalar,
     operator_name,
 )
 from tilewright.relax.struct_info import defined_vars, used_vars
+from tilewright.relax.transform import ConvertToDataflow
 from tilewright.support.errors import ImportModelError
 
 if TYPE_CHECKING:
@@ -123,8 +127,17 @@ class _Support:
         self.missing: list[Any] = []
         self._torch = require_torch()
         self._lift(program, fold_params)
-        for node in program.graph.nodes:
-            if node.op == "call_function" and not self._is_supported(node):
+        self.has_branches = False
+        self._look_at(program.graph)
+
+    def _look_at(self, graph: torch.fx.Graph) -> None:
+        """Note what isn't supported in a graph, branches included."""
+        for node in graph.nodes:
+            if is_branches(node):
+                self.has_branches = True
+                for branch in branch_graphs(node):
+                    self._look_at(branch)
+            elif node.op == "call_function" and not self._is_supported(node):
                 self.missing.append(node)
 
     def converter(self, node: torch.fx.Node) -> Converter | None:
@@ -259,7 +272,8 @@ class _Importer(NodeConverter):
         wanted = set(results)
         attrs = {"num_input": len(inputs)} if self.keep_params else {}
         with self.builder.function("main", [*inputs, *held], attrs):
-            with self.builder.dataflow():
+            # No dataflow block takes branches.
+            with nullcontext() if self.support.has_branches else self.builder.dataflow():
                 for node in nodes:
                     if node.op == "call_function":
                         self._import_node(node, is_output=node in wanted)
@@ -269,7 +283,8 @@ class _Importer(NodeConverter):
                 self.builder.emit_func_output(outputs[0])
             else:
                 self.builder.emit_func_output(Tuple(tuple(outputs)))
-        return self.builder.get()
+        mod = self.builder.get()
+        return ConvertToDataflow(1)(mod) if self.support.has_branches else mod
 
     def _require_known_sizes(self, outputs: list[Any], params: list[RelaxVar]) -> None:
         known = set(defined_vars([param.struct_info for param in params]))

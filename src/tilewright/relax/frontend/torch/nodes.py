@@ -9,9 +9,11 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import DataflowVar, RelaxExpr, RelaxVar, Tuple, TupleGetItem
 from tilewright.relax.frontend.torch.converters import Context, Converter, dtype_name
@@ -40,6 +42,18 @@ _IRRELEVANT = frozenset(
 def operator_name(target: object) -> str:
     """Name of an operator's overload: ``aten.add.Tensor``."""
     return str(target)
+
+
+def is_branches(node: torch.fx.Node) -> bool:
+    """Whether a node is ``torch.cond``."""
+    return node.op == "call_function" and operator_name(node.target) == "cond"
+
+
+def branch_graphs(node: torch.fx.Node) -> tuple[Any, Any]:
+    """The graphs of both branches of ``torch.cond``."""
+    module = node.graph.owning_module
+    first, second = (module.get_submodule(item.target).graph for item in node.args[1:3])
+    return first, second
 
 
 def is_scalar(torch: ModuleType, value: object) -> bool:
@@ -75,7 +89,7 @@ class NodeConverter:
         value = self._value(node)
         if not isinstance(value, RelaxExpr):
             context = Context(node, self.builder, self.symbols, location)
-            return self.builder.emit_output(context.tensor(value), node.name)
+            return self._emit(context.tensor(value), node.name, True)
         # What was bound inside the dataflow block must be bound again to leave it.
         return self.builder.emit_output(value) if isinstance(value, DataflowVar) else value
 
@@ -93,8 +107,11 @@ class NodeConverter:
             if node.users:  # programs take all results apart, whether they need them or not
                 self.values[node] = self._item(node)
             return
-        converter = self.converter_of(node)
         context = Context(node, self.builder, self.symbols, location)
+        if is_branches(node):
+            self.values[node] = self._convert_branches(context)
+            return
+        converter = self.converter_of(node)
         if converter is None:
             raise context.error("there is no converter")
         args, kwargs = self._arguments(node)
@@ -114,6 +131,38 @@ class NodeConverter:
             self.values[node] = self._bind(context, made, is_output)
         else:
             raise context.error(f"its converter returned {type(made).__name__}, no graph value")
+
+    def _convert_branches(self, context: Context) -> list[RelaxExpr]:
+        """Convert ``torch.cond``; only the branch that is taken is computed."""
+        test, operands = self._value(context.node.args[0]), context.node.args[3]
+        first, second = (
+            partial(self._convert_branch, graph, operands) for graph in branch_graphs(context.node)
+        )
+        if isinstance(test, bool):
+            return list((first if test else second)().items)
+        if not isinstance(test, RelaxExpr):
+            raise context.error(f"its condition is {test!r}, no truth value")
+        if isinstance(test.struct_info, TensorStructInfo):
+            test = op.reshape(context.cast(test, "bool"), ())
+        whole = self.builder.emit_if(test, first, second, context.node.name)
+        info = whole.struct_info
+        items = info.fields_ if isinstance(info, TupleStructInfo) else ()
+        for item in items:
+            if not isinstance(item, TensorStructInfo) or not item.has_shape:
+                raise context.error("its branches give different shapes or dtypes")
+        return [self.builder.emit(whole[number]) for number in range(len(items))]
+
+    def _convert_branch(self, graph: torch.fx.Graph, operands: Any) -> Tuple:
+        """Convert the graph of a branch where the builder is; give its results."""
+        given = iter(operands)
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                self.values[node] = self._value(next(given))
+            elif node.op == "call_function":
+                self.convert(node, is_output=False)
+        (output,) = (node for node in graph.nodes if node.op == "output")
+        context = Context(output, self.builder, self.symbols, location)
+        return Tuple(tuple(context.tensor(self._value(item)) for item in output.args[0]))
 
     def _convert_number(self, node: torch.fx.Node) -> None:
         """Compute a number that only tensors tell; others are converted where they are used."""
@@ -149,9 +198,12 @@ class NodeConverter:
         self._check(context, made)
         if isinstance(made, RelaxVar) or not _is_computed(made):
             return made
-        if is_output:
-            return self.builder.emit_output(made, context.node.name)
-        return self.builder.emit(made, context.node.name)
+        return self._emit(made, context.node.name, is_output)
+
+    def _emit(self, value: RelaxExpr, name: str, is_output: bool) -> RelaxVar:
+        # Outside of dataflow blocks all variables are seen.
+        local = not is_output or not self.builder.in_dataflow
+        return self.builder.emit(value, name) if local else self.builder.emit_output(value, name)
 
     def _check(self, context: Context, made: RelaxExpr) -> None:
         info = made.struct_info

@@ -1,18 +1,20 @@
 """Control flow: branches, and loops whose number of steps is known, which are unrolled.
 
-A branch that isn't decided at import is computed both ways, and each result chosen. A loop that
-data may end keeps what its variables were when its condition failed first.
+A condition that isn't known at import becomes an ``If``, of which only the branch that is taken is
+computed. A loop that data may end keeps what its variables were when its condition failed first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewright.relax import ops as op
-from tilewright.relax.expr import RelaxExpr, const
+from tilewright.relax.branches import If
+from tilewright.relax.expr import RelaxExpr, SeqExpr, Tuple, const
 from tilewright.relax.frontend.onnx.converters.base import (
     Context,
     Graph,
@@ -21,8 +23,12 @@ from tilewright.relax.frontend.onnx.converters.base import (
     converts,
 )
 from tilewright.relax.frontend.onnx.model import dtype_of
-from tilewright.relax.frontend.onnx.values import Numbers, UnknownValueError
-from tilewright.relax.struct_info import same_shape
+from tilewright.relax.frontend.onnx.values import (
+    NeedsBranchesError,
+    Numbers,
+    UnknownValueError,
+)
+from tilewright.relax.struct_info import TensorStructInfo, same_struct_info
 
 #: Steps of one loop that are unrolled.
 MOST_STEPS = 1024
@@ -42,6 +48,13 @@ def _chosen(ctx: Context, condition: Tensor, first: Value, second: Value, source
         return first
     if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
         return [_chosen(ctx, condition, a, b, source) for a, b in zip(first, second)]
+    _check_alike(ctx, first, second, source)
+    a = ctx.tensor(first)
+    return ctx.alike(op.where(condition, a, ctx.tensor(second)), a)
+
+
+def _check_alike(ctx: Context, first: Value, second: Value, source: Value) -> None:
+    """Raise unless two results have one dtype and shape."""
     if not isinstance(first, (RelaxExpr, Numbers)) or not isinstance(second, (RelaxExpr, Numbers)):
         raise UnknownValueError(
             ctx.error(
@@ -50,16 +63,15 @@ def _chosen(ctx: Context, condition: Tensor, first: Value, second: Value, source
             ).message,
             source,
         )
-    a, b = ctx.tensor(first), ctx.tensor(second)
-    if a.dtype != b.dtype or not same_shape(a.shape, b.shape):
+    a, b = (TensorStructInfo(value.shape, value.dtype) for value in (first, second))
+    if not same_struct_info(a, b):
         raise UnknownValueError(
             ctx.error(
-                f"its branches give {a.struct_info!r} and {b.struct_info!r}, so its condition "
-                "must be known when the model is imported"
+                f"its branches give {a!r} and {b!r}, so its condition must be known when the model "
+                "is imported"
             ).message,
             source,
         )
-    return ctx.alike(op.where(condition, a, b), a)
 
 
 @converts("If")
@@ -69,11 +81,43 @@ def _if(
     decided = _decided(ctx, condition)
     if decided is not None:
         return tuple(ctx.run_graph(then_branch if decided else else_branch, []))
-    test = ctx.cast(op.reshape(ctx.tensor(condition, "condition"), ()), "bool")
-    chosen = ctx.emit(test)
-    first, second = ctx.run_graph(then_branch, []), ctx.run_graph(else_branch, [])
+    if ctx.builder.in_dataflow:
+        raise NeedsBranchesError(ctx.error("its condition depends on data").message)
+    test = ctx.emit(ctx.cast(op.reshape(ctx.tensor(condition, "condition"), ()), "bool"))
+    results: list[list[Value]] = []
+
+    def branch(graph: Graph) -> SeqExpr:
+        def body() -> RelaxExpr:
+            results.append(ctx.run_graph(graph, []))
+            return Tuple(tuple(_tensors(ctx, results[-1])))
+
+        return ctx.builder.build_branch(body)
+
+    branches = branch(then_branch), branch(else_branch)
+    first, second = results
     ctx.require(len(first) == len(second), "its branches give different numbers of results")
-    return tuple(_chosen(ctx, chosen, a, b, condition) for a, b in zip(first, second))
+    whole = ctx.builder.emit(If(test, *branches))
+    number = itertools.count()
+
+    def joined(a: Value, b: Value) -> Value:
+        """What stands for two results; tensors are taken out of the whole in turn."""
+        if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+            return [joined(x, y) for x, y in zip(a, b)]
+        if a is None and b is None:
+            return None
+        _check_alike(ctx, a, b, condition)
+        item = whole[next(number)]
+        return a if a is b else ctx.alike(item, a)
+
+    return tuple(joined(a, b) for a, b in zip(first, second))
+
+
+def _tensors(ctx: Context, values: Sequence[Value]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, list):
+            yield from _tensors(ctx, value)
+        elif value is not None:
+            yield ctx.tensor(value)
 
 
 @converts("Loop")
