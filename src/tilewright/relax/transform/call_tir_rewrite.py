@@ -132,8 +132,8 @@ class _Allocator(FunctionRewriter):
             results = _leaves(self.resolve(branch.body))
             for result, output in zip(results, outputs, strict=True):
                 root = self.root(result)
-                own = isinstance(root, RelaxVar) and root in self.owned and root not in outer
-                if own and root not in places:
+                own = self.owned - outer - places.keys()
+                if isinstance(root, RelaxVar) and root in own:
                     places[root] = output  # what is made in the branch is made in place
                 else:
                     into = self.builder.emit(view(output, ShapeExpr(result.shape)), "_")

@@ -120,7 +120,9 @@ class _Inliner(FunctionRewriter):
             return super().rewrite(function)
         # Dataflow blocks take no branches.
         opened = ToNonDataflow()(IRModule({"main": function}))["main"]
-        return ConvertToDataflow(1)(IRModule({"main": super().rewrite(opened)}))["main"]
+        inlined = IRModule({"main": super().rewrite(opened)})
+        made: Function = ConvertToDataflow(1)(inlined)["main"]
+        return made
 
     def brings_branches(self, function: Function) -> bool:
         """Whether a dataflow block may call a function with branches."""
