@@ -57,12 +57,13 @@ def _squeeze(d: Drawing, kind: str) -> Any:
     x = d.value(ALL, 1, 4, accept=lambda a: 1 in a.shape)
     ndim = d.of(x).ndim
     ones = [n for n, e in enumerate(d.of(x).shape) if e == 1]
-    axes = d.rng.sample(ones, d.rng.randint(1, len(ones))) if d.rng.random() < 0.7 else None
-    if axes and d.opset >= 11:
+    # Without axes, those whose sizes are names stay.
+    axes = d.rng.sample(ones, d.rng.randint(1, len(ones)))
+    if d.opset >= 11:
         axes = [a - (ndim if d.rng.random() < 0.3 else 0) for a in axes]
     if d.opset < 13:
         return d.emit(kind, [x], axes=axes)
-    return d.emit(kind, [x, None if axes is None else d.ints(axes)])
+    return d.emit(kind, [x, d.ints(axes)])
 
 
 @draws("Unsqueeze")

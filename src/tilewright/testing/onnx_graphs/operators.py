@@ -286,4 +286,7 @@ def _lp_normalization(d: Drawing, kind: str) -> Any:
 @draws("MeanVarianceNormalization")
 def _mvn(d: Drawing, kind: str) -> Any:
     x = d.value(FLOATS, 2, 4, accept=lambda a: a.size > 0)
-    return d.emit(kind, [x], axes=d.axes(d.of(x).ndim, 1))
+    made = d.emit(kind, [x], axes=d.axes(d.of(x).ndim, 1))
+    if not is_finite(d.of(made)):
+        raise Redraw  # the reference takes roots of differences, which may be below 0
+    return made

@@ -98,8 +98,9 @@ def from_onnx(
     ``sanitize_input_names`` is false.
 
     Tensors that decide sizes or what is computed must be known at import: constants, or computed
-    from the inputs' shapes. Integers of 2 and 4 bits are passed as such of 8,
-    and floats that tensors don't have, such as FLOAT4E2M1, as wider ones of the same value.
+    from the inputs' shapes; ``Squeeze`` without axes leaves symbolic sizes. Integers of 2 and 4
+    bits are passed as such of 8, and floats that tensors don't have, such as FLOAT4E2M1, as wider
+    ones of the same value.
 
     Raises ``ImportModelError`` for a damaged model and for operators that aren't supported, which
     it names, and ``MissingExtraError`` if ``onnx`` isn't installed.
