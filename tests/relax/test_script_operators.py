@@ -86,7 +86,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
         for axes, info in ((1, LINE), (2, IMAGE), (3, VOLUME))
     },
     "grad.max_pool_places_backward": (
-        lambda g, x, i: op.grad.max_pool_places_backward(g, x, i, 2, 2),
+        lambda g, x, i: op.grad.max_pool_places_backward(g, x, i),
         [tensor((1, 4, 4, 4)), IMAGE, tensor((1, 4, 4, 4), "int64")],
     ),
     "nn.adaptive_max_pool_places": (lambda x: op.nn.adaptive_max_pool_places(x, 3), [VOLUME]),

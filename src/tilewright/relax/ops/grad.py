@@ -11,11 +11,9 @@ from typing import Any
 
 from tilewright import te, topi
 from tilewright.ir import (
-    EQ,
     Expr,
     Var,
     and_,
-    compare,
     const,
     dtypes,
     if_then_else,
@@ -32,8 +30,8 @@ from tilewright.relax.ops.common import known, require_ndim, same_dtype, tensor_
 from tilewright.relax.registry import Builder, Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
-from tilewright.tir import Buffer, Stmt, seq
-from tilewright.tir.building import Axis, block, load, loop, store
+from tilewright.tir import Buffer, IfThenElse, Stmt, decl_buffer, seq
+from tilewright.tir.building import Axis, block, let, load, loop, store
 from tilewright.topi.utils import normal_axis, padding_of, pair, sum_dtype
 
 
@@ -141,37 +139,66 @@ def _max_pool_backward(
 
 
 def _max_pool_places_backward(
-    output_grad: te.Tensor, data: te.Tensor, places: te.Tensor, pool_size: object,
-    strides: object, padding: Any, dilation: Any, ceil_mode: bool,
-) -> te.Tensor:  # fmt: skip
-    """The gradient goes to the element of each window that ``places`` names."""
-    spatial = data.ndim - 2
-    kernel, stride = pair(pool_size, spatial), pair(strides, spatial)
-    reach, before = pair(dilation, spatial), padding_of(padding, spatial)[0]
+    output_grad: te.Tensor, data: te.Tensor, places: te.Tensor
+) -> te.Tensor:
+    """Image by image: zeros, to which the gradient of each window is added at its place.
 
-    def counts(at: Sequence[Expr], taps: Sequence[Expr]) -> Expr:
-        flat: Expr = const(0)
-        for axis, tap in enumerate(taps):
-            place = at[2 + axis] * stride[axis] - before[axis] + tap * reach[axis]
-            flat = flat * data.shape[2 + axis] + place
-        return compare(EQ, places(*at), flat)
+    Sums are kept apart, so that images are independent blocks.
+    """
+    wide, extents = sum_dtype(output_grad.dtype), data.shape[2:]
 
-    return _spread(
-        output_grad, data.shape, kernel, stride, before, reach, counts, "max_pool_backward"
-    )
+    def body(operands: Sequence[Buffer], outputs: Sequence[Buffer]) -> Stmt:
+        gradient, where = operands
+        result, sums = outputs[0], decl_buffer(extents, wide, "sums")
+
+        def image(n: Expr, c: Expr) -> Stmt:
+            def add(*window: Expr) -> Stmt:
+                def at(place: Expr) -> Stmt:
+                    index = []
+                    rest = place
+                    for extent in reversed(extents):
+                        index.insert(0, rest % extent)
+                        rest = rest // extent
+                    value = cast_expr(load(gradient, n, c, *window), wide)
+                    total = load(sums, *index) + value
+                    inside = and_(place >= 0, place < product(extents))
+                    return IfThenElse(inside, store(sums, total, *index))
+
+                return let("place", load(where, n, c, *window), at)
+
+            def copy(*i: Expr) -> Stmt:
+                return store(result, cast_expr(load(sums, *i), result.dtype), n, c, *i)
+
+            return seq(
+                _nest("z", extents, lambda *i: store(sums, const(0, wide), *i)),
+                _nest("w", places.shape[2:], add),
+                _nest("i", extents, copy),
+            )
+
+        axes = [Axis("n", data.shape[0]), Axis("c", data.shape[1])]
+        return block("max_pool_backward", axes, image, alloc=[sums])
+
+    made: te.Tensor = te.extern(
+        [data.shape], [output_grad, places], body, dtype=[output_grad.dtype],
+        name="max_pool_backward",
+    )[0]  # fmt: skip
+    return made
+
+
+def _nest(name: str, extents: Sequence[Expr], body: Callable[..., Stmt]) -> Stmt:
+    """A nest of loops around a statement."""
+
+    def inner(*taken: Var) -> Stmt:
+        depth = len(taken)
+        if depth == len(extents):
+            return body(*taken)
+        return loop(f"{name}{depth}", extents[depth], lambda v: inner(*taken, v))
+
+    return inner()
 
 
 @operator("grad.max_pool_places_backward", legalize=_max_pool_places_backward)
-def max_pool_places_backward(
-    output_grad: Tensor,
-    data: Tensor,
-    places: Tensor,
-    pool_size: int | tuple[int, ...] = 1,
-    strides: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
-    ceil_mode: bool = False,
-) -> StructInfo:
+def max_pool_places_backward(output_grad: Tensor, data: Tensor, places: Tensor) -> StructInfo:
     """Gradient of max pooling for ``data``, given the places of the maxima (int64, flat)."""
     return _check_pool(output_grad, data, data.ndim - 2)
 
@@ -281,14 +308,7 @@ def _added(
                 value = cast_expr(load(source, *i), wide)
                 return store(result, load(result, *where) + value, *where)
 
-            def nest(depth: int, taken: tuple[Var, ...]) -> Stmt:
-                if depth == source.ndim:
-                    return inner(*taken)
-                return loop(
-                    f"i{depth}", source.shape[depth], lambda v: nest(depth + 1, (*taken, v))
-                )
-
-            return nest(0, ())
+            return _nest("i", source.shape, inner)
 
         return seq(clear, block(f"{name}_add", [], add))
 

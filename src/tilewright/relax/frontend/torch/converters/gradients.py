@@ -22,7 +22,6 @@ from tilewright.relax.frontend.torch.converters.image import RESIZES, Axis, Taps
 from tilewright.relax.frontend.torch.converters.networks import (
     AnyConvolution,
     Convolution,
-    Maxima,
     Means,
     convolved,
     convolved_transposed,
@@ -183,11 +182,10 @@ def _max_pool_backward(
     ctx: Context, grad: RelaxExpr, x: RelaxExpr, kernel: Sequence[int], stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], ceil_mode: bool, places: RelaxExpr,
 ) -> RelaxExpr:  # fmt: skip
-    windows = Maxima(kernel, stride, padding, dilation).windows(ctx)
     if x.ndim == ctx.spatial + 2:
-        return op.grad.max_pool_places_backward(grad, x, places, *windows, ceil_mode)
+        return op.grad.max_pool_places_backward(grad, x, places)
     one = (op.expand_dims(tensor, 0) for tensor in (grad, x, places))
-    return op.squeeze(op.grad.max_pool_places_backward(*one, *windows, ceil_mode), (0,))
+    return op.squeeze(op.grad.max_pool_places_backward(*one), (0,))
 
 
 @converts("aten.hardshrink_backward.default", "aten.softshrink_backward.default")

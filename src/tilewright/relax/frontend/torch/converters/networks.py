@@ -191,7 +191,7 @@ def _batched(x: RelaxExpr, spatial: int, function: Callable[[RelaxExpr], RelaxEx
 
 
 @dataclass(frozen=True)
-class Maxima:
+class _Maxima:
     """The arguments of PyTorch's maximum pooling, after the tensor."""
 
     kernel: int | Sequence[int]
@@ -209,16 +209,16 @@ class Maxima:
 
 
 @converts("aten.max_pool1d.default", "aten.max_pool2d.default", "aten.max_pool3d.default",
-          form=Maxima)  # fmt: skip
-def _max_pool(ctx: Context, x: RelaxExpr, form: Maxima) -> RelaxExpr:
+          form=_Maxima)  # fmt: skip
+def _max_pool(ctx: Context, x: RelaxExpr, form: _Maxima) -> RelaxExpr:
     spatial = ctx.spatial
     pool = (op.nn.max_pool1d, op.nn.max_pool2d, op.nn.max_pool3d)[spatial - 1]
     return _batched(x, spatial, lambda image: pool(image, *form.windows(ctx), form.ceil_mode))
 
 
 @converts("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default",
-          form=Maxima)  # fmt: skip
-def _max_pool_with_indices(ctx: Context, x: RelaxExpr, form: Maxima) -> Results:
+          form=_Maxima)  # fmt: skip
+def _max_pool_with_indices(ctx: Context, x: RelaxExpr, form: _Maxima) -> Results:
     made = _max_pool(ctx, x, form)
     if not ctx.uses(1):
         return [made, None]
