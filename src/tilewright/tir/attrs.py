@@ -477,10 +477,7 @@ CODEGEN = _on_graph(
     read_by=("relax.expr", "relax.transform.run_codegen"),
 )
 BRANCH = _on_graph(
-    "relax.branch",
-    FLAG,
-    means="The function is what a branch of an If computes.",
-    read_by=("relax.expr",),
+    "relax.branch", FLAG, means="It is what a branch of an If computes.", read_by=("relax.expr",)
 )
 IMPURE = _on_graph(
     "relax.impure",
