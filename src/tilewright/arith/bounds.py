@@ -83,8 +83,8 @@ class BoundAnalyzer:
 
     def poly(self, a: Poly) -> Interval:
         """Bounds of a polynomial."""
-        low: Any = 0
-        high: Any = 0
+        low = 0
+        high = 0
         for mono, value in a.items():
             if not mono:
                 low += value

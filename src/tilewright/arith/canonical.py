@@ -55,7 +55,7 @@ class OpaqueOperand(Exception):
     """Internal: a subexpression has side effects, so it must not be merged, moved or dropped."""
 
 
-def has_effects(expr: Any) -> bool:
+def has_effects(expr: Expr) -> bool:
     """Whether a call below writes memory or must keep its place."""
     return _has_effects(expr)
 

@@ -514,7 +514,7 @@ class _TensorBridge:
             prim = prim.with_attr(attrs)
         prim, scalars = close_over(prim)
         gvar = self.builder.add_func(prim, _identifier(hint))
-        info: Any = infos if several else infos[0]
+        info = infos if several else infos[0]
         return call_tir(gvar, Tuple(tuple(self.operands)), info, scalars)
 
 

@@ -609,7 +609,7 @@ def const(value: object, dtype: str | None = None) -> Constant:
     return Constant(ConstantData(array))
 
 
-def numpy_dtype(dtype: str) -> Any:
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
     """Return the NumPy dtype of an element type (``ml_dtypes`` for those NumPy lacks)."""
     element = dtypes.element_of(dtype)
     try:
@@ -617,7 +617,8 @@ def numpy_dtype(dtype: str) -> Any:
     except TypeError:
         import ml_dtypes  # a core dependency, but rarely needed and slow to load
 
-        return np.dtype(getattr(ml_dtypes, element))
+        made: np.dtype[Any] = np.dtype(getattr(ml_dtypes, element))
+        return made
 
 
 def as_relax(value: object, like: RelaxExpr | None = None) -> RelaxExpr:

@@ -76,7 +76,7 @@ class FunctionRewriter:
         self.mapping[var] = made
         return made
 
-    def resolve(self, expr: Any) -> Any:
+    def resolve(self, expr: RelaxExpr) -> Any:  # a call stays a call, a tuple a tuple
         """Replace old variables by their new values."""
         return substitute(expr, self.mapping)
 

@@ -41,7 +41,9 @@ def reducer(name: str) -> Callable[..., Any]:
     """
     REDUCERS.get(name)
 
-    def build(expr: Expr, axis: IterVar | Sequence[IterVar], where: ExprLike | None = None) -> Any:
+    def build(
+        expr: Expr, axis: IterVar | Sequence[IterVar], where: ExprLike | None = None
+    ) -> Reduce | tuple[Reduce, ...]:
         source = tuple(map(as_expr, expr)) if isinstance(expr, (tuple, list)) else (as_expr(expr),)
         made = REDUCERS.get(name)(*(item.dtype for item in source))
         return _reduce(made, source, axis, where)
@@ -80,7 +82,9 @@ def comm_reducer(
     by ``tir.register_reducer``.
     """
 
-    def build(expr: Expr, axis: IterVar | Sequence[IterVar], where: ExprLike | None = None) -> Any:
+    def build(
+        expr: Expr, axis: IterVar | Sequence[IterVar], where: ExprLike | None = None
+    ) -> Reduce | tuple[Reduce, ...]:
         source = tuple(map(as_expr, expr)) if isinstance(expr, (tuple, list)) else (as_expr(expr),)
         made = make_reducer(fcombine, fidentity, *(item.dtype for item in source))
         return _reduce(made, source, axis, where)

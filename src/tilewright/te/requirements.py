@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from tilewright.arith import (
     Analyzer,
@@ -114,7 +114,7 @@ class Requirements:
             return bool(as_int(made))
         if not isinstance(made, EQ):
             return False
-        sides: Any = made
+        sides = made
         used = set(free_vars(made))
         for var in reversed(self.places):
             if var not in used or var in self.solved:

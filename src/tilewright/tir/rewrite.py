@@ -52,7 +52,7 @@ class Renewer(Mutator):
             elem_offset=None if buffer.elem_offset is None else self.visit(buffer.elem_offset),
         )
 
-    def generic_visit(self, node: Any) -> Any:
+    def generic_visit(self, node: Node) -> Any:
         fields = definition_fields(type(node))
         if fields:
             if type(node) is DeclBuffer:

@@ -10,6 +10,7 @@ from tilewright.ir import (
     EQ,
     NE,
     Expr,
+    ExprLike,
     and_,
     as_expr,
     as_int,
@@ -40,6 +41,8 @@ from tilewright.topi.division import (
 from tilewright.topi.elementwise import truth_of
 from tilewright.topi.power import power_of
 from tilewright.topi.utils import is_one
+
+Operand = Tensor | ExprLike
 
 
 def broadcast_shape(*shapes: Sequence[object]) -> tuple[Expr, ...]:
@@ -85,9 +88,9 @@ def read_broadcast(x: object, indices: Sequence[Expr], shape: Sequence[object]) 
     )
 
 
-def _binary(name: str, function: Callable[[Expr, Expr], Expr], doc: str) -> Callable[..., Any]:
+def _binary(name: str, function: Callable[..., Expr], doc: str) -> Callable[..., Any]:
     @with_conditions
-    def define(a: Any, b: Any) -> Any:
+    def define(a: Operand, b: Operand) -> Tensor:
         shape = broadcast_shape(*(x.shape for x in (a, b) if isinstance(x, Tensor)))
 
         def formula(*i: Expr) -> Expr:
@@ -95,9 +98,10 @@ def _binary(name: str, function: Callable[[Expr, Expr], Expr], doc: str) -> Call
             y = read_broadcast(b, i, shape) if isinstance(b, Tensor) else b
             return function(x, y)
 
-        return compute(shape, formula, name=name, tag="broadcast")
+        made: Tensor = compute(shape, formula, name=name, tag="broadcast")
+        return made
 
-    def build(a: Any, b: Any) -> Any:
+    def build(a: Operand, b: Operand) -> Tensor | Expr:
         if not isinstance(a, Tensor) and not isinstance(b, Tensor):
             return function(as_expr(a), as_expr(b))
         return define(a, b)
@@ -117,17 +121,17 @@ def _divide(a: Expr, b: Expr) -> Expr:
 
 def _of_kind(
     integers: Callable[[Expr, Expr], Expr], floats: Callable[[Expr, Expr], Expr]
-) -> Callable[[Any, Any], Expr]:
+) -> Callable[[ExprLike, ExprLike], Expr]:
     """Choose the formula for integers or for floats, by the operands' common dtype."""
 
-    def formula(a: Any, b: Any) -> Expr:
+    def formula(a: ExprLike, b: ExprLike) -> Expr:
         x, y = match_types(a, b)
         return (floats if dtypes.is_float(x.dtype) else integers)(x, y)
 
     return formula
 
 
-def _logical(function: Callable[[Expr, Expr], Expr]) -> Callable[[Any, Any], Expr]:
+def _logical(function: Callable[[Expr, Expr], Expr]) -> Callable[[ExprLike, ExprLike], Expr]:
     return lambda a, b: function(truth_of(as_expr(a)), truth_of(as_expr(b)))
 
 
@@ -193,7 +197,7 @@ BINARY: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def require_broadcast(what: str, shape: Sequence[Any], target: Sequence[Any]) -> None:
+def require_broadcast(what: str, shape: Sequence[Expr | int], target: Sequence[Expr | int]) -> None:
     """Require that a tensor of ``shape`` broadcasts to ``target``, and not the other way.
 
     Raises ``VerifyError`` if it surely doesn't.
@@ -207,7 +211,7 @@ def require_broadcast(what: str, shape: Sequence[Any], target: Sequence[Any]) ->
 
 
 @with_conditions
-def broadcast_to(x: Tensor, shape: Sequence[Any]) -> Tensor:
+def broadcast_to(x: Tensor, shape: Sequence[Expr | int]) -> Tensor:
     """Repeat ``x`` along new and unit axes to fill ``shape``."""
     require_broadcast(x.name, x.shape, shape)
     made: Tensor = compute(
@@ -217,7 +221,7 @@ def broadcast_to(x: Tensor, shape: Sequence[Any]) -> Tensor:
 
 
 @with_conditions
-def where(condition: Tensor, x: Any, y: Any) -> Tensor:
+def where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
     """Choose ``x`` where ``condition`` is true (not zero), else ``y``; all broadcast."""
     operands = [item for item in (condition, x, y) if isinstance(item, Tensor)]
     shape = broadcast_shape(*(item.shape for item in operands))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tilewright import te
 from tilewright.ir import Expr, as_int, const, dtypes, max_value, min_value, or_, product, select
@@ -12,14 +11,18 @@ from tilewright.te import Tensor, compute
 from tilewright.topi.elementwise import fast_dtype, map_elements
 from tilewright.topi.utils import normal_axes, ravel
 
+Reduced = Expr | tuple[Expr, ...]
+Reducer = Callable[..., Reduced]
+"""Such as ``te.sum``; reductions of pairs give a result for each part."""
+
 
 def reduce_over(
     x: Tensor,
     axis: int | Sequence[int] | None,
     keepdims: bool,
-    reducer: Callable[..., object],
+    reducer: Reducer,
     name: str,
-    value: Callable[[Expr], Any] = lambda element: element,
+    value: Callable[[Expr], Expr] = lambda element: element,
 ) -> Tensor:
     """Reduce ``value(element)`` over ``axis`` (one, several or ``None`` for all)."""
     axes = normal_axes(axis, x.ndim)
@@ -30,7 +33,7 @@ def reduce_over(
         if keepdims or a not in reduced
     ]
 
-    def formula(*i: Expr) -> Any:
+    def formula(*i: Expr) -> Reduced:
         rest = iter(i)
         indices: list[Expr] = []
         for a in range(x.ndim):
@@ -57,7 +60,7 @@ def prod(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = Fa
 
 
 def _in_single(
-    x: Tensor, axis: int | Sequence[int] | None, keepdims: bool, reducer: Any, name: str
+    x: Tensor, axis: int | Sequence[int] | None, keepdims: bool, reducer: Reducer, name: str
 ) -> Tensor:
     """Reduce narrow floats in float32, which is what processors have; comparing them is exact."""
     wide = fast_dtype(x.dtype)
@@ -182,19 +185,19 @@ def _arg_of_rows(
     best = compute(x.shape[:-1], lambda *i: extremum(value(*i, k.var), axis=k), f"{name}_value")
     never = min_value(index_dtype) if last else max_value(index_dtype)
 
-    def place(*i: Expr) -> Any:
+    def place(*i: Expr) -> Reduced:
         element = value(*i, j.var)
         hit = element == best(*i)
         if dtypes.is_float(x.dtype):
             hit = or_(hit, element != element)  # a NaN is the extremum if there is any
-        where = te.max if last else te.min
+        where: Reducer = te.max if last else te.min
         return where(select(hit, cast_expr(j.var, index_dtype), never), axis=j)
 
     return compute(x.shape[:-1], place, name=f"{name}_place", tag="comm_reduce"), best
 
 
 def _best_row(
-    x: Tensor, rows: tuple[Tensor, Tensor], pairs: Any, index_dtype: str, name: str
+    x: Tensor, rows: tuple[Tensor, Tensor], pairs: Reducer, index_dtype: str, name: str
 ) -> Tensor:
     """The flat index of the extremum of all rows."""
     place, best = rows
@@ -207,12 +210,12 @@ def _best_row(
 
 
 def _arg_of_pairs(
-    x: Tensor, axes: tuple[int, ...], pairs: Any, index_dtype: str, name: str
+    x: Tensor, axes: tuple[int, ...], pairs: Reducer, index_dtype: str, name: str
 ) -> Tensor:
     reduced = {a: te.reduce_axis((0, x.shape[a]), f"k{a}") for a in axes}
     inside = [reduced[a].var for a in axes]
 
-    def formula(*i: Expr) -> Any:
+    def formula(*i: Expr) -> Reduced:
         rest = iter(i)
         indices = [reduced[a].var if a in reduced else next(rest) for a in range(x.ndim)]
         flat = cast_expr(ravel(inside, [x.shape[a] for a in axes]), index_dtype)

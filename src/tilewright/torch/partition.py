@@ -14,11 +14,15 @@ eager mode.
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tilewright.relax.frontend.torch import find_convertible
 from tilewright.torch.layout import memory_order
+
+if TYPE_CHECKING:
+    from torch.fx import Graph, Node
 
 # Scalars that come from the shape of a tensor, which needn't exist.
 _OF_SHAPES = frozenset(
@@ -31,9 +35,9 @@ _OF_SHAPES = frozenset(
 class Part:
     """Nodes that are compiled together: in the graph's order, with the views that they read."""
 
-    nodes: list[Any] = field(default_factory=list)
-    inputs: list[Any] = field(default_factory=list)
-    outputs: list[Any] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    inputs: list[Node] = field(default_factory=list)
+    outputs: list[Node] = field(default_factory=list)
 
 
 @dataclass
@@ -41,10 +45,10 @@ class Step:
     """What runs on one level: a compiled part, then operators of PyTorch."""
 
     part: Part
-    by_torch: list[Any] = field(default_factory=list)
+    by_torch: list[Node] = field(default_factory=list)
 
 
-def is_view(node: Any) -> bool:
+def is_view(node: Node) -> bool:
     """Whether a node's results share memory with an operand."""
     if node.target is operator.getitem:
         return is_view(node.args[0])
@@ -57,7 +61,7 @@ def is_view(node: Any) -> bool:
     )
 
 
-def is_random(node: Any) -> bool:
+def is_random(node: Node) -> bool:
     """Whether PyTorch draws random numbers for a node."""
     import torch
 
@@ -67,7 +71,7 @@ def is_random(node: Any) -> bool:
 class Partition:
     """The steps of a graph, and what each of its nodes is."""
 
-    def __init__(self, graph: Any) -> None:
+    def __init__(self, graph: Graph) -> None:
         import torch
 
         self._torch = torch
@@ -81,7 +85,7 @@ class Partition:
 
     # ---- what nodes are -------------------------------------------------------------------------
 
-    def _is_strided_oddly(self, node: Any) -> bool:
+    def _is_strided_oddly(self, node: Node) -> bool:
         """Whether a result of its own has gaps, which compiled code doesn't make."""
         value = node.meta.get("val")
         values = value if isinstance(value, (list, tuple)) else [value]
@@ -91,7 +95,7 @@ class Partition:
             self.reasons[node] = "its result has gaps in memory"
         return odd
 
-    def is_size(self, node: Any) -> bool:
+    def is_size(self, node: Node) -> bool:
         """Whether a node is arithmetic on sizes, done wherever it is needed."""
         value = node.meta.get("val")
         torch = self._torch
@@ -101,21 +105,21 @@ class Partition:
         overload = isinstance(node.target, torch._ops.OpOverload)
         return not overload or str(node.target) in _OF_SHAPES
 
-    def is_free(self, node: Any) -> bool:
+    def is_free(self, node: Node) -> bool:
         """Whether a node is of no level: sizes, and views that compiled code can make as well."""
         if node.op != "call_function":
             return False
         return (node in self.convertible and is_view(node)) or self.is_size(node)
 
-    def is_compiled(self, node: Any) -> bool:
+    def is_compiled(self, node: Node) -> bool:
         """Whether a node's results come from compiled code."""
         if node.target is operator.getitem and not is_view(node):
             return self.is_compiled(node.args[0])
         return node in self.convertible and not self.is_free(node)
 
-    def roots(self, nodes: Any) -> set[Any]:
+    def roots(self, nodes: Iterable[Node]) -> set[Node]:
         """What nodes are, or are views or sizes of."""
-        found: set[Any] = set()
+        found: set[Node] = set()
         pending, seen = list(nodes), set()
         while pending:
             node = pending.pop()
@@ -151,10 +155,10 @@ class Partition:
             self._fill(step.part, level)
         return steps
 
-    def _is_kept(self, node: Any) -> bool:
+    def _is_kept(self, node: Node) -> bool:
         return bool(node.is_impure()) or is_random(node)
 
-    def _level_of(self, node: Any) -> int:
+    def _level_of(self, node: Node) -> int:
         compiled = self.is_compiled(node)
         levels = [0]
         for root in self.roots(node.all_input_nodes):
@@ -162,9 +166,9 @@ class Partition:
                 levels.append(self._level[root] + (compiled and not self.is_compiled(root)))
         return max(levels)
 
-    def _wanted(self) -> list[Any]:
+    def _wanted(self) -> list[Node]:
         """Compiled values that are read outside of their own part, in the graph's order."""
-        found: set[Any] = set()
+        found: set[Node] = set()
         for node in [*self._level, self.graph.output_node()]:
             compiled = self.is_compiled(node)
             for root in self.roots(node.all_input_nodes):
@@ -178,8 +182,8 @@ class Partition:
 
     def _fill(self, part: Part, level: int) -> None:
         """Collect what a part's outputs are computed from."""
-        nodes: set[Any] = set()
-        inputs: set[Any] = set()
+        nodes: set[Node] = set()
+        inputs: set[Node] = set()
         pending = list(part.outputs)
         while pending:
             node = pending.pop()

@@ -20,14 +20,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.relax import Executable
 from tilewright.support.errors import BuildError
 from tilewright.torch.layout import is_natural, memory_order
 from tilewright.torch.partition import Part, Partition
 
-Compile = Callable[[Part, Sequence[str], dict[Any, tuple[int, ...]]], Executable]
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+Compile = Callable[[Part, Sequence[str], "dict[Node, tuple[int, ...]]"], Executable]
 
 
 @dataclass
@@ -94,7 +97,7 @@ class Program:
         self._reading.add(name)
         return name
 
-    def _value(self, node: Any) -> str:
+    def _value(self, node: Node) -> str:
         """Name of a node's value; PyTorch computes it first if nothing has so far."""
         if node not in self._names:
             if node.op == "get_attr":
@@ -107,7 +110,7 @@ class Program:
             self._call_operator(node)
         return self._names[node]
 
-    def _call_operator(self, node: Any) -> None:
+    def _call_operator(self, node: Node) -> None:
         for source in node.all_input_nodes:
             self._value(source)
         before, self._reading = self._reading, set()
@@ -139,7 +142,7 @@ class Program:
 
     # ---- sizes ----------------------------------------------------------------------------------
 
-    def _find_sizes(self, inputs: Sequence[Any]) -> None:
+    def _find_sizes(self, inputs: Sequence[Node]) -> None:
         """Where the number of each symbol is found: a scalar, or an extent."""
         for node in inputs:
             value = node.meta.get("val")
@@ -170,7 +173,7 @@ class Program:
 
     def _call_part(self, number: int, part: Part) -> None:
         sizes = self._missing_sizes(part)
-        layouts: dict[Any, tuple[int, ...]] = {}
+        layouts: dict[Node, tuple[int, ...]] = {}
         args: list[str] = []
         for node in part.inputs:
             args.append(self._argument(node, layouts))
@@ -209,7 +212,7 @@ class Program:
                 self._read(name)
                 self._line(f"{name} = {name}.permute({inverse})", name)
 
-    def _argument(self, node: Any, layouts: dict[Any, tuple[int, ...]]) -> str:
+    def _argument(self, node: Node, layouts: dict[Node, tuple[int, ...]]) -> str:
         """A compact tensor of a part's input, and how it lies if that isn't as it seems."""
         name = self._value(node)
         order = memory_order(node.meta["val"])

@@ -375,7 +375,7 @@ class _Store:
         steps = steps + 1.0 / (1.0 + self.run.unroll / np.maximum(vectors, 1.0))
         self.compute = self.pick(self.outer, self.tile) * steps
         rates = (known.l2_bandwidth, known.l3_bandwidth, known.memory_bandwidth)
-        memory: Any = sum(traffic / rate for traffic, rate in zip(self.traffic, rates))
+        memory = sum(traffic / rate for traffic, rate in zip(self.traffic, rates))
         cycles = np.maximum(self.compute, memory) + 0.2 * np.minimum(self.compute, memory)
         self.expected = cycles / self.speedup + np.where(self.jobs > 1, known.launch, 0.0)
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar
 from tilewright.relax.gradients.common import collapse, number
 from tilewright.relax.gradients.registry import (
+    GradientRule,
     Gradients,
     differentiate_as,
     register_gradient,
     without_gradient,
 )
 
-Derivative = Callable[[Any, Any], Any]
+Derivative = Callable[[RelaxExpr, RelaxExpr], RelaxExpr]
+Both = Callable[[RelaxExpr, RelaxExpr, RelaxExpr, RelaxExpr], tuple[RelaxExpr, RelaxExpr]]
 
 # From the operand ``x`` and the result ``y``.
 DERIVATIVES: dict[str, Derivative] = {
@@ -50,10 +51,10 @@ DERIVATIVES: dict[str, Derivative] = {
 }  # fmt: skip
 
 
-def product_rule(derivative: Derivative) -> Any:
+def product_rule(derivative: Derivative) -> GradientRule:
     """The rule of an operator on one tensor with this derivative."""
 
-    def rule(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+    def rule(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
         return [grad * derivative(call.args[0], var)]
 
     return rule
@@ -82,7 +83,9 @@ def _astype(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) 
 # ---- pieces: each a condition for the gradient to pass, with a factor ------------------------
 
 
-def choose(condition: RelaxExpr, passed: RelaxExpr, otherwise: RelaxExpr | None = None) -> Any:
+def choose(
+    condition: RelaxExpr, passed: RelaxExpr, otherwise: RelaxExpr | None = None
+) -> RelaxExpr:
     """``passed`` where a condition holds, else 0 or ``otherwise``."""
     return op.where(condition, passed, number(0, passed) if otherwise is None else otherwise)
 
@@ -128,16 +131,17 @@ def _clip(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) ->
 
 @differentiate_as("nn.gelu_tanh")
 def _gelu_tanh(call: RelaxCall) -> RelaxExpr:
-    x: Any = call.args[0]
+    x = call.args[0]
     inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
-    made: RelaxExpr = x * 0.5 * (op.tanh(inner) + 1.0)
-    return made
+    return x * 0.5 * (op.tanh(inner) + 1.0)
 
 
 # ---- two operands ----------------------------------------------------------------------------
 
 
-def _power(a: RelaxExpr, b: RelaxExpr, y: RelaxExpr, grad: RelaxExpr) -> tuple[Any, Any]:
+def _power(
+    a: RelaxExpr, b: RelaxExpr, y: RelaxExpr, grad: RelaxExpr
+) -> tuple[RelaxExpr, RelaxExpr]:
     zero = number(0, b)
     base = grad * choose(op.equal(b, zero), op.zeros_like(y), b * op.power(a, b - 1.0))
     is_zero = op.logical_and(op.equal(a, zero), op.greater_equal(b, zero))
@@ -146,17 +150,17 @@ def _power(a: RelaxExpr, b: RelaxExpr, y: RelaxExpr, grad: RelaxExpr) -> tuple[A
 
 def _extremum(
     a: RelaxExpr, b: RelaxExpr, grad: RelaxExpr, wins: Callable[..., RelaxCall]
-) -> tuple[Any, Any]:
+) -> tuple[RelaxExpr, RelaxExpr]:
     """Of equal operands each gets a half."""
     half, zero, is_tie = grad * 0.5, number(0, grad), op.equal(a, b)
 
-    def part(mine: Any, other: Any) -> Any:
+    def part(mine: RelaxExpr, other: RelaxExpr) -> RelaxExpr:
         return op.where(is_tie, half, op.where(wins(mine, other), grad, zero))
 
     return part(a, b), part(b, a)
 
 
-BINARY: dict[str, Callable[[Any, Any, Any, Any], tuple[Any, Any]]] = {
+BINARY: dict[str, Both] = {
     "add": lambda a, b, y, g: (g, g),
     "subtract": lambda a, b, y, g: (g, -g),
     "multiply": lambda a, b, y, g: (g * b, g * a),
@@ -170,10 +174,10 @@ BINARY: dict[str, Callable[[Any, Any, Any, Any], tuple[Any, Any]]] = {
 """From operands, result and gradient to the operands' gradients, before broadcasting is undone."""
 
 
-def broadcast_rule(both: Callable[[Any, Any, Any, Any], tuple[Any, Any]]) -> Any:
+def broadcast_rule(both: Both) -> GradientRule:
     """The rule of an operator on two tensors, from both gradients before broadcasting."""
 
-    def rule(var: RelaxVar, call: RelaxCall, grad: object, ctx: BlockBuilder) -> Gradients:
+    def rule(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
         a, b = call.args
         made = both(a, b, var, grad)
         return [collapse(g, x) for g, x in zip(made, (a, b))]

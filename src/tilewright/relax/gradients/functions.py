@@ -70,7 +70,7 @@ register_gradient("log_add_exp", broadcast_rule(_added))
 
 @register_gradient("nn.softplus")
 def _softplus(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
-    scaled: Any = call.args[0] * call.attrs["beta"]
+    scaled = call.args[0] * call.attrs["beta"]
     soft = grad * op.sigmoid(scaled)
     return [op.where(op.greater(scaled, number(call.attrs["threshold"], grad)), grad, soft)]
 
@@ -130,7 +130,7 @@ def _prelu(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -
     axis = call.attrs["axis"] % x.ndim
     slopes = alpha.shape[0] if alpha.ndim else 1
     view = [slopes if place == axis else 1 for place in range(x.ndim)]
-    slope: Any = op.reshape(alpha, view)
+    slope = op.reshape(alpha, view)
     positive = op.greater(x, number(0, x))
     zero = number(0, grad)
     per_slope = collapse(op.where(positive, zero, grad * x), slope)

@@ -58,7 +58,7 @@ def _scatter_elements(
     _, indices, updates = call.args
     axis = call.attrs["axis"]
     # "wrap" is how negative indices count from the end.
-    taken: Any = op.gather_elements(grad, indices, axis, "wrap")
+    taken: RelaxExpr = op.gather_elements(grad, indices, axis, "wrap")
     zeros = op.zeros(indices.shape, grad.dtype)
     kept = op.scatter_elements(grad, indices, zeros, axis) if _replaces(call) else grad
     for a, (given, used) in enumerate(zip(updates.shape, indices.shape)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,7 @@ def _of_shape(made: RelaxExpr, like: RelaxExpr) -> RelaxExpr:
 # ---- convolutions ----------------------------------------------------------------------------
 
 
-def _convolutions(spatial: int) -> tuple[Any, Any]:
+def _convolutions(spatial: int) -> tuple[Callable[..., RelaxExpr], Callable[..., RelaxExpr]]:
     """The convolution over so many axes, and the transposed one."""
     name = f"conv{spatial}d"
     return getattr(op.nn, name), getattr(op.nn, f"{name}_transpose")
@@ -110,9 +110,10 @@ def _conv(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) ->
 
 
 def _of_weight(
-    data: RelaxExpr, grad: RelaxExpr, shape: Sequence[Expr], strides: Any, padding: Any,
-    dilation: Any, groups: int,
-) -> Any:  # fmt: skip
+    data: RelaxExpr, grad: RelaxExpr, shape: Sequence[Expr],
+    strides: tuple[int, ...], padding: tuple[tuple[int, ...], tuple[int, ...]],
+    dilation: tuple[int, ...], groups: int,
+) -> RelaxExpr:  # fmt: skip
     """The gradient of a weight: the images' convolution with the gradient, summed over images."""
     spatial = data.ndim - 2
     conv, _ = _convolutions(spatial)
@@ -175,7 +176,7 @@ def _as_means(call: RelaxCall) -> RelaxExpr:
     """Adaptive mean: along each axis a product with a matrix of shares."""
     if call.attrs.get("layout", "NCHW") != "NCHW":
         raise VerifyError(f"{call.op_name} has a gradient for the layout NCHW")
-    x: Any = call.args[0]
+    x = call.args[0]
     sizes = _adaptive_sizes(call)
     if set(sizes) == {1}:
         return op.mean(x, tuple(range(2, x.ndim)), keepdims=True)
@@ -187,8 +188,7 @@ def _as_means(call: RelaxCall) -> RelaxExpr:
         order = [n for n in range(x.ndim) if n != axis] + [axis]
         rows = op.matmul(op.permute_dims(x, order), const(shares), transpose_b=True)
         x = op.permute_dims(rows, [order.index(n) for n in range(x.ndim)])
-    made: RelaxExpr = x
-    return made
+    return x
 
 
 for _spatial in (1, 2, 3):
@@ -202,7 +202,7 @@ def _as_maxima(call: RelaxCall) -> RelaxExpr:
     """Adaptive maximum: each window's, side by side."""
     if call.attrs.get("layout", "NCHW") != "NCHW":
         raise VerifyError(f"{call.op_name} has a gradient for the layout NCHW")
-    x: Any = call.args[0]
+    x = call.args[0]
     extents = [as_int(extent) for extent in x.shape[2:]]
     spatial = tuple(range(2, x.ndim))
     if None in extents:
@@ -228,7 +228,7 @@ def _as_maxima(call: RelaxCall) -> RelaxExpr:
 # ---- norms -----------------------------------------------------------------------------------
 
 
-def _wide(x: RelaxExpr) -> Any:
+def _wide(x: RelaxExpr) -> RelaxExpr:
     """16-bit floats in single precision."""
     return as_dtype(x, "float32") if dtypes.bits_of(x.dtype) == 16 else x
 
@@ -277,7 +277,7 @@ def _attention_arithmetic(call: RelaxCall) -> RelaxExpr:
     scale = call.attrs["scale"]
     if scale is None:
         scale = float(as_int(q.shape[-1]) or 1) ** -0.5
-    scores: Any = op.matmul(q, k, transpose_b=True) * float(scale)
+    scores = op.matmul(q, k, transpose_b=True) * float(scale)
     visible = _visible(call, scores, rest[0] if rest else None)
     if rest and rest[0].dtype != "bool":
         scores = scores + rest[0]
@@ -287,19 +287,18 @@ def _attention_arithmetic(call: RelaxCall) -> RelaxExpr:
         lowest = number(-60000 if scores.dtype == "float16" else -1e37, scores)
         weights = op.nn.softmax(op.where(visible, scores, lowest), -1)
         weights = op.where(visible, weights, number(0, weights))
-    made: RelaxExpr = _heads_first(op.matmul(weights, v), layouts[3])
-    return made
+    return _heads_first(op.matmul(weights, v), layouts[3])
 
 
-def _heads_first(x: RelaxExpr, layout: str) -> Any:
+def _heads_first(x: RelaxExpr, layout: str) -> RelaxExpr:
     """Between a layout and ``BHSD``, either way."""
     return x if layout == "BHSD" else op.permute_dims(x, (0, 2, 1, 3))
 
 
-def _visible(call: RelaxCall, scores: Any, mask: Any) -> RelaxCall | None:
+def _visible(call: RelaxCall, scores: RelaxExpr, mask: RelaxExpr | None) -> RelaxCall | None:
     """Which keys each query sees; ``None`` for all."""
     queries, keys = scores.shape[-2:]
-    made = None
+    made: RelaxExpr | None = None
     causal = call.attrs["causal_mask"]
     if causal is not None:
         first = keys - queries if causal == "BottomRight" else 0

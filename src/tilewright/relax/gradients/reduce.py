@@ -174,7 +174,7 @@ def _topk(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradi
     if kind == "indices":
         return [None]
     if kind == "both":
-        places: Any = var[1]
+        places: RelaxExpr = var[1]
         grad = grad.items[0]
     else:
         places = op.topk(x, **{**call.attrs, "ret_type": "indices"})

@@ -41,7 +41,7 @@ def _broadcast_to(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBui
 @register_gradient("concat")
 def _concat(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     axis = call.attrs["axis"] % grad.ndim
-    operand: Any = call.args[0]
+    operand = call.args[0]
     parts, start = [], const(0)
     for part in operand:
         size = part.shape[axis]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.ir import dtypes
 from tilewright.relax.conditions import require_equal
 from tilewright.relax.expr import RelaxCall, RelaxExpr, const
@@ -82,9 +80,9 @@ def nll_loss(
 
 def _cross_entropy_arithmetic(call: RelaxCall) -> RelaxExpr:
     predictions, labels = call.args
-    total: Any = negative(sum_of(multiply(predictions, labels)))
+    total = negative(sum_of(multiply(predictions, labels)))
     if predictions.ndim == 1:
-        return total  # type: ignore[no-any-return]
+        return total
     batch = sum_of(ones((predictions.shape[0],), predictions.dtype))
     made: RelaxExpr = divide(total, batch)
     return made

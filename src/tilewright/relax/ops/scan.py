@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright import topi
 from tilewright.ir import dtypes
 from tilewright.relax.expr import RelaxCall, RelaxExpr
@@ -19,7 +17,7 @@ def _along_rows(call: RelaxCall) -> RelaxExpr | None:
     """Move the axis to the end: a contiguous row is scanned as fast as it is read."""
     x = call.args[0]
     ndim = x.ndim
-    scan: Any = cumsum if call.op is get_op("cumsum") else cumprod
+    scan = cumsum if call.op is get_op("cumsum") else cumprod
     if call.attrs["axis"] is None:
         flat: RelaxExpr = scan(reshape(x, (-1,)), 0, call.attrs["dtype"])
         return flat

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.ir import ExprLike, GlobalVar, Var
+from tilewright.ir import Expr, ExprLike, GlobalVar, Var, as_expr
 from tilewright.relax.call_packed import call_dps_packed as make_call_dps_packed
 from tilewright.relax.call_packed import call_packed as make_call_packed
 from tilewright.relax.call_packed import call_pure_packed as make_call_pure_packed
@@ -41,7 +41,7 @@ from tilewright.relax.struct_info import (
 from tilewright.script.allowance import register_price, register_values
 from tilewright.support.errors import ParseError
 
-Lookup = collections.abc.Callable[[str], Any]
+Lookup = collections.abc.Callable[[str], ExprLike]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Info:
     """Struct info whose extents may still be text: names or formulas of symbolic extents."""
 
     kind: str
-    extents: tuple[Any, ...] | None = None
+    extents: tuple[ExprLike | str, ...] | None = None
     dtype: str = ""
     ndim: int | None = None
     fields: tuple[Info, ...] = ()
@@ -83,11 +83,11 @@ class Info:
             params = None if self.params is None else tuple(p.resolve(lookup) for p in self.params)
             return FuncStructInfo(params, self.fields[0].resolve(lookup), self.purity)
         if self.kind == "prim":
-            return PrimStructInfo(self.dtype, extents[0] if extents else None)
+            return PrimStructInfo(self.dtype, as_expr(extents[0]) if extents else None)
         return ObjectStructInfo()
 
 
-def _extent(value: ExprLike | str, lookup: Lookup | None) -> Any:
+def _extent(value: ExprLike | str, lookup: Lookup | None) -> ExprLike:
     if not isinstance(value, str):
         return value
     if lookup is None:
@@ -108,7 +108,7 @@ def as_struct_info(value: object) -> StructInfo:
     return _as_info(value).resolve()
 
 
-def Tensor(shape: Any = None, dtype: str | None = None, *, ndim: int | None = None) -> Info:
+def Tensor(shape: object = None, dtype: str | None = None, *, ndim: int | None = None) -> Info:
     """Declare a tensor: ``R.Tensor((n, 4), "float32")``, ``R.Tensor("float32", ndim=2)``."""
     if isinstance(shape, str) and dtype is None:
         shape, dtype = None, shape
@@ -118,7 +118,7 @@ def Tensor(shape: Any = None, dtype: str | None = None, *, ndim: int | None = No
     return Info("tensor", None if extents is None else tuple(extents), dtype or "float32", ndim)
 
 
-def Shape(values: Sequence[object] | None = None, *, ndim: int | None = None) -> Info:
+def Shape(values: Sequence[ExprLike | str] | None = None, *, ndim: int | None = None) -> Info:
     """Declare a shape."""
     if values is not None and not isinstance(values, (tuple, list)):
         raise ParseError(f"a shape is a list of extents, got {values!r}")
@@ -140,18 +140,16 @@ def Object() -> Info:
     return Info("object")
 
 
-def Callable(params: Any = None, ret: object = None, purity: bool = True) -> Info:
+def Callable(params: object = None, ret: object = None, purity: bool = True) -> Info:
     """Declare a function: ``R.Callable((R.Tensor((4,)),), R.Tensor((4,)))``; without params, any.
 
     Its extents are expressions, not text.
     """
-    if params is not None:
-        given = params if isinstance(params, (tuple, list)) else (params,)
-        params = tuple(map(_as_info, given))
+    given = params if isinstance(params, (tuple, list)) else (params,)
     return Info(
         "function",
         fields=(_as_info(Object() if ret is None else ret),),
-        params=params,
+        params=None if params is None else tuple(map(_as_info, given)),
         purity=purity,
     )
 
@@ -175,7 +173,7 @@ def dataflow() -> Dataflow:
 class Output:
     """The result of ``R.output(...)``."""
 
-    variables: tuple[Any, ...]
+    variables: tuple[RelaxExpr, ...]
 
 
 def output(*variables: RelaxExpr) -> Output:
@@ -210,18 +208,20 @@ def match_cast(value: RelaxExpr, info: object) -> MatchCastDecl:
     return MatchCastDecl(value, _as_info(info))
 
 
-def call_tir(callee: GlobalVar, args: object, out_sinfo: Any, tir_vars: object = ()) -> RelaxCall:
+def call_tir(
+    callee: GlobalVar, args: object, out_sinfo: object, tir_vars: object = ()
+) -> RelaxCall:
     """Call a tensor function: ``R.call_tir(cls.f, (x, y), out_sinfo=R.Tensor(...))``."""
-    several = isinstance(out_sinfo, (list, tuple))
-    infos: Any = (
-        [as_struct_info(item) for item in out_sinfo] if several else as_struct_info(out_sinfo)
-    )
     operands = args if isinstance(args, (tuple, list)) else as_relax(args)
-    return make_call_tir(callee, operands, infos, tir_vars)
+    return make_call_tir(callee, operands, _results(out_sinfo), tir_vars)
 
 
 def call_tir_inplace(
-    callee: GlobalVar, args: object, inplace_indices: Any, out_sinfo: object, tir_vars: object = ()
+    callee: GlobalVar,
+    args: object,
+    inplace_indices: int | Sequence[int],
+    out_sinfo: object,
+    tir_vars: object = (),
 ) -> RelaxCall:
     """Call a tensor function that writes outputs into its arguments."""
     plain = call_tir(callee, args, out_sinfo, tir_vars)
@@ -231,7 +231,10 @@ def call_tir_inplace(
     )
 
 
-def call_dps(callee: GlobalVar, args: Any, outputs: Any, tir_vars: Any = None) -> RelaxCall:
+def call_dps(
+    callee: GlobalVar, args: Sequence[object], outputs: Sequence[object],
+    tir_vars: ShapeExpr | None = None,
+) -> RelaxCall:  # fmt: skip
     """Call a tensor function that writes into ``outputs``."""
     made_args, made_outputs = as_relax(tuple(args)), as_relax(tuple(outputs))
     assert isinstance(made_args, _Tuple) and isinstance(made_outputs, _Tuple)
@@ -239,7 +242,11 @@ def call_dps(callee: GlobalVar, args: Any, outputs: Any, tir_vars: Any = None) -
 
 
 def call(
-    callee: GlobalVar | RelaxExpr, args: Any, out_sinfo: Any = None, *, pure: bool = True
+    callee: GlobalVar | RelaxExpr,
+    args: Sequence[object],
+    out_sinfo: object = None,
+    *,
+    pure: bool = True,
 ) -> RelaxCall:
     """Call a graph function of the module; of an impure one the call says so too.
 
@@ -255,12 +262,12 @@ def call(
     return RelaxCall(callee, operands, attrs, (as_struct_info(out_sinfo),))
 
 
-def shape(values: Sequence[Any]) -> ShapeExpr:
+def shape(values: Sequence[Expr]) -> ShapeExpr:
     """A shape as an operand."""
     return ShapeExpr(tuple(values))
 
 
-def prim_value(value: Any) -> PrimValue:
+def prim_value(value: Expr) -> PrimValue:
     """A scalar as an operand."""
     return PrimValue(value)
 
@@ -270,21 +277,17 @@ def string(value: str) -> StringValue:
     return StringValue(value)
 
 
-def call_dps_packed(func: Any, args: Any, out_sinfo: Any) -> RelaxCall:
+def call_dps_packed(func: str | ExternFunc, args: object, out_sinfo: object) -> RelaxCall:
     """Call a global function that writes fresh outputs: ``R.call_dps_packed("f", (x,), ...)``."""
-    several = isinstance(out_sinfo, (list, tuple))
-    infos: Any = (
-        [as_struct_info(item) for item in out_sinfo] if several else as_struct_info(out_sinfo)
-    )
-    return make_call_dps_packed(func, args, infos)
+    return make_call_dps_packed(func, args, _results(out_sinfo))
 
 
-def call_packed(func: Any, *args: Any, sinfo_args: Any = ()) -> RelaxCall:
+def call_packed(func: str | ExternFunc, *args: object, sinfo_args: object = ()) -> RelaxCall:
     """Call a global function for its effects: ``R.call_packed("f", x, sinfo_args=...)``."""
     return make_call_packed(func, *args, sinfo_args=_results(sinfo_args))
 
 
-def call_pure_packed(func: Any, *args: Any, sinfo_args: Any = ()) -> RelaxCall:
+def call_pure_packed(func: str | ExternFunc, *args: object, sinfo_args: object = ()) -> RelaxCall:
     """Call a global function without effects for what it returns."""
     return make_call_pure_packed(func, *args, sinfo_args=_results(sinfo_args))
 

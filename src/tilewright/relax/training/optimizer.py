@@ -121,14 +121,15 @@ class Optimizer:
         return 0
 
     def _step(
-        self, param: RelaxVar, gradient: RelaxVar, states: list[Any], products: Sequence[Any]
-    ) -> tuple[Any, list[Any]]:
+        self, param: RelaxExpr, gradient: RelaxExpr, states: Sequence[RelaxExpr],
+        products: Sequence[RelaxExpr],
+    ) -> tuple[RelaxExpr, list[RelaxExpr]]:  # fmt: skip
         """The new parameter and its new states."""
         raise NotImplementedError(f"{type(self).__name__} must define _step")
 
     # ---- helpers ----------------------------------------------------------------------------
 
-    def _numpy(self) -> Any:
+    def _numpy(self) -> np.dtype[Any]:
         return numpy_dtype(self.dtype)
 
     def _number(self, value: float) -> RelaxExpr:
@@ -154,8 +155,9 @@ class SGD(Optimizer):
         self.weight_decay = _check("weight_decay", weight_decay)
 
     def _step(
-        self, param: Any, gradient: Any, states: list[Any], products: Sequence[Any]
-    ) -> tuple[Any, list[Any]]:
+        self, param: RelaxExpr, gradient: RelaxExpr, states: Sequence[RelaxExpr],
+        products: Sequence[RelaxExpr],
+    ) -> tuple[RelaxExpr, list[RelaxExpr]]:  # fmt: skip
         if self.weight_decay:
             gradient = gradient + param * self.weight_decay
         return param - gradient * self.lr, []
@@ -187,8 +189,9 @@ class MomentumSGD(Optimizer):
         return 1
 
     def _step(
-        self, param: Any, gradient: Any, states: list[Any], products: Sequence[Any]
-    ) -> tuple[Any, list[Any]]:
+        self, param: RelaxExpr, gradient: RelaxExpr, states: Sequence[RelaxExpr],
+        products: Sequence[RelaxExpr],
+    ) -> tuple[RelaxExpr, list[RelaxExpr]]:  # fmt: skip
         if self.weight_decay:
             gradient = gradient + param * self.weight_decay
         velocity = states[0] * self.momentum + gradient * (1 - self.dampening)
@@ -219,8 +222,9 @@ class Adam(Optimizer):
         return 2
 
     def _step(
-        self, param: Any, gradient: Any, states: list[Any], products: Sequence[Any]
-    ) -> tuple[Any, list[Any]]:
+        self, param: RelaxExpr, gradient: RelaxExpr, states: Sequence[RelaxExpr],
+        products: Sequence[RelaxExpr],
+    ) -> tuple[RelaxExpr, list[RelaxExpr]]:  # fmt: skip
         if self.weight_decay:
             gradient = gradient + param * self.weight_decay
         first = states[0] * self.beta1 + gradient * (1 - self.beta1)

@@ -44,6 +44,9 @@ class AlterOpImpl(Pass):
 
     Memory is flat on the CPU: the last two arguments, separators of axes, may only be empty.
 
+    Raises ``VerifyError`` if they aren't, a replacement is no tensor function, or there are not as
+    many maps as it has buffers; ``transform`` if a call's dtypes aren't those of the replacement.
+
     Before, with ``{"relu": other}`` and ``{"relu": [lambda i, j: (j, i)] * 2}``:
         lv = R.call_tir(cls.relu, (x,), out_sinfo=R.Tensor((4, 8)))
     After:

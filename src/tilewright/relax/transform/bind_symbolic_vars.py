@@ -17,6 +17,8 @@ from tilewright.support.registry import near_matches
 class BindSymbolicVars(Pass):
     """Bind symbolic extents, by name or variable, in one function or in all that have them.
 
+    Raises ``VerifyError`` for a value that is no integer.
+
     Before ``BindSymbolicVars({"n": 8})``:
         def main(x: R.Tensor(("n", 4), "float32")): ...
     After:

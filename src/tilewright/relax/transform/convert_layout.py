@@ -49,6 +49,8 @@ class ConvertLayout(GraphPass):
     ``desired_layouts`` maps ``nn.conv2d`` to the layouts of image, filters and, if it differs from
     the image's, result: ``{"nn.conv2d": ("NCHW16c", "OIHW16i16o")}``; or it is a function that
     returns them for a call, or ``None`` to leave it.
+
+    Raises ``TilewrightError`` for other operators, and layouts that no convolution has.
     """
 
     def __init__(self, desired_layouts: Mapping[str, Layouts] | LayoutCallback) -> None:

@@ -60,6 +60,8 @@ class ConvertToDataflow(Pass):
     Their variables that are used nowhere else become dataflow variables. Calls of graph functions
     stay outside, as control flow does.
 
+    Raises ``VerifyError`` if ``min_size`` is less than 1.
+
     Before:
         lv = R.exp(x)
         gv = R.exp(lv)

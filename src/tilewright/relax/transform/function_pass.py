@@ -95,6 +95,8 @@ def function_pass(pass_func: object = None, opt_level: int = 0, name: str = "") 
 
         @relax.transform.function_pass(opt_level=1)
         def rename(function, mod, context): ...
+
+    Raises ``VerifyError`` for what is neither, and a class without the method.
     """
     return _decorated(FunctionPass, "transform_function", pass_func, opt_level, name)
 
@@ -112,6 +114,8 @@ def dataflowblock_pass(pass_func: object = None, opt_level: int = 0, name: str =
 
     A function takes ``(block, mod, context)``. A class has that as its method
     ``transform_dataflowblock``; its objects are passes.
+
+    Raises ``VerifyError`` for what is neither, and a class without the method.
     """
     return _decorated(DataflowBlockPass, "transform_dataflowblock", pass_func, opt_level, name)
 

@@ -61,6 +61,8 @@ class FusionPattern:
 
     ``check`` says whether a match is wanted. ``attrs_getter`` makes further attributes of the
     function from the values that the patterns named in ``annotation_patterns`` match.
+
+    Raises ``VerifyError`` if name and pattern aren't such.
     """
 
     name: str

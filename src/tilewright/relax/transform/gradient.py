@@ -66,7 +66,11 @@ class Gradient(Pass):
         return IRModule(functions, dict(mod.attrs))
 
     def parameters(self, function: Function) -> tuple[RelaxVar, ...]:
-        """The parameters whose gradients are wanted."""
+        """The parameters whose gradients are wanted.
+
+        Raises ``VerifyError`` if one isn't the function's, isn't of floating-point numbers, or is
+        named twice.
+        """
         wanted = function.params if self.require_grads is None else self.require_grads
         for var in wanted:
             if var not in function.params:

@@ -151,7 +151,7 @@ class _Inliner(FunctionRewriter):
         """The function that a value calls, if its body can be put in place."""
         if not isinstance(value, RelaxCall):
             return None
-        called: Any = value.op
+        called = value.op
         if is_invocation(value):
             called = value.args[0]
             if isinstance(called, LocalFunction):

@@ -54,6 +54,8 @@ class ToMixedPrecision(GraphPass):
     Parameters named in ``fp16_input_names`` become ``float16``; other parameters and the results
     keep their dtypes. Only ``float32`` values are touched.
 
+    Raises ``VerifyError`` for another ``out_dtype``.
+
     Before:
         gv = R.matmul(x, w)
     After:

@@ -31,6 +31,8 @@ class TopologicalSort(Pass):
     begins: ``"from-inputs"``, or ``"from-outputs"``, which puts each value as late as it may come.
     What has effects stays where it is among the others.
 
+    Raises ``VerifyError`` for another order or direction.
+
     Before:
         a = R.exp(x)
         b = R.tanh(x)

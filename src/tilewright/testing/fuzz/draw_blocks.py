@@ -86,7 +86,7 @@ def draw_annotate(d: Draw) -> Step | None:
     target = d.loop() if d.flag() else d.block()
     if target is None:
         return None
-    value: Any = d.rng.choice(ANNOTATIONS)
+    value = d.rng.choice(ANNOTATIONS)
     if d.chance(0.2):
         value = Step("sample_categorical", ([1, 2, 4], [0.5, 0.25, 0.25]))
     return Step("annotate", (target, d.rng.choice(["fuzz_a", "fuzz_b"]), value))
@@ -106,7 +106,7 @@ def draw_unannotate(d: Draw) -> Step | None:
 
 def draw_blockize(d: Draw) -> Step | None:
     """Make a block of a nest, or of blocks that follow each other."""
-    target: Any = d.loop()
+    target = d.loop()
     if d.chance(0.25):
         names = list(d.blocks)
         start = d.rng.randrange(len(names))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import ml_dtypes
 import numpy as np
+
+Number = int | float | np.number | np.bool_
+S = TypeVar("S", int, float, np.number)
 
 _DTYPES: dict[str, np.dtype[Any]] = {"bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
@@ -28,7 +31,7 @@ def allocate(shape: Sequence[int], dtype: str, fill: int = FILLS[0]) -> np.ndarr
     return made
 
 
-def cast(dtype: str, value: Any) -> Any:
+def cast(dtype: str, value: Number) -> np.generic:
     """Convert a scalar: integers wrap, floats round, or become the nearest integer, NaN 0."""
     kind = dtype_of(dtype)
     if kind.kind in "iu":
@@ -37,17 +40,19 @@ def cast(dtype: str, value: Any) -> Any:
         number, limits = float(value), np.iinfo(kind)
         if not np.isfinite(number):
             number = 0.0 if number != number else np.copysign(2.0**100, number)
-        return kind.type(min(max(int(number), int(limits.min)), int(limits.max)))
-    return kind.type(value)
+        value = min(max(int(number), int(limits.min)), int(limits.max))
+    made: np.generic = kind.type(value)
+    return made
 
 
-def wrapped(value: int, kind: np.dtype[Any]) -> Any:
+def wrapped(value: int, kind: np.dtype[Any]) -> np.generic:
     """Return the integer of a dtype with the last bits of a number."""
     bits = kind.itemsize * 8
     value &= (1 << bits) - 1
     if kind.kind == "i" and value >> (bits - 1):
         value -= 1 << bits
-    return kind.type(value)
+    made: np.generic = kind.type(value)
+    return made
 
 
 def pointed(memory: np.ndarray[Any, Any], shape: Sequence[int]) -> np.ndarray[Any, Any]:
@@ -60,32 +65,32 @@ def pointed(memory: np.ndarray[Any, Any], shape: Sequence[int]) -> np.ndarray[An
     return made
 
 
-def matched(region: np.ndarray[Any, Any], shape: Sequence[int]) -> Any:
+def matched(region: np.ndarray[Any, Any], shape: Sequence[int]) -> np.ndarray[Any, Any]:
     """Return a region without the leading dimensions that are 1."""
     made = region[(0,) * (region.ndim - len(shape)) + (...,)]
     assert made.shape == tuple(shape), (made.shape, shape)
     return made
 
 
-def _minimum(a: Any, b: Any) -> Any:
+def _minimum(a: S, b: S) -> S:
     return b if b < a or b != b else a
 
 
-def _maximum(a: Any, b: Any) -> Any:
+def _maximum(a: S, b: S) -> S:
     return b if b > a or b != b else a
 
 
-def _truncdiv(a: Any, b: Any) -> Any:
+def _truncdiv(a: np.integer, b: np.integer) -> np.generic:
     quotient = abs(int(a)) // abs(int(b)) if b else 0
     return wrapped(quotient if (a < 0) == (b < 0) else -quotient, np.result_type(a, b))
 
 
-def _truncmod(a: Any, b: Any) -> Any:
+def _truncmod(a: np.integer, b: np.integer) -> np.generic:
     rest = abs(int(a)) % abs(int(b)) if b else 0
     return wrapped(rest if a >= 0 else -rest, np.result_type(a, b))
 
 
-def _limits(dtype: str) -> tuple[Any, Any]:
+def _limits(dtype: str) -> tuple[np.generic, np.generic]:
     kind = dtype_of(dtype)
     if kind.kind in "iu":
         info = np.iinfo(kind)

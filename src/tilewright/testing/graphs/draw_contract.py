@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir import as_int
+from tilewright.ir import Expr, as_int
 from tilewright.relax import op
 from tilewright.testing.graphs.data import FLOATS
 from tilewright.testing.graphs.draw_moves import elements
@@ -30,7 +30,7 @@ def draw_matmul(g: Graph) -> list[Value] | None:
     columns = g.rng.choice([1, 3, 7, 16, 17, 33])
     kind = g.rng.choice(["matrix", "matrix", "vector", "batch", "transposed"])
     turned = False
-    shape: list[Any] = [inner, columns]
+    shape: list[Expr | int] = [inner, columns]
     if kind == "vector":
         shape = [inner]
     elif kind == "batch" and x.ndim > 2:
@@ -40,7 +40,7 @@ def draw_matmul(g: Graph) -> list[Value] | None:
     w = g.fresh(shape, x.dtype, likes="tame", constant=0.5)
     is_float = x.dtype in FLOATS
 
-    def meaning(size: Sizes, a: np.ndarray, b: np.ndarray) -> Any:
+    def meaning(size: Sizes, a: np.ndarray, b: np.ndarray) -> object:
         return np.matmul(wide(a), wide(b.swapaxes(-1, -2) if turned else b))
 
     return g.emit(
@@ -60,7 +60,7 @@ def draw_small_product(g: Graph) -> list[Value] | None:
     b = g.fresh([inner, columns], dtype, likes="tame", constant=0.6)
     is_float = dtype in FLOATS
 
-    def meaning(size: Sizes, p: np.ndarray, q: np.ndarray) -> Any:
+    def meaning(size: Sizes, p: np.ndarray, q: np.ndarray) -> object:
         kind = np.float64 if is_float else np.int32
         return np.matmul(p.astype(kind), q.astype(kind))
 
@@ -73,12 +73,12 @@ def draw_small_product(g: Graph) -> list[Value] | None:
 # ---- windows -----------------------------------------------------------------------------------
 
 
-def _patches(a: Any, window: Sequence[int], strides: Sequence[int], reach: Sequence[int],
+def _patches(a: np.ndarray, window: Sequence[int], strides: Sequence[int], reach: Sequence[int],
              out: Sequence[int]) -> np.ndarray:  # fmt: skip
     """What each place of a window sees: ``[place, N, C, *out]``; the image is padded already."""
     parts = []
     for place in itertools.product(*map(range, window)):
-        index: list[Any] = [slice(None), slice(None)]
+        index = [slice(None), slice(None)]
         for at, step, far, extent in zip(place, strides, reach, out):
             index.append(slice(at * far, at * far + (extent - 1) * step + 1, step))
         parts.append(a[tuple(index)])
@@ -86,8 +86,9 @@ def _patches(a: Any, window: Sequence[int], strides: Sequence[int], reach: Seque
 
 
 def _convolve(
-    a: Any, w: Any, strides: list[int], pads: list[int], reach: list[int], groups: int
-) -> object:
+    a: np.ndarray, w: np.ndarray, strides: list[int], pads: list[int], reach: list[int],
+    groups: int,
+) -> object:  # fmt: skip
     spatial = w.ndim - 2
     a = np.pad(a, [(0, 0), (0, 0), *zip(pads[:spatial], pads[spatial:])])
     window = w.shape[2:]
@@ -131,7 +132,7 @@ def draw_conv(g: Graph) -> list[Value] | None:
         pads[i] += max(0, need - extent - pads[i] - pads[spatial + i])
     w = g.fresh([filters, channels // groups, *window], x.dtype, likes="tame", constant=0.7)
     build = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}[spatial]
-    steps: Any = strides[0] if spatial == 1 else tuple(strides)
+    steps: int | tuple[int, ...] = strides[0] if spatial == 1 else tuple(strides)
     far: object = reach[0] if spatial == 1 else tuple(reach)
     # Winograd's filtering may be chosen for constant weights: its error is larger.
     return g.emit(
@@ -212,7 +213,7 @@ def draw_pool(g: Graph) -> list[Value] | None:
     largest = g.rng.random() < 0.5
     out = [_pooled_extent(*item, ceil) for item in zip(sides, window, steps, pads)]
 
-    def meaning(size: Sizes, a: np.ndarray) -> Any:
+    def meaning(size: Sizes, a: np.ndarray) -> object:
         a = wide(a)
         beyond = [
             max(0, (out[i] - 1) * steps[i] + window[i] - sides[i] - pads[i]) for i in range(spatial)
@@ -233,7 +234,7 @@ def draw_pool(g: Graph) -> list[Value] | None:
 
     tables = {1: (op.nn.max_pool1d, op.nn.avg_pool1d), 2: (op.nn.max_pool2d, op.nn.avg_pool2d)}
     build = tables[spatial][0 if largest else 1]
-    options: dict[str, Any] = {} if largest else {"count_include_pad": count_pad}
+    options = {} if largest else {"count_include_pad": count_pad}
 
     return g.emit(
         f"{'max' if largest else 'avg'}_pool{spatial}d", [x],
@@ -287,14 +288,14 @@ def draw_attention(g: Graph) -> list[Value] | None:
     heads = rng.choice([1, 2, 4])
     key_heads = rng.choice([n for n in (1, heads) if heads % n == 0])
     batch, depth, out = rng.choice([1, 2]), rng.choice([4, 8, 16, 20]), rng.choice([4, 8, 17])
-    queries: Any = rng.choice([0, 1, 3, 9, 17])
-    keys: Any = rng.choice([1, 5, 8, 33])
+    queries: Expr | int = rng.choice([0, 1, 3, 9, 17])
+    keys: Expr | int = rng.choice([1, 5, 8, 33])
     if g.extent is not None:
         queries = g.extent if rng.random() < 0.6 else queries
         keys = g.extent if rng.random() < 0.5 else keys
     layout = rng.choice(["BHSD", "BSHD"])
 
-    def shape(h: int, s: object, d: int) -> list[Any]:
+    def shape(h: int, s: Expr | int, d: int) -> list[Expr | int]:
         return [batch, h, s, d] if layout == "BHSD" else [batch, s, h, d]
 
     q = g.fresh(shape(heads, queries, depth), dtype, likes="tame", constant=0)
@@ -309,7 +310,7 @@ def draw_attention(g: Graph) -> list[Value] | None:
 
     def meaning(
         size: Sizes, a: np.ndarray, b: np.ndarray, c: np.ndarray, mask: np.ndarray | None = None
-    ) -> Any:
+    ) -> object:
         a, b, c = (wide(item if layout == "BHSD" else item.swapaxes(1, 2)) for item in (a, b, c))
         b, c = (np.repeat(item, a.shape[1] // item.shape[1], 1) for item in (b, c))
         scores = np.matmul(a, b.swapaxes(-1, -2)) / math.sqrt(depth)
@@ -344,14 +345,15 @@ def draw_resize(g: Graph) -> list[Value] | None:
         return None
     size = (g.rng.randint(1, 9), g.rng.randint(1, 9))
 
-    def along(a: Any, axis: int, out: int) -> Any:
+    def along(a: np.ndarray, axis: int, out: int) -> np.ndarray:
         extent = a.shape[axis]
         source = np.maximum((np.arange(out) + 0.5) * (extent / out) - 0.5, 0)
         first = np.minimum(source.astype(int), extent - 1)
         second = np.minimum(first + 1, extent - 1)
         shape = [-1 if n == axis else 1 for n in range(4)]
         part = (source - first).reshape(shape)
-        return np.take(a, first, axis) * (1 - part) + np.take(a, second, axis) * part
+        made: np.ndarray = np.take(a, first, axis) * (1 - part) + np.take(a, second, axis) * part
+        return made
 
     return g.emit(
         "resize2d", [x], lambda a: op.image.resize2d(a, size),

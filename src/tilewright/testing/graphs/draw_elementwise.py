@@ -17,8 +17,9 @@ from tilewright.testing.graphs.width import wide
 _erf = np.vectorize(math.erf, otypes=["float64"])
 
 
-def _sigmoid(x: Any) -> Any:
-    return 1 / (1 + np.exp(-x))
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    made: np.ndarray = 1 / (1 + np.exp(-x))
+    return made
 
 
 FLOAT_UNARY: dict[str, tuple[Callable[..., Any], Callable[..., Any], float]] = {
@@ -59,12 +60,15 @@ Where x * 0 stands in a formula at minus infinity (GELU, SiLU), the limit counts
 """
 
 
-def _gelu(x: Any) -> Any:
-    return 0.5 * x * (1 + (_erf(x * math.sqrt(0.5)) if x.size else x))
+def _gelu(x: np.ndarray) -> np.ndarray:
+    made: np.ndarray = 0.5 * x * (1 + (_erf(x * math.sqrt(0.5)) if x.size else x))
+    return made
 
 
-def _gelu_tanh(x: Any) -> Any:
-    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+def _gelu_tanh(x: np.ndarray) -> np.ndarray:
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
+    made: np.ndarray = 0.5 * x * (1 + np.tanh(inner))
+    return made
 
 
 ANY_UNARY: dict[str, tuple[Callable[..., Any], Callable[..., Any], float]] = {
@@ -165,7 +169,7 @@ def _limited(g: Graph, x: Value, low: int, high: int) -> Value:
 # ---- two operands ------------------------------------------------------------------------------
 
 
-def _trunc_divide(a: Any, b: Any) -> Any:
+def _trunc_divide(a: np.ndarray, b: np.ndarray) -> object:
     if a.dtype.kind not in "iu":
         return a / b
     with np.errstate(all="ignore"):

@@ -24,8 +24,9 @@ def _lgamma(x: float) -> float:
     return math.lgamma(x)
 
 
-def _below(x: Any) -> Any:
-    return np.expm1(np.minimum(x, 0))
+def _below(x: np.ndarray) -> np.ndarray:
+    made: np.ndarray = np.expm1(np.minimum(x, 0))
+    return made
 
 
 def _of_any(function: Callable[..., object]) -> Callable[..., Any]:
@@ -175,14 +176,14 @@ def draw_slopes(g: Graph) -> list[Value] | None:
     if even and g.rng.random() < 0.5:
         axis = g.rng.choice(even)
 
-        def gated(size: object, a: object) -> Any:
+        def gated(size: object, a: np.ndarray) -> object:
             first, second = np.split(wide(a), 2, axis)
             return first / (1 + np.exp(-second))
 
         return g.emit("glu", [x], lambda a: op.nn.glu(a, axis), gated, noise=16)
     slopes = g.fresh([x.numbers[1]], x.dtype, likes="tame")
 
-    def sloped(size: object, a: Any, s: Any) -> Any:
+    def sloped(size: object, a: np.ndarray, s: np.ndarray) -> object:
         column = wide(s).reshape((1, -1) + (1,) * (a.ndim - 2))
         return np.where(wide(a) > 0, wide(a), wide(a) * column)
 

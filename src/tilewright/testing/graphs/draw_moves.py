@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -147,7 +147,7 @@ def draw_split(g: Graph) -> list[Value] | None:
     axis = _axis(g, x)
     extent = x.numbers[axis]
     parts = [n for n in (1, 2, 3, 4) if extent % n == 0]
-    where: Any = g.rng.choice(parts)
+    where: int | tuple[int, ...] = g.rng.choice(parts)
     if g.rng.random() < 0.5:
         where = tuple(sorted(g.rng.randint(0, extent) for _ in range(g.rng.randint(1, 3))))
     return g.emit(
@@ -217,7 +217,7 @@ def draw_take(g: Graph) -> list[Value] | None:
     likes = f"index:{extent}" if mode == "fast" or g.rng.random() < 0.5 else "tame"
     shape = [g.rng.choice([0, 1, 2, 3, 6]) for _ in range(g.rng.randint(0, 2))]
     where = g.fresh(shape, g.rng.choice(["int32", "int64"]), likes=likes)
-    numpy_mode: Any = "wrap" if mode == "wrap" else "clip"
+    numpy_mode: Literal["wrap", "clip"] = "wrap" if mode == "wrap" else "clip"
     return g.emit(
         "take", [x, where], lambda a, i: op.take(a, i, axis, mode),
         lambda size, a, i: np.take(a, i, axis, mode=numpy_mode),

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from tilewright.ir import as_int
-from tilewright.relax import op
+from tilewright.relax import Expr, op
 from tilewright.testing.graphs.data import FLOATS
 from tilewright.testing.graphs.graph import Graph, Sizes, Value
 from tilewright.testing.graphs.width import product, wide
+
+_Pair = tuple[Callable[..., Expr], Callable[..., object]]
 
 _SUMS = {"sum": op.sum, "mean": op.mean, "prod": op.prod, "variance": op.variance, "std": op.std}
 _EXTREMA = {"max": op.max, "min": op.min}
@@ -42,7 +43,7 @@ def draw_reduction(g: Graph) -> list[Value] | None:
         return None
     axes, keep = _axes(g, x), g.rng.random() < 0.4
     if x.dtype == "bool":
-        table: dict[str, Any] = _TRUTH
+        table: Mapping[str, Callable[..., Expr]] = _TRUTH
     elif x.dtype in FLOATS:
         table = {**_SUMS, **_EXTREMA}
     else:
@@ -54,7 +55,7 @@ def draw_reduction(g: Graph) -> list[Value] | None:
     build, numpy = table[name], _NUMPY[name]
     exact = name in (*_EXTREMA, *_TRUTH) or x.dtype not in FLOATS
 
-    def meaning(size: Sizes, a: np.ndarray) -> Any:
+    def meaning(size: Sizes, a: np.ndarray) -> object:
         if a.dtype.kind in "iu" and name in ("sum", "prod"):
             return numpy(a, axis=axes, keepdims=keep, dtype=a.dtype)
         return numpy(wide(a), axis=axes, keepdims=keep)
@@ -73,7 +74,7 @@ def draw_extremum_place(g: Graph) -> list[Value] | None:
         return None
     axis = None if x.ndim == 0 or g.rng.random() < 0.2 else g.rng.randrange(x.ndim)
     keep, dtype = g.rng.random() < 0.3, g.rng.choice(["int64", "int32"])
-    names: list[Any] = [(op.argmax, np.argmax), (op.argmin, np.argmin)]
+    names: list[_Pair] = [(op.argmax, np.argmax), (op.argmin, np.argmin)]
     build, numpy = g.rng.choice(names)
     return g.emit(
         numpy.__name__, [x], lambda a: build(a, axis, keep, dtype),
@@ -87,7 +88,7 @@ def draw_scan(g: Graph) -> list[Value] | None:
     if x is None:
         return None
     axis = g.rng.randrange(x.ndim)
-    both: list[Any] = [(op.cumsum, np.cumsum), (op.cumprod, np.cumprod)]
+    both: list[_Pair] = [(op.cumsum, np.cumsum), (op.cumprod, np.cumprod)]
     build, numpy = g.rng.choice(both)
     units = 64.0 if x.dtype in FLOATS else 0.0
     return g.emit(
@@ -97,13 +98,13 @@ def draw_scan(g: Graph) -> list[Value] | None:
     )  # fmt: skip
 
 
-def order_of(a: np.ndarray[Any, Any], axis: int, descending: bool) -> Any:
+def order_of(a: np.ndarray, axis: int, descending: bool) -> np.ndarray:
     """Places in stable order, NaN as the greatest."""
     ranks = _dense_ranks(wide(a), axis)
     return np.argsort(-ranks if descending else ranks, axis, kind="stable")
 
 
-def _dense_ranks(keys: np.ndarray[Any, Any], axis: int) -> Any:
+def _dense_ranks(keys: np.ndarray, axis: int) -> np.ndarray:
     """The same number for the same key, greater for a greater one."""
 
     def of_row(row: np.ndarray) -> np.ndarray:
@@ -174,7 +175,7 @@ def draw_softmax(g: Graph) -> list[Value] | None:
     )  # fmt: skip
 
 
-def _stretch(a: np.ndarray[Any, Any], ndim: int, axes: tuple[int, ...]) -> Any:
+def _stretch(a: np.ndarray, ndim: int, axes: tuple[int, ...]) -> np.ndarray:
     """A tensor of some axes, with ones for the others."""
     shape = [1] * ndim
     for axis, extent in zip(axes, a.shape):
@@ -197,7 +198,7 @@ def draw_norm(g: Graph) -> list[Value] | None:
     if kind == "layer_norm":
         scales = [g.fresh(shape, x.dtype, likes="tame") for _ in range(g.rng.randint(1, 2))]
 
-        def layer(size: object, a: np.ndarray, *rest: Any) -> Any:
+        def layer(size: object, a: np.ndarray, *rest: np.ndarray) -> object:
             w = wide(a)
             made = (w - w.mean(axes, keepdims=True)) / np.sqrt(w.var(axes, keepdims=True) + eps)
             made = made * _stretch(rest[0], ndim, axes)
@@ -211,7 +212,7 @@ def draw_norm(g: Graph) -> list[Value] | None:
     if kind == "rms_norm":
         weight = g.fresh(shape, x.dtype, likes="tame")
 
-        def rms(size: object, a: np.ndarray, s: Any) -> Any:
+        def rms(size: object, a: np.ndarray, s: np.ndarray) -> object:
             w = wide(a)
             return w / np.sqrt((w * w).mean(axes, keepdims=True) + eps) * _stretch(s, ndim, axes)
 
@@ -225,8 +226,8 @@ def draw_norm(g: Graph) -> list[Value] | None:
         mean = g.fresh([channels], x.dtype, likes="tame")
         var = g.fresh([channels], x.dtype, likes="positive")
 
-        def batch(size: object, a: np.ndarray[Any, Any], s: Any, b: Any, m: Any, v: Any) -> Any:
-            s, b, m, v = (_stretch(item, ndim, (1,)) for item in (s, b, m, v))
+        def batch(size: object, a: np.ndarray, *rest: np.ndarray) -> object:
+            s, b, m, v = (_stretch(item, ndim, (1,)) for item in rest)
             return (wide(a) - m) / np.sqrt(v + eps) * s + b
 
         return g.emit(
@@ -236,7 +237,7 @@ def draw_norm(g: Graph) -> list[Value] | None:
         )  # fmt: skip
     groups = g.rng.choice([n for n in (1, 2, 3, 4) if channels % n == 0])
 
-    def group(size: object, a: np.ndarray[Any, Any], s: Any, b: Any) -> Any:
+    def group(size: object, a: np.ndarray, s: np.ndarray, b: np.ndarray) -> object:
         w = wide(a).reshape(a.shape[0], groups, -1)
         made = (w - w.mean(2, keepdims=True)) / np.sqrt(w.var(2, keepdims=True) + eps)
         return made.reshape(a.shape) * _stretch(s, ndim, (1,)) + _stretch(b, ndim, (1,))

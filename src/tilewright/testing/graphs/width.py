@@ -26,16 +26,17 @@ def in_single_precision(chosen: bool = True) -> Iterator[None]:
         _single = before
 
 
-def wide(array: Any) -> Any:
+def wide(array: np.ndarray) -> np.ndarray:
     """Floating-point numbers in the width that sums are made in, others as they are."""
     if array.dtype.kind not in "fV":
         return array
     return array.astype(np.float32 if _single and array.dtype != np.float64 else np.float64)
 
 
-def product(array: Any, **how: Any) -> Any:
+def product(array: np.ndarray, **how: Any) -> np.ndarray:
     """``np.prod``; in single precision what grows is apart from what shrinks: both may overflow."""
     if not _single or array.dtype.kind not in "fV":
-        return np.prod(array, **how)
+        return np.asarray(np.prod(array, **how))
     grows = np.abs(array) >= 1
-    return np.prod(np.where(grows, array, 1), **how) * np.prod(np.where(grows, 1, array), **how)
+    large, small = np.where(grows, array, 1), np.where(grows, 1, array)
+    return np.asarray(np.prod(large, **how) * np.prod(small, **how))

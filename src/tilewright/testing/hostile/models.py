@@ -12,13 +12,16 @@ import math
 from collections.abc import Callable
 from functools import lru_cache
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.contents import make_collectors
 from tilewright.relax.frontend.onnx import from_onnx, parse_model, require_onnx
 from tilewright.support.errors import TilewrightError
 from tilewright.testing.hostile.kind import Case, Kind, Limits
 from tilewright.testing.hostile.mutate import damaged_bytes
+
+if TYPE_CHECKING:
+    import onnx
 
 _HEADER = '<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1, "mine": 1]>'
 _MODELS = (
@@ -169,12 +172,12 @@ def _messages(message: Any, found: list[Any]) -> list[Any]:
     return found
 
 
-def _some(rng: Random, model: Any, name: str) -> Any:
+def _some(rng: Random, model: onnx.ModelProto, name: str) -> Any:  # of the type that is named
     """A message of a type, if there is one."""
     return rng.choice([m for m in _messages(model, []) if m.DESCRIPTOR.name == name] or [None])
 
 
-def _change_attribute(rng: Random, model: Any) -> None:
+def _change_attribute(rng: Random, model: onnx.ModelProto) -> None:
     found = _some(rng, model, "AttributeProto")
     if found is None:
         return
@@ -191,7 +194,7 @@ def _change_attribute(rng: Random, model: Any) -> None:
         found.name = rng.choice(("axis", "body", "value", "perm", "to", "kernel_shape", ""))
 
 
-def _change_tensor(rng: Random, model: Any) -> None:
+def _change_tensor(rng: Random, model: onnx.ModelProto) -> None:
     found = _some(rng, model, "TensorProto")
     if found is None:
         return
@@ -204,7 +207,7 @@ def _change_tensor(rng: Random, model: Any) -> None:
         for field in ("int64_data", "float_data"):
             values = getattr(found, field)
             if values:
-                pool: Any = _NUMBERS if field == "int64_data" else _FLOATS
+                pool: tuple[float, ...] = _NUMBERS if field == "int64_data" else _FLOATS
                 values[rng.randrange(len(values))] = rng.choice(pool)
     else:
         found.data_location = 1
@@ -212,7 +215,7 @@ def _change_tensor(rng: Random, model: Any) -> None:
         found.external_data.add(key="location", value=rng.choice(places))
 
 
-def _change_shape(rng: Random, model: Any) -> None:
+def _change_shape(rng: Random, model: onnx.ModelProto) -> None:
     found = _some(rng, model, "Dimension")
     if found is None:
         return
@@ -222,13 +225,13 @@ def _change_shape(rng: Random, model: Any) -> None:
         found.dim_value = rng.choice(_NUMBERS)
 
 
-def _change_type(rng: Random, model: Any) -> None:
+def _change_type(rng: Random, model: onnx.ModelProto) -> None:
     found = _some(rng, model, "Tensor")
     if found is not None:
         found.elem_type = rng.randrange(30)
 
 
-def _change_node(rng: Random, model: Any) -> None:
+def _change_node(rng: Random, model: onnx.ModelProto) -> None:
     found = _some(rng, model, "NodeProto")
     how = rng.randrange(5)
     if found is None:
@@ -247,7 +250,7 @@ def _change_node(rng: Random, model: Any) -> None:
         found.output[rng.randrange(len(found.output))] = rng.choice(["x", "y", "", "t"])
 
 
-def _change_graph(rng: Random, model: Any) -> None:
+def _change_graph(rng: Random, model: onnx.ModelProto) -> None:
     found = _some(rng, model, "GraphProto")
     if found is None:
         return
@@ -261,12 +264,12 @@ def _change_graph(rng: Random, model: Any) -> None:
         del found.initializer[rng.randrange(len(found.initializer))]
 
 
-def _change_versions(rng: Random, model: Any) -> None:
+def _change_versions(rng: Random, model: onnx.ModelProto) -> None:
     if model.opset_import:
         rng.choice(model.opset_import).version = rng.choice((*_NUMBERS, 7, 9, 11, 13))
 
 
-_CHANGES: dict[str, Callable[[Random, Any], None]] = {
+_CHANGES: dict[str, Callable[[Random, onnx.ModelProto], None]] = {
     "attribute": _change_attribute,
     "tensor": _change_tensor,
     "shape": _change_shape,

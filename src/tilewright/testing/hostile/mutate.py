@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any
 
@@ -60,13 +60,13 @@ ODD_VALUES: tuple[object, ...] = (
 
 def nested(depth: int) -> list[object]:
     """Return lists inside one another."""
-    made: list[Any] = []
+    made: list[object] = []
     for _ in range(depth):
         made = [made]
     return made
 
 
-def odd_value(rng: Random) -> Any:
+def odd_value(rng: Random) -> object:
     """Draw a value that fits nowhere in particular."""
     if rng.random() < 0.05:
         return nested(rng.choice((10, 40, 100)))
@@ -95,9 +95,9 @@ def damaged_bytes(rng: Random, data: bytes, most: int = 4) -> bytes:
     return bytes(made)
 
 
-def _places(value: object, path: tuple[object, ...], found: list[tuple[Any, ...]]) -> None:
+def _places(value: object, path: tuple[object, ...], found: list[tuple[object, ...]]) -> None:
     found.append(path)
-    items: Any = ()
+    items: Iterable[tuple[object, object]] = ()
     if isinstance(value, list):
         items = enumerate(value)
     elif isinstance(value, dict):
@@ -110,7 +110,7 @@ def damaged_value(rng: Random, value: Any, most: int = 3) -> Any:
     """Replace, remove, repeat and exchange parts of a JSON value."""
     made = copy.deepcopy(value)
     for _ in range(rng.randint(1, most)):
-        found: list[tuple[Any, ...]] = []
+        found: list[tuple[object, ...]] = []
         _places(made, (), found)
         path = rng.choice(found)
         if not path:

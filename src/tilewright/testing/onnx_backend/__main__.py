@@ -13,7 +13,7 @@ import argparse
 import fnmatch
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tilewright.support.errors import TilewrightError
 from tilewright.testing.onnx_backend.check import (
@@ -26,6 +26,9 @@ from tilewright.testing.onnx_backend.check import (
     check,
 )
 from tilewright.testing.workers import Check, check_all
+
+if TYPE_CHECKING:
+    from onnx.backend.test.case.test_case import TestCase
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 
@@ -62,7 +65,7 @@ def _arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def _checked(found: Mapping[str, object]) -> Check:
+def _checked(found: Mapping[str, TestCase]) -> Check:
     def by_name(name: str) -> tuple[str, str]:
         try:
             outcome = check(found[name])
@@ -73,7 +76,7 @@ def _checked(found: Mapping[str, object]) -> Check:
     return by_name
 
 
-def _is_default(case: Any) -> bool:
+def _is_default(case: TestCase) -> bool:
     if case.model is None:
         return True
     return all(node.domain in ("", "ai.onnx") for node in case.model.graph.node)

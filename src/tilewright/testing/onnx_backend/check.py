@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,13 @@ from tilewright.relax.expr import numpy_dtype
 from tilewright.relax.frontend.onnx import from_onnx, require_onnx
 from tilewright.relax.frontend.onnx.values import UnknownValueError
 from tilewright.support.errors import ImportModelError
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, SequenceProto, TensorProto
+    from onnx.backend.test.case.test_case import TestCase
+
+#: What a test passes: an array, a sequence of them, or an optional without an element.
+Input = Union[NDArray[Any], "list[Input]", None]
 
 PASSED, FIXED, FAILED, UNSUPPORTED = "passed", "passed, inputs fixed", "failed", "unsupported"
 OUTSIDE = "outside"
@@ -41,7 +48,7 @@ class Outcome:
     reason: str = ""
 
 
-def cases(kind: str) -> dict[str, Any]:
+def cases(kind: str) -> dict[str, TestCase]:
     """ONNX's tests of a kind that need no download, by name."""
     require_onnx()
     from onnx.backend.test.loader import load_model_tests
@@ -52,7 +59,7 @@ def cases(kind: str) -> dict[str, Any]:
     return {case.name: case for case in found if case.url is None}
 
 
-def node_cases(*modules: str) -> dict[str, Any]:
+def node_cases(*modules: str) -> dict[str, TestCase]:
     """The tests in a few of ONNX's modules, such as ``lstm``: all of them take long to make."""
     require_onnx()
     found = importlib.import_module("onnx.backend.test.case.node")
@@ -63,7 +70,7 @@ def node_cases(*modules: str) -> dict[str, Any]:
     return {case.name: case for case in found._NodeTestCases}
 
 
-def check(case: Any) -> Outcome:
+def check(case: TestCase) -> Outcome:
     """Run a test on all of its data."""
     model, data = _loaded(case)
     status = PASSED
@@ -87,7 +94,7 @@ _OUTSIDE = frozenset(
 )
 
 
-def _is_outside(model: Any) -> bool:
+def _is_outside(model: ModelProto) -> bool:
     """Whether a model computes with texts, pictures in a file's format, or random numbers."""
     text = require_onnx().TensorProto.STRING
     infos = [*model.graph.input, *model.graph.output]
@@ -99,15 +106,17 @@ def _is_outside(model: Any) -> bool:
     )
 
 
-def _loaded(case: Any) -> tuple[Any, list[tuple[list[Any], list[Any]]]]:
+def _loaded(case: TestCase) -> tuple[ModelProto, list[tuple[list[Input], list[Input]]]]:
     onnx = require_onnx()
     from onnx import numpy_helper
 
-    def value(item: Any) -> Any:
+    def value(item: TensorProto | SequenceProto | Input) -> Input:
         if isinstance(item, onnx.TensorProto):
-            return numpy_helper.to_array(item)
+            array: Input = numpy_helper.to_array(item)
+            return array
         if isinstance(item, onnx.SequenceProto):
-            return numpy_helper.to_list(item)
+            items: Input = numpy_helper.to_list(item)
+            return items
         return item
 
     if case.model is not None:
@@ -135,7 +144,7 @@ def _loaded(case: Any) -> tuple[Any, list[tuple[list[Any], list[Any]]]]:
     return model, data
 
 
-def run(model: Any, inputs: Sequence[Any], count: int) -> tuple[list[str], list[Any]]:
+def run(model: ModelProto, inputs: Sequence[Input], count: int) -> tuple[list[str], list[object]]:
     """Import and call a model; returns the names of fixed inputs, and the results."""
     held = {item.name for item in model.graph.initializer}
     names = [item.name for item in model.graph.input if item.name not in held]
@@ -162,7 +171,7 @@ def run(model: Any, inputs: Sequence[Any], count: int) -> tuple[list[str], list[
     return fixed, [made] if single else list(made)
 
 
-def _shapes(value: Any) -> object:
+def _shapes(value: Input) -> object:
     """What ``shape_dict`` says of an input."""
     if isinstance(value, list):
         return [_shapes(item) for item in value]
@@ -173,7 +182,7 @@ def _is_empty(value: object) -> bool:
     return isinstance(value, list) and not value
 
 
-def _passed(value: Any, info: Any) -> Any:
+def _passed(value: Input, info: Any) -> object:  # info is of a tensor or a tuple, as the value
     """A value in the dtype that it has here."""
     if isinstance(value, list):
         return tuple(_passed(item, field) for item, field in zip(value, info.fields_))
@@ -181,7 +190,7 @@ def _passed(value: Any, info: Any) -> Any:
     return array if array.dtype.name == info.dtype else array.astype(numpy_dtype(info.dtype))
 
 
-def _with_fixed(model: Any, given: dict[str, Any], fixed: Sequence[str]) -> object:
+def _with_fixed(model: ModelProto, given: dict[str, Input], fixed: Sequence[str]) -> ModelProto:
     from onnx import numpy_helper
 
     if not fixed:

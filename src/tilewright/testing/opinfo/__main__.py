@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
 
 from tilewright.relax.frontend.torch.exported import require_torch
 from tilewright.testing.opinfo.cases import entries, spread
@@ -167,7 +166,7 @@ def _check_all(connection: Connection) -> None:
     torch = require_torch()
     while True:
         try:
-            work: Any = connection.recv()
+            work = connection.recv()
         except EOFError:
             return
         # A fault in listing the samples is that of number -1.

@@ -8,13 +8,20 @@ taken from the gradients of their forward operator's samples.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.relax.frontend.torch.exported import require_torch
 from tilewright.support.errors import TilewrightError
+
+if TYPE_CHECKING:
+    from torch import Tensor, dtype
+    from torch._ops import OpOverload, OpOverloadPacket
+    from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+
+Call = Callable[..., Any]
 
 #: Core operators without an entry of their name, and the entries whose samples call them.
 _THROUGH = {
@@ -72,21 +79,21 @@ class Case:
     ``numbers`` says whether its results have numbers to compare, not random or unset ones.
     """
 
-    call: Any
-    tensors: list[Any] = field(repr=False)
+    call: Call
+    tensors: list[Tensor] = field(repr=False)
     numbers: bool = True
 
 
 class Entry:
     """An operator of the database that exercises Core ATen."""
 
-    def __init__(self, name: str, core: str, info: Any, *, backward: bool = False) -> None:
+    def __init__(self, name: str, core: str, info: OpInfo, *, backward: bool = False) -> None:
         self.name = name
         self.core = core
         self._info = info
         self._backward = backward
 
-    def has_dtype(self, dtype: Any) -> bool:
+    def has_dtype(self, dtype: dtype) -> bool:
         """Whether PyTorch has samples in a dtype."""
         return dtype in self._info.supported_dtypes("cpu") and not (
             self._backward and not dtype.is_floating_point
@@ -104,14 +111,14 @@ class Entry:
                 return [self._case(sample) for sample in [*samples, *apart]]
             return [case for sample in samples for case in self._gradients(sample)]
 
-    def _case(self, sample: Any) -> Case:
+    def _case(self, sample: SampleInput) -> Case:
         tree = (sample.input, sample.args, sample.kwargs)
         call, tensors = _function(
             lambda given: self._info.op(given[0], *given[1], **given[2]), tree
         )
         return Case(call, tensors, self._info.name not in _UNFILLED)
 
-    def _gradients(self, sample: Any) -> Iterator[Case]:
+    def _gradients(self, sample: SampleInput) -> Iterator[Case]:
         """Calls of the backward operator when a sample's gradients are computed."""
         torch = require_torch()
         wanted = getattr(torch.ops.aten, self.core)
@@ -132,15 +139,16 @@ class Entry:
 class _Recorder:
     """A dispatch mode that keeps the arguments of the calls of one operator."""
 
-    def __init__(self, wanted: Any) -> None:
+    def __init__(self, wanted: OpOverloadPacket) -> None:
         from torch.utils._python_dispatch import TorchDispatchMode
 
         found: list[Any] = []
 
         class Mode(TorchDispatchMode):  # type: ignore[misc]
             def __torch_dispatch__(
-                self, func: Any, types: object, args: Any = (), kwargs: Any = None
-            ) -> Any:
+                self, func: OpOverload, types: object, args: tuple[object, ...] = (),
+                kwargs: dict[str, object] | None = None,
+            ) -> object:  # fmt: skip
                 if func.overloadpacket is wanted:
                     found.append((func, args, kwargs or {}))
                 return func(*args, **(kwargs or {}))
@@ -155,13 +163,13 @@ class _Recorder:
         self._mode.__exit__(*error)
 
 
-def _function(call: Any, tree: Any) -> tuple[Any, list[Any]]:
+def _function(call: Call, tree: object) -> tuple[Call, list[Tensor]]:
     """A call whose tensors are its parameters, everything else being fixed; and the tensors."""
     torch = require_torch()
     leaves, spec = torch.utils._pytree.tree_flatten(tree)
     places = [number for number, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
 
-    def run(*tensors: Any) -> Any:
+    def run(*tensors: Tensor) -> object:
         given = list(leaves)
         for place, tensor in zip(places, tensors):
             given[place] = tensor
@@ -207,7 +215,7 @@ def entries() -> dict[str, Entry]:
     return found
 
 
-def _full_name(info: Any) -> str:
+def _full_name(info: OpInfo) -> str:
     return f"{info.name}.{info.variant_test_name}" if info.variant_test_name else str(info.name)
 
 

@@ -6,7 +6,6 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 #: Statuses that say nothing about us.
 OUTSIDE = ("skipped", "unexportable")
@@ -53,7 +52,7 @@ def table(outcomes: Iterable[tuple[tuple[str, str, int], tuple[str, str]]]) -> s
     for dtype, counts in by_dtype.items():
         lines.append(f"{dtype:10} {_shares(counts)}")
     lines.append("")
-    wrong: Any = sorted(by_op.items(), key=lambda item: -item[1].total())
+    wrong = sorted(by_op.items(), key=lambda item: -item[1].total())
     for op, reasons in wrong:
         lines.append(f"{op}: {reasons.total()} of {tried[op]}")
         for (status, reason), count in reasons.most_common(8):

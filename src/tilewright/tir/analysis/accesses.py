@@ -146,7 +146,7 @@ class _Walker:
         **kind: bool,
     ) -> None:
         ranges = [Range(self.resolved(r.min), self.resolved(r.extent)) for r in box]
-        shape: Any = buffer.shape
+        shape = buffer.shape
         if self.through_matches and buffer in self.matched:
             source = self.matched[buffer]
             buffer, ranges = source.buffer, list(range_in_source(source, ranges))

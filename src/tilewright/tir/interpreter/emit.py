@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 from tilewright.ir import (
     Call,
+    Node,
     Var,
     as_int,
     content_mask,
@@ -153,7 +154,7 @@ class Emitter(ExprEmitter):
     def piece(self, stmt: Stmt, names: dict[Any, str]) -> Piece:
         """A statement of the outermost block, given the names of arguments and memory."""
         symbols = _symbols(stmt)
-        key: Any = None
+        key = None
         if symbols and not self.threads.check_races:
             places = [self.layouts.get(item) for item in symbols]
             key = (
@@ -199,7 +200,7 @@ class Emitter(ExprEmitter):
                 self.declare(buffer)
 
     # ---- statements ---------------------------------------------------------------------
-    def generic_visit(self, node: Any) -> Any:
+    def generic_visit(self, node: Node) -> Any:
         """Refuse what has no meaning here."""
         raise VerifyError(f"the interpreter doesn't know {type(node).__name__}")
 

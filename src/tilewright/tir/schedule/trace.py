@@ -392,7 +392,7 @@ def _from_entry(entry: object, handles: dict[str, Any]) -> Instruction:
     for output in outputs:
         if not isinstance(output, str) or output[:1] not in _BLANK or output in handles:
             raise ValueError(f"{output!r} is no name for a new handle")
-        handle: Any = _BLANK[output[0]]()
+        handle = _BLANK[output[0]]()
         handles[output] = handle
         made.append(handle)
     return Instruction(primitive, converted, primitive.checked_decision(decision), tuple(made))

@@ -135,7 +135,7 @@ _MADE: dict[str, object] = {}
 
 def __getattr__(name: str) -> Any:
     """Return the function of an intrinsic, or a vector dtype."""
-    made: Any = _MADE.get(name)
+    made = _MADE.get(name)
     if made is not None:
         return made
     if name in OPS:

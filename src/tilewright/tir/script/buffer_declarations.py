@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from tilewright.ir import Expr, ExprLike, Ramp, Range, Var, as_expr, as_int, const, dtypes
 from tilewright.script.allowance import register_values
@@ -17,6 +17,9 @@ from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.buffer import decl_buffer as make_buffer
 from tilewright.tir.script.scalars import DTypeLike, as_dtype, split_range
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass
@@ -228,30 +231,6 @@ def alloc_buffer(
 
 
 @dataclass
-class AllocateDecl:
-    """``buf = T.allocate(...)``: memory for the rest of the suite, or of the ``with`` body."""
-
-    buffer: Buffer
-    annotations: dict[str, Any]
-
-
-def allocate(
-    shape: Extents,
-    dtype: DTypeLike = "float32",
-    data: Var | None = None,
-    strides: Extents | None = None,
-    elem_offset: ExprLike | None = None,
-    scope: str = "global",
-    align: int = 64,
-    axis_separators: Sequence[int] = (),
-    annotations: Mapping[str, object] | None = None,
-) -> AllocateDecl:
-    """Allocate memory in a lowered program."""
-    buffer = _make(shape, dtype, data, strides, elem_offset, scope, align, axis_separators)
-    return AllocateDecl(buffer, dict(annotations or {}))
-
-
-@dataclass
 class BufferDecl:
     """``B = T.decl_buffer(..., data=A.data)``: another view of memory."""
 
@@ -272,6 +251,37 @@ def decl_buffer(
     return BufferDecl(
         _make(shape, dtype, data, strides, elem_offset, scope, align, axis_separators)
     )
+
+
+@dataclass
+class AllocateDecl:
+    """``buf = T.allocate(...)``: memory for the rest of the suite, or of the ``with`` body."""
+
+    buffer: Buffer
+    annotations: dict[str, Any]
+
+
+class Layout(TypedDict, total=False):
+    """What a declaration may say of a buffer besides its shape and dtype."""
+
+    data: Var | None
+    strides: Extents | None
+    elem_offset: ExprLike | None
+    scope: str
+    align: int
+    axis_separators: Sequence[int]
+
+
+def allocate(
+    shape: Extents,
+    dtype: DTypeLike = "float32",
+    *,
+    annotations: Mapping[str, object] | None = None,
+    **layout: Unpack[Layout],
+) -> AllocateDecl:
+    """Allocate memory in a lowered program; the layout is told as to ``decl_buffer``."""
+    buffer = decl_buffer(shape, dtype, **layout).buffer
+    return AllocateDecl(buffer, dict(annotations or {}))
 
 
 @dataclass

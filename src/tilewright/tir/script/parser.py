@@ -175,7 +175,7 @@ class TirParser(AssignmentParser):
             if not condition:
                 self.fail(node, f"this does not hold: {message}")
             return None
-        made: Any = self.guard(
+        made = self.guard(
             node, AssertStmt, self.check_condition(node.test, condition), message, values
         )
         return made

@@ -212,7 +212,7 @@ class _Compactor(Mutator):
         self.moved: dict[Buffer, tuple[Buffer, tuple[Expr, ...]]] = {}
         self.shifted: dict[tuple[Expr, Expr], Expr] = {}  # of the loops around
 
-    def visit(self, node: Any) -> Any:
+    def visit(self, node: Node) -> Any:
         """Rewrite a node that allocates or accesses memory."""
         return super().visit(node) if _has_memory(node) else node
 

@@ -16,6 +16,7 @@ from tilewright.ir import (
     Broadcast,
     Expr,
     Mutator,
+    Node,
     Ramp,
     Var,
     add,
@@ -60,7 +61,7 @@ class _Flattener(Mutator):
         self.keep_separators = keep_separators
         self.analyzer = Analyzer()
 
-    def visit(self, node: Any) -> Any:
+    def visit(self, node: Node) -> Any:
         """Rewrite a node that allocates or accesses memory."""
         return super().visit(node) if _has_memory(node) else node
 

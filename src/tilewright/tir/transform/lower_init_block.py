@@ -7,8 +7,6 @@ there may be none, before the loop that has none.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.arith import Analyzer
 from tilewright.ir import TRUE, Expr, IntImm, Range, and_, is_const, substitute
 from tilewright.tir.analysis import is_injective_binding
@@ -104,7 +102,7 @@ class _InitLowering(StmtMutator):
             init_body,
         )
         realize = BlockRealize(tuple(value for _, value in spatial), body.predicate, init)
-        before: Any = renew_definitions(realize)
+        before = renew_definitions(realize)
         if condition is not TRUE:
             before = IfThenElse(condition, before)
         update = block.replace(init=None, body=self.visit(block.body))

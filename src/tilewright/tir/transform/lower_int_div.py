@@ -18,6 +18,7 @@ from tilewright.ir import (
     FloorMod,
     IntImm,
     Mutator,
+    Node,
     Ramp,
     call,
     contains,
@@ -60,7 +61,7 @@ class _Rewriter(Mutator):
     def __init__(self, analyzer: Analyzer) -> None:
         self.analyzer = analyzer
 
-    def visit(self, node: Any) -> Any:
+    def visit(self, node: Node) -> Any:
         """Rewrite a node if there is something to rewrite in it."""
         return super().visit(node) if _has_division(node) else node
 
@@ -80,7 +81,7 @@ class _Rewriter(Mutator):
         made: Expr = self.generic_visit(node)
         if not cheap:
             return made
-        b: Any = made.b  # type: ignore[attr-defined]
+        b = made.b  # type: ignore[attr-defined]
         proven = "trunc" if is_const(b.value if isinstance(b, Broadcast) else b) else "index"
         return call(proven + name, made.a, b)  # type: ignore[attr-defined]
 

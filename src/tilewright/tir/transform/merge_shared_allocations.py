@@ -190,7 +190,7 @@ class _Rewriter(Mutator):
         lanes = dtypes.lanes_of(index.dtype)
         return view, (index + (Broadcast(moved, lanes) if lanes > 1 else moved),)
 
-    def visit_Allocate(self, node: Allocate) -> Any:
+    def visit_Allocate(self, node: Allocate) -> Stmt:
         return self.visit(node.body) if node.buffer in self.offsets else self.generic_visit(node)
 
     def visit_BufferLoad(self, node: BufferLoad) -> BufferLoad:

@@ -14,7 +14,6 @@ same values. That is a quarter of the code, which takes longer to compile than t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import (
@@ -141,7 +140,7 @@ def _tiled(
     ``part`` is the first row, the number of rows, and the size of tiles.
     """
     first, height, size = part
-    made: Any = renew_definitions(body)
+    made = renew_definitions(body)
     inner: list[For] = []
     outer: list[For] = []
     for loop, begin, extent in ((columns, 0, width), (rows, first, height)):

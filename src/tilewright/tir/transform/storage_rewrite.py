@@ -22,6 +22,7 @@ from tilewright.ir import (
     Call,
     Expr,
     Let,
+    Node,
     Var,
     as_int,
     const,
@@ -208,7 +209,7 @@ def _assign(item: Lifetime, groups: list[SharedStorage], analyzer: Analyzer) -> 
 def _common_scope(group: SharedStorage, item: Lifetime) -> object:
     """Return the innermost statement around all members where the size is known, if any."""
     head = group.members[0]
-    place: Any = None
+    place = None
     # A place found earlier is an ancestor of all members so far, or the first of them.
     known = (*head.path, head.node)
     known = known[: known.index(group.place) + 1]
@@ -333,7 +334,7 @@ class _Sharer(BufferMutator):
             if as_int(group.size) == as_int(head.size):
                 self.buffers[head.buffer] = made
 
-    def visit(self, node: Any) -> Any:
+    def visit(self, node: Node) -> Any:
         if not isinstance(node, Stmt):
             # Most nodes are expressions, which are never a place, and touch what stays.
             if not isinstance(node, Buffer) and self.uses.of(node).isdisjoint(self.pointers):
@@ -355,9 +356,10 @@ class _Sharer(BufferMutator):
     def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         return self.generic_visit(node)
 
-    def visit_Allocate(self, node: Allocate) -> Any:
+    def visit_Allocate(self, node: Allocate) -> Stmt:
         if node not in self.storage:
-            return super().visit_Allocate(node)
+            whole: Stmt = super().visit_Allocate(node)
+            return whole
         view, body = self.visit(node.buffer), self.visit(node.body)
         return body if view is self.storage[node] else _below_allocations(view, body)
 

@@ -26,7 +26,6 @@ from tilewright.ir import (
     IntImm,
     Let,
     Mul,
-    Node,
     Not,
     Ramp,
     Select,
@@ -325,16 +324,16 @@ class _Vectorizer(Replacing):
             a, b = self.widen(a), self.widen(b)
         return Select(condition, a, b)
 
-    def visit_Ramp(self, node: Ramp) -> Any:
+    def visit_Ramp(self, node: Ramp) -> Expr:
         return self._keep_vector(node)
 
-    def visit_Broadcast(self, node: Broadcast) -> Any:
+    def visit_Broadcast(self, node: Broadcast) -> Expr:
         return self._keep_vector(node)
 
-    def visit_Shuffle(self, node: Shuffle) -> Any:
+    def visit_Shuffle(self, node: Shuffle) -> Expr:
         return self._keep_vector(node)
 
-    def _keep_vector(self, node: Node) -> Node:
+    def _keep_vector(self, node: Expr) -> Expr:
         """Vectors inside must be the same for all iterations: there are no vectors of vectors."""
         if uses_var(node, self.values):
             raise _CannotVectorize

@@ -64,7 +64,7 @@ def divisors_of(contraction: Contraction) -> dict[Var, int]:
             for item in pre_order(index):
                 if type(item) not in (FloorDiv, FloorMod):
                     continue
-                number: Any = as_int(item.b)  # type: ignore[attr-defined]
+                number = as_int(item.b)  # type: ignore[attr-defined]
                 divided = [v for v in spatial if uses_var(item.a, {v})]  # type: ignore[attr-defined]
                 if number is None or number < 2 or len(divided) != 1:
                     continue

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.ir import Expr, ExprLike, IRModule, Var, dtypes
 from tilewright.relax.block_builder import BlockBuilder
@@ -168,7 +169,7 @@ class Parameter(Tensor):
         dtypes.check_dtype(dtype)
         self.param_shape = tuple(shape)
         self.param_dtype = dtype
-        self._data: Any = None
+        self._data: NDArray[Any] | None = None
         self._bound: RelaxExpr | None = None
 
     @property
@@ -193,7 +194,7 @@ class Parameter(Tensor):
         return len(self.param_shape)
 
     @property
-    def data(self) -> Any:
+    def data(self) -> NDArray[Any] | None:
         """The values, or ``None`` if they were not set."""
         return self._data
 
@@ -245,7 +246,7 @@ class Module:
             elif isinstance(value, Module):
                 yield from value._walk(path)
 
-    def _members(self) -> Iterator[tuple[str, Any]]:
+    def _members(self) -> Iterator[tuple[str, object]]:
         yield from vars(self).items()
 
     def parameters(self) -> Iterator[Parameter]:
@@ -253,7 +254,7 @@ class Module:
         for _, parameter in self.named_parameters():
             yield parameter
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, NDArray[Any]]:
         """Values of the parameters that have any, by name."""
         return OrderedDict(
             (name, parameter.data)
@@ -299,7 +300,7 @@ class ModuleList(Module):
     def __init__(self, modules: Sequence[Module] = ()) -> None:
         self.modules = list(modules)
 
-    def _members(self) -> Iterator[tuple[str, Any]]:
+    def _members(self) -> Iterator[tuple[str, object]]:
         for index, module in enumerate(self.modules):
             yield str(index), module
 
@@ -340,7 +341,7 @@ class _Exporter:
     def method(self, builder: BlockBuilder, method: str, arguments: specs.MethodSpec) -> None:
         extents: dict[str, Var] = {}
         inputs: list[RelaxVar] = []
-        actual: dict[str, Any] = {}
+        actual: dict[str, Tensor | Var] = {}
         for name, item in arguments.items():
             if isinstance(item, specs.Tensor):
                 var = RelaxVar(name, TensorStructInfo(_shape(item.shape, extents), item.dtype))
@@ -376,7 +377,7 @@ class _Exporter:
                 param._bound = None
 
 
-def _shape(shape: Sequence[int | str], extents: dict[str, Var]) -> list[Any]:
+def _shape(shape: Sequence[int | str], extents: dict[str, Var]) -> list[Var | int]:
     return [
         extents.setdefault(extent, Var(extent)) if isinstance(extent, str) else extent
         for extent in shape

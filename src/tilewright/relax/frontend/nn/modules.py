@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tilewright.relax import ops
-from tilewright.relax.frontend.nn.core import Module, ModuleList, Parameter, Tensor, emit
+from tilewright.relax.frontend.nn.core import Module, ModuleList, Parameter, Tensor, emit_tensor
 
 
 class ReLU(Module):
     """max(x, 0)."""
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply."""
-        return emit(ops.nn.relu(x))
+        return emit_tensor(ops.nn.relu(x))
 
 
 class SiLU(Module):
     """x * sigmoid(x)."""
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply."""
-        return emit(ops.nn.silu(x))
+        return emit_tensor(ops.nn.silu(x))
 
 
 class GELU(Module):
@@ -33,9 +32,9 @@ class GELU(Module):
             raise ValueError(f"approximate must be 'none' or 'tanh', got {approximate!r}")
         self.approximate = approximate
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply."""
-        return emit(ops.nn.gelu(x) if self.approximate == "none" else ops.nn.gelu_tanh(x))
+        return emit_tensor(ops.nn.gelu(x) if self.approximate == "none" else ops.nn.gelu_tanh(x))
 
 
 class Linear(Module):
@@ -55,11 +54,11 @@ class Linear(Module):
         self.weight = Parameter((out_features, in_features), dtype)
         self.bias = Parameter((out_features,), out_dtype or dtype) if bias else None
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply."""
-        weight = emit(ops.permute_dims(self.weight), "permute_dims")
-        made = emit(ops.matmul(x, weight, self.out_dtype), "matmul")
-        return made if self.bias is None else emit(ops.add(made, self.bias), "add")
+        weight = emit_tensor(ops.permute_dims(self.weight), "permute_dims")
+        made = emit_tensor(ops.matmul(x, weight, self.out_dtype), "matmul")
+        return made if self.bias is None else emit_tensor(ops.add(made, self.bias), "add")
 
 
 class Conv1D(Module):
@@ -81,14 +80,14 @@ class Conv1D(Module):
         self.weight = Parameter((out_channels, in_channels // groups, kernel_size), dtype)
         self.bias = Parameter((out_channels,), dtype) if bias else None
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply."""
-        made = emit(
+        made = emit_tensor(
             ops.nn.conv1d(x, self.weight, self.stride, self.padding, self.dilation, self.groups)
         )
         if self.bias is None:
             return made
-        return emit(ops.add(made, emit(ops.reshape(self.bias._expr, (1, -1, 1)))))
+        return emit_tensor(ops.add(made, emit_tensor(ops.reshape(self.bias._expr, (1, -1, 1)))))
 
 
 class Conv2D(Module):
@@ -115,15 +114,15 @@ class Conv2D(Module):
         self.weight = Parameter((out_channels, in_channels // groups, *kernel), dtype)
         self.bias = Parameter((out_channels,), dtype) if bias else None
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply."""
-        made = emit(
+        made = emit_tensor(
             ops.nn.conv2d(x, self.weight, self.stride, self.padding, self.dilation, self.groups),
             "conv2d",
         )
         if self.bias is None:
             return made
-        return emit(ops.add(made, emit(ops.reshape(self.bias._expr, (1, -1, 1, 1)))))
+        return emit_tensor(ops.add(made, emit_tensor(ops.reshape(self.bias._expr, (1, -1, 1, 1)))))
 
 
 class LayerNorm(Module):
@@ -142,12 +141,12 @@ class LayerNorm(Module):
         self.weight = Parameter((normalized_shape,), dtype) if elementwise_affine else None
         self.bias = Parameter((normalized_shape,), dtype) if elementwise_affine else None
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply."""
-        weight: Any = self.weight
+        weight: Tensor | None = self.weight
         if weight is None:
-            weight = emit(ops.ones((self.normalized_shape,), self.dtype))
-        return emit(ops.nn.layer_norm(x, weight, self.bias, -1, self.eps))
+            weight = emit_tensor(ops.ones((self.normalized_shape,), self.dtype))
+        return emit_tensor(ops.nn.layer_norm(x, weight, self.bias, -1, self.eps))
 
 
 class RMSNorm(Module):
@@ -169,10 +168,10 @@ class RMSNorm(Module):
         self.weight = Parameter((hidden_size,), dtype)
         self.bias = Parameter((hidden_size,), dtype) if bias else None
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply."""
-        made = emit(ops.nn.rms_norm(x, self.weight, self.axes, self.epsilon))
-        return made if self.bias is None else emit(ops.add(made, self.bias))
+        made = emit_tensor(ops.nn.rms_norm(x, self.weight, self.axes, self.epsilon))
+        return made if self.bias is None else emit_tensor(ops.add(made, self.bias))
 
 
 class BatchNorm2D(Module):
@@ -185,9 +184,9 @@ class BatchNorm2D(Module):
         self.running_mean = Parameter((num_features,), dtype)
         self.running_var = Parameter((num_features,), dtype)
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply."""
-        return emit(
+        return emit_tensor(
             ops.nn.batch_norm(
                 x, self.weight, self.bias, self.running_mean, self.running_var, 1, self.eps
             )
@@ -202,9 +201,9 @@ class Embedding(Module):
         self.dim = dim
         self.weight = Parameter((num, dim), dtype)
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         """Look up."""
-        return emit(ops.take(self.weight, x, 0))
+        return emit_tensor(ops.take(self.weight, x, 0))
 
 
 class Dropout(Module):
@@ -213,9 +212,9 @@ class Dropout(Module):
     def __init__(self, p: float = 0.5) -> None:
         self.p = p
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply."""
-        return emit(ops.nn.dropout(x, self.p))
+        return emit_tensor(ops.nn.dropout(x, self.p))
 
 
 class Sequential(ModuleList):

@@ -33,7 +33,11 @@ ShapeDict = Mapping[str, Any]
 
 
 class Inputs:
-    """The inputs that have no initial value; ``params`` are the function's parameters."""
+    """The inputs that have no initial value; ``params`` are the function's parameters.
+
+    Raises ``ImportModelError`` for a name or shape that doesn't fit the graph's, a name that stands
+    for two inputs, and an input whose type tensors don't have.
+    """
 
     def __init__(
         self,

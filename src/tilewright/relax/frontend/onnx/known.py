@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,8 @@ class Unknown(Exception):
     """The result can't be told from what is known."""
 
 
-Evaluator = Callable[..., Any]
+Element = Expr | int | float
+Evaluator = Callable[..., Array | list[Array]]
 EVALUATORS: dict[str, Evaluator] = {}
 
 
@@ -110,7 +111,7 @@ def _cast_known(array: Array | None, dtype: str) -> list[Value] | None:
         return None
 
 
-def _value(array: Any, dtype: str | None) -> RelaxExpr | Numbers:
+def _value(array: Array, dtype: str | None) -> RelaxExpr | Numbers:
     array = np.asarray(array)
     if array.dtype == object:
         return numbers(array, dtype or "int64")
@@ -131,7 +132,7 @@ def _result_dtype(name: str, attributes: Attributes, inputs: Sequence[Value]) ->
 
 def _of_extents(name: str, attributes: Attributes, x: Value) -> list[Value] | None:
     if isinstance(x, Numbers):
-        shape: tuple[Any, ...] = x.shape
+        shape: tuple[Expr | int, ...] = x.shape
     elif isinstance(x, RelaxExpr):
         shape = x.shape
     else:
@@ -175,9 +176,11 @@ def _each(function: Callable[..., object], *arrays: Array) -> Array:
 # ---- elementwise ---------------------------------------------------------------------------------
 
 
-def _arithmetic(name: str, on_numbers: Callable[..., object], on_formulas: Evaluator) -> None:
+def _arithmetic(
+    name: str, on_numbers: Callable[..., Array], on_formulas: Callable[..., object]
+) -> None:
     @evaluates(name)
-    def function(attributes: Attributes, *arrays: Array) -> Any:
+    def function(attributes: Attributes, *arrays: Array) -> Array:
         if any(array.dtype == object for array in arrays):
             return _each(on_formulas, *arrays)
         _limited(np.broadcast_shapes(*(array.shape for array in arrays)))
@@ -185,7 +188,7 @@ def _arithmetic(name: str, on_numbers: Callable[..., object], on_formulas: Evalu
             return on_numbers(*arrays)
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: Element) -> Expr | int:
     """A number beside a formula: formulas are integers."""
     if isinstance(value, Expr):
         return value
@@ -203,16 +206,18 @@ def _divided(a: Array, b: Array) -> Array:
     return (quotient * np.sign(a) * np.sign(b)).astype(a.dtype)
 
 
-def _quotient(a: object, b: object) -> Any:
+def _quotient(a: Element, b: Element) -> Expr | int:
     """A quotient of integers, rounded towards zero."""
     x, y = _whole(a), _whole(b)
     if not isinstance(x, Expr) and not isinstance(y, Expr):
         return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
     if not _is_extent(as_expr(y)) or as_int(as_expr(y)) == 0:
         raise Unknown
-    if _is_extent(as_expr(x)):
-        return x // y
-    return maximum(x, as_expr(0)) // y - maximum(0 - x, as_expr(0)) // y
+    over, zero = as_expr(x), as_expr(0)
+    made: Expr = over // y
+    if not _is_extent(over):
+        made = maximum(over, zero) // y - maximum(zero - over, zero) // y
+    return made
 
 
 _arithmetic("Add", np.add, lambda a, b: _whole(a) + _whole(b))
@@ -230,12 +235,12 @@ _arithmetic("And", np.logical_and, lambda a, b: _unknown())
 _arithmetic("Or", np.logical_or, lambda a, b: _unknown())
 
 
-def _unknown() -> Any:
+def _unknown() -> NoReturn:
     raise Unknown
 
 
 @evaluates("Div")
-def _div(attributes: Attributes, a: Array, b: Array) -> Any:
+def _div(attributes: Attributes, a: Array, b: Array) -> Array:
     if object not in (a.dtype, b.dtype):
         _limited(np.broadcast_shapes(a.shape, b.shape))
         with np.errstate(all="ignore"):
@@ -246,7 +251,7 @@ def _div(attributes: Attributes, a: Array, b: Array) -> Any:
 
 
 @evaluates("Mod")
-def _mod(attributes: Attributes, a: Array, b: Array) -> Any:
+def _mod(attributes: Attributes, a: Array, b: Array) -> Array:
     if attributes.get("fmod", 0) or "f" in (a.dtype.kind, b.dtype.kind):
         raise Unknown
     if object not in (a.dtype, b.dtype):
@@ -256,9 +261,11 @@ def _mod(attributes: Attributes, a: Array, b: Array) -> Any:
     return _each(lambda x, y: _whole(x) % _whole(y), a, b)
 
 
-def _extreme(name: str, on_numbers: Evaluator, on_formulas: Evaluator) -> None:
+def _extreme(
+    name: str, on_numbers: Callable[..., Array], on_formulas: Callable[[Expr, Expr], Expr]
+) -> None:
     @evaluates(name)
-    def function(attributes: Attributes, *arrays: Array) -> Any:
+    def function(attributes: Attributes, *arrays: Array) -> Array:
         made = arrays[0]
         for array in arrays[1:]:
             if object in (made.dtype, array.dtype):
@@ -274,7 +281,7 @@ _extreme("Max", np.maximum, maximum)
 _extreme("Min", np.minimum, minimum)
 
 
-def _is_equal(a: object, b: object) -> bool:
+def _is_equal(a: Element, b: Element) -> bool:
     x, y = as_expr(_whole(a)), as_expr(_whole(b))
     if prove_equal(x, y):
         return True
@@ -297,7 +304,7 @@ def _is_extent(x: Expr) -> bool:
     )
 
 
-def _ordered(a: object, b: object) -> Any:
+def _ordered(a: object, b: object) -> NoReturn:
     raise Unknown
 
 
@@ -310,7 +317,7 @@ _TESTS = frozenset("Equal Less LessOrEqual Greater GreaterOrEqual Not And Or".sp
 
 
 @evaluates("Where")
-def _where(attributes: Attributes, condition: Array, x: Array, y: Array) -> Any:
+def _where(attributes: Attributes, condition: Array, x: Array, y: Array) -> Array:
     _limited(np.broadcast_shapes(condition.shape, x.shape, y.shape))
     return np.where(condition.astype(bool), x, y)
 
@@ -320,13 +327,13 @@ _EXACT = ("int32", "int64", "float32", "float64")
 
 
 @evaluates("Cast")
-def _cast(attributes: Attributes, x: Array) -> Any:
+def _cast(attributes: Attributes, x: Array) -> Array:
     if element_name(attributes["to"]) in NARROW:
         raise Unknown
     return _converted(x, dtype_of(attributes["to"]))
 
 
-def _converted(x: Array, dtype: str) -> Any:
+def _converted(x: Array, dtype: str) -> Array:
     if x.dtype.name == "bfloat16":
         x = x.astype(np.float32)
     if x.dtype == object:
@@ -348,19 +355,19 @@ def _converted(x: Array, dtype: str) -> Any:
 
 
 @evaluates("Concat")
-def _concat(attributes: Attributes, *arrays: Array) -> Any:
+def _concat(attributes: Attributes, *arrays: Array) -> Array:
     return np.concatenate(arrays, attributes["axis"])
 
 
 @evaluates("Gather")
-def _gather(attributes: Attributes, data: Array, indices: Array) -> Any:
+def _gather(attributes: Attributes, data: Array, indices: Array) -> Array:
     axis = attributes.get("axis", 0)
     places = np.asarray(_ints(indices), np.int64).reshape(indices.shape)
     return np.take(data, places, axis)
 
 
 @evaluates("Slice")
-def _slice(attributes: Attributes, data: Array, *bounds: Array) -> Any:
+def _slice(attributes: Attributes, data: Array, *bounds: Array) -> Array:
     if not bounds:
         starts, ends = attributes["starts"], attributes["ends"]
         axes, steps = attributes.get("axes", range(len(starts))), [1] * len(starts)
@@ -373,7 +380,8 @@ def _slice(attributes: Attributes, data: Array, *bounds: Array) -> Any:
     for axis, start, end, step in zip(axes, starts, ends, steps):
         stop = None if step < 0 and end <= -data.shape[axis] - 1 else end
         index[axis] = slice(start, stop, step)
-    return data[tuple(index)]
+    part: Array = data[tuple(index)]
+    return part
 
 
 def _axes(attributes: Attributes, given: Sequence[Array]) -> tuple[int, ...] | None:
@@ -383,17 +391,17 @@ def _axes(attributes: Attributes, given: Sequence[Array]) -> tuple[int, ...] | N
 
 
 @evaluates("Squeeze")
-def _squeeze(attributes: Attributes, data: Array, *axes: Array) -> Any:
+def _squeeze(attributes: Attributes, data: Array, *axes: Array) -> Array:
     return np.squeeze(data, _axes(attributes, axes))
 
 
 @evaluates("Unsqueeze")
-def _unsqueeze(attributes: Attributes, data: Array, *axes: Array) -> Any:
+def _unsqueeze(attributes: Attributes, data: Array, *axes: Array) -> Array:
     return np.expand_dims(data, _axes(attributes, axes))  # type: ignore[arg-type]
 
 
 @evaluates("Reshape")
-def _reshape(attributes: Attributes, data: Array, shape: Array) -> Any:
+def _reshape(attributes: Attributes, data: Array, shape: Array) -> Array:
     if attributes.get("allowzero", 0):
         raise Unknown
     extents = [data.shape[at] if e == 0 else e for at, e in enumerate(_ints(shape))]
@@ -401,32 +409,32 @@ def _reshape(attributes: Attributes, data: Array, shape: Array) -> Any:
 
 
 @evaluates("Flatten")
-def _flatten(attributes: Attributes, data: Array) -> Any:
+def _flatten(attributes: Attributes, data: Array) -> Array:
     axis = attributes.get("axis", 1)
     axis = axis + data.ndim if axis < 0 else axis
     return data.reshape(math.prod(data.shape[:axis]), -1)
 
 
 @evaluates("Transpose")
-def _transpose(attributes: Attributes, data: Array) -> Any:
+def _transpose(attributes: Attributes, data: Array) -> Array:
     return np.transpose(data, attributes.get("perm"))
 
 
 @evaluates("Expand")
-def _expand(attributes: Attributes, data: Array, shape: Array) -> Any:
+def _expand(attributes: Attributes, data: Array, shape: Array) -> Array:
     made = np.broadcast_shapes(data.shape, tuple(_ints(shape)))
     return np.broadcast_to(data, _limited(made))
 
 
 @evaluates("Tile")
-def _tile(attributes: Attributes, data: Array, repeats: Array) -> Any:
+def _tile(attributes: Attributes, data: Array, repeats: Array) -> Array:
     counts = _ints(repeats)
     _limited([extent * count for extent, count in zip(data.shape, counts)])
     return np.tile(data, counts)
 
 
 @evaluates("Split")
-def _split(attributes: Attributes, data: Array, *sizes: Array) -> Any:
+def _split(attributes: Attributes, data: Array, *sizes: Array) -> list[Array]:
     axis = attributes.get("axis", 0)
     count = attributes.get("num_outputs", attributes[OUTPUTS])
     given = _ints(sizes[0]) if sizes else attributes.get("split")
@@ -440,19 +448,20 @@ def _split(attributes: Attributes, data: Array, *sizes: Array) -> Any:
 
 
 @evaluates("ConstantOfShape")
-def _constant_of_shape(attributes: Attributes, shape: Array) -> Any:
+def _constant_of_shape(attributes: Attributes, shape: Array) -> Array:
     value = attributes.get("value", np.zeros(1, np.float32))
     return np.full(_limited(_ints(shape)), value.reshape(-1)[0])
 
 
 @evaluates("Range")
-def _range(attributes: Attributes, start: Array, limit: Array, delta: Array) -> Any:
+def _range(attributes: Attributes, start: Array, limit: Array, delta: Array) -> Array:
     if object in (start.dtype, limit.dtype, delta.dtype):
         raise Unknown
     first, last, step = (item.reshape(-1)[0] for item in (start, limit, delta))
     count = max(math.ceil((float(last) - float(first)) / float(step)), 0)
     _limited([count])
-    return (first + np.arange(count, dtype=start.dtype) * step).astype(start.dtype)
+    made: Array = first + np.arange(count, dtype=start.dtype) * step
+    return made.astype(start.dtype)
 
 
 # ---- reductions ----------------------------------------------------------------------------------
@@ -460,7 +469,7 @@ def _range(attributes: Attributes, start: Array, limit: Array, delta: Array) -> 
 
 def _reduces(name: str, function: Evaluator) -> None:
     @evaluates(name)
-    def reduce(attributes: Attributes, data: Array, *axes: Array) -> Any:
+    def reduce(attributes: Attributes, data: Array, *axes: Array) -> Array:
         if data.dtype.kind not in "iuO":
             raise Unknown
         found = _axes(attributes, axes)

@@ -121,7 +121,10 @@ def dtype_of(element: int) -> str:
 
 
 def dtype_named(name: str) -> str:
-    """The dtype of tensors of an ONNX element type, by ONNX's name."""
+    """The dtype of tensors of an ONNX element type, by ONNX's name.
+
+    Raises ``ImportModelError`` for those that have none.
+    """
     if name not in _DTYPES:
         raise ImportModelError(
             f"tensors of {name} are not supported; supported: {', '.join(_DTYPES)}"

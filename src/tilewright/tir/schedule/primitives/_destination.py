@@ -69,7 +69,7 @@ class Destination:
 
     def _loops_around(self) -> list[For]:
         """The loops of the scope that end with this one, the outermost first."""
-        around: Any = self.parents.get(self.loop, None)
+        around = self.parents.get(self.loop, None)
         outer = [self.loop]
         while around is not None and type(around) is not Block:
             if type(around) is For:

@@ -43,6 +43,7 @@ from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import CONVERTERS, primitive
 from tilewright.tir.schedule.primitives._division import Division
 from tilewright.tir.schedule.zero_trips import surely_runs
+from tilewright.tir.stmt import Stmt
 from tilewright.tir.walk import child_blocks, scope_statements
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ class _Outer:
                 )
         return BlockRealize(tuple(value for _, value in self.iters), predicate, block)
 
-    def _rebuilt(self, stmt: Any, replaced: dict[Any, Any]) -> Any:
+    def _rebuilt(self, stmt: Stmt, replaced: dict[Any, Any]) -> Any:
         inside = {r: replaced[r] for r in child_blocks(stmt)}
         return replaced[stmt] if stmt in replaced else self.sch.state.rebuilt(stmt, inside)
 

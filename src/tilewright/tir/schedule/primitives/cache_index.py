@@ -242,7 +242,7 @@ class _Replacer(Mutator):
     def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         return BufferLoad(node.buffer, tuple(map(self._index, node.indices)))
 
-    def _index(self, expr: Any) -> Any:
+    def _index(self, expr: Expr) -> Any:
         if isinstance(expr, BufferLoad):
             return self.visit(expr)
         if isinstance(expr, _ARITHMETIC):

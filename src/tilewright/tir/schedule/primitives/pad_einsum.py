@@ -6,8 +6,8 @@ zero-padded buffers, and the result is cropped afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tilewright.arith import Analyzer
 from tilewright.ir import (
@@ -298,7 +298,7 @@ def _block_name(state: ScheduleState, func_name: str, base: str, taken: set[str]
     return name
 
 
-def _copy_nest(axes: Sequence[Expr], body: Any, name: str) -> Stmt:
+def _copy_nest(axes: Sequence[Expr], body: Callable[[list[Var]], Stmt], name: str) -> Stmt:
     """Loops around a block with one spatial axis per extent; ``body`` builds its store."""
     iter_vars = tuple(
         IterVar(Var(f"v{axis}"), Range(const(0), extent), SPATIAL)

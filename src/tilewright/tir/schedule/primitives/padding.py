@@ -145,7 +145,7 @@ def _find_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> _Padding:
     scope = scope_of(state, realize)
     parents = state.index(scope.func_name).parents
     chain: list[For] = []
-    current: Any = parents[realize]
+    current = parents[realize]
     while type(current) in (For, SeqStmt):
         if type(current) is For:
             chain.insert(0, current)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilewright.arith import Analyzer, conjuncts
 from tilewright.ir import (
@@ -252,7 +252,7 @@ def _uses_buffer(stmt: Stmt, buffer: Buffer) -> bool:
     return bool(loads_of(stmt, buffer)) or any(item is buffer for item in _stored(stmt))
 
 
-def _stored(stmt: Any) -> list[Buffer]:
+def _stored(stmt: Stmt) -> list[Buffer]:
     if isinstance(stmt, BufferStore):
         return [stmt.buffer]
     found = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tilewright.ir import Call, Expr, Mutator, cast, pre_order
+from tilewright.ir import Call, Expr, Mutator, Node, cast, pre_order
 from tilewright.tir import (
     Block,
     Buffer,
@@ -55,7 +55,7 @@ class _BufferChanger(Mutator):
         return made_block
 
 
-def change_buffers(node: Any, mapping: Mapping[Buffer, Buffer]) -> Any:
+def change_buffers(node: Node, mapping: Mapping[Buffer, Buffer]) -> Any:
     """Replace buffers everywhere below ``node``, their definitions by blocks included."""
     return _BufferChanger(mapping).visit(node)
 

@@ -30,6 +30,7 @@ from tilewright.tir.schedule.primitives._tensor_match import (
     read_nest,
 )
 from tilewright.tir.schedule.primitives.blockize import blockize
+from tilewright.tir.stmt import Stmt
 from tilewright.tir.tensor_intrin import TensorIntrin
 from tilewright.tir.walk import child_blocks
 
@@ -183,7 +184,7 @@ def _implemented(
     )
 
 
-def _with_fresh_names(sch: Schedule, func_name: str, body: Any) -> Any:
+def _with_fresh_names(sch: Schedule, func_name: str, body: Stmt) -> Any:
     """Rename the implementation's blocks to names that the function doesn't have yet."""
     taken: set[str] = set()
 

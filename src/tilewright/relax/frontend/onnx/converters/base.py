@@ -315,7 +315,10 @@ class Context:
             raise self.error(str(error)) from None
 
     def axes(self, axes: Sequence[int], ndim: int) -> tuple[int, ...]:
-        """Count axes from the front."""
+        """Count axes from the front.
+
+        Raises ``ImportModelError`` if there is none such.
+        """
         return tuple(self.axis(axis, ndim) for axis in axes)
 
     def uses(self, number: int) -> bool:
@@ -323,12 +326,12 @@ class Context:
         return len(self.node.output) > number and bool(self.node.output[number])
 
     def require(self, condition: object, message: str) -> None:
-        """Raise an error unless a condition holds."""
+        """Raise ``ImportModelError`` unless a condition holds."""
         if not condition:
             raise self.error(message)
 
     def choice(self, what: str, value: str, known: Sequence[str]) -> str:
-        """Refuse a word that isn't one of those known."""
+        """Refuse a word that isn't one of those known, by an ``ImportModelError``."""
         self.require(value in known, f"{what} must be one of {', '.join(known)}, got {value!r}")
         return value
 

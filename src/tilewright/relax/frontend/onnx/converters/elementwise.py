@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -154,8 +153,8 @@ def _clip(
     ctx: Context, x: Tensor, low: Tensor | None = None, high: Tensor | None = None,
     *, min: float | None = None, max: float | None = None,
 ) -> Tensor:  # fmt: skip
-    least: Any = low if min is None else min
-    most: Any = high if max is None else max
+    least = low if min is None else min
+    most = high if max is None else max
     if min is not None and max is not None and min > max:
         return op.full(x.shape, max, x.dtype)
     return op.clip(x, least, most)

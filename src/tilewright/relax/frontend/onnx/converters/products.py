@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright import topi
+from tilewright import te, topi
 from tilewright.ir import as_int
 from tilewright.relax import ops as op
 from tilewright.relax.expr import const
@@ -33,7 +33,7 @@ from tilewright.relax.frontend.onnx.converters.quantize import (
 )
 
 
-def _is_zero(ctx: Context, value: Any) -> bool:
+def _is_zero(ctx: Context, value: Tensor | None) -> bool:
     return value is None or known_int(ctx, value) == 0
 
 
@@ -121,8 +121,9 @@ def int_conv(
 
 
 def _conv2d_int8(
-    x: Any, w: Any, sums: Any, bias: Any, *, zero: int, window: Window, groups: int
-) -> Any:
+    x: te.Tensor, w: te.Tensor, sums: te.Tensor | None, bias: te.Tensor | None,
+    *, zero: int, window: Window, groups: int,
+) -> te.Tensor:  # fmt: skip
     point = topi.nn.ZeroPoint(zero, sums) if zero else topi.nn.ZeroPoint()
     return topi.nn.conv2d_int8(
         x, w, window.strides, window.padding, window.dilations, groups, point, bias
@@ -218,11 +219,11 @@ def _conv(
 
 def transposed(ctx: Context, b: Tensor) -> Tensor:
     """A matrix transposed; what is noted of its quantisation stays."""
-    made: Any = op.permute_dims(b, (1, 0))
+    made: Tensor = op.permute_dims(b, (1, 0))
     noted = ctx.quantized.get(b)
     if noted is not None:
         made = ctx.emit(made)
         turned = ctx.emit(op.permute_dims(noted.x, (1, 0)))
         axis = 1 - noted.axis % 2
         ctx.quantized[made] = Quantized(turned, noted.scale, noted.zero_point, axis)
-    return made  # type: ignore[no-any-return]
+    return made

@@ -23,7 +23,7 @@ MOST_PARTS = 10_000
 """Each part of what is split is a value of its own."""
 
 
-def cut(x: Tensor, axis: int, begin: Any, end: Any, step: int = 1) -> Tensor:
+def cut(x: Tensor, axis: int, begin: Expr | int, end: Expr | int, step: int = 1) -> Tensor:
     """Take ``begin:end:step`` of an axis; bounds may be formulas of extents."""
     extent = x.shape[axis]
     low, high = as_int(as_expr(begin)), as_int(as_expr(end))
@@ -58,8 +58,8 @@ def _flatten(ctx: Context, x: Tensor, *, axis: int = 1) -> Tensor:
     return op.reshape(x, (_count(x.shape[:at]), _count(x.shape[at:])))
 
 
-def _count(extents: Sequence[object]) -> Any:
-    made: Any = 1
+def _count(extents: Sequence[Expr]) -> Expr:
+    made = as_expr(1)
     for extent in extents:
         made = simplify(extent * made)
     return made
@@ -113,7 +113,7 @@ def _split(
     return tuple(parts_of(ctx, x, at, sizes))
 
 
-def parts_of(ctx: Context, x: Tensor, axis: int, sizes: Sequence[Any]) -> list[Tensor]:
+def parts_of(ctx: Context, x: Tensor, axis: int, sizes: Sequence[Expr | int]) -> list[Tensor]:
     """Parts of the given sizes, which must add up to the extent."""
     ctx.require(
         prove_equal(x.shape[axis], _total(sizes)),
@@ -143,9 +143,9 @@ def equal_parts(ctx: Context, x: Tensor, axis: int, count: int) -> list[Tensor]:
     return _cut(x, axis, [*sizes, extent - sum(sizes)])
 
 
-def _cut(x: Tensor, axis: int, sizes: Sequence[object]) -> list[Tensor]:
+def _cut(x: Tensor, axis: int, sizes: Sequence[Expr | int]) -> list[Tensor]:
     made: list[Tensor] = []
-    start: Any = 0
+    start: Expr | int = 0
     for size in sizes:
         made.append(cut(x, axis, start, start + size))
         start = start + size
