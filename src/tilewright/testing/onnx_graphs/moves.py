@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from tilewright.testing.onnx_graphs.operators import ALL, NUMBERS, draws, is_fin
 
 
 @draws("Reshape")
-def _reshape(d: Drawing, kind: str) -> Any:
+def _reshape(d: Drawing, kind: str) -> object:
     x = d.value(ALL)
     shape = list(d.of(x).shape)
     size = d.of(x).size
@@ -37,7 +36,7 @@ def _reshape(d: Drawing, kind: str) -> Any:
 
 
 @draws("Flatten")
-def _flatten(d: Drawing, kind: str) -> Any:
+def _flatten(d: Drawing, kind: str) -> object:
     x = d.value(ALL)
     ndim = d.of(x).ndim
     low = -ndim if d.opset >= 11 else 0
@@ -45,7 +44,7 @@ def _flatten(d: Drawing, kind: str) -> Any:
 
 
 @draws("Transpose")
-def _transpose(d: Drawing, kind: str) -> Any:
+def _transpose(d: Drawing, kind: str) -> object:
     x = d.value(ALL)
     perm = list(range(d.of(x).ndim))
     d.rng.shuffle(perm)
@@ -53,7 +52,7 @@ def _transpose(d: Drawing, kind: str) -> Any:
 
 
 @draws("Squeeze")
-def _squeeze(d: Drawing, kind: str) -> Any:
+def _squeeze(d: Drawing, kind: str) -> object:
     x = d.value(ALL, 1, 4, accept=lambda a: 1 in a.shape)
     ndim = d.of(x).ndim
     ones = [n for n, e in enumerate(d.of(x).shape) if e == 1]
@@ -67,7 +66,7 @@ def _squeeze(d: Drawing, kind: str) -> Any:
 
 
 @draws("Unsqueeze")
-def _unsqueeze(d: Drawing, kind: str) -> Any:
+def _unsqueeze(d: Drawing, kind: str) -> object:
     x = d.value(ALL, 0, 3)
     count = d.rng.randint(1, 2)
     ndim = d.of(x).ndim + count
@@ -80,7 +79,7 @@ def _unsqueeze(d: Drawing, kind: str) -> Any:
 
 
 @draws("Concat")
-def _concat(d: Drawing, kind: str) -> Any:
+def _concat(d: Drawing, kind: str) -> object:
     x = d.value(ALL, 1, 4)
     a = d.of(x)
     axis = d.axis(a.ndim)
@@ -94,7 +93,7 @@ def _concat(d: Drawing, kind: str) -> Any:
 
 
 @draws("Split")
-def _split(d: Drawing, kind: str) -> Any:
+def _split(d: Drawing, kind: str) -> object:
     x = d.value(ALL, 1, 4, accept=lambda a: max(a.shape) > 1)
     axis = d.axis(d.of(x).ndim)
     extent = d.of(x).shape[axis]
@@ -119,7 +118,7 @@ def _split(d: Drawing, kind: str) -> Any:
 
 
 @draws("Slice")
-def _slice(d: Drawing, kind: str) -> Any:
+def _slice(d: Drawing, kind: str) -> object:
     x = d.value(ALL, 1, 4)
     axes = d.axes(d.of(x).ndim, 1)
     starts: list[int] = []
@@ -148,7 +147,7 @@ def _slice(d: Drawing, kind: str) -> Any:
 
 
 @draws("Expand")
-def _expand(d: Drawing, kind: str) -> Any:
+def _expand(d: Drawing, kind: str) -> object:
     x = d.value(ALL, 0, 3)
     shape = [d.rng.choice((0, 1, 2, 3)) if e == 1 else d.rng.choice((1, e)) for e in d.of(x).shape]
     shape = shape[d.rng.randint(0, len(shape)) :] if d.rng.random() < 0.3 else [2, *shape]
@@ -156,13 +155,13 @@ def _expand(d: Drawing, kind: str) -> Any:
 
 
 @draws("Tile")
-def _tile(d: Drawing, kind: str) -> Any:
+def _tile(d: Drawing, kind: str) -> object:
     x = d.value(ALL, 1, 3)
     return d.emit(kind, [x, d.ints([d.rng.choice((0, 1, 2, 3)) for _ in d.of(x).shape])])
 
 
 @draws("Pad")
-def _pad(d: Drawing, kind: str) -> Any:
+def _pad(d: Drawing, kind: str) -> object:
     x = d.value(ALL, 1, 4)
     a = d.of(x)
     mode = d.rng.choice((None, "constant", "edge", "reflect", "wrap"))
@@ -189,7 +188,7 @@ def _pad(d: Drawing, kind: str) -> Any:
 
 
 @draws("DepthToSpace", "SpaceToDepth")
-def _blocks(d: Drawing, kind: str) -> Any:
+def _blocks(d: Drawing, kind: str) -> object:
     b = d.rng.choice((1, 2, 3))
     n, c, h, w = (d.rng.choice((1, 2, 3)) for _ in range(4))
     deep = kind == "DepthToSpace"
@@ -200,14 +199,14 @@ def _blocks(d: Drawing, kind: str) -> Any:
 
 
 @draws("Trilu")
-def _trilu(d: Drawing, kind: str) -> Any:
+def _trilu(d: Drawing, kind: str) -> object:
     x = d.value(ALL, 2, 4)
     k = d.ints(d.rng.randint(-4, 4)) if d.rng.random() < 0.7 else None
     return d.emit(kind, [x, k], upper=d.rng.choice((None, 0, 1)))
 
 
 @draws("ReverseSequence")
-def _reverse_sequence(d: Drawing, kind: str) -> Any:
+def _reverse_sequence(d: Drawing, kind: str) -> object:
     x = d.value(ALL, 2, 4)
     time = d.rng.choice((0, 1))
     lengths = d.array((d.of(x).shape[1 - time],), "int64", f"index:{d.of(x).shape[time]}")
@@ -218,7 +217,7 @@ def _reverse_sequence(d: Drawing, kind: str) -> Any:
 
 
 @draws("CenterCropPad")
-def _center_crop_pad(d: Drawing, kind: str) -> Any:
+def _center_crop_pad(d: Drawing, kind: str) -> object:
     x = d.value(ALL, 1, 4)
     axes = d.axes(d.of(x).ndim, 1) if d.rng.random() < 0.5 else None
     count = len(axes) if axes is not None else d.of(x).ndim
@@ -226,7 +225,7 @@ def _center_crop_pad(d: Drawing, kind: str) -> Any:
 
 
 @draws("Shape", "Size")
-def _shape(d: Drawing, kind: str) -> Any:
+def _shape(d: Drawing, kind: str) -> object:
     x = d.value(ALL)
     if kind == "Shape" and d.opset >= 15:
         bounds = {k: d.rng.choice((None, *range(-4, 5))) for k in ("start", "end")}
@@ -235,7 +234,7 @@ def _shape(d: Drawing, kind: str) -> Any:
 
 
 @draws("ConstantOfShape")
-def _constant_of_shape(d: Drawing, kind: str) -> Any:
+def _constant_of_shape(d: Drawing, kind: str) -> object:
     value = None
     if d.rng.random() < 0.7:
         value = require_onnx().numpy_helper.from_array(d.array((1,), d.rng.choice(ALL)))
@@ -243,7 +242,7 @@ def _constant_of_shape(d: Drawing, kind: str) -> Any:
 
 
 @draws("Range")
-def _range(d: Drawing, kind: str) -> Any:
+def _range(d: Drawing, kind: str) -> object:
     dtype = d.rng.choice(("int64", "int32", "int16", "float32", "float64"))
     step = d.rng.choice((1, 2, -1, -3, 0.5, -0.25) if dtype[0] == "f" else (1, 2, -1, -3))
     bounds = (d.rng.randint(-5, 5), d.rng.randint(-5, 9), step)
@@ -251,7 +250,7 @@ def _range(d: Drawing, kind: str) -> Any:
 
 
 @draws("EyeLike")
-def _eye_like(d: Drawing, kind: str) -> Any:
+def _eye_like(d: Drawing, kind: str) -> object:
     return d.emit(kind, [d.value(NUMBERS, 2, 2)], k=d.rng.choice((None, 0, 1, -1, 5)))
 
 
@@ -259,7 +258,7 @@ def _eye_like(d: Drawing, kind: str) -> Any:
 
 
 @draws("Gather")
-def _gather(d: Drawing, kind: str) -> Any:
+def _gather(d: Drawing, kind: str) -> object:
     x = d.value(ALL, 1, 3)
     axis = d.axis(d.of(x).ndim)
     extent = d.of(x).shape[axis]
@@ -270,7 +269,7 @@ def _gather(d: Drawing, kind: str) -> Any:
 
 
 @draws("GatherElements")
-def _gather_elements(d: Drawing, kind: str) -> Any:
+def _gather_elements(d: Drawing, kind: str) -> object:
     x = d.value(ALL, 1, 3, accept=lambda a: a.size > 0)
     axis = d.axis(d.of(x).ndim)
     shape = [d.rng.randint(0 if d.rng.random() < 0.1 else 1, e) for e in d.of(x).shape]
@@ -280,7 +279,7 @@ def _gather_elements(d: Drawing, kind: str) -> Any:
 
 
 @draws("GatherND")
-def _gather_nd(d: Drawing, kind: str) -> Any:
+def _gather_nd(d: Drawing, kind: str) -> object:
     x = d.value(ALL, 1, 4, accept=lambda a: a.size > 0)
     a = d.of(x)
     batch = d.rng.randint(0, min(1, a.ndim - 1)) if d.opset >= 12 else 0
@@ -291,7 +290,7 @@ def _gather_nd(d: Drawing, kind: str) -> Any:
 
 
 @draws("ScatterElements", "Scatter")
-def _scatter_elements(d: Drawing, kind: str) -> Any:
+def _scatter_elements(d: Drawing, kind: str) -> object:
     x = d.value(NUMBERS, 1, 3, accept=lambda a: a.size > 0)
     a = d.of(x)
     axis = d.axis(a.ndim)
@@ -311,7 +310,7 @@ def _scatter_elements(d: Drawing, kind: str) -> Any:
 
 
 @draws("ScatterND")
-def _scatter_nd(d: Drawing, kind: str) -> Any:
+def _scatter_nd(d: Drawing, kind: str) -> object:
     x = d.value(NUMBERS, 1, 3, accept=lambda a: a.size > 0)
     a = d.of(x)
     depth = d.rng.randint(1, a.ndim)
@@ -329,7 +328,7 @@ def _scatter_nd(d: Drawing, kind: str) -> Any:
 
 
 @draws("OneHot")
-def _one_hot(d: Drawing, kind: str) -> Any:
+def _one_hot(d: Drawing, kind: str) -> object:
     depth = d.rng.choice((1, 2, 5))
     x = d.fresh(
         d.shape(0, 3), d.rng.choice(("int64", "int32", "uint8", "float32")), f"index:{depth}"
@@ -339,7 +338,7 @@ def _one_hot(d: Drawing, kind: str) -> Any:
 
 
 @draws("TopK")
-def _topk(d: Drawing, kind: str) -> Any:
+def _topk(d: Drawing, kind: str) -> object:
     x = d.value(
         NUMBERS,
         1,
@@ -355,7 +354,7 @@ def _topk(d: Drawing, kind: str) -> Any:
 
 
 @draws("Compress")
-def _compress(d: Drawing, kind: str) -> Any:
+def _compress(d: Drawing, kind: str) -> object:
     x = d.value(ALL, 1, 3)
     axis = d.axis(d.of(x).ndim) if d.rng.random() < 0.7 else None
     extent = d.of(x).size if axis is None else d.of(x).shape[axis]
@@ -364,12 +363,12 @@ def _compress(d: Drawing, kind: str) -> Any:
 
 
 @draws("NonZero")
-def _non_zero(d: Drawing, kind: str) -> Any:
+def _non_zero(d: Drawing, kind: str) -> object:
     return d.emit(kind, [d.leaf(d.array(d.shape(1, 3), d.rng.choice(ALL)), constant=True)])
 
 
 @draws("TensorScatter")
-def _tensor_scatter(d: Drawing, kind: str) -> Any:
+def _tensor_scatter(d: Drawing, kind: str) -> object:
     x = d.value(ALL, 3, 4, accept=lambda a: a.size > 0)
     a = d.of(x)
     axis = d.rng.randint(1, a.ndim - 1)
@@ -383,7 +382,7 @@ def _tensor_scatter(d: Drawing, kind: str) -> Any:
 
 
 @draws("Unique")
-def _unique(d: Drawing, kind: str) -> Any:
+def _unique(d: Drawing, kind: str) -> object:
     x = d.leaf(d.array(d.shape(1, 2), d.rng.choice(NUMBERS), "tame"), constant=True)
     axis = d.axis(d.of(x).ndim) if d.rng.random() < 0.5 else None
     return d.emit(
@@ -396,7 +395,7 @@ def _unique(d: Drawing, kind: str) -> Any:
 
 
 @draws("BitCast")
-def _bit_cast(d: Drawing, kind: str) -> Any:
+def _bit_cast(d: Drawing, kind: str) -> object:
     helper = require_onnx().helper
     x = d.value(NUMBERS)
     size = d.of(x).dtype.itemsize
@@ -422,7 +421,7 @@ def _bit_cast(d: Drawing, kind: str) -> Any:
 
 
 @draws("Det")
-def _det(d: Drawing, kind: str) -> Any:
+def _det(d: Drawing, kind: str) -> object:
     n = d.rng.randint(1, 4)
     return d.emit(
         kind, [d.fresh((*d.shape(0, 1), n, n), d.rng.choice(("float32", "float64")), "tame")]

@@ -17,7 +17,7 @@ WIDE = ("float32", "float32", "float64", "float16", "bfloat16")
 
 
 @draws("MatMul")
-def _matmul(d: Drawing, kind: str) -> Any:
+def _matmul(d: Drawing, kind: str) -> object:
     a = d.value((*WIDE, "int32", "int64", "uint32"), 1, 4)
     shape = d.of(a).shape
     lead: list[int] = [1 if d.rng.random() < 0.3 else e for e in shape[:-2]]
@@ -29,7 +29,7 @@ def _matmul(d: Drawing, kind: str) -> Any:
 
 
 @draws("Gemm")
-def _gemm(d: Drawing, kind: str) -> Any:
+def _gemm(d: Drawing, kind: str) -> object:
     dtype = d.rng.choice((*WIDE, "int32", "int64")) if d.opset >= 9 else "float32"
     m, k, n = (d.rng.choice((0, 1, 2, 3, 5)) for _ in range(3))
     ta, tb = d.rng.choice((None, 0, 1)), d.rng.choice((None, 0, 1))
@@ -46,7 +46,7 @@ def _gemm(d: Drawing, kind: str) -> Any:
 
 
 @draws("Einsum")
-def _einsum(d: Drawing, kind: str) -> Any:
+def _einsum(d: Drawing, kind: str) -> object:
     equation = d.rng.choice(_EQUATIONS)
     extents = {letter: d.rng.choice((1, 2, 3)) for letter in "ijklmnb"}
     dtype = d.rng.choice(("float32", "float64", "int32"))
@@ -77,7 +77,7 @@ def _window(
 
 
 @draws("Conv", "ConvTranspose", "ConvInteger")
-def _conv(d: Drawing, kind: str) -> Any:
+def _conv(d: Drawing, kind: str) -> object:
     axes = d.rng.choice((1, 2, 2, 2, 3))
     group = d.rng.choice((1, 1, 2, 3))
     c, f = group * d.rng.choice((1, 2)), group * d.rng.choice((1, 2))
@@ -112,7 +112,7 @@ def _conv(d: Drawing, kind: str) -> Any:
 
 
 @draws("MaxPool", "AveragePool", "LpPool")
-def _pool(d: Drawing, kind: str) -> Any:
+def _pool(d: Drawing, kind: str) -> object:
     axes = d.rng.choice((1, 2, 2, 3))
     extents = [d.rng.choice((1, 3, 5, 6)) for _ in range(axes)]
     size = [d.rng.choice((1, 2, 3)) for _ in range(axes)]
@@ -140,13 +140,13 @@ def _pool(d: Drawing, kind: str) -> Any:
 
 
 @draws("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
-def _global(d: Drawing, kind: str) -> Any:
+def _global(d: Drawing, kind: str) -> object:
     x = d.value(WIDE, 4, 4, accept=lambda a: a.size > 0)
     return d.emit(kind, [x], p=d.rng.choice((None, 1, 2, 3)) if kind == "GlobalLpPool" else None)
 
 
 @draws("BatchNormalization", "InstanceNormalization")
-def _batch_norm(d: Drawing, kind: str) -> Any:
+def _batch_norm(d: Drawing, kind: str) -> object:
     x = d.value(WIDE, 3 if kind[0] == "I" else 2, 4, accept=lambda a: a.size > 0)
     a = d.of(x)
     count = 2 if kind[0] == "I" else 3
@@ -159,7 +159,7 @@ def _batch_norm(d: Drawing, kind: str) -> Any:
 
 
 @draws("LayerNormalization", "RMSNormalization")
-def _layer_norm(d: Drawing, kind: str) -> Any:
+def _layer_norm(d: Drawing, kind: str) -> object:
     x = d.value(WIDE, 1, 4, accept=lambda a: a.size > 0)
     a = d.of(x)
     axis = d.axis(a.ndim)
@@ -173,7 +173,7 @@ def _layer_norm(d: Drawing, kind: str) -> Any:
 
 
 @draws("GroupNormalization")
-def _group_norm(d: Drawing, kind: str) -> Any:
+def _group_norm(d: Drawing, kind: str) -> object:
     groups = d.rng.choice((1, 2, 3))
     c = groups * d.rng.choice((1, 2))
     x = d.fresh(
@@ -187,7 +187,7 @@ def _group_norm(d: Drawing, kind: str) -> Any:
 
 
 @draws("LRN")
-def _lrn(d: Drawing, kind: str) -> Any:
+def _lrn(d: Drawing, kind: str) -> object:
     x = d.value(("float32", "float64"), 4, 4, accept=lambda a: a.size > 0)
     if d.of(x).shape[0] < d.of(x).shape[1]:
         raise Redraw  # the reference stops at the channel that is the number of images
@@ -201,7 +201,7 @@ def _lrn(d: Drawing, kind: str) -> Any:
 
 
 @draws("QuantizeLinear", "DequantizeLinear")
-def _quantize(d: Drawing, kind: str) -> Any:
+def _quantize(d: Drawing, kind: str) -> object:
     shape = d.shape(1, 4)
     axis = d.axis(len(shape)) if d.opset >= 13 else None
     where = axis if axis is not None else 1
@@ -247,7 +247,7 @@ def _quantize(d: Drawing, kind: str) -> Any:
 
 
 @draws("QdqProduct")
-def _qdq_product(d: Drawing, kind: str) -> Any:
+def _qdq_product(d: Drawing, kind: str) -> object:
     """A product of dequantised operands, of which the importer makes one of integers."""
     if d.opset < 13:
         raise Redraw
@@ -284,7 +284,7 @@ def _qdq_product(d: Drawing, kind: str) -> Any:
 
 
 @draws("MatMulInteger", "DynamicQuantizeLinear", "QLinearMatMul")
-def _integer(d: Drawing, kind: str) -> Any:
+def _integer(d: Drawing, kind: str) -> object:
     if kind == "DynamicQuantizeLinear":
         return d.emit(
             kind,
@@ -311,12 +311,12 @@ def _integer(d: Drawing, kind: str) -> Any:
 
 
 @draws("Dropout")
-def _dropout(d: Drawing, kind: str) -> Any:
+def _dropout(d: Drawing, kind: str) -> object:
     return d.emit(kind, [d.value()], d.rng.choice((1, 2)))
 
 
 @draws("Resize", "Upsample")
-def _resize(d: Drawing, kind: str) -> Any:
+def _resize(d: Drawing, kind: str) -> object:
     shape = d.rng.choice(((1, 1, 3, 4), (2, 1, 4, 4), (1, 2, 5, 3)))
     x = d.fresh(shape, "float32", "tame")
     mode = d.rng.choice(("nearest", "linear", "cubic"))
@@ -365,7 +365,7 @@ def _resize(d: Drawing, kind: str) -> Any:
 
 
 @draws("GridSample")
-def _grid_sample(d: Drawing, kind: str) -> Any:
+def _grid_sample(d: Drawing, kind: str) -> object:
     x = d.fresh((1, 2, 4, 3), "float32", "tame")
     grid = d.leaf(d.array((1, 3, 2, 2), "float32", "unit") * np.float32(1.2))
     modes = ("linear", "nearest", "cubic") if d.opset >= 20 else ("bilinear", "nearest", "bicubic")
@@ -379,7 +379,7 @@ def _grid_sample(d: Drawing, kind: str) -> Any:
 
 
 @draws("RNN", "GRU", "LSTM")
-def _recurrent(d: Drawing, kind: str) -> Any:
+def _recurrent(d: Drawing, kind: str) -> object:
     gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[kind]
     direction = d.rng.choice((None, "forward", "reverse", "bidirectional"))
     dirs = 2 if direction == "bidirectional" else 1
@@ -406,7 +406,7 @@ def _recurrent(d: Drawing, kind: str) -> Any:
 
 
 @draws("Attention")
-def _attention(d: Drawing, kind: str) -> Any:
+def _attention(d: Drawing, kind: str) -> object:
     batch, heads, q_len, kv_len, size = (d.rng.choice((1, 2, 3)) for _ in range(5))
     kv = heads if d.rng.random() < 0.6 else 1
     q = d.fresh((batch, heads, q_len, size), "float32", "tame")
@@ -428,7 +428,7 @@ def _attention(d: Drawing, kind: str) -> Any:
 
 
 @draws("RotaryEmbedding")
-def _rotary(d: Drawing, kind: str) -> Any:
+def _rotary(d: Drawing, kind: str) -> object:
     batch, heads, length = (d.rng.choice((1, 2, 3)) for _ in range(3))
     size = d.rng.choice((2, 4, 8))
     part = d.rng.choice((0, size // 2)) if size > 2 else 0
@@ -444,7 +444,7 @@ def _rotary(d: Drawing, kind: str) -> Any:
 
 
 @draws("Hann")
-def _hann(d: Drawing, kind: str) -> Any:
+def _hann(d: Drawing, kind: str) -> object:
     return d.emit(
         d.rng.choice(("HannWindow", "HammingWindow", "BlackmanWindow")),
         [d.ints(d.rng.randint(2, 9))],
@@ -453,7 +453,7 @@ def _hann(d: Drawing, kind: str) -> Any:
 
 
 @draws("DFT")
-def _dft(d: Drawing, kind: str) -> Any:
+def _dft(d: Drawing, kind: str) -> object:
     x = d.fresh(
         (1, d.rng.choice((2, 4, 5)), d.rng.choice((3, 4)), d.rng.choice((1, 2))), "float32", "tame"
     )

@@ -55,7 +55,7 @@ def draws(*names: str) -> Callable[[Callable[[Drawing, str], Any]], Callable[...
         "Tanh BitwiseNot"
     ).split()
 )
-def _unary(d: Drawing, kind: str) -> Any:
+def _unary(d: Drawing, kind: str) -> object:
     return d.emit(kind, [d.value(ALL)])
 
 
@@ -88,7 +88,7 @@ def _pair(d: Drawing, dtypes: Any) -> tuple[str, str]:
         "Less LessOrEqual Max Min Sum Mean"
     ).split()
 )
-def _binary(d: Drawing, kind: str) -> Any:
+def _binary(d: Drawing, kind: str) -> object:
     pair = list(_pair(d, ALL))
     if kind in ("Max", "Min", "Sum", "Mean"):
         pair = pair[: d.rng.randint(1, 2)] + pair[: d.rng.randint(0, 1)]
@@ -98,7 +98,7 @@ def _binary(d: Drawing, kind: str) -> Any:
 
 
 @draws("Pow")
-def _pow(d: Drawing, kind: str) -> Any:
+def _pow(d: Drawing, kind: str) -> object:
     a, b = _pair(d, ("float32", "float64", "int32", "int64", "float16"))
     if d.of(a).dtype.kind == "i":
         b = d.leaf(np.abs(d.of(b)) % 4)
@@ -108,7 +108,7 @@ def _pow(d: Drawing, kind: str) -> Any:
 
 
 @draws("Mod")
-def _mod(d: Drawing, kind: str) -> Any:
+def _mod(d: Drawing, kind: str) -> object:
     a, b = _pair(d, NUMBERS)
     if not np.all(d.of(b)) or not np.all(np.isfinite(d.of(b).astype(float))):
         raise Redraw
@@ -117,14 +117,14 @@ def _mod(d: Drawing, kind: str) -> Any:
 
 
 @draws("BitShift")
-def _bit_shift(d: Drawing, kind: str) -> Any:
+def _bit_shift(d: Drawing, kind: str) -> object:
     a, b = _pair(d, ("uint8", "uint16", "uint32", "uint64"))
     b = d.leaf(d.of(b) % d.of(a).dtype.type(d.of(a).dtype.itemsize * 8))
     return d.emit(kind, [a, b], direction=d.rng.choice(("LEFT", "RIGHT")))
 
 
 @draws("Clip")
-def _clip(d: Drawing, kind: str) -> Any:
+def _clip(d: Drawing, kind: str) -> object:
     x = d.value(NUMBERS)
     dtype = d.of(x).dtype
     low, high = (d.rng.choice((None, -2, 0, 1, 3)) for _ in range(2))
@@ -139,7 +139,7 @@ def _clip(d: Drawing, kind: str) -> Any:
 
 
 @draws("LeakyRelu", "Elu", "Celu", "ThresholdedRelu", "Selu", "HardSigmoid", "Shrink", "Swish")
-def _activation(d: Drawing, kind: str) -> Any:
+def _activation(d: Drawing, kind: str) -> object:
     alpha = None if d.rng.random() < 0.4 else d.rng.choice((0.5, 0.01, 1.5, -0.5))
     attrs: dict[str, Any] = {} if alpha is None else {"alpha": alpha}
     if kind == "Shrink":
@@ -156,19 +156,19 @@ def _activation(d: Drawing, kind: str) -> Any:
 
 
 @draws("PRelu")
-def _prelu(d: Drawing, kind: str) -> Any:
+def _prelu(d: Drawing, kind: str) -> object:
     x = d.value((*FLOATS, "int32", "int64", "uint32"))
     shape = [1 if d.rng.random() < 0.4 else e for e in d.of(x).shape]
     return d.emit(kind, [x, d.fresh(shape[d.rng.randint(0, len(shape)) :], d.of(x).dtype.name)])
 
 
 @draws("Gelu")
-def _gelu(d: Drawing, kind: str) -> Any:
+def _gelu(d: Drawing, kind: str) -> object:
     return d.emit(kind, [d.value()], approximate=d.rng.choice((None, "none", "tanh")))
 
 
 @draws("Softmax", "LogSoftmax", "Hardmax")
-def _softmax(d: Drawing, kind: str) -> Any:
+def _softmax(d: Drawing, kind: str) -> object:
     x = d.value(FLOATS, 1, 4, accept=is_finite)
     axis = None if d.rng.random() < 0.3 and d.of(x).ndim > 1 else d.axis(d.of(x).ndim)
     if d.opset < 13:
@@ -177,7 +177,7 @@ def _softmax(d: Drawing, kind: str) -> Any:
 
 
 @draws("IsInf")
-def _is_inf(d: Drawing, kind: str) -> Any:
+def _is_inf(d: Drawing, kind: str) -> object:
     flags: dict[str, Any] = {
         k: d.rng.choice((None, 0, 1)) for k in ("detect_negative", "detect_positive")
     }
@@ -185,7 +185,7 @@ def _is_inf(d: Drawing, kind: str) -> Any:
 
 
 @draws("Where")
-def _where(d: Drawing, kind: str) -> Any:
+def _where(d: Drawing, kind: str) -> object:
     a, b = _pair(d, ALL)
     shape = list(np.broadcast_shapes(d.of(a).shape, d.of(b).shape))
     shape = [1 if d.rng.random() < 0.3 else e for e in shape][d.rng.randint(0, len(shape)) :]
@@ -193,7 +193,7 @@ def _where(d: Drawing, kind: str) -> Any:
 
 
 @draws("Cast", "CastLike")
-def _cast(d: Drawing, kind: str) -> Any:
+def _cast(d: Drawing, kind: str) -> object:
     helper = require_onnx().helper
     x = d.value(ALL)
     narrow = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "int4", "uint4")
@@ -242,7 +242,7 @@ def _cast(d: Drawing, kind: str) -> Any:
         "ReduceLogSumExp ReduceMax ReduceMin"
     ).split()
 )
-def _reduce(d: Drawing, kind: str) -> Any:
+def _reduce(d: Drawing, kind: str) -> object:
     x = d.value(ALL)
     if kind == "ReduceMean" and d.of(x).dtype.kind in "iu":
         raise Redraw  # the reference gives floats that it cuts off
@@ -257,7 +257,7 @@ def _reduce(d: Drawing, kind: str) -> Any:
 
 
 @draws("ArgMax", "ArgMin")
-def _arg(d: Drawing, kind: str) -> Any:
+def _arg(d: Drawing, kind: str) -> object:
     x = d.value(NUMBERS, 1, 4, accept=is_finite)
     last = d.rng.choice((None, 0, 1)) if d.opset >= 12 else None
     return d.emit(
@@ -270,7 +270,7 @@ def _arg(d: Drawing, kind: str) -> Any:
 
 
 @draws("CumSum", "CumProd")
-def _scan(d: Drawing, kind: str) -> Any:
+def _scan(d: Drawing, kind: str) -> object:
     x = d.value(NUMBERS, 1, 4)
     axis = d.leaf(np.asarray(d.axis(d.of(x).ndim), d.rng.choice(("int64", "int32"))), constant=True)
     flags: dict[str, Any] = {k: d.rng.choice((None, 0, 1)) for k in ("exclusive", "reverse")}
@@ -278,13 +278,13 @@ def _scan(d: Drawing, kind: str) -> Any:
 
 
 @draws("LpNormalization")
-def _lp_normalization(d: Drawing, kind: str) -> Any:
+def _lp_normalization(d: Drawing, kind: str) -> object:
     x = d.value(FLOATS, 1, 4)
     return d.emit(kind, [x], axis=d.axis(d.of(x).ndim), p=2)  # 1 is without abs in the reference
 
 
 @draws("MeanVarianceNormalization")
-def _mvn(d: Drawing, kind: str) -> Any:
+def _mvn(d: Drawing, kind: str) -> object:
     x = d.value(FLOATS, 2, 4, accept=lambda a: a.size > 0)
     made = d.emit(kind, [x], axes=d.axes(d.of(x).ndim, 1))
     if not is_finite(d.of(made)):
