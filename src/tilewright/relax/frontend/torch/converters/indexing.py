@@ -218,13 +218,10 @@ def _unfold(ctx: Context, x: RelaxExpr, dimension: int, size: int, step: int) ->
     """Windows along an axis; the places in one are the last axis of the result."""
     if not x.ndim:
         return op.broadcast_to(op.reshape(x, (1,)), ctx.shape)
-    axis = ctx.axis(dimension, x.ndim)
-    count = ctx.shape[axis]
-    starts = op.reshape(op.arange(0, count * step, step, "int64"), (count, 1))
-    places = op.add(starts, op.arange(0, size, 1, "int64"))
-    made = op.take(x, places, axis)
-    order = [a for a in range(made.ndim) if a != axis + 1]
-    return op.permute_dims(made, [*order, axis + 1])
+    strides = [element_count(x.shape[axis + 1 :]) for axis in range(x.ndim)]
+    within = strides[ctx.axis(dimension, x.ndim)]
+    strides[ctx.axis(dimension, x.ndim)] = within * step
+    return op.as_strided(x, ctx.shape, (*strides, within))
 
 
 @converts("aten.roll.default")
