@@ -42,8 +42,7 @@ def conv(
     taken = {"O": filters, "I": shape[1] // groups, "H": size, "W": size}
     w = te.placeholder(kernel.shape(taken), name="w")
     options = {"strides": 1, "padding": size // 2, "dilation": 1, **options}
-    layouts = data.name, kernel.name, out
-    y = topi.nn.conv2d(x, w, *options.values(), groups, layouts=layouts)
+    y = topi.nn.conv2d(x, w, *options.values(), groups, None, data.name, kernel.name, out)
     inputs = [x, w]
     if epilogue:
         bias = te.placeholder((1, filters // block, 1, 1, block), name="b")

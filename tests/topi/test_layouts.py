@@ -95,8 +95,8 @@ def test_convolutions_in_blocks_are_the_same(case):
     plain = run([x, w], topi.nn.conv2d(x, w, groups=groups, **options), data, weight)
     data, weight = image.transform(data, data_layout), kernel.transform(weight, kernel_layout)
     x, w = te.placeholder(data.shape, name="x"), te.placeholder(weight.shape, name="w")
-    made = topi.nn.conv2d(x, w, groups=groups, **options, layouts=tuple(names))
-    made = run([x, w], made, data, weight)
+    layouts = dict(zip(("data_layout", "kernel_layout", "out_layout"), names))
+    made = run([x, w], topi.nn.conv2d(x, w, groups=groups, **options, **layouts), data, weight)
     expected = image.transform(plain, out_layout)
     np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
 
@@ -118,7 +118,7 @@ def test_layouts_that_do_not_fit_are_refused(channels, filters, groups, layouts,
     x = te.placeholder(data, name="x")
     w = te.placeholder(layout_of(layouts[1]).shape(kernel), name="w")
     with pytest.raises(VerifyError, match=message):
-        topi.nn.conv2d(x, w, 1, 0, 1, groups, layouts=layouts)
+        topi.nn.conv2d(x, w, 1, 0, 1, groups, None, *layouts)
 
 
 POOLS = {

@@ -116,3 +116,28 @@ def test_products_of_groups() -> None:
         },
         a, b, ends,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("ends", [[3, 3, 8], [0, 2, 5]])
+def test_products_of_experts_as_transformers_has_them(ends: list[int]) -> None:
+    name = "transformers::grouped_mm_fallback"
+
+    def products(x, weights, ends):  # type: ignore[no-untyped-def]
+        made, start = torch.zeros(x.shape[0], weights.shape[2]), 0
+        for number, end in enumerate(ends.tolist()):
+            made[start:end], start = x[start:end] @ weights[number], end
+        return made
+
+    if not hasattr(torch.ops.transformers, "grouped_mm_fallback"):
+        schema = "(Tensor input, Tensor weight, Tensor offs) -> Tensor"
+        made = torch.library.custom_op(name, products, mutates_args=(), schema=schema)
+        made.register_fake(lambda x, weights, ends: x.new_empty(x.shape[0], weights.shape[2]))
+    check(
+        {
+            "experts": lambda x, weights, ends: torch.ops.transformers.grouped_mm_fallback(
+                x, weights, ends
+            ),
+            "reshape_as": lambda x, weights, ends: x[:3].reshape_as(weights[:, :8, :2]),
+        },
+        tensor(8, 16), tensor(3, 16, 8, seed=1), torch.tensor(ends, dtype=torch.int32),
+    )  # fmt: skip

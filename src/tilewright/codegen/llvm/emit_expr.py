@@ -478,7 +478,7 @@ class ExprEmitter(ValueEmitter, Visitor):
         """Evaluate for the lanes of ``mask``; single elements are read behind a branch."""
 
         def emit() -> str:
-            return self.under_mask(mask, lanes, lambda: self.visit(expr))
+            return str(self.under_mask(mask, lanes, lambda: self.visit(expr)))
 
         if not loads_scalars(expr):
             return emit()

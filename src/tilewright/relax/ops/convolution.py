@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright import te, topi
+from tilewright import topi
 from tilewright.arith import simplify
 from tilewright.ir import Expr
 from tilewright.relax.conditions import require, require_equal
@@ -105,15 +105,7 @@ def conv1d(
     return _conv_shape(data, weight, strides, padding, dilation, groups, 1)
 
 
-def _conv2d(
-    data: te.Tensor, weight: te.Tensor,
-    *, data_layout: str, kernel_layout: str, out_layout: str, **options: Any,
-) -> te.Tensor:  # fmt: skip
-    layouts = data_layout, kernel_layout, out_layout or data_layout
-    return topi.nn.conv2d(data, weight, **options, layouts=layouts)
-
-
-@operator("nn.conv2d", legalize=_conv2d)
+@operator("nn.conv2d", legalize=topi.nn.conv2d)
 def conv2d(
     data: Tensor,
     weight: Tensor,

@@ -154,7 +154,7 @@ def _max_pool_places_backward(
         def image(n: Expr, c: Expr) -> Stmt:
             def add(*window: Expr) -> Stmt:
                 def at(place: Expr) -> Stmt:
-                    index = []
+                    index: list[Expr] = []
                     rest = place
                     for extent in reversed(extents):
                         index.insert(0, rest % extent)

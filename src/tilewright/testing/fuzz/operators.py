@@ -189,7 +189,7 @@ def _blocked_conv2d(d: _Draw) -> te.Tensor:
     weight = d.input(outs, ins, size, size, block, block)
     layouts = f"NCHW{block}c", f"OIHW{block}i{block}o", f"NCHW{block}c"
     strides, padding, dilation = d.rng.choice([1, 2]), d.rng.choice([0, 1]), d.rng.choice([1, 2])
-    made = topi.nn.conv2d(data, weight, strides, padding, dilation, layouts=layouts)
+    made = topi.nn.conv2d(data, weight, strides, padding, dilation, 1, None, *layouts)
     return topi.nn.relu(made) if d.rng.random() < 0.4 else made
 
 
@@ -201,8 +201,8 @@ def _blocked_window(d: _Draw) -> te.Tensor:
     if d.rng.random() < 0.5:
         return topi.nn.max_pool2d(data, d.rng.choice([2, 3]), strides, padding, layout=layout)
     weight = d.input(blocks, 1, 3, 3, block)
-    layouts, groups = (layout, f"OIHW{block}o", layout), blocks * block
-    return topi.nn.conv2d(data, weight, strides, padding, 1, groups, layouts=layouts)
+    layouts = layout, f"OIHW{block}o", ""
+    return topi.nn.conv2d(data, weight, strides, padding, 1, blocks * block, None, *layouts)
 
 
 def _pointwise(d: _Draw) -> te.Tensor:

@@ -85,7 +85,9 @@ def conv2d(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
     out_dtype: str | None = None,
-    layouts: tuple[str, str, str] = ("NCHW", "OIHW", "NCHW"),
+    data_layout: str = "NCHW",
+    kernel_layout: str = "OIHW",
+    out_layout: str = "",
 ) -> Tensor:
     """Convolve ``data [N, C, H, W]`` with ``weight [F, C/groups, KH, KW]``.
 
@@ -93,13 +95,14 @@ def conv2d(
     are in ``out_dtype`` (the data's, if not given), but sums of 16-bit floats are kept in float32
     and rounded once. ``groups == C`` is a depthwise convolution.
 
-    Channels may be in blocks: the ``layouts`` of the data and of the result are ``NCHW`` or such as
-    ``NCHW16c``, that of the filters, between them, is ``OIHW`` with blocks of ``i`` and ``o`` that
-    are as large as those of the images, such as ``OIHW16i16o`` (``OIHW16o`` if depthwise).
+    Channels may be in blocks: ``data_layout`` and ``out_layout`` (the data's, if empty) are
+    ``NCHW`` or such as ``NCHW16c``, ``kernel_layout`` is ``OIHW`` with blocks of ``i`` and ``o``
+    that are as large as those of the images, such as ``OIHW16i16o`` (``OIHW16o`` if depthwise).
 
     Raises ``VerifyError`` if shapes, groups and layouts don't fit.
     """
     form = Convolution.over(2, strides, padding, dilation, groups)
+    layouts = data_layout, kernel_layout, out_layout or data_layout
     if layouts != ("NCHW", "OIHW", "NCHW"):
         return conv2d_in_layouts(data, weight, form, layouts, out_dtype)
     return _conv(data, weight, form, out_dtype)

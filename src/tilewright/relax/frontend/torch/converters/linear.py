@@ -92,6 +92,16 @@ def _grouped_mm(
     )
 
 
+@converts("transformers.grouped_mm_fallback.default")
+def _grouped_mm_of_experts(
+    ctx: Context, x: RelaxExpr, weights: RelaxExpr, ends: RelaxExpr
+) -> RelaxExpr:
+    """Transformers' products of the rows of each expert; rows beyond the last end are zero."""
+    made = ctx.emit(_grouped_mm(ctx, x, weights, ends))
+    places = op.reshape(op.arange(0, x.shape[0], 1, ends.dtype), (x.shape[0], 1))
+    return op.where(op.less(places, op.max(ends, (0,), True)), made, ctx.tensor(0.0, ctx.dtype))
+
+
 def _summed_by_group(ctx: Context, a: RelaxExpr, b: RelaxExpr, ends: RelaxExpr) -> RelaxExpr:
     """A product for each group of terms, those of others being zero."""
     ends = ctx.emit(ends)

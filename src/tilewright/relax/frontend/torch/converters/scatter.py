@@ -64,7 +64,7 @@ def _put_at_mask(
     rest = x.ndim - first - mask.ndim
     # What the mask chooses is one axis of the values, which have `rest` axes after it.
     chosen = values.ndim - rest - 1
-    whole = [*[1] * first, *mask.shape, *[1] * rest]
+    whole: list[Size] = [*[1] * first, *mask.shape, *[1] * rest]
     if chosen >= 0 and not ctx.is_one(values.shape[chosen]):
         if ctx.is_empty(values):
             return x  # then nothing is chosen

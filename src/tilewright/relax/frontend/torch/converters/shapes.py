@@ -22,7 +22,7 @@ from tilewright.relax.ops.common import element_count
 # All that gives a tensor another shape; which one, PyTorch has recorded.
 _RESHAPES = (
     "aten._unsafe_view.default", "aten.flatten.using_ints", "aten.ravel.default",
-    "aten.reshape.default",
+    "aten.reshape.default", "aten.reshape_as.default",
     "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.unflatten.int",
     "aten.unsqueeze.default", "aten.view.default", "aten.view_as.default",
 )  # fmt: skip
