@@ -114,9 +114,7 @@ def decompositions() -> dict[object, object]:
 
 
 # What PyTorch computes better whole than from the parts that we would compile.
-_WHOLE = frozenset(
-    "aten.embedding_dense_backward.default aten.max_pool2d_with_indices_backward.default".split()
-)
+_WHOLE = frozenset(["aten.embedding_dense_backward.default"])
 
 
 def compile_aten(graph_module: Any, options: Options) -> Callable[[list[Any]], Any]:
