@@ -157,3 +157,10 @@ def test_limits_that_cross_and_steps_that_are_not_whole() -> None:
         "g (int8[3] x) => (int8[3] y) { y = Shrink <bias: float = 0.5> (x) }",
         np.array([94, -94, 0], np.int8),
     )
+
+
+@pytest.mark.parametrize("factor", [0.0, 1.0, -1.0])
+def test_dynamic_quantisation_of_nothing_but_zeros(factor: float) -> None:
+    text = """g (float[4, 6] x) => (uint8[4, 6] y, float s, uint8 z) {
+        y, s, z = DynamicQuantizeLinear (x) }"""
+    agrees(text, X * np.float32(factor))

@@ -120,12 +120,14 @@ def _dequantize(
 
 @converts("DynamicQuantizeLinear")
 def _dynamic_quantize(ctx: Context, x: Tensor) -> tuple[Tensor, ...]:
-    zero = const(0, "float32")
+    zero, one = const(0, "float32"), const(1, "float32")
     low = op.minimum(op.min(x), zero)
     high = op.maximum(op.max(x), zero)
-    scale = ctx.emit(op.divide(op.subtract(high, low), const(255, "float32")))
-    # Of nothing but zeros, any scale is right.
-    safe = op.where(op.equal(scale, zero), const(1, "float32"), scale)
+    span = ctx.emit(op.subtract(high, low))
+    # Of nothing but zeros any scale is right; the reference takes this one.
+    span = op.where(op.equal(span, zero), one, span)
+    scale = ctx.emit(op.divide(span, const(255, "float32")))
+    safe = op.where(op.equal(scale, zero), one, scale)
     moved = op.round(op.divide(op.negative(low), safe))
     place = ctx.emit(op.clip(moved, 0, 255))
     number = op.add(op.round(op.divide(x, safe)), place)
