@@ -368,8 +368,8 @@ TILED = register_annotation(
     text(),
     means="A rule of the search has tiled this block, into this structure.",
     read_by=(
-        "meta_schedule.schedule_rule.add_rfactor",
-        "meta_schedule.schedule_rule.random_compute_location",
+        "meta_schedule.schedule_rule.patterns",
+        "meta_schedule.schedule_rule.register_tile",
     ),
 )
 LAYOUT_REWRITE = register_annotation(
