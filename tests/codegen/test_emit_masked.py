@@ -176,3 +176,33 @@ def test_nothing_is_read_where_a_test_fails(target: str) -> None:
     c = np.ones((3, 8), "float32")
     driver.compile(tested, made)(a, limits, c)
     np.testing.assert_array_equal(c, [[1, 0, 3, 0, 0, 0, 0, 0]] * 3)
+
+
+@T.prim_func
+def chosen(
+    A: T.Buffer((8,), "float32"), B: T.Buffer((40,), "int32"), C: T.Buffer((2, 16), "int32")
+):
+    for r in range(2):
+        for i in T.vectorized(16):
+            if r * 5 + i < 12:
+                C[r, i] = T.Select(
+                    A[(r + i * 3) % 8] < T.float32(0)
+                    or (A[i * i % 8] != A[(r + i * 3) % 8] and B[i * i * 5 % 40] < B[r + i * 2]),
+                    T.Cast("int32", i),
+                    T.int32(-1),
+                )
+
+
+@pytest.mark.parametrize("cpu", ["native", "llvm -mcpu=x86-64-v3"])
+def test_conditions_of_looked_up_elements_under_a_mask(cpu: str) -> None:
+    rng = np.random.default_rng(3)
+    r, i = np.mgrid[:2, :16]
+    compiled = driver.compile(chosen, Target(cpu).with_options(num_cores=1))
+    for _ in range(8):
+        a, b = rng.integers(-2, 3, 8).astype("float32"), rng.integers(0, 9, 40).astype("int32")
+        c = np.full((2, 16), 77, "int32")
+        compiled(a, b, c)
+        first, other = a[(r + i * 3) % 8], a[i * i % 8]
+        small = b[i * i * 5 % 40] < b[np.minimum(r + i * 2, 39)]
+        wanted = np.where((first < 0) | (other != first) & small, i, -1)
+        np.testing.assert_array_equal(c, np.where(r * 5 + i < 12, wanted, 77))

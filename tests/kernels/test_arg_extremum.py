@@ -141,3 +141,21 @@ def test_the_interpreter_agrees() -> None:
     result = np.zeros(3, "int64")
     run(mod["main"], x, result)
     np.testing.assert_array_equal(result, x.argmax(1))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 4), (5, 7), (1, 2, 17)])
+@pytest.mark.parametrize("operator", [topi.argmin, topi.argmax])
+def test_places_in_everything(operator: Any, shape: tuple[int, ...]) -> None:
+    """Short rows first, then the best of the rows under masks, by gathers."""
+    numpy = getattr(np, operator.__name__)
+    x = te.placeholder(shape, "float32", name="x")
+    for dtype in ("int32", "int64"):
+        mod = made(
+            lambda t: operator(t, dtype=dtype), x, Target("native").with_options(num_cores=1)
+        )
+        compiled = driver.compile(mod, Target("native").with_options(num_cores=1))
+        for seed in range(6):
+            data = np.random.default_rng(seed).standard_normal(shape).astype("float32")
+            place = np.zeros((), dtype)
+            compiled(data, place)
+            assert place == numpy(data)

@@ -53,6 +53,7 @@ from tilewright.ir import (
     Visitor,
     contains,
     dtypes,
+    expr_equal,
     is_const,
     pre_order,
 )
@@ -123,6 +124,13 @@ def loads_one(load: BufferLoad) -> bool:
         return True
     index = load.indices[-1]
     return isinstance(index, Broadcast) or dtypes.lanes_of(index.dtype) == 1
+
+
+def _reads_more(expr: Expr, than: Expr) -> bool:
+    """Whether an expression has loads that another one, evaluated before, has not."""
+    known = [item for item in pre_order(than) if isinstance(item, BufferLoad)]
+    loads = [item for item in pre_order(expr) if isinstance(item, BufferLoad)]
+    return any(not any(expr_equal(item, other) for other in known) for item in loads)
 
 
 def _is_rounded(node: Any) -> bool:
@@ -394,7 +402,7 @@ class ExprEmitter(ValueEmitter, Visitor):
     def _and_or(self, node: CompareExpr, op: str) -> str:
         """Short-circuit when the second operand may fault."""
         lanes = dtypes.lanes_of(node.dtype)
-        if lanes > 1 and may_change(node.b):
+        if lanes > 1 and _reads_more(node.b, node.a):
             first = self.visit(node.a)
             mask = first if op == "and" else self.not_(first, lanes)
             second = self.for_lanes(mask, lanes, node.b)

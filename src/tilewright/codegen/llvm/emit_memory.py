@@ -249,12 +249,13 @@ class MemoryEmitter(ExprEmitter):
             if near is not None:
                 return self.from_memory(near, dtype)
         addresses = self._addresses(buffer, index)
-        mask = masked[0] if masked else "splat (i1 true)"
+        # Lanes that are off are zero: a mask that is made of them must say something.
+        mask, off = (masked[0], "zeroinitializer") if masked else ("splat (i1 true)", "poison")
         kind = memory_type(dtype)
         suffix = f"v{lanes}{_memory_suffix(buffer.dtype)}"
         text = (
             f"call {kind} @llvm.masked.gather.{suffix}.v{lanes}p0(<{lanes} x ptr> align "
-            f"{memory_bytes(buffer.dtype)} {addresses}, <{lanes} x i1> {mask}, {kind} poison)"
+            f"{memory_bytes(buffer.dtype)} {addresses}, <{lanes} x i1> {mask}, {kind} {off})"
         )
         return self.from_memory(self.memory_read(text, buffer.data, addresses, mask), dtype)
 
