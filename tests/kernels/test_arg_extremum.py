@@ -151,7 +151,9 @@ def test_places_in_everything(operator: Any, shape: tuple[int, ...]) -> None:
     x = te.placeholder(shape, "float32", name="x")
     for dtype in ("int32", "int64"):
         mod = made(
-            lambda t: operator(t, dtype=dtype), x, Target("native").with_options(num_cores=1)
+            lambda t, dtype=dtype: operator(t, dtype=dtype),
+            x,
+            Target("native").with_options(num_cores=1),
         )
         compiled = driver.compile(mod, Target("native").with_options(num_cores=1))
         for seed in range(6):
