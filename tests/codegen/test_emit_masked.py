@@ -206,3 +206,22 @@ def test_conditions_of_looked_up_elements_under_a_mask(cpu: str) -> None:
         small = b[i * i * 5 % 40] < b[np.minimum(r + i * 2, 39)]
         wanted = np.where((first < 0) | (other != first) & small, i, -1)
         np.testing.assert_array_equal(c, np.where(r * 5 + i < 12, wanted, 77))
+
+
+@T.prim_func
+def on_a_diagonal(A: T.Buffer((5,), "float32"), C: T.Buffer((2, 8, 13), "float32")):
+    for r in range(8):
+        for i in T.vectorized(16):
+            if i < 13:
+                C[0, r, i] = T.if_then_else(i == r + 8, A[r], T.float32(0))
+        for i in T.vectorized(16):
+            if i < 13:
+                if i == r + 8:
+                    C[1, r, i] = A[r]
+
+
+@pytest.mark.parametrize("cpu", ["native", "llvm -mcpu=x86-64-v3"])
+def test_an_inner_condition_holds_within_the_outer_one_only(cpu: str) -> None:
+    a, c = guarded(np.arange(1, 6, dtype="float32")), np.zeros((2, 8, 13), "float32")
+    driver.compile(on_a_diagonal, Target(cpu).with_options(num_cores=1))(a, c)
+    np.testing.assert_array_equal(c, [np.eye(8, 13, 8, "float32") * np.r_[a, 0, 0, 0][:, None]] * 2)

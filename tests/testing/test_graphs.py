@@ -201,3 +201,9 @@ def test_what_may_overflow_on_the_way_has_no_sure_product() -> None:
         assert np.isnan(product(wide(array)))
         assert wide(np.zeros(1, "float16")).dtype == "float32"
     assert wide(np.zeros(1, "float16")).dtype == "float64"
+
+
+def test_quotients_by_what_may_be_zero_may_be_infinite() -> None:
+    right, found = np.array([-54528.0], "float32"), np.array([np.inf], "float32")
+    assert difference(found, right, [np.array([146.0], "float32")]) == ""
+    assert difference(found, right, [np.array([-54000.0], "float32")]) != ""

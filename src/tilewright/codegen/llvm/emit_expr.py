@@ -490,19 +490,27 @@ class ExprEmitter(ValueEmitter, Visitor):
 
         if not loads_scalars(expr):
             return emit()
-        some, zero = self.any_lane(mask, lanes), constant_text(0, expr.dtype)
+        some = self.any_lane(self.within_mask(mask, lanes), lanes)
+        zero = constant_text(0, expr.dtype)
         return self.choose(some, emit, lambda: zero, expr.dtype)
 
     def not_(self, mask: str, lanes: int) -> str:
         """The lanes that a mask leaves out."""
         return self.pure(f"xor <{lanes} x i1> {mask}, splat (i1 true)", mask)
 
+    def within_mask(self, mask: str, lanes: int) -> str:
+        """The lanes of ``mask`` that are on where this stands.
+
+        An inner condition was simplified by what the outer one says, and says nothing without it.
+        """
+        if self.mask is None or self.mask[1] != lanes:
+            return mask
+        return joined_masks(self, self.mask[0], mask, lanes)
+
     def under_mask(self, mask: str, lanes: int, emit: Callable[[], T]) -> T:
         """Emit with only some lanes on."""
         outer = self.mask
-        if outer is not None and outer[1] == lanes:
-            mask = joined_masks(self, outer[0], mask, lanes)
-        self.mask = (mask, lanes)
+        self.mask = (self.within_mask(mask, lanes), lanes)
         try:
             return emit()
         finally:

@@ -284,7 +284,7 @@ class FunctionEmitter(MemoryEmitter):
         if not any(_needs_branch(item, lanes) for item in pre_order(stmt)):
             self.under_mask(mask, lanes, lambda: self.visit(stmt))
             return
-        some = self.any_lane(mask, lanes)
+        some = self.any_lane(self.within_mask(mask, lanes), lanes)
         yes, join = self.label("some"), self.label("none")
         self.enter(Scope("if"))
         self.branch_if(some, yes, join)

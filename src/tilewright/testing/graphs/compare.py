@@ -88,8 +88,10 @@ def _wrong(found: np.ndarray[Any, Any], right: np.ndarray[Any, Any], moved: Sequ
     with np.errstate(all="ignore"):
         spread = np.zeros(right.shape)
         sure = np.ones(right.shape, bool)
+        either = np.zeros(right.shape, bool)
         for item in moved:
             other = item.astype(np.float64)
+            either |= (other < 0) != (expected < 0)
             same = (np.isnan(other) == np.isnan(expected)) & (np.isinf(other) == np.isinf(expected))
             sure &= same & ~(np.isinf(expected) & (other != expected))
             spread = np.maximum(spread, np.nan_to_num(np.abs(other - expected), nan=0.0))
@@ -100,4 +102,6 @@ def _wrong(found: np.ndarray[Any, Any], right: np.ndarray[Any, Any], moved: Sequ
         equal = (wide == expected) | (np.isnan(wide) & np.isnan(expected))
         # A result within the allowance of the greatest number may overflow.
         brink = np.abs(expected) + allowed >= float(info.max)
+        # A quotient by what may as well be zero is infinite between the values of either sign.
+        brink |= either & (spread >= np.abs(expected))
     return sure & ~(near | equal | (brink & ~np.isnan(wide) & ~np.isinf(expected)))
