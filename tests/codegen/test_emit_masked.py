@@ -215,7 +215,7 @@ def on_a_diagonal(A: T.Buffer((5,), "float32"), C: T.Buffer((2, 8, 13), "float32
             if i < 13:
                 C[0, r, i] = T.if_then_else(i == r + 8, A[r], T.float32(0))
         for i in T.vectorized(16):
-            if i < 13:
+            if i < 13:  # noqa: SIM102 - one inside the other, not both at once
                 if i == r + 8:
                     C[1, r, i] = A[r]
 
