@@ -12,7 +12,7 @@ from tilewright.runtime.dlpack import numpy_dtype
 from tilewright.script import parse
 from tilewright.script import tir as T
 from tilewright.target import Target
-from tilewright.testing.graphs.guarded import guarded
+from tilewright.testing.guarded import guarded
 
 TARGET = Target("native").with_options(num_cores=1)
 

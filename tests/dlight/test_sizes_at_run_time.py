@@ -15,7 +15,7 @@ from tilewright import dlight, te, topi
 from tilewright.ir import IRModule
 from tilewright.script import parse
 from tilewright.target import Target
-from tilewright.testing.graphs.guarded import guarded
+from tilewright.testing.guarded import guarded
 
 SIZES = (0, 1, 19, 130)
 TARGET = Target("native").with_options(num_cores=2)

@@ -20,9 +20,9 @@ from tilewright.testing.graphs.check import check, whole_case
 from tilewright.testing.graphs.compare import Noise, difference
 from tilewright.testing.graphs.draw import Case, draw_case
 from tilewright.testing.graphs.graph import Step
-from tilewright.testing.graphs.guarded import guarded
 from tilewright.testing.graphs.shrink import checked_apart, shrink
 from tilewright.testing.graphs.width import in_single_precision, product, wide
+from tilewright.testing.guarded import guarded
 
 
 @pytest.mark.parametrize("number", range(12))

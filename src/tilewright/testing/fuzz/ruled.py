@@ -29,6 +29,7 @@ from tilewright.testing.fuzz.session import Fault, Session, TooLong, TooSlow, de
 from tilewright.testing.fuzz.shrink import simpler
 from tilewright.testing.fuzz.stages import generate
 from tilewright.testing.fuzz.stages_hard import STAGES, hard_program
+from tilewright.testing.guarded import guarded
 from tilewright.tir.analysis import verify
 from tilewright.tir.attrs import IS_SCHEDULED
 from tilewright.tir.schedule import Schedule, Trace
@@ -152,7 +153,7 @@ class RuleSession:
     def compare(self, function: CompiledFunction, rule: str, kind: str, count: int) -> None:
         start = self.start
         for which, sizes in enumerate(start.sizes):
-            actual = self.program.arrays(start.data_seed, sizes)
+            actual = [guarded(a) for a in self.program.arrays(start.data_seed, sizes)]
             try:
                 function(*actual)
             except Exception as error:

@@ -32,6 +32,7 @@ from tilewright.testing.fuzz.oracle_values import FILLS
 from tilewright.testing.fuzz.programs import Program
 from tilewright.testing.fuzz.replays import wrong_replay
 from tilewright.testing.fuzz.steps import Step, Unresolved, results_of
+from tilewright.testing.guarded import guarded
 from tilewright.tir import For, PrimFunc
 from tilewright.tir.analysis import verify
 from tilewright.tir.interpreter import compile_function, python_source
@@ -367,7 +368,7 @@ class Session:
         except Exception as error:
             raise Fault("compile", self.last, f"{type(error).__name__}: {error}") from error
         for which in range(len(self.sizes)):
-            actual = self.arrays(which)
+            actual = [guarded(array) for array in self.arrays(which)]
             try:
                 module["main"](*actual)
             except Exception as error:

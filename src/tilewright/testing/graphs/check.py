@@ -18,7 +18,7 @@ from tilewright.testing.graphs.compare import Noise, difference
 from tilewright.testing.graphs.data import draw_array, numpy_dtype
 from tilewright.testing.graphs.draw import Case
 from tilewright.testing.graphs.graph import Sizes, Step, Value, evaluate, module_of
-from tilewright.testing.graphs.guarded import guarded
+from tilewright.testing.guarded import guarded
 
 _MOVED = 5
 _MOVED_AGAIN = 60

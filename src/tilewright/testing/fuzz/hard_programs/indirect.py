@@ -80,4 +80,42 @@ nest B(i: d0 + d1):
 nest Z(i: d2, j: d1):
     Z[vi, vj] = B[T.Cast("int64", G[vi]) + vj] + T.float32(1)
 """,
+    "places under a test": f"""
+{_F}
+A d0,d1 float32; G d2 {{F}} d0; Z d2+3,d1+2 float32
+nest Z(i: d2 + 3, j: d1 + 2):
+    Z[vi, vj] = T.if_then_else(
+        vi < d2 and vj < d1, A[T.Cast("int64", G[vi]), vj] + T.float32(1), T.float32(0)
+    )
+""",
+    "tests that read what a test allows": f"""
+{_F}
+A d0 float32; G d0 {{F}} wide; Z d1,d0+3 float32; Y d0+3 float32
+nest Z(i: d1, j: d0 + 3):
+    Z[vi, vj] = T.if_then_else(
+        vj < d0, T.if_then_else(G[vj] > T.Cast("{{F}}", 0), A[vj], T.float32(2)), T.float32(0)
+    )
+nest Y(j: d0 + 3):
+    Y[vj] = T.if_then_else(
+        vj >= d0 or G[vj] <= T.Cast("{{F}}", 0), T.float32(0), A[vj] * T.float32(3)
+    )
+""",
+    "a diagonal": """
+? K 0|1|3
+A d0 float32; Z d0+{K},d0+{K} float32; Y d1,d0+{K} float32
+nest Z(i: d0 + {K}, j: d0 + {K}):
+    Z[vi, vj] = T.if_then_else(vi < d0 and vj == vi + {K}, A[vi], T.float32(0))
+nest Y(i: d1, j: d0 + {K}):
+    Y[vi, vj] = T.if_then_else(vi < d0 and vj <= vi, A[vi] - A[vj - T.max(vj - vi, 0)], A[0])
+""",
+    "windows at looked-up places": f"""
+{_F}
+A d0 float32; G d1 {{F}} wide; Z d1,3 float32
+nest Z(i: d1, j: 3):
+    Z[vi, vj] = T.if_then_else(
+        T.int64(0) <= T.floormod(T.Cast("int64", G[vi]), T.int64(7)) + vj - 2
+        and T.floormod(T.Cast("int64", G[vi]), T.int64(7)) + vj - 2 < d0,
+        A[T.floormod(T.Cast("int64", G[vi]), T.int64(7)) + vj - 2], T.float32(-1)
+    )
+""",
 }
