@@ -47,6 +47,7 @@ from tilewright.ir import (
 from tilewright.support.errors import ScheduleError, TilewrightError
 from tilewright.tir.index_map_solve import padded_extent, solve_indices
 from tilewright.tir.index_map_text import AXIS_SEPARATOR, expr_text, map_text, parse_map
+from tilewright.tir.rewrite import renew_definitions
 
 IndexMapLike = Union["IndexMap", Callable[..., Any], str, Mapping[str, str]]
 
@@ -218,7 +219,8 @@ class IndexMap(Node):
                 continue
             analyzer = analyzer or Analyzer()
             mapped.append(analyzer.simplify(substitute(expr, mapping)))
-        return tuple(mapped)
+        # What an index names is defined once, however often the index is used.
+        return tuple(map(renew_definitions, mapped))
 
     def map_ranges(
         self, ranges: Sequence[Range], analyzer: Analyzer | None = None

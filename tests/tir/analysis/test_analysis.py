@@ -8,7 +8,7 @@ from tilewright import te
 from tilewright.ir import TRUE, Range, Var, as_int, const
 from tilewright.script import parse
 from tilewright.support.errors import VerifyError
-from tilewright.tir import Block
+from tilewright.tir import Block, Schedule
 from tilewright.tir.analysis import (
     block_access_regions,
     block_dependencies,
@@ -21,7 +21,10 @@ from tilewright.tir.analysis import (
     is_injective_binding,
     is_output_block,
     is_reduction_block,
+    verify,
 )
+from tilewright.tir.analysis.reduction import match_reduction
+from tilewright.tir.analysis.update_order import updates_commute
 from tilewright.tir.walk import child_blocks
 
 HEADER = """
@@ -175,6 +178,31 @@ def test_names_of_names_are_not_put_in_their_places() -> None:
             value = f"T.Let({value}, where={{x{number}: {before} * {before}}})"
         _, found = blocks(f"{head}            B[vi, 0] = {value}\n")
         assert block_kind(found["update"], None)[0] == kind
+
+
+def test_values_with_names_of_names_are_no_reduction() -> None:
+    head = "\n    for i, j in T.grid(16, 16):\n        with T.block('sum'):\n"
+    head += "            vi, vj = T.axis.remap('SR', [i, j])\n"
+    head += "            with T.init():\n                B[vi, 0] = T.float32(0)\n"
+    for count, known in ((8, True), (40, False)):
+        names = "            x0: T.float32 = A[vi, vj]\n" + "".join(
+            f"            x{n + 1}: T.float32 = x{n} * x{n}\n" for n in range(count)
+        )
+        _, found = blocks(f"{head}{names}            B[vi, 0] = B[vi, 0] + x{count}\n")
+        assert (match_reduction(found["sum"]) is not None) is known
+        assert updates_commute(found["sum"]) is known
+
+
+def test_an_index_that_names_a_value_covers_the_dimension() -> None:
+    body = "\n    for i, j in T.grid(16, 16):\n        with T.block('b'):\n"
+    body += "            vi, vj = T.axis.remap('SS', [i, j])\n            n = T.int64()\n"
+    body += "            B[vi, vj] = A[vi, T.Let(n * n % 16, where={n: vj + 1})]\n"
+    root = parse(HEADER + body)
+    verify(root)
+    made = Schedule(root)
+    made.reorder(*reversed(made.get_loops("b")))
+    verify(made.mod)
+    assert shown(blocks(body)[1]["b"].reads) == ["A[vi:vi+1, 0:0+16]"]
 
 
 def test_bindings():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 import tilewright
+from tilewright import driver
 from tilewright.ir import IRModule, PassContext, PassInstrument, PassTimingInstrument
 from tilewright.script import parse
 from tilewright.support.errors import LowerError
@@ -512,6 +515,27 @@ def main(X: T.Buffer((8,), "float32"), Y: T.Buffer((8,), "float32")):
     x, y = np.arange(8, dtype="float32"), np.zeros(8, "float32")
     run(lowered, x, y)
     assert y.tolist() == [2.0, 0.0, 6.0, 4.0, 10.0, 8.0, 14.0, 12.0]
+
+
+def test_what_is_named_for_all_lanes_stays_one_value() -> None:
+    func = parse(
+        """
+@T.prim_func
+def main(W: T.Buffer((4,), "float32"), X: T.Buffer((4, 8), "float32"),
+         Y: T.Buffer((4, 8), "float32")):
+    s = T.float32()
+    t = T.float32()
+    for i in range(4):
+        for j in T.vectorized(8):
+            Y[i, j] = X[i, j] + T.erf(T.Let(s * s, where={s: W[i]})) + T.copysign(
+                T.float32(2), T.Let(t - T.float32(3), where={t: W[i]}))
+"""
+    )
+    w, x = np.arange(4, dtype="float32"), np.ones((4, 8), "float32")
+    y = np.zeros((4, 8), "float32")
+    driver.compile(func, Target("llvm"))(w, x, y)
+    wanted = [1 + math.erf(a * a) + math.copysign(2, a - 3) for a in range(4)]
+    np.testing.assert_allclose(y, np.broadcast_to(np.array(wanted)[:, None], (4, 8)), 1e-5, 1e-5)
 
 
 @pytest.mark.parametrize("place", ["i", "0"])

@@ -432,6 +432,8 @@ class _Expressions(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         name = dialect_name(node)
         args: list[ast.expr] = [self.visit(arg) for arg in node.args]
+        if name == "Let":
+            return self.let(args[0], node.keywords[0].value)
         if name in ("if_then_else", "Select"):
             return ast.IfExp(test=args[0], body=args[1], orelse=args[2])
         if name == "likely":
@@ -451,6 +453,15 @@ class _Expressions(ast.NodeTransformer):
             raise NotCovered(ast.unparse(node.func))
         func = ast.Name(id=f"{_PREFIX}{name}", ctx=ast.Load())
         return ast.Call(func=func, args=args, keywords=[])
+
+    def let(self, body: ast.expr, where: ast.expr) -> ast.expr:
+        if not isinstance(where, ast.Dict):
+            raise NotCovered(f"names {ast.unparse(where)}")
+        for name, value in zip(where.keys, where.values):
+            assert isinstance(name, ast.Name)
+            text = f"(lambda {name.id}: {ast.unparse(body)})({ast.unparse(self.visit(value))})"
+            body = ast.parse(text, mode="eval").body
+        return body
 
     def cast(self, dtype: str, value: ast.expr) -> ast.expr:
         """A constant is made once."""

@@ -362,6 +362,8 @@ class Session:
             with deadline(4 * self.limit):
                 module = compile_module(self.sch.mod)
         except UNSUPPORTED as error:
+            if "LLVM can't read" in str(error):  # ours was wrong, nothing was refused
+                raise Fault("compile", self.last, str(error)) from error
             return f"{type(error).__name__}: {_gist(str(error))}"
         except TooSlow:
             raise Fault("slow", "compile", "compiling took too long") from None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
+from itertools import islice, permutations
 from typing import Any
 
 from tilewright.ir import (
@@ -26,15 +26,20 @@ from tilewright.ir import (
     Max,
     Min,
     Mul,
+    Node,
     Or,
     Var,
     expr_equal,
+    pre_order,
     substitute,
 )
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.reducer import CommReducer, known_reducers
 from tilewright.tir.stmt import Block, BufferStore, LetStmt, SeqStmt, Stmt
 from tilewright.tir.walk import loads_of
+
+_LONGEST = 4096
+"""Nodes of a statement that is still compared with others."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,8 @@ def match_stores(stmt: Stmt) -> Reduction | None:
 def simultaneous_stores(stmt: Stmt) -> list[BufferStore] | None:
     """Return stores whose values all see the state before the first; ``None`` for anything else.
 
-    Variables of ``LetStmt``s around them are replaced by their values.
+    Variables of ``LetStmt``s around them are replaced by their values. Also ``None`` where that
+    makes them longer than anybody writes.
     """
     lets: dict[Var, Expr] = {}
     while isinstance(stmt, LetStmt):
@@ -112,7 +118,18 @@ def simultaneous_stores(stmt: Stmt) -> list[BufferStore] | None:
         if any(loads_of(part, earlier.buffer) for part in parts for earlier in stores):
             return None
         stores.append(item)
-    return [substitute(store, lets) for store in stores]
+    spelled_out = [substitute(store, lets) for store in stores]
+    if lets and any(map(too_long, spelled_out)):
+        return None
+    return spelled_out
+
+
+def too_long(node: Node) -> bool:
+    """Whether a statement whose names were put in their places is too long to compare with others.
+
+    Each name that is used twice doubles it.
+    """
+    return next(islice(pre_order(node), _LONGEST, None), None) is not None
 
 
 def _same_indices(a: Sequence[Expr], b: Sequence[Expr]) -> bool:

@@ -56,6 +56,7 @@ from tilewright.tir.stmt import (
 
 _ONE = const(1)
 _has_loads = contains(BufferLoad)
+_has_names = contains(Let)
 T = TypeVar("T", bound="Accesses")
 
 
@@ -220,6 +221,10 @@ class Accesses:
             for place, item in enumerate(ranges):
                 if _loads_from(item.min, inside) or _loads_from(item.extent, inside):
                     ranges[place] = Range(const(0), buffer.shape[place])
+        for place, item in enumerate(ranges):
+            # What is named within an index is defined there, and no second time in a region.
+            if _has_names(item.min) or _has_names(item.extent):
+                ranges[place] = Range(const(0), buffer.shape[place])
         known = table.setdefault(buffer, [])
         box = tuple(ranges)
         mark = self.mark(box)

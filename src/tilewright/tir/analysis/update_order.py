@@ -44,7 +44,7 @@ from tilewright.ir import (
     uses_var,
 )
 from tilewright.tir.analysis.reducer_laws import check_reducer
-from tilewright.tir.analysis.reduction import Reduction, match_reduction, match_stores
+from tilewright.tir.analysis.reduction import Reduction, match_reduction, match_stores, too_long
 from tilewright.tir.attrs import TENSOR_INTRIN
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.reducer import REDUCERS
@@ -192,7 +192,10 @@ class _Updates:
         if kind in (SeqStmt, LetStmt):
             return self.together(stmt, lets)
         if kind is BufferStore:
-            return self.store(substitute(stmt, lets) if lets else stmt)
+            spelled_out = substitute(stmt, lets) if lets else stmt
+            if lets and too_long(spelled_out):
+                return "what it stores is too long without the names it gives to values"
+            return self.store(spelled_out)
         if kind is For:
             return self.around([stmt.min, stmt.extent], {stmt.loop_var}, [stmt.body], lets)
         if kind is IfThenElse:
@@ -239,7 +242,10 @@ class _Updates:
         if not why:
             return ""
         self.laws, self.varies = known, varies
-        matched = match_stores(substitute(stmt, lets) if lets else stmt)
+        spelled_out = substitute(stmt, lets) if lets else stmt
+        if lets and too_long(spelled_out):
+            return why
+        matched = match_stores(spelled_out)
         return why if matched is None else self.reduces(matched)
 
     # ---- stores ---------------------------------------------------------------------------------

@@ -364,6 +364,8 @@ class _Vectorizer(Replacing):
         if node.op.name.startswith("call_"):
             raise _CannotVectorize
         args = self.together(*args)
+        if args and _lanes(args[0]) == 1:  # what is new in them is the same for all lanes
+            return Call(node.op, args, node.dtype)
         dtype = dtypes.vector_dtype(dtypes.element_of(node.dtype), self.lanes)
         return Call(node.op, args, dtype)
 
@@ -393,6 +395,8 @@ class _Vectorizer(Replacing):
         value = self.visit(node.value)
         self._bind(node.var, value)
         body = self.visit(node.body)
+        if value is node.value and body is node.body:
+            return node
         return Let(self._bound(node.var), value, body)
 
     def _bind(self, var: Var, value: Expr) -> None:

@@ -18,6 +18,7 @@ from tilewright.testing.fuzz.hard_programs import (
     integers,
     kernels,
     modules,
+    names,
     orders,
     quotients,
     sizes,
@@ -40,6 +41,7 @@ _TEXTS = {
     "halves": halves.PROGRAMS,
     "indirect": indirect.PROGRAMS,
     "modules": modules.PROGRAMS,
+    "names": names.PROGRAMS,
     "kernels": kernels.PROGRAMS,
 }
 FAMILIES: dict[str, dict[str, str]] = {

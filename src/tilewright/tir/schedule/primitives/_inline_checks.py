@@ -29,6 +29,7 @@ from tilewright.tir import (
     LetStmt,
 )
 from tilewright.tir.analysis.footprint import covers_buffer
+from tilewright.tir.analysis.reduction import too_long
 from tilewright.tir.index_map_solve import solve_indices
 from tilewright.tir.schedule.primitives._input_dependences import check_not_awaited
 from tilewright.tir.schedule.primitives._regions import Regions
@@ -53,7 +54,13 @@ def single_store(state: ScheduleState, realize: BlockRealize) -> BufferStore:
         )
     if stmt.indices and dtypes.lanes_of(stmt.indices[-1].dtype) > 1:
         raise state.error(f"block {realize.block.name!r} stores a vector", realize)
-    return substitute(stmt, lets)
+    spelled_out = substitute(stmt, lets)
+    if lets and too_long(spelled_out):
+        raise state.error(
+            f"block {realize.block.name!r} is too long without the names it gives to values",
+            realize,
+        )
+    return spelled_out
 
 
 def check_pure(state: ScheduleState, realize: BlockRealize, value: Expr) -> None:
