@@ -43,14 +43,26 @@ def test_page_tells_what_is_right_how_fast_and_what_fails() -> None:
             "export": {"difference": 2e-6, "seconds": 1e-3, "build_seconds": 1.25},
             "compile": {"difference": 3e-4, "build_seconds": 1.0},
         },
+        "transformers:bert": {
+            "symbolic": {"difference": 0.0, "seconds": 3e-3, "static_seconds": 2e-3}
+        },
         "handmade:gcn": {"export": {"error": "ImportModelError: no operator\nmore"}},
     }
     text = page.render(results, "a machine", "a command")
     row = "| `mlp` (handmade) | 4 | 2 | 1 | fails | 4.00 | 2.00 | 2e-06 | 1.2 |"
     assert row in text
+    assert "| `bert` (transformers) | 2 | 3 | 1.50 |" in text
     assert "- export: 1 of 2 right, 4.00 times as fast as eager" in text
     assert "- `handmade:gcn`, export: ImportModelError: no operator\n" in text
     assert "- `handmade:mlp`, compile: differs by 3.0e-04" in text
+
+
+def test_symbolic_sizes_are_compared_with_known_ones() -> None:
+    answer = judge._answer(MLP, judge.SYMBOLIC, 1, timed=True)
+    assert answer["difference"] <= page.LIMIT
+    assert answer["seconds"] > 0 and answer["static_seconds"] > 0
+    keys = {entry.name for entry in families.ENTRIES}
+    assert families.SYMBOLIC_NAMES <= keys and len(families.SYMBOLIC_NAMES) >= 20
 
 
 def test_difference_sees_shapes_types_and_what_isn_t_finite() -> None:

@@ -18,8 +18,8 @@ from typing import Any
 
 from benchmarks import table
 from benchmarks.zoo.build import torchvision
-from benchmarks.zoo.families import ENTRIES
-from benchmarks.zoo.judge import WAYS, judge
+from benchmarks.zoo.families import ENTRIES, SYMBOLIC_NAMES
+from benchmarks.zoo.judge import SYMBOLIC, WAYS, judge
 from benchmarks.zoo.page import key, render, right
 
 
@@ -27,7 +27,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run it; the exit status is 1 if one of ours fails."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.zoo", description=__doc__)
     parser.add_argument("--only", default="", help="architectures whose names match this pattern")
-    parser.add_argument("--ways", default=",".join(WAYS), help="which of them, with commas")
+    parser.add_argument(
+        "--ways", default=",".join((*WAYS, SYMBOLIC)), help="which of them, with commas"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=300.0, help="longest time for each")
     parser.add_argument("--untimed", action="store_true", help="only whether results are right")
@@ -37,8 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--page", type=Path, help="write the page of results")
     options = parser.parse_args(arguments)
     ways = options.ways.split(",")
-    if unknown := set(ways) - set(WAYS):
-        parser.error(f"no way {', '.join(sorted(unknown))}; there are: {', '.join(WAYS)}")
+    known_ways = (*WAYS, SYMBOLIC)
+    if unknown := set(ways) - set(known_ways):
+        parser.error(f"no way {', '.join(sorted(unknown))}; there are: {', '.join(known_ways)}")
     results: dict[str, dict[str, Any]] = {}
     if options.results.exists():
         results = json.loads(options.results.read_text())
@@ -48,6 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
     for number, entry in enumerate(chosen):
         mine = results.setdefault(key(entry), {})
         for way in ways:
+            if way == SYMBOLIC and entry.name not in SYMBOLIC_NAMES:
+                continue
             known = mine.get(way)
             stale = options.again or (options.failed and known is not None and not right(known))
             if (
@@ -57,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
             ):
                 mine[way] = judge(entry, way, options.threads, options.seconds, not options.untimed)
                 _save(options.results, results)
-            failed += way in ("export", "compile") and not right(mine[way])
+            failed += way in ("export", "compile", SYMBOLIC) and not right(mine[way])
             if not right(mine[way]):
                 error = mine[way].get("error") or f"differs by {mine[way]['difference']}"
                 print(f"{key(entry)} {way}: {error.splitlines()[0][:240]}", flush=True)

@@ -21,6 +21,14 @@ class Entry(NamedTuple):
     settings: Settings
 
 
+#: Those that are also compiled for symbolic batches and lengths, or heights and widths.
+SYMBOLIC_NAMES = frozenset(
+    "resnet18 resnet50 vgg11 squeezenet1_0 densenet121 mobilenet_v2 mobilenet_v3_small"
+    " shufflenet_v2_x1_0 regnet_y_400mf efficientnet_b0 bert roberta electra distilbert mpnet"
+    " gpt2 llama mistral qwen2 opt phi gpt_neox".split()
+)
+
+
 def _entries(library: str, family: str, inputs: str, names: str) -> list[Entry]:
     return [Entry(library, name, family, inputs, {}) for name in names.split()]
 

@@ -7,6 +7,7 @@ import multiprocessing
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -58,6 +59,9 @@ WAYS: dict[str, Callable[[nn.Module, Inputs], Forward]] = {
     "inductor": _inductor,
 }
 
+SYMBOLIC = "symbolic"
+"""The way of models whose batch and length, or height and width, come with the call."""
+
 
 def judge(entry: Entry, way: str, threads: int, seconds: float, timed: bool) -> dict[str, Any]:
     """Return what a way makes of an architecture: difference, seconds to build, seconds a call.
@@ -100,6 +104,9 @@ def _answer(entry: Entry, way: str, threads: int, timed: bool) -> dict[str, Any]
     set_num_threads(threads)
     model, inputs = build(entry)
     weights = sum(value.nbytes for value in (*model.parameters(), *model.buffers()))
+    if way == SYMBOLIC:
+        with torch.no_grad():
+            return _symbolic(model, inputs, timed)
     with torch.no_grad():
         expected = [result.clone() for result in model(*inputs)]
         start = time.perf_counter()
@@ -113,6 +120,35 @@ def _answer(entry: Entry, way: str, threads: int, timed: bool) -> dict[str, Any]
         if timed:
             ran = run_for(lambda: forward(*inputs), _TIMED, _PATIENCE, float("inf"))
             answer["seconds"] = float(f"{ran['seconds']:.4g}")
+    return answer
+
+
+def _symbolic(model: nn.Module, inputs: Inputs, timed: bool) -> dict[str, Any]:
+    """Compile for symbolic and for known sizes; also called with other sizes than were exported.
+
+    PyTorch takes a batch of one for a constant, so that everything has a batch of two.
+    """
+    import tilewright
+
+    auto = torch.export.Dim.AUTO
+    inputs = tuple(torch.cat([tensor, tensor]) for tensor in inputs)
+    dims = tuple(
+        dict.fromkeys((0, *range(min(2, item.ndim - 1), item.ndim)), auto) for item in inputs
+    )
+    known = tilewright.compile(model, example_inputs=inputs)
+    start = time.perf_counter()
+    forward = tilewright.compile(model, example_inputs=inputs, dynamic_shapes=(dims,))
+    answer: dict[str, Any] = {
+        "build_seconds": round(time.perf_counter() - start, 2),
+        "difference": max(
+            _difference(forward(*given), [item.clone() for item in model(*given)])
+            for given in (inputs, tuple(torch.cat([item, item[:1]]) for item in inputs))
+        ),
+    }
+    if timed:
+        for name, call in (("static_seconds", known), ("seconds", forward)):
+            ran = run_for(partial(call, *inputs), _TIMED, _PATIENCE, float("inf"))
+            answer[name] = float(f"{ran['seconds']:.4g}")
     return answer
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.zoo.families import ENTRIES, Entry
+from benchmarks.zoo.judge import SYMBOLIC
 
 #: Largest difference over the largest value for which a result counts as right.
 LIMIT = 1e-4
@@ -47,6 +48,7 @@ def render(results: Results, machine: str, command: str) -> str:
         lines += [f"## {family.capitalize()}", "", *_TABLE]
         lines += [_row(entry, results[key(entry)]) for entry in shown if entry.family == family]
         lines.append("")
+    lines += _symbolic(shown, results)
     faults = [
         f"- `{key(entry)}`, {way}: {_first_line(answer)}"
         for entry in shown
@@ -63,6 +65,32 @@ _TABLE = (
     " | difference | build |",
     "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
 )
+
+
+def _symbolic(shown: list[Entry], results: Results) -> list[str]:
+    """Sizes that come with the call next to known ones."""
+    rows = []
+    for entry in shown:
+        answer = results[key(entry)].get(SYMBOLIC)
+        if answer is not None:
+            quotient = "-"
+            if "static_seconds" in answer:
+                quotient = f"{answer['seconds'] / answer['static_seconds']:.2f}"
+            known = {**answer, "seconds": answer.get("static_seconds", 0)}
+            cells = (f"`{entry.name}` ({entry.library})", _ms(known), _ms(answer), quotient)
+            rows.append(f"| {' | '.join(cells)} |")
+    if not rows:
+        return []
+    return [
+        "## Symbolic sizes",
+        "",
+        "Batch and length, or batch, height and width, come with the call; a batch of two.",
+        "",
+        "| architecture | known sizes | symbolic | symbolic / known |",
+        "| --- | --- | --- | --- |",
+        *rows,
+        "",
+    ]
 
 
 def _row(entry: Entry, ways: Mapping[str, Mapping[str, Any]]) -> str:

@@ -291,3 +291,13 @@ def test_an_onnx_model(onnx_model: Any, tmp_path: Path) -> None:
     assert tw.compile(path, example_inputs={"x": x}).signatures["main"].inputs[0].shape == (4, 3)
     with pytest.raises(BuildError, match="the model has 1 inputs, 2 examples were given"):
         tw.compile(path, example_inputs=(x, x))
+
+
+def test_each_part_of_a_model_stays_in_its_mode() -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Sequential(torch.nn.Dropout(0.5).eval(), torch.nn.Linear(4, 2))
+    modes = [part.training for part in model.modules()]
+    assert modes == [True, False, True]
+    compiled = tw.compile(model, example_inputs=(torch.ones(3, 4),))
+    assert [part.training for part in model.modules()] == modes
+    torch.testing.assert_close(compiled(torch.ones(3, 4)), model(torch.ones(3, 4)))

@@ -123,7 +123,7 @@ def draw_leaky_relu(g: Graph) -> list[Value] | None:
     x = g.pick(lambda v: v.dtype in FLOATS)
     if x is None:
         return None
-    alpha = g.rng.choice([0.01, 0.5, 2.0])
+    alpha = float(numpy_dtype(x.dtype).type(g.rng.choice([0.01, 0.5, 2.0])))
     return g.emit(
         "leaky_relu", [x], lambda a: op.nn.leaky_relu(a, alpha),
         lambda size, a: np.where(wide(a) > 0, wide(a), wide(a) * alpha), noise=2,

@@ -40,7 +40,7 @@ def export_module(
         raise ImportModelError(
             f"the example inputs don't fit {type(model).__name__}.forward{signature}: {error}"
         ) from None
-    was_training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     try:
         with torch.no_grad(), quiet():
             return torch.export.export(
@@ -49,7 +49,8 @@ def export_module(
     except Exception as error:  # any class: of PyTorch's tracing, or of the model's own code
         raise ImportModelError(_why(model, error)) from error
     finally:
-        model.train(was_training)
+        for module, was_training in modes:  # parts may be in another mode than the whole
+            module.training = was_training
 
 
 def _why(model: torch.nn.Module, error: Exception) -> str:
