@@ -45,7 +45,12 @@ class CompiledModel(Executable):
     """
 
     def __init__(self, executable: Executable, calling: Calling) -> None:
-        super().__init__(executable.module, list(executable.signatures.values()), executable.target)
+        super().__init__(
+            executable.module,
+            list(executable.signatures.values()),
+            executable.target,
+            planned=executable._planned,
+        )
         self._calling = calling
         self._main: GraphFunction = self["main"]
 

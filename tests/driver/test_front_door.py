@@ -299,5 +299,6 @@ def test_each_part_of_a_model_stays_in_its_mode() -> None:
     modes = [part.training for part in model.modules()]
     assert modes == [True, False, True]
     compiled = tw.compile(model, example_inputs=(torch.ones(3, 4),))
+    assert compiled.planned is not None  # which a profile needs
     assert [part.training for part in model.modules()] == modes
     torch.testing.assert_close(compiled(torch.ones(3, 4)), model(torch.ones(3, 4)))
