@@ -36,8 +36,11 @@ class Noise:
         wide = array.astype(np.float64)
         with np.errstate(all="ignore"):
             reach = np.maximum(eps * units * np.abs(wide), eps * absolute)
-            # Below the normal numbers, units are all of one size.
-            reach = np.maximum(reach, np.where(wide == 0, 0, float(info.smallest_subnormal)))
+            # Below the normal numbers, units are all of one size. Where these are too small for any
+            # use, functions may give zero for them: 1 / (1 + exp(95)) is one over infinity.
+            least, usual = float(info.smallest_subnormal), float(info.smallest_normal)
+            floor = usual if usual < 1e-30 else least
+            reach = np.maximum(reach, np.where(wide == 0, 0, floor))
             moved = wide + np.where(np.isinf(wide), 0, reach * self.rng.uniform(-1, 1, wide.shape))
             # What may as well be whole is, at times: quotients tell 0 apart, powers of what is
             # negative all whole numbers.
