@@ -108,8 +108,8 @@ def compile(
     exported = _exported(program, example_inputs, dynamic_shapes)
     if exported is not None:
         exported = functionalize(exported)
-        calling = Calling(exported)
-        program = import_to_compile(exported)
+        program, cuts = import_to_compile(exported)
+        calling = Calling(exported, cuts)
     elif _is_onnx(program):
         program = _imported(program, example_inputs)
     elif isinstance(program, nn.Module):

@@ -42,14 +42,14 @@ def test_a_sample_that_is_not_ours_to_judge() -> None:
         raise ValueError("no")
 
     assert check(Case(refuse, [torch.ones(2)])).status == "skipped"
-    assert check(Case(lambda x: x * 2, [torch.ones(2, dtype=torch.complex64)])).status == "skipped"
+    assert check(Case(lambda x: x * 2, [torch.ones(2).to_sparse()])).status == "skipped"
     untraceable = Case(lambda x: torch.from_numpy(x.numpy() + 1), [torch.ones(2)])
     assert check(untraceable).status == "unexportable"
 
 
 def test_an_unknown_operator_is_named() -> None:
-    found = check(Case(lambda x: torch.linalg.qr(x)[0], [torch.eye(2)]))
-    assert found.status == "refused" and "aten.linalg_qr.default" in found.reason
+    found = check(Case(lambda x: torch.special.airy_ai(x), [torch.eye(2)]))
+    assert found.status == "refused" and "aten.special_airy_ai.default" in found.reason
 
 
 def test_differences() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from tilewright.ir import IRModule
 from tilewright.meta_schedule import JSONDatabase
 from tilewright.relax import Executable, build, compile_relax, tune_relax
-from tilewright.relax.frontend.torch import CONVERTERS, from_graph_nodes, location
+from tilewright.relax.frontend.torch import from_graph_nodes, is_known, location
 from tilewright.support.errors import BuildError, MissingExtraError
 from tilewright.target import Target
 from tilewright.torch.options import Options
@@ -106,7 +106,7 @@ def decompositions() -> dict[object, object]:
     return {
         target: rule
         for target, rule in {**decomposition_table, **core_aten_decompositions()}.items()
-        if str(target) not in CONVERTERS
+        if not is_known(str(target))
         and str(target) not in _WHOLE
         and isinstance(target, torch._ops.OpOverload)
         and torch.Tag.nondeterministic_seeded not in target.tags

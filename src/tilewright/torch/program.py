@@ -52,6 +52,8 @@ class Program:
         self._lines: list[_Line] = []
         self._scope: dict[str, Any] = {
             "empty": torch.empty,
+            "view_as_complex": torch.view_as_complex,
+            "view_as_real": torch.view_as_real,
             "cpu": torch.device("cpu"),
             "min": min,
             "max": max,
@@ -198,7 +200,9 @@ class Program:
             shape = "(" + "".join(f"{extent}, " for extent in spec.shape) + ")"
             for symbol, _, _ in signature.symbols:
                 self._read(symbol)
-            dtype = self._constant(node.meta["val"].dtype, "dtype")
+            value = node.meta["val"]
+            kind = value.dtype.to_real() if value.is_complex() else value.dtype
+            dtype = self._constant(kind, "dtype")
             self._line(f"{name} = empty({shape}, dtype={dtype}, device=cpu)", name)
             outputs.append(name)
         call = self._constant(executable.module["main"].ffi, "part")
@@ -206,6 +210,9 @@ class Program:
         self._reading = {*args, *outputs}
         self._line(f"{call}({', '.join([*args, *outputs])})")
         for node, name in zip(part.outputs, outputs):
+            if node.meta["val"].is_complex():
+                self._read(name)
+                self._line(f"{name} = view_as_complex({name})", name)
             if node in layouts:
                 order = layouts[node]
                 inverse = tuple(order.index(axis) for axis in range(len(order)))
@@ -215,12 +222,16 @@ class Program:
     def _argument(self, node: Node, layouts: dict[Node, tuple[int, ...]]) -> str:
         """A compact tensor of a part's input, and how it lies if that isn't as it seems."""
         name = self._value(node)
-        order = memory_order(node.meta["val"])
+        value = node.meta["val"]
+        order = memory_order(value)
         # What is to be negated when it is read: the imaginary part of a conjugate.
-        text = f"{name}.resolve_neg()" if node.meta["val"].is_neg() else name
+        text = f"{name}.resolve_neg()" if value.is_neg() or value.is_complex() else name
+        if value.is_complex():
+            text = f"view_as_real({text}.resolve_conj())"
         if order is not None and not is_natural(order):
             layouts[node] = order
-            text += f".permute({order})"
+            axes = (*order, len(order)) if value.is_complex() else order
+            text += f".permute({axes})"
         known = node.op == "placeholder" or self._partition.is_compiled(node)
         if order is None or not known:
             text += ".contiguous()"

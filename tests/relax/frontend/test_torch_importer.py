@@ -224,7 +224,7 @@ def test_all_unknown_operators_are_named_with_their_place() -> None:
             self.inner = Inner()
 
         def forward(self, x: Any) -> Any:
-            y = torch.fft.rfft(x).abs()
+            y = torch.special.airy_ai(x[:, :3])
             return self.inner(y) + torch.randperm(3)
 
     class Inner(nn.Module):
@@ -235,8 +235,8 @@ def test_all_unknown_operators_are_named_with_their_place() -> None:
     with pytest.raises(ImportModelError) as caught:
         from_exported_program(torch.export.export(Model().eval(), (torch.randn(4, 4),)))
     text = str(caught.value)
-    for name in ("aten._fft_r2c.default", "aten.special_i0e.default", "aten.randperm.default"):
-        assert name in text
+    for name in ("special_airy_ai", "special_i0e", "randperm"):
+        assert f"aten.{name}.default" in text
     assert "draws random numbers" in text
     assert f"{Path(__file__).name}:" in text
     assert "z = torch.special.i0e(y)" in text and "in layer 'inner'" in text
@@ -340,11 +340,6 @@ def test_roots_of_symbolic_sizes() -> None:
         lambda x: x / x.shape[0] ** 0.5, torch.ones(4), dynamic_shapes=(({0: Dim("n")},),)
     )
     assert tilewright.compile(exported)(torch.ones(16)).tolist() == [0.25] * 16
-
-
-def test_complex_tensors_are_refused() -> None:
-    with pytest.raises(ImportModelError, match="complex64"):
-        from_exported_program(export(lambda x: x * 2, torch.ones(2, dtype=torch.complex64)))
 
 
 def test_something_else_is_refused() -> None:

@@ -13,6 +13,8 @@ torch = pytest.importorskip("torch")
 
 from torch_families import Family, check, tensor  # noqa: E402
 
+from tilewright.support.errors import ImportModelError  # noqa: E402
+
 
 def _write(x: Any, y: Any) -> Any:
     x = x.clone()
@@ -46,3 +48,41 @@ def test_compiled_for_any_number() -> None:
         x, y = tensor(3, 4, seed=2) + shift, tensor(3, 4, seed=3) + shift
         for found, wanted in zip(run(x, y), model(x, y)):
             np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, i: (torch.nonzero(x > 0), torch.masked_select(x, x[0] > 0)),
+        lambda x, i: torch.unique(i, return_inverse=True, return_counts=True),
+        lambda x, i: torch.unique(i, dim=1, return_counts=True),
+        lambda x, i: torch.cat([x[x[:, 0] > 0], x]).T,
+        lambda x, i: torch.view_as_complex(torch.stack([x[x > 0], x[x > 0]], -1)),
+    ],
+)
+def test_results_have_the_size_that_data_tell(function: Any) -> None:
+    model = Family([function])
+    x, i = tensor(4, 5), torch.tensor([[2, 0, 2, 5], [1, 1, 1, 1]])
+    run = tilewright.compile(model, example_inputs=(x, i))
+    for shift in (0.0, 9.0, -9.0):
+        for found, wanted in zip(run(x + shift, i), model(x + shift, i), strict=True):
+            torch.testing.assert_close(found, wanted)
+            assert found.is_contiguous()
+
+
+def test_results_of_symbolic_inputs() -> None:
+    chosen = Family([lambda x: (x[x > 0], x[x > 0])])
+    shapes = (({0: torch.export.Dim("n", min=2)},),)
+    run = tilewright.compile(chosen, example_inputs=(tensor(4),), dynamic_shapes=shapes)
+    for size in (2, 9):
+        x = tensor(size, seed=size)
+        for found, wanted in zip(run(x), chosen(x), strict=True):
+            torch.testing.assert_close(found, wanted)
+    (found, _) = run(tensor(9).numpy())
+    np.testing.assert_array_equal(found, tensor(9)[tensor(9) > 0])
+
+
+def test_results_without_a_bound_are_refused() -> None:
+    model = Family([lambda i: torch.bincount(i)])
+    with pytest.raises(ImportModelError, match=r"only data tell .*: .* it has no bound"):
+        tilewright.compile(model, example_inputs=(torch.tensor([1, 2]),))

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from tilewright.relax.frontend.torch import from_exported_program
+from tilewright.relax.frontend.torch.exported import as_real
 from tilewright.relax.interpreter import run
 
 Case = Callable[..., Any]
@@ -31,12 +32,18 @@ class Family(torch.nn.Module):
 
 
 def _flat(made: Any) -> list[Any]:
-    return list(made) if isinstance(made, (tuple, list)) else [made]
+    if not isinstance(made, (tuple, list)):
+        return [made]
+    return [item for entry in made for item in _flat(entry)]
 
 
 def tensor(*shape: int, seed: int = 0, positive: bool = False) -> Any:
     made = torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
     return made.abs() + 0.1 if positive else made
+
+
+def complexes(*shape: int, seed: int = 0, dtype: Any = torch.complex64) -> Any:
+    return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
 
 
 def integers(*shape: int, below: int, low: int = 0, seed: int = 1) -> Any:
@@ -54,11 +61,12 @@ def check(cases: dict[str, Case], *inputs: Any, decomposed: bool = True) -> None
         programs = {"exported": exported}
         if decomposed:
             programs["decomposed"] = exported.run_decompositions()
-    arrays = [value.numpy() for value in inputs]
+    arrays = [as_real(value).numpy() for value in inputs]
     for kind, program in programs.items():
         found = run(from_exported_program(program), *arrays)
         for name, want, got in zip(names, expected, found):
             label = f"{name} ({kind})"
+            want = as_real(want).resolve_neg()
             assert str(got.dtype) == str(want.dtype).removeprefix("torch."), label
             assert got.shape == tuple(want.shape), label
             np.testing.assert_allclose(got, want.numpy(), rtol=1e-5, atol=1e-5, err_msg=label)

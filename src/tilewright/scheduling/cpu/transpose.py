@@ -163,7 +163,9 @@ def channels_of(block: Block, axes: Sequence[Axis]) -> tuple[Axis, Axis] | None:
         row = axes[-2]
         step = stride_of(store.indices, store.buffer, row.var)
         lies = stride_of(store.indices, store.buffer, last.var) == 1 and step == last.extent
-        return (row, last) if lies and all(_follows(x, row) for x in loads_of(block)) else None
+        near = (0, 1, last.extent)  # vectors, or every so many lanes of some, as of pairs
+        steps = {stride_of(x.indices, x.buffer, row.var) for x in loads_of(block)}
+        return (row, last) if lies and steps <= set(near) else None
     steps = {stride_of(x.indices, x.buffer, last.var) for x in loads_of(block)}
     step = max((s or 0 for s in steps), default=0)
     if stride_of(store.indices, store.buffer, last.var) != 1 or not 2 <= step <= _MOST_LOADED:

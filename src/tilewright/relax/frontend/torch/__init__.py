@@ -16,21 +16,28 @@ from tilewright.relax.frontend.torch.converters import (
     Context,
     Converter,
     converts,
+    converts_complex,
+    is_known,
 )
 from tilewright.relax.frontend.torch.exported import load_exported_program, location
 from tilewright.relax.frontend.torch.graph import find_convertible, from_graph_nodes
 from tilewright.relax.frontend.torch.importer import from_exported_program
+from tilewright.relax.frontend.torch.pairs import Complex
 
 register_converter = converts
+register_complex_converter = converts_complex
 
 __all__ = [
     "CONVERTERS",
+    "Complex",
     "Context",
     "Converter",
     "find_convertible",
     "from_exported_program",
     "from_graph_nodes",
+    "is_known",
     "load_exported_program",
     "location",
+    "register_complex_converter",
     "register_converter",
 ]

@@ -13,7 +13,15 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.relax.frontend.torch.exported import quiet, require_torch, written_buffers
+import numpy as np
+
+from tilewright.relax.frontend.torch.exported import (
+    as_real,
+    quiet,
+    require_torch,
+    written_buffers,
+)
+from tilewright.relax.frontend.torch.pairs import PART_DTYPES
 from tilewright.support.errors import ImportModelError, RunError
 
 if TYPE_CHECKING:
@@ -82,13 +90,18 @@ class Calling:
     """The signature of a functional exported program: where tensors are in its inputs and results.
 
     Inputs that are no tensors were fixed by the export: they may be given, with the same values.
-    Buffers that the model writes into are copied, and live here from one call to the next.
+    Buffers that the model writes into are copied, and live here from one call to the next. ``cuts``
+    are those of ``import_to_compile``.
     """
 
-    def __init__(self, program: torch.export.ExportedProgram) -> None:
+    def __init__(
+        self, program: torch.export.ExportedProgram, cuts: Sequence[tuple[int, int]] = ()
+    ) -> None:
+        self._cuts = list(cuts)
         self._outputs = _outputs(program)
         self._state = _state(program)
         self._written = _written(program, list(self._state))
+        self._complex_inputs, self._complex_outputs = _complex_places(program)
         self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
         user = [s for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
         self._tensors = [
@@ -119,13 +132,20 @@ class Calling:
             args = self._leaves(args, kwargs)
         if self._state:
             args = (*args, *self._state.values())
+        given = self._as_real(args) if self._complex_inputs else args
         try:
-            results = run(*args)
+            results = run(*given)
         except ValueError:
-            compact = _compact(args)
+            compact = _compact(given)
             if compact is None:
                 raise
             results = run(*compact)
+        if self._cuts:
+            results = self._cut(list(results))
+        if self._complex_outputs:
+            results = list(results)
+            for place in self._complex_outputs:
+                results[place] = _as_complex(results[place])
         if self._written:
             results = self._write_back(args, results)
         if self._outputs is not None:
@@ -134,6 +154,41 @@ class Calling:
         if self._out_spec.is_leaf():
             return results[0]
         return self._out_spec.unflatten(results)
+
+    def _cut(self, results: list[Any]) -> list[Any]:
+        """Cut results to the sizes that follow them."""
+        count = len(results) - len(self._cuts)
+        results, sizes = results[:count], results[count:]
+        for (number, axis), size in zip(self._cuts, sizes):
+            result, most = results[number], int(np.asarray(size))
+            if hasattr(result, "narrow"):  # PyTorch's
+                results[number] = result.narrow(axis, 0, most).contiguous()
+            else:
+                results[number] = np.take(np.asarray(result), range(most), axis)
+        return results
+
+    def _as_real(self, args: Sequence[Any]) -> Sequence[Any]:
+        """Show the complex ones among the inputs as real tensors.
+
+        Raises ``TypeError`` for real numbers in their place.
+        """
+        torch = require_torch()
+        shown = list(args)
+        for place, (name, dtype) in self._complex_inputs.items():
+            arg = args[place]
+            if isinstance(arg, torch.Tensor):
+                found = str(arg.dtype).removeprefix("torch.")
+            else:
+                arg = np.asarray(arg)
+                found = arg.dtype.name
+            if found != dtype:
+                raise TypeError(f"input {name!r} takes {dtype} numbers, got {found}")
+            if isinstance(arg, torch.Tensor):
+                shown[place] = as_real(arg)
+            else:
+                part = np.dtype(PART_DTYPES[dtype])
+                shown[place] = np.ascontiguousarray(arg).view(part).reshape(*arg.shape, 2)
+        return shown
 
     def _write_back(self, args: Sequence[Any], results: Sequence[Any]) -> Sequence[Any]:
         """Write the new values of inputs and buffers; returns the other results."""
@@ -170,6 +225,46 @@ class Calling:
                     "compile the model for that value, or pass a tensor"
                 )
         return [leaves[number] for number in self._tensors]
+
+
+def _complex_places(
+    program: torch.export.ExportedProgram,
+) -> tuple[dict[int, tuple[str, str]], list[int]]:
+    """Which of a graph's inputs take complex numbers, with name and dtype, and which results."""
+    Tensor = require_torch().Tensor
+    nodes = {node.name: node for node in program.graph.nodes}
+    written = written_buffers(program)
+    given = [
+        spec.arg.name
+        for spec in program.graph_signature.input_specs
+        if spec.kind.name == "USER_INPUT" and type(spec.arg).__name__ != "ConstantArgument"
+    ]
+    inputs = {}
+    for place, name in enumerate((*given, *written)):
+        value = nodes[name].meta.get("val")
+        if isinstance(value, Tensor) and value.is_complex():
+            inputs[place] = (name, str(value.dtype).removeprefix("torch."))
+    (results,) = next(node for node in program.graph.nodes if node.op == "output").args
+    values = [
+        item.meta.get("val")
+        for spec, item in zip(program.graph_signature.output_specs, results)
+        if hasattr(item, "meta") and spec.kind.name != "TOKEN"
+    ]
+    return inputs, [
+        place
+        for place, value in enumerate(values)
+        if isinstance(value, Tensor) and value.is_complex()
+    ]
+
+
+def _as_complex(result: Any) -> Any:
+    """The complex tensor that a result shows, of the same library; NumPy's array of ours."""
+    torch = require_torch()
+    if isinstance(result, torch.Tensor):
+        return torch.view_as_complex(result)
+    array = np.asarray(result)
+    kind = {np.dtype(np.float32): np.complex64, np.dtype(np.float64): np.complex128}[array.dtype]
+    return array.view(kind).reshape(array.shape[:-1])
 
 
 def _outputs(program: torch.export.ExportedProgram) -> list[tuple[bool, Any]] | None:

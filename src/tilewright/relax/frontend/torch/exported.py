@@ -151,6 +151,14 @@ def take_apart(
     return program
 
 
+def as_real(tensor: torch.Tensor) -> torch.Tensor:
+    """Show a complex tensor as a real one with a last axis of 2; others as they are."""
+    if not tensor.is_complex():
+        return tensor
+    made: torch.Tensor = require_torch().view_as_real(tensor.detach().resolve_conj().resolve_neg())
+    return made
+
+
 def to_numpy(tensor: torch.Tensor, *, copy: bool = True) -> NDArray[Any]:
     """Copy a tensor into an array (training the model further must not change the graph).
 

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilewright.ir import INDEX, IRModule
-from tilewright.relax import ops as op
-from tilewright.relax.expr import RelaxExpr, RelaxVar, Tuple, const
-from tilewright.relax.frontend.torch.converters import CONVERTERS, Converter, dtype_name
-from tilewright.relax.frontend.torch.exported import to_numpy
+from tilewright.relax.expr import RelaxVar, Tuple
+from tilewright.relax.frontend.torch.converters import Converter, dtype_name
+from tilewright.relax.frontend.torch.exported import require_torch
 from tilewright.relax.frontend.torch.nodes import (
-    STATEMENTS,
     NodeConverter,
+    constant,
+    example,
+    is_complex,
     is_scalar,
-    operator_name,
+    is_statement,
+    named_constant,
+    table_converter,
 )
+from tilewright.relax.frontend.torch.pairs import PART_DTYPES, Complex
 from tilewright.relax.struct_info import PrimStructInfo, TensorStructInfo
 from tilewright.support.errors import TilewrightError
 
@@ -57,7 +61,8 @@ def from_graph_nodes(
     ``nodes`` are in the graph's order, with all that they need besides ``inputs`` and constants.
     ``sizes`` names symbols that are no extent of an input: scalar int64 parameters after them.
     ``layouts`` has the axes of a tensor in the order of memory, outermost first; an input or output
-    with an entry is passed transposed so, as a compact tensor. The result is a tuple.
+    with an entry is passed transposed so, as a compact tensor. Complex inputs and outputs are real
+    tensors with a last axis of 2. The result is a tuple.
 
     Raises ``ImportModelError`` if a node can't be converted.
     """
@@ -66,62 +71,24 @@ def from_graph_nodes(
     for node in inputs:
         part.symbols.define(node.meta["val"].shape)
     numbers = [part.symbols.define_name(name) for name in sizes]
-    params = [
-        _transposed_parameter(part, node, layouts[node])
-        if node in layouts
-        else part.parameter(node)
-        for node in inputs
-    ]
+    params = [part.parameter(node, layouts.get(node)) for node in inputs]
     params += [RelaxVar(f"size_{var.name}", PrimStructInfo(INDEX, var)) for var in numbers]
     wanted = set(outputs)
     with part.builder.function("main", params):
         with part.builder.dataflow():
-            for node in inputs:
-                if node in layouts:
-                    part.values[node] = part.builder.emit(
-                        op.permute_dims(part.values[node], _inverse(layouts[node]))
-                    )
+            part.receive()
             for node in nodes:
                 if node.op == "get_attr":
-                    part.values[node] = const(to_numpy(_constant(node)))
+                    part.values[node] = constant(named_constant(node))
                 else:
                     part.convert(node, is_output=node in wanted and node not in layouts)
-            results = [_result(part, node, layouts.get(node)) for node in outputs]
+            results = [part.output(node, layouts.get(node)) for node in outputs]
         part.builder.emit_func_output(Tuple(tuple(results)))
     return part.builder.get()
 
 
-def _result(part: NodeConverter, node: torch.fx.Node, layout: tuple[int, ...] | None) -> RelaxExpr:
-    if layout is not None:
-        part.values[node] = part.builder.emit(op.permute_dims(part.values[node], layout))
-    return part.output(node)
-
-
-def _transposed_parameter(
-    part: NodeConverter, node: torch.fx.Node, layout: tuple[int, ...]
-) -> RelaxVar:
-    value = node.meta["val"]
-    shape = part.symbols.shape(value.shape)
-    info = TensorStructInfo(tuple(shape[axis] for axis in layout), dtype_name(value.dtype))
-    part.values[node] = made = RelaxVar(node.name, info)
-    return made
-
-
-def _inverse(layout: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(layout.index(axis) for axis in range(len(layout)))
-
-
 def _table_converter(node: torch.fx.Node) -> Converter | None:
-    name = operator_name(node.target)
-    return CONVERTERS.get(name) if name in CONVERTERS else None
-
-
-def _constant(node: torch.fx.Node) -> Any:
-    """The tensor (or what else) that a ``get_attr`` node names."""
-    found: Any = node.graph.owning_module
-    for name in str(node.target).split("."):
-        found = getattr(found, name)
-    return found
+    return table_converter(require_torch(), node)
 
 
 class _Trial(NodeConverter):
@@ -129,7 +96,7 @@ class _Trial(NodeConverter):
 
     def run(self, graph: torch.fx.Graph) -> tuple[set[torch.fx.Node], dict[torch.fx.Node, str]]:
         nodes = list(graph.nodes)
-        found: set[Any] = set()
+        found: set[torch.fx.Node] = set()
         refused: dict[object, str] = {}
         for node in nodes:
             if node.op == "placeholder":
@@ -168,13 +135,14 @@ class _Trial(NodeConverter):
 
     def _try(self, node: torch.fx.Node) -> str | None:
         """Convert a node; the reason why that can't be, if it can't."""
-        if operator_name(node.target) in STATEMENTS or is_scalar(self.torch, node.meta.get("val")):
+        if is_statement(node) or is_scalar(self.torch, node.meta.get("val")):
             return "it has no tensor as result"
         is_random = self.torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         if node.target is not operator.getitem and self.converter_of(node) is None:
-            return _RANDOM if is_random else "there is no converter"
+            kind = " for complex numbers" if is_complex(self.torch, node) else ""
+            return _RANDOM if is_random else f"there is no converter{kind}"
         for item in (node, *node.all_input_nodes):
-            reason = self._strange(item.meta.get("val"))
+            reason = self._strange(example(item))
             if reason is not None:
                 return reason
         try:
@@ -194,20 +162,19 @@ class _Trial(NodeConverter):
                 return f"a tensor is on {item.device}"
             if item.layout is not self.torch.strided:
                 return f"a tensor's layout is {item.layout}"
-            if str(item.dtype).removeprefix("torch.") not in _DTYPES:
+            if str(item.dtype).removeprefix("torch.") not in _DTYPES | PART_DTYPES.keys():
                 return f"a tensor's dtype is {item.dtype}"
         return None
 
     def _take_as_given(self, node: torch.fx.Node) -> None:
         """Stand for a value that comes from outside, if it is a tensor that a graph can have."""
-        value = node.meta.get("val")
-        if node.op == "get_attr":
-            value = _constant(node)
+        value = example(node)
         try:
             if isinstance(value, (list, tuple)):
                 self.values[node] = [None] * len(value)
             elif isinstance(value, self.torch.Tensor) and self._strange(value) is None:
                 info = TensorStructInfo(self.symbols.shape(value.shape), dtype_name(value.dtype))
-                self.values[node] = RelaxVar(node.name, info)
+                made = RelaxVar(node.name, info)
+                self.values[node] = Complex(made, made) if value.is_complex() else made
         except TilewrightError:
             return  # no graph has such a size; what uses the value says so

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import difflib
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from tilewright.ir import IRModule
-from tilewright.relax.expr import Constant, ConstantData, RelaxVar, Tuple, const
-from tilewright.relax.frontend.torch.converters import CONVERTERS, Converter
+from tilewright.ir import Expr, IRModule, Var, free_vars
+from tilewright.relax import ops as op
+from tilewright.relax.expr import Constant, ConstantData, RelaxExpr, RelaxVar, Tuple
+from tilewright.relax.frontend.torch.converters import CONVERTERS, Context, Converter, is_known
 from tilewright.relax.frontend.torch.exported import (
+    as_real,
     functionalize,
     location,
     require_torch,
@@ -27,13 +29,17 @@ from tilewright.relax.frontend.torch.exported import (
     written_buffers,
 )
 from tilewright.relax.frontend.torch.nodes import (
-    STATEMENTS,
     NodeConverter,
     branch_graphs,
+    constant,
     is_branches,
+    is_complex,
     is_scalar,
+    is_statement,
     operator_name,
+    table_converter,
 )
+from tilewright.relax.frontend.torch.pairs import Complex
 from tilewright.relax.struct_info import defined_vars, used_vars
 from tilewright.relax.transform import ConvertToDataflow
 from tilewright.support.errors import ImportModelError
@@ -56,7 +62,8 @@ def from_exported_program(
     0-dimensional int64 tensors; with ``unwrap_unit_return_tuple`` a single output is returned by
     itself. Parameters and buffers are constants. With ``keep_params_as_input`` they follow the user
     inputs as parameters instead, and ``(module, {name: array})`` is returned, the names those of
-    the parameters of ``main``.
+    the parameters of ``main``. Complex inputs, parameters and outputs are real tensors with a last
+    axis of 2, as ``torch.view_as_real`` makes them.
 
     ``main`` is pure. Buffers that the model writes into, such as caches of keys and values, are
     parameters after the user inputs, and the new values of buffers and inputs that it writes into
@@ -87,12 +94,19 @@ def from_exported_program(
     return (mod, importer.params) if keep_params_as_input else mod
 
 
-def import_to_compile(exported_program: torch.export.ExportedProgram) -> IRModule:
+def import_to_compile(
+    exported_program: torch.export.ExportedProgram,
+) -> tuple[IRModule, list[tuple[int, int]]]:
     """Import a program as ``from_exported_program`` does, without copying parameters and buffers.
 
     The constants are lent: whoever keeps some of them settles those (``ConstantData.settle``).
+
+    Results may have sizes that only data tell. Such a result is as large as it may become; which
+    ones and along which axes is returned, and the sizes, 0-dimensional, are further results.
     """
-    return _importer(exported_program, {}, copies=False).run()
+    importer = _importer(exported_program, {}, copies=False)
+    importer.cuts = []
+    return importer.run(), importer.cuts
 
 
 def _importer(
@@ -143,9 +157,7 @@ class _Support:
     def converter(self, node: torch.fx.Node) -> Converter | None:
         """The converter of a node's operator, if there is one."""
         key = operator_name(node.target)
-        if key in self.custom:
-            return self.custom[key]
-        return CONVERTERS.get(key) if key in CONVERTERS else None
+        return self.custom[key] if key in self.custom else table_converter(self._torch, node)
 
     def missing_targets(self) -> list[Any]:
         """Operators without a converter, without duplicates."""
@@ -160,6 +172,9 @@ class _Support:
             nodes = [node for node in self.missing if node.target is target]
             more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
             lines.append(f"  {operator_name(target)}: {location(nodes[0])}{more}")
+            if all(is_complex(self._torch, node) for node in nodes):
+                known = "; for real ones it is known" if is_known(str(target)) else ""
+                lines.append(f"    of complex numbers{known}")
             if self._torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()):
                 lines.append(
                     "    it draws random numbers: pass them as an input, or use torch.compile, "
@@ -191,7 +206,7 @@ class _Support:
     def _is_supported(self, node: torch.fx.Node) -> bool:
         if node.target is operator.getitem or is_scalar(self._torch, node.meta.get("val")):
             return True
-        if operator_name(node.target) in STATEMENTS:
+        if is_statement(node):
             return True
         if self.converter(node) is not None:
             return True
@@ -217,6 +232,22 @@ class _Support:
         return True
 
 
+def _unknown_size(number: int, value: RelaxExpr | Complex, size: Expr, cuts: object) -> str:
+    info = (value.real if isinstance(value, Complex) else value).struct_info
+    remedy = (
+        "tilewright.compile cuts such results to their size if they can't be larger than a formula "
+        "of the inputs' sizes"
+        if cuts is None
+        else "it has no bound"
+    )
+    return (
+        f"output {number} has the shape {info!r}, and only data tell {size!r}: such tensors may be "
+        f"used inside of a model, but not returned; {remedy}. Or return as many elements as there "
+        "can be and their number (torch.nonzero_static), or use torch.compile, where PyTorch "
+        "computes them"
+    )
+
+
 def _near(name: str, known: list[str]) -> list[str]:
     """Operators with a middle component (``softmax`` of ``aten.softmax.int``) like a name's."""
     by_stem: dict[str, list[str]] = {}
@@ -228,6 +259,11 @@ def _near(name: str, known: list[str]) -> list[str]:
 
 def _stem(name: str) -> str:
     return name.split(".")[1] if name.count(".") > 1 else name
+
+
+def _tokens(specs: Iterable[Any]) -> set[str]:
+    """Names of what orders effects, and is no value."""
+    return {spec.arg.name for spec in specs if spec.kind.name == "TOKEN"}
 
 
 def _lifted_tensors(program: torch.export.ExportedProgram) -> dict[str, tuple[str, Any]]:
@@ -262,6 +298,8 @@ class _Importer(NodeConverter):
         self.keep_params = keep_params
         self.unwrap = unwrap
         self.copies = copies
+        self.cuts: list[tuple[int, int]] | None = None
+        """Results (and axes) that are to be cut to sizes only data tell, if those are allowed."""
         self.held: dict[object, Constant] = {}
         self.params: dict[str, NDArray[Any]] = {}
 
@@ -274,11 +312,13 @@ class _Importer(NodeConverter):
         with self.builder.function("main", [*inputs, *held], attrs):
             # No dataflow block takes branches.
             with nullcontext() if self.support.has_branches else self.builder.dataflow():
+                self.receive()
                 for node in nodes:
                     if node.op == "call_function":
                         self._import_node(node, is_output=node in wanted)
-                outputs = [self.output(node) for node in results]
-                self._require_known_sizes(outputs, [*inputs, *held])
+                known = defined_vars([param.struct_info for param in (*inputs, *held)])
+                sizes = self._cut_results(results, set(known))
+                outputs = [*(self.output(node) for node in results), *sizes]
             if self.unwrap and len(outputs) == 1:
                 self.builder.emit_func_output(outputs[0])
             else:
@@ -286,21 +326,47 @@ class _Importer(NodeConverter):
         mod = self.builder.get()
         return ConvertToDataflow(1)(mod) if self.support.has_branches else mod
 
-    def _require_known_sizes(self, outputs: list[Any], params: list[RelaxVar]) -> None:
-        known = set(defined_vars([param.struct_info for param in params]))
-        for number, item in enumerate(outputs):
-            sizes = [var for var in used_vars(item.struct_info) if var not in known]
-            if sizes:
-                raise ImportModelError(
-                    f"output {number} has the shape {item.struct_info!r}, and only data tell "
-                    f"{sizes[0]!r}: such tensors may be used inside of a model, but not returned. "
-                    "Return as many elements as there can be and their number "
-                    "(torch.nonzero_static), or use torch.compile, where PyTorch computes them"
-                )
+    def _cut_results(self, nodes: list[Any], known: set[Var]) -> list[RelaxExpr]:
+        """Fill up results whose sizes only data tell; gives these sizes."""
+        made: list[RelaxExpr] = []
+        filled: dict[Any, list[tuple[int, Expr]]] = {}
+        for number, node in enumerate(nodes):
+            if node not in filled:
+                filled[node] = self._fill_up(number, node, known)
+            for axis, size in filled[node]:
+                assert self.cuts is not None, "results are filled up to be cut"
+                self.cuts.append((number, axis))
+                context = Context(node, self.builder, self.symbols, location)
+                made.append(self._emit(context.tensor(size), f"{node.name}_size", True))
+        return made
+
+    def _fill_up(self, number: int, node: Any, known: set[Var]) -> list[tuple[int, Expr]]:
+        """Make a result as large as it may become; gives the axes of this, and their real sizes."""
+        value = self._value(node)
+        if not isinstance(value, (RelaxExpr, Complex)):
+            return []
+        found = []
+        for axis, size in enumerate(value.shape):
+            if known.issuperset(free_vars(size)):
+                continue
+            most = self.symbols.bound(size)
+            if self.cuts is None or most is None or not known.issuperset(free_vars(most)):
+                raise ImportModelError(_unknown_size(number, value, size, self.cuts))
+            value = self._filled_up(value, axis, most - size)
+            found.append((axis, size))
+        self.values[node] = value
+        return found
+
+    def _filled_up(self, value: RelaxExpr | Complex, axis: int, count: Expr) -> Any:
+        """A value with so many zeros after it."""
+        if isinstance(value, Complex):
+            return value.map(lambda part: self._filled_up(part, axis, count))
+        shape = (*value.shape[:axis], count, *value.shape[axis + 1 :])
+        return self.builder.emit(op.concat([value, op.zeros(shape, value.dtype)], axis))
 
     def _import_node(self, node: torch.fx.Node, *, is_output: bool) -> None:
         if node in self.support.static and self.converter_of(node) is None:
-            self.values[node] = const(to_numpy(self.support.static[node]))
+            self.values[node] = constant(self.support.static[node])
         else:
             self.convert(node, is_output=is_output)
 
@@ -309,7 +375,8 @@ class _Importer(NodeConverter):
     def _placeholders(self, nodes: list[Any]) -> tuple[list[RelaxVar], list[RelaxVar]]:
         """Create the function's parameters and the constants for the model's tensors."""
         tensors = _lifted_tensors(self.program)
-        given = [node for node in nodes if node.name not in tensors]
+        tokens = _tokens(self.program.graph_signature.input_specs)
+        given = [node for node in nodes if node.name not in tensors and node.name not in tokens]
         for node in given:
             value = node.meta.get("val")
             if isinstance(value, self.torch.Tensor):
@@ -341,13 +408,15 @@ class _Importer(NodeConverter):
             kind, tensor = tensors[node.name]
             if node.name in written or (self.keep_params and kind != "constant"):
                 held.append(self.parameter(node))
-                self.params[node.name] = to_numpy(tensor)
+                self.params[node.name] = to_numpy(as_real(tensor))
             else:
                 self.values[node] = self._constant(tensor)
         return inputs, held
 
-    def _constant(self, tensor: torch.Tensor) -> Constant:
+    def _constant(self, tensor: torch.Tensor) -> RelaxExpr | Complex:
         """The constant for a tensor of the model; one for all names of a tensor."""
+        if tensor.is_complex():
+            return constant(tensor)
         key = tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
         if key not in self.held or not tensor.numel():
             array = to_numpy(tensor, copy=self.copies)
@@ -359,6 +428,8 @@ class _Importer(NodeConverter):
         results: list[Any] = []
         for spec, node in zip(self.program.graph_signature.output_specs, output.args[0]):
             kind = spec.kind.name
+            if kind == "TOKEN":
+                continue
             if kind not in ("USER_OUTPUT", "BUFFER_MUTATION", "USER_INPUT_MUTATION"):
                 raise ImportModelError(
                     f"output {spec.arg!r} is of the kind {kind}; only inference programs are "

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir import INDEX, as_expr
 from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
-from tilewright.relax.expr import DataflowVar, RelaxExpr, RelaxVar, Tuple, TupleGetItem
-from tilewright.relax.frontend.torch.converters import Context, Converter, dtype_name
-from tilewright.relax.frontend.torch.exported import location, require_torch
+from tilewright.relax.expr import DataflowVar, RelaxExpr, RelaxVar, Tuple, TupleGetItem, const
+from tilewright.relax.frontend.torch.converters import (
+    Context,
+    Converter,
+    dtype_name,
+    find_converter,
+)
+from tilewright.relax.frontend.torch.exported import as_real, location, require_torch, to_numpy
+from tilewright.relax.frontend.torch.pairs import Complex, join, split
 from tilewright.relax.frontend.torch.scalars import convert_number, element
 from tilewright.relax.frontend.torch.symbols import SymbolTable
 from tilewright.relax.struct_info import TensorStructInfo, TupleStructInfo, prove_different
@@ -26,10 +33,12 @@ from tilewright.support.errors import ImportModelError, VerifyError
 if TYPE_CHECKING:
     import torch
 
-# Nodes that only state facts about sizes: exporting has checked them.
+# Nodes that only state facts: about sizes, which exporting has checked, and that an operator of
+# linear algebra succeeds, which its own converter sees to.
 STATEMENTS = frozenset(
     "aten._assert_async.msg aten._assert_scalar.default aten._assert_tensor_metadata.default "
-    "aten.sym_constrain_range.default aten.sym_constrain_range_for_size.default".split()
+    "aten.sym_constrain_range.default aten.sym_constrain_range_for_size.default "
+    "aten._linalg_check_errors.default".split()
 )
 # Operators that give an element of a tensor as a number.
 _ELEMENTS = frozenset(("aten._local_scalar_dense.default", "aten.item.default"))
@@ -42,6 +51,14 @@ _IRRELEVANT = frozenset(
 def operator_name(target: object) -> str:
     """Name of an operator's overload: ``aten.add.Tensor``."""
     return str(target)
+
+
+def is_statement(node: torch.fx.Node) -> bool:
+    """Whether a node only states a fact, which nothing is computed for."""
+    name = operator_name(node.target)
+    if name == "with_effects":  # how decomposed programs keep such statements in order
+        name = operator_name(node.args[1])
+    return name in STATEMENTS
 
 
 def is_branches(node: torch.fx.Node) -> bool:
@@ -61,6 +78,42 @@ def is_scalar(torch: ModuleType, value: object) -> bool:
     return isinstance(value, (bool, int, float, torch.SymInt, torch.SymBool, torch.SymFloat))
 
 
+def named_constant(node: torch.fx.Node) -> Any:
+    """The tensor (or what else) that a ``get_attr`` node names."""
+    found: Any = node.graph.owning_module
+    for name in str(node.target).split("."):
+        found = getattr(found, name)
+    return found
+
+
+def example(node: torch.fx.Node) -> Any:
+    """The value of a node that PyTorch recorded, or that it names."""
+    return named_constant(node) if node.op == "get_attr" else node.meta.get("val")
+
+
+def is_complex(torch: ModuleType, node: torch.fx.Node) -> bool:
+    """Whether a node takes or gives complex tensors."""
+    for item in (node, *node.all_input_nodes):
+        value = example(item)
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(tensor, torch.Tensor) and tensor.is_complex():
+                return True
+    return False
+
+
+def table_converter(torch: ModuleType, node: torch.fx.Node) -> Converter | None:
+    """The converter of a node's operator, if there is one for its kind of numbers."""
+    return find_converter(operator_name(node.target), is_complex=is_complex(torch, node))
+
+
+def constant(tensor: torch.Tensor) -> RelaxExpr | Complex:
+    """A tensor of PyTorch in a graph."""
+    parts = to_numpy(as_real(tensor))
+    if not tensor.is_complex():
+        return const(parts)
+    return Complex(const(parts[..., 0].copy()), const(parts[..., 1].copy()))
+
+
 class NodeConverter:
     """Values of nodes, and the builder that they are emitted with.
 
@@ -76,17 +129,42 @@ class NodeConverter:
         self.builder = BlockBuilder()
         self.symbols = SymbolTable(from_data=sizes_from_data)
         self.values: dict[Any, Any] = {}
+        self._received: dict[Any, tuple[int, ...] | None] = {}
 
-    def parameter(self, node: torch.fx.Node) -> RelaxVar:
-        """Make a parameter for a tensor that comes from outside."""
+    def parameter(self, node: torch.fx.Node, layout: tuple[int, ...] | None = None) -> RelaxVar:
+        """Make a parameter for a tensor that comes from outside, its axes in the layout's order.
+
+        A complex one is a real tensor with a last axis of 2.
+        """
         value = node.meta["val"]
-        info = TensorStructInfo(self.symbols.shape(value.shape), dtype_name(value.dtype))
+        shape = self.symbols.shape(value.shape)
+        if layout is not None:
+            shape = tuple(shape[axis] for axis in layout)
+        if value.is_complex():
+            shape = (*shape, as_expr(2, INDEX))
+        info = TensorStructInfo(shape, dtype_name(value.dtype))
         self.values[node] = made = RelaxVar(node.name, info)
+        self._received[node] = layout
         return made
 
-    def output(self, node: torch.fx.Node) -> RelaxExpr:
-        """Bind the value of a node such that a function can return it."""
+    def receive(self) -> None:
+        """Take the parameters apart, as the first thing in the function."""
+        for node, layout in self._received.items():
+            value = self.values[node]
+            if node.meta["val"].is_complex():
+                value = split(value)
+            if layout is not None:
+                value = _permuted(value, tuple(map(layout.index, range(len(layout)))))
+            if value is not self.values[node]:
+                self.values[node] = self._emit_parts(value, node.name)
+
+    def output(self, node: torch.fx.Node, layout: tuple[int, ...] | None = None) -> RelaxExpr:
+        """Bind the value of a node such that a function can return it, its axes in that order."""
         value = self._value(node)
+        if layout is not None:
+            value = _permuted(value, layout)
+        if isinstance(value, Complex) or layout is not None:
+            return self._emit(join(value), node.name, True)
         if not isinstance(value, RelaxExpr):
             context = Context(node, self.builder, self.symbols, location)
             return self._emit(context.tensor(value), node.name, True)
@@ -98,13 +176,14 @@ class NodeConverter:
 
         Raises ``ImportModelError`` if it, or this variant of it, is not supported.
         """
-        if operator_name(node.target) in STATEMENTS:
+        if is_statement(node):
             return
         if is_scalar(self.torch, node.meta.get("val")):
             self._convert_number(node)
             return
         if node.target is operator.getitem:
-            if node.users:  # programs take all results apart, whether they need them or not
+            # Programs take all results apart, whether they need them or not.
+            if node.users and not is_statement(node.args[0]):
                 self.values[node] = self._item(node)
             return
         context = Context(node, self.builder, self.symbols, location)
@@ -113,7 +192,8 @@ class NodeConverter:
             return
         converter = self.converter_of(node)
         if converter is None:
-            raise context.error("there is no converter")
+            kind = " for complex numbers" if is_complex(self.torch, node) else ""
+            raise context.error(f"there is no converter{kind}")
         args, kwargs = self._arguments(node)
         try:
             inspect.signature(converter).bind(context, *args, **kwargs)
@@ -127,19 +207,19 @@ class NodeConverter:
             raise context.error(str(error)) from error
         if isinstance(made, (list, tuple)):
             self.values[node] = list(made)
-        elif isinstance(made, RelaxExpr):
+        elif isinstance(made, (RelaxExpr, Complex)):
             self.values[node] = self._bind(context, made, is_output)
         else:
             raise context.error(f"its converter returned {type(made).__name__}, no graph value")
 
-    def _convert_branches(self, context: Context) -> list[RelaxExpr]:
+    def _convert_branches(self, context: Context) -> list[RelaxExpr | Complex]:
         """Convert ``torch.cond``; only the branch that is taken is computed."""
         test, operands = self._value(context.node.args[0]), context.node.args[3]
         first, second = (
             partial(self._convert_branch, graph, operands) for graph in branch_graphs(context.node)
         )
         if isinstance(test, bool):
-            return list((first if test else second)().items)
+            return self._branch_results(context, list((first if test else second)().items))
         if not isinstance(test, RelaxExpr):
             raise context.error(f"its condition is {test!r}, no truth value")
         if isinstance(test.struct_info, TensorStructInfo):
@@ -150,7 +230,17 @@ class NodeConverter:
         for item in items:
             if not isinstance(item, TensorStructInfo) or not item.has_shape:
                 raise context.error("its branches give different shapes or dtypes")
-        return [self.builder.emit(whole[number]) for number in range(len(items))]
+        results = [self.builder.emit(whole[number]) for number in range(len(items))]
+        return self._branch_results(context, results)
+
+    def _branch_results(
+        self, context: Context, items: Sequence[RelaxExpr]
+    ) -> list[RelaxExpr | Complex]:
+        """Results of branches, complex ones as the pairs that they are."""
+        return [
+            self._emit_parts(split(item), "") if value.is_complex() else item
+            for item, value in zip(items, context.result)
+        ]
 
     def _convert_branch(self, graph: torch.fx.Graph, operands: Any) -> Tuple:
         """Convert the graph of a branch where the builder is; give its results."""
@@ -162,7 +252,13 @@ class NodeConverter:
                 self.convert(node, is_output=False)
         (output,) = (node for node in graph.nodes if node.op == "output")
         context = Context(output, self.builder, self.symbols, location)
-        return Tuple(tuple(context.tensor(self._value(item)) for item in output.args[0]))
+        results = map(self._value, output.args[0])
+        return Tuple(
+            tuple(
+                join(item) if isinstance(item, Complex) else context.tensor(item)
+                for item in results
+            )
+        )
 
     def _convert_number(self, node: torch.fx.Node) -> None:
         """Compute a number that only tensors tell; others are converted where they are used."""
@@ -182,7 +278,7 @@ class NodeConverter:
         """Whether a number is a formula of the inputs' extents."""
         return isinstance(value, self.torch.SymInt) and self.symbols.has(value)
 
-    def _item(self, node: torch.fx.Node) -> RelaxExpr:
+    def _item(self, node: torch.fx.Node) -> RelaxExpr | Complex:
         source, index = node.args
         items = self._value(source)
         made = items[index]
@@ -193,8 +289,16 @@ class NodeConverter:
             )
         return self._bind(context, made, False)
 
-    def _bind(self, context: Context, made: RelaxExpr, is_output: bool) -> RelaxExpr:
+    def _bind(
+        self, context: Context, made: RelaxExpr | Complex, is_output: bool
+    ) -> RelaxExpr | Complex:
         """Bind a converted value to a variable named as the node, after checking it."""
+        if isinstance(made, Complex) != context.is_complex:
+            raise context.error("its converter mixes up real and complex numbers")
+        if isinstance(made, Complex):
+            made.map(partial(self._check, context))
+            parts: Complex = self._emit_parts(made, context.node.name)
+            return parts
         self._check(context, made)
         if isinstance(made, RelaxVar) or not _is_computed(made):
             return made
@@ -205,10 +309,16 @@ class NodeConverter:
         local = not is_output or not self.builder.in_dataflow
         return self.builder.emit(value, name) if local else self.builder.emit_output(value, name)
 
-    def _check(self, context: Context, made: RelaxExpr) -> None:
+    def _emit_parts(self, value: RelaxExpr | Complex, name: str) -> Any:
+        """Bind a value, of complex numbers both parts, for use in the function."""
+        if isinstance(value, Complex):
+            return value.map(lambda part: self._emit_parts(part, name))
+        return self._emit(value, name, False) if _is_computed(value) else value
+
+    def _check(self, context: Context, made: RelaxExpr) -> RelaxExpr:
         info = made.struct_info
         if isinstance(info, TupleStructInfo):
-            return
+            return made
         shape, dtype = context.shape, context.dtype
         if not isinstance(info, TensorStructInfo) or (
             info.dtype != dtype
@@ -219,6 +329,7 @@ class NodeConverter:
                 f"converted to {info!r}, but PyTorch has "
                 f"{TensorStructInfo(shape, dtype)!r}; this operator's variant is not supported"
             )
+        return made
 
     def _value(self, item: object) -> Any:
         """Convert an argument: a node's value, a size, or a Python value."""
@@ -268,6 +379,12 @@ class NodeConverter:
         if isinstance(item, dict):
             return {key: self._deep_value(entry) for key, entry in item.items()}
         return self._value(item)
+
+
+def _permuted(value: RelaxExpr | Complex, axes: tuple[int, ...]) -> Any:
+    if isinstance(value, Complex):
+        return value.map(lambda part: op.permute_dims(part, axes))
+    return op.permute_dims(value, axes)
 
 
 def _is_computed(expr: RelaxExpr) -> bool:

@@ -12,7 +12,20 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from tilewright.arith import simplify
-from tilewright.ir import INDEX, Expr, Var, as_expr, ceildiv, maximum, minimum
+from tilewright.ir import (
+    INDEX,
+    Add,
+    Expr,
+    IntImm,
+    Mul,
+    Var,
+    as_expr,
+    ceildiv,
+    free_vars,
+    maximum,
+    minimum,
+    substitute,
+)
 from tilewright.support.errors import ImportModelError
 
 if TYPE_CHECKING:
@@ -50,6 +63,8 @@ class SymbolTable:
 
     def __init__(self, *, from_data: bool = False) -> None:
         self.from_data = from_data
+        self.bounds: dict[Var, Expr] = {}
+        """How large sizes that only data tell may become, by formulas of the inputs' extents."""
         self._vars: dict[str, Var] = {}
         self._names: set[str] = set()
 
@@ -87,6 +102,14 @@ class SymbolTable:
         """Whether a size is a formula of extents of the inputs."""
         return all(symbol.name in self._vars for symbol in size.node.expr.free_symbols)
 
+    def bound(self, size: Expr) -> Expr | None:
+        """How large a formula of sizes that only data tell may become, as far as it is known.
+
+        Sums and products of sizes have a bound, since those aren't negative.
+        """
+        unknown = [var for var in free_vars(size) if var in self.bounds]
+        return simplify(substitute(size, self.bounds)) if unknown and _is_rising(size) else None
+
     def _convert(self, item: Any) -> Expr:
         if item.is_Symbol:
             if item.name not in self._vars:
@@ -105,6 +128,15 @@ class SymbolTable:
                 f"supported: {', '.join(sorted(_FUNCTIONS))}"
             )
         return function(*map(self._convert, item.args))
+
+
+def _is_rising(size: Expr) -> bool:
+    """Whether a formula can only become larger with the sizes in it."""
+    if isinstance(size, (Add, Mul)):
+        return _is_rising(size.a) and _is_rising(size.b)
+    if isinstance(size, IntImm):
+        return bool(size.value >= 0)
+    return isinstance(size, Var)
 
 
 def _dim_name(extent: torch.SymInt) -> str | None:

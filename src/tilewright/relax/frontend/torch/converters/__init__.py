@@ -7,10 +7,21 @@ from tilewright.relax.frontend.torch.converters.base import (
     Context,
     Converter,
     converts,
+    converts_complex,
     dtype_name,
 )
+from tilewright.relax.frontend.torch.converters.complex_parts import find_converter, is_known
 from tilewright.support.folder import modules_in
 
-__all__ = ["CONVERTERS", "Context", "Converter", "converts", "dtype_name"]
+__all__ = [
+    "CONVERTERS",
+    "Context",
+    "Converter",
+    "converts",
+    "converts_complex",
+    "dtype_name",
+    "find_converter",
+    "is_known",
+]
 
 modules_in(__name__)

@@ -25,6 +25,7 @@ from tilewright.ir import Expr, as_expr, as_int, dtypes
 from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import Constant, RelaxExpr, const
+from tilewright.relax.frontend.torch.pairs import PART_DTYPES, Complex
 from tilewright.relax.frontend.torch.symbols import SymbolTable
 from tilewright.relax.struct_info import ShapeStructInfo
 from tilewright.support.errors import ImportModelError
@@ -40,11 +41,18 @@ Size = Expr | int
 Number = Expr | float
 Sizes = Size | Sequence[Size]
 Operand = RelaxExpr | Expr | complex
+# The same where it may be a complex tensor.
+ComplexOperand = Operand | Complex
 # What converters of operators with several results return.
 Results = list[RelaxExpr | None]
 
 CONVERTERS: Registry[Converter] = Registry("converter of a PyTorch operator", ImportModelError)
 """Converters by the name of the operator's overload, such as ``aten.add.Tensor``."""
+
+COMPLEX_CONVERTERS: Registry[Converter] = Registry(
+    "converter of a PyTorch operator on complex numbers", ImportModelError
+)
+"""Converters of operators that take or give complex tensors, which are ``Complex`` for them."""
 
 
 F = TypeVar("F", bound=Converter)
@@ -60,6 +68,17 @@ def converts(*names: str, form: type | None = None) -> Callable[[F], F]:
     def register(function: F) -> F:
         for name in names:
             CONVERTERS.register(name, function if form is None else _forming(function, form))
+        return function
+
+    return register
+
+
+def converts_complex(*names: str) -> Callable[[F], F]:
+    """Register a function as the converter of operators where they take or give complex numbers."""
+
+    def register(function: F) -> F:
+        for name in names:
+            COMPLEX_CONVERTERS.register(name, function)
         return function
 
     return register
@@ -103,7 +122,7 @@ class Context:
 
     @property
     def dtype(self) -> str:
-        """Element type of the result."""
+        """Element type of the result; of complex numbers, that of their parts."""
         return dtype_name(self.result.dtype)
 
     def operand_dtype(self) -> str:
@@ -118,6 +137,12 @@ class Context:
 
         first, second = map(sample, self.node.args[:2])
         return dtype_name(torch.result_type(first, second))
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether the result (or the first of several) has complex numbers."""
+        first = self.result[0] if isinstance(self.result, (list, tuple)) else self.result
+        return first is not None and bool(first.is_complex())
 
     @property
     def spatial(self) -> int:
@@ -157,8 +182,21 @@ class Context:
                 return made if dtype in (None, "int64") else op.astype(made, dtype)
             value = number
         if isinstance(value, complex):
-            raise self.error("complex numbers are not supported")
+            raise self.error(f"the complex number {value} is not supported as this operand")
         return const(value, dtype)
+
+    def complex(self, value: ComplexOperand, dtype: str | None = None) -> Complex:
+        """Turn an argument into a complex tensor with parts of ``dtype``."""
+        if isinstance(value, Complex):
+            return value.map(lambda part: self.cast(part, dtype or part.dtype))
+        if isinstance(value, complex):
+            return Complex(self.tensor(value.real, dtype), self.tensor(value.imag, dtype))
+        real = self.tensor(value, dtype)
+        return Complex(real, op.zeros(real.shape, real.dtype))
+
+    def bind(self, value: Complex) -> Complex:
+        """Bind both parts of a value that is used more than once."""
+        return value.map(self.emit)
 
     def cast(self, value: RelaxExpr, dtype: str) -> RelaxExpr:
         """Convert a tensor if it has another dtype."""
@@ -204,8 +242,8 @@ class Context:
         """Whether a tensor is known to have no elements."""
         return any(self.known(extent) == 0 for extent in x.shape)
 
-    def counted(self, count: RelaxExpr, extent: object = None) -> Expr:
-        """A size that only data tell: ``count`` is a tensor with it.
+    def counted(self, count: RelaxExpr, extent: object = None, most: Size | None = None) -> Expr:
+        """A size that only data tell: ``count`` is a tensor with it, ``most`` how large it may be.
 
         ``extent`` is that size of the result, as PyTorch recorded it. Raises ``ImportModelError``
         where graphs can't have such sizes.
@@ -218,6 +256,8 @@ class Context:
             raise self.error("only data tell a size of its result")
         name = f"{self.node.name}_size" if extent is None else str(extent)
         size = self.symbols.define_name(name)
+        if most is not None:
+            self.symbols.bounds[size] = as_expr(most)
         shape = self.emit(op.tensor_to_shape(op.reshape(self.cast(count, "int64"), (1,))))
         self.builder.match_cast(shape, ShapeStructInfo((size,)))
         return size
@@ -228,16 +268,17 @@ class Context:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Name of a ``torch.dtype``.
+    """Name of a ``torch.dtype``; of complex numbers, the dtype of their parts.
 
-    Raises ``ImportModelError`` for complex and quantised ones.
+    Raises ``ImportModelError`` for quantised ones.
     """
     name = str(dtype).removeprefix("torch.")
-    if name.startswith(("complex", "q")):
+    if name.startswith("q"):
         raise ImportModelError(
-            f"tensors of {name} are not supported; supported: bool, integers, floats"
+            f"tensors of {name} are not supported; supported: bool, integers, floats, complex "
+            "numbers"
         )
-    return name
+    return PART_DTYPES.get(name, name)
 
 
 def same_tensor(x: RelaxExpr, expected: Sequence[Expr]) -> bool:

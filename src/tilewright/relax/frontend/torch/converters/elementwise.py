@@ -47,6 +47,7 @@ _UNARY: dict[str, Callable[..., RelaxExpr]] = {
     "relu": op.nn.relu,
     "round": op.round,
     "rsqrt": op.rsqrt,
+    "sgn": op.sign,
     "sigmoid": op.sigmoid,
     "sign": op.sign,
     "silu": op.nn.silu,

@@ -63,7 +63,8 @@ def _search(ctx: Context, sequence: RelaxExpr, values: Operand, right: bool) -> 
 @converts("aten.nonzero.default")
 def _nonzero(ctx: Context, x: RelaxExpr) -> RelaxExpr:
     chosen = ctx.emit(ctx.cast(x, "bool"))
-    size = ctx.counted(op.sum(op.astype(chosen, "int64")), ctx.result.shape[0])
+    count = op.sum(op.astype(chosen, "int64"))
+    size = ctx.counted(count, ctx.result.shape[0], element_count(x.shape))
     return op.permute_dims(op.nonzero(chosen, size).items[0], (1, 0))
 
 
@@ -79,7 +80,8 @@ def _nonzero_static(ctx: Context, x: RelaxExpr, *, size: Size, fill_value: int =
 def _masked_select(ctx: Context, x: RelaxExpr, mask: RelaxExpr) -> RelaxExpr:
     shape = broadcast(x.shape, mask.shape)
     chosen = ctx.emit(op.broadcast_to(ctx.cast(mask, "bool"), shape))
-    size = ctx.counted(op.sum(op.astype(chosen, "int64")), ctx.result.shape[0])
+    count = op.sum(op.astype(chosen, "int64"))
+    size = ctx.counted(count, ctx.result.shape[0], element_count(shape))
     made: RelaxExpr = op.masked_select(op.broadcast_to(x, shape), chosen, size).items[0]
     return made
 
@@ -105,7 +107,7 @@ def _unique(
     return_counts: bool = False,
 ) -> Results:
     values, count, inverse, counts = map(ctx.emit, op.unique(x).items)
-    size = ctx.counted(count, ctx.result[0].shape[0])
+    size = ctx.counted(count, ctx.result[0].shape[0], element_count(x.shape))
     first = op.arange(0, size, 1, "int64")
     made: Results = [op.take(values, first, 0), inverse, op.take(counts, first, 0)]
     return made[: len(ctx.result)]

@@ -82,7 +82,7 @@ def _reverse(ctx: Context, x: RelaxExpr) -> RelaxExpr:
     return _permuted(x, list(reversed(range(x.ndim))))
 
 
-@converts("aten.mT.default")
+@converts("aten.mT.default", "aten.mH.default", "aten.adjoint.default", "aten.matrix_H.default")
 def _matrix_transpose(ctx: Context, x: RelaxExpr) -> RelaxExpr:
     return _transpose(ctx, x, -1, -2)
 

@@ -1,0 +1,133 @@
+"""Fourier transforms in PyTorch models, against PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tilewright
+from tilewright.relax.frontend.torch.converters.fourier import _factors
+
+torch = pytest.importorskip("torch")
+
+from torch.export import Dim  # noqa: E402
+from torch_families import Family, check, complexes, tensor  # noqa: E402
+
+fft = torch.fft
+
+
+def agrees(
+    function: Any, *inputs: Any, tolerance: float = 1e-4, dynamic_shapes: Any = None
+) -> None:
+    model = Family([function])
+    run = tilewright.compile(model, example_inputs=inputs, dynamic_shapes=dynamic_shapes)
+    for found, wanted in zip(run(*inputs), model(*inputs)):
+        torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+def test_factors() -> None:
+    assert _factors(1) == (1,)
+    assert _factors(251) == (251,)
+    assert _factors(257) is None and _factors(2 * 257) is None
+    for size in (512, 768, 1000, 4096, 48000):
+        found = _factors(size)
+        assert found is not None and torch.tensor(found).prod() == size and max(found) <= 64
+
+
+def test_every_kind() -> None:
+    check(
+        {
+            "complex": lambda x, z: (fft.fft(z), fft.ifft(z), fft.fft(x), fft.ifft(x)),
+            "half": lambda x, z: (fft.rfft(x), fft.irfft(z), fft.irfft(z, 9), fft.irfft(z, 4)),
+            "of sizes": lambda x, z: (fft.fft(z, 4), fft.rfft(x, 9), fft.irfft(fft.rfft(x), 6)),
+            "Hermitian": lambda x, z: (fft.hfft(z), fft.ihfft(x)),
+            "other axes": lambda x, z: (fft.fft(z, dim=0), fft.rfft(x, dim=0), fft.irfft(z, dim=0)),
+            "two axes": lambda x, z: (fft.fft2(x), fft.ifft2(z), fft.rfft2(x), fft.irfft2(z)),
+            "all axes": lambda x, z: (fft.fftn(z, dim=(1, 0)), fft.irfftn(z, (4, 8))),
+            "shifted": lambda x, z: (fft.fftshift(fft.fft(x)), fft.ifftshift(z)),
+        },
+        tensor(4, 6), complexes(4, 5),
+        decomposed=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("norm", ["forward", "backward", "ortho"])
+def test_norms(norm: str) -> None:
+    check(
+        {
+            "complex": lambda x, z: (fft.fft(z, norm=norm), fft.ifft2(z, norm=norm)),
+            "half": lambda x, z: (fft.rfft2(x, norm=norm), fft.irfft2(z, norm=norm)),
+        },
+        tensor(3, 6), complexes(3, 4),
+    )  # fmt: skip
+
+
+def test_sizes() -> None:
+    """Of one product, of two, of three with different primes, of one element."""
+    for size in (1, 2, 97, 300, 1155):
+        check(
+            {"all": lambda x, z: (fft.ifft(z), fft.rfft(x), fft.irfft(z, size))},  # noqa: B023
+            tensor(2, size) / size, complexes(2, size, seed=1),
+            decomposed=False,
+        )  # fmt: skip
+
+
+def test_precision_of_doubles() -> None:
+    z = complexes(3, 360, dtype=torch.complex128)
+    agrees(lambda z: (fft.fft(z), fft.irfft(z)), z, tolerance=1e-11)
+
+
+def test_library_for_large_primes() -> None:
+    agrees(
+        lambda x, z: (
+            fft.fft(z), fft.fft2(z, norm="ortho"), fft.rfft(x, norm="ortho"), fft.fft(x),
+            fft.irfft(z, 514, norm="forward"),
+        ),
+        tensor(2, 257), complexes(2, 258, seed=1)[:, :257],
+        tolerance=1e-3,
+    )  # fmt: skip
+
+
+def test_symbolic_sizes() -> None:
+    """A symbolic batch is computed as ever, a symbolic transform by the library."""
+    n = Dim("n", min=2, max=600)
+    for function, at in (
+        (lambda x: (fft.rfft(x), fft.irfft(fft.rfft(x), 8)), 0),
+        (lambda x: (fft.fft(x), fft.rfft(x), fft.irfft(torch.complex(x, x))), 1),
+    ):
+        model = Family([function])
+        x = tensor(6, 8)
+        run = tilewright.compile(model, example_inputs=(x,), dynamic_shapes=(({at: n},),))
+        for size in (3, 8, 300):
+            given = tensor(*((size, 8) if at == 0 else (6, size)))
+            for found, wanted in zip(run(given), model(given)):
+                torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_empty_batches_and_odd_memory() -> None:
+    model = Family([lambda x: (fft.rfft(x), fft.fft2(x[:, None]))])
+    x = torch.empty(0, 6)  # which PyTorch's own library refuses
+    assert [made.shape for made in tilewright.compile(model, example_inputs=(x,))(x)] == [
+        (0, 4), (0, 1, 6),
+    ]  # fmt: skip
+    agrees(lambda z: (fft.fft(z.mT), fft.ifft(z[:, ::2].conj())), complexes(4, 6))
+
+
+def test_spectrogram() -> None:
+    window = torch.hann_window(16)
+
+    def there_and_back(x: Any) -> Any:
+        found = torch.stft(x, 16, 4, window=window, return_complex=True)
+        return found.abs(), torch.istft(found, 16, 4, window=window)
+
+    agrees(there_and_back, tensor(2, 64))
+
+
+def test_gradients() -> None:
+    x = tensor(4, 12).requires_grad_()
+    function = lambda x: (fft.rfft(x * 2).abs() ** 2).sum()
+    (wanted,) = torch.autograd.grad(function(x), x)
+    torch._dynamo.reset()
+    (found,) = torch.autograd.grad(tilewright.torch.compile(function)(x), x)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
