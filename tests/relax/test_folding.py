@@ -223,3 +223,23 @@ def test_a_repeated_call_is_legalised_once(monkeypatch: pytest.MonkeyPatch) -> N
     want = [np.sqrt(part) - part for part in parts]
     np.testing.assert_array_equal(found, np.concatenate([*want, -want[1]]))
     assert len(made) == 2  # sqrt and subtract, of two such arrays
+
+
+def test_tensors_from_nothing_are_folded_where_they_meet_constants() -> None:
+    part = random(2, 4)
+
+    def joined(table: Any) -> Any:
+        blank = op.strided_slice(op.full((4, 4), 0.5), [0], [2], [4])
+        rows = op.arange(2, -1, -1, "int64")
+        return op.take(op.concat([table, blank], 0), rows, 0)
+
+    (found,) = folded(joined, part)
+    np.testing.assert_array_equal(found, np.concatenate([part, np.full((1, 4), 0.5)])[::-1])
+
+    def scaled(x: Any) -> Any:
+        return op.multiply(x, op.add(op.arange(0, 4, dtype="float32"), op.full((4,), 1.0)))
+
+    kept = relax.transform.FoldConstant()(graph_of(scaled, part))
+    assert not any(
+        isinstance(item, relax.Constant) for item in kept["main"].bindings[-1].value.args
+    )

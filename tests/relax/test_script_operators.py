@@ -61,6 +61,10 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "nn.layer_norm": (lambda x, y: op.nn.layer_norm(x, y, y, -1, 1e-3), [MATRIX, VECTOR]),
     "nn.pad": (lambda x: op.nn.pad(x, (0, 1, 2, 3), -math.inf), [MATRIX]),
     "nn.prelu": (lambda x, y: op.nn.prelu(x, y, 1), [MATRIX, VECTOR]),
+    "nn.recurrence": (
+        lambda x, w, b, h: op.nn.recurrence(x, w, b, h, cell="gru", reverse=True),
+        [tensor((N, 2, 12)), tensor((4, 12)), tensor((12,)), tensor((2, 4))],
+    ),
     "nn.rms_norm": (lambda x, y: op.nn.rms_norm(x, y, 1, 1e-3), [MATRIX, VECTOR]),
     "nn.scaled_dot_product_attention": (
         lambda q: op.nn.scaled_dot_product_attention(

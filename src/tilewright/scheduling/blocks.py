@@ -30,6 +30,9 @@ from tilewright.tir.schedule.handles import BlockRV, LoopRV
 _UNKNOWN = 64
 # A table of indices that is read so often is computed once.
 _TABLE_USES = 8
+# Nodes of formulas that are copied to each use. Chains of slices and joins, as writes into parts of
+# a tensor are, use each tensor more than once: copies of copies would double at each.
+_MOST_COPIED = 1 << 11
 
 
 @dataclass(frozen=True)
@@ -199,7 +202,8 @@ def _inline_all(sch: Schedule) -> None:
             continue
         if len(consumers) > 1 and is_costly(block):
             continue
-        if any(_looks_up(sch.get(consumer), block) for consumer in consumers):
+        users = [sch.get(consumer) for consumer in consumers]
+        if any(_looks_up(user, block) for user in users) or _is_much_to_copy(block, users):
             continue
         try:
             sch.compute_inline(rv)
@@ -231,6 +235,16 @@ def _looks_up(consumer: Block, producer: Block) -> bool:
         for load in collect(index, BufferLoad)
     )
     return used and _TABLE_USES * _work(producer) <= _work(consumer)
+
+
+def _is_much_to_copy(block: Block, users: Sequence[Block]) -> bool:
+    """Whether a block's formula becomes many nodes where it is used, and that more than once."""
+    size = sum(1 for _ in pre_order(block.body))
+    if 2 * size <= _MOST_COPIED:
+        return False
+    made = {region.buffer for region in block.writes}
+    uses = sum(load.buffer in made for user in users for load in collect(user.body, BufferLoad))
+    return uses > 1 and uses * size > _MOST_COPIED
 
 
 def _work(block: Block) -> int:

@@ -1,4 +1,4 @@
-"""Running sums and products, and sorts by definition: rows in parallel."""
+"""Running sums, sorts and recurrences by definition: rows in parallel."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from tilewright.scheduling import NotApplicable, ScheduleRule
 from tilewright.scheduling.cpu import leaf_blocks, parallelize
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule
+from tilewright.topi.nn.recurrent import RECURRENCE
 from tilewright.topi.scan import SCAN
 from tilewright.topi.sort import SORT
 
 # An extent that isn't known counts as that much.
 _UNKNOWN = 64
+_ROWS = {SCAN, SORT, RECURRENCE}
 
 
 class Scan(ScheduleRule):
-    """Applies to functions that are one scan, or one sort."""
+    """Applies to functions that are one scan, sort or recurrence."""
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Divide rows among threads."""
         blocks = leaf_blocks(sch)
-        if len(blocks) != 1 or not {SCAN, SORT} & set(sch.get(blocks[0]).annotations):
-            return NotApplicable("the function is not one scan or sort")
+        if len(blocks) != 1 or not _ROWS & set(sch.get(blocks[0]).annotations):
+            return NotApplicable("the function is not one scan, sort or recurrence")
         buffers = sch.mod["main"].buffers
         if not buffers:
             return NotApplicable("it isn't of an argument")

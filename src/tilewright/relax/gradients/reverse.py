@@ -172,17 +172,30 @@ def linear(
     known: dict[RelaxExpr, RelaxExpr],
 ) -> RelaxExpr:
     """Emit an expression, operands first and each once, and list the bindings."""
-    if isinstance(expr, Tuple):
-        return Tuple(tuple(linear(builder, item, bindings, known) for item in expr.items))
-    if is_atom(expr):
-        return expr
-    if expr not in known:
-        value = expr.map_children(
-            lambda item: (
-                linear(builder, item, bindings, known) if isinstance(item, RelaxExpr) else item
-            )
-        )
-        var = builder.emit(value)
+
+    def of(item: Any) -> Any:
+        return known.get(item, item) if isinstance(item, RelaxExpr) else item
+
+    # No recursion: the steps of a recurrent layer are as deep as they are many.
+    waiting = [expr]
+    while waiting:
+        item = waiting[-1]
+        missing = [
+            operand
+            for operand in item.child_nodes()
+            if isinstance(operand, RelaxExpr) and not is_atom(operand) and operand not in known
+        ]
+        if missing:
+            waiting += missing
+            continue
+        waiting.pop()
+        if item in known or is_atom(item):
+            continue
+        value = item.map_children(of)
+        if isinstance(item, Tuple):
+            known[item] = value
+            continue
+        var = known[item] = builder.emit(value)
         bindings.append(VarBinding(value, var))
-        known[expr] = var
-    return known[expr]
+    made: RelaxExpr = of(expr)
+    return made

@@ -31,6 +31,7 @@ from tilewright.relax.ops.pooling import max_pool1d as max_pool1d
 from tilewright.relax.ops.pooling import max_pool2d as max_pool2d
 from tilewright.relax.ops.pooling import max_pool3d as max_pool3d
 from tilewright.relax.ops.pooling import max_pool_places as max_pool_places
+from tilewright.relax.ops.recurrent import recurrence as recurrence
 from tilewright.relax.ops.unary import celu as celu
 from tilewright.relax.ops.unary import dropout as dropout
 from tilewright.relax.ops.unary import elu as elu

@@ -2,7 +2,8 @@
 
 Their tensor functions are compiled and run on this machine, so a result is the same whether it is
 folded or not; operators that only move elements need no compilation. Results much larger than their
-operands (``full``, ``broadcast_to``) stay calls: storing them costs more than computing them.
+operands (``full``, ``broadcast_to``) stay calls: storing them costs more than computing them. So do
+tensors that are made from nothing (``full``, ``arange``, their slices), until they meet constants.
 """
 
 from __future__ import annotations
@@ -69,11 +70,18 @@ class _Folder(FunctionRewriter):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self.compiled: Compiled = {}
+        self.made: dict[RelaxExpr, RelaxCall] = {}
+        """Calls that make few elements from nothing, by their variables."""
+        self.constants: dict[RelaxExpr, RelaxExpr | None] = {}
+        """What they make, if it was needed."""
 
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
         if isinstance(value, TupleGetItem) and isinstance(value.tuple_value, RelaxTuple):
             value = value.tuple_value.items[value.index]
-        folded = self.run(value) if is_call_tir(value) else fold_call(value, self.compiled)
+        if is_call_tir(value):
+            folded = self.run(value)
+        else:
+            folded = fold_call(value, self.compiled) or self.fold_made(value, var)
         if folded is None:
             return value
         # Uses see the constant itself; the binding, now unused, goes with DeadCodeElimination.
@@ -88,9 +96,40 @@ class _Folder(FunctionRewriter):
         self.rewrite_blocks(taken.blocks)
         self.mapping[binding.var] = self.resolve(taken.body)
 
+    def fold_made(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr | None:
+        """Fold a call on constants and what is made from nothing; note one on the latter only."""
+        if not isinstance(value, RelaxCall) or not _is_foldable(value):
+            return None
+        args = [item for arg in value.args for item in _items(arg)]
+        if not all(arg in self.made or _is_known(arg) for arg in args):
+            return None
+        if any(isinstance(arg, Constant) and arg.value.size > 1 for arg in args):
+            return fold_call(self.with_made(value), self.compiled)
+        if not _grows(value, 0):
+            self.made[var] = value
+        return None
+
+    def with_made(self, value: RelaxCall) -> RelaxCall:
+        """A call with constants for what is made from nothing."""
+
+        def constant(arg: RelaxExpr) -> RelaxExpr:
+            if isinstance(arg, RelaxTuple):
+                return RelaxTuple(tuple(map(constant, arg.items)))
+            call = self.made.get(arg)
+            if call is None:
+                return arg
+            known = self.constants.get(arg)
+            if known is None:
+                known = _fold(self.with_made(call), self.compiled)
+                self.constants[arg] = known
+            return arg if known is None else known
+
+        return value.replace(args=tuple(map(constant, value.args)))
+
     def run(self, value: RelaxExpr) -> RelaxExpr | None:
         """Compile and run a tensor function of the module on constants."""
-        made = _compiled(self.builder.get(), value, self.compiled)
+        _, args, _ = call_tir_operands(value)
+        made = _compiled(self.builder.get(), value, self.compiled) if args else None
         return None if made is None else _run(*made, value.struct_info)
 
 
@@ -99,13 +138,20 @@ def fold_call(value: RelaxExpr, compiled: Compiled | None = None) -> RelaxExpr |
 
     ``compiled`` are functions of earlier calls, under the same options.
     """
-    if not isinstance(value, RelaxCall) or not isinstance(value.op, RelaxOp):
-        return None
-    op = value.op
-    if not op.pure or (op.numpy is None and op.legalize is None):
+    if not isinstance(value, RelaxCall) or not _is_foldable(value):
         return None
     if not any(isinstance(arg, (Constant, RelaxTuple)) for arg in value.args):
         return None
+    return _fold(value, {} if compiled is None else compiled)
+
+
+def _is_foldable(value: RelaxCall) -> bool:
+    op = value.op
+    return isinstance(op, RelaxOp) and op.pure and not (op.numpy is None and op.legalize is None)
+
+
+def _fold(value: RelaxCall, known: Compiled) -> RelaxExpr | None:
+    op = value.op
     if not all(map(_is_known, value.args)):
         return None
     held = [item.value.size for arg in value.args for item in _constants(arg)]
@@ -118,7 +164,6 @@ def fold_call(value: RelaxExpr, compiled: Compiled | None = None) -> RelaxExpr |
     operands = [_number(arg) for arg in value.args]
     if op.numpy is not None:
         return _moved(value, op.evaluate(operands, value.attrs))
-    known = {} if compiled is None else compiled
     key = _call_key(value)
     if key in known:
         return _run(known[key], operands, value.struct_info)
@@ -167,12 +212,17 @@ def _moved_later(value: RelaxCall) -> RelaxExpr | None:
     return Constant(ConstantData.later(shape, numpy_dtype(info.dtype), make, sources))
 
 
-def _constants(arg: RelaxExpr) -> Iterator[Constant]:
-    if isinstance(arg, Constant):
-        yield arg
-    elif isinstance(arg, RelaxTuple):
+def _items(arg: RelaxExpr) -> Iterator[RelaxExpr]:
+    """An operand, or what a tuple consists of."""
+    if isinstance(arg, RelaxTuple):
         for item in arg.items:
-            yield from _constants(item)
+            yield from _items(item)
+    else:
+        yield arg
+
+
+def _constants(arg: RelaxExpr) -> Iterator[Constant]:
+    return (item for item in _items(arg) if isinstance(item, Constant))
 
 
 def _moved(value: RelaxCall, made: Any) -> RelaxExpr:
@@ -197,7 +247,7 @@ def _compiled(
     """The compiled tensor function of a call on constants, and its operands."""
     assert isinstance(call, RelaxCall)
     ref, args, extra = call_tir_operands(call)
-    if extra is not None or not args or not isinstance(ref.callee, GlobalVar):
+    if extra is not None or not isinstance(ref.callee, GlobalVar):
         return None
     infos = output_infos(call)
     shapes = [[as_int(extent) for extent in info.shape] for info in infos]

@@ -75,6 +75,7 @@ from tilewright.topi.nn.quantized import (
     requantize,
     weight_sums,
 )
+from tilewright.topi.nn.recurrent import recurrence
 from tilewright.topi.nn.softmax import log_softmax, softmax
 from tilewright.topi.nn.winograd import (
     WINOGRAD_TILE,
@@ -97,7 +98,7 @@ __all__ = [
     "hard_sigmoid", "hard_swish", "hardshrink", "hardtanh", "kernel_layout_of", "layer_norm",
     "leaky_relu", "log_sigmoid", "log_softmax", "matmul", "max_pool1d", "max_pool2d",
     "max_pool3d", "max_pool_places", "mish", "pack_int4", "pad", "prelu", "quantize",
-    "quantize_int4", "relu",
+    "quantize_int4", "recurrence", "relu",
     "relu6", "requantize", "rms_norm", "scaled_dot_product_attention", "selu", "silu",
     "softmax", "softplus", "softshrink", "softsign", "tanhshrink", "threshold", "unpack_int4",
     "weight_sums", "winograd_matrices", "winograd_weight",

@@ -1,6 +1,7 @@
-"""Recurrent layers, unrolled over their steps: ``RNN``, ``GRU``, ``LSTM``.
+"""Recurrent layers: ``RNN``, ``GRU``, ``LSTM``.
 
-The products with inputs are one product for all steps; what is unrolled is the rest.
+The products with inputs are one product for all steps. The rest is one operator if the cell is the
+usual one and all sequences are as long; otherwise it is unrolled over the steps.
 """
 
 from __future__ import annotations
@@ -69,6 +70,10 @@ class _Attributes:
     def directions(self) -> int:
         return 2 if self.direction == "bidirectional" else 1
 
+    def goes_back(self, number: int) -> bool:
+        """Whether a direction goes from the last step to the first."""
+        return self.direction == "reverse" or number == 1
+
 
 @dataclass
 class _Layer:
@@ -80,6 +85,8 @@ class _Layer:
     hidden: int
     activations: list[Activation]
     per_direction: int
+    cell: str | None
+    """That of ``nn.recurrence`` which computes the same, if one does."""
 
 
 @dataclass
@@ -138,15 +145,77 @@ def _run(
     ctx: Context, layer: _Layer, states: list[Tensor | None], step: Step
 ) -> tuple[Tensor, ...]:
     """All directions; gives the outputs of all steps, and the last states."""
-    x, layout, direction = layer.inputs.x, layer.attrs.layout, layer.attrs.direction
+    x, layout = layer.inputs.x, layer.attrs.layout
     x = x if layout == 0 else op.permute_dims(x, (1, 0, 2))
     states = [s if s is None or layout == 0 else op.permute_dims(s, (1, 0, 2)) for s in states]
     x = ctx.emit(x)
+    made = (
+        _unrolled(ctx, layer, x, states, step)
+        if layer.cell is None
+        else _whole(ctx, layer, x, states)
+    )
+    outputs, lasts = zip(*made)
+    y = op.stack(list(outputs), 1)
+    last = [op.stack([items[n] for items in lasts], 0) for n in range(len(states))]
+    if layout:
+        y = op.permute_dims(y, (2, 0, 1, 3))
+        last = [op.permute_dims(item, (1, 0, 2)) for item in last]
+    return (y, *last)
+
+
+def _whole(
+    ctx: Context, layer: _Layer, x: Tensor, states: list[Tensor | None]
+) -> list[tuple[Tensor, list[Tensor]]]:
+    """Each direction as one operator: its outputs, and its last states."""
+    cell, hidden = layer.cell, layer.hidden
+    assert cell is not None
+    made: list[tuple[Tensor, list[Tensor]]] = []
+    for number in range(layer.attrs.directions):
+        weight, recurrent = (
+            _in_order(_at(item, number), cell, hidden)
+            for item in (layer.inputs.weight, layer.inputs.recurrent)
+        )
+        products: Tensor = op.linear(x, weight)
+        bias: Tensor = op.zeros((layer.gates * hidden,), x.dtype)
+        if layer.inputs.bias is not None:
+            given, own = op.split(_at(layer.inputs.bias, number), 2, 0)
+            products = op.add(products, _in_order(given, cell, hidden))
+            bias = _in_order(own, cell, hidden)
+        first = [
+            op.zeros((x.shape[1], hidden), x.dtype) if s is None else _at(s, number) for s in states
+        ]
+        found = ctx.emit(
+            op.nn.recurrence(
+                products, op.permute_dims(recurrent), bias, *first,
+                cell=cell, reverse=layer.attrs.goes_back(number),
+            )
+        )  # fmt: skip
+        made.append((found[0], [found[1 + n] for n in range(len(states))]))
+    return made
+
+
+def _in_order(rows: Tensor, cell: str, hidden: int) -> Tensor:
+    """Rows of gates in the order of ``nn.recurrence``."""
+    if cell not in _ORDERS:
+        return rows
+    parts = op.split(rows, len(_ORDERS[cell]), 0)
+    return op.concat([parts[place] for place in _ORDERS[cell]], 0)
+
+
+# Where the gates of ``nn.recurrence`` are in ONNX's order: input, output, forget, cell; update,
+# reset, hidden.
+_ORDERS = {"lstm": (0, 2, 3, 1), "gru": (1, 0, 2)}
+
+
+def _unrolled(
+    ctx: Context, layer: _Layer, x: Tensor, states: list[Tensor | None], step: Step
+) -> list[tuple[Tensor, list[Tensor]]]:
+    """Each direction step by step: its outputs, and its last states."""
     steps, batch = ctx.ints([x.shape[0]], "the number of steps")[0], x.shape[1]
     ctx.require(steps <= _MOST_STEPS, f"there are more than {_MOST_STEPS} steps")
-    outputs, lasts = [], []
+    made_of_all: list[tuple[Tensor, list[Tensor]]] = []
     for number in range(layer.attrs.directions):
-        backward = direction == "reverse" or number == 1
+        backward = layer.attrs.goes_back(number)
         one = _direction(ctx, layer, x, number, steps)
         current = [
             op.zeros((batch, layer.hidden), x.dtype) if s is None else _at(s, number)
@@ -162,14 +231,8 @@ def _run(
                 output = ctx.emit(op.where(active, output, const(0, x.dtype)))
             current = made
             rows[place] = output
-        outputs.append(op.stack([rows[place] for place in range(steps)], 0))
-        lasts.append(current)
-    y = op.stack(outputs, 1)
-    last = [op.stack([items[n] for items in lasts], 0) for n in range(len(states))]
-    if layout:
-        y = op.permute_dims(y, (2, 0, 1, 3))
-        last = [op.permute_dims(item, (1, 0, 2)) for item in last]
-    return (y, *last)
+        made_of_all.append((op.stack([rows[place] for place in range(steps)], 0), current))
+    return made_of_all
 
 
 def _direction(ctx: Context, layer: _Layer, x: Tensor, number: int, steps: int) -> _Direction:
@@ -210,22 +273,28 @@ def _gates(x: Tensor, count: int, hidden: int) -> list[Tensor]:
 
 
 def _setup(
-    ctx: Context, inputs: _Inputs, attrs: _Attributes, gates: int, defaults: Sequence[str]
-) -> _Layer:
+    ctx: Context, inputs: _Inputs, attrs: _Attributes, gates: int, defaults: tuple[str, ...],
+    cell: str | None,
+) -> _Layer:  # fmt: skip
     ctx.choice("direction", attrs.direction, ("forward", "reverse", "bidirectional"))
     (hidden,) = ctx.ints([inputs.recurrent.shape[2]], "the hidden size")
     ctx.require(
         attrs.hidden_size in (None, hidden), f"hidden_size is {attrs.hidden_size}, R has {hidden}"
     )
     chosen = _activations(ctx, attrs, defaults)
-    return _Layer(inputs, attrs, gates, hidden, chosen, len(defaults))
+    names = attrs.activations or defaults * attrs.directions
+    usual = all(name.lower() == default for name, default in zip(names, defaults * 2))
+    whole = usual and attrs.clip is None and inputs.sequence_lens is None
+    return _Layer(inputs, attrs, gates, hidden, chosen, len(defaults), cell if whole else None)
 
 
 @converts("RNN")
 def _rnn(
     ctx: Context, inputs: _Inputs, initial_h: Tensor | None = None, *, attrs: _Attributes
 ) -> tuple[Tensor, ...]:
-    layer = _setup(ctx, inputs, attrs, 1, ("tanh",))
+    names = {name.lower() for name in attrs.activations or ("tanh",)}
+    cell = names.pop() if names in ({"tanh"}, {"relu"}) else "tanh"
+    layer = _setup(ctx, inputs, attrs, 1, (cell,), cell)
 
     def step(ctx: Context, one: _Direction, place: int, states: list[Tensor]) -> list[Tensor]:
         total = op.add(one.projected[place], op.matmul(states[0], one.recurrent))
@@ -243,7 +312,8 @@ class _GruAttributes(_Attributes):
 def _gru(
     ctx: Context, inputs: _Inputs, initial_h: Tensor | None = None, *, attrs: _GruAttributes
 ) -> tuple[Tensor, ...]:
-    layer = _setup(ctx, inputs, attrs, 3, ("sigmoid", "tanh"))
+    cell = "gru" if attrs.linear_before_reset else None
+    layer = _setup(ctx, inputs, attrs, 3, ("sigmoid", "tanh"), cell)
     hidden = layer.hidden
 
     def step(ctx: Context, one: _Direction, place: int, states: list[Tensor]) -> list[Tensor]:
@@ -284,7 +354,8 @@ def _lstm(
     ctx: Context, inputs: _Inputs, initial_h: Tensor | None = None,
     initial_c: Tensor | None = None, peepholes: Tensor | None = None, *, attrs: _LstmAttributes,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    layer = _setup(ctx, inputs, attrs, 4, ("sigmoid", "tanh", "tanh"))
+    cell = "lstm" if peepholes is None and not attrs.input_forget else None
+    layer = _setup(ctx, inputs, attrs, 4, ("sigmoid", "tanh", "tanh"), cell)
     hidden = layer.hidden
 
     def step(ctx: Context, one: _Direction, place: int, states: list[Tensor]) -> list[Tensor]:
