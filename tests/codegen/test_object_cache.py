@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -68,6 +69,19 @@ def test_an_unwritable_cache_only_costs_time(
     for _ in range(2):
         assert compile_cached(TEXT, triple=TRIPLE, cpu="x86-64")
     assert len(compiled) == 2
+
+
+def test_a_full_disk_is_not_filled_further(
+    compiled: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, data: bytes) -> int:
+        with path.open("wb") as file:
+            file.write(data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert compile_cached(TEXT, triple=TRIPLE, cpu="x86-64")
+    assert list((tmp_path / "objects").iterdir()) == []
 
 
 def numbered(number: int) -> str:

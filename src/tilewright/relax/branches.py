@@ -9,8 +9,9 @@ branches that ``OutlineBranches`` has made functions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 
-from tilewright.ir import GlobalVar, Node, child, derived, node, pre_order
+from tilewright.ir import GlobalVar, Node, Var, child, derived, free_vars, node, pre_order
 from tilewright.relax.expr import (
     Binding,
     BindingBlock,
@@ -20,6 +21,7 @@ from tilewright.relax.expr import (
     PrimValue,
     RelaxCall,
     RelaxExpr,
+    RelaxVar,
     SeqExpr,
     as_relax,
 )
@@ -90,12 +92,32 @@ class If(RelaxExpr):
         return f"if({', '.join(map(repr, parts))})"
 
 
-def seen_outside(branch: SeqExpr) -> StructInfo:
-    """The struct info of a branch, without extents that it defines itself."""
-    info = branch.struct_info
-    casts = [b.struct_info for b in nested_bindings(branch) if isinstance(b, MatchCast)]
-    own = set(defined_vars(casts))
+def seen_outside(branch: SeqExpr, outer: AbstractSet[Var] = frozenset()) -> StructInfo:
+    """The struct info of a branch, without extents that it defines itself.
+
+    ``outer`` are those that are known to be defined outside of it.
+    """
+    info, own = branch.struct_info, own_extents(branch) - outer
     return erase_extents(info, {var: var for var in used_vars(info) if var not in own})
+
+
+def own_extents(branch: SeqExpr) -> set[Var]:
+    """Extents that casts in a branch define: what is used before is defined outside of it."""
+    bindings = list(nested_bindings(branch))
+    own: set[Var] = set()
+    if not any(isinstance(binding, MatchCast) for binding in bindings):
+        return own
+    used: set[Var] = set()
+    for binding in bindings:
+        value = binding.value.cond if isinstance(binding.value, If) else binding.value
+        used.update(free_vars(value))
+        for item in pre_order(value):
+            if isinstance(item, RelaxVar):
+                used.update(used_vars(item.struct_info))
+        if isinstance(binding, MatchCast):
+            own.update(var for var in defined_vars([binding.struct_info]) if var not in used)
+            used.update(used_vars(binding.struct_info))
+    return own
 
 
 def nested_bindings(body: SeqExpr) -> Iterator[Binding]:

@@ -41,6 +41,8 @@ class FunctionRewriter:
         self.builder = BlockBuilder(mod)
         self.mapping: dict[Any, Any] = {}
         self.function: Function | None = None
+        self.extents: set[Var] = set()
+        """Extents that the parameters, and casts before the current binding, define."""
 
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
         """Return the new value of ``var``; nested operands are normalised."""
@@ -87,6 +89,7 @@ class FunctionRewriter:
     def rewrite(self, function: Function) -> Function:
         """Rebuild one function."""
         self.function = function
+        self.extents = set(defined_vars([param.struct_info for param in function.params]))
         params = tuple(self.rewrite_params(function))
 
         def body() -> RelaxExpr:
@@ -112,6 +115,8 @@ class FunctionRewriter:
                 self.rewrite_if(binding, binding.value)
             else:
                 self.rewrite_binding(binding)
+            if isinstance(binding, MatchCast):
+                self.extents.update(defined_vars([binding.struct_info]))
 
     def rewrite_if(self, binding: Binding, value: If) -> None:
         """Rebuild what is inside of branches, as outside."""
@@ -133,10 +138,11 @@ class FunctionRewriter:
             self.rewrite_blocks(branch.blocks)
             return self.rewrite_branch_result(branch)
 
-        outer = {name: getattr(self, name) for name in self.isolated}
+        outer, extents = {name: getattr(self, name) for name in self.isolated}, set(self.extents)
         for name, state in outer.items():
             setattr(self, name, type(state)())
         made = self.builder.build_branch(body)
+        self.extents = extents
         for name, state in outer.items():
             setattr(self, name, state)
         return branch if _same_body(branch, made) else made

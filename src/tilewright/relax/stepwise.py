@@ -171,7 +171,11 @@ class _Steps:
         if value in self.values:
             return self.values[value]
         if isinstance(value, If):
-            return self.sequence(value.branches[0 if self.evaluate(value.cond) else 1])
+            outer = self.extents
+            self.extents = dict(outer)  # what a branch defines is another extent elsewhere
+            made = self.sequence(value.branches[0 if self.evaluate(value.cond) else 1])
+            self.extents = outer
+            return made
         if isinstance(value, Constant):
             return value.data
         if isinstance(value, Tuple):

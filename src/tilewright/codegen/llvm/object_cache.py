@@ -87,6 +87,8 @@ def _write(path: Path, code: bytes, limit: int) -> None:
         temporary.replace(path)
     except OSError:
         # A full disk or a read-only home: the next process compiles again.
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         return
     # By chance instead of by counting: processes needn't know of each other's writes.
     if int.from_bytes(os.urandom(4), "little") < len(code) / (limit * _STEP) * 2**32:

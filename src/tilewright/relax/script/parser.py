@@ -58,6 +58,8 @@ class GraphParser(Evaluator):
         self.attrs: dict[str, Any] = {}
         self.outputs: set[str] | None = None
         self.names: set[str] = set()
+        self.of_branches: dict[str, Var] = {}
+        """Extents that branches have defined: one of the same name, elsewhere, is the same one."""
         self.rest: Sequence[ast.stmt] = ()
 
     # ---- header -----------------------------------------------------------------------------
@@ -105,7 +107,7 @@ class GraphParser(Evaluator):
         except KeyError:
             known = None
         if not (isinstance(known, Var) and known.name == name and name in self.names):
-            self.scope.define(name, Var(name))
+            self.scope.define(name, self.of_branches.get(name, Var(name)))
             self.names.add(name)
 
     def resolve(self, node: ast.expr, info: Info) -> StructInfo:
@@ -242,6 +244,8 @@ class GraphParser(Evaluator):
         made = tuple(self.to_value(self.scope.lookup(name), node.test) for name in names)
         self.close(BindingBlock)
         result = SeqExpr(tuple(self.blocks), made[0] if len(made) == 1 else Tuple(made))
+        defined = ((name, self.scope.lookup(name)) for name in self.names - known)
+        self.of_branches.update((name, var) for name, var in defined if isinstance(var, Var))
         self.names = known
         self.scope.pop()
         self.blocks, self.bindings = outer

@@ -242,6 +242,7 @@ def _call_tir(p: Printer, node: RelaxCall) -> str:
 def _function(p: Printer, node: Function) -> None:
     # Inside a class, functions of the module are reached by `cls`.
     p.context["in module"] = bool(p.pad)
+    p.context["branch extents"] = {}
     _write_function(p, node, "main" if p.option_name is None else p.option_name)
 
 
@@ -301,16 +302,17 @@ def _body(p: Printer, blocks: Sequence[BindingBlock]) -> None:
 
 def _if(p: Printer, binding: Binding, node: If, name: str) -> None:
     """Both branches, which bind what they give to the name of the result."""
-    p.line(f"if {p.expr(node.cond)}:")
-    p.mark(binding, len(p.lines) - 1)
-    pad = p.pad
-    p.pad += "    "
-    _branch(p, node.true_branch, name)
-    p.pad = pad
-    p.line("else:")
-    p.pad += "    "
-    _branch(p, node.false_branch, name)
-    p.pad = pad
+    known, pad = set(p.names), p.pad
+    for start, branch in zip((f"if {p.expr(node.cond)}:", "else:"), node.branches):
+        p.line(start)
+        if branch is node.true_branch:
+            p.mark(binding, len(p.lines) - 1)
+        p.pad += "    "
+        _branch(p, branch, name)
+        p.pad = pad
+        # What a branch defines may be defined again elsewhere, by the same name.
+        for var in [var for var in p.names if type(var) is Var and var not in known]:
+            p.context.setdefault("branch extents", {})[var] = p.names.pop(var)
 
 
 def _branch(p: Printer, branch: SeqExpr, name: str) -> None:
@@ -362,8 +364,12 @@ def _binding(p: Printer, binding: Binding, name: str | None = None) -> None:
             for extent in extents_of(binding.struct_info)
             if type(extent) is Var and extent not in p.names
         ]
+        again = p.context.get("branch extents", {})
         for var in dict.fromkeys(new):
-            p.define(var)
+            if var in again:
+                p.alias(var, again[var])
+            else:
+                p.define(var)
         info = info_text(p, binding.struct_info, quoted=bool(new))
         line = f"{p.define(binding.var)} = R.match_cast({value}, {info})"
         same = structural_equal(binding.var.struct_info, binding.struct_info, map_free_vars=False)

@@ -82,7 +82,7 @@ class _Allocator(FunctionRewriter):
             shapes = [self.resolve(branch.body) for branch in value.branches]
             self.mapping[binding.var] = self.shape(cond, shapes, name)
             return
-        infos = [seen_outside(branch) for branch in value.branches]
+        infos = [seen_outside(branch, self.extents) for branch in value.branches]
         output = self.output(cond, value.struct_info, infos, name)
         leaves = list(_leaves(output))
         first, second = (self.writing(branch, leaves) for branch in value.branches)
@@ -111,6 +111,8 @@ class _Allocator(FunctionRewriter):
         # Sizes that differ are those of the branch that is taken.
         pairs = list(zip(*(each.shape for each in infos)))
         differing = [axis for axis, pair in enumerate(pairs) if not prove_equal(*pair)]
+        if not differing:
+            return self.allocate(infos[0], name)
         chosen = [ShapeExpr(tuple(each.shape[axis] for axis in differing)) for each in infos]
         named = {axis: Var(f"{name}_{axis}") for axis in differing}
         cast = ShapeStructInfo(tuple(named.values()))
@@ -124,7 +126,7 @@ class _Allocator(FunctionRewriter):
 
     def writing(self, branch: SeqExpr, outputs: Sequence[RelaxVar]) -> SeqExpr:
         """A branch that writes what it gives into ``outputs``."""
-        outer = set(self.owned)
+        outer, extents = set(self.owned), set(self.extents)
         places: dict[RelaxVar, RelaxVar] = {}
 
         def body() -> RelaxExpr:
@@ -141,6 +143,7 @@ class _Allocator(FunctionRewriter):
             return Tuple(())
 
         made = self.builder.build_branch(body)
+        self.extents = extents
         blocks = tuple(
             block.replace(bindings=tuple(_placed(b, places) for b in block.bindings))
             for block in made.blocks

@@ -303,12 +303,13 @@ class _GraphLowerer:
 
     def branches(self, value: If) -> Stmt:
         """Both branches, which write into memory that is allocated before."""
-        outer = self.analyzer
+        outer, extents = self.analyzer, self.extents
         made = []
         for branch in value.branches if value.taken is None else (value.taken,):
-            self.analyzer = outer.copy()
+            # An extent that a branch defines is another one elsewhere.
+            self.analyzer, self.extents = outer.copy(), dict(extents)
             made.append(self.lower_bindings(0, [b for k in branch.blocks for b in k.bindings]))
-        self.analyzer = outer
+        self.analyzer, self.extents = outer, extents
         return made[0] if len(made) == 1 else IfThenElse(self.condition(value.cond), *made)
 
     def condition(self, value: RelaxExpr) -> Expr:

@@ -7,9 +7,14 @@ function again, and share its workspace.
 from __future__ import annotations
 
 from tilewright.ir import IRModule, Pass
-from tilewright.relax.analysis import free_symbolic_vars, has_effect, used_graph_vars
+from tilewright.relax.analysis import (
+    defined_symbolic_vars,
+    free_symbolic_vars,
+    has_effect,
+    used_graph_vars,
+)
 from tilewright.relax.block_builder import BlockBuilder
-from tilewright.relax.branches import If, contains_if, is_outlined, seen_outside
+from tilewright.relax.branches import If, contains_if, is_outlined, own_extents, seen_outside
 from tilewright.relax.expr import (
     Binding,
     BindingBlock,
@@ -101,7 +106,10 @@ class _Outliner(FunctionRewriter):
             tuple(params), branch, attrs={BRANCH: True, **({} if pure else {IMPURE: True})}
         )
         known = set(defined_vars([param.struct_info for param in params]))
-        extents = [extent for extent in free_symbolic_vars(plain) if extent not in known]
+        # What a branch casts to an extent from outside is checked, not defined by it.
+        known |= own_extents(branch) - self.extents
+        used = (*free_symbolic_vars(plain), *defined_symbolic_vars(plain))
+        extents = [extent for extent in used if extent not in known]
         if extents:
             params.append(RelaxVar("s", ShapeStructInfo(extents)))
             operands += (ShapeExpr(tuple(extents)),)
@@ -109,6 +117,6 @@ class _Outliner(FunctionRewriter):
         made = ConvertToDataflow(1)(IRModule({"branch": renew_symbols(made)}))["branch"]
         gvar = self.module.add_func(made, self.name)
         attrs = {} if pure else {"pure": False}
-        call = RelaxCall(gvar, operands, attrs, (seen_outside(branch),))
+        call = RelaxCall(gvar, operands, attrs, (seen_outside(branch, self.extents),))
         var = RelaxVar("gv", call.struct_info)
         return SeqExpr((BindingBlock((VarBinding(call, var),)),), var)
