@@ -74,6 +74,19 @@ def test_calls_of_unknown_code() -> None:
     assert as_int(func.buffers[0].shape[0]) == 4
 
 
+def test_what_is_only_fetched_ahead_is_not_written() -> None:
+    func = parse(
+        HEAD
+        + """def main(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+    for i in range(64):
+        T.evaluate(T.prefetch(T.address_of(A[i], dtype="handle"), 0, 3, dtype="int32"))
+        B[i] = A[i]
+"""
+    )
+    abi = MakeKernelABI()(IRModule({"main": func}))["main"].attrs[KERNEL_ABI]
+    assert [item["written"] for item in abi["arguments"]] == [False, True]
+
+
 @pytest.mark.parametrize(
     ("code", "message"),
     [

@@ -143,6 +143,8 @@ def _check_offset(buffer: Buffer) -> None:
 
 
 _has_effects = contains(EFFECTS)
+# What has an effect, but writes to no memory that it is given.
+_ONLY_READING = ("prefetch", "assume")
 
 
 def _written(func: PrimFunc) -> set[Var]:
@@ -157,6 +159,8 @@ def _written(func: PrimFunc) -> set[Var]:
             found.add(item.buffer.data)
             if not _has_effects(item):
                 continue
+        elif type(item) is Call and item.op.name in _ONLY_READING:
+            continue
         elif type(item) is Call and item.op.effect in ("opaque", "update"):
             # Such code may write to whatever it is given.
             for inner in pre_order(item):
