@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks import table
 from benchmarks.core import Figure, _best
-from benchmarks.worker import imported_model
+from benchmarks.networks import imported_model
 from benchmarks.workloads import WORKLOADS
 from tilewright import dlight, driver, te, topi
 from tilewright.arith import Analyzer

@@ -1,114 +1,148 @@
-"""Latency of whole models: ``python -m benchmarks.models resnet18 --threads 1,2 --trials 256``.
+"""Latency of whole models: ``python -m benchmarks.models --threads 1 --peers torch,inductor``.
 
-Compared are the model without any schedule, scheduled by rule, tuned (with ``--trials``, or with
-records that ``--work-dir`` holds already), and PyTorch; with ``--plain-layout`` also by rule with
-all images in ``NCHW``. Models are those of ``examples/models``.
+Models are compiled by ``tilewright.compile`` and called with PyTorch's tensors; their results are
+compared with PyTorch's before they are timed. Ways of ours: ``rule``, ``tuned`` (with ``--trials``,
+or with records that ``--work-dir`` holds already), ``plain`` (by rule, all images in ``NCHW``) and
+``none`` (without any schedule). Peers: ``torch``, ``inductor`` (frozen), ``onnxruntime``,
+``openvino``. The figure is the best peer's time over that of the last of our ways.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import table
+from benchmarks.networks import MODEL_PEERS, MODELS, imported_model
 from benchmarks.race import complaints, race, ratio
-from benchmarks.worker import imported_model
 from tilewright.meta_schedule.progress import ConsoleProgress
 from tilewright.relax.tuning import tune_relax
 from tilewright.target import Target
 
+WAYS = ("none", "plain", "rule", "tuned")
 
-def tune(name: str, threads: int, trials: int, work_dir: Path, quiet: bool) -> None:
+
+def tune(name: str, batch: int, threads: int, trials: int, work_dir: Path, quiet: bool) -> None:
     """Tune a model into the database of ``work_dir``."""
-    mod, _, _ = imported_model(name)
+    mod, _, _ = imported_model(name, batch)
     target = Target("native").with_options(num_cores=threads)
     tune_relax(mod, None, target, work_dir, trials, progress=None if quiet else ConsoleProgress())
+
+
+def measure(
+    name: str, batch: int, threads: int, ways: Sequence[str], options: argparse.Namespace
+) -> dict[str, Any]:
+    """Race all ways to run a model."""
+    work_dir = options.work_dir / f"{threads}-threads"
+    if options.trials:
+        tune(name, batch, threads, options.trials, work_dir, options.json)
+    wanted = {
+        "kind": "model",
+        "name": name,
+        "batch": batch,
+        "threads": threads,
+        "work_dir": str(work_dir),
+        "onnx": str(options.work_dir / "onnx" / f"{name}-{batch}.onnx"),
+    }
+    subjects = {way: {**wanted, "way": way} for way in ways}
+    times = race(subjects, threads, options.rounds, options.burst, clock=options.clock)
+    ours = times[[way for way in ways if way in WAYS][-1]]
+    ratios = {
+        way: value
+        for way, item in times.items()
+        if way in MODEL_PEERS and (value := ratio(ours, item)) is not None
+    }
+    return {
+        "model": name,
+        "batch": batch,
+        "threads": threads,
+        "times": {way: item.as_dict() for way, item in times.items()},
+        "best_ratio": min(ratios.values(), default=None),
+        "ratios": ratios,
+        "complaints": complaints(times),
+    }
+
+
+def _show(results: Sequence[dict[str, Any]], ways: Sequence[str], rounds: int) -> None:
+    for batch, threads in dict.fromkeys((item["batch"], item["threads"]) for item in results):
+        mine = [item for item in results if (item["batch"], item["threads"]) == (batch, threads)]
+        rows = []
+        for item in mine:
+            figures = [item["times"][way] for way in ways]
+            build = [one["compile_seconds"] for one in figures if "compile_seconds" in one]
+            worst = [one["difference"] for one in figures if "difference" in one]
+            best = item["best_ratio"]
+            rows.append(
+                [
+                    item["model"],
+                    *(_ms(one["seconds"]) for one in figures),
+                    "-" if best is None else f"{best:.2f}",
+                    f"{worst[0]:.0e}" if worst else "-",
+                    f"{build[0]:.1f}" if build else "-",
+                ]
+            )
+        table.show(
+            f"batch {batch}, {threads} thread(s): milliseconds, median of {rounds} rounds",
+            ["model", *ways, "best peer/ours", "difference", "build s"],
+            rows,
+        )
+        known = [math.log(item["best_ratio"]) for item in mine if item["best_ratio"]]
+        if known:
+            print(f"geometric mean of best peer/ours: {math.exp(sum(known) / len(known)):.2f}")
+    for item in results:
+        for text in item["complaints"]:
+            print(f"{item['model']}, batch {item['batch']}, {item['threads']} thread(s): {text}")
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.4g}"
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.models", description=__doc__)
-    parser.add_argument("model", nargs="?", default="resnet18")
+    parser.add_argument("models", nargs="*", help=f"of {', '.join(MODELS)}; all but the last")
+    parser.add_argument("--batch", default="1", help="batch sizes, with commas")
     parser.add_argument("--threads", default="1,2", help="numbers of threads, with commas")
+    parser.add_argument("--ways", default="rule", help=f"with commas, of {', '.join(WAYS)}")
+    parser.add_argument("--peers", default="torch", help=f"of {', '.join(MODEL_PEERS)}")
     parser.add_argument("--trials", type=int, default=0, help="tune with so many trials")
-    parser.add_argument("--work-dir", type=Path, help="keep the databases of tuning here")
-    parser.add_argument("--skip", default="", help="ways to leave out: none, rule, tuned, torch")
-    parser.add_argument("--plain-layout", action="store_true", help="also without blocked channels")
+    parser.add_argument("--work-dir", type=Path, help="keep databases and ONNX models here")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--burst", type=float, default=0.2, help="seconds per turn")
+    parser.add_argument(
+        "--clock",
+        choices=("wall", "processor"),
+        default="wall",
+        help="whose seconds count; the processor's where others use the cores too",
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    ways = ["none", "rule", "torch"]
-    if options.trials or options.work_dir is not None:
-        ways.insert(2, "tuned")
-    if options.plain_layout:
-        ways.insert(1, "plain")
-    ways = [way for way in ways if way not in options.skip.split(",")]
-    results: list[dict[str, Any]] = []
+    ways = options.ways.split(",")
+    if options.trials and "tuned" not in ways:
+        ways.append("tuned")
+    ways += [peer for peer in options.peers.split(",") if peer]
+    models = options.models or list(MODELS)[:-1]
+    for given, known in ((ways, (*WAYS, *MODEL_PEERS)), (models, tuple(MODELS))):
+        if unknown := set(given) - set(known):
+            parser.error(f"no {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
+    if not set(ways) & set(WAYS):
+        parser.error(f"--ways needs one of {', '.join(WAYS)}")
+    results = []
     with tempfile.TemporaryDirectory() as folder:
+        options.work_dir = options.work_dir or Path(folder)
         for threads in map(int, options.threads.split(",")):
-            work_dir = (options.work_dir or Path(folder)) / f"{threads}-threads"
-            if options.trials:
-                tune(options.model, threads, options.trials, work_dir, options.json)
-            times = race(
-                {
-                    way: {
-                        "kind": "model",
-                        "way": way,
-                        "name": options.model,
-                        "threads": threads,
-                        "work_dir": str(work_dir),
-                    }
-                    for way in ways
-                },
-                threads,
-                options.rounds,
-                options.burst,
-            )
-            peer = times.get("torch")
-            results.append(
-                {
-                    "threads": threads,
-                    "times": {way: item.as_dict() for way, item in times.items()},
-                    "torch_over": {
-                        way: ratio(item, peer) for way, item in times.items() if peer is not None
-                    },
-                    "complaints": complaints(times),
-                }
-            )
+            for batch in map(int, options.batch.split(",")):
+                for name in models:
+                    results.append(measure(name, batch, threads, ways, options))
     if options.json:
-        table.dump({"model": options.model, "latency": results})
+        table.dump(results)
         return
-    names = {
-        "none": "no schedule",
-        "plain": "by rule, NCHW",
-        "rule": "by rule",
-        "tuned": "tuned",
-        "torch": "PyTorch",
-    }
-    rows = []
-    for result in results:
-        for way, item in result["times"].items():
-            over, difference = result["torch_over"].get(way), item.get("difference")
-            rows.append(
-                [
-                    f"{result['threads']} thread(s), {names[way]}",
-                    table.ms(item["seconds"]),
-                    "-" if over is None else f"{over:.2f}",
-                    "-" if difference is None else f"{difference:.1e}",
-                    "-" if "compile_seconds" not in item else f"{item['compile_seconds']:.1f}",
-                ]
-            )
-    table.show(
-        f"{options.model}: milliseconds, median of {options.rounds} rounds",
-        ["subject", "ms", "PyTorch/this", "difference", "build s"],
-        rows,
-    )
-    for result in results:
-        for text in result["complaints"]:
-            print(f"{result['threads']} thread(s): {text}")
+    _show(results, ways, options.rounds)
 
 
 if __name__ == "__main__":

@@ -86,18 +86,24 @@ def _torch(request: Request) -> Prepared:
     return Prepared(call, lambda: _torch_numbers(torch, call()))
 
 
+def inductor(threads: int, *, freezing: bool) -> Any:
+    """Import torch with ``torch.compile`` set up."""
+    # Compiling in this process: idle helpers would disturb the others' turns.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    torch = torch_module(threads)
+    import torch._inductor.config as config
+
+    torch._dynamo.reset()
+    config.freezing = freezing
+    return torch
+
+
 def _torch_compile(request: Request) -> Prepared:
     workload = request.workload
     function = workload.torch
     if function is None:
         raise Unavailable("torch has no such operator")
-    # Compiling in this process: idle helpers would disturb the others' turns.
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    torch = torch_module(request.threads)
-    import torch._inductor.config as inductor
-
-    torch._dynamo.reset()
-    inductor.freezing = request.constant_weights
+    torch = inductor(request.threads, freezing=request.constant_weights)
     tensors: Sequence[Any] = [_torch_tensor(torch, array) for array in request.arrays]
     if workload.torch_prepare is not None:
         tensors = workload.torch_prepare(torch, *tensors)
@@ -157,84 +163,115 @@ def _briefly(call: Callable[[], Any]) -> float:
 
 
 def _onnxruntime(request: Request) -> Prepared:
-    import onnxruntime as ort
-
     if any(array.dtype.name == "bfloat16" for array in request.arrays):
         raise Unavailable("onnxruntime computes no bf16 on CPUs")
-
-    def load(model: bytes) -> Prepared:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = request.threads
-        options.inter_op_num_threads = 1
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-        options.log_severity_level = 3
-        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        binding = session.io_binding()
-        values = []  # bound values must outlive the binding
-        for item in session.get_inputs():
-            values.append(ort.OrtValue.ortvalue_from_numpy(request.arrays[int(item.name[1:])]))
-            binding.bind_ortvalue_input(item.name, values[-1])
-        binding.bind_output("y", "cpu")
-
-        def call() -> Any:
-            session.run_with_iobinding(binding)
-            return values
-
-        def result() -> Array:
-            call()
-            return np.asarray(binding.copy_outputs_to_cpu()[0])
-
-        return Prepared(call, result)
-
-    return _fastest(request, load)
+    return _fastest(
+        request, lambda model: load_onnxruntime(model, request.arrays, request.threads).first
+    )
 
 
 def _openvino(request: Request) -> Prepared:
-    import openvino as ov
-
     precision = "bf16" if request.workload.kind == "bfloat16" else "f32"
     # Operands of products with quantised weights are rounded to 8 bits in groups of so many.
-    rounded = "32" if request.workload.limit > 1e-2 else "0"
+    rounded = 32 if request.workload.limit > 1e-2 else 0
+    return _fastest(
+        request,
+        lambda model: (
+            load_openvino(model, request.arrays, request.threads, precision, rounded).first
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A graph made ready: ``call`` runs it, ``results`` runs it and returns numbers."""
+
+    call: Callable[[], Any]
+    results: Callable[[], Sequence[Array]]
+
+    @property
+    def first(self) -> Prepared:
+        """The graph with its first result only."""
+        return Prepared(self.call, lambda: self.results()[0])
+
+
+def load_onnxruntime(model: bytes | str, arrays: Sequence[Array], threads: int) -> Loaded:
+    """Make an ONNX model, or the file of one, ready; its inputs are named x0, x1 …"""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.log_severity_level = 3
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    values = []  # bound values must outlive the binding
+    for item in session.get_inputs():
+        values.append(ort.OrtValue.ortvalue_from_numpy(arrays[int(item.name[1:])]))
+        binding.bind_ortvalue_input(item.name, values[-1])
+    for item in session.get_outputs():
+        binding.bind_output(item.name, "cpu")
+
+    def call() -> Any:
+        session.run_with_iobinding(binding)
+        return values
+
+    def results() -> Sequence[Array]:
+        call()
+        return [np.asarray(item) for item in binding.copy_outputs_to_cpu()]
+
+    return Loaded(call, results)
+
+
+def load_openvino(
+    model: bytes | str,
+    arrays: Sequence[Array],
+    threads: int,
+    precision: str = "f32",
+    rounded: int = 0,
+) -> Loaded:
+    """The same for OpenVINO, which computes in ``precision`` ("f32" or "bf16")."""
+    import openvino as ov
+
     core = ov.Core()
+    compiled = core.compile_model(
+        core.read_model(model),
+        "CPU",
+        {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": str(threads),
+            # Without this, fp32 models are computed in bf16 where the CPU has it.
+            "INFERENCE_PRECISION_HINT": precision,
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": str(rounded),
+        },
+    )
+    running = compiled.create_infer_request()
+    tensors = []
+    for item in compiled.inputs:
+        array = arrays[int(item.get_any_name()[1:])]
+        if array.dtype.name == "bfloat16":
+            tensors.append(ov.Tensor(array.view(np.uint16), array.shape, ov.Type.bf16))
+        else:
+            tensors.append(ov.Tensor(array, shared_memory=True))
+        running.set_tensor(item, tensors[-1])
 
-    def load(model: bytes) -> Prepared:
-        compiled = core.compile_model(
-            core.read_model(model),
-            "CPU",
-            {
-                "PERFORMANCE_HINT": "LATENCY",
-                "INFERENCE_NUM_THREADS": str(request.threads),
-                # Without this, fp32 models are computed in bf16 where the CPU has it.
-                "INFERENCE_PRECISION_HINT": precision,
-                "DYNAMIC_QUANTIZATION_GROUP_SIZE": rounded,
-            },
-        )
-        running = compiled.create_infer_request()
-        tensors = []
-        for item in compiled.inputs:
-            array = request.arrays[int(item.get_any_name()[1:])]
-            if array.dtype.name == "bfloat16":
-                tensors.append(ov.Tensor(array.view(np.uint16), array.shape, ov.Type.bf16))
-            else:
-                tensors.append(ov.Tensor(array, shared_memory=True))
-            running.set_tensor(item, tensors[-1])
+    def call() -> Any:
+        running.infer()
+        return tensors
 
-        def call() -> Any:
-            running.infer()
-            return tensors
+    def numbers(tensor: Any) -> Array:
+        if tensor.element_type == ov.Type.bf16:
+            import ml_dtypes
 
-        def result() -> Array:
-            call()
-            tensor = running.get_output_tensor(0)
-            if tensor.element_type == ov.Type.bf16:
-                import ml_dtypes
+            return np.asarray(tensor.data).view(ml_dtypes.bfloat16).astype(np.float32)
+        return np.array(tensor.data)
 
-                return np.asarray(tensor.data).view(ml_dtypes.bfloat16).astype(np.float32)
-            return np.array(tensor.data)
+    def results() -> Sequence[Array]:
+        call()
+        return [numbers(running.get_output_tensor(n)) for n in range(len(compiled.outputs))]
 
-        return Prepared(call, result)
-
-    return _fastest(request, load)
+    return Loaded(call, results)
 
 
 @dataclass(frozen=True)

@@ -3,23 +3,22 @@
 ``{"prepare": {...}}`` makes a subject ready and answers with what that showed. ``{"run": seconds,
 "patience": seconds, "fastest_tick": seconds}`` calls it for about so long while the cores are quiet
 (``support.interference``), after calls that don't count, and answers with the seconds per call.
+With ``"clock": "processor"`` these are the processor's seconds, whatever runs beside.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import PEERS, Request, torch_module
+from benchmarks.peers import PEERS, Request
 from benchmarks.workload import Unavailable
 from benchmarks.workloads import WORKLOADS
 from tilewright.support.interference import Watch, is_undisturbed
@@ -36,7 +35,7 @@ _STRETCH = 0.004
 _AWAKE = 5e-4
 
 
-def _difference(found: Any, expected: Any) -> float:
+def difference(found: Any, expected: Any) -> float:
     """Return the largest difference over the largest value; infinite where shapes differ."""
     found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
     if found.shape != expected.shape:
@@ -69,72 +68,15 @@ def _prepare_op(
 
         made_for = own.target_of(threads, target)
         prepared, info = own.prepare(workload, way, made_for, work_dir, wanted.shape, constant)
-    info["difference"] = _difference(prepared.result(), wanted)
+    info["difference"] = difference(prepared.result(), wanted)
     info["limit"] = workload.limit
     return prepared.call, info
 
 
-def load_model(name: str) -> tuple[Any, tuple[Any, ...]]:
-    """Build a model of ``examples/models``: the module and its example inputs."""
-    path = Path(__file__).parents[1] / "examples" / "models" / f"{name}.py"
-    if not path.exists():
-        known = ", ".join(sorted(p.stem for p in path.parent.glob("*.py")))
-        raise SystemExit(f"no model {name!r} in {path.parent}; there are: {known}")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    model, inputs = module.build()
-    return model, inputs
+def _prepare_model(**wanted: Any) -> tuple[Call, dict[str, Any]]:
+    from benchmarks import networks
 
-
-def imported_model(name: str) -> tuple[Any, Any, tuple[Any, ...]]:
-    """Return a model as a graph, as PyTorch has it, and example inputs."""
-    import torch
-
-    from tilewright.relax.frontend.torch import from_exported_program
-
-    model, inputs = load_model(name)
-    with torch.no_grad():
-        mod = from_exported_program(torch.export.export(model, inputs))
-    return mod, model, inputs
-
-
-def _prepare_model(way: str, name: str, threads: int, work_dir: str) -> tuple[Call, dict[str, Any]]:
-    torch = torch_module(threads)
-    if way == "torch":
-        model, inputs = load_model(name)
-        return (lambda: model(*inputs)), {}
-
-    from tilewright import relax
-    from tilewright.ir import PassContext
-    from tilewright.meta_schedule.database import JSONDatabase
-    from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
-    from tilewright.relax.tuning import to_tensor_functions
-    from tilewright.runtime import set_num_threads
-    from tilewright.target import Target
-
-    target = Target("native").with_options(num_cores=threads)
-    set_num_threads(threads)
-    mod, model, inputs = imported_model(name)
-    start = time.perf_counter()
-    database = JSONDatabase(work_dir=work_dir) if way == "tuned" else None
-    with PassContext(config={"relax.conv_layout": "NCHW" if way == "plain" else "auto"}):
-        mod = to_tensor_functions(mod, target, database=database)
-    if database is not None:
-        apply = MetaScheduleApplyDatabase(database=database, target=target, enable_warning=True)
-        mod = apply(mod)
-    executable = relax.build(mod, target, schedule=None if way == "none" else "default")
-    seconds = time.perf_counter() - start
-    with torch.no_grad():
-        expected = model(*inputs)
-    arrays = [np.ascontiguousarray(tensor.numpy()) for tensor in inputs]
-    found = executable(*arrays)
-    found = found[0] if isinstance(found, (tuple, list)) else found
-    return (lambda: executable(*arrays)), {
-        "difference": _difference(found, expected),
-        "compile_seconds": seconds,
-    }
+    return networks.prepare(**wanted)
 
 
 def _prepare_dynamic(**wanted: Any) -> tuple[Call, dict[str, Any]]:
@@ -148,6 +90,22 @@ _PREPARE: dict[str, Callable[..., tuple[Call, dict[str, Any]]]] = {
     "model": _prepare_model,
     "dynamic": _prepare_dynamic,
 }
+
+
+def processor_seconds(call: Call, seconds: float) -> dict[str, float]:
+    """Call for about so long; return the median over calls of the processor's seconds per call.
+
+    Other programs on the same cores leave these as they are, as far as caches do.
+    """
+    each = _warmed(call, seconds * _WARM_UP)
+    count = max(1, int(min(seconds, _STRETCH) / max(each, 1e-7)))
+    stretches, end = [], time.process_time() + seconds
+    while not stretches or time.process_time() < end:
+        start = time.process_time()
+        for _ in range(count):
+            call()
+        stretches.append((time.process_time() - start) / count)
+    return {"seconds": statistics.median(stretches), "tick": 0.0, "fastest_tick": float("inf")}
 
 
 def run_for(call: Call, seconds: float, patience: float, fastest: float) -> dict[str, float]:
@@ -211,9 +169,11 @@ def main() -> None:
                 call()
             else:
                 assert call is not None
-                answer = {
-                    **run_for(call, request["run"], request["patience"], request["fastest_tick"])
-                }
+                limits = request["patience"], request["fastest_tick"]
+                if request["clock"] == "processor":
+                    answer = {**processor_seconds(call, request["run"])}
+                else:
+                    answer = {**run_for(call, request["run"], *limits)}
         except Unavailable as reason:
             answer = {"unavailable": str(reason)}
         except Exception as error:  # told to the parent, which shows it in the table

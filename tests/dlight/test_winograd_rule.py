@@ -13,7 +13,7 @@ from tilewright.ir import IRModule, collect
 from tilewright.scheduling import NotApplicable
 from tilewright.target import Target
 from tilewright.tir import PARALLEL, Block, For, PrimFunc
-from tilewright.tir.attrs import IS_SCHEDULED, LAYOUT_FREE
+from tilewright.tir.attrs import IS_SCHEDULED, LAYOUT_FREE, PREFETCH_NEXT
 from tilewright.tir.layout_rewrite import split_layout_rewrite
 from tilewright.tir.schedule import Schedule
 from tilewright.topi.layout import layout_of
@@ -91,6 +91,14 @@ def test_stages_share_the_loops() -> None:
     assert len(parallel) == 3  # zeros, channels last, all the rest
     below = {block.name for block in collect(parallel[-1].body, Block)}
     assert {"input_transform", "products_update", "result_transform"} <= below
+
+
+@pytest.mark.parametrize(("channels", "fetches"), [(32, False), (256, True)])
+def test_filters_from_far_caches_are_fetched_ahead(channels: int, fetches: bool) -> None:
+    target = Target("llvm -mcpu=znver4 -num-cores=1")
+    func = scheduled(conv((1, channels, 14, 14), channels, 4), target)
+    annotated = [item for item in collect(func.body, For) if PREFETCH_NEXT in item.annotations]
+    assert len(annotated) == fetches
 
 
 @pytest.mark.parametrize("channels, filters", [(10, 16), (16, 24)])

@@ -15,6 +15,7 @@ import tilewright as tw
 from tilewright import relax, te, topi
 from tilewright.ir import IRModule
 from tilewright.relax.frontend import nn as own
+from tilewright.relax.profiling import profile
 from tilewright.support.errors import BuildError, ImportModelError, RunError
 
 A = np.arange(12, dtype="float32").reshape(3, 4)
@@ -226,6 +227,28 @@ def test_nested_inputs() -> None:
     agree(made((x, [y]), {"a": z}), (x - y, z * 2))
     with pytest.raises(RunError, match=r"of the structure \(\(\*, \[\*\]\), dict\(\*\)\), got"):
         made((x, y), {"a": z})
+
+
+def test_kernels_of_a_model_are_profiled(model: Any) -> None:
+    import torch
+
+    x = torch.randn(3, 4)
+    made = tw.compile(model, example_inputs=x)
+    assert profile(made, "main", [x], repeat=1).kernels()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_tuple_stays_a_tuple(count: int) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Several(torch.nn.Module):  # type: ignore[name-defined, misc]
+        def forward(self, x: Any) -> Any:
+            return tuple(x + number for number in range(count))
+
+    x = torch.randn(2)
+    found = tw.compile(Several(), example_inputs=x)(x)
+    assert type(found) is tuple
+    agree(found, tuple(x + number for number in range(count)))
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_the_innermost_loop_asks_for_its_part_of_the_next_panel() -> None:
     mod = injected(program())
     (fetch,) = fetches(mod)
     # 2000 elements in 3 times 2000 steps: the second loop's part is 667, and each step's one.
-    assert "A[((((p + 1) * 2000) + (i * 667)) + k)]" in str(fetch)
+    assert "A[((((p * 2000) + 2000) + (i * 667)) + k)]" in str(fetch)
     assert "pragma" not in mod["main"].script()
 
 
@@ -150,3 +150,22 @@ def main(A: T.Buffer((64, 64), "float32"), B: T.Buffer((64, 64), "float32")):
         for a, b, r, line in itertools.product(range(2), range(4), range(16), range(2))
     }
     assert places == lines
+
+
+def test_the_next_panel_is_next_to_this_one_wherever_loops_around_are() -> None:
+    mod = injected(
+        parse("""
+@T.prim_func
+def main(A: T.Buffer((6, 4, 2000), "float32"), B: T.Buffer((6, 4), "float32")):
+    for q in range(6):
+        for p in T.serial(4, annotations={"pragma_prefetch_next": 1}):
+            B[q, p] = T.float32(0)
+            for k in range(2000):
+                B[q, p] = B[q, p] + A[q, p, k]
+""")
+    )
+    (fetch,) = fetches(mod)
+    (place,) = fetch.args[0].args[0].indices
+    q, p, k = sorted(free_vars(place), key=lambda var: "qpk".index(var.name))
+    found = simplify(substitute(place, {q: const(3), p: const(1), k: const(7)}))
+    assert as_int(found) == 3 * 8000 + 2 * 2000 + 7

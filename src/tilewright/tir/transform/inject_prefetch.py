@@ -170,7 +170,8 @@ def _fetches(panel: _Panel, var: Var) -> list[Stmt]:
     width = dtypes.bytes_of(buffer.dtype)
     if size is None or size * width < _LEAST_BYTES or None in extents:
         return []
-    place: Expr = (var + 1) * size
+    first = {loop.loop_var: loop.min for loop in panel.inside}
+    place = simplify(substitute(index, {**first, var: var + 1}))
     part = size
     for loop, extent in zip(panel.loops, extents):
         part = -(-part // max(1, extent or 1))

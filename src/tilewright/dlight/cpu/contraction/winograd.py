@@ -29,6 +29,7 @@ from tilewright.scheduling.cpu import (
 from tilewright.target import Costs, Target
 from tilewright.tir import Block, Buffer
 from tilewright.tir.analysis import has_branch
+from tilewright.tir.attrs import PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.topi.nn import WINOGRAD_TILE
@@ -60,7 +61,10 @@ class _Stages:
 
 @dataclass(frozen=True)
 class _Plan:
-    """Sizes: tiles of the transform, rows of tiles per group, and the register tile."""
+    """Sizes: tiles of the transform, rows of tiles per group, and the register tile.
+
+    ``streams``: filters come from far caches and are prefetched.
+    """
 
     tile: int
     group: int
@@ -69,6 +73,7 @@ class _Plan:
     fused: bool
     columns: int
     lanes: int
+    streams: bool
 
 
 class Winograd(ScheduleRule):
@@ -188,6 +193,7 @@ def _choose_plan(
         return NotApplicable(f"blocks of {block} channels are no parts of vectors")
     width = dtypes.bytes_of(element) * alpha * alpha
     weights, inputs = width * channels * filters, width * down * across * channels
+    streams = 2 * weights > target.l2_bytes
     plans = []
     for group in (size for size in range(1, down + 1) if down % size == 0):
         rows, columns, cycles = _register_tile(group, across, filters, lanes, target)
@@ -200,7 +206,7 @@ def _choose_plan(
         cost = alpha * alpha * groups * channels * cycles + traffic / target.costs.l2_bandwidth
         # Rows of tiles are joined if register tiles cut them evenly, or are made of whole ones.
         fused = group * across % rows == 0 and (across % rows == 0 or rows % across == 0)
-        plans.append((cost, _Plan(tile, group, groups, rows, fused, columns, lanes)))
+        plans.append((cost, _Plan(tile, group, groups, rows, fused, columns, lanes, streams)))
     plans.sort(key=lambda item: item[0])
     return choices.preferring("winograd.plan", plans)[0][1]
 
@@ -318,6 +324,8 @@ def _products(sch: Schedule, products: BlockRV, panel: LoopRV, plan: _Plan) -> N
     around = [x, y, batch, *([] if plan.fused else [down]), outer]
     sums = fused_epilogue(sch, products, ())
     sum_in_registers(sch, products, sums, Nest(around, [reduce], [inner, channel], outside=3))
+    if sch.choices.choose("winograd.ahead", (plan.streams, not plan.streams)):
+        sch.annotate(y, PREFETCH_NEXT, 1)
 
 
 def _input_transform(

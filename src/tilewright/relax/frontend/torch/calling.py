@@ -119,6 +119,10 @@ class Calling:
         self._keywords = list(kwargs.context or ())
         flat = all(item.is_leaf() for item in (*args.children(), *kwargs.children()))
         self._flat = flat and not self._fixed
+        # PyTorch computes what a structure is each time that it is asked.
+        self._single = self._out_spec.is_leaf()
+        children = () if self._single else self._out_spec.children()
+        self._plain_tuple = self._out_spec.type is tuple and all(c.is_leaf() for c in children)
         # By keyword too what was given by position: inputs are named after the model's parameters.
         self._names = [spec.arg.name for spec in user] if flat else []
 
@@ -151,8 +155,10 @@ class Calling:
         if self._outputs is not None:
             given = iter(results)
             results = [next(given) if is_given else value for is_given, value in self._outputs]
-        if self._out_spec.is_leaf():
+        if self._single:
             return results[0]
+        if self._plain_tuple:
+            return tuple(results)
         return self._out_spec.unflatten(results)
 
     def _cut(self, results: list[Any]) -> list[Any]:
