@@ -52,6 +52,8 @@ def _torchvision(name: str) -> Callable[[int], Model]:
         for module in model.modules():
             if isinstance(module, torch.nn.Conv2d):
                 torch.nn.init.kaiming_normal_(module.weight)  # keeps the scale of activations
+            elif isinstance(module, torch.nn.Linear):
+                module.reset_parameters()  # some heads begin as zeros
         return model, (torch.randn(batch, 3, 224, 224),)
 
     return build
@@ -67,9 +69,11 @@ def _mlp(batch: int) -> Model:
 
 def _bert(batch: int, tokens: int = 128) -> Model:
     import torch
-    from transformers import BertConfig, BertModel
 
-    from benchmarks.zoo.build import Positional
+    from benchmarks.zoo.build import Positional, torchvision
+
+    torchvision()  # which transformers imports
+    from transformers import BertConfig, BertModel
 
     model = BertModel(BertConfig()).eval()
     ids = torch.randint(0, model.config.vocab_size, (batch, tokens))

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers, unroll_steps
 from tilewright.dlight.cpu.contraction.image_axes import join_pixels
+from tilewright.dlight.cpu.contraction.packing import is_fetched_ahead
 from tilewright.dlight.cpu.contraction.register_tile import (
     Limits,
     even_size,
@@ -288,7 +289,7 @@ def _choose(image: _Image, target: Target) -> _Plan | NotApplicable:
     )
     least = 1 if by_filters else -(-target.num_cores // images)
     size = _group_size(image, units, filters // vectors, least, target)
-    return _Plan(tile.rows, vectors, size, by_filters, 2 * weights > target.l2_bytes)
+    return _Plan(tile.rows, vectors, size, by_filters, is_fetched_ahead(weights, target))
 
 
 def _group_size(image: _Image, units: int, panels: int, least: int, target: Target) -> int:

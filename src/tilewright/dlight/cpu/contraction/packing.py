@@ -41,6 +41,14 @@ from tilewright.tir.schedule.handles import BlockRV, LoopRV
 _TRANSPOSED, _FAR = (4, 8, 16), 16
 
 
+def is_fetched_ahead(size: int, target: Target) -> bool:
+    """Whether so many bytes of constants aren't in the near caches when a call begins.
+
+    The constants of a whole model pass by between two calls.
+    """
+    return size > target.costs.fetched_share * target.l2_bytes
+
+
 @dataclass(frozen=True)
 class Panels:
     """The layout of an operand's copy: ``[N / width][...][width]``.

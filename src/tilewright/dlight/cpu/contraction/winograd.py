@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from tilewright.dlight.cpu.contraction.form import Nest, schedule_others, sum_in_registers
-from tilewright.dlight.cpu.contraction.packing import Panels, pack_operand
+from tilewright.dlight.cpu.contraction.packing import Panels, is_fetched_ahead, pack_operand
 from tilewright.dlight.cpu.contraction.register_tile import busy_cycles, tile_registers
 from tilewright.ir import Expr, as_int, dtypes, structural_equal
 from tilewright.scheduling import Choices, NotApplicable, ScheduleRule
@@ -193,7 +193,7 @@ def _choose_plan(
         return NotApplicable(f"blocks of {block} channels are no parts of vectors")
     width = dtypes.bytes_of(element) * alpha * alpha
     weights, inputs = width * channels * filters, width * down * across * channels
-    streams = 2 * weights > target.l2_bytes
+    streams = is_fetched_ahead(weights, target)
     plans = []
     for group in (size for size in range(1, down + 1) if down % size == 0):
         rows, columns, cycles = _register_tile(group, across, filters, lanes, target)
