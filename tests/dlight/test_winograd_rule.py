@@ -93,7 +93,7 @@ def test_stages_share_the_loops() -> None:
     assert {"input_transform", "products_update", "result_transform"} <= below
 
 
-@pytest.mark.parametrize(("channels", "fetches"), [(32, False), (256, True)])
+@pytest.mark.parametrize(("channels", "fetches"), [(16, False), (256, True)])
 def test_filters_from_far_caches_are_fetched_ahead(channels: int, fetches: bool) -> None:
     target = Target("llvm -mcpu=znver4 -num-cores=1")
     func = scheduled(conv((1, channels, 14, 14), channels, 4), target)

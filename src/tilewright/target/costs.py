@@ -156,7 +156,7 @@ class Costs:
         0.1, "of the second-level cache", "for the rows that windows slide over", _BY_HAND
     )
     fetched_share: float = _estimated(
-        1 / 16, "of the second-level cache", "from which constants are fetched ahead", _BY_HAND
+        1 / 16, "of the second-level cache", "from which filters are fetched ahead", _BY_HAND
     )
     rows_share: float = _estimated(
         1 / 4, "of the last cache", "for rows that pass by each panel", _BY_HAND

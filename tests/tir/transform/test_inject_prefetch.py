@@ -169,3 +169,21 @@ def main(A: T.Buffer((6, 4, 2000), "float32"), B: T.Buffer((6, 4), "float32")):
     q, p, k = sorted(free_vars(place), key=lambda var: "qpk".index(var.name))
     found = simplify(substitute(place, {q: const(3), p: const(1), k: const(7)}))
     assert as_int(found) == 3 * 8000 + 2 * 2000 + 7
+
+
+def test_a_loop_outside_asks_for_whole_lines() -> None:
+    mod = injected(
+        parse("""
+@T.prim_func
+def main(A: T.Buffer((4, 64, 32), "float32"), B: T.Buffer((4,), "float32")):
+    for p in T.serial(4, annotations={"pragma_prefetch_next": 1}):
+        B[p] = T.float32(0)
+        for c in range(64):
+            for k in range(32):
+                B[p] = B[p] + A[p, c, k]
+""")
+    )
+    # A step of c is two lines, one of k a sixteenth of a line.
+    assert len(fetches(mod)) == 2
+    assert {var.name for fetch in fetches(mod) for var in free_vars(fetch)} >= {"p", "c"}
+    assert "k" not in {var.name for fetch in fetches(mod) for var in free_vars(fetch)}

@@ -19,7 +19,7 @@ fetched.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.arith import detect_linear_equation, simplify
@@ -50,6 +50,8 @@ _has_annotation = contains(annotated(PREFETCH_NEXT))
 _LINE_BYTES = 64
 #: Smaller panels come soon enough by themselves; more lines in a step would be in the way.
 _LEAST_BYTES, _MOST_LINES = 4096, 8
+#: So many at once are as well as one now and then.
+_FEW_LINES = 4
 #: Rows don't come by themselves, so more of their lines are worth it.
 _MOST_LINES_OF_ROWS = 32
 #: What is looked up is asked for so many bytes ahead, but at least one iteration.
@@ -105,6 +107,7 @@ class _Injector(Mutator):
                 fetches = _fetches_by_look_up(panel, node)
             else:
                 following = _following((*self.around, node))
+                panel = panel if how == 2 else _by_whole_lines(panel, node.loop_var)
                 fetches = (
                     _fetches_of_rows(panel, following)
                     if how == 2
@@ -161,11 +164,29 @@ def _panels(loop: For, *, at_once: bool, spread: bool) -> list[_Panel]:
     return [panel for buffer, panel in found.items() if buffer.data not in own]
 
 
+def _size(panel: _Panel, var: Var) -> int | None:
+    """Elements from a panel to the next one, if that is a constant."""
+    linear = detect_linear_equation(panel.load.indices[0], [var])
+    return None if linear is None else as_int(linear[0])
+
+
+def _by_whole_lines(panel: _Panel, var: Var) -> _Panel:
+    """The panel with the loops down to the one whose steps ask for a few lines.
+
+    Each step of those inside would ask for a part of a line.
+    """
+    part = (_size(panel, var) or 0) * dtypes.bytes_of(panel.load.buffer.dtype)
+    for depth, loop in enumerate(panel.loops, 1):
+        part = -(-part // max(1, as_int(loop.extent) or 1))
+        if part <= _FEW_LINES * _LINE_BYTES:
+            return replace(panel, loops=panel.loops[:depth])
+    return panel
+
+
 def _fetches(panel: _Panel, var: Var) -> list[Stmt]:
-    """What the innermost loop does in each step to fetch its part of the next panel."""
+    """What each step of a panel's innermost loop does to fetch its part of the next panel."""
     buffer, index = panel.load.buffer, panel.load.indices[0]
-    linear = detect_linear_equation(index, [var])
-    size = as_int(linear[0]) if linear is not None else None
+    size = _size(panel, var)
     extents = [as_int(loop.extent) for loop in panel.loops]
     width = dtypes.bytes_of(buffer.dtype)
     if size is None or size * width < _LEAST_BYTES or None in extents:

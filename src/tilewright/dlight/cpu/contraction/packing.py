@@ -42,9 +42,10 @@ _TRANSPOSED, _FAR = (4, 8, 16), 16
 
 
 def is_fetched_ahead(size: int, target: Target) -> bool:
-    """Whether so many bytes of constants aren't in the near caches when a call begins.
+    """Whether so many bytes of a convolution's filters are worth fetching ahead.
 
-    The constants of a whole model pass by between two calls.
+    Those of a whole model pass by between two calls, so they come from far caches, where their own
+    size would let them stay in a near one.
     """
     return size > target.costs.fetched_share * target.l2_bytes
 

@@ -40,7 +40,6 @@ from tilewright.dlight.cpu.contraction.packing import (
     copy_operand,
     gather_at,
     gather_operand,
-    is_fetched_ahead,
     lay_out,
     pack_at,
     pad_columns,
@@ -324,7 +323,7 @@ class _Tiling:
             return False
         elements = [as_int(extent) or 0 for extent in plan.packed.buffer.shape]
         size = math.prod(elements) * dtypes.bytes_of(plan.packed.buffer.dtype)
-        return is_fetched_ahead(size, self.target)
+        return 2 * size > self.target.l2_bytes
 
     def _nest(self, axes: Sequence[Axis]) -> tuple[Nest, LoopRV]:
         """Split and order axes; return the nest, and the loop over columns of tiles."""
