@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 pytest.importorskip("onnx")
 
-from tilewright.testing.onnx_backend.__main__ import main, summary
+from tilewright.testing.onnx_backend.__main__ import main, page
 from tilewright.testing.onnx_backend.check import cases, check, difference, node_cases
 
 
@@ -54,28 +56,31 @@ def test_some_operators(module: str) -> None:
 
 
 @pytest.mark.slow
-def test_all_tests_of_operators() -> None:
-    assert main(["--kind", "node,pytorch-converted,pytorch-operator"]) == 0
+def test_all_tests_of_operators(tmp_path: Path) -> None:
+    assert main(["--folder", str(tmp_path)]) == 0
 
 
-def test_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_taken_up_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = "test_sign_model,test_expand_shape_model?,test_strnorm_model_nostopwords*"
-    assert main(["--kind", "simple", "--tests", names, "--jobs", "1"]) == 0
-    found = capsys.readouterr().out
-    assert (
-        "5 of 5 passed (100.0%), 4 of them with inputs fixed; 0 failed, 0 unsupported; 1 more"
-        in found
-    )
+    options = ["--kind", "simple", "--folder", str(tmp_path / "found")]
+    section = tmp_path / "page.md"
+    section.write_text("# A page\n<!-- onnx_backend -->\n<!-- end -->\nmore\n")
+    assert main([*options, "--tests", "test_sign_model", "--jobs", "1"]) == 0
+    assert "| simple | 1 | 1 | 100.00% | 0 | 0 | 0 | 0 |" in capsys.readouterr().out
+    assert main([*options, "--tests", names, "--jobs", "1", "--page", str(section)]) == 0
+    assert capsys.readouterr().out.strip() in section.read_text()
+    found = section.read_text()
+    assert "| simple | 5 | 5 | 100.00% | 4 | 0 | 0 | 1 |" in found
     assert "tensors of STRING are not supported" in found
 
 
-def test_outcomes_are_counted_by_reason() -> None:
+def test_outcomes_are_listed_by_reason() -> None:
     outcomes = {
         "a": ("passed", ""),
         "b": ("unsupported", "Foo (node 'b'): no"),
         "c": ("unsupported", "Foo (node 'c'): no"),
     }
-    assert "2  unsupported: Foo: no  [b]" in summary(outcomes)
+    assert "| unsupported | Foo: no | `b`, `c` |" in page({"node": outcomes}, "ONNX")
 
 
 def test_differences() -> None:

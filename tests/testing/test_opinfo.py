@@ -13,7 +13,8 @@ pytest.importorskip("expecttest")
 from tilewright.testing.opinfo.__main__ import main  # noqa: E402
 from tilewright.testing.opinfo.cases import Case, core_operators, entries, spread  # noqa: E402
 from tilewright.testing.opinfo.check import check, difference  # noqa: E402
-from tilewright.testing.opinfo.results import Results, table  # noqa: E402
+from tilewright.testing.opinfo.results import LISTED, OUTSIDE, RIGHT, Sample, page  # noqa: E402
+from tilewright.testing.workers import Kept  # noqa: E402
 
 
 def test_core_aten_is_known_by_its_tag() -> None:
@@ -61,15 +62,28 @@ def test_differences() -> None:
     assert difference([x], [x, x]) == "1 results instead of 2"
 
 
-def test_outcomes_are_taken_up_again(tmp_path: Path) -> None:
-    results = Results(tmp_path)
-    results.add("add", "float32", 0, "ok", "")
-    results.add("add", "float32", 1, "wrong", "1 instead of 2")
-    again = Results(tmp_path)
-    assert again.outcomes == results.outcomes
-    assert "float32          1       2   50.00%  1 wrong" in table(again.outcomes.items())
-    again.forget_failures()
-    assert list(again.outcomes) == [("add", "float32", 0)]
+def test_a_run_is_taken_up_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--ops", "bitwise_not", "--dtypes", "bool", "--folder", str(tmp_path), "--jobs", "1"]
+    assert main([*options, "--samples", "1"]) == 0
+    assert "| bool | 1 | 1 | 100.00% | 0 | 0 | 0 | 0 |" in capsys.readouterr().out
+    Kept(tmp_path).add("bool bitwise_not 0", "wrong", "True instead of False")
+    assert main([*options, "--samples", "2"]) == 1
+    found = capsys.readouterr().out
+    assert "| bool | 2 | 1 | 50.00% | 0 | 1 | 0 | 0 |" in found
+    assert "| `bitwise_not` | bool | 1 of 2 | wrong: True instead of False |" in found
+    assert main([*options, "--samples", "2", "--again"]) == 0
+
+
+def test_outcomes_are_listed_by_operator() -> None:
+    outcomes = {
+        Sample("int64", "sort", 0): ("refused", "no"),
+        Sample("bool", "sort", 1): ("refused", "no"),
+        Sample("bool", "sort", 2): ("skipped", "PyTorch refuses it: a | b"),
+    }
+    found = page(outcomes.items(), "Samples")
+    assert "| bool | 1 | 0 | 0.00% | 1 | 0 | 0 | 1 |" in found
+    assert "| `sort` | int64, bool | 2 of 3 | refused: no |" in found
+    assert r"| `sort` | 1 | skipped: PyTorch refuses it: a \| b |" in found
 
 
 @pytest.mark.slow
@@ -77,9 +91,9 @@ def test_core_aten(tmp_path: Path) -> None:
     folder = tmp_path / "results"
     main(["--samples", "4", "--folder", str(folder)])
     right: dict[str, list[bool]] = {}
-    for (_, dtype, _), (status, _) in Results(folder).outcomes.items():
-        if status not in ("skipped", "unexportable"):
-            right.setdefault(dtype, []).append(status == "ok")
+    for name, (status, _) in Kept(folder).outcomes.items():
+        if status not in (LISTED, *OUTSIDE):
+            right.setdefault(name.split()[0], []).append(status == RIGHT)
     for dtype, goal in {"float32": 0.98, "int64": 0.98, "bool": 0.98, "bfloat16": 0.95,
                         "float16": 0.95}.items():  # fmt: skip
         assert sum(right[dtype]) >= goal * len(right[dtype]), dtype

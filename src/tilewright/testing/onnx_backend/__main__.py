@@ -1,10 +1,12 @@
 """``python -m tilewright.testing.onnx_backend``: ONNX's own backend tests.
 
-Each is imported, compiled by rule, run and compared, in processes with a limit of time. Prints how
-many passed, how many of them with inputs fixed at import, and why others didn't. Ends with 1 if a
-test failed; what isn't supported is listed, but is no failure.
+Each is imported, compiled by rule, run and compared, in processes with limits of time and memory.
+Outcomes are kept in a folder: what is there isn't tried again. Prints how many passed, how many of
+them with inputs fixed at import, and why others didn't. Ends with 1 if a test failed; what isn't
+supported is listed, but is no failure.
 
     python -m tilewright.testing.onnx_backend --kind node,simple --tests '*conv*' --jobs 2
+    python -m tilewright.testing.onnx_backend --page figures.md
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tilewright.relax.frontend.onnx import require_onnx
 from tilewright.support.errors import TilewrightError
 from tilewright.testing.onnx_backend.check import (
     FAILED,
@@ -25,29 +28,39 @@ from tilewright.testing.onnx_backend.check import (
     cases,
     check,
 )
-from tilewright.testing.workers import Check, check_all
+from tilewright.testing.workers import Check, Kept, Outcomes, add_options, cell, write_section
 
 if TYPE_CHECKING:
     from onnx.backend.test.case.test_case import TestCase
 
-KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
+KINDS = "node,simple,pytorch-converted,pytorch-operator"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns 1 if a test failed."""
     args = _arguments().parse_args(argv)
-    failed = False
-    for kind in args.kind.split(","):
-        found = {
-            name: case
-            for name, case in cases(kind).items()
-            if any(fnmatch.fnmatchcase(name, pattern) for pattern in args.tests.split(","))
-            and (args.all_domains or _is_default(case))
-        }
-        outcomes = check_all(list(found), _checked(found), args.jobs, args.limit)
-        print(f"{kind}: {summary(outcomes, args.names)}", flush=True)
-        failed |= any(status == FAILED for status, _ in outcomes.values())
-    return int(failed)
+    kept = Kept(args.folder)
+    if args.again:
+        kept.forget(PASSED, FIXED)
+    kinds = args.kind.split(",")
+    if not args.report:
+        for kind in kinds:
+            found = {
+                f"{kind} {name}": case
+                for name, case in cases(kind).items()
+                if _is_chosen(name, args) and (args.all_domains or _is_default(case))
+            }
+            kept.run(list(found), _checked(found), args)
+    chosen: dict[str, Outcomes] = {kind: {} for kind in kinds}
+    for full, outcome in kept.outcomes.items():
+        kind, name = full.split()
+        if kind in chosen and _is_chosen(name, args):
+            chosen[kind][name] = outcome
+    text = page(chosen, f"ONNX {require_onnx().__version__}, tests that need no download")
+    print(text)
+    if args.page:
+        write_section(args.page, "onnx_backend", text)
+    return int(any(o[0] == FAILED for outcomes in chosen.values() for o in outcomes.values()))
 
 
 def _arguments() -> argparse.ArgumentParser:
@@ -56,13 +69,15 @@ def _arguments() -> argparse.ArgumentParser:
         description="ONNX's backend tests, by the importer and the compiler.",
     )
     add = parser.add_argument
-    add("--kind", default="node", help=f"with commas between: {', '.join(KINDS)}")
+    add("--kind", default=KINDS, help="with commas between")
     add("--tests", default="*", help="patterns of names, with commas between: '*conv*,test_add'")
     add("--all-domains", action="store_true", help="also tests of ai.onnx.ml and others")
-    add("--limit", type=float, default=120.0, help="seconds for one test")
-    add("--jobs", type=int, default=2, help="processes")
-    add("--names", action="store_true", help="print the names of tests that didn't pass")
+    add_options(parser, "onnx-results")
     return parser
+
+
+def _is_chosen(name: str, args: argparse.Namespace) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in args.tests.split(","))
 
 
 def _checked(found: Mapping[str, TestCase]) -> Check:
@@ -82,26 +97,34 @@ def _is_default(case: TestCase) -> bool:
     return all(node.domain in ("", "ai.onnx") for node in case.model.graph.node)
 
 
-def summary(outcomes: Mapping[str, tuple[str, str]], names: bool = False) -> str:
-    """Counts by status, then the reasons for what didn't pass."""
-    counts = Counter(status for status, _ in outcomes.values())
-    good = counts[PASSED] + counts[FIXED]
-    judged = len(outcomes) - counts[OUTSIDE]
-    share = good / judged if judged else 1.0
+def page(outcomes: Mapping[str, Outcomes], told: str) -> str:
+    """By kind how many tests passed; the reasons for those that didn't, and their names."""
     lines = [
-        f"{good} of {judged} passed ({share:.1%}), {counts[FIXED]} of them with inputs fixed; "
-        f"{counts[FAILED]} failed, {counts[UNSUPPORTED]} unsupported; {counts[OUTSIDE]} more are "
-        "about texts, pictures or random numbers"
+        f"{told}:",
+        "",
+        "| kind | judged | passed | share | inputs fixed | unsupported | failed | not judged |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     by_reason: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for name, (status, reason) in outcomes.items():
-        if status not in (PASSED, FIXED):
-            by_reason[status, reason if names else _without_node(reason)].append(name)
-    for (status, reason), tests in sorted(by_reason.items(), key=lambda item: -len(item[1])):
-        lines.append(f"  {len(tests):4}  {status}: {reason}  [{tests[0]}]")
-        if names:
-            lines.extend(f"          {name}" for name in tests[1:])
+    for kind, found in outcomes.items():
+        counts = Counter(status for status, _ in found.values())
+        passed, judged = counts[PASSED] + counts[FIXED], len(found) - counts[OUTSIDE]
+        lines.append(
+            f"| {kind} | {judged:,} | {passed:,} | {passed / judged if judged else 1.0:.2%} "
+            f"| {counts[FIXED]} | {counts[UNSUPPORTED]} | {counts[FAILED]} | {counts[OUTSIDE]} |"
+        )
+        for name, (status, reason) in found.items():
+            if status not in (PASSED, FIXED):
+                by_reason[_TOLD.get(status, status), _without_node(reason)].append(name)
+    if by_reason:
+        lines += ["", "| outcome | why | tests |", "|---|---|---|"]
+    for (status, reason), names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
+        tests = ", ".join(f"`{name}`" for name in names)
+        lines.append(f"| {status} | {cell(reason)} | {tests} |")
     return "\n".join(lines)
+
+
+_TOLD = {OUTSIDE: "not judged"}
 
 
 def _without_node(reason: str) -> str:

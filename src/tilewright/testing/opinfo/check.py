@@ -6,12 +6,23 @@ import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tilewright.compiling import compile as compile_model
 from tilewright.relax.frontend.torch.exported import quiet, require_torch
 from tilewright.support.errors import TilewrightError
-from tilewright.testing.opinfo.cases import Case
+from tilewright.testing.opinfo.cases import Case, entries
+from tilewright.testing.opinfo.results import (
+    LISTED,
+    REFUSED,
+    RIGHT,
+    SKIPPED,
+    UNEXPORTABLE,
+    WRONG,
+    Sample,
+)
+from tilewright.testing.workers import FAILED
 
 #: Relative and absolute error allowed, by dtype: PyTorch's own for comparing two devices, doubled.
 _TOLERANCES = {
@@ -26,10 +37,28 @@ _TOLERANCES = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a sample ended: ``ok``, ``wrong``, ``refused``, ``unexportable``, ``skipped``, …"""
+    """How a sample ended, and why."""
 
     status: str
     reason: str = ""
+
+
+def list_samples(name: str) -> tuple[str, str]:
+    """How many samples an operator has in a dtype: ``float32 add``."""
+    dtype, op = name.split()
+    return LISTED, str(len(_cases(dtype, op)))
+
+
+def check_sample(name: str) -> tuple[str, str]:
+    """How the sample of a name ended, and why."""
+    sample = Sample.named(name)
+    outcome = check(_cases(sample.dtype, sample.op)[sample.number])
+    return outcome.status, outcome.reason
+
+
+@lru_cache(maxsize=1)
+def _cases(dtype: str, op: str) -> list[Case]:
+    return entries()[op].cases(getattr(require_torch(), dtype))
 
 
 def check(case: Case) -> Outcome:
@@ -39,11 +68,11 @@ def check(case: Case) -> Outcome:
         warnings.simplefilter("ignore")
         strange = [t for t in case.tensors if t.layout is not torch.strided]
         if strange:
-            return Outcome("skipped", f"an operand is {strange[0].layout}")
+            return Outcome(SKIPPED, f"an operand is {strange[0].layout}")
         try:
             expected = case.call(*_copies(case.tensors))
         except Exception as error:  # whatever PyTorch refuses a sample with
-            return Outcome("skipped", f"PyTorch refuses it: {_first_line(error)}")
+            return Outcome(SKIPPED, f"PyTorch refuses it: {_first_line(error)}")
         return _compare_compiled(case, expected)
 
 
@@ -57,7 +86,7 @@ def _compare_compiled(case: Case, expected: object) -> Outcome:
     try:
         exported = torch.export.export(Call(), tuple(_copies(case.tensors)))
     except Exception as error:  # any class: torch.export has none of its own
-        return Outcome("unexportable", _first_line(error))
+        return Outcome(UNEXPORTABLE, _first_line(error))
     random = any(
         torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         for node in exported.graph.nodes
@@ -65,13 +94,14 @@ def _compare_compiled(case: Case, expected: object) -> Outcome:
     try:
         found = compile_model(exported)(*_copies(case.tensors))
     except TilewrightError as error:
-        return Outcome("refused", reason(error))
+        text = reason(error)
+        return Outcome(REFUSED, f"{text}, which draws random numbers" if random else text)
     except Exception as error:  # a fault of ours, to be told with its class
-        return Outcome("failed", f"{type(error).__name__}: {_first_line(error)}")
+        return Outcome(FAILED, f"{type(error).__name__}: {_first_line(error)}")
     fault = difference(found, expected, numbers=case.numbers and not random)
     if fault and _is_as_close(case, found):
-        return Outcome("ok", "as close to float64 as PyTorch")
-    return Outcome("wrong", fault) if fault else Outcome("ok")
+        return Outcome(RIGHT, "as close to float64 as PyTorch")
+    return Outcome(WRONG, fault) if fault else Outcome(RIGHT)
 
 
 def _copies(tensors: Sequence[Any]) -> list[Any]:
@@ -165,4 +195,4 @@ def reason(error: Exception) -> str:
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     line = lines[0] if lines else type(error).__name__
-    return re.sub(r" \(node '[^)]*\)", "", line)[:200]
+    return re.sub(r" \(node '.*?\)(?=: )", "", line)[:200]

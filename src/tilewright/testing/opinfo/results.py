@@ -1,67 +1,79 @@
-"""What was found: lines in a file, so that a run can be taken up again; tables of them."""
+"""What was found, as a section of a page."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from pathlib import Path
+from typing import NamedTuple
 
+from tilewright.testing.workers import FAILED, cell
+
+RIGHT, REFUSED, WRONG = "ok", "refused", "wrong"
+SKIPPED, UNEXPORTABLE = "skipped", "unexportable"
+#: Not the outcome of a sample: how many an operator has.
+LISTED = "listed"
 #: Statuses that say nothing about us.
-OUTSIDE = ("skipped", "unexportable")
+OUTSIDE = (SKIPPED, UNEXPORTABLE)
 
 
-class Results:
-    """Outcomes by operator, dtype and number of the sample, kept in ``results.jsonl``."""
+class Sample(NamedTuple):
+    """One of an operator's samples in a dtype."""
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._path = folder / "results.jsonl"
-        self.outcomes: dict[tuple[str, str, int], tuple[str, str]] = {}
-        if self._path.exists():
-            for line in self._path.read_text(encoding="utf-8").splitlines():
-                row = json.loads(line)
-                self.outcomes[row["op"], row["dtype"], row["sample"]] = (
-                    row["status"],
-                    row["reason"],
-                )
+    dtype: str
+    op: str
+    number: int
 
-    def add(self, op: str, dtype: str, sample: int, status: str, reason: str) -> None:
-        """Keep an outcome; it takes the place of an earlier one."""
-        self.outcomes[op, dtype, sample] = (status, reason)
-        row = {"op": op, "dtype": dtype, "sample": sample, "status": status, "reason": reason}
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-
-    def forget_failures(self) -> None:
-        """Let samples that weren't right be tried again."""
-        self.outcomes = {key: found for key, found in self.outcomes.items() if found[0] == "ok"}
+    @classmethod
+    def named(cls, name: str) -> Sample:
+        """The sample of a name: ``float32 add 3``."""
+        dtype, op, number = name.split()
+        return cls(dtype, op, int(number))
 
 
-def table(outcomes: Iterable[tuple[tuple[str, str, int], tuple[str, str]]]) -> str:
+Outcome = tuple[str, str]
+
+
+def page(outcomes: Iterable[tuple[Sample, Outcome]], told: str) -> str:
     """By dtype how many samples are right; by operator what isn't, and why."""
     by_dtype: dict[str, Counter[str]] = defaultdict(Counter)
-    by_op: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+    faults: dict[tuple[str, str], list[tuple[Sample, str]]] = defaultdict(list)
+    outside: dict[tuple[str, str], list[Sample]] = defaultdict(list)
     tried: Counter[str] = Counter()
-    for (op, dtype, _), (status, reason) in outcomes:
-        by_dtype[dtype][status] += 1
-        tried[op] += 1
-        if status not in ("ok", "skipped"):
-            by_op[op][status, reason] += 1
-    lines = [f"{'dtype':10} {'right':>7} {'of':>7} {'share':>8}  others"]
-    for dtype, counts in by_dtype.items():
-        lines.append(f"{dtype:10} {_shares(counts)}")
-    lines.append("")
-    wrong = sorted(by_op.items(), key=lambda item: -item[1].total())
-    for op, reasons in wrong:
-        lines.append(f"{op}: {reasons.total()} of {tried[op]}")
-        for (status, reason), count in reasons.most_common(8):
-            lines.append(f"  {count:5}  {status}: {reason}")
+    for sample, (status, reason) in outcomes:
+        by_dtype[sample.dtype][status] += 1
+        tried[sample.op] += 1
+        if status in OUTSIDE:
+            outside[status, reason].append(sample)
+        elif status != RIGHT:
+            # Wrong numbers are different in each sample: the first one stands for all.
+            kind = status if status == WRONG else f"{status}: {reason}"
+            faults[sample.op, kind].append((sample, reason))
+    lines = [
+        f"{told}.",
+        "",
+        "| dtype | judged | right | share | refused | wrong | failed | not judged |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        *(_row(dtype, counts) for dtype, counts in by_dtype.items()),
+    ]
+    if faults:
+        lines += ["", "| operator | dtypes | samples | what isn't right |", "|---|---|---:|---|"]
+    for (op, kind), found in sorted(faults.items(), key=lambda item: (-len(item[1]), item[0])):
+        dtypes = ", ".join(dict.fromkeys(sample.dtype for sample, _ in found))
+        why = f"wrong: {found[0][1]}" if kind == WRONG else kind
+        lines.append(f"| `{op}` | {dtypes} | {len(found)} of {tried[op]} | {cell(why)} |")
+    if outside:
+        lines += ["", "| operator | samples | why it isn't judged |", "|---|---:|---|"]
+    for (status, reason), samples in sorted(outside.items(), key=lambda item: -len(item[1])):
+        ops = ", ".join(f"`{op}`" for op in dict.fromkeys(sample.op for sample in samples))
+        lines.append(f"| {ops} | {len(samples)} | {cell(f'{status}: {reason}')} |")
     return "\n".join(lines)
 
 
-def _shares(counts: Counter[str]) -> str:
-    judged = counts.total() - sum(counts[status] for status in OUTSIDE)
-    share = counts["ok"] / judged if judged else 0.0
-    others = ", ".join(f"{count} {status}" for status, count in counts.items() if status != "ok")
-    return f"{counts['ok']:7} {judged:7} {share:8.2%}  {others}"
+def _row(dtype: str, counts: Counter[str]) -> str:
+    outside = sum(counts[status] for status in OUTSIDE)
+    judged = sum(counts.values()) - outside
+    share = counts[RIGHT] / judged if judged else 1.0
+    return (
+        f"| {dtype} | {judged:,} | {counts[RIGHT]:,} | {share:.2%} | {counts[REFUSED]} "
+        f"| {counts[WRONG]} | {counts[FAILED]} | {outside} |"
+    )
