@@ -24,8 +24,8 @@ from tilewright.relax.frontend import nn
 from tilewright.relax.frontend.nn.by_example import export_by_example
 from tilewright.relax.frontend.onnx import from_onnx, load_model
 from tilewright.relax.frontend.torch.calling import Calling, export_module
-from tilewright.relax.frontend.torch.exported import functionalize, load_exported_program
-from tilewright.relax.frontend.torch.importer import import_to_compile
+from tilewright.relax.frontend.torch.exported import load_exported_program
+from tilewright.relax.frontend.torch.importer import functional_to_compile, import_to_compile
 from tilewright.relax.tuning import compile_relax, tune_relax
 from tilewright.runtime import Module
 from tilewright.support.errors import BuildError
@@ -107,7 +107,7 @@ def compile(
         program = _loaded(program)
     exported = _exported(program, example_inputs, dynamic_shapes)
     if exported is not None:
-        exported = functionalize(exported)
+        exported = functional_to_compile(exported)
         program, cuts = import_to_compile(exported)
         calling = Calling(exported, cuts)
     elif _is_onnx(program):

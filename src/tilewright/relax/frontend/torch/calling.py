@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     import torch
 
 
+_PLAIN = (bool, int, float, str, type(None))
+
+
 def export_module(
     model: torch.nn.Module,
     args: Sequence[object],
@@ -48,7 +51,10 @@ def export_module(
         raise ImportModelError(
             f"the example inputs don't fit {type(model).__name__}.forward{signature}: {error}"
         ) from None
-    modes = [(module, module.training) for module in model.modules()]
+    plain = [
+        (module, {k: v for k, v in vars(module).items() if isinstance(v, _PLAIN)})
+        for module in model.modules()
+    ]
     try:
         with torch.no_grad(), quiet():
             return torch.export.export(
@@ -57,8 +63,10 @@ def export_module(
     except Exception as error:  # any class: of PyTorch's tracing, or of the model's own code
         raise ImportModelError(_why(model, error)) from error
     finally:
-        for module, was_training in modes:  # parts may be in another mode than the whole
-            module.training = was_training
+        # Modes, of which parts may have another than the whole, and what the model notes down: what
+        # it did while it was traced, such as scaling its weights once, has not happened.
+        for module, values in plain:
+            vars(module).update(values)
 
 
 def _why(model: torch.nn.Module, error: Exception) -> str:

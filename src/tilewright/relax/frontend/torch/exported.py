@@ -86,17 +86,25 @@ def quiet() -> Iterator[None]:
 _ERROR_LOGS = ("torch.export", "torch._subclasses.fake_tensor")
 
 
-def functionalize(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """Replace operators that write into their operands; all others are unchanged."""
+Missing = Callable[[Any], Collection[Any]]
+"""The operators of a program that aren't supported."""
+
+
+def functionalize(
+    program: torch.export.ExportedProgram, unsupported: Missing | None = None
+) -> torch.export.ExportedProgram:
+    """Replace operators that write into their operands.
+
+    All others are unchanged, except that if the program must be traced again for it, operators that
+    ``unsupported(program)`` names are taken apart at the same time.
+    """
     torch = require_torch()
 
     def writes(node: Any) -> bool:
         target = node.target
         if isinstance(target, torch._ops.HigherOrderOperator):
             return True
-        if not isinstance(target, torch._ops.OpOverload):
-            return False
-        return bool(target._schema.is_mutable)
+        return _is_mutable(torch, target)
 
     calls = [node for node in program.graph.nodes if node.op == "call_function"]
     updates = any(map(_updates_statistics, calls))
@@ -104,7 +112,31 @@ def functionalize(program: torch.export.ExportedProgram) -> torch.export.Exporte
         return program
     with quiet():
         made = None if updates else without_writes(program)
-        return program.run_decompositions({}) if made is None else made
+        if made is not None:
+            return made
+        missing = () if unsupported is None else unsupported(program)
+        # What writes becomes what doesn't, which may be supported.
+        others = [target for target in missing if not _is_mutable(torch, target)]
+        return program.run_decompositions(_decompositions(torch, others))
+
+
+def _is_mutable(torch: Any, target: Any) -> bool:
+    return isinstance(target, torch._ops.OpOverload) and bool(target._schema.is_mutable)
+
+
+def _decompositions(torch: Any, targets: Collection[Any]) -> dict[Any, Any]:
+    """What PyTorch takes operators apart with; of those that it can."""
+    if not targets:
+        return {}
+    from torch._decomp import decomposition_table
+
+    tables: list[Any] = [torch.export.default_decompositions(), decomposition_table]
+    found = {}
+    for target in targets:
+        table = next((table for table in tables if target in table), None)
+        if table is not None:
+            found[target] = table[target]
+    return found
 
 
 def _updates_statistics(node: torch.fx.Node) -> bool:
@@ -126,24 +158,12 @@ def written_buffers(program: torch.export.ExportedProgram) -> dict[str, str]:
 
 
 def take_apart(
-    program: torch.export.ExportedProgram, unsupported: Callable[[Any], Collection[Any]]
+    program: torch.export.ExportedProgram, unsupported: Missing
 ) -> torch.export.ExportedProgram:
     """Decompose the operators that ``unsupported(program)`` names, as far as PyTorch can."""
     torch = require_torch()
-    tables: list[Any] = []
     for _ in range(_MAX_ROUNDS):
-        missing = unsupported(program)
-        if not missing:
-            break
-        if not tables:
-            from torch._decomp import decomposition_table
-
-            tables = [torch.export.default_decompositions(), decomposition_table]
-        chosen = {}
-        for target in missing:
-            found = next((table[target] for table in tables if target in table), None)
-            if found is not None:
-                chosen[target] = found
+        chosen = _decompositions(torch, unsupported(program))
         if not chosen:
             break
         with quiet():

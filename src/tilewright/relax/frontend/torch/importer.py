@@ -109,6 +109,15 @@ def import_to_compile(
     return importer.run(), importer.cuts
 
 
+def functional_to_compile(
+    exported_program: torch.export.ExportedProgram,
+) -> torch.export.ExportedProgram:
+    """Make a program that writes functional, as ``import_to_compile`` needs it."""
+    return functionalize(
+        exported_program, lambda candidate: _Support(candidate, {}, True).missing_targets()
+    )
+
+
 def _importer(
     exported_program: torch.export.ExportedProgram,
     custom: Mapping[str, Converter],
@@ -117,10 +126,11 @@ def _importer(
     unwrap: bool = False,
     copies: bool = True,
 ) -> _Importer:
-    program = functionalize(exported_program)
-    program = take_apart(
-        program, lambda candidate: _Support(candidate, custom, not keep_params).missing_targets()
-    )
+
+    def unsupported(candidate: torch.export.ExportedProgram) -> list[Any]:
+        return _Support(candidate, custom, not keep_params).missing_targets()
+
+    program = take_apart(functionalize(exported_program, unsupported), unsupported)
     support = _Support(program, custom, not keep_params)
     support.require()
     return _Importer(program, support, keep_params, unwrap, copies)
@@ -217,6 +227,8 @@ class _Support:
         if not isinstance(node.target, self._torch._ops.OpOverload):
             return False
         if self._torch.Tag.nondeterministic_seeded in node.target.tags:
+            return False
+        if node.target._schema.is_mutable:
             return False
         sources = node.all_input_nodes
         if any(source not in self.static for source in sources):
@@ -430,6 +442,11 @@ class _Importer(NodeConverter):
             kind = spec.kind.name
             if kind == "TOKEN":
                 continue
+            if kind == "PARAMETER_MUTATION":
+                raise ImportModelError(
+                    f"the model writes into its parameter {spec.target!r}: call it once before it "
+                    "is compiled if only its first call does so, else use torch.compile"
+                )
             if kind not in ("USER_OUTPUT", "BUFFER_MUTATION", "USER_INPUT_MUTATION"):
                 raise ImportModelError(
                     f"output {spec.arg!r} is of the kind {kind}; only inference programs are "

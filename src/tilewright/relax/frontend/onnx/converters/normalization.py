@@ -17,6 +17,7 @@ from tilewright.relax.frontend.onnx.converters.base import (
     converts,
 )
 from tilewright.relax.frontend.onnx.converters.shapes import cut
+from tilewright.relax.frontend.padding import extended
 
 #: Channels that ``LRN`` sums.
 _WIDEST = 1024
@@ -175,7 +176,7 @@ def _pad(
     if mode == "constant":
         return _filled(ctx, x, before, after, value, value_)
     for axis in where:
-        x = _extended(ctx, x, axis, before[axis], after[axis], mode)
+        x = extended(x, axis, before[axis], after[axis], mode)
     return x
 
 
@@ -206,25 +207,3 @@ def _filled(
     if x.dtype == "bool":
         return ctx.cast(op.nn.pad(op.astype(x, "int8"), widths, int(number)), "bool")
     return op.nn.pad(x, widths, number)
-
-
-def _extended(ctx: Context, x: Tensor, axis: int, before: int, after: int, mode: str) -> Tensor:
-    """An axis continued at both ends by its own elements."""
-    if not (before or after):
-        return x
-    extent = x.shape[axis]
-    places: Tensor = op.arange(-before, extent + after, 1, "int64")
-    size = op.reshape(op.arange(extent, extent + 1), ())
-    one = const(1, "int64")
-    if mode == "wrap":
-        places = op.floor_mod(places, size)
-    elif mode == "edge":
-        places = op.clip(places, const(0, "int64"), op.subtract(size, one))
-    else:
-        # Back and forth between the ends, which are not repeated.
-        last = op.subtract(size, one)
-        period = op.maximum(op.multiply(last, const(2, "int64")), one)
-        around = op.floor_mod(places, period)
-        places = op.minimum(around, op.subtract(period, around))
-        places = op.minimum(places, last)
-    return op.take(x, ctx.emit(places), axis)

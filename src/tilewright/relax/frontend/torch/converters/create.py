@@ -47,7 +47,7 @@ def _new_full(
     return _filled(ctx, value)
 
 
-@converts("aten.zeros.default", "aten.zeros_like.default")
+@converts("aten.zero.default", "aten.zeros.default", "aten.zeros_like.default")
 def _zeros(
     ctx: Context, like: RelaxExpr | Sequence[Size], dtype: torch.dtype | None = None
 ) -> RelaxExpr:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tilewright import te
 from tilewright.ir import Expr, cast
 from tilewright.relax import ops as op
 from tilewright.relax.expr import RelaxExpr
+from tilewright.relax.frontend.einsum import einsum
 from tilewright.relax.frontend.torch.converters.base import Context, Number, converts
 from tilewright.topi.utils import sum_dtype
 
@@ -33,6 +35,17 @@ def _linear(
         made = op.matmul(x, weight)
         return made if bias is None else op.add(made, bias)
     return op.linear(x, weight, bias)
+
+
+@converts("aten.einsum.default")
+def _einsum(
+    ctx: Context, equation: str, tensors: Sequence[RelaxExpr], *, path: object = None
+) -> RelaxExpr:
+    def require(holds: bool, message: str) -> None:
+        if not holds:
+            raise ctx.error(message)
+
+    return einsum(equation, tensors, require)
 
 
 @converts("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default")

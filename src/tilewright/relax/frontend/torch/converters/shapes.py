@@ -9,6 +9,7 @@ import numpy as np
 from tilewright.ir import as_expr, as_int
 from tilewright.relax import ops as op
 from tilewright.relax.expr import RelaxExpr
+from tilewright.relax.frontend.padding import extended
 from tilewright.relax.frontend.torch.converters.base import (
     Context,
     Results,
@@ -196,3 +197,25 @@ def _pad(ctx: Context, x: RelaxExpr, pad: Sequence[Size], value: float = 0) -> R
             x = cut(ctx, x, axis, max(0, -before), after if after < 0 else 2**63 - 1)
     width = [max(0, amount) for pair in pairs for amount in pair]
     return op.nn.pad(x, tuple(width), float(value)) if any(width) else x
+
+
+_CONTINUED = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+@converts("aten.pad.default")
+def _pad_by_mode(
+    ctx: Context,
+    x: RelaxExpr,
+    pad: Sequence[Size],
+    mode: str = "constant",
+    value: float | None = None,
+) -> RelaxExpr:
+    if mode == "constant":
+        return _pad(ctx, x, pad, value or 0)
+    amounts = ctx.ints(pad, "padding")
+    for number, (before, after) in enumerate(zip(amounts[0::2], amounts[1::2])):
+        axis = x.ndim - 1 - number
+        if before < 0 or after < 0:
+            x = cut(ctx, x, axis, max(0, -before), after if after < 0 else 2**63 - 1)
+        x = extended(x, axis, max(0, before), max(0, after), _CONTINUED[mode])
+    return x
