@@ -128,6 +128,7 @@ class _Folder(FunctionRewriter):
 
     def run(self, value: RelaxExpr) -> RelaxExpr | None:
         """Compile and run a tensor function of the module on constants."""
+        assert isinstance(value, RelaxCall)
         _, args, _ = call_tir_operands(value)
         made = _compiled(self.builder.get(), value, self.compiled) if args else None
         return None if made is None else _run(*made, value.struct_info)
