@@ -6,11 +6,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tilewright import te, tir, topi
+from tilewright import driver, te, tir, topi
 from tilewright.dlight import ApplyDefaultSchedule
 from tilewright.dlight.cpu import rules
 from tilewright.ir import IRModule, Var
+from tilewright.script import parse
 from tilewright.target import Target
+from tilewright.testing.guarded import guarded
 from tilewright.tir.interpreter import run
 from tilewright.tir.transform.loop_partition import LoopPartition
 from tilewright.tir.transform.pipeline import cpu_pipeline
@@ -54,3 +56,30 @@ def test_rows_beyond_a_symbolic_extent_are_not_read(dtype: str, rows: int) -> No
     out = np.zeros((rows, 32), out_dtype)
     run(mod["main"], a, b, out)
     np.testing.assert_array_equal(out, a.astype("int64") @ b.astype("int64"))
+
+
+def test_what_says_how_often_a_loop_runs_is_not_read_beyond_a_guard() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((4, 9), "int32"), F: T.Buffer((4,), "int32"), Z: T.Buffer((4,), "int32")):
+    tile = T.alloc_buffer((4,), "int32", scope="local")
+    for i in range(4):
+        for j in T.vectorized(5):
+            for u in T.unroll(2):
+                if i * 5 + j < 2:
+                    for k in range(T.Cast("int64", F[i * 10 + j * 2 + u])):
+                        with T.block("sum"):
+                            vi = T.axis.spatial(4, i * 10 + j * 2 + u)
+                            vk = T.axis.reduce(9, k)
+                            with T.init():
+                                tile[vi] = T.int32(7)
+                            tile[vi] = tile[vi] + A[vi, vk]
+                with T.block("copy"):
+                    v = T.axis.spatial(4, i * 10 + j * 2 + u)
+                    T.where(i * 5 + j < 2)
+                    Z[v] = tile[v]
+""")
+    a, f = np.arange(36, dtype="int32").reshape(4, 9), np.array([0, 5, 2, 6], "int32")
+    out = np.zeros(4, "int32")
+    driver.compile(func, Target("native"))(guarded(a), guarded(f), out)
+    assert out.tolist() == [7 + int(a[i, :n].sum()) for i, n in enumerate(f)]

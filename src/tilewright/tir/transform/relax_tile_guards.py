@@ -171,6 +171,11 @@ class _Tile:
             found = store.places()
             if found is None or not _may_run_anyway(store.node.value):
                 return False
+            bounds = [bound for loop in store.loops.values() for bound in (loop.min, loop.extent)]
+            if not all(
+                _may_run_anyway(bound) and not collect(bound, BufferLoad) for bound in bounds
+            ):
+                return False  # how often a loop runs is read where the guard said not to
             places, reach = found[0], max(reach, found[1])
             indexed = {var for var, _ in places.values()}
             for condition in store.conditions:
