@@ -75,9 +75,10 @@ def main(A: T.Buffer((4, 9), "int32"), F: T.Buffer((4,), "int32"), Z: T.Buffer((
                                 tile[vi] = T.int32(7)
                             tile[vi] = tile[vi] + A[vi, vk]
                 with T.block("copy"):
-                    v = T.axis.spatial(4, i * 10 + j * 2 + u)
+                    v = T.axis.spatial(2, i * 5 + j)
+                    w = T.axis.spatial(2, u)
                     T.where(i * 5 + j < 2)
-                    Z[v] = tile[v]
+                    Z[v * 2 + w] = tile[v * 2 + w]
 """)
     a, f = np.arange(36, dtype="int32").reshape(4, 9), np.array([0, 5, 2, 6], "int32")
     out = np.zeros(4, "int32")
