@@ -63,20 +63,20 @@ def test_what_says_how_often_a_loop_runs_is_not_read_beyond_a_guard() -> None:
 @T.prim_func
 def main(A: T.Buffer((4, 9), "int32"), F: T.Buffer((4,), "int32"), Z: T.Buffer((4,), "int32")):
     tile = T.alloc_buffer((4,), "int32", scope="local")
-    for i in range(4):
+    for u, i in T.grid(1, 4):
         for j in T.vectorized(5):
-            for u in T.unroll(2):
+            for h in T.unroll(2):
                 if i * 5 + j < 2:
-                    for k in range(T.Cast("int64", F[i * 10 + j * 2 + u])):
+                    for k in range(T.Cast("int64", F[i * 10 + j * 2 + h])):
                         with T.block("sum"):
-                            vi = T.axis.spatial(4, i * 10 + j * 2 + u)
+                            vi = T.axis.spatial(4, i * 10 + j * 2 + h)
                             vk = T.axis.reduce(9, k)
                             with T.init():
                                 tile[vi] = T.int32(7)
                             tile[vi] = tile[vi] + A[vi, vk]
                 with T.block("copy"):
                     v = T.axis.spatial(2, i * 5 + j)
-                    w = T.axis.spatial(2, u)
+                    w = T.axis.spatial(2, h)
                     T.where(i * 5 + j < 2)
                     Z[v * 2 + w] = tile[v * 2 + w]
 """)
