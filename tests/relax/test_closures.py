@@ -13,7 +13,7 @@ from tilewright.relax import interpreter, op
 from tilewright.relax import transform as t
 from tilewright.script import ir as I
 from tilewright.script import relax as R
-from tilewright.support.errors import VerifyError
+from tilewright.support.errors import RunError, VerifyError
 
 
 @I.ir_module
@@ -87,6 +87,26 @@ def test_inner_functions_are_lifted() -> None:
     assert_structural_equal(made, Lifted)
     agree(Nested, made, *INPUTS)
     assert_structural_equal(t.LambdaLift()(made), made)
+
+
+def test_casts_of_inner_functions_to_extents_from_outside() -> None:
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor(("n", 4), "float32"), y: R.Tensor(("k", 4), "float32")):
+            @R.function
+            def inner(z: R.Tensor(("p", 4), "float32")):
+                a = R.match_cast(z, R.Tensor((n, 4), "float32"))
+                b = R.sum(a, axis=[0])
+                return b
+
+            u = R.call(inner, (y,))
+            return u
+
+    for made in (Module, t.LambdaLift()(Module)):
+        interpreter.run(made, random(3, 4), random(3, 4))
+        with pytest.raises(RunError):
+            interpreter.run(made, random(3, 4), random(2, 4))
 
 
 def test_inner_functions_are_compiled() -> None:

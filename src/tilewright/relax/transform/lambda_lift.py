@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import Any
 
-from tilewright.ir import GlobalVar, IRModule, Pass
+from tilewright.ir import GlobalVar, IRModule, Pass, Var
 from tilewright.relax.analysis import (
     defined_symbolic_vars,
     free_symbolic_vars,
@@ -57,10 +58,14 @@ class LambdaLift(Pass):
 
 
 class _Lifter(FunctionRewriter):
-    def __init__(self, module: BlockBuilder, name: str) -> None:
+    def __init__(
+        self, module: BlockBuilder, name: str, outer: AbstractSet[Var] = frozenset()
+    ) -> None:
         super().__init__()
         self.module = module
         self.name = name
+        self.outer = outer
+        """Extents that are defined outside of this function."""
         self.lifted: dict[RelaxVar, tuple[GlobalVar, tuple[RelaxExpr, ...]]] = {}
         """The function that a variable stands for, and what it takes besides its arguments."""
 
@@ -73,15 +78,18 @@ class _Lifter(FunctionRewriter):
 
     def lift(self, var: RelaxVar, function: Function) -> None:
         name = f"{self.name}_{var.name}"
-        inner = _Lifter(self.module, name)
+        outer = self.outer | self.extents
+        inner = _Lifter(self.module, name, outer)
         inner.lifted.update(self.lifted)
         inner.mapping.update(self.mapping)
         function = inner.rewrite(function)
         captured = free_vars(function)
         params = [*function.params, *(RelaxVar(v.name, v.struct_info) for v in captured)]
         infos = [param.struct_info for param in params]
-        known = {*defined_vars(infos), *defined_symbolic_vars(function)}
-        extents = [extent for extent in free_symbolic_vars(function) if extent not in known]
+        # What is cast to an extent from outside is checked, not defined by it.
+        own = set(defined_symbolic_vars(function)) - outer
+        used = (*free_symbolic_vars(function), *defined_symbolic_vars(function))
+        extents = [extent for extent in used if extent not in own.union(defined_vars(infos))]
         operands: tuple[RelaxExpr, ...] = tuple(captured)
         if extents:
             params.append(RelaxVar("s", ShapeStructInfo(extents)))
