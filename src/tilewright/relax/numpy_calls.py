@@ -377,7 +377,8 @@ def eig_values(a: Array) -> Array:
 def pseudoinverse(a: Array, *limits: Array, hermitian: bool, **named: Sequence[str]) -> Array:
     """Pseudoinverses; singular values up to an absolute or a relative limit are zero."""
     if hermitian:  # only the lower triangle counts
-        a = np.tril(a) + _adjoint(np.tril(a, -1))
+        below = np.tril(a, -1)
+        a = below + _adjoint(below) + np.eye(a.shape[-1], dtype=a.dtype) * a.real
     u, s, v = np.linalg.svd(a, full_matrices=False)
     if not s.size:
         return _adjoint(a)

@@ -85,6 +85,7 @@ def test_decompositions(dtype: Any) -> None:
             "hermitian": lambda a, s: (*hermitian(s), linalg.eigvalsh(s, UPLO="U")),
             "eigenvalues": lambda a, s: (eigen(a), linalg.eigvals(a).sum(-1)),
             "pseudoinverse": lambda a, s: (linalg.pinv(a[:, :3]), torch.pinverse(a[0] * 0)),
+            "of a triangle": lambda a, s: (linalg.pinv(a, hermitian=True), linalg.diagonal(a)),
             "exponential": lambda a, s: linalg.matrix_exp(a / 8),
             "norms": lambda a, s: (linalg.norm(a[0], 2), linalg.matrix_norm(a, "nuc")),
         },

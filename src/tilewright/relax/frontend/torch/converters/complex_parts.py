@@ -31,7 +31,8 @@ _BY_PARTS: dict[tuple[int, ...], str] = {
         concat.default contiguous.default cumsum.default detach.default diagonal.default
         diagonal_copy.default empty_like.default expand.default expand_as.default flatten.using_ints
         flip.default gather.default index.Tensor index_select.default lift_fresh.default
-        lift_fresh_copy.default mT.default mean.default mean.dim movedim.int movedim.intlist
+        lift_fresh_copy.default linalg_diagonal.default mT.default mean.default mean.dim
+        movedim.int movedim.intlist
         nan_to_num.default narrow.default neg.default new_empty.default new_empty_strided.default
         new_zeros.default numpy_T.default permute.default positive.default ravel.default
         repeat.default repeat_interleave.self_int reshape.default reshape_as.default roll.default

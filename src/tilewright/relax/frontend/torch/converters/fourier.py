@@ -32,8 +32,8 @@ Value = RelaxExpr | Complex
 
 #: The largest size that one product transforms.
 _WHOLE = 256
-#: What a further step costs, in terms of a sum: it reads and writes everything twice.
-_STEP = 24
+#: What a further step costs, in terms of a sum, as measured: it reads and writes everything twice.
+_STEP = 100
 
 
 @cache

@@ -213,6 +213,13 @@ def _diagonal(
     return op.diagonal(x, offset, dim1, dim2)
 
 
+@converts("aten.linalg_diagonal.default")
+def _matrix_diagonal(
+    ctx: Context, x: RelaxExpr, *, offset: int = 0, dim1: int = -2, dim2: int = -1
+) -> RelaxExpr:
+    return op.diagonal(x, offset, dim1, dim2)
+
+
 @converts("aten.unfold.default", "aten.unfold_copy.default")
 def _unfold(ctx: Context, x: RelaxExpr, dimension: int, size: int, step: int) -> RelaxExpr:
     """Windows along an axis; the places in one are the last axis of the result."""
