@@ -133,10 +133,10 @@ def test_the_tile_fills_the_registers() -> None:
             conv((1, 16, 5, 5), 16, image="NCHW16c", block=16, groups=16, size=3),
             "vector of filters",
         ),
-        (conv((1, 16, te.var("h"), 5), 16, block=16), "symbolic"),
+        (conv((1, te.var("c"), 5, 5), 16, block=16, image="NCHW"), "channels are symbolic"),
         (conv((1, 16, 5, 5), 12, block=4, image="NCHW16c"), "not those of a convolution"),
     ],
-    ids=["depthwise", "symbolic rows", "small blocks"],
+    ids=["depthwise", "symbolic channels", "small blocks"],
 )
 def test_refusals(func: PrimFunc, reason: str) -> None:
     made = apply(func, WIDE)

@@ -103,14 +103,20 @@ def test_vectors_that_are_half_empty_do_not_pay():
     assert chosen(chain(16))[1] == ["NCHW NCHW16c", "NCHW16c NCHW16c"]
 
 
+def test_images_of_unknown_size_get_blocks():
+    image = tensor((symbol("n"), 3, symbol("h"), symbol("w")))
+    mod = graph(lambda x: op.mean(conv(conv(x, 16), 32, 2), (2, 3)), image)
+    assert chosen(mod)[1] == ["NCHW NCHW16c", "NCHW16c NCHW16c"]
+
+
 @pytest.mark.parametrize(
     ("shape", "dtype", "target"),
     [
         ((1, 3, 40, 40), "float32", NARROW),  # nothing was measured there
         ((1, 3, 40, 40), "float64", WIDE),
-        ((1, 3, symbol("h"), 40), "float32", WIDE),
+        ((1, symbol("c"), 40, 40), "float32", WIDE),
     ],
-    ids=["narrow", "wide numbers", "unknown rows"],
+    ids=["narrow", "wide numbers", "unknown channels"],
 )
 def test_what_the_rules_do_not_serve_stays(shape, dtype, target):
     def body(x):

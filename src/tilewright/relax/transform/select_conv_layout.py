@@ -17,7 +17,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from tilewright.ir import IRModule, Pass, as_int, pass_option
+from tilewright.arith import Analyzer
+from tilewright.ir import Expr, IRModule, Pass, as_int, const, free_vars, pass_option, substitute
 from tilewright.relax.analysis import used_graph_vars
 from tilewright.relax.expr import Constant, Function, RelaxCall, RelaxExpr, RelaxVar
 from tilewright.relax.registry import RelaxOp, is_call_to
@@ -36,8 +37,9 @@ from tilewright.topi.layout import layout_of
 
 MODES = ("auto", "NCHW", "NCHWc")
 
-# Up to so many channels are one block if vectors don't divide them.
-_MOST_CHANNELS = 64
+# Up to so many channels are one block if vectors don't divide them; rows and columns of inputs, if
+# they come with the call.
+_MOST_CHANNELS, _USUAL = 64, 224
 
 CONV_LAYOUT = pass_option(
     "relax.conv_layout", str, "auto", f"How convolutions get their channels: one of {MODES}."
@@ -74,7 +76,7 @@ def _converted(mod: IRModule, wanted: dict[int, Layouts]) -> IRModule:
 
 
 def blocked_layouts(call: RelaxCall, target: Target) -> Layouts | None:
-    """Blocked layouts in which a convolution of known size and constant filters is fast, if any.
+    """Blocked layouts in which a convolution (known channels, constant filters) is fast, if any.
 
     Blocks are as large as a vector, or else hold all of a few channels.
     """
@@ -85,7 +87,7 @@ def blocked_layouts(call: RelaxCall, target: Target) -> Layouts | None:
     image, _, result = infos
     if not image.has_shape or image.ndim != 4 or image.dtype != "float32":
         return None
-    if any(as_int(extent) is None for info in infos for extent in info.shape[1:]):
+    if any(as_int(info.shape[1]) is None for info in infos):
         return None
     lanes = target.vector_lanes(32)
     taken, made = (_block(as_int(info.shape[1]) or 0, lanes) for info in (image, result))
@@ -166,10 +168,16 @@ def _is_image(value: RelaxExpr) -> bool:
 
 
 def _elements(value: RelaxExpr) -> int:
-    """Number of elements; an unknown batch counts as one image."""
+    """Number of elements; of unknown batches one image, of unknown rows and columns usual ones."""
     info = value.struct_info
     assert isinstance(info, TensorStructInfo)
-    return math.prod(as_int(extent) or 1 for extent in info.shape)
+    return math.prod([as_int(info.shape[0]) or 1, *map(_extent, info.shape[1:])])
+
+
+def _extent(extent: Expr) -> int:
+    """An extent, if need be for inputs of usual size."""
+    usual = {var: const(_USUAL, var.dtype) for var in free_vars(extent)}
+    return as_int(Analyzer().simplify(substitute(extent, usual)) if usual else extent) or 1
 
 
 def _gain(
@@ -192,7 +200,8 @@ def _estimated_gain(call: RelaxCall, layouts: Layouts, target: Target) -> float:
     filters = call.args[1].struct_info
     assert isinstance(filters, TensorStructInfo)
     taken, *window = (as_int(extent) or 1 for extent in filters.shape[1:])
-    if taken == 1 and call.attrs["groups"] > 1:
+    known = all(as_int(extent) is not None for extent in _image_shape(call))
+    if taken == 1 and call.attrs["groups"] > 1 and known:
         return 0.0  # windows over single channels are as fast in either
     if _is_single_place(call):
         return 0.0  # filters are read once, from first to last in either
@@ -201,15 +210,21 @@ def _estimated_gain(call: RelaxCall, layouts: Layouts, target: Target) -> float:
     empty = -(-block // lanes) * lanes / block - 1
     costs = target.costs
     # Windows gather and transpose where points (1 x 1) read and write vectors in either layout.
-    moved = _elements(call.args[0]) + _elements(call)
-    return moved * (costs.point_gain if window == [1, 1] else costs.window_gain) - steps * empty
+    # Vectors along rows of unknown length are cut off, those of channels are whole.
+    each = costs.point_gain if window == [1, 1] and known else costs.window_gain
+    return (_elements(call.args[0]) + _elements(call)) * each - steps * empty
 
 
 def _is_single_place(call: RelaxCall) -> bool:
     """Whether a result has one pixel per image: channels times a matrix."""
+    return all(as_int(extent) == 1 for extent in _image_shape(call))
+
+
+def _image_shape(call: RelaxCall) -> Sequence[Expr]:
+    """Rows and columns of a result."""
     info = call.struct_info
     assert isinstance(info, TensorStructInfo)
-    return all(as_int(extent) == 1 for extent in info.shape[2:])
+    return info.shape[2:]
 
 
 def _conversion_seconds(function: Function, times: MeasuredTimes, target: Target) -> float:

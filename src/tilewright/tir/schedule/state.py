@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tilewright.arith import Analyzer
-from tilewright.ir import BaseFunc, Expr, IRModule, Node, Range, Var, is_const
+from tilewright.ir import BaseFunc, Expr, IntImm, IRModule, Node, Range, Var, is_const
 from tilewright.support.errors import ScheduleError
 from tilewright.support.registry import near_matches
 from tilewright.tir import (
@@ -345,6 +345,8 @@ class ScheduleState:
         func = self.func(func_name)
         for var in func.symbolic_vars():
             made.update(var, least_size)
+        for extent in _formulas(func):
+            made.assume(extent >= least_size)
         self.know_symbolic(made)
         know_data(made, func)
         return made
@@ -475,3 +477,9 @@ class ScheduleState:
 def trivially_true(condition: Expr) -> bool:
     """Whether a predicate is the constant true."""
     return is_const(condition, 1)
+
+
+def _formulas(func: PrimFunc) -> list[Expr]:
+    """Extents of a function's buffers that are formulas of sizes: no buffer has fewer elements."""
+    extents = [extent for buffer in func.buffers for extent in buffer.shape]
+    return [extent for extent in extents if type(extent) not in (Var, IntImm)]

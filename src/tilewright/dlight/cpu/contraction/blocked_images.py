@@ -18,6 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.arith import Analyzer
 from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers, unroll_steps
 from tilewright.dlight.cpu.contraction.image_axes import join_pixels
 from tilewright.dlight.cpu.contraction.packing import is_fetched_ahead
@@ -38,6 +39,7 @@ from tilewright.scheduling import (
 )
 from tilewright.scheduling.cpu import (
     Axis,
+    coefficient_of,
     fused_epilogue,
     loads_of,
     parallelize,
@@ -57,6 +59,9 @@ _LINE_BYTES = 64
 _LARGEST_WINDOW, _UNROLLED = 64, 160
 # Vectors of a window's tile.
 _MOST_COLUMNS = 14
+# Rows and columns that an image counts as if their number comes with the call, and columns of its
+# tiles: widths are often multiples.
+_ASSUMED, _COLUMNS = 56, 7
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,9 @@ class _Image:
 class _Plan:
     """Columns and vectors of the register tile, rows of a group, and how threads divide the work.
 
-    ``streams``: the next weights come from far caches and are prefetched.
+    An image whose size comes with the call is one group (``rows`` is 0): in a group that ends with
+    the image, tiles would be behind one more test. ``streams``: the next weights come from far
+    caches and are prefetched.
     """
 
     columns: int
@@ -126,7 +133,8 @@ class BlockedConvolution(Form):
         padding = _padding_of(sch, image)
         epilogue = fused_epilogue(sch, found.main, found.consumers)
         if not padding and _is_pointwise(image):
-            join_pixels(sch, (), found.main, epilogue, image.column.extent or 1)
+            width = found.block.iter_vars[3].dom.extent
+            join_pixels(sch, (), found.main, epilogue, width)
             joined = contraction_of(sch, found.main)
             if isinstance(joined, NotApplicable):
                 return joined
@@ -161,11 +169,15 @@ class BlockedWindow(Form):
 
 
 def _has_blocks(found: Contraction, count: int = 5) -> bool:
-    """Whether a result of known size has ``count`` axes in order, the last one of blocks."""
+    """Whether a result has ``count`` axes in order, the last one of blocks.
+
+    Channels and window are of known size; images may be as large as the call says.
+    """
     places = [item for item in found.block.iter_vars if item.kind == SPATIAL]
-    known = all(axis.extent is not None for axis in (*found.spatial[1:], *found.steps))
-    in_order = len(places) == count and _has_axes(found.store.indices, places)
-    return known and in_order and bool(found.steps)
+    if len(places) != count or not _has_axes(found.store.indices, places) or not found.steps:
+        return False
+    known = (found.spatial[1], found.spatial[-1], *found.steps)
+    return all(axis.extent is not None for axis in known)
 
 
 def _part(found: Contraction, target: Target) -> int:
@@ -178,7 +190,7 @@ def _convolution_of(
 ) -> _Image | NotApplicable:
     """Recognise a convolution with blocks of filters as vectors; its pixels may be ``joined``."""
     if len(found.loads) != 2 or not _has_blocks(found, 4 if joined else 5):
-        return NotApplicable("the result has no axis of blocks, or sizes are symbolic")
+        return NotApplicable("the result has no axis of blocks, or channels are symbolic")
     batch, filters, *rows, column, lane = found.spatial
     weights = found.along(lane)
     if len(weights) != 1:
@@ -202,7 +214,7 @@ def _convolution_of(
 def _window_of(found: Contraction, target: Target) -> _Image | NotApplicable:
     """Recognise a small window over each channel of a block."""
     if len(found.loads) not in (1, 2) or not _has_blocks(found):
-        return NotApplicable("the result has no axis of blocks, or sizes are symbolic")
+        return NotApplicable("the result has no axis of blocks, or channels are symbolic")
     batch, channel, row, column, lane = found.spatial
     moving, whole = found.along(column), (lane.extent or 1) % _part(found, target) == 0
     if len(moving) != 1 or not whole or work_of(found.steps) > _LARGEST_WINDOW:
@@ -251,13 +263,20 @@ def _is_pointwise(image: _Image) -> bool:
     data, row = image.data, image.row
     if row is None:
         return False
-    rows, width = dimensions_of(data, row), image.column.extent or 0
-    return (
-        work_of(image.found.taps(data, *image.pixels)) == 1
-        and len(rows) == 1
-        and [as_int(e) for e in data.buffer.shape[rows[0] :]][:2] == [row.extent, width]
-        and stride(data, row) == width * (stride(data, image.column) or 0)
-    )
+    rows, columns = dimensions_of(data, row), dimensions_of(data, image.column)
+    if len(rows) != 1 or work_of(image.found.taps(data, *image.pixels)) != 1:
+        return False
+    if columns != [rows[0] + 1] and (columns or image.column.extent != 1):
+        return False
+    if any(
+        coefficient_of(data.indices[dim], axis.var) != 1
+        for axis, dims in ((row, rows), (image.column, columns))
+        for dim in dims
+    ):
+        return False
+    extents = [item.dom.extent for item in image.found.block.iter_vars[2:4]]
+    shape = data.buffer.shape[rows[0] : rows[0] + 2]
+    return len(shape) == 2 and all(map(Analyzer().can_prove_equal, shape, extents))
 
 
 # ---- choosing -------------------------------------------------------------------------------
@@ -279,17 +298,19 @@ def _choose(image: _Image, target: Target) -> _Plan | NotApplicable:
         return NotApplicable("no tile fits the registers")
     tile = whole[0]
     vectors = tile.columns // lane
-    if image.row is None:
-        units = -(-(image.column.extent or 1) // tile.rows)
-    else:
-        units = image.row.extent or 1
+    size = (image.row or image.column).extent
     images, weights = work_of([image.batch]), _bytes_of(image.weight)
     by_filters = images < target.num_cores and (
         weights > _image_bytes(image) and filters // vectors >= target.num_cores
     )
+    streams = is_fetched_ahead(weights, target)
+    if size is None:
+        by_filters = image.row is not None or weights > target.costs.window_share * target.l2_bytes
+        return _Plan(tile.rows, vectors, 0, by_filters, streams)
     least = 1 if by_filters else -(-target.num_cores // images)
-    size = _group_size(image, units, filters // vectors, least, target)
-    return _Plan(tile.rows, vectors, size, by_filters, is_fetched_ahead(weights, target))
+    units = size if image.row is not None else -(-size // tile.rows)
+    rows = _group_size(image, units, filters // vectors, least, target)
+    return _Plan(tile.rows, vectors, rows, by_filters, streams)
 
 
 def _group_size(image: _Image, units: int, panels: int, least: int, target: Target) -> int:
@@ -319,12 +340,14 @@ def _window(image: _Image, axis: Axis) -> tuple[int, int]:
     if not dims:
         return 1, 1
     span = work_of(image.found.taps(data, axis))
-    inner = math.prod(as_int(extent) or 1 for extent in data.buffer.shape[dims[0] + 1 :])
-    return span, max(1, (stride(data, axis) or 0) // inner)
+    steps = (coefficient_of(data.indices[dim], axis.var) for dim in dims[:1])
+    return span, max(1, next(steps) or 0)
 
 
 def _bytes_of(load: BufferLoad) -> int:
-    extents = (as_int(extent) or 1 for extent in load.buffer.shape)
+    """Bytes of an operand; of a batch of unknown size, those of one image."""
+    first, *rest = (as_int(extent) for extent in load.buffer.shape)
+    extents = [first or 1, *(_ASSUMED if extent is None else extent for extent in rest)]
     return dtypes.bytes_of(load.buffer.dtype) * math.prod(extents)
 
 
@@ -343,7 +366,7 @@ def _image_bytes(image: _Image) -> float:
 def _rows_of_window(image: _Image, target: Target) -> int:
     """Rows of a group whose input stays in a near cache."""
     height = work_of(image.pixels[:-1])
-    elements = math.prod(as_int(extent) or 1 for extent in image.data.buffer.shape[2:])
+    elements = math.prod(as_int(extent) or _ASSUMED for extent in image.data.buffer.shape[2:])
     size = elements * dtypes.bytes_of(image.data.buffer.dtype) / height
     fitting = max(1, int(target.costs.window_share * target.l2_bytes / size))
     divisors = [d for d in range(1, min(fitting, height) + 1) if height % d == 0]
@@ -366,23 +389,27 @@ def _schedule_convolution(
     work = 2 * work_of([image.batch, image.channel, image.column, image.lane, *reduced])
     filters, block = sch.split(image.channel.loop, [None, plan.vectors])
     tile, column = sch.split(image.column.loop, [None, plan.columns])
-    if image.row is None:
-        group, tile = sch.split(tile, [None, plan.rows])
-        inner = [tile]
-    else:
-        group, row = sch.split(image.row.loop, [None, plan.rows])
-        inner = [row, tile]
     batch = image.batch.loop
+    grouped = tile if image.row is None else image.row.loop
+    if plan.rows:
+        group, *inner = sch.split(grouped, [None, plan.rows])
+    else:
+        group, inner = grouped, []
+    if image.row is not None:
+        inner.append(tile)
     outer = [batch, filters, group] if plan.by_filters else [batch, group, filters]
     steps = [axis.loop for axis in reduced]
     nest = Nest([*outer, *inner], steps, [column, block, image.lane.loop])
     sum_in_registers(sch, main, epilogue, nest)
+    # On one core an image that is not grouped is padded before all filters use it.
+    alone = not plan.rows and target.num_cores == 1
+    padded_at = batch if alone else None if plan.by_filters else group
     for rv in padding:
-        _pad_rows(sch, rv, None if plan.by_filters else group, target)
-    if plan.streams and not plan.by_filters:
+        _pad_rows(sch, rv, padded_at, target)
+    if plan.streams and (alone or not plan.by_filters):
         sch.annotate(filters, PREFETCH_NEXT, 1)
-    shared = parallelize(sch, outer[:2], target, work)
-    if plan.streams and plan.by_filters and shared is not None:
+    shared = parallelize(sch, outer[: 1 if alone else 2], target, work)
+    if plan.streams and plan.by_filters and not alone and shared is not None:
         sch.annotate(shared, PREFETCH_NEXT, 1)
 
 
@@ -391,16 +418,18 @@ def _schedule_window(
 ) -> None:
     """Tile columns, unroll the window, divide groups of rows of each channel among threads."""
     found, steps = image.found, [axis.loop for axis in image.found.steps]
-    columns, row = even_size(image.column.extent, _MOST_COLUMNS), image.row
+    columns, row = even_size(image.column.extent or _COLUMNS, _MOST_COLUMNS), image.row
     assert row is not None
-    group, row_inner = sch.split(row.loop, [None, _rows_of_window(image, target)])
+    outer, inner = [image.batch.loop, image.channel.loop], [row.loop]
+    if row.extent is not None:
+        group, *inner = sch.split(row.loop, [None, _rows_of_window(image, target)])
+        outer.append(group)
     tile, column = sch.split(image.column.loop, [None, columns])
-    outer = [image.batch.loop, image.channel.loop, group]
-    nest = Nest([*outer, row_inner, tile], steps, [column, image.lane.loop])
+    nest = Nest([*outer, *inner, tile], steps, [column, image.lane.loop])
     sum_in_registers(sch, found.main, epilogue, nest)
     unroll_steps(sch, found.steps[::-1], columns, _UNROLLED)
     for rv in padding:
-        _pad_rows(sch, rv, group, target)
+        _pad_rows(sch, rv, outer[-1], target)
     parallelize(sch, outer, target, 2 * work_of(found.axes))
 
 

@@ -83,7 +83,7 @@ def _join_image(sch: Schedule, found: Contraction, row: Axis, column: Axis) -> N
 
 
 def join_pixels(
-    sch: Schedule, copies: Sequence[BlockRV], main: BlockRV, epilogue: BlockRV, width: int
+    sch: Schedule, copies: Sequence[BlockRV], main: BlockRV, epilogue: BlockRV, width: Expr | int
 ) -> None:
     """Fuse rows and columns, the third and fourth dimensions of results and copies."""
     joined = _joined(2, 3, width)
@@ -93,7 +93,7 @@ def join_pixels(
         sch.transform_block_layout(rv, joined)
 
 
-def _joined(a: int, b: int, width: int) -> Callable[..., tuple[Expr, ...]]:
+def _joined(a: int, b: int, width: Expr | int) -> Callable[..., tuple[Expr, ...]]:
     """Fuse the indices at positions ``a`` and ``b`` into one, at the former's position."""
 
     def indices(*i: Expr) -> tuple[Expr, ...]:
