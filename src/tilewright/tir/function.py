@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.ir import BaseFunc, Var, attr, child, definitions, dtypes, node
+from tilewright.ir import BaseFunc, Var, attr, child, definitions, dtypes, free_vars, node
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.stmt import Block, BlockRealize, Stmt
@@ -57,6 +57,14 @@ class PrimFunc(BaseFunc):
             for extent in (*buffer.shape, *buffer.strides, buffer.elem_offset):
                 if type(extent) is Var and extent not in scalars:
                     found.setdefault(extent)
+        return list(found)
+
+    def sizes(self) -> list[Var]:
+        """Variables that come with the call and are in shapes: extents, and scalars in formulas."""
+        found = dict.fromkeys(self.symbolic_vars())
+        for buffer in self.buffers:
+            for extent in buffer.shape:
+                found.update(dict.fromkeys(free_vars(extent)))
         return list(found)
 
     def __repr__(self) -> str:

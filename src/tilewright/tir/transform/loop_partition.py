@@ -87,7 +87,7 @@ class LoopPartition(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        sizes = set(func.symbolic_vars())
+        sizes = set(func.sizes())
         if not _has_branch(func.body) and not sizes:
             return func
         analyzer = function_analyzer(func)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.arith import Analyzer
 from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers
 from tilewright.dlight.cpu.contraction.image_axes import join_pixels
 from tilewright.dlight.cpu.contraction.packing import Panels, copy_operand, pack_operand
@@ -44,7 +45,7 @@ _LINE, _TOGETHER = 64, 4
 
 
 class PointwiseConvolution(Form):
-    """Applies to 1 x 1 convolutions of stride one on images of known size, and their epilogue."""
+    """Applies to 1 x 1 convolutions of stride one and their epilogue."""
 
     def tile(self, sch: Schedule, found: Contraction, target: Target) -> tuple[()] | NotApplicable:
         """Fuse rows and columns, tile pixels and filters, fuse the epilogue."""
@@ -53,8 +54,7 @@ class PointwiseConvolution(Form):
         tile = _choose(sch, found, target)
         if isinstance(tile, NotApplicable):
             return tile
-        main, width = found.main, as_int(found.block.iter_vars[3].dom.extent)
-        assert width is not None
+        main, width = found.main, found.block.iter_vars[3].dom.extent
         together = _tiles_copied(sch, found, tile, target)
         epilogue = fused_epilogue(sch, main, found.consumers)
         pack_operand(sch, main, found.loads[1].buffer, Panels(0, tile.rows))
@@ -84,13 +84,14 @@ def _choose(sch: Schedule, found: Contraction, target: Target) -> Tile | NotAppl
     if not is_pointwise(found):
         return NotApplicable("no 1 x 1 convolution of stride one")
     _, filters, height, width = (as_int(item.dom.extent) for item in found.block.iter_vars[:4])
-    if not (filters and height and width):
-        return NotApplicable("sizes are symbolic or zero")
+    if not filters or 0 in (height, width):
+        return NotApplicable("filters are symbolic, or sizes zero")
     vectors = sch.choices.choose("pointwise.vectors", others_after(_VECTORS, (1, 3, 4)))
     pixels = vectors * target.vector_lanes(max(8, element_bits(found.block)))
     most = (tile_registers(target) - 1 - vectors) // vectors
     rows = sch.choices.choose("pointwise.rows", [n for n in range(most, 0, -1) if filters % n == 0])
-    if rows < _LEAST_ROWS or height * width < _LEAST_TILES * pixels:
+    known = height and width and height * width
+    if rows < _LEAST_ROWS or (known and known < _LEAST_TILES * pixels):
         return NotApplicable("too few filters or pixels")
     tile, size = Tile(rows, pixels), size_of(found.loads[0].buffer) or 0
     if size > _MOST_OF_CACHE * target.l2_bytes and not _is_line(tile, found):
@@ -140,8 +141,9 @@ def is_pointwise(found: Contraction) -> bool:
         and _reads(data.indices, [n, channels[0], h, w], unit)
         and _reads(weight.indices[:2], [f, channels[0]], unit)
         and all(_reads([index], [None], unit) for index in weight.indices[2:])
-        and [as_int(e) for e in data.buffer.shape[2:]]
-        == [as_int(e) for e in found.store.buffer.shape[2:]]
+        and all(
+            map(Analyzer().can_prove_equal, data.buffer.shape[2:], found.store.buffer.shape[2:])
+        )
     )
 
 

@@ -248,10 +248,10 @@ def set_axis_separator(
 def _resolved_map(
     state: ScheduleState, func_name: str, realize: BlockRealize, value: Any, ndim: int
 ) -> IndexMap:
-    """Make the index map; its text may name the function's symbolic extents."""
+    """Make the index map; its text may name the function's sizes."""
     symbols: dict[str, Var] = {}
     ambiguous: set[str] = set()
-    for var in state.func(func_name).symbolic_vars():
+    for var in state.func(func_name).sizes():
         if var.name in symbols:
             ambiguous.add(var.name)
         symbols[var.name] = var
