@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -63,10 +64,14 @@ def measured(name: str) -> str:
 
         return call
 
-    torch.export.export = counting("export", torch.export.export)
     program = torch.export.ExportedProgram
-    program.run_decompositions = counting("tracings", program.run_decompositions)  # type: ignore[method-assign]
-    with torch.no_grad():
+    export = counting("export", torch.export.export)
+    again = counting("tracings", program.run_decompositions)
+    with (
+        torch.no_grad(),
+        mock.patch.object(torch.export, "export", export),
+        mock.patch.object(program, "run_decompositions", again),
+    ):
         start = _processor()
         tilewright.compile(model, example_inputs=inputs)
         total = _processor() - start
