@@ -8,6 +8,8 @@ torch = pytest.importorskip("torch")
 
 from torch_families import check, tensor  # noqa: E402
 
+import tilewright  # noqa: E402
+
 F = torch.nn.functional
 
 
@@ -27,6 +29,29 @@ def test_pooling_with_places() -> None:
         },
         tensor(2, 2, 5, 7),
     )  # fmt: skip
+
+
+def test_averages_with_a_divisor_of_their_own() -> None:
+    check(
+        {
+            "1d": lambda x: F.avg_pool2d(x[:, :, :1], (1, 3), (1, 2), divisor_override=2),
+            "2d": lambda x: F.avg_pool2d(x, 3, 2, 1, divisor_override=5),
+            "2d up": lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, divisor_override=5),
+            "3d": lambda x: F.avg_pool3d(x, 2, (1, 2, 2), divisor_override=3),
+        },
+        tensor(2, 2, 5, 7),
+    )
+
+
+def test_many_half_floats_are_added_up_as_wider_ones() -> None:
+    class Counts(torch.nn.Module):
+        def forward(self, x, places, ones):  # type: ignore[no-untyped-def]
+            return x.scatter_add(0, places, ones), torch.linalg.vector_norm(ones * 300)
+
+    inputs = (torch.zeros(2).bfloat16(), torch.arange(600) % 2, torch.ones(600).bfloat16())
+    sums, norm = tilewright.compile(Counts(), example_inputs=inputs)(*inputs)
+    assert sums.tolist() == [300, 300]
+    torch.testing.assert_close(norm, torch.linalg.vector_norm(inputs[2] * 300))
 
 
 def test_resizing() -> None:

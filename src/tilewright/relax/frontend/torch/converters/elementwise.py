@@ -16,6 +16,7 @@ from tilewright.relax.frontend.torch.converters.base import (
     Results,
     converts,
 )
+from tilewright.topi.utils import sum_dtype
 
 # Operators on one tensor that PyTorch computes in the result's dtype.
 _UNARY: dict[str, Callable[..., RelaxExpr]] = {
@@ -110,10 +111,12 @@ for _name, _function in _BINARY.items():
 def _sum(
     ctx: Context, function: Callable[..., RelaxExpr], a: Operand, b: Operand, alpha: Number
 ) -> RelaxExpr:
-    left, right = ctx.tensor(a, ctx.dtype), ctx.tensor(b, ctx.dtype)
+    """``a + alpha * b``, rounded once."""
+    dtype = ctx.dtype if alpha == 1 else sum_dtype(ctx.dtype)
+    left, right = ctx.tensor(a, dtype), ctx.tensor(b, dtype)
     if alpha != 1:
-        right = op.multiply(right, ctx.tensor(alpha, ctx.dtype))
-    return function(left, right)
+        right = op.multiply(right, ctx.tensor(alpha, dtype))
+    return ctx.cast(function(left, right), ctx.dtype)
 
 
 @converts("aten.add.Tensor")
@@ -150,10 +153,7 @@ def _div_mode(ctx: Context, a: Operand, b: Operand, rounding_mode: str | None) -
     left, right = ctx.tensor(a, ctx.dtype), ctx.tensor(b, ctx.dtype)
     if rounding_mode == "floor":
         return _floor_divide(ctx, left, right)
-    made = op.divide(left, right)
-    if rounding_mode == "trunc" and dtypes.is_float(ctx.dtype):
-        return op.trunc(made)
-    return made
+    return op.trunc_divide(left, right) if rounding_mode == "trunc" else op.divide(left, right)
 
 
 @converts("aten.floor_divide.default", "aten.floor_divide.Scalar")
@@ -395,7 +395,7 @@ def _elu(
     ctx: Context, x: RelaxExpr, alpha: float = 1, scale: float = 1, input_scale: float = 1
 ) -> RelaxExpr:
     # The exponential sees no positive number, so that it can't overflow in the branch not taken.
-    negative = op.subtract(op.exp(op.multiply(op.minimum(x, 0.0), float(input_scale))), 1.0)
+    negative = op.expm1(op.multiply(op.minimum(x, 0.0), float(input_scale)))
     made = op.where(op.greater(x, 0.0), x, op.multiply(negative, float(alpha)))
     return made if scale == 1 else op.multiply(made, float(scale))
 
@@ -403,9 +403,7 @@ def _elu(
 @converts("aten.softplus.default")
 def _softplus(ctx: Context, x: RelaxExpr, beta: float = 1, threshold: float = 20) -> RelaxExpr:
     scaled = ctx.emit(op.multiply(x, float(beta)))
-    smooth = op.add(
-        op.maximum(scaled, 0.0), op.log(op.add(op.exp(op.negative(op.abs(scaled))), 1.0))
-    )
+    smooth = op.add(op.maximum(scaled, 0.0), op.log1p(op.exp(op.negative(op.abs(scaled)))))
     made = op.where(op.greater(scaled, float(threshold)), scaled, smooth)
     return op.divide(made, float(beta))
 
@@ -420,26 +418,31 @@ def _log_sigmoid(ctx: Context, x: RelaxExpr) -> RelaxExpr:
     return op.negative(_softplus(ctx, op.negative(x)))
 
 
-@converts("aten.addcmul.default")
-def _addcmul(
-    ctx: Context, x: RelaxExpr, a: RelaxExpr, b: RelaxExpr, value: Number = 1
-) -> RelaxExpr:
-    product = op.multiply(ctx.cast(a, ctx.dtype), ctx.cast(b, ctx.dtype))
-    return _sum(ctx, op.add, x, product, value)
+def _plus_combined(function: Callable[..., RelaxExpr]) -> Callable[..., RelaxExpr]:
+    """``x + value * function(a, b)``, rounded once."""
+
+    def convert(
+        ctx: Context, x: RelaxExpr, a: RelaxExpr, b: RelaxExpr, value: Number = 1
+    ) -> RelaxExpr:
+        dtype = sum_dtype(ctx.dtype)
+        step = function(ctx.cast(a, dtype), ctx.cast(b, dtype))
+        if value != 1:
+            step = op.multiply(step, ctx.tensor(value, dtype))
+        return ctx.cast(op.add(ctx.cast(x, dtype), step), ctx.dtype)
+
+    return convert
 
 
-@converts("aten.addcdiv.default")
-def _addcdiv(
-    ctx: Context, x: RelaxExpr, a: RelaxExpr, b: RelaxExpr, value: Number = 1
-) -> RelaxExpr:
-    quotient = op.divide(ctx.cast(a, ctx.dtype), ctx.cast(b, ctx.dtype))
-    return _sum(ctx, op.add, x, quotient, value)
+CONVERTERS.register("aten.addcmul.default", _plus_combined(op.multiply))
+CONVERTERS.register("aten.addcdiv.default", _plus_combined(op.divide))
 
 
 @converts("aten.lerp.Scalar", "aten.lerp.Tensor")
 def _lerp(ctx: Context, start: RelaxExpr, end: RelaxExpr, weight: Operand) -> RelaxExpr:
-    step = op.subtract(end, start)
-    return op.add(start, op.multiply(ctx.tensor(weight, ctx.dtype), step))
+    dtype = sum_dtype(ctx.dtype)
+    first = ctx.emit(ctx.cast(start, dtype))
+    step = op.multiply(ctx.tensor(weight, dtype), op.subtract(ctx.cast(end, dtype), first))
+    return ctx.cast(op.add(first, step), ctx.dtype)
 
 
 # ---- conversion and identity ------------------------------------------------------------------

@@ -20,6 +20,7 @@ from tilewright.relax.frontend.torch.converters.base import (
     converts,
     dtype_name,
 )
+from tilewright.relax.ops.common import element_count
 from tilewright.relax.struct_info import prove_equal
 
 if TYPE_CHECKING:
@@ -250,13 +251,33 @@ def _avg_pool(ctx: Context, x: RelaxExpr, form: Means) -> RelaxExpr:
     pool = (op.nn.avg_pool1d, op.nn.avg_pool2d, op.nn.avg_pool3d)[spatial - 1]
     size = pair(form.kernel, spatial)
     steps = pair(form.stride, spatial) if form.stride else size
-    sides, ceil_mode, divisor = pair(form.padding, spatial), form.ceil_mode, form.divisor_override
-    # A sum over the window is the mean with padding counted, times the window's size.
-    counted = form.count_include_pad or divisor is not None
-    if divisor is not None and ceil_mode:
-        raise ctx.error("divisor_override together with ceil_mode is not supported")
-    made = _batched(x, spatial, lambda image: pool(image, size, steps, sides, ceil_mode, counted))
-    return made if divisor is None else op.multiply(made, math.prod(size) / divisor)
+    sides = pair(form.padding, spatial)
+    if form.divisor_override is not None:
+        sums = _window_sums(ctx, x, size, steps, sides)
+        return op.divide(sums, ctx.tensor(form.divisor_override, x.dtype))
+    return _batched(
+        x,
+        spatial,
+        lambda image: pool(image, size, steps, sides, form.ceil_mode, form.count_include_pad),
+    )
+
+
+def _window_sums(
+    ctx: Context, x: RelaxExpr, size: Sequence[int], steps: Sequence[int], sides: Sequence[int]
+) -> RelaxExpr:
+    """Sums over windows along the last axes of an image, with zeros at its sides."""
+    outer = x.ndim - len(size)
+    have, want = (ctx.ints(shape[outer:], "sizes of the image") for shape in (x.shape, ctx.shape))
+    width = [0, 0] * outer
+    for extent, count, reach, step, side in zip(have, want, size, steps, sides):
+        width += [side, max(0, (count - 1) * step + reach - extent - side)]
+    image = op.nn.pad(x, tuple(width)) if any(width) else x
+    strides = [element_count(image.shape[axis + 1 :]) for axis in range(x.ndim)]
+    moves = [stride * step for stride, step in zip(strides[outer:], steps)]
+    windows = op.as_strided(
+        image, (*ctx.shape, *size), (*strides[:outer], *moves, *strides[outer:])
+    )
+    return op.sum(windows, tuple(range(x.ndim, windows.ndim)))
 
 
 Extents = int | Sequence[int | None]  # ``None`` keeps an extent
@@ -306,6 +327,8 @@ def batch_normalized(
     var: RelaxExpr, eps: float,
 ) -> RelaxExpr:  # fmt: skip
     """Normalise by given statistics."""
+    if x.ndim < 2:
+        return x  # without channels, PyTorch takes it if it has no elements
     shape = ctx.ints([x.shape[1]], "the number of channels")
     gamma = weight if weight is not None else _constant(1, shape, x.dtype)
     beta = bias if bias is not None else _constant(0, shape, x.dtype)

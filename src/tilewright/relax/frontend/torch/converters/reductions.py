@@ -20,6 +20,7 @@ from tilewright.relax.frontend.torch.converters.base import (
     dtype_name,
 )
 from tilewright.relax.ops.common import element_count
+from tilewright.topi.utils import sum_dtype
 
 if TYPE_CHECKING:
     import torch
@@ -172,8 +173,10 @@ def _vector_norm(
     *,
     dtype: torch.dtype | None = None,
 ) -> RelaxExpr:
-    x = ctx.emit(ctx.cast(x, ctx.dtype if dtype is None else dtype_name(dtype)))
-    return _norm(x, order, ctx.axes(dim, x.ndim), keepdim)
+    x = ctx.cast(x, ctx.dtype if dtype is None else dtype_name(dtype))
+    # A square or a higher power of a half float may be too large for one.
+    wide = ctx.emit(ctx.cast(x, sum_dtype(x.dtype)))
+    return ctx.cast(_norm(wide, order, ctx.axes(dim, x.ndim), keepdim), ctx.dtype)
 
 
 def _norm(x: RelaxExpr, order: float, axes: Sequence[int], keepdim: bool = False) -> RelaxExpr:

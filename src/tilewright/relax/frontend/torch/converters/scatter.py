@@ -25,6 +25,7 @@ from tilewright.relax.frontend.torch.converters.indexing import (
 )
 from tilewright.relax.ops.common import element_count
 from tilewright.relax.struct_info import prove_equal
+from tilewright.topi.utils import sum_dtype
 
 # ---- at tensors of indices -----------------------------------------------------------------------
 
@@ -295,13 +296,15 @@ def _reduced(
     if reduce not in _REDUCTIONS:
         raise ctx.error(f"unknown reduction {reduce!r}; known: {', '.join(_REDUCTIONS)}")
     how = _REDUCTIONS[reduce]
+    # Half floats are added up, and multiplied, as float32.
+    wide = x.dtype if how in ("update", "min", "max") else sum_dtype(x.dtype)
+    values = ctx.cast(source, wide)
     if include_self:
-        return write(x, source, how)
+        return ctx.cast(write(ctx.cast(x, wide), values, how), x.dtype)
     rest = write(x, op.full(shape, _neutral(how, x.dtype), x.dtype), "update")
     if how != "mean":
-        return write(rest, source, how)
-    wide = "float32" if x.dtype in ("float16", "bfloat16") else x.dtype
-    total = write(ctx.cast(rest, wide), ctx.cast(source, wide), "add")
+        return ctx.cast(write(ctx.cast(rest, wide), values, how), x.dtype)
+    total = write(ctx.cast(rest, wide), values, "add")
     count = write(op.full(x.shape, 0, wide), op.full(shape, 1, wide), "add")
     count = op.maximum(count, const(1, wide))
     divide = op.divide if dtypes.is_float(wide) else op.floor_divide
