@@ -109,6 +109,21 @@ def test_images_of_unknown_size_get_blocks():
     assert chosen(mod)[1] == ["NCHW NCHW16c", "NCHW16c NCHW16c"]
 
 
+def test_results_on_images_of_unknown_size():
+    def network(x):
+        return conv(op.nn.relu(conv(x, 16, strides=2)), 32, 2, 1)
+
+    target, found = Target("native"), {}
+    image = tensor((symbol("n"), 3, symbol("h"), symbol("w")))
+    for mode in ("NCHW", "NCHWc"):
+        with PassContext(config={"relax.conv_layout": mode}):
+            found[mode] = relax.VirtualMachine(relax.build(graph(network, image), target))["main"]
+    for size in ((2, 3, 33, 21), (1, 3, 1, 4)):
+        x = random(*size)
+        expected, result = (found[mode](x).numpy() for mode in ("NCHW", "NCHWc"))
+        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("shape", "dtype", "target"),
     [
