@@ -85,10 +85,17 @@ def _prepare_dynamic(**wanted: Any) -> tuple[Call, dict[str, Any]]:
     return dynamic.prepare(**wanted)
 
 
+def _prepare_training(**wanted: Any) -> tuple[Call, dict[str, Any]]:
+    from benchmarks import training
+
+    return training.prepare(**wanted)
+
+
 _PREPARE: dict[str, Callable[..., tuple[Call, dict[str, Any]]]] = {
     "op": _prepare_op,
     "model": _prepare_model,
     "dynamic": _prepare_dynamic,
+    "training": _prepare_training,
 }
 
 

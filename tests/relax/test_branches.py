@@ -540,18 +540,40 @@ def test_branches_share_memory() -> None:
     assert workspace.args[0].value.value == 4 * 64 * 64 * 4
 
 
-def test_gradients_of_branches_are_refused() -> None:
+def test_gradients_of_branches() -> None:
     @R.function
-    def main(c: R.Tensor((), "bool"), x: R.Tensor((4,), "float32")):
+    def main(c: R.Tensor((), "bool"), x: R.Tensor((4,), "float32"), y: R.Tensor((4,), "float32")):
+        a = R.exp(x)
+        d = R.less(R.sum(y), R.const(0.0, "float32"))
         if c:
-            y = R.exp(x)
+            e = R.multiply(a, y)
+            if d:
+                r = R.multiply(e, e)
+            else:
+                r = e
         else:
-            y = x
-        z = R.sum(y)
+            r = x
+        z = R.sum(R.multiply(r, a))
         return z
 
-    with pytest.raises(VerifyError, match=r"y is an If; compute both branches"):
-        t.Gradient("main", require_grads=[main.params[1]])(IRModule({"main": main}))
+    made = t.Gradient("main", require_grads=list(main.params[1:]))(IRModule({"main": main}))
+    relax.verify_graph(made)
+    run = relax.build(made)["main_adjoint"]
+    x, y = random(4), random(4, seed=1)
+    a = np.exp(x)
+    for sign in (1, -1):
+        y = sign * np.abs(y)
+        expected = {
+            True: (2 * a * a * y, a * a) if sign > 0 else (3 * a**3 * y * y, 2 * a**3 * y),
+            False: (a + x * a, 0 * y),
+        }
+        for c in (YES, NO):
+            for found in (
+                interpreter.run(made, c, x, y, name="main_adjoint")[1],
+                relax.as_numpy(run(c, x, y))[1],
+            ):
+                for got, wanted in zip(found, expected[bool(c)]):
+                    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_mixed_precision_in_branches() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from tilewright import te
 from tilewright.ir import INDEX, Expr, call, cast, const, maximum, minimum, select
 
-_CUBIC = -0.75
+CUBIC = -0.75
 
 
 class Sampling:
@@ -125,7 +125,7 @@ class Sampling:
 
         if self.mode == "linear":
             return number(1.0) - distance
-        a, d = _CUBIC, distance
+        a, d = CUBIC, distance
         near = ((number(a + 2) * d - number(a + 3)) * d) * d + number(1.0)
         far = ((number(a) * d - number(5 * a)) * d + number(8 * a)) * d - number(4 * a)
         return select(d <= number(1.0), near, far)

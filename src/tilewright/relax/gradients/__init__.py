@@ -14,12 +14,12 @@ from tilewright.relax.gradients.registry import (
     register_gradient,
     without_gradient,
 )
-from tilewright.relax.gradients.reverse import Reverse, filled, has_gradient
+from tilewright.relax.gradients.reverse import Reverse, filled, has_gradient, renewed
 from tilewright.support.folder import modules_in
 
 modules_in(__name__)
 
 __all__ = [
     "DECOMPOSITIONS", "GRADIENTS", "GradientRule", "Reverse", "differentiate_as", "filled",
-    "has_gradient", "register_gradient", "without_gradient",
+    "has_gradient", "register_gradient", "renewed", "without_gradient",
 ]  # fmt: skip

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from tilewright.arith import simplify
-from tilewright.ir import Expr, as_int, dtypes
+from tilewright.ir import as_int, dtypes
 from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar, const
@@ -20,6 +19,7 @@ from tilewright.relax.gradients.common import (
     slice_axis,
     swap_last,
 )
+from tilewright.relax.gradients.convolution import Windows, image_gradient, weight_gradient
 from tilewright.relax.gradients.registry import (
     Gradients,
     differentiate_as,
@@ -63,20 +63,11 @@ def _of_shape(made: RelaxExpr, like: RelaxExpr) -> RelaxExpr:
 # ---- convolutions ----------------------------------------------------------------------------
 
 
-def _convolutions(spatial: int) -> tuple[Callable[..., RelaxExpr], Callable[..., RelaxExpr]]:
-    """The convolution over so many axes, and the transposed one."""
-    name = f"conv{spatial}d"
-    return getattr(op.nn, name), getattr(op.nn, f"{name}_transpose")
-
-
-def _options(call: RelaxCall, spatial: int) -> tuple[Any, ...]:
+def _windows(call: RelaxCall, spatial: int) -> Windows:
     attrs = call.attrs
-    return (
-        pair(attrs["strides"], spatial),
-        padding_of(attrs["padding"], spatial),
-        pair(attrs["dilation"], spatial),
-        attrs["groups"],
-    )
+    before, after = padding_of(attrs["padding"], spatial)
+    strides, dilation = pair(attrs["strides"], spatial), pair(attrs["dilation"], spatial)
+    return Windows(strides, before, after, dilation, attrs["groups"])
 
 
 def _require_layouts(call: RelaxCall) -> None:
@@ -93,41 +84,24 @@ def _require_layouts(call: RelaxCall) -> None:
 def _conv(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     _require_layouts(call)
     data, weight = call.args
-    spatial = data.ndim - 2
-    strides, (before, after), dilation, groups = _options(call, spatial)
-    _, transpose = _convolutions(spatial)
-    extra: list[int] = []
-    for a in range(spatial):
+    form = _windows(call, data.ndim - 2)
+    spare: list[int] = []
+    for a, step in enumerate(form.strides):
         # The last pixels that no window reached.
-        spare = data.shape[2 + a] + before[a] + after[a]
-        spare = spare - (weight.shape[2 + a] - 1) * dilation[a] - 1
-        left = as_int(simplify(spare % strides[a]))
-        extra.append(strides[a] - 1 if left is None else left)
-    made = transpose(grad, weight, strides, (*before, *after), tuple(extra), dilation, groups)
-    for a in range(spatial):
-        made = slice_axis(made, 2 + a, 0, data.shape[2 + a])
-    return [made, _of_weight(data, grad, weight.shape, strides, (before, after), dilation, groups)]
+        left = data.shape[2 + a] + form.before[a] + form.after[a]
+        left = left - (weight.shape[2 + a] - 1) * form.dilation[a] - 1
+        known = as_int(simplify(left % step))
+        spare.append(step - 1 if known is None else known)
+    made = image_gradient(grad, weight, data.shape[2:], spare, form)
+    return [made, weight_gradient(grad, data, _window(weight), form)]
 
 
-def _of_weight(
-    data: RelaxExpr, grad: RelaxExpr, shape: Sequence[Expr],
-    strides: tuple[int, ...], padding: tuple[tuple[int, ...], tuple[int, ...]],
-    dilation: tuple[int, ...], groups: int,
-) -> RelaxExpr:  # fmt: skip
-    """The gradient of a weight: the images' convolution with the gradient, summed over images."""
-    spatial = data.ndim - 2
-    conv, _ = _convolutions(spatial)
-    images, channels, *pixels = data.shape
-    places = list(range(3, 3 + spatial))
-    apart = op.reshape(data, (images, groups, simplify(channels // groups), *pixels))
-    turned = op.permute_dims(apart, (2, 1, 0, *places))
-    rows = op.reshape(turned, (turned.shape[0], simplify(images * groups), *pixels))
-    kernel = op.permute_dims(grad, (1, 0, *range(2, 2 + spatial)))
-    made = conv(rows, kernel, dilation, (*padding[0], *padding[1]), strides, groups)
-    made = op.permute_dims(made, (1, 0, *range(2, 2 + spatial)))
-    for a in range(spatial):
-        made = slice_axis(made, 2 + a, 0, shape[2 + a])
-    return made
+def _window(weight: RelaxExpr) -> list[int]:
+    """The extents of filters."""
+    extents = [as_int(extent) for extent in weight.shape[2:]]
+    if None in extents:
+        raise VerifyError(f"filters of unknown extents have no gradient: {weight.shape}")
+    return [extent or 0 for extent in extents]
 
 
 def _conv_transpose(
@@ -135,13 +109,13 @@ def _conv_transpose(
 ) -> Gradients:
     data, weight = call.args
     spatial = data.ndim - 2
-    strides, padding, dilation, groups = _options(call, spatial)
-    conv, _ = _convolutions(spatial)
-    made = conv(grad, weight, strides, (*padding[0], *padding[1]), dilation, groups)
+    form = _windows(call, spatial)
+    convolve: Callable[..., RelaxExpr] = getattr(op.nn, f"conv{spatial}d")
+    made = convolve(grad, weight, form.strides, form.padding, form.dilation, form.groups)
     for a in range(spatial):
         made = slice_axis(made, 2 + a, 0, data.shape[2 + a])
-    of_weight = _of_weight(grad, data, weight.shape, strides, padding, dilation, groups)
-    return [made, of_weight]
+    # Operand and result change places.
+    return [made, weight_gradient(data, grad, _window(weight), form)]
 
 
 for _spatial in (1, 2, 3):

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tilewright.ir import GlobalVar, dtypes
+from tilewright.ir import GlobalVar, dtypes, substitute
 from tilewright.relax import ops as op
 from tilewright.relax.analysis import used_graph_vars
 from tilewright.relax.block_builder import BlockBuilder
+from tilewright.relax.branches import If
 from tilewright.relax.expr import (
     Binding,
     MatchCast,
     RelaxCall,
     RelaxExpr,
     RelaxVar,
+    SeqExpr,
     Tuple,
     TupleGetItem,
     VarBinding,
@@ -72,6 +74,8 @@ class Reverse:
             self.add(value, adjoint)
         elif isinstance(value, RelaxCall):
             self.through_call(var, value, self.bound(adjoint, f"{var.name}_adjoint"))
+        elif isinstance(value, If):
+            self.through_branches(value, adjoint, var)
         elif isinstance(value, TupleGetItem):
             info = value.tuple_value.struct_info
             assert isinstance(info, TupleStructInfo)
@@ -147,6 +151,66 @@ class Reverse:
         for name, part in inner.adjoints.items():
             if name not in own:
                 self.add(name, part)
+
+    def through_branches(self, value: If, adjoint: Adjoint, var: RelaxVar) -> None:
+        """Compute the branch that was taken again, and go back through it."""
+        wanted = [
+            v for v in used_graph_vars(value) if v in self.depends and has_gradient(v.struct_info)
+        ]
+        if not wanted:
+            return
+        given = filled(adjoint, var.struct_info)
+        # Bound before, so that both branches see it.
+        bound = self.bound(list(given.items) if isinstance(given, Tuple) else given, var.name)
+
+        def back(branch: SeqExpr) -> RelaxExpr:
+            bindings, result = emit_again(self.builder, branch, {})
+            inner = Reverse(self.builder, self.depends)
+            inner.run(bindings, result, self.cast(bound, result.struct_info))
+            found = (filled(inner.adjoints.get(v), v.struct_info) for v in wanted)
+            return Tuple(tuple(found))
+
+        first, second = value.branches
+        made = self.builder.emit_if(
+            value.cond, lambda: back(first), lambda: back(second), f"{var.name}_adjoint"
+        )
+        for number, name in enumerate(wanted):
+            self.add(name, TupleGetItem(made, number))
+
+    def cast(self, adjoint: Adjoint, info: StructInfo) -> Adjoint:
+        """A gradient with the shape that is known of what it is the gradient of."""
+        known = isinstance(info, TensorStructInfo) and isinstance(adjoint, RelaxExpr)
+        if not known or same_struct_info(adjoint.struct_info, info):
+            return adjoint
+        return self.builder.match_cast(adjoint, info)
+
+
+def emit_again(
+    builder: BlockBuilder, body: SeqExpr, mapping: dict[RelaxExpr, RelaxExpr]
+) -> tuple[list[Binding], RelaxExpr]:
+    """Emit what a body binds, to new variables; give the bindings and the result."""
+    made = []
+    for binding in (item for block in body.blocks for item in block.bindings):
+        var = RelaxVar(binding.var.name, binding.var.struct_info)
+        made.append(binding.replace(value=renewed(builder, binding.value, mapping), var=var))
+        builder.emit_binding(made[-1])
+        mapping[binding.var] = var
+    result: RelaxExpr = substitute(body.body, mapping)
+    return made, result
+
+
+def renewed(
+    builder: BlockBuilder, value: RelaxExpr, mapping: dict[RelaxExpr, RelaxExpr]
+) -> RelaxExpr:
+    """A value with its variables replaced; branches bind variables of their own."""
+    if not isinstance(value, If):
+        made: RelaxExpr = substitute(value, mapping)
+        return made
+
+    def again(branch: SeqExpr) -> SeqExpr:
+        return builder.build_branch(lambda: emit_again(builder, branch, dict(mapping))[1])
+
+    return If(substitute(value.cond, mapping), *map(again, value.branches))
 
 
 def filled(adjoint: Adjoint, info: StructInfo) -> Any:

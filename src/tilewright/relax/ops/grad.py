@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright import te, topi
+from tilewright.arith import simplify
 from tilewright.ir import (
     Expr,
     Var,
@@ -25,7 +26,7 @@ from tilewright.ir import (
     select,
 )
 from tilewright.ir import cast as cast_expr
-from tilewright.relax.conditions import require_equal
+from tilewright.relax.conditions import require, require_equal
 from tilewright.relax.ops.common import known, require_ndim, same_dtype, tensor_like
 from tilewright.relax.registry import Builder, Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
@@ -38,6 +39,19 @@ from tilewright.topi.utils import normal_axis, padding_of, pair, sum_dtype
 @operator("grad.no_grad", decompose=lambda call: call.args[0])
 def no_grad(x: Tensor) -> StructInfo:
     """``x``, through which no gradient flows back."""
+    return tensor_like(x)
+
+
+def _root(x: te.Tensor, order: float) -> te.Tensor:
+    if order == 2:
+        return topi.sqrt(x)
+    made: te.Tensor = topi.power(x, const(1 / order, x.dtype))
+    return made
+
+
+@operator("grad.root", legalize=_root)
+def root(x: Tensor, order: float = 2.0) -> StructInfo:
+    """The root of a sum of powers, as in norms: where it is 0, so is its gradient."""
     return tensor_like(x)
 
 
@@ -272,6 +286,47 @@ def _declare_pooling(spatial: int) -> tuple[Builder, Builder]:
 max_pool1d_backward, avg_pool1d_backward = _declare_pooling(1)
 max_pool2d_backward, avg_pool2d_backward = _declare_pooling(2)
 max_pool3d_backward, avg_pool3d_backward = _declare_pooling(3)
+
+
+# ---- convolution -----------------------------------------------------------------------------
+
+
+@operator("grad.conv_weight_backward", legalize=topi.nn.conv_weight_backward)
+def conv_weight_backward(
+    output_grad: Tensor,
+    data: Tensor,
+    window: tuple[int, ...] = (),
+    strides: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+    by_image: bool = False,
+) -> StructInfo:
+    """Gradient of a convolution for its weight ``[O, C / groups, *window]``.
+
+    ``data`` is ``[N, C, …]``, ``output_grad`` ``[N, O, …]``. With ``by_image`` there is one for
+    each image: the gradient is their sum.
+
+    Raises ``VerifyError`` where shapes and groups don't fit.
+    """
+    spatial = len(window)
+    for name, info in (("output_grad", output_grad), ("data", data)):
+        require_ndim(info, spatial + 2, name)
+    gradient, image = known(output_grad, "output_grad"), known(data, "data")
+    require_equal("numbers of images", gradient[0], image[0])
+    for what, channels in (("channels", image[1]), ("filters", gradient[1])):
+        require(channels % groups == 0, channels, f" {what} don't divide into {groups} groups")
+    steps, reach = pair(strides, spatial), pair(dilation, spatial)
+    before, after = padding_of(padding, spatial)
+    for a, size in enumerate(window):
+        need = (gradient[2 + a] - 1) * steps[a] + (size - 1) * reach[a] + 1
+        require(
+            need <= image[2 + a] + before[a] + after[a],
+            f"windows of axis {2 + a} reach beyond the padded image: ", need, " elements",
+        )  # fmt: skip
+    shape = (gradient[1], simplify(image[1] // groups), *window)
+    dtype = same_dtype(output_grad, data)
+    return TensorStructInfo((image[0], *shape) if by_image else shape, dtype)
 
 
 # ---- lookups ---------------------------------------------------------------------------------

@@ -52,6 +52,10 @@ class OpPattern(IntEnum):
     OPAQUE = 8
 
 
+#: Attributes of a tensor function whose result is read from memory, not computed again by others.
+OPAQUE = {OP_PATTERN: int(OpPattern.OPAQUE)}
+
+
 class AnnotateTIROpPattern(Pass):
     """Set ``op_pattern`` on tensor functions that lack it."""
 

@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.ir import GLOBAL_SYMBOL, IRModule, Pass, substitute
 from tilewright.relax.analysis import is_impure, remove_all_unused
 from tilewright.relax.block_builder import BlockBuilder
-from tilewright.relax.branches import If
+from tilewright.relax.branches import If, all_bindings
 from tilewright.relax.expr import (
     Binding,
     DataflowBlock,
@@ -22,7 +22,7 @@ from tilewright.relax.expr import (
     const,
     numpy_dtype,
 )
-from tilewright.relax.gradients import Reverse, filled, has_gradient
+from tilewright.relax.gradients import Reverse, filled, has_gradient, renewed
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from tilewright.support.errors import VerifyError
@@ -36,7 +36,8 @@ class Gradient(Pass):
     parameters if left out). The target is the result, or its item ``target_index``: a floating-
     point tensor without dimensions. What the target doesn't depend on has gradients of zero.
 
-    Operators are differentiated by the rules of ``relax.gradients``. Calls of functions of the
+    Operators are differentiated by the rules of ``relax.gradients``. The backward pass computes a
+    branch of an ``If`` again, only the one that was taken. Calls of functions of the
     module have none: ``InlineFunctions`` goes before.
     """
 
@@ -102,14 +103,11 @@ class _Differentiator:
     def differentiate(self, function: Function) -> Function:
         name = self.options.func_name
         wanted = self.options.parameters(function)
-        for binding in function.bindings:
+        for binding in all_bindings(function):
             value = binding.value
-            if isinstance(value, If):
-                raise VerifyError(
-                    f"{name} has no gradient: {binding.var.name} is an If; compute both branches "
-                    "and choose by relax.op.where"
-                )
-            if is_impure(value) and not is_call_to(value, "assert_op"):
+            if isinstance(value, If) or is_call_to(value, "assert_op"):
+                continue
+            if is_impure(value):
                 raise VerifyError(f"{name} has no gradient: {value!r} has side effects")
         for param in function.params:
             self.mapping[param] = RelaxVar(param.name, param.struct_info)
@@ -146,7 +144,7 @@ class _Differentiator:
         old = binding.var
         kind = local if isinstance(old, DataflowVar) else RelaxVar
         var = kind(old.name, old.struct_info)
-        made = binding.replace(value=substitute(binding.value, self.mapping), var=var)
+        made = binding.replace(value=renewed(self.builder, binding.value, self.mapping), var=var)
         self.mapping[old] = var
         self.builder.emit_binding(made)
         return made

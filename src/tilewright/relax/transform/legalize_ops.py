@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilewright.ir import IRModule, const
+from tilewright.relax import ops
 from tilewright.relax.block_builder import BlockBuilder, scalar_value
 from tilewright.relax.expr import PrimValue, RelaxCall, RelaxExpr, RelaxVar, ShapeExpr, Tuple
+from tilewright.relax.ops.sampling import extents_of_image, number_dtype
 from tilewright.relax.registry import RelaxOp
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import PrimStructInfo, ShapeStructInfo, TupleStructInfo
+from tilewright.relax.transform.annotate_pattern import OPAQUE
 from tilewright.relax.transform.check_shapes import CheckShapes
 from tilewright.tir.attrs import FLAG, register_function_attribute
+from tilewright.topi.sampling import Sampling
 
 RESHAPE = register_function_attribute(
     "relax.reshape",
@@ -80,7 +85,7 @@ class _Legalizer(FunctionRewriter):
         op: RelaxOp = call.op
         if op.name in self.skip:
             return call
-        custom = self.customize.get(op.name)
+        custom = self.customize.get(op.name) or OWN_RULES.get(op.name)
         if custom is not None:
             return custom(self.builder, call)
         if op.legalize is not None:
@@ -141,3 +146,28 @@ def legalize_call(builder: BlockBuilder, call: RelaxCall) -> RelaxExpr:
     legalizer = _Legalizer(None, {}, ())
     legalizer.builder = builder
     return legalizer.legalize(call)
+
+
+def _sample_at(builder: BlockBuilder, call: RelaxCall) -> RelaxExpr:
+    """Tables of places, of pixels around them and of their weights, then the sums of pixels."""
+    x, grid = call.args
+    sizes, method = extents_of_image(x), call.attrs["method"]
+    sampling = Sampling(sizes, method, call.attrs["padding"], call.attrs["align_corners"])
+    kind = number_dtype(x.dtype)
+    if grid.dtype != kind:
+        grid = legalize_call(builder, ops.astype(grid, kind))
+    flat = legalize_call(builder, ops.reshape(x, (x.shape[0], x.shape[1], math.prod(sizes))))
+
+    def table(function: Callable[..., object], *operands: RelaxExpr) -> RelaxExpr:
+        return builder.emit_te(function, *operands, primfunc_attrs=OPAQUE)
+
+    places = table(sampling.places, grid)
+    index = table(sampling.index, places)
+    if method == "nearest":
+        return builder.call_te(sampling.nearest, flat, index, primfunc_name_hint="grid_sample")
+    weight = table(sampling.weight, places)
+    return builder.call_te(sampling.weighted, flat, index, weight, primfunc_name_hint="grid_sample")
+
+
+OWN_RULES: dict[str, LegalizeRule] = {"image.sample_at": _sample_at}
+"""Operators that become several tensor functions."""

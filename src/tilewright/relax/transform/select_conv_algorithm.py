@@ -1,10 +1,11 @@
-"""``SelectConvAlgorithm``: chooses the algorithm of convolutions with constant weights.
+"""``SelectConvAlgorithm``: chooses the algorithms of convolutions.
 
 A convolution of stride one may be computed by Winograd's filtering, with fewer multiplications but
 larger filters and a larger rounding error (``topi.nn.conv2d_winograd``). The pass transforms the
 weights of those convolutions that get faster: by the times of both algorithms in the current
 database (``conv_alternatives``), or else by estimates of the cycles, including transforms and
-memory traffic. Runs before ``LegalizeOps``; all other convolutions are direct.
+memory traffic. Weights that come with the call are transformed in each call, if that pays off.
+Runs before ``LegalizeOps``; all other convolutions are direct.
 
 The user chooses the accuracy: ``max_error`` (or the pass option ``relax.conv_max_error``) bounds
 the error of a convolution relative to its largest result, against exact arithmetic. The default of
@@ -18,13 +19,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tilewright import topi
-from tilewright.ir import IRModule
-from tilewright.relax.expr import Constant, ConstantData, RelaxCall, RelaxExpr, RelaxVar
+from tilewright.ir import IRModule, as_int
+from tilewright.relax import ops as op
+from tilewright.relax.expr import (
+    Constant,
+    ConstantData,
+    RelaxCall,
+    RelaxExpr,
+    RelaxVar,
+    const,
+    numpy_dtype,
+)
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
+from tilewright.relax.struct_info import TensorStructInfo
 from tilewright.relax.transform.conv_alternatives import (
     MAX_ERROR,
     MeasuredTimes,
@@ -35,6 +47,11 @@ from tilewright.relax.transform.conv_alternatives import (
 )
 from tilewright.target import Costs, Target
 from tilewright.topi.layout import Layout, layout_of
+from tilewright.topi.utils import padding_of, pair
+
+# Filters that come with the call are transformed if they hardly exceed the second-level cache, so
+# many times its size: they would pass by each image.
+_NEAR = 1.25
 
 
 class SelectConvAlgorithm(GraphPass):
@@ -61,22 +78,52 @@ class _AlgorithmSelector(FunctionRewriter):
         self.transformed: dict[tuple[ConstantData, int], Constant] = {}
 
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
-        if not is_call_to(value, "nn.conv2d") or self.target.device_kind != "cpu":
+        if self.target.device_kind != "cpu" or not isinstance(value, RelaxCall):
             return value
-        assert isinstance(value, RelaxCall)
-        data, weight = value.args
-        sizes = winograd_sizes(value)
-        if sizes is None or not isinstance(weight, Constant):
-            return value
-        known = self.times.best(value, self.tiles)
+        if is_call_to(value, "nn.conv2d"):
+            return self.convolution(value)
+        if is_call_to(value, "nn.conv2d_transpose"):
+            return self.transposed(value)
+        return value
+
+    def convolution(self, call: RelaxCall) -> RelaxExpr:
+        data, weight = call.args
+        sizes, layout = winograd_sizes(call), conv_layouts(call)[1]
+        if sizes is None:
+            return call
+        if not isinstance(weight, Constant):
+            return self.in_the_call(call, weight) if layout.name == "OIHW" else call
+        known = self.times.best(call, self.tiles)
         if known is not None:
             tile = known[1]
         else:
             tile = choose_winograd_tile(*sizes, tiles=self.tiles, target=self.target)
         if tile is None:
-            return value
-        filters = self.transform(weight, conv_layouts(value)[1], tile)
-        return emit_winograd(self.builder, value, data, filters, tile)
+            return call
+        filters = self.transform(weight, layout, tile)
+        return emit_winograd(self.builder, call, data, filters, tile)
+
+    def transposed(self, call: RelaxCall) -> RelaxExpr:
+        """A transposed convolution of stride one is one with filters turned around."""
+        weight, plain = call.args[1], _as_convolution(call)
+        if plain is None or isinstance(weight, Constant):
+            return call
+        made = self.in_the_call(plain, weight, turned=True)
+        return call if made is plain else made
+
+    def in_the_call(self, call: RelaxCall, weight: RelaxExpr, turned: bool = False) -> RelaxExpr:
+        """A convolution with filters that come with the call, and are transformed there.
+
+        What a database knows is without the time for that.
+        """
+        sizes = winograd_sizes(call)
+        if sizes is None:
+            return call
+        tile = choose_winograd_tile(*sizes, tiles=self.tiles, target=self.target, transformed=False)
+        if tile is None:
+            return call
+        filters = self.transform_in_the_call(weight, tile, turned)
+        return emit_winograd(self.builder, call, call.args[0], filters, tile)
 
     def transform(self, weight: Constant, layout: Layout, tile: int) -> Constant:
         """Return transformed weights; each constant is transformed once."""
@@ -94,6 +141,45 @@ class _AlgorithmSelector(FunctionRewriter):
             self.transformed[key] = Constant(made)
         return self.transformed[key]
 
+    def transform_in_the_call(self, weight: RelaxExpr, tile: int, turned: bool) -> RelaxExpr:
+        """Emit the transform of filters: a product with its matrix.
+
+        Filters that are to be ``turned`` have input channels first, and taps in reverse.
+        """
+        rows = np.array(topi.nn.winograd_matrices(tile, 3).filter, np.float64)
+        both, alpha = np.kron(rows, rows), tile + 2
+        order = (2, 3, 0, 1) if turned else (2, 3, 1, 0)
+        taps = op.permute_dims(weight, order)
+        channels, filters = taps.shape[2:]
+        matrix = both[:, ::-1] if turned else both
+        made = op.matmul(
+            const(np.ascontiguousarray(matrix, numpy_dtype(weight.dtype))),
+            op.reshape(taps, (9, channels * filters)),
+        )
+        return self.builder.emit(op.reshape(made, (alpha, alpha, channels, filters)))
+
+
+def _as_convolution(call: RelaxCall) -> RelaxCall | None:
+    """The convolution that a transposed one of 3 x 3 filters and stride one is, if it is one.
+
+    Its filters are a variable of the right shape, in place of those turned around.
+    """
+    data, weight = call.args
+    attrs, info = call.attrs, weight.struct_info
+    if not isinstance(info, TensorStructInfo) or not info.has_shape or attrs["groups"] != 1:
+        return None
+    steps, reach = pair(attrs["strides"], 2), pair(attrs["dilation"], 2)
+    channels, filters, *window = info.shape
+    if {*steps, *reach} != {1} or any(pair(attrs["output_padding"], 2)):
+        return None
+    sides = [2 - pad for side in padding_of(attrs["padding"], 2) for pad in side]
+    if [as_int(extent) for extent in window] != [3, 3] or min(sides) < 0:
+        return None
+    turned = RelaxVar("turned", TensorStructInfo((filters, channels, 3, 3), info.dtype))
+    made = op.nn.conv2d(data, turned, 1, tuple(sides))
+    assert isinstance(made, RelaxCall)
+    return made
+
 
 def choose_winograd_tile(
     batch: int,
@@ -104,8 +190,12 @@ def choose_winograd_tile(
     *,
     tiles: Sequence[int],
     target: Target,
+    transformed: bool = True,
 ) -> int | None:
-    """Return the tile ``m`` of the fastest F(m x m, 3 x 3), or ``None`` if direct is as fast."""
+    """Return the tile ``m`` of the fastest F(m x m, 3 x 3), or ``None`` if direct is as fast.
+
+    Unless filters are ``transformed`` beforehand, each call takes the time for that.
+    """
     lanes, costs = target.vector_lanes(32), target.costs
     if channels % lanes or filters % lanes:
         return None
@@ -115,6 +205,8 @@ def choose_winograd_tile(
     least /= costs.winograd_gain
     for tile in tiles:
         alpha = tile + 2
+        if not transformed and 4 * alpha * alpha * pairs > _NEAR * target.l2_bytes:
+            continue
         count = batch * -(-height // tile) * -(-width // tile)
         # Each of the 2 alpha (or alpha + tile) rows of a transform takes about two operations per
         # element, and every element is loaded and stored.
@@ -124,6 +216,11 @@ def choose_winograd_tile(
         each = count // max(batch, 1) * alpha * alpha * pairs
         products = batch * _cycles(each, alpha * alpha * pairs, lanes, costs)
         cycles = products + 2 * moved + layout
+        if not transformed:
+            size = alpha * alpha
+            each_pair = size * 9 / (costs.multiply_adds * lanes) + 9 * costs.layout_change
+            # Transformed filters are written, read, packed and read again.
+            cycles += pairs * (each_pair + 4 * size * 4 / costs.l3_bandwidth)
         if cycles < least:
             chosen, least = tile, cycles
     return chosen

@@ -33,6 +33,7 @@ from tilewright.topi.nn.conv import (
     conv3d,
     depthwise_conv2d,
 )
+from tilewright.topi.nn.conv_gradient import conv_weight_backward
 from tilewright.topi.nn.conv_layout import check_groups, kernel_layout_of
 from tilewright.topi.nn.conv_transpose import (
     conv1d_transpose,
@@ -93,7 +94,8 @@ __all__ = [
     "batch_matmul", "batch_norm", "celu", "check_groups", "conv1d", "conv1d_transpose",
     "conv2d", "conv2d_int8", "conv2d_transpose", "conv2d_winograd",
     "conv2d_winograd_weight_transform", "conv2d_winograd_without_weight_transform", "conv3d",
-    "conv3d_transpose", "dense", "dense_int4", "dense_int8", "depthwise_conv2d", "dequantize",
+    "conv3d_transpose", "conv_weight_backward", "dense", "dense_int4", "dense_int8",
+    "depthwise_conv2d", "dequantize",
     "dequantize_int4", "elu", "gelu", "gelu_tanh", "global_avg_pool2d", "glu", "group_norm",
     "hard_sigmoid", "hard_swish", "hardshrink", "hardtanh", "kernel_layout_of", "layer_norm",
     "leaky_relu", "log_sigmoid", "log_softmax", "matmul", "max_pool1d", "max_pool2d",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from tilewright.topi.layout import image_layout
 from tilewright.topi.nn.pad import pad
 from tilewright.topi.nn.spatial import axis_names, compute_image
 from tilewright.topi.reduction import mean
+from tilewright.topi.steps import Steps
 from tilewright.topi.utils import padding_of, pair, require_ndim
 
 
@@ -360,11 +362,54 @@ class _Along:
     end: Callable[[Expr], Expr] | None = None
 
 
+# Windows of so many elements are compared in one formula.
+_FEW_STEPS = 16
+
+
+def _places_in_steps(
+    x: Tensor, windows: Sequence[_Along], out: Sequence[Expr], name: str
+) -> Tensor:
+    """What ``_places`` gives, element by element of a window, all windows side by side."""
+    extents = x.shape[2:]
+    small = all((as_int(extent) or 1 << 15) < 1 << 15 for extent in extents)
+    kind = "int32" if small and len(extents) < 3 else INDEX
+    none = const(-1, kind)
+
+    def formula(*i: Expr) -> Expr:
+        n, c, *place = i
+        steps = Steps()
+        best: Expr = const(_lowest(x.dtype), x.dtype)
+        found: Expr = none
+        begins = [w.begin(p) for w, p in zip(windows, place)]
+        for taps in itertools.product(*(range(w.size) for w in windows)):
+            at = [b + tap * w.dilation for w, b, tap in zip(windows, begins, taps)]
+            inside = [and_(a >= 0, a < extent) for a, extent in zip(at, extents)]
+            inside += [a < w.end(p) for w, p, a in zip(windows, place, at) if w.end is not None]
+            here = and_(*inside)
+            value = steps(if_then_else(here, x(n, c, *at), const(_lowest(x.dtype), x.dtype)))
+            flat: Expr = const(0)
+            for a, extent in zip(at, extents):
+                flat = flat * extent + a
+            is_nan, was_none = compare(NE, value, value), compare(EQ, found, none)
+            better = or_(value > best, and_(is_nan, compare(EQ, best, best)), was_none)
+            better = steps(and_(here, better))
+            best, found = (
+                steps(select(better, value, best)),
+                steps(select(better, cast_expr(flat, kind), found)),
+            )
+        return steps.result(cast_expr(found, INDEX))
+
+    made: Tensor = te.compute((*x.shape[:2], *out), formula, name=name)
+    return made
+
+
 def _places(x: Tensor, windows: Sequence[_Along], out: Sequence[Expr], name: str) -> Tensor:
     """For each window the place of its first greatest element in the image, counted flat.
 
     NaN is greater than anything.
     """
+    if math.prod(w.size for w in windows) <= _FEW_STEPS:
+        return _places_in_steps(x, windows, out, name)
     first, second = (
         [te.reduce_axis((0, w.size), f"{letter}{axis}") for axis, w in enumerate(windows)]
         for letter in "rs"

@@ -17,7 +17,7 @@ from tilewright.relax.frontend.onnx.converters.base import (
     converts,
 )
 from tilewright.relax.frontend.onnx.values import UnknownValueError
-from tilewright.relax.frontend.sampling import OPAQUE
+from tilewright.relax.transform.annotate_pattern import OPAQUE
 
 #: Boxes of an image from which some are selected at import.
 _MOST_BOXES = 1 << 12

@@ -25,7 +25,7 @@ from tilewright.relax.frontend.onnx.converters.convolution import (
     kernel_size,
     window_of,
 )
-from tilewright.relax.frontend.sampling import OPAQUE
+from tilewright.relax.transform.annotate_pattern import OPAQUE
 
 
 @converts("Col2Im")

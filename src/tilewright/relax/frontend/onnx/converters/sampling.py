@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tilewright.relax import ops as op
 from tilewright.relax.frontend.onnx.converters.base import Context, Tensor, converts
-from tilewright.relax.frontend.sampling import grid_sample
 
 
 @converts("GridSample")
@@ -14,4 +14,4 @@ def _grid_sample(
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     ctx.choice("mode", mode, ("linear", "nearest", "cubic"))
     ctx.choice("padding_mode", padding_mode, ("zeros", "border", "reflection"))
-    return grid_sample(ctx.builder, x, grid, mode, padding_mode, bool(align_corners))
+    return op.image.sample_at(x, grid, mode, padding_mode, bool(align_corners))

@@ -21,12 +21,11 @@ from tilewright.relax.frontend.torch.converters.base import (
 from tilewright.relax.frontend.torch.converters.image import RESIZES, Axis, Taps, axes_of
 from tilewright.relax.frontend.torch.converters.networks import (
     AnyConvolution,
-    Convolution,
     Means,
     convolved,
-    convolved_transposed,
     pair,
 )
+from tilewright.relax.gradients.convolution import Windows, image_gradient, weight_gradient
 
 # ---- convolution ------------------------------------------------------------------------------
 
@@ -40,61 +39,32 @@ def _convolution_backward(
     form, transposed = how.parameters, how.transposed
     of_x, of_weight, of_bias = how.output_mask
     made: Results = [None, None, None]
-    if of_x:
-        made[0] = (
-            _fitted(ctx, convolved(ctx, grad, weight, None, form), x)
-            if transposed
-            else _image_gradient(ctx, grad, weight, x, form)
-        )
-    if of_weight:
-        # A transposed convolution is the gradient of one with operand and result exchanged.
-        image, result = (grad, x) if transposed else (x, grad)
-        made[1] = _weight_gradient(ctx, image, result, weight, form)
-    if of_bias:
-        made[2] = op.sum(grad, (0, *range(2, grad.ndim)))
-    return made
-
-
-def _image_gradient(
-    ctx: Context, grad: RelaxExpr, weight: RelaxExpr, x: RelaxExpr, form: Convolution
-) -> RelaxExpr:
     spatial = weight.ndim - 2
     stride, padding, dilation = (
         form.along(ctx, field, spatial) for field in ("stride", "padding", "dilation")
     )
-    have, size, kernel = (
-        ctx.ints(tensor.shape[2:], "the size of the image and of the kernel")
-        for tensor in (grad, x, weight)
-    )
-    # Rows at the end of the image that no window reaches.
-    missed = [
-        full - ((n - 1) * by - 2 * pad + reach * (k - 1) + 1)
-        for full, n, by, pad, reach, k in zip(size, have, stride, padding, dilation, kernel)
-    ]
-    turned = Convolution(stride, padding, dilation, form.groups, missed)
-    return convolved_transposed(ctx, grad, weight, None, turned)
-
-
-def _weight_gradient(
-    ctx: Context, x: RelaxExpr, grad: RelaxExpr, weight: RelaxExpr, form: Convolution
-) -> RelaxExpr:
-    """Convolve the image by the gradient, with images as channels and channels as images.
-
-    The stride becomes the dilation and the other way round.
-    """
-    spatial = weight.ndim - 2
     groups = ctx.int(form.groups, "groups")
-    batch, columns = x.shape[0], tuple(range(3, 3 + spatial))
-    images = op.reshape(x, (batch, groups, x.shape[1] // groups, *x.shape[2:]))
-    images = op.permute_dims(images, (2, 1, 0, *columns))
-    images = op.reshape(images, (images.shape[0], groups * batch, *x.shape[2:]))
-    kernels = op.reshape(grad, (batch, groups, grad.shape[1] // groups, *grad.shape[2:]))
-    kernels = op.permute_dims(kernels, (1, 2, 0, *columns))
-    kernels = op.reshape(kernels, (grad.shape[1], batch, *grad.shape[2:]))
-    turned = Convolution(form.dilation, form.padding, form.stride, groups)
-    axes = tuple(range(2, 2 + spatial))
-    made = op.permute_dims(convolved(ctx, images, kernels, None, turned), (1, 0, *axes))
-    return _fitted(ctx, made, weight)
+    windows = Windows(stride, padding, padding, dilation, groups)
+    if of_x and transposed:
+        made[0] = _fitted(ctx, convolved(ctx, grad, weight, None, form), x)
+    elif of_x:
+        have, size, kernel = (
+            ctx.ints(tensor.shape[2:], "the size of the image and of the kernel")
+            for tensor in (grad, x, weight)
+        )
+        # Rows at the end of the image that no window reaches.
+        missed = [
+            full - ((n - 1) * by - 2 * pad + reach * (k - 1) + 1)
+            for full, n, by, pad, reach, k in zip(size, have, stride, padding, dilation, kernel)
+        ]
+        made[0] = image_gradient(grad, weight, x.shape[2:], missed, windows)
+    if of_weight:
+        # A transposed convolution is the gradient of one with operand and result exchanged.
+        image, result = (grad, x) if transposed else (x, grad)
+        made[1] = weight_gradient(result, image, ctx.ints(weight.shape[2:], "kernel"), windows)
+    if of_bias:
+        made[2] = op.sum(grad, (0, *range(2, grad.ndim)))
+    return made
 
 
 def _fitted(ctx: Context, made: RelaxExpr, like: RelaxExpr) -> RelaxExpr:
@@ -192,6 +162,33 @@ def _max_pool_backward(
 def _shrink_backward(ctx: Context, grad: RelaxExpr, x: RelaxExpr, bound: float) -> RelaxExpr:
     outside = op.greater(op.abs(x), ctx.tensor(float(bound), x.dtype))
     return op.where(outside, grad, ctx.tensor(0.0, grad.dtype))
+
+
+# ---- losses -----------------------------------------------------------------------------------
+
+_MEAN = 1  # PyTorch's number of this way to reduce a loss
+
+
+@converts("aten.nll_loss_backward.default", "aten.nll_loss2d_backward.default")
+def _nll_loss_backward(
+    ctx: Context, grad: RelaxExpr, x: RelaxExpr, target: RelaxExpr, weight: RelaxExpr | None,
+    reduction: int, ignored: int, total: RelaxExpr,
+) -> RelaxExpr:  # fmt: skip
+    """Each target's score gets its share; as a comparison of places, which fuses with its uses."""
+    axis = min(x.ndim, 2) - 1
+    if x.ndim == 1:
+        target = op.reshape(target, ())
+    share = op.divide(grad, total) if reduction == _MEAN else grad
+    share = op.negative(op.expand_dims(share, axis) if share.ndim else share)
+    view = [x.shape[axis] if place == axis else 1 for place in range(x.ndim)]
+    if weight is not None:
+        share = op.multiply(share, op.reshape(weight, view))
+    target = ctx.emit(op.expand_dims(target, axis))
+    places = op.reshape(op.arange(0, x.shape[axis], 1, target.dtype), view)
+    counted = op.logical_and(
+        op.equal(places, target), op.not_equal(target, const(ignored, target.dtype))
+    )
+    return op.where(counted, share, ctx.tensor(0.0, grad.dtype))
 
 
 # ---- resizing ---------------------------------------------------------------------------------

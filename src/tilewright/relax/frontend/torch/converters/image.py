@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from tilewright.ir import as_int, dtypes
 from tilewright.relax import ops as op
 from tilewright.relax.expr import RelaxExpr, const
-from tilewright.relax.frontend.sampling import grid_sample
 from tilewright.relax.frontend.torch.converters.base import (
     CONVERTERS,
     Context,
@@ -304,4 +303,4 @@ def _grid_sampler(
 ) -> RelaxExpr:
     method = ("linear", "nearest", "cubic")[mode]
     outside = ("zeros", "border", "reflection")[padding]
-    return grid_sample(ctx.builder, x, grid, method, outside, align)
+    return op.image.sample_at(x, grid, method, outside, align)

@@ -184,14 +184,14 @@ def _norm(x: RelaxExpr, order: float, axes: Sequence[int], keepdim: bool = False
     if order == 0:
         return op.sum(op.astype(op.not_equal(x, const(0, x.dtype)), x.dtype), axes, keepdim)
     if order == 2:
-        return op.sqrt(op.sum(op.square(x), axes, keepdim))
+        return op.grad.root(op.sum(op.square(x), axes, keepdim))
     size = op.abs(x)
     if abs(order) == math.inf:
         return (op.max if order > 0 else op.min)(size, axes, keepdim)
     if order == 1:
         return op.sum(size, axes, keepdim)
     total = op.sum(op.power(size, const(float(order), x.dtype)), axes, keepdim)
-    return op.power(total, const(1 / order, x.dtype))
+    return op.grad.root(total, float(order))
 
 
 # ---- distances --------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def _euclidean(ctx: Context, a: RelaxExpr, b: RelaxExpr) -> RelaxExpr:
     turned = op.permute_dims(b, (*range(b.ndim - 2), b.ndim - 1, b.ndim - 2))
     product = op.multiply(op.matmul(a, turned), ctx.tensor(2.0, a.dtype))
     square = op.subtract(op.add(of_a, of_b), product)
-    return op.sqrt(op.maximum(square, ctx.tensor(0.0, a.dtype)))
+    return op.grad.root(op.maximum(square, ctx.tensor(0.0, a.dtype)))
 
 
 @converts("aten._pdist_forward.default")

@@ -1,0 +1,194 @@
+"""Steps of training: ``python -m benchmarks.training --threads 1``.
+
+A step is the model and its loss forward and backward, and the optimizer's update: in PyTorch's
+eager mode, and with both compiled by ``torch.compile`` with inductor and with Tilewright by rule.
+All three begin with the same weights and see the same batch, so their losses after some steps are
+compared as well. Models are those of ``examples/models``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks import table
+from benchmarks.race import complaints, race, ratio
+
+WAYS = {"eager": "PyTorch, eager", "inductor": "PyTorch, inductor", "tilewright": "Tilewright"}
+
+#: After so many steps losses are compared with those of eager mode.
+_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model of ``examples/models``, how its batch is drawn, its loss and its optimizer."""
+
+    model: str
+    batch: Callable[[Any, Any, int], tuple[Any, Any]]
+    loss: Callable[[Any, Any, Any], Any]
+    optimizer: Callable[[Any, Any], Any]
+
+
+def _images(torch: Any, model: Any, size: int) -> tuple[Any, Any]:
+    return torch.randn(size, 3, 224, 224), torch.randint(0, 1000, (size,))
+
+
+def _vectors(torch: Any, model: Any, size: int) -> tuple[Any, Any]:
+    return torch.randn(size, 128, 768), torch.randn(size, 128, 768)
+
+
+def _tokens(torch: Any, model: Any, size: int) -> tuple[Any, Any]:
+    tokens = torch.randint(0, 4096, (size, 129))
+    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+
+def _entropy(torch: Any, scores: Any, wanted: Any) -> Any:
+    return torch.nn.functional.cross_entropy(scores.flatten(0, -2), wanted.flatten())
+
+
+def _squares(torch: Any, found: Any, wanted: Any) -> Any:
+    return torch.nn.functional.mse_loss(found, wanted)
+
+
+def _sgd(torch: Any, parameters: Any) -> Any:
+    return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9)
+
+
+def _adam(torch: Any, parameters: Any) -> Any:
+    return torch.optim.Adam(parameters, lr=1e-4)
+
+
+TASKS = {
+    "resnet18": Task("resnet18", _images, _entropy, _sgd),
+    "bert": Task("bert_layer", _vectors, _squares, _adam),
+    "gpt": Task("gpt_layer", _tokens, _entropy, _adam),
+}
+
+
+def make_step(
+    task: Task, way: str, threads: int, batch: int, load: Callable[[str], Any]
+) -> Callable[[], Any]:
+    """Return a function that does a step and returns the loss before it."""
+    # Compiling in this process: idle helpers would disturb the others' turns.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    import torch
+
+    torch.set_num_threads(threads)
+    model, _ = load(task.model)
+    model.train()
+    torch.manual_seed(0)
+    x, wanted = task.batch(torch, model, batch)
+    optimizer = task.optimizer(torch, model.parameters())
+
+    def loss(x: Any, wanted: Any) -> Any:
+        return task.loss(torch, model(x), wanted)
+
+    update = optimizer.step
+    if way == "inductor":
+        loss, update = torch.compile(loss, dynamic=False), torch.compile(update, dynamic=False)
+    elif way == "tilewright":
+        import tilewright.torch
+        from tilewright.runtime import set_num_threads
+
+        set_num_threads(threads)
+        options = {"dynamic": False, "threads": threads}
+        loss = tilewright.torch.compile(loss, **options)
+        update = tilewright.torch.compile(update, **options)
+    seeds = iter(range(1 << 30))
+
+    def step() -> Any:
+        torch.manual_seed(next(seeds))
+        optimizer.zero_grad()
+        value = loss(x, wanted)
+        value.backward()
+        update()
+        return value
+
+    return step
+
+
+def prepare(
+    way: str, name: str, threads: int, batch: int
+) -> tuple[Callable[[], Any], dict[str, Any]]:
+    """Make a way of training ready; compare its losses with those of eager mode."""
+    from benchmarks.worker import load_model
+
+    begun = time.perf_counter()
+    step = make_step(TASKS[name], way, threads, batch, load_model)
+    found = [float(step()) for _ in range(_STEPS)]
+    info: dict[str, Any] = {"compile_seconds": time.perf_counter() - begun}
+    # Inductor draws other random numbers.
+    if way == "tilewright":
+        eager = make_step(TASKS[name], "eager", threads, batch, load_model)
+        info["difference"] = max(abs(a - float(eager())) for a in found)
+        info["limit"] = 1e-4
+    return step, info
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.training", description=__doc__)
+    parser.add_argument("models", nargs="*", default=list(TASKS), help=f"of {', '.join(TASKS)}")
+    parser.add_argument("--threads", default="1", help="numbers of threads, with commas")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--skip", default="", help=f"ways to leave out: {', '.join(WAYS)}")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--burst", type=float, default=0.5, help="seconds per turn")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    for name in options.models:
+        if name not in TASKS:
+            parser.error(f"no model {name!r}; there are {', '.join(TASKS)}")
+    ways = [way for way in WAYS if way not in options.skip.split(",")]
+    results: list[dict[str, Any]] = []
+    for threads in map(int, options.threads.split(",")):
+        for name in options.models:
+            wanted = {"kind": "training", "name": name, "threads": threads, "batch": options.batch}
+            subjects = {way: {**wanted, "way": way} for way in ways}
+            times = race(subjects, threads, options.rounds, options.burst)
+            ours = times.get("tilewright")
+            results.append(
+                {
+                    "name": name,
+                    "threads": threads,
+                    "batch": options.batch,
+                    "times": {way: item.as_dict() for way, item in times.items()},
+                    "over_ours": {
+                        way: ratio(ours, item) for way, item in times.items() if ours is not None
+                    },
+                    "complaints": complaints(times),
+                }
+            )
+    if options.json:
+        table.dump(results)
+        return
+    rows = []
+    for result in results:
+        for way, item in result["times"].items():
+            over, difference = result["over_ours"].get(way), item.get("difference")
+            rows.append(
+                [
+                    f"{result['name']}, {result['threads']} thread(s), {WAYS[way]}",
+                    table.ms(item["seconds"]),
+                    "-" if over is None else f"{over:.2f}",
+                    "-" if difference is None else f"{difference:.1e}",
+                    f"{item['compile_seconds']:.1f}" if "compile_seconds" in item else "-",
+                ]
+            )
+    table.show(
+        f"A step of {options.batch}: milliseconds, median of {options.rounds} rounds",
+        ["subject", "ms", "this/Tilewright", "difference", "build s"],
+        rows,
+    )
+    for result in results:
+        for text in result["complaints"]:
+            print(f"{result['name']}, {result['threads']} thread(s): {text}")
+
+
+if __name__ == "__main__":
+    main()
