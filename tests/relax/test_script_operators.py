@@ -44,6 +44,9 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
         [tensor((N, 5, 4)), INDEX, tensor((N, 2, 3))],
     ),
     "index_tensor": (lambda x, i: op.index_tensor(x, [i], 1), [MATRIX, INDEX]),
+    "image.sample_at": (
+        lambda x, grid: op.image.sample_at(x, grid, "cubic"), [IMAGE, tensor((1, 3, N, 2))]
+    ),
     "image.resize2d": (lambda x: op.image.resize2d(x, (4, 6), method="nearest_neighbor"), [IMAGE]),
     "layout_transform": (lambda x: op.layout_transform(x, lambda i, j: (j, i)), [FLAGS]),
     "matmul": (lambda x, y: op.matmul(x, y, "float32", True), [MATRIX, MATRIX]),
@@ -92,6 +95,10 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "grad.max_pool_places_backward": (
         lambda g, x, i: op.grad.max_pool_places_backward(g, x, i),
         [tensor((1, 4, 4, 4)), IMAGE, tensor((1, 4, 4, 4), "int64")],
+    ),
+    "grad.conv_weight_backward": (
+        lambda g, x: op.grad.conv_weight_backward(g, x, (3, 3), by_image=True),
+        [tensor((1, 4, 6, 6)), IMAGE],
     ),
     "nn.adaptive_max_pool_places": (lambda x: op.nn.adaptive_max_pool_places(x, 3), [VOLUME]),
     "nn.max_pool_places": (lambda x: op.nn.max_pool_places(x, 2, 2), [LINE]),

@@ -173,6 +173,7 @@ def test_every_operator_of_graphs_is_drawn() -> None:
         "nn.adaptive_max_pool1d": "as 2d", "nn.adaptive_max_pool3d": "as 2d",
         "nn.max_pool_places": "integers: tests/relax/frontend/test_torch_images.py",
         "nn.adaptive_max_pool_places": "integers: tests/relax/frontend/test_torch_images.py",
+        "image.sample_at": "tests/relax/frontend/test_torch_images.py",
         "nn.cross_entropy_with_logits": "arithmetic on operators drawn",
         "scalar_to_tensor": "takes no tensor", "shape_to_tensor": "takes no tensor",
         "tensor_to_shape": "gives no tensor",

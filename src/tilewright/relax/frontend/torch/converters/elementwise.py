@@ -437,6 +437,13 @@ CONVERTERS.register("aten.addcmul.default", _plus_combined(op.multiply))
 CONVERTERS.register("aten.addcdiv.default", _plus_combined(op.divide))
 
 
+@converts("prims.fma.default")
+def _fma(ctx: Context, a: Operand, b: Operand, c: Operand) -> RelaxExpr:
+    """One operation where the CPU has it, as every product to which something is added."""
+    first, second, third = (ctx.tensor(item, ctx.dtype) for item in (a, b, c))
+    return op.add(op.multiply(first, second), third)
+
+
 @converts("aten.lerp.Scalar", "aten.lerp.Tensor")
 def _lerp(ctx: Context, start: RelaxExpr, end: RelaxExpr, weight: Operand) -> RelaxExpr:
     dtype = sum_dtype(ctx.dtype)
