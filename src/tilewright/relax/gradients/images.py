@@ -155,11 +155,11 @@ def _of_filters(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuild
     made = getattr(op.nn, f"conv{spatial}d")(image, weight, strides, form.padding, dilation, groups)
     for axis in range(2, data.ndim):
         made = slice_axis(made, axis, 0, result.shape[axis])
-    spare = []
+    spare: list[int] = []
     for a, step in enumerate(strides):
         left = data.shape[2 + a] + before[a] + after[a] - 1
         left = left - (weight.shape[2 + a] - 1) * dilation[a]
-        left = as_int(simplify(left - (result.shape[2 + a] - 1) * step))
-        spare.append(step - 1 if left is None else left)
+        known = as_int(simplify(left - (result.shape[2 + a] - 1) * step))
+        spare.append(step - 1 if known is None else known)
     back = image_gradient(filters, weight, data.shape[2:], spare, form)
     return [op.reshape(made, result.shape), op.reshape(back, data.shape)]

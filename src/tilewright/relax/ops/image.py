@@ -6,6 +6,7 @@ from tilewright import topi
 from tilewright.ir import const
 from tilewright.relax.conditions import require
 from tilewright.relax.ops.common import known, require_ndim
+from tilewright.relax.ops.sampling import sample_at as sample_at
 from tilewright.relax.registry import Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
