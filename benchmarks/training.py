@@ -9,10 +9,13 @@ compared as well. Models are those of ``examples/models``.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from benchmarks import table
@@ -70,16 +73,26 @@ TASKS = {
 }
 
 
-def make_step(
-    task: Task, way: str, threads: int, batch: int, load: Callable[[str], Any]
-) -> Callable[[], Any]:
+def _model(name: str) -> Any:
+    """Build a model of ``examples/models``, always with the same random weights."""
+    path = Path(__file__).parents[1] / "examples" / "models" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where torch.compile looks for the code's globals
+    spec.loader.exec_module(module)
+    model, _ = module.build()
+    return model
+
+
+def make_step(task: Task, way: str, threads: int, batch: int) -> Callable[[], Any]:
     """Return a function that does a step and returns the loss before it."""
     # Compiling in this process: idle helpers would disturb the others' turns.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     import torch
 
     torch.set_num_threads(threads)
-    model, _ = load(task.model)
+    model = _model(task.model)
     model.train()
     torch.manual_seed(0)
     x, wanted = task.batch(torch, model, batch)
@@ -116,15 +129,13 @@ def prepare(
     way: str, name: str, threads: int, batch: int
 ) -> tuple[Callable[[], Any], dict[str, Any]]:
     """Make a way of training ready; compare its losses with those of eager mode."""
-    from benchmarks.worker import load_model
-
     begun = time.perf_counter()
-    step = make_step(TASKS[name], way, threads, batch, load_model)
+    step = make_step(TASKS[name], way, threads, batch)
     found = [step().item() for _ in range(_STEPS)]
     info: dict[str, Any] = {"compile_seconds": time.perf_counter() - begun}
     # Inductor draws other random numbers.
     if way == "tilewright":
-        eager = make_step(TASKS[name], "eager", threads, batch, load_model)
+        eager = make_step(TASKS[name], "eager", threads, batch)
         info["difference"] = max(abs(a - eager().item()) for a in found)
         info["limit"] = 1e-4
     return step, info
