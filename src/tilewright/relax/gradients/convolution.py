@@ -90,7 +90,7 @@ def _between_zeros(x: RelaxExpr, extents: Sequence[Expr], strides: Sequence[int]
         apart += [extent, 1]
         widths += [0, 0, 0, step - 1]
         joined.append(simplify(extent * step))
-    wide = op.reshape(op.nn.pad(op.reshape(x, apart), widths), joined)
+    wide: RelaxExpr = op.reshape(op.nn.pad(op.reshape(x, apart), widths), joined)
     for axis, extent in enumerate(extents, 2):
         wide = slice_axis(wide, axis, 0, extent)
     return wide

@@ -13,6 +13,7 @@ from tilewright import te, topi
 from tilewright.arith import simplify
 from tilewright.ir import (
     Expr,
+    ExprLike,
     Var,
     and_,
     const,
@@ -324,7 +325,7 @@ def conv_weight_backward(
             need <= image[2 + a] + before[a] + after[a],
             f"windows of axis {2 + a} reach beyond the padded image: ", need, " elements",
         )  # fmt: skip
-    shape = (gradient[1], simplify(image[1] // groups), *window)
+    shape: tuple[ExprLike, ...] = (gradient[1], simplify(image[1] // groups), *window)
     dtype = same_dtype(output_grad, data)
     return TensorStructInfo((image[0], *shape) if by_image else shape, dtype)
 

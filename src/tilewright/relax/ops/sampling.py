@@ -110,6 +110,7 @@ class _Arithmetic:
         seen: RelaxExpr | None = None
         weight: RelaxExpr | None = None
         for place, extent, offset in zip(places, self.extents, taps):
+            near: RelaxExpr
             if self.method == "nearest":
                 near = round(place)
             else:

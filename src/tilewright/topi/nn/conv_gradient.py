@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright import te
-from tilewright.ir import Expr, as_int
+from tilewright.ir import Expr, ExprLike, as_int
 from tilewright.ir import cast as cast_expr
 from tilewright.te import Tensor, require_equal, with_conditions
 from tilewright.topi.nn.pad import pad
@@ -62,7 +62,7 @@ def conv_weight_backward(
         made: Expr = te.sum(left * right, axis=steps)
         return made
 
-    shape = (filters, group_in, *window)
+    shape: tuple[ExprLike, ...] = (filters, group_in, *window)
     if by_image:
         total = te.compute((data.shape[0], *shape), summed, name=what)
     else:
