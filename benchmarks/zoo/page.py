@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Mapping
 from typing import Any
@@ -149,5 +150,6 @@ def _summary(shown: list[Entry], results: Results) -> list[str]:
 
 def _first_line(answer: Mapping[str, Any]) -> str:
     if "error" in answer:
-        return str(answer["error"]).splitlines()[0][:200].replace("|", "\\|")
+        line = re.sub(r"[^\s(]*/(?=\w+\.py)", "", str(answer["error"]).splitlines()[0])  # folders
+        return line[:200].replace("|", "\\|")
     return f"differs by {answer['difference']:.1e}"
