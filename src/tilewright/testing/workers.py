@@ -86,12 +86,13 @@ class _Worker:
     def __init__(self, check: Check, limit: float, memory: float, name: str) -> None:
         self.connection, theirs = multiprocessing.Pipe()
         self._limit, self._memory = limit, memory
-        self._shared = _resident(os.getpid())
         self._process = multiprocessing.get_context("fork").Process(
             target=_work, args=(theirs, check), daemon=True
         )
         self._process.start()
         theirs.close()
+        # Its own, not its parent's: a fork has only what it has touched of files in memory.
+        self._shared = _resident(self._process.pid or 0)
         self.alive = True
         self.begin(name)
 

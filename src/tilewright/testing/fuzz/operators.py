@@ -232,6 +232,15 @@ def _int4(d: _Draw) -> te.Tensor:
     return topi.nn.dense_int4(data, packed, scales)
 
 
+def _recurrence(d: _Draw) -> object:
+    cell = d.rng.choice(["lstm", "gru", "tanh", "relu"])
+    steps, batch, hidden = d.size(5), d.size(5), d.size(17)
+    wide = {"lstm": 4, "gru": 3}.get(cell, 1) * hidden
+    x, weight, bias = d.input(steps, batch, wide), d.input(hidden, wide), d.input(wide)
+    states = [d.input(batch, hidden) for _ in range(2 if cell == "lstm" else 1)]
+    return topi.nn.recurrence(x, weight, bias, *states, cell=cell, reverse=d.rng.random() < 0.3)
+
+
 OPERATORS: dict[str, tuple[Callable[[_Draw], Any], bool]] = {
     "matmul": (_matmul, False),
     "conv2d": (_conv2d, False),
@@ -254,6 +263,7 @@ OPERATORS: dict[str, tuple[Callable[[_Draw], Any], bool]] = {
     "place in long rows": (_place_in_rows, False),
     "resize": (_resize, True),
     "4-bit product": (_int4, True),
+    "recurrent layer": (_recurrence, True),
 }
 """What makes an operator, and whether its results are rounded in an order that is free."""
 
