@@ -8,6 +8,7 @@ import numpy as np
 
 from tilewright.ir import Expr
 from tilewright.relax import op
+from tilewright.testing.graphs.data import numpy_dtype
 from tilewright.testing.graphs.graph import Graph, Sizes, Value
 from tilewright.testing.graphs.width import wide
 
@@ -32,6 +33,8 @@ def draw_recurrence(g: Graph) -> list[Value] | None:
     bias = g.fresh([width], dtype, likes="tame", constant=0.6)
     states = [g.fresh([batch, hidden], dtype, likes="tame") for _ in range(1 + (cell == "lstm"))]
 
+    kind = numpy_dtype(dtype)
+
     def meaning(size: Sizes, x: Array, weight: Array, bias: Array, *states: Array) -> list[Array]:
         x, weight, bias, *now = map(wide, (x, weight, bias, *states))
         rows = x.swapaxes(0, 1) if batch_first else x
@@ -39,6 +42,7 @@ def draw_recurrence(g: Graph) -> list[Value] | None:
         for step in reversed(range(len(rows))) if reverse else range(len(rows)):
             own = np.split(now[0] @ weight + bias, _GATES[cell], 1)
             now = _step(cell, np.split(rows[step], _GATES[cell], 1), own, now)
+            now = [wide(state.astype(kind)) for state in now]  # as the operator keeps them
             y[step] = now[0]
         return [y.swapaxes(0, 1) if batch_first else y, *now]
 
@@ -49,7 +53,8 @@ def draw_recurrence(g: Graph) -> list[Value] | None:
             *operands, cell=cell, reverse=reverse, batch_first=batch_first
         ),
         meaning,
-        noise=256 if dtype == "float32" else 16,
+        noise=16 if dtype == "float16" else 256,
+        absolute=2 if dtype == "float16" else 64,  # sums that may cancel
         reduces=True,
     )
 
