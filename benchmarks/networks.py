@@ -15,8 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import inductor, load_onnxruntime, load_openvino, torch_module
-from benchmarks.worker import Call, difference
+from benchmarks.peers import (
+    Call,
+    difference,
+    inductor,
+    load_onnxruntime,
+    load_openvino,
+    torch_module,
+)
 
 #: A module of PyTorch in evaluation mode, and its inputs.
 Model = tuple[Any, tuple[Any, ...]]

@@ -17,6 +17,21 @@ import numpy as np
 
 from benchmarks.workload import Array, Unavailable, Workload
 
+Call = Callable[[], Any]
+
+
+def difference(found: Any, expected: Any) -> float:
+    """Return the largest difference over the largest value; infinite where shapes differ."""
+    found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
+    if found.shape != expected.shape:
+        if found.size != expected.size:
+            return float("inf")
+        found = found.reshape(expected.shape)
+    worst = float(np.abs(found - expected).max(initial=0.0))
+    if not np.isfinite(worst):
+        return float("inf")
+    return worst / max(float(np.abs(expected).max(initial=0.0)), 1e-30)
+
 
 @dataclass(frozen=True)
 class Prepared:

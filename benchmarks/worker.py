@@ -18,12 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import PEERS, Request
+from benchmarks.peers import PEERS, Call, Request, difference
 from benchmarks.workload import Unavailable
 from benchmarks.workloads import WORKLOADS
 from tilewright.support.interference import Watch, is_undisturbed
-
-Call = Callable[[], Any]
 
 #: Share of a turn's time that goes into calls which aren't timed, before those that are.
 _WARM_UP = 0.2
@@ -33,19 +31,6 @@ _STRETCH = 0.004
 
 #: Seconds of calls before a stretch: threads may have fallen asleep during the look.
 _AWAKE = 5e-4
-
-
-def difference(found: Any, expected: Any) -> float:
-    """Return the largest difference over the largest value; infinite where shapes differ."""
-    found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
-    if found.shape != expected.shape:
-        if found.size != expected.size:
-            return float("inf")
-        found = found.reshape(expected.shape)
-    worst = float(np.abs(found - expected).max(initial=0.0))
-    if not np.isfinite(worst):
-        return float("inf")
-    return worst / max(float(np.abs(expected).max(initial=0.0)), 1e-30)
 
 
 def _prepare_op(
