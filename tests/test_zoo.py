@@ -49,9 +49,10 @@ def test_page_tells_what_is_right_how_fast_and_what_fails() -> None:
         "handmade:gcn": {"export": {"error": "ImportModelError: no operator\nmore"}},
     }
     text = page.render(results, "a machine", "a command")
-    row = "| `mlp` (handmade) | 4 | 2 | 1 | fails | 4.00 | 2.00 | 2e-06 | 1.2 |"
+    row = "| `mlp` (handmade) | 4 | 2 | 1 | fails | 4.00 | 2.00 | 2e-06 | 1.2 / 1.0 / 9.0 |"
     assert row in text
     assert "| `bert` (transformers) | 2 | 3 | 1.50 |" in text
+    assert "\n1 of 1 right, 1.50 times as long as with known sizes (geometric mean of 1)" in text
     assert "- export: 1 of 2 right, 4.00 times as fast as eager" in text
     assert "- `handmade:gcn`, export: ImportModelError: no operator\n" in text
     assert "- `handmade:mlp`, compile: differs by 3.0e-04" in text

@@ -25,7 +25,8 @@ class Entry(NamedTuple):
 SYMBOLIC_NAMES = frozenset(
     "resnet18 resnet50 vgg11 squeezenet1_0 densenet121 mobilenet_v2 mobilenet_v3_small"
     " shufflenet_v2_x1_0 regnet_y_400mf efficientnet_b0 bert roberta electra distilbert mpnet"
-    " gpt2 llama mistral qwen2 opt phi gpt_neox".split()
+    " gpt2 llama mistral qwen2 opt phi gpt_neox lstm_tagger gru_language_model dlrm deepfm din"
+    " wavenet tcn m5 pointnet informer_like".split()
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.zoo.families import ENTRIES, Entry
@@ -40,7 +40,7 @@ def render(results: Results, machine: str, command: str) -> str:
         f"on {machine}. Results count as right within {LIMIT:g} of PyTorch's (largest difference"
         " over largest value). `export` is `tilewright.compile(model, example_inputs=…)`,"
         ' `compile` is `torch.compile(model, backend="tilewright")`; times are milliseconds a'
-        " call, build times seconds.",
+        " call, build times (export / compile / inductor, the first call included) seconds.",
         "",
         *_summary(shown, results),
         "",
@@ -85,13 +85,35 @@ def _symbolic(shown: list[Entry], results: Results) -> list[str]:
     return [
         "## Symbolic sizes",
         "",
-        "Batch and length, or batch, height and width, come with the call; a batch of two.",
+        "Batch and length, or batch, height and width, come with the call; a batch of two. Export"
+        " fixes a size that the model itself fixes.",
+        "",
+        _symbolic_summary([results[key(entry)].get(SYMBOLIC) for entry in shown]),
         "",
         "| architecture | known sizes | symbolic | symbolic / known |",
         "| --- | --- | --- | --- |",
         *rows,
         "",
     ]
+
+
+def _symbolic_summary(answers: Sequence[Mapping[str, Any] | None]) -> str:
+    """Say how many are right, and what symbolic sizes cost."""
+    known = [answer for answer in answers if answer is not None]
+    text = f"{sum(map(right, known))} of {len(known)} right"
+    ratios = [
+        answer["seconds"] / answer["static_seconds"]
+        for answer in known
+        if right(answer) and "static_seconds" in answer
+    ]
+    if ratios:
+        within = sum(ratio <= 1.25 for ratio in ratios)
+        mean = statistics.geometric_mean(ratios)
+        text += (
+            f", {mean:.2f} times as long as with known sizes (geometric mean of {len(ratios)}),"
+            f" at most 1.25 times for {within}"
+        )
+    return f"{text}."
 
 
 def _row(entry: Entry, ways: Mapping[str, Mapping[str, Any]]) -> str:
@@ -101,7 +123,7 @@ def _row(entry: Entry, ways: Mapping[str, Mapping[str, Any]]) -> str:
         *(_ms(ways.get(way)) for way in ("eager", "inductor", "export", "compile")),
         *(_ratio(ways.get(way), export) for way in ("eager", "inductor")),
         f"{export['difference']:.0e}" if "difference" in export else "-",
-        f"{export['build_seconds']:.1f}" if "build_seconds" in export else "-",
+        " / ".join(_build(ways.get(way)) for way in ("export", "compile", "inductor")),
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -110,6 +132,12 @@ def _ms(answer: Mapping[str, Any] | None) -> str:
     if answer is None or not right(answer):
         return "-" if answer is None else "fails"
     return f"{answer['seconds'] * 1e3:.3g}" if "seconds" in answer else "right"
+
+
+def _build(answer: Mapping[str, Any] | None) -> str:
+    if answer is None or "build_seconds" not in answer:
+        return "-"
+    return f"{answer['build_seconds']:.1f}"
 
 
 def _quotient(peer: Mapping[str, Any] | None, ours: Mapping[str, Any] | None) -> float | None:
