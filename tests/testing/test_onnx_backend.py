@@ -77,10 +77,10 @@ def test_a_run_is_taken_up_again(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_outcomes_are_listed_by_reason() -> None:
     outcomes = {
         "a": ("passed", ""),
-        "b": ("unsupported", "Foo (node 'b'): no"),
-        "c": ("unsupported", "Foo (node 'c'): no"),
+        "b": ("unsupported", "Foo (node 'b'): no; known: Bar"),
+        "c": ("unsupported", "Foo (node 'c'): no; known: Bar"),
     }
-    assert "| unsupported | Foo: no | `b`, `c` |" in page({"node": outcomes}, "ONNX")
+    assert "| unsupported | Foo: no | 2 | `b`, `c` |" in page({"node": outcomes}, "ONNX")
 
 
 def test_differences() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -115,22 +116,23 @@ def page(outcomes: Mapping[str, Outcomes], told: str) -> str:
         )
         for name, (status, reason) in found.items():
             if status not in (PASSED, FIXED):
-                by_reason[_TOLD.get(status, status), _without_node(reason)].append(name)
+                by_reason[_TOLD.get(status, status), _in_short(reason)].append(name)
     if by_reason:
-        lines += ["", "| outcome | why | tests |", "|---|---|---|"]
+        lines += ["", "| outcome | why | number | tests |", "|---|---|---:|---|"]
     for (status, reason), names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
         tests = ", ".join(f"`{name}`" for name in names)
-        lines.append(f"| {status} | {cell(reason)} | {tests} |")
+        lines.append(f"| {status} | {cell(reason)} | {len(names)} | {tests} |")
     return "\n".join(lines)
 
 
 _TOLD = {OUTSIDE: "not judged"}
 
 
-def _without_node(reason: str) -> str:
-    """A reason that is the same for all nodes of an operator."""
+def _in_short(reason: str) -> str:
+    """A reason that is the same for all nodes of an operator, without what is supported instead."""
     before, found, after = reason.partition(" (node ")
-    return f"{before}{after[after.find(')') + 1 :]}" if found else reason
+    same = f"{before}{after[after.find(')') + 1 :]}" if found else reason
+    return re.split("; (?:known|supported): ", same)[0]
 
 
 if __name__ == "__main__":

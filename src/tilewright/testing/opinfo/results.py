@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tilewright.testing.workers import FAILED, cell
@@ -34,20 +34,19 @@ Outcome = tuple[str, str]
 
 
 def page(outcomes: Iterable[tuple[Sample, Outcome]], told: str) -> str:
-    """By dtype how many samples are right; by operator what isn't, and why."""
+    """By dtype how many samples are right; by reason which aren't, and which aren't judged."""
     by_dtype: dict[str, Counter[str]] = defaultdict(Counter)
-    faults: dict[tuple[str, str], list[tuple[Sample, str]]] = defaultdict(list)
-    outside: dict[tuple[str, str], list[Sample]] = defaultdict(list)
-    tried: Counter[str] = Counter()
+    faults: dict[str, list[tuple[Sample, str]]] = defaultdict(list)
+    outside: dict[str, list[tuple[Sample, str]]] = defaultdict(list)
     for sample, (status, reason) in outcomes:
         by_dtype[sample.dtype][status] += 1
-        tried[sample.op] += 1
         if status in OUTSIDE:
-            outside[status, reason].append(sample)
+            outside[f"{status}: {reason}"].append((sample, reason))
+        elif status == WRONG:
+            # Wrong numbers are different in each sample: an operator's first ones stand for all.
+            faults[f"{status} {sample.op}"].append((sample, reason))
         elif status != RIGHT:
-            # Wrong numbers are different in each sample: the first one stands for all.
-            kind = status if status == WRONG else f"{status}: {reason}"
-            faults[sample.op, kind].append((sample, reason))
+            faults[f"{status}: {reason}"].append((sample, reason))
     lines = [
         f"{told}.",
         "",
@@ -55,18 +54,23 @@ def page(outcomes: Iterable[tuple[Sample, Outcome]], told: str) -> str:
         "|---|---:|---:|---:|---:|---:|---:|---:|",
         *(_row(dtype, counts) for dtype, counts in by_dtype.items()),
     ]
-    if faults:
-        lines += ["", "| operator | dtypes | samples | what isn't right |", "|---|---|---:|---|"]
-    for (op, kind), found in sorted(faults.items(), key=lambda item: (-len(item[1]), item[0])):
-        dtypes = ", ".join(dict.fromkeys(sample.dtype for sample, _ in found))
-        why = f"wrong: {found[0][1]}" if kind == WRONG else kind
-        lines.append(f"| `{op}` | {dtypes} | {len(found)} of {tried[op]} | {cell(why)} |")
-    if outside:
-        lines += ["", "| operator | samples | why it isn't judged |", "|---|---:|---|"]
-    for (status, reason), samples in sorted(outside.items(), key=lambda item: -len(item[1])):
-        ops = ", ".join(f"`{op}`" for op in dict.fromkeys(sample.op for sample in samples))
-        lines.append(f"| {ops} | {len(samples)} | {cell(f'{status}: {reason}')} |")
+    for found, title in ((faults, "what isn't right"), (outside, "why it isn't judged")):
+        if found:
+            lines += ["", f"| {title} | samples | dtypes | operators |", "|---|---:|---|---|"]
+        lines += (_reason(why, group) for why, group in sorted(found.items(), key=_largest_first))
     return "\n".join(lines)
+
+
+def _largest_first(found: tuple[str, list[tuple[Sample, str]]]) -> tuple[int, str]:
+    return -len(found[1]), found[0]
+
+
+def _reason(why: str, found: Sequence[tuple[Sample, str]]) -> str:
+    dtypes = ", ".join(dict.fromkeys(sample.dtype for sample, _ in found))
+    ops = ", ".join(f"`{op}`" for op in dict.fromkeys(sample.op for sample, _ in found))
+    if why.startswith(f"{WRONG} "):
+        why = f"{WRONG}: {found[0][1]}"
+    return f"| {cell(why)} | {len(found)} | {dtypes} | {ops} |"
 
 
 def _row(dtype: str, counts: Counter[str]) -> str:
