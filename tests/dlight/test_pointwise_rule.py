@@ -93,6 +93,24 @@ def test_images_that_stay_in_the_cache_are_read_as_they_lie() -> None:
         assert not [b for b in collect(func.body, Block) if b.name == "x_global"]
 
 
+@pytest.mark.parametrize("shape, filters", [((1, 20, 14, 14), 64), ((2, 9, 7, 7), 46)])
+def test_the_last_filters_and_pixels_are_cut_off(shape: tuple[int, ...], filters: int) -> None:
+    func = apply(conv(shape, filters), NARROW)
+    assert isinstance(func, PrimFunc), func
+    main, _ = split_layout_rewrite(func)
+    packed = [extent.value for extent in main.buffers[1].shape]
+    assert packed == [-(-filters // 6), shape[1], 1, 1, 6]
+    assert [b for b in collect(func.body, Block) if b.name == "x_global"]
+    agree(func, shape, filters, NARROW)
+
+
+def test_few_pixels_are_left_to_rules_that_share_filters_among_threads() -> None:
+    assert (
+        apply(conv((1, 20, 14, 14), 64), NARROW.with_options(num_cores=2))
+        == "too few filters or pixels"
+    )
+
+
 def test_lanes_go_across_rows_and_filters_are_packed() -> None:
     func = apply(conv((1, 64, 28, 28), 64), WIDE)
     assert isinstance(func, PrimFunc)
@@ -109,7 +127,7 @@ def test_lanes_go_across_rows_and_filters_are_packed() -> None:
         (conv((1, 8, 32, 32), 16, strides=2), "no 1 x 1"),
         (conv((1, 8, 32, 32), 16, size=3, padding=1), "no 1 x 1"),
         (conv((1, 8, 32, 32), 16, groups=2), "no 1 x 1"),
-        (conv((1, 8, 32, 32), 17), "too few"),
+        (conv((1, 8, 32, 32), 3), "too few"),
         (conv((1, 8, 14, 14), 16), "too few"),
         (conv((1, 512, 56, 56), 16), "too large"),
     ],

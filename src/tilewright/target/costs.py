@@ -24,6 +24,7 @@ from tilewright.support.settings import setting
 logger = logging.getLogger("tilewright.target")
 
 _BY_HAND, _ROUGHLY = "tuned by hand on a Zen 5", "roughly what current x86 cores do"
+_ON_INTEL = "tiles of 4 x 16 and 6 x 16 compared with AVX2 on an Emerald Rapids"
 _VERSION = 1
 _LARGEST_FILE = 1 << 20
 
@@ -78,6 +79,9 @@ class Costs:
     )
     panel_vector: float = _estimated(
         3, "cycles", "for a vector of a panel, from there, in a low tile", _BY_HAND
+    )
+    chain_wait: float = _estimated(
+        0.6, "cycles", "beside a multiply-add's latency, where all sums wait for it", _ON_INTEL
     )
     step_wait: float = _estimated(
         0.5, "cycles", "around a step that is a loop of its own (Winograd's products)", _BY_HAND

@@ -7,8 +7,9 @@ nothing is transposed. Filters are packed by rows of the register tile, when the
 they are constant. A tile of pixels stays in the cache while all filters are applied to it.
 
 Where a tile is only a cache line wide, the lines of all channels, whole images apart, map to few
-sets of the L1 cache and to a page each. So images from far caches are copied tile by tile; the
-epilogue reads and writes several tiles of a row at a time.
+sets of the L1 cache and to a page each, and come one by one, unforeseen. So they are copied, two
+tiles at a time if the image has an even number; if the epilogue reads other images, it reads and
+writes several tiles of a row at a time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tilewright.arith import Analyzer
 from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers
 from tilewright.dlight.cpu.contraction.image_axes import join_pixels
 from tilewright.dlight.cpu.contraction.packing import Panels, copy_operand, pack_operand
-from tilewright.dlight.cpu.contraction.register_tile import Tile, tile_registers
+from tilewright.dlight.cpu.contraction.register_tile import Tile, step_cycles, tile_registers
 from tilewright.ir import Add, Expr, Var, as_int, dtypes
 from tilewright.scheduling import Contraction, NotApplicable, others_after
 from tilewright.scheduling.cpu import (
@@ -35,13 +36,14 @@ from tilewright.tir.schedule import Schedule
 # Vectors of a tile along the pixels: with more, fewer filters fit the registers.
 _VECTORS = 2
 # Fewer filters than these per tile leave the multiply-add units waiting for loads; with fewer tiles
-# than these in an image, the last one, which is cut off, costs too much.
-_LEAST_ROWS, _LEAST_TILES = 4, 16
+# than these in an image, the last one, which is cut off, costs too much. Tiles of a line may be
+# fewer on one core: the last one is small.
+_LEAST_ROWS, _LEAST_TILES, _LEAST_LINES = 4, 16, 3
 # How much larger than the second-level cache an image may be: pixels of one channel after the other
 # lie far apart, and what comes from memory is waited for.
 _MOST_OF_CACHE = 2
-# Bytes of a cache line; tiles of pixels that are copied together where others are read with them.
-_LINE, _TOGETHER = 64, 4
+# Bytes of a cache line; tiles of pixels that are copied together, and where others are read too.
+_LINE, _PAIR, _TOGETHER = 64, 2, 4
 
 
 class PointwiseConvolution(Form):
@@ -89,14 +91,28 @@ def _choose(sch: Schedule, found: Contraction, target: Target) -> Tile | NotAppl
     vectors = sch.choices.choose("pointwise.vectors", others_after(_VECTORS, (1, 3, 4)))
     pixels = vectors * target.vector_lanes(max(8, element_bits(found.block)))
     most = (tile_registers(target) - 1 - vectors) // vectors
-    rows = sch.choices.choose("pointwise.rows", [n for n in range(most, 0, -1) if filters % n == 0])
+    cycles = {n: _cycles(filters, n, vectors, target) for n in range(most, 0, -1)}
+    rows = sch.choices.choose("pointwise.rows", sorted(cycles, key=lambda n: cycles[n]))
     known = height and width and height * width
-    if rows < _LEAST_ROWS or (known and known < _LEAST_TILES * pixels):
-        return NotApplicable("too few filters or pixels")
     tile, size = Tile(rows, pixels), size_of(found.loads[0].buffer) or 0
+    few = _is_line(tile, found) and target.num_cores == 1
+    least = _LEAST_LINES if few else _LEAST_TILES
+    if rows < _LEAST_ROWS or (known and known < least * pixels):
+        return NotApplicable("too few filters or pixels")
     if size > _MOST_OF_CACHE * target.l2_bytes and not _is_line(tile, found):
         return NotApplicable("the image is too large to be read pixel by pixel")
     return tile
+
+
+def _cycles(filters: int, rows: int, vectors: int, target: Target) -> float:
+    """Cycles of a step for all filters, in tiles of so many, the last of which may be cut off."""
+    costs = target.costs
+    waiting = costs.multiply_add_latency + costs.chain_wait
+    tiles, more = divmod(filters, rows)
+    spent = tiles * max(waiting, step_cycles(rows, vectors, costs))
+    if not more:
+        return spent
+    return (spent + max(waiting, step_cycles(more, vectors, costs))) / costs.cut_rows
 
 
 def _is_line(tile: Tile, found: Contraction) -> bool:
@@ -107,18 +123,25 @@ def _is_line(tile: Tile, found: Contraction) -> bool:
 def _tiles_copied(sch: Schedule, found: Contraction, tile: Tile, target: Target) -> int:
     """How many tiles of pixels are copied at a time; 0 if they are read in place.
 
-    If the epilogue reads other images, several tiles are written contiguously.
+    So they are from a near cache, for few filters. If the epilogue reads other images from far
+    caches, several tiles are written contiguously.
     """
+    if not _is_line(tile, found):
+        return 0
     image, reads = found.loads[0].buffer, 0
     for rv in found.consumers:
         buffers = {load.buffer for load in loads_of(sch.get(rv))} - {found.store.buffer}
         reads += sum(size_of(buffer) or 0 for buffer in buffers if buffer.ndim == image.ndim)
-    if not _is_line(tile, found) or (size_of(image) or 0) + reads <= target.l2_bytes:
+    far = (size_of(image) or 0) + reads > target.l2_bytes
+    if not far and (as_int(found.store.buffer.shape[1]) or 1) < target.costs.copy_uses:
         return 0
-    tiles = -(-(as_int(image.shape[2]) or 1) * (as_int(image.shape[3]) or 1) // tile.columns)
-    divisors = [count for count in range(1, 2 * _TOGETHER) if tiles % count == 0]
-    wanted = min(divisors, key=lambda count: abs(count - _TOGETHER)) if reads else 1
-    return sch.choices.choose("pointwise.copied", [wanted, *(n for n in (1, 0) if n != wanted)])
+    pixels = (as_int(image.shape[2]) or 1) * (as_int(image.shape[3]) or 1)
+    tiles = -(-pixels // tile.columns)
+    most = 2 * _TOGETHER if pixels % tile.columns == 0 else 2
+    divisors = [count for count in range(1, most) if tiles % count == 0]
+    goal = _TOGETHER if far and reads else _PAIR
+    wanted = min(divisors, key=lambda count: abs(count - goal))
+    return sch.choices.choose("pointwise.copied", others_after(wanted, (*divisors, 0)))
 
 
 def is_pointwise(found: Contraction) -> bool:
