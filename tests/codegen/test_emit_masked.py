@@ -47,6 +47,30 @@ def apart(A: T.Buffer((16,), "float32"), C: T.Buffer((64,), "float32")):
         C[i * 3 + 5] = A[i] * T.float32(2)
 
 
+@T.prim_func
+def differ(A: T.Buffer((36,), "int64"), B: T.Buffer((36,), "int64"), R: T.Buffer((8,), "bool")):
+    found = T.alloc_buffer((8,), "bool")
+    for i in T.vectorized(8):
+        found[i] = T.bool(False)
+    for k in T.unroll(5, annotations={"pragma_keep_whole": 1}):
+        for i in T.vectorized(8):
+            if k * 8 + i < 36:
+                found[i] = found[i] or ((A[k * 8 + i] != 0) != (B[k * 8 + i] != 0))
+    for i in range(8):
+        R[i] = found[i]
+
+
+@pytest.mark.parametrize("cpu", ["native", "x86-64-v3", "x86-64-v2"])
+def test_registers_that_are_known_to_be_off_are_not_read(cpu: str) -> None:
+    target = Target(cpu if cpu == "native" else f"llvm -mcpu={cpu}").with_options(num_cores=1)
+    a, b = guarded(np.arange(36) % 3), guarded(np.arange(36) % 5)
+    differs = np.zeros(40, "bool")
+    differs[:36] = (a != 0) != (b != 0)
+    found = np.zeros(8, "bool")
+    driver.compile(differ, target)(a, b, found)
+    np.testing.assert_array_equal(found, differs.reshape(5, 8).any(0))
+
+
 def call(func: Any, *args: Any) -> None:
     driver.compile(func, TARGET)(*args)
 

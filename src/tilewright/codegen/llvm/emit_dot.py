@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.codegen.llvm.emit_expr import intrinsic
+from tilewright.codegen.llvm.emit_masked import masked_load
 from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
 from tilewright.codegen.llvm.types import memory_bytes, memory_type, register_type
 from tilewright.ir import Broadcast, Call, Expr, IntImm, Ramp, dtypes
@@ -175,11 +176,8 @@ class Words:
             if mask is None or mask[1] != self.count:
                 text = f"load {self.type}, ptr {pointer}, align {align}"
                 return str(emitter.fetching_read(text, expr.buffer, pointer, expr.dtype))
-            text = (
-                f"call {self.type} @llvm.masked.load.v{self.count}i32.p0(ptr align {align} "
-                f"{pointer}, <{mask[1]} x i1> {mask[0]}, {self.type} zeroinitializer)"
-            )
-            return str(emitter.memory_read(text, expr.buffer.data, pointer, mask[0]))
+            words = dtypes.vector_dtype("int32", self.count)
+            return masked_load(emitter, expr.buffer, pointer, words, mask[0])
         value = emitter.to_memory(emitter.visit(expr), expr.dtype)
         return str(emitter.pure(f"bitcast {memory_type(expr.dtype)} {value} to {self.type}", value))
 

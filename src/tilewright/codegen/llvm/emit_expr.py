@@ -58,6 +58,7 @@ from tilewright.ir import (
     pre_order,
 )
 from tilewright.support.errors import CodegenError
+from tilewright.target import Target
 from tilewright.tir import Buffer, BufferLoad, LetStmt
 
 T = TypeVar("T")
@@ -169,6 +170,7 @@ class ExprEmitter(ValueEmitter, Visitor):
     def __init__(self, module: Any) -> None:
         super().__init__()
         self.module = module  # of ModuleEmitter: declarations, math requests, target
+        self.target: Target = module.target
         self.has_fma: bool = module.has_fma
         self.rounds_narrow = True  # 16-bit floats after each operation, see `rounded`
         self.values: dict[Any, str] = {}

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from tilewright.codegen.llvm.emits import Emits, EmitsAccesses
 from tilewright.codegen.llvm.types import memory_bytes, memory_type, register_type
 from tilewright.ir import INDEX, LE, LT, And, Broadcast, Expr, IntImm, Ramp, dtypes
+from tilewright.target import Target
 from tilewright.tir import Buffer, BufferLoad
 
 # Distances between lanes are compared as signed bytes.
@@ -125,10 +126,83 @@ def load_or(
         assert count == lanes
         pointer = emitter.pointer(node.buffer, index.base)
         if stride == 1:
-            return _masked(emitter, node, pointer, node.dtype, emitted, fill)
+            return masked_load(emitter, node.buffer, pointer, node.dtype, emitted, fill)
         return _every_second(emitter, node, pointer, emitted, fill)
 
     return emitter.under_mask(mask, lanes, emit)
+
+
+def masked_load(
+    emitter: Emits,
+    buffer: Buffer,
+    pointer: str,
+    dtype: str,
+    mask: str,
+    fill: str = "zeroinitializer",
+) -> str:
+    """Emit a load of neighbours of a type, as in memory, with ``fill`` in lanes that are off.
+
+    Where vectors are under masks of bytes (AVX2), each register gets a load of its own. LLVM (22)
+    splits longer ones itself, and of two such loads under one mask, of which a register is known to
+    be off, it loads that register's worth of the second one all the same, or fails.
+    """
+    lanes, element = dtypes.lanes_of(dtype), memory_type(dtypes.element_of(dtype))
+    parts = _register_parts(emitter.target, mask, lanes, memory_bytes(dtype))
+    made = [
+        _masked_part(emitter, buffer, pointer, element, (start, size, lanes), mask, fill)
+        for start, size in parts
+    ]
+    return _one_vector(emitter, made, [size for _, size in parts], element)
+
+
+def _register_parts(target: Target, mask: str, lanes: int, width: int) -> list[tuple[int, int]]:
+    """First lane and number of lanes of each load that a masked one is made of."""
+    narrow = target.has("avx") and not target.has("avx512f") and width >= 4
+    if mask.startswith(("<", "splat")) or not narrow:
+        return [(0, lanes)]
+    most = target.vector_bits // (8 * width)
+    return [(start, min(most, lanes - start)) for start in range(0, lanes, most)]
+
+
+def _masked_part(
+    emitter: Emits,
+    buffer: Buffer,
+    pointer: str,
+    element: str,
+    part: tuple[int, int, int],
+    mask: str,
+    fill: str,
+) -> str:
+    """Emit the load of some lanes: ``part`` is the first one, their number, and that of all."""
+    start, size, lanes = part
+    kind, align = f"<{size} x {element}>", memory_bytes(buffer.dtype)
+    if size < lanes:
+        wanted = ", ".join(f"i32 {lane}" for lane in range(start, start + size))
+        mask = _shuffled(emitter, mask, f"<{lanes} x i1>", wanted, size)
+        if not fill.startswith(("zeroinitializer", "splat")):
+            fill = _shuffled(emitter, fill, f"<{lanes} x {element}>", wanted, size)
+    if start:
+        pointer = emitter.pure(f"getelementptr {element}, ptr {pointer}, i64 {start}", pointer)
+    short = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}.get(element, element)
+    text = (
+        f"call {kind} @llvm.masked.load.v{size}{short}.p0(ptr align {align} {pointer}, "
+        f"<{size} x i1> {mask}, {kind} {fill})"
+    )
+    return emitter.memory_read(text, buffer.data, pointer, mask, fill)
+
+
+def _one_vector(emitter: Emits, parts: list[str], sizes: list[int], element: str) -> str:
+    """Emit the concatenation of vectors, the first of which are of one size."""
+    made, count = parts[0], sizes[0]
+    for part, size in zip(parts[1:], sizes[1:]):
+        kind = f"<{count} x {element}>"
+        if size < count:
+            wanted = ", ".join(f"i32 {min(lane, size)}" for lane in range(count))
+            part = _shuffled(emitter, part, f"<{size} x {element}>", wanted, count)
+        wanted = ", ".join(f"i32 {lane}" for lane in range(count + size))
+        text = f"shufflevector {kind} {made}, {kind} {part}, <{count + size} x i32> <{wanted}>"
+        made, count = emitter.guarded(text, made, part), count + size
+    return made
 
 
 def store_apart(emitter: EmitsAccesses, buffer: Buffer, index: Ramp, value: str, kind: str) -> None:
@@ -190,17 +264,6 @@ def _joined(emitter: Emits, tests: Sequence[Expr], lanes: int) -> str:
     return mask
 
 
-def _masked(
-    emitter: Emits, node: BufferLoad, pointer: str, dtype: str, mask: str, fill: str
-) -> str:
-    lanes, kind = dtypes.lanes_of(dtype), memory_type(dtype)
-    text = (
-        f"call {kind} @llvm.masked.load.{_suffix(dtype)}.p0(ptr align "
-        f"{memory_bytes(node.buffer.dtype)} {pointer}, <{lanes} x i1> {mask}, {kind} {fill})"
-    )
-    return str(emitter.memory_read(text, node.buffer.data, pointer, mask, fill))
-
-
 def _every_second(emitter: Emits, node: BufferLoad, pointer: str, mask: str, fill: str) -> str:
     """Two loads in which every second lane is off, and one shuffle."""
     lanes, element = dtypes.lanes_of(node.dtype), memory_type(node.buffer.dtype)
@@ -215,14 +278,8 @@ def _every_second(emitter: Emits, node: BufferLoad, pointer: str, mask: str, fil
             f"<{lanes} x i32> <{wanted}>",
             mask,
         )
-        halves.append(_masked(emitter, node, at, node.dtype, spread, fill))
+        halves.append(masked_load(emitter, node.buffer, at, node.dtype, spread, fill))
     kind = register_type(node.dtype)
     wanted = ", ".join(f"i32 {2 * lane}" for lane in range(lanes))
     text = f"shufflevector {kind} {halves[0]}, {kind} {halves[1]}, <{lanes} x i32> <{wanted}>"
     return str(emitter.guarded(text, *halves))
-
-
-def _suffix(dtype: str) -> str:
-    kind = memory_type(dtypes.element_of(dtype))
-    short = {"float": "f32", "double": "f64"}.get(kind, kind)
-    return f"v{dtypes.lanes_of(dtype)}{short}"

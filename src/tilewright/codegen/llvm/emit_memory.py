@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.codegen.llvm.emit_expr import ExprEmitter, may_change
-from tilewright.codegen.llvm.emit_masked import apart_from_truncation, store_apart
+from tilewright.codegen.llvm.emit_masked import apart_from_truncation, masked_load, store_apart
 from tilewright.codegen.llvm.near_gather import LANES
 from tilewright.codegen.llvm.streaming import STREAM_BYTES
 from tilewright.codegen.llvm.tile_columns import tile_column
@@ -164,14 +164,7 @@ class MemoryEmitter(ExprEmitter):
             self.effect(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
 
     def _masked_load(self, buffer: Buffer, pointer: str, dtype: str, mask: str) -> str:
-        kind = memory_type(dtype)
-        lanes = dtypes.lanes_of(dtype)
-        suffix = f"v{lanes}{_memory_suffix(buffer.dtype)}"
-        text = (
-            f"call {kind} @llvm.masked.load.{suffix}.p0(ptr align {memory_bytes(buffer.dtype)} "
-            f"{pointer}, <{lanes} x i1> {mask}, {kind} zeroinitializer)"
-        )
-        return self.from_memory(self.memory_read(text, buffer.data, pointer, mask), dtype)
+        return self.from_memory(masked_load(self, buffer, pointer, dtype, mask), dtype)
 
     def _strided_load(self, buffer: Buffer, pointer: str, stride: int, dtype: str) -> str:
         """Lanes that don't stand side by side are loaded one by one."""

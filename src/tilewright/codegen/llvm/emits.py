@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from tilewright.ir import Expr, Var
+from tilewright.target import Target
 from tilewright.tir import Buffer
 
 T = TypeVar("T")
@@ -20,6 +21,7 @@ class Emits(Protocol):
     levels: dict[str, int]
     mask: tuple[str, int] | None
     stack_elements: dict[Var, int]
+    target: Target
     tile_columns: dict[tuple[str, ...], list[str]]
 
     def pure(self, text: str, *operands: str) -> str: ...

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from tilewright.testing.graphs.check import Problem, check, whole_case
+from tilewright.testing.graphs.check import Problem, check, target_of, whole_case
 from tilewright.testing.graphs.draw import draw_case
 from tilewright.testing.graphs.shrink import report
 from tilewright.testing.graphs.stacks import Stacks
@@ -48,7 +48,9 @@ def _arguments() -> argparse.ArgumentParser:
     add("--first", type=int, default=0, help="number of the first graph")
     add("--jobs", type=int, default=2, help="processes")
     add(
-        "--target", help="what to build for, such as 'llvm -mcpu=haswell'; this machine if left out"
+        "--target",
+        help="what to build for, such as 'llvm -mcpu=haswell'; if left out this machine, at times "
+        "with fewer instructions",
     )
     add("--case", help="one graph, as a report names it")
     add("--folder", default="graph-faults", help="where reproductions are written")
@@ -110,7 +112,7 @@ class Campaign:
         if known is not None and len(known) > 2:
             known.append(name)
             return
-        small, path = report(name, self.folder, self.target, problem)
+        small, path = report(name, self.folder, target_of(name, self.target), problem)
         self.faults.setdefault(problem.key, []).append(name)
         print(f"\nFAULT {small.kind}: {small.text}\n  case {name}: {path}", flush=True)
 
@@ -189,7 +191,7 @@ def _work(connection: Connection, stacks: Stacks, target: str | None) -> None:
         except EOFError:
             return
         case = draw_case(name)
-        problem = check(whole_case(case), target)
+        problem = check(whole_case(case), target_of(name, target))
         steps = Counter(step.name for step in case.steps)
         connection.send((problem, steps, int(case.extent is not None), case.refused))
 

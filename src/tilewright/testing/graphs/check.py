@@ -14,6 +14,7 @@ from tilewright import relax, runtime
 from tilewright.ir import Var
 from tilewright.relax import GraphFunction
 from tilewright.support.errors import TilewrightError
+from tilewright.target import Target
 from tilewright.testing.graphs.compare import Noise, difference
 from tilewright.testing.graphs.data import draw_array, numpy_dtype
 from tilewright.testing.graphs.draw import Case
@@ -69,6 +70,19 @@ def whole_case(case: Case) -> Subgraph:
         arrays.update({value: value.data for value in case.constants})
         given.append(arrays)
     return Subgraph(case, case.inputs, case.constants, case.steps, case.outputs, given)
+
+
+# Every eighth graph each is for instruction sets that run here too.
+_LESSER = {1: ("avx2", "x86-64-v3"), 5: ("sse4.2", "x86-64-v2")}
+
+
+def target_of(name: str, wanted: str | None = None) -> str | None:
+    """What a graph of this name is built for, unless told: this machine, or a lesser one."""
+    feature, cpu = _LESSER.get(int(name.rpartition("-")[2]) % 8, ("", ""))
+    here = Target("native")
+    if wanted is not None or not feature or not here.has(feature):
+        return wanted
+    return f"llvm -mcpu={cpu} -num-cores={here.num_cores}"
 
 
 def check(

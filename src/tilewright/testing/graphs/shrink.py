@@ -124,7 +124,12 @@ def report(
         problem = Problem("flaky", f"not seen again in a process of its own{first}")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.txt"
-    lines = [f"{problem.kind}: {problem.text}", "", f"case {name}", ""]
+    lines = [
+        f"{problem.kind}: {problem.text}",
+        "",
+        f"case {name}, for {target or 'this machine'}",
+        "",
+    ]
     try:
         mod = module_of(subgraph.inputs, subgraph.constants, subgraph.steps, subgraph.outputs)
         lines.append(mod.script())

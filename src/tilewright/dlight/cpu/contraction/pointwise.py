@@ -20,7 +20,12 @@ from tilewright.arith import Analyzer
 from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers
 from tilewright.dlight.cpu.contraction.image_axes import join_pixels
 from tilewright.dlight.cpu.contraction.packing import Panels, copy_operand, pack_operand
-from tilewright.dlight.cpu.contraction.register_tile import Tile, step_cycles, tile_registers
+from tilewright.dlight.cpu.contraction.register_tile import (
+    Tile,
+    chain_cycles,
+    step_cycles,
+    tile_registers,
+)
 from tilewright.ir import Add, Expr, Var, as_int, dtypes
 from tilewright.scheduling import Contraction, NotApplicable, others_after
 from tilewright.scheduling.cpu import (
@@ -107,12 +112,11 @@ def _choose(sch: Schedule, found: Contraction, target: Target) -> Tile | NotAppl
 def _cycles(filters: int, rows: int, vectors: int, target: Target) -> float:
     """Cycles of a step for all filters, in tiles of so many, the last of which may be cut off."""
     costs = target.costs
-    waiting = costs.multiply_add_latency + costs.chain_wait
     tiles, more = divmod(filters, rows)
-    spent = tiles * max(waiting, step_cycles(rows, vectors, costs))
+    spent = tiles * max(chain_cycles(costs), step_cycles(rows, vectors, costs))
     if not more:
         return spent
-    return (spent + max(waiting, step_cycles(more, vectors, costs))) / costs.cut_rows
+    return (spent + max(chain_cycles(costs), step_cycles(more, vectors, costs))) / costs.cut_rows
 
 
 def _is_line(tile: Tile, found: Contraction) -> bool:

@@ -54,6 +54,11 @@ def busy_cycles(rows: int, vectors: int, costs: Costs) -> float:
     return max(adding, (rows + vectors) / costs.loads, costs.multiply_add_latency)
 
 
+def chain_cycles(costs: Costs) -> float:
+    """The least cycles of a step: until each sum can be in a multiply-add again, and a little."""
+    return costs.multiply_add_latency + costs.chain_wait
+
+
 def rows_in_cache(pitch: int, target: Target) -> int:
     """The most rows ``pitch`` bytes apart that the L1 cache holds at once, one line each.
 

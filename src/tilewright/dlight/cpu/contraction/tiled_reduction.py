@@ -28,7 +28,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilewright.dlight.cpu.contraction.form import Form, Nest, lay_columns_last, sum_in_registers
+from tilewright.dlight.cpu.contraction.form import (
+    Form,
+    Nest,
+    lay_columns_last,
+    sum_in_registers,
+    unroll_steps,
+)
 from tilewright.dlight.cpu.contraction.image_axes import (
     join_rows,
     lay_channels_close,
@@ -55,6 +61,7 @@ from tilewright.dlight.cpu.contraction.plan import (
     Plan,
     rank_plans,
 )
+from tilewright.dlight.cpu.contraction.register_tile import chain_cycles
 from tilewright.dlight.cpu.contraction.sliding_window import window_of
 from tilewright.dlight.cpu.contraction.tile_order import order_of
 from tilewright.ir import Var, as_int, dtypes, free_vars, uses_var
@@ -88,6 +95,9 @@ from tilewright.tir.schedule.handles import BlockRV, LoopRV
 _MOST_SKIPPED = 0.5
 # Columns of a tile that are transposed together, and vectors of a row that are written out.
 _COLUMNS, _VECTORS = 16, 4
+
+# Multiply-adds within which taps of small tiles are unrolled.
+_UNROLLED = 80
 
 # Tile widths that a search is offered, of each axis and way of packing.
 _OFFERED = 3
@@ -194,6 +204,7 @@ class _Tiling:
         outer, reduce = nest.around, nest.steps
         written = len(outer) - nest.held
         sum_in_registers(sch, main, epilogue, nest, copy)
+        self._unroll_taps([axis for axis in axes if axis.is_reduce][1:])
         if copy is not None:
             loops = sch.get_loops(epilogue)[written:]
             if self.order.by_images:
@@ -214,6 +225,13 @@ class _Tiling:
         if plan.padded and plan.packed is None and plan.row is not None:
             # Rows of the tile are whole vectors, though the last ones are not all results.
             sch.storage_align(main, 0, -2, plan.tile.columns, 0)
+
+    def _unroll_taps(self, taps: Sequence[Axis]) -> None:
+        """Unroll the inner axes of a reduction where a step's few sums wait for each other."""
+        costs, tile = self.target.costs, self.plan.tile
+        sums = tile.rows * -(-tile.columns // self._lanes())
+        if not self.order.taps and sums <= costs.multiply_adds * chain_cycles(costs):
+            unroll_steps(self.sch, taps[::-1], sums, _UNROLLED)
 
     def _fetch_ahead(self, at: LoopRV, steps: Sequence[LoopRV]) -> None:
         """Prefetch the next panel, or the rest of the current one if it is used only once."""

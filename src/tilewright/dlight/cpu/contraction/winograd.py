@@ -15,7 +15,11 @@ from dataclasses import dataclass, fields
 
 from tilewright.dlight.cpu.contraction.form import Nest, schedule_others, sum_in_registers
 from tilewright.dlight.cpu.contraction.packing import Panels, is_fetched_ahead, pack_operand
-from tilewright.dlight.cpu.contraction.register_tile import busy_cycles, tile_registers
+from tilewright.dlight.cpu.contraction.register_tile import (
+    busy_cycles,
+    chain_cycles,
+    tile_registers,
+)
 from tilewright.ir import Expr, as_int, dtypes, structural_equal
 from tilewright.scheduling import Choices, NotApplicable, ScheduleRule
 from tilewright.scheduling.cpu import (
@@ -240,7 +244,7 @@ def _register_tile(
 
 def _step(rows: int, vectors: int, costs: Costs) -> float:
     """Cycles for one step of the reduction in one tile, which has its own loop."""
-    return busy_cycles(rows, vectors, costs) + costs.step_wait
+    return max(chain_cycles(costs), busy_cycles(rows, vectors, costs)) + costs.step_wait
 
 
 # ---- scheduling -----------------------------------------------------------------------------
