@@ -167,3 +167,47 @@ def test_applies_whatever_the_cache_holds(cpu: str, level_2: int) -> None:
         for cores in (1, 4):
             target = Target(f"llvm -mcpu={cpu} -l2={level_2 << 10} -num-cores={cores}")
             scheduled(conv(shape, filters, tile), target)
+
+
+NARROW = Target("llvm -mcpu=x86-64-v3 -num-cores=1")
+
+
+@pytest.mark.parametrize(
+    ("target", "channels", "tile", "blocked"),
+    [(ONE, 32, 4, True), (TWO, 16, 2, True), (TWO, 160, 4, False), (NARROW, 16, 4, False)],
+    ids=["one", "two", "filters in parallel", "narrow"],
+)
+def test_images_of_any_size(target: Target, channels: int, tile: int, blocked: bool) -> None:
+    lanes, filters = target.vector_lanes(32), 2 * target.vector_lanes(32)
+    layout = layout_of(f"NCHW{lanes}c" if blocked else "NCHW")
+    extents = {"N": te.var("n"), "C": channels, "H": te.var("h"), "W": te.var("w")}
+    x = te.placeholder(layout.shape(extents), name="x")
+    w = te.placeholder((tile + 2, tile + 2, channels, filters), name="w")
+    name = layout.name
+    made = topi.nn.conv2d_winograd_without_weight_transform(x, w, 1, tile, name, name)
+    rest = te.placeholder(made.shape, name="r")
+    out = topi.nn.relu(topi.add(made, rest))
+    func = scheduled(te.create_prim_func([x, w, rest, out]), target)
+    module = driver.compile(IRModule({"main": func}), target)
+    rng, plain = np.random.default_rng(0), layout_of("NCHW")
+    weights = rng.standard_normal((filters, channels, 3, 3), dtype=np.float32)
+    transformed = topi.nn.winograd_weight(weights, tile)
+    # Less than a tile, a few, whole ones, more than a group of them; none.
+    for batch, rows, columns in [
+        (1, 1, 1),
+        (2, 7, 5),
+        (1, 8, 12),
+        (3, 29, 30),
+        (1, 0, 4),
+        (1, 4, 0),
+    ]:
+        data = rng.standard_normal((batch, channels, rows, columns), dtype=np.float32)
+        added = rng.standard_normal((batch, filters, rows, columns), dtype=np.float32)
+        operands = [plain.transform(item, layout) for item in (data, added)]
+        found = np.full_like(operands[1], np.nan)
+        module(operands[0], transformed, operands[1], found)
+        if not data.size:
+            continue
+        expected = np.maximum(reference(data, weights) + added, 0)
+        found = layout.transform(found, plain)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * expected.max())

@@ -31,6 +31,29 @@ def test_pooling_with_places() -> None:
     )  # fmt: skip
 
 
+class Rounded(torch.nn.Module):
+    """Pools whose last windows reach beyond the image."""
+
+    def forward(self, x):  # type: ignore[no-untyped-def]
+        return (
+            F.max_pool2d(x, 3, 2, ceil_mode=True),
+            F.max_pool2d(x, (3, 2), (3, 2), (1, 0), ceil_mode=True),
+            F.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
+            F.avg_pool2d(x, 2, ceil_mode=True, count_include_pad=False),
+            F.avg_pool2d(x, 2, 3, ceil_mode=True),
+        )
+
+
+def test_pools_of_images_of_any_size_may_round_up() -> None:
+    model, auto = Rounded(), torch.export.Dim.AUTO
+    sizes = ({0: auto, 2: auto, 3: auto},)
+    run = tilewright.compile(model, example_inputs=(tensor(2, 8, 11, 14),), dynamic_shapes=sizes)
+    for shape in ((2, 8, 11, 14), (1, 8, 4, 7), (3, 8, 8, 5), (1, 8, 18, 9)):
+        x = tensor(*shape)
+        for found, expected in zip(run(x), model(x)):
+            torch.testing.assert_close(found, expected)
+
+
 def test_averages_with_a_divisor_of_their_own() -> None:
     check(
         {

@@ -124,7 +124,6 @@ def window(
     )  # fmt: skip
     if not ceil_mode:
         return simplify(free // stride + 1)
-    if as_int(free) is None:
-        raise VerifyError(f"ceil_mode needs constant extents, got {extent!r}")
     # The last window starts inside of the image or in the padding before it.
-    return simplify(minimum((free + (stride - 1)) // stride, (extent + (before - 1)) // stride) + 1)
+    last = simplify(minimum(free + (stride - 1), extent + (before - 1)))
+    return simplify(last // stride + 1)

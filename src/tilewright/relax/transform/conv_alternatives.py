@@ -15,7 +15,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright import topi
-from tilewright.ir import IRModule, as_int, pass_option
+from tilewright.arith import simplify
+from tilewright.ir import Expr, IRModule, as_int, free_vars, pass_option, substitute
+from tilewright.ir import const as int_const
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.database.record import normalized
 from tilewright.relax.block_builder import BlockBuilder
@@ -48,6 +50,8 @@ MAX_ERROR = pass_option(
 #: The operator that brings an image into another layout.
 CONVERSION = "layout_transform"
 
+# Rows and columns of inputs that come with the call.
+_USUAL = 224
 # By how much of its time Winograd's way must beat the direct one, which rounds less.
 _MARGIN = 0.02
 
@@ -56,6 +60,13 @@ def allowed_tiles(max_error: float = MAX_ERROR.default) -> list[int]:
     """Return the Winograd tiles within the error limit; the pass option overrides the argument."""
     bound = MAX_ERROR.value(max_error)
     return [tile for tile, error in WINOGRAD_ERRORS.items() if error <= bound]
+
+
+def usual_extent(extent: Expr) -> int:
+    """An extent; if it comes with the call, that of inputs of usual size."""
+    usual = {var: int_const(_USUAL, var.dtype) for var in free_vars(extent)}
+    found = as_int(simplify(substitute(extent, usual)) if usual else extent)
+    return 1 if found is None else found
 
 
 def conv_layouts(call: RelaxCall) -> tuple[Layout, Layout, Layout]:
@@ -67,8 +78,9 @@ def conv_layouts(call: RelaxCall) -> tuple[Layout, Layout, Layout]:
 def winograd_sizes(call: RelaxCall) -> tuple[int, int, int, int, int] | None:
     """Return batch, input channels, output channels, and rows and columns of the result.
 
-    ``None`` unless these are constant and the convolution has a dense 3 x 3 window of stride one
-    in float32. A batch that is known only with the call counts as one image.
+    ``None`` unless channels are constant and the convolution has a dense 3 x 3 window of stride one
+    in float32. A batch that is known only with the call counts as one image, rows and columns as
+    those of inputs of usual size.
     """
     infos = [item.struct_info for item in (call.args[0], call.args[1], call)]
     data, weight, out = (info if isinstance(info, TensorStructInfo) else None for info in infos)
@@ -83,7 +95,7 @@ def winograd_sizes(call: RelaxCall) -> tuple[int, int, int, int, int] | None:
     if as_int(w["H"]) != 3 or as_int(w["W"]) != 3:
         return None
     batch = as_int(x["N"])
-    known = [as_int(e) for e in (x["C"], w["O"], y["H"], y["W"])]
+    known = [as_int(x["C"]), as_int(w["O"]), usual_extent(y["H"]), usual_extent(y["W"])]
     sizes = [1 if batch is None else batch, *known]
     return None if not all(sizes) else tuple(sizes)  # type: ignore[return-value]
 

@@ -17,8 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from tilewright.arith import Analyzer
-from tilewright.ir import Expr, IRModule, Pass, as_int, const, free_vars, pass_option, substitute
+from tilewright.ir import Expr, IRModule, Pass, as_int, pass_option
 from tilewright.relax.analysis import used_graph_vars
 from tilewright.relax.expr import Constant, Function, RelaxCall, RelaxExpr, RelaxVar
 from tilewright.relax.registry import RelaxOp, is_call_to
@@ -28,6 +27,7 @@ from tilewright.relax.transform.conv_alternatives import (
     MeasuredTimes,
     allowed_tiles,
     standing_alone,
+    usual_extent,
 )
 from tilewright.relax.transform.convert_layout import ConvertLayout, Layouts, fitting_layouts
 from tilewright.relax.transform.layout_rules import RULES
@@ -37,9 +37,8 @@ from tilewright.topi.layout import layout_of
 
 MODES = ("auto", "NCHW", "NCHWc")
 
-# Up to so many channels are one block if vectors don't divide them; rows and columns of inputs, if
-# they come with the call.
-_MOST_CHANNELS, _USUAL = 64, 224
+# Up to so many channels are one block if vectors don't divide them.
+_MOST_CHANNELS = 64
 
 CONV_LAYOUT = pass_option(
     "relax.conv_layout", str, "auto", f"How convolutions get their channels: one of {MODES}."
@@ -171,13 +170,9 @@ def _elements(value: RelaxExpr) -> int:
     """Number of elements; of unknown batches one image, of unknown rows and columns usual ones."""
     info = value.struct_info
     assert isinstance(info, TensorStructInfo)
-    return math.prod([as_int(info.shape[0]) or 1, *map(_extent, info.shape[1:])])
-
-
-def _extent(extent: Expr) -> int:
-    """An extent, if need be for inputs of usual size."""
-    usual = {var: const(_USUAL, var.dtype) for var in free_vars(extent)}
-    return as_int(Analyzer().simplify(substitute(extent, usual)) if usual else extent) or 1
+    return math.prod(
+        [as_int(info.shape[0]) or 1, *(usual_extent(item) or 1 for item in info.shape[1:])]
+    )
 
 
 def _gain(

@@ -20,6 +20,7 @@ from typing import Any
 
 from tilewright.arith import Analyzer, conjuncts, detect_linear_equation, int_set
 from tilewright.ir import (
+    FALSE,
     GE,
     GT,
     LE,
@@ -55,6 +56,7 @@ from tilewright.tir.stmt import (
     UNROLLED,
     VECTORIZED,
     AttrStmt,
+    BufferStore,
     For,
     IfThenElse,
     Stmt,
@@ -110,6 +112,15 @@ def _rarely(stmt: Stmt) -> Stmt:
     if is_no_op(stmt):
         return stmt
     return AttrStmt(None, AUTO_STEP, const(0), rewrite_top_down(stmt, strip))
+
+
+def _stores(stmt: Stmt) -> bool:
+    """Whether a statement does more than to compute and to fetch ahead."""
+    return any(
+        isinstance(item, BufferStore)
+        or (isinstance(item, Call) and item.op.effect != "pure" and item.op.name != "prefetch")
+        for item in pre_order(stmt)
+    )
 
 
 class _Condition:
@@ -277,6 +288,12 @@ class _Partitioner(StmtMutator):
             }
             smaller = self._remainder(renew_definitions(_replaced(body, known, True)))
             made = IfThenElse(simplify(spare + most <= size), smaller, made)
+        # Tiles of a group of known size may lie beyond the end.
+        beyond = simplify(spare + most <= 0)
+        if not isinstance(beyond, IntImm):
+            none = {id(condition.expr): FALSE for condition, _ in tests}
+            if not _stores(StmtSimplifier(self._fresh()).visit(_replaced(body, none, True))):
+                made = IfThenElse(simplify(spare + most > 0), made, None)
         return made
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright import te
+from tilewright.arith import simplify
 from tilewright.ir import (
     EQ,
     INDEX,
@@ -113,14 +114,12 @@ def _windows(
         span = image.extents[a] + before[a] + after[a] - (kernel[a] - 1) * dilate[a] - 1
         count = span // stride[a] + 1
         if ceil_mode:
-            size = as_int(image.extents[a])
-            if size is None:
-                raise VerifyError(f"{image.what}: ceil_mode needs constant extents")
-            number = -(-int(as_int(span) or 0) // stride[a]) + 1
             # The last window must start inside the input or its leading padding.
-            number = min(number, (size + before[a] - 1) // stride[a] + 1)
-            after[a] += max(0, (number - 1) * stride[a] - int(as_int(span) or 0))
-            count = const(number)
+            last = simplify(minimum(span + stride[a] - 1, image.extents[a] + before[a] - 1))
+            count = simplify(last // stride[a] + 1)
+            # Where sizes come with the call, padding is added for all that may be missing.
+            beyond = as_int(simplify((count - 1) * stride[a] - span))
+            after[a] += stride[a] - 1 if beyond is None else max(0, beyond)
         out.append(count)
     return _Windows(kernel, stride, dilate, before, given_after, tuple(after), tuple(out))
 

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright import te
+from tilewright.arith import simplify
 from tilewright.ir import Expr, Select, and_, as_int, const, if_then_else
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require_equal, with_conditions
@@ -177,20 +178,24 @@ def conv2d_winograd_without_weight_transform(
     before, after = padding_of(padding, 2)
     batch, channels, filters = data.shape[0], sizes["C"], weight.shape[3]
     out = [data.shape[2 + a] + before[a] + after[a] - (alpha - tile) for a in range(2)]
-    tiles = [(extent + tile - 1) // tile for extent in out]
+    tiles = [simplify((extent + tile - 1) // tile) for extent in out]
     extents = [count * tile + alpha - tile for count in tiles]
     source = _pad_channels_last(data, channels, image.block("C"), before, extents)
-    inputs = _input_transform(source, matrices.input, tile, tiles)
     rc = te.reduce_axis((0, channels), "rc")
-    products: Tensor = compute(
-        (alpha, alpha, batch, tiles[0], tiles[1], filters),
-        lambda x, y, n, p, q, f: te.sum(
-            inputs(x, y, n, p, q, rc.var) * weight(x, y, rc.var, f), axis=[rc]
-        ),
-        name="products",
-        attrs={WINOGRAD_TILE: tile},
-    )
-    result = _result_transform(products, matrices.result, out)
+    if any(as_int(count) is None for count in tiles):
+        result = _tiles_in_a_row(source, weight, matrices, tile, tiles, rc)
+    else:
+        inputs = _input_transform(source, matrices.input, tile, tiles)
+        products: Tensor = compute(
+            (alpha, alpha, batch, tiles[0], tiles[1], filters),
+            lambda x, y, n, p, q, f: te.sum(
+                inputs(x, y, n, p, q, rc.var) * weight(x, y, rc.var, f), axis=[rc]
+            ),
+            name="products",
+            attrs={WINOGRAD_TILE: tile},
+        )
+        transformed = _result_transform(products, matrices.result, out)
+        result = lambda n, h, w, f: transformed(n, h, w, f)
     shape = made_layout.shape({"N": batch, "C": filters, "H": out[0], "W": out[1]})
     size = made_layout.block("C")
     formula: Callable[..., Expr] = lambda n, f, h, w: result(n, h, w, f)
@@ -240,6 +245,62 @@ def _result_transform(products: Tensor, matrix: Matrix, out: Sequence[Any]) -> T
         name="result_transform",
     )
     return made
+
+
+def _tiles_in_a_row(
+    source: Tensor,
+    weight: Tensor,
+    matrices: WinogradMatrices,
+    tile: int,
+    tiles: Sequence[Expr],
+    rc: Any,
+) -> Callable[..., Expr]:
+    """The stages with all tiles of an image as one axis: any number of them fills a matrix.
+
+    Return the result at ``(n, h, w, f)``.
+    """
+    batch, channels, filters = source.shape[0], weight.shape[2], weight.shape[3]
+    alpha, count, across = len(matrices.input), tiles[0] * tiles[1], tiles[1]
+    input_rows: Tensor = compute(
+        (batch, count, alpha, alpha, channels),
+        lambda n, t, x, j, c: _row_of(
+            x,
+            matrices.input,
+            [source(n, t // across * tile + i, t % across * tile + j, c) for i in range(alpha)],
+            parity=True,
+        ),
+        name="input_rows",
+    )
+    inputs: Tensor = compute(
+        (alpha, alpha, batch, count, channels),
+        lambda x, y, n, t, c: _row_of(
+            y, matrices.input, [input_rows(n, t, x, j, c) for j in range(alpha)], parity=True
+        ),
+        name="input_transform",
+    )
+    products: Tensor = compute(
+        (alpha, alpha, batch, count, filters),
+        lambda x, y, n, t, f: te.sum(
+            inputs(x, y, n, t, rc.var) * weight(x, y, rc.var, f), axis=[rc]
+        ),
+        name="products",
+        attrs={WINOGRAD_TILE: tile},
+    )
+    result_rows: Tensor = compute(
+        (batch, count, tile, alpha, filters),
+        lambda n, t, i, y, f: _row_of(
+            i, matrices.result, [products(x, y, n, t, f) for x in range(alpha)]
+        ),
+        name="result_rows",
+    )
+    result: Tensor = compute(
+        (batch, count, tile, tile, filters),
+        lambda n, t, i, j, f: _row_of(
+            j, matrices.result, [result_rows(n, t, i, y, f) for y in range(alpha)]
+        ),
+        name="result_transform",
+    )
+    return lambda n, h, w, f: result(n, h // tile * across + w // tile, h % tile, w % tile, f)
 
 
 def _window_of(shape: Sequence[object]) -> int:

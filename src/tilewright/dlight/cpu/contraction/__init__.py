@@ -5,8 +5,9 @@ registers during the reduction, and operands are laid out in the order in which 
 ``register_tile`` chooses the tile's size, ``plan`` its axes, ``packing`` lays out operands,
 ``form`` orders the loops. Each form defines where it applies, and its differences:
 
-- ``winograd``: the stages of Winograd convolutions, fused over groups of tiles. It comes before the
-  forms that inline: transforms of transforms are large formulas.
+- ``winograd``: the stages of Winograd convolutions (``winograd_stages``), fused over groups of
+  tiles; ``winograd_any_size`` where images are as large as the call says. It comes before the forms
+  that inline: transforms of transforms are large formulas.
 - ``dot_product``: int8, int16, bf16 operands: dot instructions, register tiles; epilogues are in
   ``dot_epilogue``.
 - ``grouped_reduction``: sums of scaled sums (weights quantised by groups).

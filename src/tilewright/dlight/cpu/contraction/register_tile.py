@@ -59,6 +59,11 @@ def chain_cycles(costs: Costs) -> float:
     return costs.multiply_add_latency + costs.chain_wait
 
 
+def loop_cycles(rows: int, vectors: int, costs: Costs) -> float:
+    """Cycles for one step of the reduction in one tile, which has its own loop."""
+    return max(chain_cycles(costs), busy_cycles(rows, vectors, costs)) + costs.step_wait
+
+
 def rows_in_cache(pitch: int, target: Target) -> int:
     """The most rows ``pitch`` bytes apart that the L1 cache holds at once, one line each.
 

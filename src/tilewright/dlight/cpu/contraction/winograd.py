@@ -11,27 +11,28 @@ lanes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from tilewright.dlight.cpu.contraction.form import Nest, schedule_others, sum_in_registers
 from tilewright.dlight.cpu.contraction.packing import Panels, is_fetched_ahead, pack_operand
-from tilewright.dlight.cpu.contraction.register_tile import (
-    busy_cycles,
-    chain_cycles,
-    tile_registers,
+from tilewright.dlight.cpu.contraction.register_tile import loop_cycles, tile_registers
+from tilewright.dlight.cpu.contraction.winograd_any_size import schedule_any_size
+from tilewright.dlight.cpu.contraction.winograd_stages import (
+    PRODUCT_AXES,
+    WinogradStages,
+    stages_of,
 )
-from tilewright.ir import Expr, as_int, dtypes, structural_equal
+from tilewright.ir import as_int, dtypes
 from tilewright.scheduling import Choices, NotApplicable, ScheduleRule
 from tilewright.scheduling.cpu import (
     fused_epilogue,
-    is_injective,
     leaf_blocks,
     loads_of,
     parallelize,
     vectorize_tile,
 )
-from tilewright.target import Costs, Target
-from tilewright.tir import Block, Buffer
+from tilewright.target import Target
+from tilewright.tir import Block
 from tilewright.tir.analysis import has_branch
 from tilewright.tir.attrs import PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
@@ -40,27 +41,6 @@ from tilewright.topi.nn import WINOGRAD_TILE
 
 # Columns of an image whose channels are put last together.
 _PIECE = 64
-
-# Axes of the products: two in a tile, image, row and column of tiles, filter and channel.
-_PRODUCT_AXES = 7
-
-
-@dataclass(frozen=True)
-class _Stages:
-    """The blocks of a Winograd convolution, from the padded input to the epilogue."""
-
-    pad: BlockRV
-    input_rows: BlockRV
-    input: BlockRV
-    products: BlockRV
-    result_rows: BlockRV
-    result: BlockRV
-    output: BlockRV
-
-    @property
-    def names(self) -> set[str]:
-        """The names of the blocks (handles compare by identity)."""
-        return {getattr(self, item.name).name for item in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -85,9 +65,12 @@ class Winograd(ScheduleRule):
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Group rows of tiles, and fuse all stages over the groups."""
-        stages = _stages_of(sch)
+        stages = stages_of(sch)
         if isinstance(stages, NotApplicable):
             return stages
+        if len(sch.get(stages.products).iter_vars) < PRODUCT_AXES:
+            schedule_others(sch, leaf_blocks(sch), stages.names, target)
+            return schedule_any_size(sch, stages, target)
         block = as_int(sch.get(stages.output).iter_vars[-1].dom.extent)
         blocked = len(sch.get(stages.output).iter_vars) == 5
         plan = _choose_plan(
@@ -98,80 +81,6 @@ class Winograd(ScheduleRule):
         schedule_others(sch, leaf_blocks(sch), stages.names, target)
         _schedule(sch, stages, plan, target)
         return sch
-
-
-def _stages_of(sch: Schedule) -> _Stages | NotApplicable:
-    """Find the stages around the products, and fuse everything after them into one block."""
-    found = [rv for rv in leaf_blocks(sch) if WINOGRAD_TILE in sch.get(rv).annotations]
-    if len(found) != 1:
-        return NotApplicable(f"{len(found)} blocks of Winograd products, one is expected")
-    if len(sch.get(found[0]).iter_vars) != _PRODUCT_AXES:
-        return NotApplicable("the annotated block doesn't multiply tiles")
-    before = [found[0]]
-    for _ in range(3):
-        # The filters may have a transform as well, but come second.
-        reads = sch.get(before[0]).reads
-        producers = sch.get_producers(before[0]) if reads else []
-        made = [rv for rv in producers if _written(sch, rv) is reads[0].buffer]
-        if not made:
-            return NotApplicable("the stages before the products aren't there")
-        before.insert(0, made[0])
-    after = found
-    for _ in range(3):
-        consumers = sch.get_consumers(after[-1])
-        if len(consumers) != 1 or not is_injective(sch, consumers[0]):
-            return NotApplicable("the stages after the products aren't there")
-        after = [*after, consumers[0]]
-    output = _join_epilogue(sch, after[-1])
-    if isinstance(output, NotApplicable):
-        return output
-    if not _keeps_layout(sch.get(output), _written(sch, after[-2])):
-        return NotApplicable("the epilogue changes the layout")
-    pad, input_rows, inputs, products = before
-    _, result_rows, result, _ = after
-    return _Stages(pad, input_rows, inputs, products, result_rows, result, output)
-
-
-def _join_epilogue(sch: Schedule, output: BlockRV) -> BlockRV | NotApplicable:
-    """Inline the whole epilogue into its last block; values may be used several times."""
-    pending, last = [output], []
-    while pending:
-        rv = pending.pop(0)
-        consumers = sch.get_consumers(rv)
-        if not consumers:
-            last.append(rv)
-            continue
-        if not all(is_injective(sch, consumer) for consumer in consumers):
-            return NotApplicable("what follows is no epilogue")
-        sch.compute_inline(rv)
-        waiting = {other.name for other in pending}
-        pending += [consumer for consumer in consumers if consumer.name not in waiting]
-    return last[0] if len(last) == 1 else NotApplicable("several results follow")
-
-
-def _written(sch: Schedule, rv: BlockRV) -> Buffer:
-    written: Buffer = sch.get(rv).writes[0].buffer
-    return written
-
-
-def _keeps_layout(block: Block, result: Buffer) -> bool:
-    """Whether a block with axes ``n, f, h, w`` reads the result, whose channels are last.
-
-    Channels may be in blocks, the fifth axis.
-    """
-    axes = [item.var for item in block.iter_vars]
-    if len(axes) not in (4, 5):
-        return False
-    channel: Expr = axes[1]
-    if len(axes) == 5:
-        channel = axes[1] * block.iter_vars[4].dom.extent + axes[4]
-    loads = [load for load in loads_of(block) if load.buffer is result]
-    return all(
-        len(load.indices) == 4
-        and all(load.indices[k] is axes[d] for k, d in enumerate((0, 2, 3)))
-        and structural_equal(load.indices[3], channel)
-        for load in loads
-    )
 
 
 # ---- choosing -------------------------------------------------------------------------------
@@ -233,24 +142,19 @@ def _register_tile(
                 full, rest = divmod(across, height)
                 if not full:
                     continue
-            cycles = full * _step(height, vectors, target.costs)
+            cycles = full * loop_cycles(height, vectors, target.costs)
             if rest:
-                cycles = down * (cycles + _step(rest, vectors, target.costs) + 2 * wait)
+                cycles = down * (cycles + loop_cycles(rest, vectors, target.costs) + 2 * wait)
             cycles *= filters / (vectors * lanes)
             if cycles < best[2]:
                 best = height, vectors * lanes, cycles
     return best
 
 
-def _step(rows: int, vectors: int, costs: Costs) -> float:
-    """Cycles for one step of the reduction in one tile, which has its own loop."""
-    return max(chain_cycles(costs), busy_cycles(rows, vectors, costs)) + costs.step_wait
-
-
 # ---- scheduling -----------------------------------------------------------------------------
 
 
-def _schedule(sch: Schedule, stages: _Stages, plan: _Plan, target: Target) -> None:
+def _schedule(sch: Schedule, stages: WinogradStages, plan: _Plan, target: Target) -> None:
     batch, channel, row, column, *lane = sch.get_loops(stages.output)
     block = (as_int(sch.get(lane[0]).extent) or 1) if lane else 1
     height = as_int(sch.get(row).extent)
@@ -289,7 +193,7 @@ def _transpose_back(sch: Schedule, channel: LoopRV, pixel: LoopRV, plan: _Plan) 
     sch.vectorize(pixel)
 
 
-def _result_transform(sch: Schedule, stages: _Stages, panel: LoopRV, plan: _Plan) -> None:
+def _result_transform(sch: Schedule, stages: WinogradStages, panel: LoopRV, plan: _Plan) -> None:
     """Inverse-transform one tile of one vector of channels at a time."""
     sch.compute_at(stages.result, panel, preserve_unit_loops=True)
     _, row, column, channel = sch.get_loops(stages.result)[3:]
@@ -304,7 +208,7 @@ def _result_transform(sch: Schedule, stages: _Stages, panel: LoopRV, plan: _Plan
 
 
 def _result_in_registers(
-    sch: Schedule, stages: _Stages, loops: Sequence[LoopRV], plan: _Plan
+    sch: Schedule, stages: WinogradStages, loops: Sequence[LoopRV], plan: _Plan
 ) -> None:
     """Inverse-transform tile by tile where the result is written, block by block."""
     row, column, block, lane = loops
@@ -333,7 +237,7 @@ def _products(sch: Schedule, products: BlockRV, panel: LoopRV, plan: _Plan) -> N
 
 
 def _input_transform(
-    sch: Schedule, stages: _Stages, depth: int, plan: _Plan, target: Target
+    sch: Schedule, stages: WinogradStages, depth: int, plan: _Plan, target: Target
 ) -> LoopRV:
     """Transform one tile of one vector of channels at a time; return the loop over their rows."""
     x, y, batch, down, across, channel = sch.get_loops(stages.input)[depth:]
