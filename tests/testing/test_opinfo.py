@@ -12,7 +12,7 @@ pytest.importorskip("expecttest")
 
 from tilewright.testing.opinfo.__main__ import main  # noqa: E402
 from tilewright.testing.opinfo.cases import Case, core_operators, entries, spread  # noqa: E402
-from tilewright.testing.opinfo.check import check, difference  # noqa: E402
+from tilewright.testing.opinfo.check import check, difference, is_other_order  # noqa: E402
 from tilewright.testing.opinfo.results import LISTED, OUTSIDE, RIGHT, Sample, page  # noqa: E402
 from tilewright.testing.workers import Kept  # noqa: E402
 
@@ -51,6 +51,32 @@ def test_a_sample_that_is_not_ours_to_judge() -> None:
 def test_an_unknown_operator_is_named() -> None:
     found = check(Case(lambda x: torch.special.airy_ai(x), [torch.eye(2)]))
     assert found.status == "refused" and "aten.special_airy_ai.default" in found.reason
+
+
+def test_equal_elements_may_be_in_another_order() -> None:
+    x = torch.tensor([1, 0, 1])
+    case = Case(lambda x: x.sort(), [x])
+    program = torch.export.export(_Call(case.call), (x,))
+    values, indices = x.sort()
+
+    def is_right(values: Any, indices: list[int]) -> bool:
+        return is_other_order(program, case, (values, torch.tensor(indices)), x.sort())
+
+    assert is_right(values, [1, 0, 2]) and is_right(values, [1, 2, 0])
+    assert not is_right(values, [0, 1, 2])  # other elements
+    assert not is_right(values, [1, 0, 0])  # one twice
+    assert not is_right(values, [1, 0, 3]) and not is_right(values + 1, indices.tolist())
+    stable = torch.export.export(_Call(lambda x: x.sort(stable=True)), (x,))
+    assert not is_other_order(stable, case, (values, torch.tensor([1, 2, 0])), x.sort())
+
+
+class _Call(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self, call: Any) -> None:
+        super().__init__()
+        self.call = call
+
+    def forward(self, x: Any) -> Any:
+        return self.call(x)
 
 
 def test_differences() -> None:

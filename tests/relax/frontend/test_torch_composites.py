@@ -20,6 +20,7 @@ def test_padding() -> None:
         {
             "constant": lambda x: pad(x, (1, 2)),
             "a number": lambda x: pad(x, (0, 1, 2, -1), value=3.5),
+            "of truth values": lambda x: pad(x > 0, (0, 1), value=2.0),
             "reflect": lambda x: pad(x, (2, 1, 0, 2), mode="reflect"),
             "replicate": lambda x: pad(x, (2, 5, 0, 1), mode="replicate"),
             "circular": lambda x: pad(x, (2, 1, 3, 0), mode="circular"),

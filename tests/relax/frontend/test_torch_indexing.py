@@ -146,6 +146,15 @@ def test_bags_of_embeddings() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("order", [2.0, 1.0])
+def test_rows_of_a_table_get_a_norm(order: float) -> None:
+    def look_up(w: Any, i: Any) -> Any:
+        table = w.clone()
+        return F.embedding(i, table, max_norm=1.0, norm_type=order), table
+
+    check({"renorm": look_up}, tensor(6, 3), torch.tensor([[1, 4], [1, 0]]))
+
+
 def test_searching() -> None:
     edges = torch.tensor([-1.0, 0.0, 0.5, 0.5, 2.0])
     check(

@@ -49,6 +49,11 @@ def test_remainders_and_powers_of_far_numbers() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("decimals", [0, 2, -1])
+def test_rounding_to_decimals(decimals: int) -> None:
+    check({"round": lambda x: x.round(decimals=decimals)}, tensor(9) * 30)
+
+
 def test_bits() -> None:
     check(
         {

@@ -11,6 +11,8 @@ torch = pytest.importorskip("torch")
 
 from torch_families import Case, check, integers, tensor  # noqa: E402
 
+import tilewright  # noqa: E402
+
 F = torch.nn.functional
 
 
@@ -172,6 +174,22 @@ def test_reductions() -> None:
     )  # fmt: skip
 
 
+def test_scalars_along_their_only_axis() -> None:
+    check(
+        {
+            "max": lambda x, i: x.max(0),
+            "min": lambda x, i: i.min(-1, keepdim=True),
+            "argmax": lambda x, i: x.argmax(),
+            "argmin": lambda x, i: i.argmin(0),
+            "softmax": lambda x, i: F.softmax(x, 0),
+            "softmax of infinity": lambda x, i: F.softmax(x / 0, 0),
+            "log_softmax": lambda x, i: F.log_softmax(x, -1),
+            "topk": lambda x, i: x.topk(1),
+        },
+        tensor(1)[0], integers(1, below=9)[0],
+    )  # fmt: skip
+
+
 def test_sorting() -> None:
     check(
         {
@@ -269,6 +287,9 @@ def test_creation() -> None:
             "arange": lambda x: torch.arange(5) * x[0, 0],
             "arange step": lambda x: torch.arange(1, 9, 3),
             "arange float": lambda x: torch.arange(0, 1, 0.25),
+            "arange rounded": lambda x: torch.arange(2.1, -2.9, -1.0, dtype=torch.int64),
+            "full, bool": lambda x: torch.full((2,), 6, dtype=torch.bool),
+            "full_like, bool": lambda x: torch.full_like(x, 0.0, dtype=torch.bool),
             "linspace": lambda x: torch.linspace(0, 1, 5) + 0 * x[0, 0],
             "eye": lambda x: torch.eye(3) + x[0],
             "constant": lambda x: x + torch.tensor([1.0, 2.0, 3.0]),
@@ -332,6 +353,31 @@ def test_convolution_and_pooling() -> None:
         },
         tensor(2, 3, 7, 7),
     )  # fmt: skip
+
+
+def test_means_of_integers() -> None:
+    check(
+        {
+            "whole": lambda i: F.avg_pool2d(i, 2),
+            "padded": lambda i: F.avg_pool2d(i, 3, 2, 1, count_include_pad=False),
+            "divisor": lambda i: F.avg_pool2d(i, 3, 2, 1, divisor_override=2),
+        },
+        integers(1, 2, 5, 6, below=9, low=-9),
+    )  # fmt: skip
+
+
+def test_half_floats_of_groups_are_rounded_once() -> None:
+    x, gamma = tensor(2, 4, 8), tensor(4, seed=1) * 9
+    beta = -gamma
+    halves = [value.bfloat16() for value in (x, gamma, beta)]
+
+    class Groups(torch.nn.Module):
+        def forward(self, x: Any, gamma: Any, beta: Any) -> Any:
+            return F.group_norm(x, 2, gamma, beta)
+
+    found = tilewright.compile(Groups(), example_inputs=tuple(halves))(*halves)
+    exact = Groups()(*(value.double() for value in halves))
+    assert torch.allclose(found.double(), exact, rtol=2**-8, atol=1e-5)
 
 
 def test_normalisation() -> None:

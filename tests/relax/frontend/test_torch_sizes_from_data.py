@@ -41,6 +41,14 @@ def test_sizes_inside_of_a_graph() -> None:
     )  # fmt: skip
 
 
+def test_a_truth_value_is_a_result() -> None:
+    run = tilewright.compile(Family([lambda x: (x > 0).all().item()]), example_inputs=tensor(3))
+    assert [bool(run(torch.tensor([shift, 1.0]).repeat(2)[:3])[0]) for shift in (1.0, -1.0)] == [
+        True,
+        False,
+    ]
+
+
 def test_compiled_for_any_number() -> None:
     model = Family([_write, lambda x, y: x[y > 0].sum()])
     run = tilewright.compile(model, example_inputs=(tensor(3, 4), tensor(3, 4, seed=1)))

@@ -18,11 +18,11 @@ from tilewright.relax.ops.create import ones_like, zeros_like
 from tilewright.relax.ops.manipulate import reshape
 from tilewright.relax.ops.reduce import mean as mean_of
 from tilewright.relax.ops.reduce import variance
-from tilewright.relax.ops.unary import rsqrt
+from tilewright.relax.ops.unary import astype, rsqrt
 from tilewright.relax.registry import Tensor, builder, operator, renamed
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from tilewright.support.errors import VerifyError
-from tilewright.topi.utils import normal_axes, normal_axis
+from tilewright.topi.utils import normal_axes, normal_axis, sum_dtype
 
 # ---- softmax and normalisation ---------------------------------------------------------------
 
@@ -172,7 +172,7 @@ def group_norm(
     beta: RelaxExpr,
     num_groups: int,
     epsilon: float = 1e-5,
-) -> RelaxCall:
+) -> RelaxExpr:
     """Normalise groups of channels (axis 1), then scale and shift each channel.
 
     Raises ``VerifyError`` if channels and pixels aren't constant, or the groups don't divide them.
@@ -183,10 +183,16 @@ def group_norm(
     size = as_int(grouped.shape[2])
     if size is None:
         raise VerifyError(f"group_norm needs constant extents, got {list(shape)}")
-    weight = np.ones(size, data.dtype)
-    normal = reshape(layer_norm(grouped, weight, None, (2,), epsilon), shape)
+    wide = sum_dtype(data.dtype)  # half floats are rounded once
+    weight = np.ones(size, wide)
+    normal = reshape(layer_norm(_as(wide, grouped), weight, None, (2,), epsilon), shape)
     view = [channels if axis == 1 else 1 for axis in range(len(shape))]
-    return add(multiply(normal, reshape(gamma, view)), reshape(beta, view))
+    scale, shift = (_as(wide, reshape(item, view)) for item in (gamma, beta))
+    return _as(data.dtype, add(multiply(normal, scale), shift))
+
+
+def _as(dtype: str, x: RelaxExpr) -> RelaxExpr:
+    return x if x.dtype == dtype else astype(x, dtype)
 
 
 # ---- padding ---------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from tilewright.ir import (
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor
+from tilewright.topi.broadcast import divide
 from tilewright.topi.elementwise import fast_dtype
 from tilewright.topi.layout import image_layout
 from tilewright.topi.nn.pad import pad
@@ -229,7 +230,7 @@ def _avg_pool(image: _Image, w: _Windows, count_include_pad: bool) -> Tensor:
             for a, p in enumerate(place[:spatial]):
                 numbers = numbers * count(p, a)
             divisor = cast_expr(numbers, wide)
-        return cast_expr(total(n, c, *place) / divisor, x.dtype)
+        return cast_expr(divide(total(n, c, *place), divisor), x.dtype)
 
     return compute_image(total.shape, "c", formula, name, "elemwise", image.is_blocked)
 
@@ -346,7 +347,7 @@ def _adaptive_pool(
         for a, p in enumerate(place[:spatial]):
             begin, end = bounds(p, a)
             count = count * (end - begin)
-        return cast_expr(total(n, c, *place) / cast_expr(count, wide), x.dtype)
+        return cast_expr(divide(total(n, c, *place), cast_expr(count, wide)), x.dtype)
 
     return compute_image(total.shape, "c", formula, what, "elemwise", blocked)
 

@@ -37,6 +37,7 @@ _FUNCTIONS: dict[str, Callable[..., RelaxExpr]] = {
     "ceil": op.ceil,
     "trunc": op.trunc,
     "sym_float": lambda x: x,
+    "sym_ite": lambda test, x, y: op.where(op.astype(test, "bool"), x, y),
     **COMPARISONS,
 }
 _ALWAYS_FLOAT = frozenset(("truediv", "_sym_sqrt", "sym_sqrt", "sym_float", "floor", "ceil"))

@@ -183,7 +183,12 @@ class Context:
             value = number
         if isinstance(value, complex):
             raise self.error(f"the complex number {value} is not supported as this operand")
-        return const(value, dtype)
+        return const(self.number(value, dtype), dtype)
+
+    @staticmethod
+    def number(value: Any, dtype: str | None) -> Any:
+        """A number as an element: of booleans, whether it isn't zero."""
+        return bool(value) if dtype is not None and dtypes.is_bool(dtype) else value
 
     def complex(self, value: ComplexOperand, dtype: str | None = None) -> Complex:
         """Turn an argument into a complex tensor with parts of ``dtype``."""
@@ -209,6 +214,15 @@ class Context:
     def axis(self, axis: int, ndim: int) -> int:
         """Count an axis from the front."""
         return axis % ndim if ndim else 0
+
+    def row(self, x: RelaxExpr) -> RelaxExpr:
+        """A tensor with axes: a scalar counts as a row of one."""
+        return x if x.ndim else op.reshape(x, (1,))
+
+    def as_result(self, x: RelaxExpr, number: int | None = None) -> RelaxExpr:
+        """A value in the shape of the result, or of one of several."""
+        shape = self.symbols.shape((self.result if number is None else self.result[number]).shape)
+        return x if len(shape) == x.ndim else op.reshape(x, shape)
 
     def axes(self, dim: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
         """Turn PyTorch's ``dim`` argument into axes; none or an empty list means all."""

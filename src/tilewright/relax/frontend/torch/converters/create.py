@@ -19,7 +19,7 @@ def _filled(ctx: Context, value: Operand) -> RelaxExpr:
         return ctx.tensor(value, ctx.dtype)
     if isinstance(value, (Expr, RelaxExpr)):
         return op.broadcast_to(ctx.tensor(value, ctx.dtype), ctx.shape)
-    return op.full(ctx.shape, value, ctx.dtype)
+    return op.full(ctx.shape, ctx.number(value, ctx.dtype), ctx.dtype)
 
 
 @converts("aten.full.default")
@@ -91,20 +91,26 @@ def _scalar_tensor(ctx: Context, value: Operand, dtype: torch.dtype | None = Non
 
 @converts("aten.arange.default")
 def _arange(ctx: Context, end: Number, dtype: torch.dtype | None = None) -> RelaxExpr:
-    return op.arange(0, end, 1, ctx.dtype)
+    return _range(ctx, 0, end)
 
 
 @converts("aten.arange.start")
 def _arange_start(
     ctx: Context, start: Number, end: Number, dtype: torch.dtype | None = None
 ) -> RelaxExpr:
-    return op.arange(start, end, 1, ctx.dtype)
+    return _range(ctx, start, end)
 
 
 @converts("aten.arange.start_step")
 def _arange_step(
     ctx: Context, start: Number, end: Number, step: Number = 1, dtype: torch.dtype | None = None
 ) -> RelaxExpr:
+    return _range(ctx, start, end, step)
+
+
+def _range(ctx: Context, start: Number, end: Number, step: Number = 1) -> RelaxExpr:
+    if ctx.dtype == "int64":  # then PyTorch rounds towards zero before it counts
+        start, end, step = (int(x) if isinstance(x, float) else x for x in (start, end, step))
     return op.arange(start, end, step, ctx.dtype)
 
 

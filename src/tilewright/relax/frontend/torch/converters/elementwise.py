@@ -484,6 +484,17 @@ def _fill(ctx: Context, x: RelaxExpr, value: Operand) -> RelaxExpr:
     return op.broadcast_to(ctx.tensor(value, ctx.dtype), ctx.shape)
 
 
+@converts("aten.round.decimals")
+def _round_to(ctx: Context, x: RelaxExpr, *, decimals: int) -> RelaxExpr:
+    """Round to a number of decimals, as PyTorch does: by a power of ten, without guarding it."""
+    if not decimals:
+        return op.round(x)
+    power = ctx.tensor(float(10 ** abs(decimals)), x.dtype)
+    if decimals < 0:
+        return op.multiply(op.round(op.divide(x, power)), power)
+    return op.divide(op.round(op.multiply(x, power)), power)
+
+
 @converts("aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default")
 def _dropout(ctx: Context, x: RelaxExpr, p: float, train: bool) -> RelaxExpr:
     if train and p > 0:

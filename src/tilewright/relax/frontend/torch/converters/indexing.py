@@ -18,8 +18,10 @@ from tilewright.relax.frontend.torch.converters.base import (
     Size,
     converts,
 )
+from tilewright.relax.frontend.torch.converters.reductions import norm_over
 from tilewright.relax.ops.common import element_count
 from tilewright.relax.struct_info import prove_equal
+from tilewright.topi.utils import sum_dtype
 
 
 def cut(ctx: Context, x: RelaxExpr, axis: int, start: Size, stop: Size, step: int = 1) -> RelaxExpr:
@@ -256,6 +258,26 @@ def _embedding(
 ) -> RelaxExpr:
     """Rows of a table; the padding row is special for gradients only."""
     return op.take(weight, indices, 0)
+
+
+@converts("aten.embedding_renorm.default")
+def _embedding_renorm(
+    ctx: Context, weight: RelaxExpr, indices: RelaxExpr, max_norm: float, norm_type: float
+) -> RelaxExpr:
+    """A table whose rows that are used have at most a norm."""
+    flat = op.reshape(indices, (element_count(indices.shape), 1))
+    unused = op.full((weight.shape[0],), 0, "int32")
+    used = op.scatter_nd(unused, flat, op.full((flat.shape[0],), 1, "int32"), "max")
+    wide = ctx.emit(ctx.cast(weight, sum_dtype(weight.dtype)))
+    norm = ctx.cast(ctx.cast(norm_over(wide, norm_type, (1,), True), weight.dtype), wide.dtype)
+    norm = ctx.emit(norm)
+    most = ctx.tensor(float(max_norm), wide.dtype)
+    long = op.logical_and(
+        op.expand_dims(op.not_equal(used, const(0, "int32")), 1), op.greater(norm, most)
+    )
+    # The number against division by zero is PyTorch's.
+    less = op.multiply(wide, op.divide(most, op.add(norm, ctx.tensor(1e-7, wide.dtype))))
+    return ctx.cast(op.where(long, less, wide), weight.dtype)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.ir import Expr, as_int
 from tilewright.relax import ops as op
-from tilewright.relax.expr import Constant, RelaxCall, RelaxExpr, const, numpy_dtype
+from tilewright.relax.expr import Constant, RelaxExpr, const, numpy_dtype
 from tilewright.relax.frontend.torch.converters.base import (
     Context,
     Results,
@@ -369,7 +369,7 @@ def rms_normalized(
 def group_normalized(
     ctx: Context, x: RelaxExpr, groups: int, weight: RelaxExpr | None = None,
     bias: RelaxExpr | None = None, eps: float = 1e-5, cudnn_enabled: bool = True,
-) -> RelaxCall:  # fmt: skip
+) -> RelaxExpr:  # fmt: skip
     """Normalise the channels in groups."""
     shape = ctx.ints([x.shape[1]], "the number of channels")
     gamma = weight if weight is not None else _constant(1, shape, x.dtype)
@@ -383,12 +383,12 @@ def group_normalized(
 @converts("aten.softmax.int")
 def _softmax(ctx: Context, x: RelaxExpr, dim: int, dtype: torch.dtype | None = None) -> RelaxExpr:
     made = x if dtype is None else ctx.cast(x, dtype_name(dtype))
-    return op.nn.softmax(made, ctx.axis(dim, x.ndim))
+    return ctx.as_result(op.nn.softmax(ctx.row(made), ctx.axis(dim, x.ndim)))
 
 
 @converts("aten._softmax.default")
 def _softmax_core(ctx: Context, x: RelaxExpr, dim: int, half_to_float: bool) -> RelaxExpr:
-    return op.nn.softmax(ctx.cast(x, ctx.dtype), ctx.axis(dim, x.ndim))
+    return ctx.as_result(op.nn.softmax(ctx.row(ctx.cast(x, ctx.dtype)), ctx.axis(dim, x.ndim)))
 
 
 @converts("aten.log_softmax.int")
@@ -396,12 +396,13 @@ def _log_softmax(
     ctx: Context, x: RelaxExpr, dim: int, dtype: torch.dtype | None = None
 ) -> RelaxExpr:
     made = x if dtype is None else ctx.cast(x, dtype_name(dtype))
-    return op.nn.log_softmax(made, ctx.axis(dim, x.ndim))
+    return ctx.as_result(op.nn.log_softmax(ctx.row(made), ctx.axis(dim, x.ndim)))
 
 
 @converts("aten._log_softmax.default")
 def _log_softmax_core(ctx: Context, x: RelaxExpr, dim: int, half_to_float: bool) -> RelaxExpr:
-    return op.nn.log_softmax(ctx.cast(x, ctx.dtype), ctx.axis(dim, x.ndim))
+    made = ctx.row(ctx.cast(x, ctx.dtype))
+    return ctx.as_result(op.nn.log_softmax(made, ctx.axis(dim, x.ndim)))
 
 
 def _causal_mask(rows: Expr, columns: Expr) -> RelaxExpr:

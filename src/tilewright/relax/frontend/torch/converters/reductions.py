@@ -142,7 +142,7 @@ def _index_of(function: Callable[..., RelaxExpr]) -> Callable[..., RelaxExpr]:
         if dim is None:
             made = function(op.reshape(x, (-1,)), 0, False)
             return op.reshape(made, ctx.shape)
-        return function(x, ctx.axis(dim, x.ndim), keepdim)
+        return ctx.as_result(function(ctx.row(x), ctx.axis(dim, x.ndim), keepdim))
 
     return convert
 
@@ -153,14 +153,22 @@ CONVERTERS.register("aten.argmin.default", _index_of(op.argmin))
 
 @converts("aten.max.dim")
 def _max_dim(ctx: Context, x: RelaxExpr, dim: int, keepdim: bool = False) -> Results:
-    axis = ctx.axis(dim, x.ndim)
-    return [op.max(x, (axis,), keepdim), op.argmax(x, axis, keepdim)]
+    return _extremum(ctx, x, dim, keepdim, (op.max, op.argmax))
 
 
 @converts("aten.min.dim")
 def _min_dim(ctx: Context, x: RelaxExpr, dim: int, keepdim: bool = False) -> Results:
-    axis = ctx.axis(dim, x.ndim)
-    return [op.min(x, (axis,), keepdim), op.argmin(x, axis, keepdim)]
+    return _extremum(ctx, x, dim, keepdim, (op.min, op.argmin))
+
+
+def _extremum(
+    ctx: Context, x: RelaxExpr, dim: int, keepdim: bool, how: Sequence[Callable[..., RelaxExpr]]
+) -> Results:
+    """The extremum along an axis, and where it is."""
+    row, axis = ctx.row(x), ctx.axis(dim, x.ndim)
+    return [
+        ctx.as_result(function(row, axis, keepdim), number) for number, function in enumerate(how)
+    ]
 
 
 @converts("aten.linalg_vector_norm.default")
@@ -176,10 +184,10 @@ def _vector_norm(
     x = ctx.cast(x, ctx.dtype if dtype is None else dtype_name(dtype))
     # A square or a higher power of a half float may be too large for one.
     wide = ctx.emit(ctx.cast(x, sum_dtype(x.dtype)))
-    return ctx.cast(_norm(wide, order, ctx.axes(dim, x.ndim), keepdim), ctx.dtype)
+    return ctx.cast(norm_over(wide, order, ctx.axes(dim, x.ndim), keepdim), ctx.dtype)
 
 
-def _norm(x: RelaxExpr, order: float, axes: Sequence[int], keepdim: bool = False) -> RelaxExpr:
+def norm_over(x: RelaxExpr, order: float, axes: Sequence[int], keepdim: bool = False) -> RelaxExpr:
     """The norm over axes; of order 0, how many elements aren't zero."""
     if order == 0:
         return op.sum(op.astype(op.not_equal(x, const(0, x.dtype)), x.dtype), axes, keepdim)
@@ -212,7 +220,7 @@ def _cdist(
     if order == 2 and (compute_mode == 1 or (many and compute_mode != 2)):
         return _euclidean(ctx, ctx.emit(a), ctx.emit(b))
     distance = op.subtract(op.expand_dims(a, a.ndim - 1), op.expand_dims(b, b.ndim - 2))
-    return _norm(distance, order, (distance.ndim - 1,))
+    return norm_over(distance, order, (distance.ndim - 1,))
 
 
 def _euclidean(ctx: Context, a: RelaxExpr, b: RelaxExpr) -> RelaxExpr:
@@ -233,7 +241,7 @@ def _pdist(ctx: Context, x: RelaxExpr, order: float = 2) -> RelaxExpr:
         return op.zeros(ctx.shape, ctx.dtype)
     x = ctx.emit(x)
     first, second = (op.take(x, const(side), 0, "fast") for side in np.triu_indices(rows, 1))
-    return _norm(op.subtract(first, second), order, (1,))
+    return norm_over(op.subtract(first, second), order, (1,))
 
 
 # ---- running results --------------------------------------------------------------------------

@@ -9,21 +9,15 @@ from tilewright.relax.expr import RelaxExpr
 from tilewright.relax.frontend.torch.converters.base import Context, Results, Size, converts
 
 
-def _sorted(ctx: Context, x: RelaxExpr, k: int, dim: int, largest: bool) -> list[Any]:
-    """The first ``k`` elements (all if -1) and their indices; a scalar counts as a row of one."""
-    if not x.ndim:
-        x = op.reshape(x, (1,))
-    made = ctx.emit(op.topk(x, k, ctx.axis(dim, x.ndim), "both", largest, "int64"))
-    return [made[0], made[1]]
-
-
-def _in_shape(ctx: Context, x: RelaxExpr, made: list[Any]) -> list[Any]:
-    return made if x.ndim else [op.reshape(item, ()) for item in made]
+def _sorted(ctx: Context, x: RelaxExpr, k: int, dim: int, largest: bool) -> Results:
+    """The first ``k`` elements (all if -1) and their indices."""
+    made: Any = ctx.emit(op.topk(ctx.row(x), k, ctx.axis(dim, x.ndim), "both", largest, "int64"))
+    return [ctx.as_result(made[number], number) for number in (0, 1)]
 
 
 @converts("aten.sort.default")
 def _sort(ctx: Context, x: RelaxExpr, dim: int = -1, descending: bool = False) -> Results:
-    return _in_shape(ctx, x, _sorted(ctx, x, -1, dim, descending))
+    return _sorted(ctx, x, -1, dim, descending)
 
 
 @converts("aten.sort.stable")
@@ -62,4 +56,4 @@ def _topk(
     ctx: Context, x: RelaxExpr, k: Size, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> Results:
     """Always sorted, even where PyTorch need not sort."""
-    return _in_shape(ctx, x, _sorted(ctx, x, ctx.int(k, "k"), dim, largest))
+    return _sorted(ctx, x, ctx.int(k, "k"), dim, largest)
