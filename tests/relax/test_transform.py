@@ -207,6 +207,20 @@ def test_batch_norm_folds_into_convolution() -> None:
     agree(mod, made, x)
 
 
+def test_factors_of_a_normalisation_are_computed_before_the_convolution_that_uses_them() -> None:
+    arrays = [random(1, 3, 6, 6), random(4, 3, 3, 3), *(random(4, seed=s) for s in range(3))]
+    arrays.append(np.abs(random(4, seed=3)) + 0.5)
+    mod = graph_of(
+        lambda x, w, *stats: op.nn.relu(op.nn.batch_norm(op.nn.conv2d(x, w, 1, 1), *stats)),
+        *arrays,
+    )
+    made = FUSE(t.DecomposeOpsForInference()(mod))
+    *before, last = kernels(made)
+    assert last.startswith("fused_conv2d_") and "sqrt" not in last, kernels(made)
+    assert any("sqrt" in name for name in before)
+    agree(mod, made, *arrays)
+
+
 def test_transpose_fuses_into_matmul() -> None:
     arrays = [random(3, 4), random(5, 4)]
     mod = graph_of(op.linear, *arrays)

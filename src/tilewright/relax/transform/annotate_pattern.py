@@ -105,16 +105,16 @@ def is_read_once(func: PrimFunc, buffer: Buffer) -> bool:
 
     The operand may then be computed where it is read; a matrix product would recompute it.
     """
-    elements = _count(buffer.shape)
+    elements = count_elements(buffer.shape)
     return all(
-        _count([item.dom.extent for item in block.iter_vars]) == elements
+        count_elements([item.dom.extent for item in block.iter_vars]) == elements
         for block in collect(func.root.body, Block)
         if any(load.buffer is buffer for load in collect(block.body, BufferLoad))
     )
 
 
-def _count(extents: Sequence[Expr]) -> tuple[int, list[str]]:
-    """The product of the constant extents, and the symbolic ones as text."""
+def count_elements(extents: Sequence[Expr]) -> tuple[int, list[str]]:
+    """Return the product of the constant extents, and the symbolic ones as text."""
     numbers = [value for extent in extents if (value := as_int(extent)) is not None]
     return math.prod(numbers), sorted(repr(e) for e in extents if as_int(e) is None)
 

@@ -11,10 +11,11 @@ into one tensor function.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tilewright.ir import GlobalVar, IRModule, Pass, Var, free_vars
+from tilewright.ir import GlobalVar, IRModule, Pass, Var, collect, free_vars
 from tilewright.relax.analysis import used_graph_vars
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.branches import nested_bodies
@@ -38,8 +39,13 @@ from tilewright.relax.struct_info import (
     same_shape,
     used_vars,
 )
-from tilewright.relax.transform.annotate_pattern import OP_PATTERN, OpPattern, is_read_once
-from tilewright.tir import PrimFunc
+from tilewright.relax.transform.annotate_pattern import (
+    OP_PATTERN,
+    OpPattern,
+    count_elements,
+    is_read_once,
+)
+from tilewright.tir import BufferLoad, BufferStore, PrimFunc
 from tilewright.tir.attrs import PRIMITIVE
 
 Condition = Callable[[OpPattern, bool], bool]
@@ -69,6 +75,8 @@ class _Node:
     binding: Binding
     index: int
     pattern: OpPattern
+    computes: bool = True
+    """Whether it computes elements, rather than moving them."""
     uses: list[tuple[_Node, OpPattern]] = field(default_factory=list)
     escapes: bool = False
     """Whether the result leaves the block or goes where fusion can't follow."""
@@ -117,7 +125,7 @@ class _Partition:
         if sink is None or node.pattern == OpPattern.OPAQUE:
             return
         group = node.group()
-        if group is sink.group():
+        if group is sink.group() or _is_computed_before(node, sink):
             return
         kind = group.group_pattern
         if kind == OpPattern.OUTPUT_FUSABLE:
@@ -169,6 +177,32 @@ class _Partition:
                 found.append(node)
                 pending.extend(user for user, _ in node.uses)
         return found
+
+
+def _is_computed_before(source: _Node, sink: _Node) -> bool:
+    """Whether something is better computed once, into memory, than by an epilogue that reads it.
+
+    Such as the factors of a batch normalisation, of which there are fewer than results.
+    """
+    if sink.group().group_pattern != OpPattern.OUTPUT_FUSABLE:
+        return False
+    if sink.pattern == OpPattern.OUTPUT_FUSABLE or source.pattern > OpPattern.INJECTIVE:
+        return False
+    alone = source.group().size == 1 and not source.computes
+    return not alone and _has_fewer(source.binding.var, sink.binding.var)
+
+
+def _has_fewer(a: RelaxVar, b: RelaxVar) -> bool:
+    """Whether a tensor has fewer elements than another, as far as can be seen."""
+    infos = [var.struct_info for var in (a, b)]
+    shapes = [info.shape for info in infos if isinstance(info, TensorStructInfo) and info.has_shape]
+    if len(shapes) < 2:
+        return False
+    # Sizes that come with the call count where the other tensor hasn't the same.
+    (first, more), (second, others) = map(count_elements, shapes)
+    if more == others:
+        return first < second
+    return first <= second and not Counter(more) - Counter(others)
 
 
 def _common(a: _Node | None, b: _Node | None, pattern: OpPattern) -> tuple[_Node | None, OpPattern]:
@@ -234,7 +268,7 @@ class _GroupRewriter(FunctionRewriter):
         nodes: dict[RelaxVar, _Node] = {}
         for index, binding in enumerate(bindings):
             pattern = self._pattern(binding)
-            node = _Node(binding, index, pattern, group_pattern=pattern)
+            node = _Node(binding, index, pattern, self._computes(binding), group_pattern=pattern)
             nodes[binding.var] = node
             node.escapes = binding.var in self.outside
             for var in used_graph_vars(binding.value):
@@ -252,6 +286,11 @@ class _GroupRewriter(FunctionRewriter):
         if func is None or not isinstance(binding.value.struct_info, TensorStructInfo):
             return OpPattern.OPAQUE
         return OpPattern(func.attrs.get(OP_PATTERN, OpPattern.OPAQUE))
+
+    def _computes(self, binding: Binding) -> bool:
+        func = self._callee(binding)
+        stores = [] if func is None else collect(func.body, BufferStore)
+        return not stores or not all(isinstance(store.value, BufferLoad) for store in stores)
 
     def _callee(self, binding: Binding) -> PrimFunc | None:
         if not is_call_tir(binding.value):

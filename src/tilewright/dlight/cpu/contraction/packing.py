@@ -98,11 +98,14 @@ def copy_operand(sch: Schedule, main: BlockRV, buffer: Buffer) -> BlockRV:
     return copied
 
 
-def pack_operand(sch: Schedule, main: BlockRV, buffer: Buffer, panels: Panels) -> BlockRV:
-    """Make a block read a copy of an operand in panels."""
+def pack_operand(
+    sch: Schedule, main: BlockRV, buffer: Buffer, panels: Panels, target: Target
+) -> None:
+    """Make a block read a copy of an operand in panels; schedule the copy."""
+    operand = next(load for load in loads_of(sch.get(main)) if load.buffer is buffer)
     copy = copy_operand(sch, main, buffer)
     lay_out(sch, copy, panels)
-    return copy
+    schedule_packing(sch, copy, operand, panels, target)
 
 
 def lay_out(sch: Schedule, copy: BlockRV, panels: Panels) -> None:

@@ -64,7 +64,7 @@ class PointwiseConvolution(Form):
         main, width = found.main, found.block.iter_vars[3].dom.extent
         together = _tiles_copied(sch, found, tile, target)
         epilogue = fused_epilogue(sch, main, found.consumers)
-        pack_operand(sch, main, found.loads[1].buffer, Panels(0, tile.rows))
+        pack_operand(sch, main, found.loads[1].buffer, Panels(0, tile.rows), target)
         copies = [copy_operand(sch, main, found.loads[0].buffer)] if together else []
         join_pixels(sch, copies, main, epilogue, width)
         batch, row, pixel, *steps = sch.get_loops(main)

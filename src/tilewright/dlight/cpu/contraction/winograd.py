@@ -163,7 +163,7 @@ def _schedule(sch: Schedule, stages: WinogradStages, plan: _Plan, target: Target
     panel, channel = sch.split(channel, [None, plan.columns // block])
     sch.reorder(batch, group, panel, channel, row, column, *lane)
     filters = sch.get(stages.products).reads[1].buffer
-    pack_operand(sch, stages.products, filters, Panels(3, plan.columns))
+    pack_operand(sch, stages.products, filters, Panels(3, plan.columns), target)
     if lane:
         _result_in_registers(sch, stages, [row, column, channel, lane[0]], plan)
     else:

@@ -119,7 +119,7 @@ def _schedule(sch: Schedule, stages: WinogradStages, plan: _Plan, target: Target
         lane = [channel]
     sch.reorder(batch, group, panel, place, vector, row, column, *lane)
     filters = sch.get(stages.products).reads[1].buffer
-    pack_operand(sch, stages.products, filters, Panels(3, plan.columns))
+    pack_operand(sch, stages.products, filters, Panels(3, plan.columns), target)
     for rv in (stages.result, stages.result_rows):
         sch.compute_at(rv, vector, preserve_unit_loops=True)
         sch.set_scope(rv, 0, "local")
