@@ -12,10 +12,13 @@ import pytest
 import tilewright
 from tests.attention_reference import attention
 from tilewright import dlight, te, topi
+from tilewright.dlight.cpu import TiledReduction
 from tilewright.ir import IRModule
 from tilewright.script import parse
 from tilewright.target import Target
 from tilewright.testing.guarded import guarded
+from tilewright.tir.attrs import IS_SCHEDULED
+from tilewright.tir.schedule import Schedule
 
 SIZES = (0, 1, 19, 130)
 TARGET = Target("native").with_options(num_cores=2)
@@ -156,6 +159,31 @@ def test_each_number_of_rows(cpu: str, columns: int) -> None:
         found = guarded(np.zeros((n, columns), "float32"))
         kernel["main"](x, y, z, found)
         np.testing.assert_allclose(found, np.maximum(x @ y + z, 0), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("cpu", ["native", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v2"])
+def test_products_of_rows_with_rows(cpu: str) -> None:
+    """Panels of as many rows as the call says are gathered; the last one may be narrow."""
+    target = Target(cpu).with_options(num_cores=1)
+    b, n, steps = te.var("b"), te.var("n"), te.reduce_axis((0, 20), "r")
+    x, y = te.placeholder((b, 2, n, 20), name="x"), te.placeholder((b, 2, n, 20), name="y")
+    mask = te.placeholder((b, 1, n, n), name="m")
+    sums = te.compute(
+        (b, 2, n, n),
+        lambda i, h, p, q: te.sum(x(i, h, p, steps.var) * y(i, h, q, steps.var), axis=[steps]),
+    )
+    made = te.compute(sums.shape, lambda i, h, p, q: sums(i, h, p, q) + mask(i, 0, p, q))
+    sch = Schedule(IRModule({"main": te.create_prim_func([x, y, mask, made])}))
+    tiled = TiledReduction().apply(sch, target)
+    assert isinstance(tiled, Schedule), tiled.reason
+    kernel = tilewright.compile(tiled.mod["main"].with_attr(IS_SCHEDULED, 1), target)
+    rng = np.random.default_rng(0)
+    for size in (0, 1, 5, 16, 33, 64, 70):
+        shapes = [(2, 2, size, 20), (2, 2, size, 20), (2, 1, size, size), (2, 2, size, size)]
+        arrays = [guarded(rng.standard_normal(shape, dtype=np.float32)) for shape in shapes]
+        kernel(*arrays)
+        expected = arrays[0] @ arrays[1].transpose(0, 1, 3, 2) + arrays[2]
+        np.testing.assert_allclose(arrays[3], expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("cpu", ["native", "llvm -mcpu=x86-64-v3"])

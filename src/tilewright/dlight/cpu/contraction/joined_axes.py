@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from tilewright.arith import same_extent
 from tilewright.ir import Expr, uses_var
-from tilewright.scheduling import Contraction, NotApplicable, contraction_of
+from tilewright.scheduling import Contraction, NotApplicable, contraction_of, depends
 from tilewright.scheduling.cpu import Axis
 from tilewright.tir import BufferLoad, BufferStore
 from tilewright.tir.schedule import Schedule
@@ -39,6 +39,8 @@ def _pair(sch: Schedule, found: Contraction) -> tuple[Axis, Axis] | None:
             continue
         if outer.extent == 1 or inner.extent == 1:
             continue
+        if all(depends(load, outer) for load in found.loads):
+            continue  # no operand is reused along them
         accesses: tuple[BufferLoad | BufferStore, ...] = (found.store, *found.loads)
         if all(_contiguous(access, outer, inner, found) for access in accesses):
             return outer, inner

@@ -309,8 +309,12 @@ def _is_gathered(
     target: Target,
 ) -> bool:
     """Whether each step's elements can be gathered into a panel, without reading out of bounds."""
-    if len(moving) != 1 or vector.extent is None or not strides[0]:
+    if len(moving) != 1 or not strides[0]:
         return False
+    if vector.extent is None:
+        # There are no other panels of what is as large as the call says.
+        dims = dimensions_of(moving[0], vector)
+        return strides[0] != 1 and len(dims) == 1 and moving[0].indices[dims[0]] is vector.var
     if _is_packable(moving[0], vector):
         # Under masks neither panels nor tiles need padding.
         return target.has("avx512f")
