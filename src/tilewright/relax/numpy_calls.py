@@ -378,7 +378,7 @@ def pseudoinverse(a: Array, *limits: Array, hermitian: bool, **named: Sequence[s
     """Pseudoinverses; singular values up to an absolute or a relative limit are zero."""
     if hermitian:  # only the lower triangle counts
         below = np.tril(a, -1)
-        a = below + _adjoint(below) + np.eye(a.shape[-1], dtype=a.dtype) * a.real
+        a = below + _adjoint(below) + np.where(np.eye(a.shape[-1], dtype=bool), a.real, 0)
     u, s, v = np.linalg.svd(a, full_matrices=False)
     if not s.size:
         return _adjoint(a)

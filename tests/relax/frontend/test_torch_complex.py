@@ -212,6 +212,17 @@ def test_inputs_in_any_memory() -> None:
         same(found, wanted)
 
 
+def test_negated_memory() -> None:
+    negated = complexes(1).conj().imag
+    assert negated.is_neg() and negated.is_contiguous()
+    model = Family([lambda x: x * 2 + model.shift])
+    model.register_buffer("shift", negated)
+    for x in (negated.resolve_neg(), negated):
+        run = tilewright.compile(model, example_inputs=(x,))
+        for given in (negated, negated.resolve_neg()):
+            same(run(given)[0], model(given)[0])
+
+
 def test_other_numbers_are_refused() -> None:
     run = tilewright.compile(Family([lambda z: z * 2]), example_inputs=(complexes(3),))
     for given in (tensor(3), complexes(3, dtype=torch.complex128), np.zeros(3)):

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch_families import check, tensor  # noqa: E402
+from torch_families import Family, check, tensor  # noqa: E402
 
 import tilewright  # noqa: E402
 
@@ -64,6 +64,13 @@ def test_averages_with_a_divisor_of_their_own() -> None:
         },
         tensor(2, 2, 5, 7),
     )
+
+
+def test_averages_with_a_divisor_add_up_more_than_half_floats_hold() -> None:
+    x = torch.linspace(2e4, 6e4, 36).reshape(1, 1, 6, 6).half()
+    model = Family([lambda x: F.avg_pool2d(x, 3, 2, divisor_override=9)])
+    (found,), (wanted,) = tilewright.compile(model, example_inputs=(x,))(x), model(x)
+    torch.testing.assert_close(found, wanted)
 
 
 def test_many_half_floats_are_added_up_as_wider_ones() -> None:

@@ -113,6 +113,13 @@ def test_empty_and_odd_memory() -> None:
             torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_only_the_lower_triangle_counts() -> None:
+    a = torch.tensor([[2.0, float("nan")], [1.0, 3.0]])
+    model = Family([lambda a: linalg.pinv(a, hermitian=True)])
+    (found,), (wanted,) = tilewright.compile(model, example_inputs=(a,))(a), model(a)
+    torch.testing.assert_close(found, wanted)
+
+
 def test_failures() -> None:
     """An error where PyTorch has one, else what ``info`` tells."""
     good, bad = square(1, 3, 3), torch.ones(1, 3, 3)

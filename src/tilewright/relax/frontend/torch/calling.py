@@ -105,6 +105,7 @@ class Calling:
     def __init__(
         self, program: torch.export.ExportedProgram, cuts: Sequence[tuple[int, int]] = ()
     ) -> None:
+        self._tensor = require_torch().Tensor
         self._cuts = list(cuts)
         self._outputs = _outputs(program)
         self._state = _state(program)
@@ -144,11 +145,17 @@ class Calling:
             args = self._leaves(args, kwargs)
         if self._state:
             args = (*args, *self._state.values())
-        given = self._as_real(args) if self._complex_inputs else args
+        # DLPack doesn't say of memory, such as a conjugate's imaginary part, that it is negated.
+        passed: Sequence[Any] = [
+            arg.resolve_neg() if isinstance(arg, self._tensor) and arg.is_neg() else arg
+            for arg in args
+        ]
+        if self._complex_inputs:
+            passed = self._as_real(passed)
         try:
-            results = run(*given)
+            results = run(*passed)
         except ValueError:
-            compact = _compact(given)
+            compact = _compact(passed)
             if compact is None:
                 raise
             results = run(*compact)

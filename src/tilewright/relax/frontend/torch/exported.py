@@ -185,7 +185,7 @@ def to_numpy(tensor: torch.Tensor, *, copy: bool = True) -> NDArray[Any]:
     Without ``copy`` the array may be the tensor's own memory.
     """
     torch = require_torch()
-    value = tensor.detach().cpu().contiguous()
+    value = tensor.detach().cpu().contiguous().resolve_neg()
     name = dtype_name(value.dtype)
     try:
         return np.array(value.numpy()) if copy else value.numpy()

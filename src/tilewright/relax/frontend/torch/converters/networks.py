@@ -22,6 +22,7 @@ from tilewright.relax.frontend.torch.converters.base import (
 )
 from tilewright.relax.ops.common import element_count
 from tilewright.relax.struct_info import prove_equal
+from tilewright.topi.utils import sum_dtype
 
 if TYPE_CHECKING:
     import torch
@@ -253,8 +254,9 @@ def _avg_pool(ctx: Context, x: RelaxExpr, form: Means) -> RelaxExpr:
     steps = pair(form.stride, spatial) if form.stride else size
     sides = pair(form.padding, spatial)
     if form.divisor_override is not None:
-        sums = _window_sums(ctx, x, size, steps, sides)
-        return op.divide(sums, ctx.tensor(form.divisor_override, x.dtype))
+        # Sums of half floats are rounded, and may be too large, before they are divided.
+        sums = _window_sums(ctx, ctx.cast(x, sum_dtype(x.dtype)), size, steps, sides)
+        return ctx.cast(op.divide(sums, ctx.tensor(form.divisor_override, sums.dtype)), ctx.dtype)
     return _batched(
         x,
         spatial,
