@@ -198,6 +198,12 @@ class BlockBuilder:
         """Whether what is emitted now belongs to a dataflow block."""
         return self._frame().in_dataflow
 
+    @property
+    def bindings(self) -> list[Binding]:
+        """What the function under construction has bound so far, in order."""
+        frame = self._frame()
+        return [item for block in frame.blocks for item in block.bindings] + frame.bindings
+
     def emit_func_output(self, output: RelaxExpr, params: Sequence[RelaxVar] | None = None) -> None:
         """Set the function's result (and its parameters, if not given before).
 

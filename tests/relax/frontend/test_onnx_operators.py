@@ -465,6 +465,28 @@ def test_all_operators_on_numbers_are_there() -> None:
     }  # fmt: skip
 
 
+def test_gradients() -> None:
+    gradient = "ai.onnx.preview.training.Gradient"
+    nodes = [node("Add", "a b", "c"), node("Mul", "c a", "d")]
+
+    def model_of(inputs: str, **attributes: Any) -> Any:
+        return model(
+            [*nodes, node(gradient, inputs, "da db", **attributes)],
+            {"a": [2, 3], "b": [3]}, ["da", "db"],
+            opsets=[onnx.helper.make_opsetid("ai.onnx.preview.training", 1)],
+        )  # fmt: skip
+
+    a, b = floats(2, 3), floats(3)
+    da, db = results(model_of("a b", xs=["a", "b"], y="d"), a, b)
+    close(da, 2 * a + b)
+    close(db, a.sum(0))
+    da, dc = results(model_of("a c b", xs=["a", "c"], zs=["b"], y="d"), a, b)
+    close(da, a + b)  # c doesn't change
+    close(dc, a)
+    with pytest.raises(ImportModelError, match="must be the values that it names: a, c"):
+        from_onnx(model_of("a b", xs=["a", "c"], y="d"))
+
+
 def test_max_roi_pool() -> None:
     x = floats(1, 1, 6, 6)
     rois = np.float32([[0, 1, 1, 4, 4]])

@@ -103,8 +103,9 @@ def page(outcomes: Mapping[str, Outcomes], told: str) -> str:
     lines = [
         f"{told}:",
         "",
-        "| kind | judged | passed | share | inputs fixed | unsupported | failed | not judged |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| kind | judged | passed | share | inputs fixed | unsupported | failed | not judged "
+        "| share of all |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     by_reason: dict[tuple[str, str], list[str]] = defaultdict(list)
     for kind, found in outcomes.items():
@@ -112,7 +113,8 @@ def page(outcomes: Mapping[str, Outcomes], told: str) -> str:
         passed, judged = counts[PASSED] + counts[FIXED], len(found) - counts[OUTSIDE]
         lines.append(
             f"| {kind} | {judged:,} | {passed:,} | {passed / judged if judged else 1.0:.2%} "
-            f"| {counts[FIXED]} | {counts[UNSUPPORTED]} | {counts[FAILED]} | {counts[OUTSIDE]} |"
+            f"| {counts[FIXED]} | {counts[UNSUPPORTED]} | {counts[FAILED]} | {counts[OUTSIDE]} "
+            f"| {passed / len(found) if found else 1.0:.2%} |"
         )
         for name, (status, reason) in found.items():
             if status not in (PASSED, FIXED):

@@ -407,7 +407,7 @@ class _Importer:
             context = Context(
                 node, version, self.builder, self.held, self.elements,
                 self.quantized,
-                lambda graph, values: self.run_subgraph(graph, values, scope),
+                lambda graph, values: self.run_subgraph(graph, values, scope), scope.get,
             )  # fmt: skip
             made = context.call(CONVERTERS.get(key), inputs, attributes)
             self.element_of_result = context.element_of_result or self.element_of_result

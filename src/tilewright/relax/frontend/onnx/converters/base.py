@@ -126,6 +126,7 @@ class Context:
         elements: dict[RelaxExpr, str],
         quantized: dict[RelaxExpr, Quantized],
         run_graph: Callable[[Any, Sequence[Value]], list[Value]],
+        named: Callable[[str], Value],
     ) -> None:
         self.node = node
         self.opset = opset
@@ -133,6 +134,8 @@ class Context:
         self.builder = builder
         self.run_graph = run_graph
         """Convert a graph that is an attribute, given its inputs; returns its results."""
+        self.named = named
+        """The value of a name in the node's graph, or in one around it."""
         self.element_of_result = ""
         """ONNX's element type of the results, if a converter says it: one without a dtype here."""
         self.quantized = quantized
