@@ -65,6 +65,14 @@ def test_gradients() -> None:
     same(found, wanted)
 
 
+def test_a_negated_gradient() -> None:
+    x, given = torch.randn(1).requires_grad_(), _complexes(1).conj().imag
+    assert given.is_neg() and given.is_contiguous()
+    wanted = torch.autograd.grad(x.sin() * x, x, given)
+    found = torch.autograd.grad(compiled(lambda x: x.sin() * x)(x), x, given)
+    same(found, wanted)
+
+
 def test_nothing_of_a_rotary_embedding_is_left_to_pytorch(caplog: Any) -> None:
     with caplog.at_level(logging.WARNING, "tilewright.torch"):
         compiled(_rotate)(torch.randn(2, 5, 3, 8), _complexes(5, 1, 4))

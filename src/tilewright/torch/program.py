@@ -224,8 +224,10 @@ class Program:
         name = self._value(node)
         value = node.meta["val"]
         order = memory_order(value)
-        # What is to be negated when it is read: the imaginary part of a conjugate.
-        text = f"{name}.resolve_neg()" if value.is_neg() or value.is_complex() else name
+        # What is to be negated when it is read: the imaginary part of a conjugate. Of an input's
+        # memory PyTorch guards that, of a gradient's it doesn't.
+        negated = value.is_neg() or value.is_complex() or _is_gradient(node)
+        text = f"{name}.resolve_neg()" if negated else name
         if value.is_complex():
             text = f"view_as_real({text}.resolve_conj())"
         if order is not None and not is_natural(order):
@@ -266,6 +268,11 @@ class Program:
         run: Callable[[list[Any]], Any] = self._scope["run"]
         run.__doc__ = source
         return run
+
+
+def _is_gradient(node: Node) -> bool:
+    """Whether an input of a backward graph is the gradient of a result; PyTorch tells by name."""
+    return node.op == "placeholder" and "tangents" in str(node.target)
 
 
 def _formula(size: object) -> Any:
