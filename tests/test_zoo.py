@@ -60,10 +60,18 @@ def test_page_tells_what_is_right_how_fast_and_what_fails() -> None:
 
 def test_symbolic_sizes_are_compared_with_known_ones() -> None:
     answer = judge._answer(MLP, judge.SYMBOLIC, 1, timed=True)
-    assert answer["difference"] <= page.LIMIT
+    assert answer["difference"] <= judge.LIMIT
     assert answer["seconds"] > 0 and answer["static_seconds"] > 0
     keys = {entry.name for entry in families.ENTRIES}
     assert keys >= families.SYMBOLIC_NAMES and len(families.SYMBOLIC_NAMES) >= 20
+
+
+def test_exact_results_have_the_types_of_others() -> None:
+    model, inputs = build.build(MLP)
+    with torch.no_grad():
+        expected = [*model(*inputs)]
+        exact = judge._in_float64(model, inputs, expected)
+    assert judge._difference(exact, expected) < 1e-5
 
 
 def test_difference_sees_shapes_types_and_what_isn_t_finite() -> None:

@@ -8,10 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.zoo.families import ENTRIES, Entry
-from benchmarks.zoo.judge import SYMBOLIC
-
-#: Largest difference over the largest value for which a result counts as right.
-LIMIT = 1e-4
+from benchmarks.zoo.judge import LIMIT, SYMBOLIC
 
 Results = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
@@ -38,7 +35,8 @@ def render(results: Results, machine: str, command: str) -> str:
         f"    {command}",
         "",
         f"on {machine}. Results count as right within {LIMIT:g} of PyTorch's (largest difference"
-        " over largest value). `export` is `tilewright.compile(model, example_inputs=…)`,"
+        " over largest value), or of what it computes in float64. `export` is"
+        " `tilewright.compile(model, example_inputs=…)`,"
         ' `compile` is `torch.compile(model, backend="tilewright")`; times are milliseconds a'
         " call, build times (export / compile / inductor, the first call included) seconds.",
         "",
