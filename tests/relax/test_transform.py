@@ -9,15 +9,12 @@ import pytest
 
 from tests.relax.helpers import graph, graph_of, random, symbol, tensor, values
 from tilewright import relax
-from tilewright.dlight.cpu import TiledReduction
 from tilewright.ir import IRModule, Sequential, structural_equal, structural_hash
 from tilewright.relax import interpreter, op
 from tilewright.relax import transform as t
 from tilewright.relax.transform.plan_memory import _Lifetime, assign_offsets
 from tilewright.support.errors import LowerError, VerifyError
-from tilewright.target import Target
 from tilewright.tir import PrimFunc
-from tilewright.tir.schedule import Schedule
 
 LEGALIZE = Sequential([t.LegalizeOps(), t.CanonicalizeBindings(), t.AnnotateTIROpPattern()])
 FUSE = Sequential([LEGALIZE, t.FuseOps(), t.FuseTIR(), t.DeadCodeElimination()])
@@ -110,28 +107,6 @@ def test_residual_fuses_into_the_second_contraction() -> None:
     made = FUSE(mod)
     assert kernels(made) == ["fused_matmul_relu", "fused_matmul_add_relu"]
     agree(mod, made, *arrays)
-
-
-def test_what_needs_no_reduction_is_computed_before_it() -> None:
-    arrays = [random(1, 8, 5, 5), random(6, 8, 1, 1), *(random(6, seed=n) + 3 for n in range(3))]
-
-    def body(x: Any, w: Any, mean: Any, spread: Any, bias: Any) -> Any:
-        y = op.nn.conv2d(x, w)
-        scale = op.rsqrt(spread)  # read twice, so no schedule inlines it
-        return op.nn.relu(
-            y * op.reshape(scale, (1, 6, 1, 1)) + op.reshape(bias - mean * scale, (1, 6, 1, 1))
-        )
-
-    mod = graph_of(body, *arrays)
-    made = FUSE(mod)
-    (func,) = [f for f in made.functions.values() if isinstance(f, PrimFunc)]
-    text = func.script()
-    assert text.index('block("rsqrt")') < text.index('block("conv2d")')
-    agree(mod, made, *arrays)
-    tiled = TiledReduction().apply(
-        Schedule(IRModule({"main": func})), Target("llvm -mcpu=skylake-avx512 -num-cores=1")
-    )
-    assert isinstance(tiled, Schedule)
 
 
 def test_norms_take_what_makes_their_operand() -> None:

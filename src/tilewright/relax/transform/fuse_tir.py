@@ -1,8 +1,7 @@
 """``FuseTIR``: each fusion group becomes one tensor function.
 
 The bodies of the group's calls are concatenated in one function; results that only the group uses
-become buffers of its root block, which schedules can inline or move. What needs no reduction comes
-first: a schedule can then move what follows a contraction into its tiles.
+become buffers of its root block, which schedules can inline or move.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from tilewright.relax.expr import (
 )
 from tilewright.relax.rewriter import FunctionRewriter
 from tilewright.relax.struct_info import ShapeStructInfo, TensorStructInfo
-from tilewright.relax.transform.annotate_pattern import OP_PATTERN, OpPattern
 from tilewright.support.errors import LowerError
 from tilewright.tir import (
     Block,
@@ -107,9 +105,7 @@ class _Merger:
                 self.buffers[param] = self.declare(param.name, param.struct_info)
                 add_param(self.buffers[param])
         result = self.function.body.body
-        first: list[Stmt] = []
-        reduced: list[Stmt] = []  # reductions, and what needs one
-        needing: set[RelaxExpr] = set()
+        stmts: list[Stmt] = []
         bindings = self.function.bindings
         for binding in bindings:
             if not is_call_tir(binding.value) or not isinstance(
@@ -122,21 +118,13 @@ class _Merger:
             self.buffers[binding.var] = output
             if binding.var is not result:
                 self.allocated.append(output)
-            stmt = self.inline(func, binding.value)
-            pattern = func.attrs.get(OP_PATTERN, OpPattern.OPAQUE)
-            if pattern > OpPattern.INJECTIVE or needing.intersection(
-                call_tir_operands(binding.value)[1]
-            ):
-                needing.add(binding.var)
-                reduced.append(stmt)
-            else:
-                first.append(stmt)
+            stmts.append(self.inline(func, binding.value))
         if not isinstance(result, RelaxVar) or result not in self.buffers:
             raise LowerError(f"group {self.name} must return one of its results")
         add_param(self.buffers[result])
         infos = [param.struct_info for param in self.function.params]
         extra = [v for info in infos if isinstance(info, ShapeStructInfo) for v in info.values]
-        body = make_root_block(seq(*first, *reduced), tuple(self.allocated))
+        body = make_root_block(seq(*stmts), tuple(self.allocated))
         # Kept attributes are none: those of the parts said something of the parts only.
         prim = PrimFunc(tuple(params), buffer_map, body)
         prim, scalars = close_over(prim)
