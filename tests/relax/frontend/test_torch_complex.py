@@ -200,6 +200,12 @@ def test_empty_and_zero_dimensional() -> None:
     compiled_agrees(lambda z: (z * 2j, z.abs(), torch.view_as_real(z)), complexes())
 
 
+def test_real_numbers_of_a_wider_shape() -> None:
+    compiled_agrees(
+        lambda z: torch.addcmul(torch.arange(3.0)[:, None], z, z, value=1.5), complexes(4)
+    )
+
+
 def test_inputs_in_any_memory() -> None:
     z = complexes(4, 6)
     model = Family([lambda z: (z * 1j, z.real)])

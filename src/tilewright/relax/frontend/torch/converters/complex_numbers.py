@@ -209,7 +209,7 @@ def _addcmul(
     ctx: Context, x: ComplexOperand, a: ComplexOperand, b: ComplexOperand, value: Number = 1
 ) -> Complex:
     made = ctx.bind(_mul(ctx, ctx.complex(a), b))
-    return _added(_operand(ctx, x), _scaled(ctx, made, value))
+    return _added(ctx.bind(ctx.complex(x, ctx.dtype)), _scaled(ctx, made, value))
 
 
 def _scaled(ctx: Context, x: Complex, factor: ComplexOperand) -> Complex:
