@@ -2,14 +2,15 @@
 
 A step is the model and its loss forward and backward, and the optimizer's update: in PyTorch's
 eager mode, and with both compiled by ``torch.compile`` with inductor and with Tilewright by rule.
-All three begin with the same weights and see the same batch, so their losses after some steps are
-compared as well. Models are those of ``examples/models``.
+All three begin with the same weights and see the same batch. The losses of our first twenty steps
+are compared with those of eager mode. Models are those of ``examples/models``.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import os
 import sys
 import time
@@ -23,18 +24,17 @@ from benchmarks.race import complaints, race, ratio
 
 WAYS = {"eager": "PyTorch, eager", "inductor": "PyTorch, inductor", "tilewright": "Tilewright"}
 
-#: After so many steps losses are compared with those of eager mode.
-_STEPS = 3
+#: So many steps' losses are compared with those of eager mode; so many prepare other ways.
+_STEPS, _FIRST = 20, 2
 
 
 @dataclass(frozen=True)
 class Task:
-    """A model of ``examples/models``, how its batch is drawn, its loss and its optimizer."""
+    """A model of ``examples/models``, how its batch is drawn, and its loss."""
 
     model: str
     batch: Callable[[Any, Any, int], tuple[Any, Any]]
     loss: Callable[[Any, Any, Any], Any]
-    optimizer: Callable[[Any, Any], Any]
 
 
 def _images(torch: Any, model: Any, size: int) -> tuple[Any, Any]:
@@ -67,10 +67,11 @@ def _adam(torch: Any, parameters: Any) -> Any:
 
 
 TASKS = {
-    "resnet18": Task("resnet18", _images, _entropy, _sgd),
-    "bert": Task("bert_layer", _vectors, _squares, _adam),
-    "gpt": Task("gpt_layer", _tokens, _entropy, _adam),
+    "resnet18": Task("resnet18", _images, _entropy),
+    "bert": Task("bert_layer", _vectors, _squares),
+    "gpt": Task("gpt_layer", _tokens, _entropy),
 }
+OPTIMIZERS = {"sgd": _sgd, "adam": _adam}
 
 
 def _model(name: str) -> Any:
@@ -85,7 +86,9 @@ def _model(name: str) -> Any:
     return model
 
 
-def make_step(task: Task, way: str, threads: int, batch: int) -> Callable[[], Any]:
+def make_step(
+    task: Task, way: str, threads: int, batch: int, optimizer_name: str = "adam"
+) -> Callable[[], Any]:
     """Return a function that does a step and returns the loss before it."""
     # Compiling in this process: idle helpers would disturb the others' turns.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
@@ -96,7 +99,7 @@ def make_step(task: Task, way: str, threads: int, batch: int) -> Callable[[], An
     model.train()
     torch.manual_seed(0)
     x, wanted = task.batch(torch, model, batch)
-    optimizer = task.optimizer(torch, model.parameters())
+    optimizer = OPTIMIZERS[optimizer_name](torch, model.parameters())
 
     def loss(x: Any, wanted: Any) -> Any:
         return task.loss(torch, model(x), wanted)
@@ -126,55 +129,72 @@ def make_step(task: Task, way: str, threads: int, batch: int) -> Callable[[], An
 
 
 def prepare(
-    way: str, name: str, threads: int, batch: int
+    way: str, name: str, threads: int, batch: int, optimizer: str
 ) -> tuple[Callable[[], Any], dict[str, Any]]:
     """Make a way of training ready; compare its losses with those of eager mode."""
     begun = time.perf_counter()
-    step = make_step(TASKS[name], way, threads, batch)
-    found = [step().item() for _ in range(_STEPS)]
+    step = make_step(TASKS[name], way, threads, batch, optimizer)
+    found = [step().item() for _ in range(_FIRST)]
     info: dict[str, Any] = {"compile_seconds": time.perf_counter() - begun}
     # Inductor draws other random numbers.
     if way == "tilewright":
-        eager = make_step(TASKS[name], "eager", threads, batch)
+        found += [step().item() for _ in range(_STEPS - _FIRST)]
+        eager = make_step(TASKS[name], "eager", threads, batch, optimizer)
         info["difference"] = max(abs(a - eager().item()) for a in found)
         info["limit"] = 1e-4
     return step, info
+
+
+def _title(result: dict[str, Any]) -> str:
+    return f"{result['name']}, {result['optimizer']}, {result['threads']} thread(s)"
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training", description=__doc__)
     parser.add_argument("models", nargs="*", default=list(TASKS), help=f"of {', '.join(TASKS)}")
+    parser.add_argument(
+        "--optimizers", default=",".join(OPTIMIZERS), help=f"of {', '.join(OPTIMIZERS)}"
+    )
     parser.add_argument("--threads", default="1", help="numbers of threads, with commas")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--skip", default="", help=f"ways to leave out: {', '.join(WAYS)}")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--burst", type=float, default=0.5, help="seconds per turn")
+    parser.add_argument(
+        "--clock",
+        choices=("wall", "processor"),
+        default="wall",
+        help="what is counted; the processor's seconds on cores that others use too",
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     for name in options.models:
         if name not in TASKS:
             parser.error(f"no model {name!r}; there are {', '.join(TASKS)}")
+    optimizers = options.optimizers.split(",")
+    for name in optimizers:
+        if name not in OPTIMIZERS:
+            parser.error(f"no optimizer {name!r}; there are {', '.join(OPTIMIZERS)}")
     ways = [way for way in WAYS if way not in options.skip.split(",")]
     results: list[dict[str, Any]] = []
-    for threads in map(int, options.threads.split(",")):
-        for name in options.models:
-            wanted = {"kind": "training", "name": name, "threads": threads, "batch": options.batch}
-            subjects = {way: {**wanted, "way": way} for way in ways}
-            times = race(subjects, threads, options.rounds, options.burst)
-            ours = times.get("tilewright")
-            results.append(
-                {
-                    "name": name,
-                    "threads": threads,
-                    "batch": options.batch,
-                    "times": {way: item.as_dict() for way, item in times.items()},
-                    "over_ours": {
-                        way: ratio(ours, item) for way, item in times.items() if ours is not None
-                    },
-                    "complaints": complaints(times),
-                }
-            )
+    cases = itertools.product(map(int, options.threads.split(",")), options.models, optimizers)
+    for threads, name, optimizer in cases:
+        given = {"threads": threads, "batch": options.batch, "optimizer": optimizer}
+        subjects = {way: {"kind": "training", "name": name, "way": way, **given} for way in ways}
+        times = race(subjects, threads, options.rounds, options.burst, clock=options.clock)
+        ours = times.get("tilewright")
+        results.append(
+            {
+                "name": name,
+                **given,
+                "times": {way: item.as_dict() for way, item in times.items()},
+                "over_ours": {
+                    way: ratio(ours, item) for way, item in times.items() if ours is not None
+                },
+                "complaints": complaints(times),
+            }
+        )
     if options.json:
         table.dump(results)
         return
@@ -184,7 +204,7 @@ def main(arguments: list[str] | None = None) -> None:
             over, difference = result["over_ours"].get(way), item.get("difference")
             rows.append(
                 [
-                    f"{result['name']}, {result['threads']} thread(s), {WAYS[way]}",
+                    f"{_title(result)}, {WAYS[way]}",
                     table.ms(item["seconds"]),
                     "-" if over is None else f"{over:.2f}",
                     "-" if difference is None else f"{difference:.1e}",
@@ -198,7 +218,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     for result in results:
         for text in result["complaints"]:
-            print(f"{result['name']}, {result['threads']} thread(s): {text}")
+            print(f"{_title(result)}: {text}")
 
 
 if __name__ == "__main__":

@@ -62,6 +62,15 @@ def best_plan(func: PrimFunc, target: Target = ONE) -> Plan:
     return rank_plans(found, target)[0]
 
 
+def test_rows_that_pass_through_the_cache_are_read_by_wide_tiles() -> None:
+    target = Target("llvm -mcpu=emeraldrapids -num-cores=1 -l2=2097152")
+    near, far = (best_plan(product(m, 3072, 768, across=True), target) for m in (256, 1024))
+    assert (near.tile.rows, near.tile.columns) == (8, 48)
+    assert (far.transposed, far.tile.rows, far.tile.columns) == (False, 4, 96)
+    # A deep panel leaves them room.
+    assert best_plan(product(1024, 768, 3072), target).tile.columns == 48
+
+
 def axis(extent: int | None) -> Axis:
     var = Var("i", "int64")
     return Axis(LoopRV("main", var), var, "spatial", extent)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from tilewright.relax.graph_call import (
     TensorSpec,
     is_size_name,
 )
+from tilewright.relax.overwriting import Places, overwritable_parameters
 from tilewright.relax.pipeline import run_pipeline
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import (
@@ -61,7 +63,10 @@ Pipeline = str | Pass | Callable[[IRModule], IRModule] | None
 
 
 class Executable:
-    """A compiled graph: native code, constants included, and the signatures of its functions."""
+    """A compiled graph: native code, constants included, and the signatures of its functions.
+
+    ``overwritable``: which results of each function a call may put in the memory of an input.
+    """
 
     def __init__(
         self,
@@ -70,8 +75,10 @@ class Executable:
         target: str = "",
         *,
         planned: IRModule | Later | None = None,
+        overwritable: Mapping[str, Places] = MappingProxyType({}),
     ) -> None:
         self.module = module
+        self.overwritable = overwritable
         self.signatures = {signature.name: signature for signature in signatures}
         self.target = target
         self._planned = planned
@@ -281,16 +288,21 @@ def build(
     key = GraphKey(mod, resolved) if by_rule else None
     found = None if key is None else find(key, lower)
     if found is not None:
-        module, later = found
-        return Executable(module, signatures, str(resolved), planned=later)
+        module, later, places = found
+        return Executable(module, signatures, str(resolved), planned=later, overwritable=places)
     planned, lowered = lower(mod)
     constants = lowered.attrs.get(CONSTANTS, {})
     recipes = None if key is None else recipes_of(key, constants)
     settle_all(data for data in constants.values() if isinstance(data, ConstantData))
     module = compile_module(lowered, resolved)
+    places = {
+        name: overwritable_parameters(planned, function)
+        for name, function in planned.functions.items()
+        if isinstance(function, Function) and name in graphs
+    }
     if key is not None and recipes is not None:
-        keep(key, recipes, module)
-    return Executable(module, signatures, str(resolved), planned=planned)
+        keep(key, recipes, module, places)
+    return Executable(module, signatures, str(resolved), planned=planned, overwritable=places)
 
 
 def _lowered(mod: IRModule, *, target: Target, by_rule: bool) -> tuple[IRModule, IRModule]:

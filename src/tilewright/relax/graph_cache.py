@@ -30,6 +30,7 @@ from tilewright.driver import compile as compile_module
 from tilewright.ir import OPS, IRModule, PassContext, exact_hash
 from tilewright.kernels.cpu import CPU_KERNELS
 from tilewright.relax.expr import Constant, ConstantData, Function, RelaxExpr, RelaxVar, numpy_dtype
+from tilewright.relax.overwriting import Places
 from tilewright.relax.rewriter import FunctionRewriter
 from tilewright.relax.transform.layout_free import PackedData, packed_data
 from tilewright.runtime import FunctionInfo, Module, ModuleCode
@@ -203,14 +204,17 @@ def settle_all(constants: Iterable[ConstantData]) -> None:
         data.settle()
 
 
-def keep(key: GraphKey, recipes: Recipes, built: Module) -> None:
-    """Keep a build."""
+def keep(
+    key: GraphKey, recipes: Recipes, built: Module, overwritable: Mapping[str, Places]
+) -> None:
+    """Keep a build, and which results of its functions may overwrite parameters."""
     constants, packers = recipes
     blobs = [*built.code.objects, *(packers.code.objects if packers else ())]
     head = {
         "functions": list(map(_described, built.code.functions)),
         "packers": list(map(_described, packers.code.functions)) if packers else [],
         "constants": constants,
+        "overwritable": dict(overwritable),
         "objects": len(built.code.objects),
         "sizes": list(map(len, blobs)),
     }
@@ -219,8 +223,8 @@ def keep(key: GraphKey, recipes: Recipes, built: Module) -> None:
     write_entry(key.text, b"".join([len(text).to_bytes(8, "little"), text, *blobs]))
 
 
-def find(key: GraphKey, lower: Lower) -> tuple[Module, Later] | None:
-    """Return the module of a graph that has been built before, if it is known."""
+def find(key: GraphKey, lower: Lower) -> tuple[Module, Later, dict[str, Places]] | None:
+    """Return the module of a graph that has been built before, if it is known, as it was kept."""
     data = read_entry(key.text) if key.text is not None else None
     if data is None:
         return None
@@ -251,7 +255,11 @@ def find(key: GraphKey, lower: Lower) -> tuple[Module, Later] | None:
         linker=partial(link_library, triple=key.target.triple or None),
         constants={symbol: item.array for symbol, item in constants.items()},
     )
-    return Module(code), later
+    places = {
+        name: tuple((index, number) for index, number in pairs)
+        for name, pairs in head["overwritable"].items()
+    }
+    return Module(code), later, places
 
 
 def _text(later: Later, target: Target, name: str) -> str:

@@ -74,6 +74,12 @@ class Costs:
     scalar_wait: float = _estimated(
         0.03, "cycles", "beside the arithmetic, for each scalar of a step", _BY_HAND
     )
+    far_scalar_wait: float = _estimated(
+        0.25,
+        "cycles",
+        "beside that, for each scalar from beyond the second-level cache",
+        "tuned by hand on an Emerald Rapids",
+    )
     vector_wait: float = _estimated(
         0.15, "cycles", "the same for each vector, from the second-level cache", _BY_HAND
     )
@@ -141,6 +147,12 @@ class Costs:
     )
 
     # ---- caches
+    far_panel_share: float = _estimated(
+        0.3,
+        "second-level caches",
+        "that a panel takes up while an operand from beyond passes by",
+        "tuned by hand on an Emerald Rapids",
+    )
     panel_share: float = _estimated(
         0.6, "of the second-level cache", "for a panel, which rows of tiles read again", _BY_HAND
     )

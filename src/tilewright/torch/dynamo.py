@@ -95,6 +95,8 @@ def _aot_autograd(options: Options) -> Any:
         inference_compiler=compile_graph,
         partition_fn=min_cut_rematerialization_partition,
         decompositions=decompositions(),
+        # What a graph does to its inputs is part of it, where that is possible.
+        keep_inference_input_mutations=True,
     )
 
 

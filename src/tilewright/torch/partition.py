@@ -9,13 +9,18 @@ compiled on one level is one part, so there are as few parts as there can be. Vi
 part: a part computes those that it reads from what they are views of, and PyTorch makes those that
 leave the graph or that its own operators read. So strides and aliases of results are those of
 eager mode.
+
+What a graph writes into its inputs (``copy_`` at its end) is no part's either: it comes last,
+unless the part that computes it can write there itself (``overwritten``).
 """
 
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tilewright.relax.frontend.torch import find_convertible
@@ -68,6 +73,17 @@ def is_random(node: Node) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
+def _is_write(node: Node) -> bool:
+    """Whether a node writes a value into an input, once nothing else is left to do."""
+    return (
+        str(node.target) == "aten.copy_.default"
+        and len(node.args) == 2
+        and all(getattr(arg, "op", None) == "placeholder" for arg in node.args[:1])
+        and hasattr(node.args[1], "meta")
+        and not node.users
+    )
+
+
 class Partition:
     """The steps of a graph, and what each of its nodes is."""
 
@@ -78,9 +94,11 @@ class Partition:
         self.graph = graph
         convertible, self.reasons = find_convertible(graph)
         self.convertible = {node for node in convertible if not self._is_strided_oddly(node)}
-        self._level: dict[object, int] = {}
+        self._level: dict[Node, int] = {}
         self._place = {node: number for number, node in enumerate(graph.nodes)}
-        self._calls = [node for node in graph.nodes if node.op == "call_function"]
+        calls = [node for node in graph.nodes if node.op == "call_function"]
+        self.writes = [node for node in calls if _is_write(node)]
+        self._calls = [node for node in calls if not _is_write(node)]
         self.steps = self._make_steps()
 
     # ---- what nodes are -------------------------------------------------------------------------
@@ -132,6 +150,67 @@ class Partition:
                 found.add(node)
         return found
 
+    def storages(self, nodes: Iterable[Node]) -> set[Node]:
+        """Whose memory nodes may be in: views are replaced by what they are views of."""
+        found: set[Node] = set()
+        pending, seen = list(nodes), set()
+        while pending:
+            node = pending.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if is_view(node):
+                pending += node.all_input_nodes
+            else:
+                found.add(node)
+        return found
+
+    # ---- inputs that are written ----------------------------------------------------------------
+
+    def overwritten(self, node: Node, level: int) -> Node | None:
+        """The input that a part's output is copied to in the end, if it can be computed there.
+
+        It can't if something reads the input later, or if the output leaves the graph as well. What
+        the part itself does with the input isn't considered.
+        """
+        places = [write.args[0] for write in self.writes if write.args[1] is node]
+        if len(places) != 1 or not self._are_alike(places[0], node):
+            return None
+        (place,) = places
+        once = sum(write.args[0] is place for write in self.writes) == 1
+        stays = self._leaving.isdisjoint((place, node))
+        return place if once and stays and self._last_read[place] <= 2 * level else None
+
+    @cached_property
+    def _last_read(self) -> Counter[Node]:
+        """When memory is read for the last time: twice the level, and 1 if PyTorch does so."""
+        found: Counter[Node] = Counter()
+        for reader, level in self._level.items():
+            time = 2 * level + (not self.is_compiled(reader))
+            for place in self.storages(reader.all_input_nodes):
+                found[place] = max(found[place], time)
+        for write in self.writes:
+            for place in self.storages(write.args[1:]):
+                if place.op == "placeholder":
+                    found[place] = 2 * len(self.steps) + 1
+        return found
+
+    @cached_property
+    def _leaving(self) -> set[Node]:
+        """What is in memory that leaves the graph."""
+        return self.storages(self.graph.output_node().all_input_nodes)
+
+    def _are_alike(self, place: Node, node: Node) -> bool:
+        """Whether both are tensors that lie in memory in the same way, of known size."""
+        a, b = place.meta["val"], node.meta["val"]
+        known = all(isinstance(size, int) for size in (*a.shape, *a.stride(), *b.shape))
+        return (
+            known
+            and (a.dtype, a.shape, a.stride()) == (b.dtype, b.shape, b.stride())
+            and not a.is_complex()
+            and memory_order(a) is not None
+        )
+
     # ---- levels and steps -----------------------------------------------------------------------
 
     def _make_steps(self) -> list[Step]:
@@ -169,7 +248,7 @@ class Partition:
     def _wanted(self) -> list[Node]:
         """Compiled values that are read outside of their own part, in the graph's order."""
         found: set[Node] = set()
-        for node in [*self._level, self.graph.output_node()]:
+        for node in [*self._level, *self.writes, self.graph.output_node()]:
             compiled = self.is_compiled(node)
             for root in self.roots(node.all_input_nodes):
                 if root.op != "call_function" or not self.is_compiled(root):

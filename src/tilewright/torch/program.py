@@ -62,6 +62,7 @@ class Program:
         self._names: dict[object, str] = {}
         self._sizes: dict[str, str] = {}
         self._reading: set[str] = set()
+        self._written: set[Node] = set()  # of the partition's: those that a part does itself
 
     def function(self) -> Callable[[list[Any]], Any]:
         """Compile the parts; return the function, which takes a list of inputs and empties it."""
@@ -75,6 +76,9 @@ class Program:
                 self._call_part(number, step.part)
             for node in step.by_torch:
                 self._value(node)
+        for node in self._partition.writes:
+            if node not in self._written:
+                self._call_operator(node)
         (results,) = graph.output_node().args
         self._reading = set()
         text = self._render(results)
@@ -195,7 +199,11 @@ class Program:
             source = args[argument]
             self._read(source)
             self._line(f"{name} = {source}" + (f".shape[{axis}]" if axis >= 0 else ""), name)
+        in_place = self._in_place(number, part, executable)
         for node, spec in zip(part.outputs, signature.outputs):
+            if node in in_place:
+                outputs.append(args[part.inputs.index(in_place[node])])
+                continue
             name = self._names[node] = f"v{len(self._names)}"
             shape = "(" + "".join(f"{extent}, " for extent in spec.shape) + ")"
             for symbol, _, _ in signature.symbols:
@@ -210,6 +218,9 @@ class Program:
         self._reading = {*args, *outputs}
         self._line(f"{call}({', '.join([*args, *outputs])})")
         for node, name in zip(part.outputs, outputs):
+            if node in in_place:
+                self._names[node] = self._names[in_place[node]]
+                continue
             if node.meta["val"].is_complex():
                 self._read(name)
                 self._line(f"{name} = view_as_complex({name})", name)
@@ -218,6 +229,20 @@ class Program:
                 inverse = tuple(order.index(axis) for axis in range(len(order)))
                 self._read(name)
                 self._line(f"{name} = {name}.permute({inverse})", name)
+
+    def _in_place(self, level: int, part: Part, executable: Executable) -> dict[Node, Node]:
+        """The outputs that a part writes over its inputs, and which."""
+        partition, made = self._partition, {}
+        for index, number in executable.overwritable.get("main", ()):
+            # Scalars come after the inputs.
+            place, node = dict(enumerate(part.inputs)).get(index), part.outputs[number]
+            others = [item for item in part.inputs if item is not place]
+            if place is None or partition.overwritten(node, level) is not place:
+                continue
+            if place not in partition.storages(others):
+                made[node] = place
+                self._written |= {write for write in partition.writes if write.args[1] is node}
+        return made
 
     def _argument(self, node: Node, layouts: dict[Node, tuple[int, ...]]) -> str:
         """A compact tensor of a part's input, and how it lies if that isn't as it seems."""

@@ -7,21 +7,8 @@ caches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from tilewright.ir import (
-    Call,
-    GlobalVar,
-    IRModule,
-    Node,
-    Pass,
-    Range,
-    as_int,
-    collect,
-    expr_equal,
-    free_vars,
-    pre_order,
-)
+from tilewright.ir import GlobalVar, IRModule, Pass
 from tilewright.relax.analysis import used_graph_vars
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.branches import map_blocks
@@ -44,22 +31,10 @@ from tilewright.relax.expr import (
     Tuple,
     VarBinding,
 )
+from tilewright.relax.overwriting import may_overwrite
 from tilewright.relax.struct_info import same_struct_info
 from tilewright.relax.transform.legalize_ops import RESHAPE
-from tilewright.tir import (
-    SPATIAL,
-    Block,
-    BlockRealize,
-    Buffer,
-    BufferLoad,
-    BufferStore,
-    DeclBuffer,
-    For,
-    PrimFunc,
-    While,
-    replace_buffers,
-)
-from tilewright.tir.analysis import is_injective_binding
+from tilewright.tir import PrimFunc, replace_buffers
 
 
 class DataflowUseInplaceCalls(Pass):
@@ -157,7 +132,7 @@ class _Block:
                     index not in places
                     and self.is_dead(arg, args, position)
                     and same_struct_info(arg.struct_info, info)
-                    and _may_overwrite(function, function.buffers[index], result)
+                    and may_overwrite(function, function.buffers[index], result)
                 ):
                     found = index
                     break
@@ -176,66 +151,6 @@ class _Block:
             and self.last[arg] == position
             and sum(other is arg for other in args) == 1
         )
-
-
-def _may_overwrite(function: PrimFunc, source: Buffer, result: Buffer) -> bool:
-    """Whether an element of an operand is read only where that of the result is written."""
-    if any(map(_hides_accesses, pre_order(function.body))):
-        return False
-    both = (source, result)
-    stores = [item for item in collect(function.body, BufferStore) if item.buffer in both]
-    loads = [item for item in collect(function.body, BufferLoad) if item.buffer in both]
-    if len(stores) != 1 or stores[0].buffer is not result:
-        return False
-    store = stores[0]
-    inside = [item for item in collect(store.value, BufferLoad) if item.buffer is source]
-    if len(inside) != len(loads) or not _is_written_once(function, store):
-        return False
-    return all(len(load.indices) == len(store.indices) for load in inside) and all(
-        expr_equal(a, b) for load in inside for a, b in zip(load.indices, store.indices)
-    )
-
-
-def _hides_accesses(node: Node) -> bool:
-    """Whether a node may access memory that loads and stores don't show."""
-    if isinstance(node, Call):
-        return node.op.effect != "pure" or node.op.name == "address_of"
-    return isinstance(node, DeclBuffer) or (isinstance(node, Block) and bool(node.match_buffers))
-
-
-def _is_written_once(function: PrimFunc, store: BufferStore) -> bool:
-    """Whether a block writes each element, in one iteration only (not in overlapping tiles)."""
-    found = _home_of(function, store)
-    if found is None:
-        return False
-    realize, loops = found
-    home = realize.block
-    spatial = [axis.var for axis in home.iter_vars if axis.kind == SPATIAL]
-    if home.init is not None or len(spatial) < len(home.iter_vars):
-        return False
-    if set(store.indices) != set(spatial) or len(store.indices) != len(spatial):
-        return False
-    used = {var for value in realize.iter_values for var in free_vars(value)}
-    ranges = {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
-    return all(
-        loop.loop_var in used or as_int(loop.extent) == 1 for loop in loops
-    ) and is_injective_binding(tuple(realize.iter_values), ranges, realize.predicate)
-
-
-def _home_of(function: PrimFunc, store: BufferStore) -> tuple[BlockRealize, tuple[For, ...]] | None:
-    """The block, directly in the root block, that only stores; with the loops around it."""
-    pending: list[tuple[Any, tuple[For, ...]]] = [(function.body, ())]
-    while pending:
-        node, loops = pending.pop()
-        if isinstance(node, BlockRealize) and node.block.iter_vars:
-            if node.block.body is store:
-                return node, loops
-            continue
-        if isinstance(node, For):
-            loops = (*loops, node)
-        if not isinstance(node, While):
-            pending += [(item, loops) for item in node.child_nodes()]
-    return None
 
 
 def _overwriting(function: PrimFunc, inputs: int, places: Sequence[int]) -> PrimFunc:

@@ -23,7 +23,7 @@ from tilewright.dlight.cpu.contraction.register_tile import (
 from tilewright.ir import Expr, as_int, dtypes, free_vars
 from tilewright.scheduling import Reduction, depends, dimensions_of, longest, stride
 from tilewright.scheduling.cpu import Axis, coefficient_of, element_bits, work_of
-from tilewright.target import Target
+from tilewright.target import Costs, Target
 from tilewright.tir import BufferLoad
 
 # With fewer rows than this, packing an operand in the call costs more than it saves.
@@ -37,6 +37,8 @@ _FAR_APART, _DEEP = 1024, 128
 _MOST_APART = 8
 # Rows of a multiple of so many elements are transposed as they are packed.
 _LINE = 4
+# Vectors of a tile that is narrow enough for the deepest panel.
+_NARROW = 3
 #: Iterations of a parallel loop per core that keep cores evenly busy.
 TASKS_PER_CORE = 4
 
@@ -211,17 +213,40 @@ class _Along:
     def _tiles(self, padded: bool, packed: bool) -> list[Tile]:
         target, wanted = self.target, self.wanted
         fitting = (_rows_of(load, self.row, target) for load in self.others)
+        lanes = target.vector_lanes(max(16, element_bits(self.found.block)))
+        widest = int(target.costs.panel_share * target.l2_bytes / self.step_bytes)
+        step_costs = self._step_costs()
+        if step_costs is not target.costs:
+            # Rows pass through the cache beside the panel.
+            room = int(target.costs.far_panel_share * target.l2_bytes / self.step_bytes)
+            widest = min(widest, max(room, _NARROW * lanes))
         limits = Limits(
-            target.vector_lanes(max(16, element_bits(self.found.block))),
+            lanes,
             tile_registers(target),
-            target.costs,
+            step_costs,
             most_rows=min(wanted.most_rows, *fitting),
-            most_columns=int(target.costs.panel_share * target.l2_bytes / self.step_bytes),
+            most_columns=widest,
             whole=padded,
             masked=target.has("avx512f") and (self.side_by_side or packed),
             row_step=wanted.row_step,
         )
         return rank_tiles(self.row, self.vector, limits)
+
+    def _step_costs(self) -> Costs:
+        """The costs of a step; scalars of an operand that the near caches don't hold come late.
+
+        Each column of tiles reads all rows again, so wide tiles read them less often. Operands that
+        are constant are laid out and fetched ahead.
+        """
+        costs, constants = self.target.costs, self.found.constants
+        if any(load.buffer in constants for load in self.found.loads):
+            return costs
+        size = max((_known_bytes(load) for load in self.others), default=0)
+        # Little of an operand twice as large as the cache is still there in the next pass.
+        if size <= self.target.l2_bytes:
+            return costs
+        missing = min(1.0, 2 - 2 * self.target.l2_bytes / size)
+        return replace(costs, scalar_wait=costs.scalar_wait + costs.far_scalar_wait * missing)
 
     def _preferring_one_pass(self, tiles: Sequence[Tile]) -> list[Tile]:
         """Tiles, with a better score for those as wide as the result: they read rows only once."""
@@ -258,6 +283,12 @@ def _rows_of(load: BufferLoad, row: Axis | None, target: Target) -> int:
     """The most rows of a tile that read an operand without evicting each other from the cache."""
     apart = None if row is None else stride(load, row)
     return rows_in_cache(abs(apart or 1) * dtypes.bytes_of(load.buffer.dtype), target)
+
+
+def _known_bytes(load: BufferLoad) -> int:
+    """The size of an operand; 0 if it comes with the call."""
+    extents = [as_int(extent) or 0 for extent in load.buffer.shape]
+    return math.prod(extents) * dtypes.bytes_of(load.buffer.dtype)
 
 
 def _is_scattered(operand: BufferLoad, steps: Sequence[Axis]) -> bool:
