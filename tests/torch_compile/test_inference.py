@@ -290,3 +290,17 @@ def test_tuning_fills_the_database_that_builds_read(tmp_path: Path) -> None:
     assert records
     agree(lambda x, y: x @ y, args, mode="database", work_dir=tmp_path, threads=1)
     assert (tmp_path / "database_tuning_record.json").read_text() == records
+
+
+def test_sizes_that_data_tell() -> None:
+    def function(x: Any, y: Any) -> Any:
+        x = x * 2
+        found, places = torch.unique(x), torch.nonzero(x > 2)
+        x[x > 4] *= 2
+        return (found + 1) * 2, places * 3 + 1, (y[:, None] * found).sum(1), x + 1
+
+    run = compiled(function)
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        for size in (9, 4):
+            given = torch.randint(0, 5, (size,)).float(), torch.randn(3)
+            same(run(*given), function(*given))

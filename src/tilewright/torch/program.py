@@ -18,6 +18,7 @@ after their last use, as in eager mode.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -165,6 +166,25 @@ class Program:
                         name = self._sizes[symbol] = f"size{len(self._sizes)}"
                         self._line(f"{name} = {self._names[node]}.shape[{axis}]", name)
 
+    def _size_of_a_value(self, symbol: str) -> str:
+        """Where a symbol is found that only data told: an extent of what PyTorch has computed."""
+        for node in self._partition.graph.nodes:
+            value = node.meta.get("val")
+            if not isinstance(value, self._torch.Tensor) or not self._is_computed(node):
+                continue
+            for axis, extent in enumerate(value.shape):
+                if _symbol(extent) == symbol:
+                    source = self._read(self._value(node))
+                    name = self._sizes[symbol] = f"size{len(self._sizes)}"
+                    self._line(f"{name} = {source}.shape[{axis}]", name)
+                    return name
+        raise BuildError(f"no value that is there tells the size {symbol}")
+
+    def _is_computed(self, node: Node) -> bool:
+        return node in self._names or (
+            node.target is operator.getitem and node.args[0] in self._names
+        )
+
     def _missing_sizes(self, part: Part) -> list[str]:
         """Symbols of a part that are no extents of its inputs."""
         used: dict[str, None] = {}
@@ -183,10 +203,7 @@ class Program:
         args: list[str] = []
         for node in part.inputs:
             args.append(self._argument(node, layouts))
-        for name in sizes:
-            if name not in self._sizes:
-                raise BuildError(f"no input tells the size {name}")
-            args.append(self._sizes[name])
+        args += [self._sizes.get(name) or self._size_of_a_value(name) for name in sizes]
         outputs = []
         for node in part.outputs:
             order = memory_order(node.meta["val"])
