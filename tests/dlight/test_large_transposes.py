@@ -8,7 +8,7 @@ import pytest
 from tilewright import dlight, driver, te, topi
 from tilewright.ir import IRModule, collect
 from tilewright.target import Target
-from tilewright.tir import For
+from tilewright.tir import Block, For
 from tilewright.tir.attrs import PREFETCH_NEXT
 from tilewright.tir.interpreter import run
 
@@ -91,3 +91,22 @@ def test_what_is_padded_holds_less_than_a_tile(shape: tuple[int, ...]) -> None:
     found = np.ones((6, 15), "float32")
     run(mod["main"], given, factors, found)
     np.testing.assert_array_equal(found, np.pad(inner, ((1, 1), (0, 0))) * factors)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("shape", [(1, 32, 7, 16), (2, 20, 6, 10), (1, 17, 5, 9)])
+def test_rows_of_an_image_that_are_joined_are_copied_by_tiles(
+    shape: tuple[int, ...], cores: int
+) -> None:
+    n, c, h, w = shape
+    target = Target("native").with_options(num_cores=cores)
+    x = te.placeholder(shape, name="x")
+    turned = topi.transpose(topi.reshape(x, (n, c, h * w)), (0, 2, 1))
+    func = te.create_prim_func([x, topi.nn.relu(turned)])
+    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(IRModule({"main": func}))
+    written = [region.buffer for b in collect(mod["main"].body, Block) for region in b.writes]
+    assert all(buffer.ndim <= 3 for buffer in written if buffer.scope == "local")
+    given = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    out = np.empty((n, h * w, c), np.float32)
+    driver.compile(mod, target)["main"](given, out)
+    np.testing.assert_array_equal(out, np.maximum(given.reshape(n, c, h * w).swapaxes(1, 2), 0))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.ir import as_int, dtypes, product
+from tilewright.ir import as_int, dtypes, product, uses_var
 from tilewright.scheduling.blocks import Axis, exceeds, loads_of, stores_of, stride_of
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad
@@ -102,8 +102,7 @@ def schedule_transposition(
     Data larger than the L2 cache are processed by blocks of some rows and some columns of tiles, so
     that more than one line is read per page; the block below is prefetched meanwhile.
     """
-    buffers = [region.buffer for region in sch.get(rv).reads]
-    copy = sch.cache_read(rv, buffers.index(plan.operand), "local")
+    copy, turned = _copy_rows(sch, rv, plan)
     across, column = sch.split(plan.across.loop, [None, plan.columns])
     last, row = sch.split(plan.last.loop, [None, plan.rows])
     others = [axis.loop for axis in axes if axis not in (plan.across, plan.last)]
@@ -125,11 +124,35 @@ def schedule_transposition(
                 sch.annotate(outer[many[-1]], PREFETCH_NEXT, 2)
     sch.reorder(*outer, column, row)
     sch.compute_at(copy, outer[-1])
-    for loops in (sch.get_loops(copy)[len(outer) :], [column, row]):
+    within = sch.get_loops(copy)[len(outer) :]
+    if turned and len(within) > 1:
+        within = [*within[:-2], within[-1], within[-2]]
+        sch.reorder(*within)
+    for loops in (within, [column, row]):
         sch.vectorize(loops[-1])
         for loop in loops[:-1]:
             sch.unroll(loop)
     return shared
+
+
+def _copy_rows(sch: Schedule, rv: BlockRV, plan: Transposition) -> tuple[BlockRV, bool]:
+    """Make the block read a copy; return its block, and whether its last loops are by columns.
+
+    Of an operand that several dimensions of are joined (rows of an image, one after the other), a
+    copy in its own shape would hold all that these dimensions have; so the copy is by the block's
+    own axes.
+    """
+    place = [region.buffer for region in sch.get(rv).reads].index(plan.operand)
+    if sum(uses_var(index, {plan.across.var}) for index in plan.load.indices) < 2:
+        return sch.cache_read(rv, place, "local"), False
+    copy: BlockRV = sch.reindex(rv, ("read", place))
+    sch.set_scope(copy, 0, "local")
+    made = stores_of(sch.get(copy))[0]
+    loops = [axis.var for axis in sch.get(copy).iter_vars]
+    read = next(load for load in loads_of(sch.get(rv)) if load.buffer is made.buffer)
+    dim = next(d for d, index in enumerate(read.indices) if index is plan.across.var)
+    sch.transform_layout(copy, ("write", 0), lambda *i: (*i[:dim], *i[dim + 1 :], i[dim]))
+    return copy, made.indices[dim] is not loops[-1]
 
 
 def _count(sch: Schedule, loop: LoopRV) -> int:
