@@ -78,6 +78,27 @@ def test_results(shape: tuple[int, ...], filters: int, tile: int, target: Target
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(sums).max())
 
 
+@pytest.mark.parametrize("shape", [(1, 1, 32, 7, 7), (1, 32, 49), (7, 7, 32)])
+def test_what_moves_the_result_to_another_shape_is_left_apart(shape: tuple[int, ...]) -> None:
+    x = te.placeholder((1, 16, 7, 7), name="x")
+    kernel = te.placeholder((6, 6, 16, 32), name="w")
+    out = topi.nn.relu(topi.nn.conv2d_winograd_without_weight_transform(x, kernel, 1, 4))
+    if shape[-1] == 32:
+        out = topi.transpose(topi.reshape(out, (32, 7, 7)), (1, 2, 0))
+    else:
+        out = topi.reshape(out, shape)
+    func = te.create_prim_func([x, kernel, out]).with_attr(LAYOUT_FREE, [1])
+    rng = np.random.default_rng(0)
+    given = rng.standard_normal((1, 16, 7, 7), dtype=np.float32)
+    w = rng.standard_normal((32, 16, 3, 3), dtype=np.float32)
+    found = np.empty(shape, np.float32)
+    module = driver.compile(IRModule({"main": scheduled(func, ONE)}), ONE)
+    module(given, topi.nn.winograd_weight(w, 4), found)
+    sums = np.maximum(reference(given, w), 0)
+    expected = sums[0].transpose(1, 2, 0) if shape[-1] == 32 else sums.reshape(shape)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * sums.max())
+
+
 def test_filters_are_packed_apart() -> None:
     func = scheduled(conv((1, 32, 8, 8), 64, 4), ONE)
     main, packers = split_layout_rewrite(func)
@@ -118,9 +139,10 @@ def test_other_functions_are_left_alone() -> None:
 
 def test_an_epilogue_of_another_layout_is_left_to_others() -> None:
     x, w = te.placeholder((1, 16, 8, 8), name="x"), te.placeholder((4, 4, 16, 16), name="w")
-    out = topi.transpose(topi.nn.conv2d_winograd_without_weight_transform(x, w, 1, 2), (0, 2, 3, 1))
-    made = Winograd().apply(Schedule(IRModule({"main": te.create_prim_func([x, w, out])})), ONE)
-    assert isinstance(made, NotApplicable) and "layout" in made.reason
+    made = topi.nn.conv2d_winograd_without_weight_transform(x, w, 1, 2)
+    out = te.compute(made.shape, lambda n, f, h, w: made[n, f, h, 7 - w] * 2)
+    done = Winograd().apply(Schedule(IRModule({"main": te.create_prim_func([x, w, out])})), ONE)
+    assert isinstance(done, NotApplicable) and "layout" in done.reason
 
 
 @pytest.mark.parametrize("cores", [1, 2])

@@ -198,7 +198,7 @@ def _inline_all(sch: Schedule) -> None:
             is_injective(sch, consumer) or _iterates_alike(block, sch.get(consumer))
             for consumer in consumers
         )
-        if not seldom and (has_branch(block) or not _only_moves(block)):
+        if not seldom and (has_branch(block) or not only_moves(block)):
             continue
         if len(consumers) > 1 and is_costly(block):
             continue
@@ -252,7 +252,8 @@ def _work(block: Block) -> int:
     return math.prod(as_int(item.dom.extent) or _UNKNOWN for item in block.iter_vars)
 
 
-def _only_moves(block: Block) -> bool:
+def only_moves(block: Block) -> bool:
+    """Whether a block copies elements of a buffer, computing none."""
     stores = stores_of(block)
     return len(stores) == 1 and isinstance(stores[0].value, BufferLoad)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from tilewright.arith import Analyzer
 from tilewright.ir import Expr, as_int
 from tilewright.scheduling import NotApplicable
-from tilewright.scheduling.cpu import is_injective, leaf_blocks, loads_of
+from tilewright.scheduling.cpu import is_injective, leaf_blocks, loads_of, only_moves
 from tilewright.tir import Block, Buffer
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
@@ -59,24 +59,33 @@ def stages_of(sch: Schedule) -> WinogradStages | NotApplicable:
         if len(consumers) != 1 or not is_injective(sch, consumers[0]):
             return NotApplicable("the stages after the products aren't there")
         after = [*after, consumers[0]]
-    output = _join_epilogue(sch, after[-1])
-    if isinstance(output, NotApplicable):
-        return output
-    places = _places(sch, before[0], before[-1])
-    if not _keeps_layout(sch.get(output), _written(sch, after[-2]), places):
+    places, computed = _places(sch, before[0], before[-1]), _written(sch, after[-2])
+    for moves in (True, False):
+        attempt = sch.copy()
+        output = _join_epilogue(attempt, after[-1], moves)
+        if isinstance(output, NotApplicable):
+            return output
+        if _keeps_layout(attempt.get(output), computed, places):
+            sch.become(attempt)
+            break
+    else:
         return NotApplicable("the epilogue changes the layout")
     pad, input_rows, inputs, products = before
     _, result_rows, result, _ = after
     return WinogradStages(pad, input_rows, inputs, products, result_rows, result, output)
 
 
-def _join_epilogue(sch: Schedule, output: BlockRV) -> BlockRV | NotApplicable:
-    """Inline the whole epilogue into its last block; values may be used several times."""
+def _join_epilogue(sch: Schedule, output: BlockRV, moves: bool) -> BlockRV | NotApplicable:
+    """Inline the whole epilogue into its last block; values may be used several times.
+
+    Without ``moves`` what only moves the result, to another shape, is left apart.
+    """
     pending, last = [output], []
     while pending:
         rv = pending.pop(0)
         consumers = sch.get_consumers(rv)
-        if not consumers:
+        apart = not moves and any(only_moves(sch.get(consumer)) for consumer in consumers)
+        if not consumers or apart:
             last.append(rv)
             continue
         if not all(is_injective(sch, consumer) for consumer in consumers):
