@@ -9,7 +9,7 @@ from tilewright import dlight, driver, te, topi
 from tilewright.ir import IRModule, collect
 from tilewright.target import Target
 from tilewright.tir import Block, For
-from tilewright.tir.attrs import PREFETCH_NEXT
+from tilewright.tir.attrs import IS_SCHEDULED, PREFETCH_NEXT
 from tilewright.tir.interpreter import run
 
 SMALL_CACHE = "-l1=4096 -l2=8192 -l3=16384"
@@ -110,3 +110,19 @@ def test_rows_of_an_image_that_are_joined_are_copied_by_tiles(
     out = np.empty((n, h * w, c), np.float32)
     driver.compile(mod, target)["main"](given, out)
     np.testing.assert_array_equal(out, np.maximum(given.reshape(n, c, h * w).swapaxes(1, 2), 0))
+
+
+def test_rows_of_an_image_of_any_size_are_joined() -> None:
+    target = Target("native").with_options(num_cores=1)
+    h, w = te.var("h"), te.var("w")
+    x = te.placeholder((2, 32, h, w), name="x")
+    turned = topi.transpose(topi.reshape(x, (2, 32, h * w)), (0, 2, 1))
+    func = te.create_prim_func([x, topi.nn.relu(turned)])
+    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(IRModule({"main": func}))
+    assert mod["main"].attrs.get(IS_SCHEDULED)
+    module = driver.compile(mod, target)
+    for size in ((7, 9), (1, 1), (16, 20)):
+        given = np.random.default_rng(0).standard_normal((2, 32, *size), dtype=np.float32)
+        out = np.empty((2, size[0] * size[1], 32), np.float32)
+        module["main"](given, out)
+        np.testing.assert_array_equal(out, np.maximum(given.reshape(2, 32, -1).swapaxes(1, 2), 0))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.ir import as_int, dtypes, product, uses_var
+from tilewright.ir import as_int, dtypes, is_const, product, uses_var
 from tilewright.scheduling.blocks import Axis, exceeds, loads_of, stores_of, stride_of
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad
@@ -60,6 +60,8 @@ def transposition_of(block: Block, axes: Sequence[Axis], target: Target) -> Tran
         len({v for v in (axis.var,) if v in load.indices}) > 1 for load in turned for axis in axes
     ):
         return None
+    if _is_joined(turned[0], along[0]) and not all(map(is_const, operand.shape)):
+        return None  # that tiles of it end where the operand does can't be proven
     size = dtypes.bytes_of(operand.dtype)
     rows = _tile(last.extent, size, target, whole=False)
     columns = _tile(along[0].extent, size, target, whole=True)
@@ -77,6 +79,11 @@ def _follows(load: BufferLoad, axis: Axis) -> bool:
 
 def _is_along(loads: Sequence[BufferLoad], axis: Axis) -> bool:
     return all(stride_of(load.indices, load.buffer, axis.var) == 1 for load in loads)
+
+
+def _is_joined(load: BufferLoad, axis: Axis) -> bool:
+    """Whether an axis goes through several dimensions of an operand, one after the other."""
+    return sum(uses_var(index, {axis.var}) for index in load.indices) > 1
 
 
 def _tile(extent: int | None, size: int, target: Target, *, whole: bool) -> int | None:
@@ -143,7 +150,7 @@ def _copy_rows(sch: Schedule, rv: BlockRV, plan: Transposition) -> tuple[BlockRV
     own axes.
     """
     place = [region.buffer for region in sch.get(rv).reads].index(plan.operand)
-    if sum(uses_var(index, {plan.across.var}) for index in plan.load.indices) < 2:
+    if not _is_joined(plan.load, plan.across):
         return sch.cache_read(rv, place, "local"), False
     copy: BlockRV = sch.reindex(rv, ("read", place))
     sch.set_scope(copy, 0, "local")
