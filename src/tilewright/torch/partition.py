@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -84,6 +84,22 @@ def _is_write(node: Node) -> bool:
     )
 
 
+def _behind(nodes: Iterable[Node], through: Callable[[Node], bool]) -> set[Node]:
+    """The nodes, but instead of those to look through, what they are made of."""
+    found: set[Node] = set()
+    pending, seen = list(nodes), set()
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if through(node):
+            pending += node.all_input_nodes
+        else:
+            found.add(node)
+    return found
+
+
 class Partition:
     """The steps of a graph, and what each of its nodes is."""
 
@@ -137,33 +153,11 @@ class Partition:
 
     def roots(self, nodes: Iterable[Node]) -> set[Node]:
         """What nodes are, or are views or sizes of."""
-        found: set[Node] = set()
-        pending, seen = list(nodes), set()
-        while pending:
-            node = pending.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            if self.is_free(node):
-                pending += node.all_input_nodes
-            else:
-                found.add(node)
-        return found
+        return _behind(nodes, self.is_free)
 
     def storages(self, nodes: Iterable[Node]) -> set[Node]:
         """Whose memory nodes may be in: views are replaced by what they are views of."""
-        found: set[Node] = set()
-        pending, seen = list(nodes), set()
-        while pending:
-            node = pending.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            if is_view(node):
-                pending += node.all_input_nodes
-            else:
-                found.add(node)
-        return found
+        return _behind(nodes, is_view)
 
     # ---- inputs that are written ----------------------------------------------------------------
 
