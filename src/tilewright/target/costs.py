@@ -148,7 +148,7 @@ class Costs:
 
     # ---- caches
     far_panel_share: float = _estimated(
-        0.3,
+        0.38,
         "second-level caches",
         "that a panel takes up while an operand from beyond passes by",
         "tuned by hand on an Emerald Rapids",

@@ -19,6 +19,7 @@ from tilewright.dlight.cpu.contraction.register_tile import (
     rank_tiles,
     rows_in_cache,
     tile_registers,
+    tile_score,
 )
 from tilewright.ir import Expr, as_int, dtypes, free_vars
 from tilewright.scheduling import Reduction, depends, dimensions_of, longest, stride
@@ -230,7 +231,15 @@ class _Along:
             masked=target.has("avx512f") and (self.side_by_side or packed),
             row_step=wanted.row_step,
         )
-        return rank_tiles(self.row, self.vector, limits)
+        tiles = rank_tiles(self.row, self.vector, limits)
+        if step_costs is target.costs:
+            return tiles
+        # That rows come late says which tile is best here, not which plan: others copy from afar.
+        limits = replace(limits, costs=target.costs)
+        return [
+            replace(t, score=tile_score(self.row, self.vector, (t.rows, t.columns), limits))
+            for t in tiles
+        ]
 
     def _step_costs(self) -> Costs:
         """The costs of a step; scalars of an operand that the near caches don't hold come late.

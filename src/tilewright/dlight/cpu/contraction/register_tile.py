@@ -117,7 +117,7 @@ def rank_tiles(row: Axis | None, vector: Axis, limits: Limits) -> list[Tile]:
         for height in sorted({1, *range(limits.row_step, most + 1, limits.row_step)}):
             if (height + 1) * limits.vectors(width) + 1 > limits.registers:
                 break
-            score = _score(row, vector, height, width, limits)
+            score = tile_score(row, vector, (height, width), limits)
             if score > best.score + 1e-9:
                 best = Tile(height, width, score)
         if best.score:
@@ -142,15 +142,13 @@ def _widths(row: Axis | None, vector: Axis, limits: Limits) -> list[int]:
     return sorted(widths)
 
 
-def _score(row: Axis | None, vector: Axis, height: int, width: int, limits: Limits) -> float:
-    """The fraction of the peak for tiles of this size, including partial ones at the ends.
+def tile_score(row: Axis | None, vector: Axis, size: tuple[int, int], limits: Limits) -> float:
+    """Return the fraction of the peak for tiles of a size, including partial ones at the ends.
 
     Of axes whose size comes with the call it is the mean over sizes that these often have.
     """
     down = [(1, True)] if row is None else _sizes(row)
-    scores = [
-        _score_of(high, wide, height, width, limits) for high in down for wide in _sizes(vector)
-    ]
+    scores = [_score_of(high, wide, *size, limits) for high in down for wide in _sizes(vector)]
     return sum(scores) / len(scores)
 
 
