@@ -38,8 +38,8 @@ _FAR_APART, _DEEP = 1024, 128
 _MOST_APART = 8
 # Rows of a multiple of so many elements are transposed as they are packed.
 _LINE = 4
-# Vectors of a tile that is narrow enough for the deepest panel.
-_NARROW = 3
+# Vectors of a tile that is narrow enough for the deepest panel, and of a wide one.
+_NARROW, _WIDE = 3, 4
 #: Iterations of a parallel loop per core that keep cores evenly busy.
 TASKS_PER_CORE = 4
 
@@ -250,6 +250,9 @@ class _Along:
         costs, constants = self.target.costs, self.found.constants
         if any(load.buffer in constants for load in self.found.loads):
             return costs
+        cores, lanes = self.target.num_cores, self.target.vector_lanes(32)
+        if cores > 1 and 0 < self.columns < TASKS_PER_CORE * cores * _WIDE * lanes:
+            return costs  # wide tiles would be too few for all threads
         size = max((_known_bytes(load) for load in self.others), default=0)
         # Little of an operand twice as large as the cache is still there in the next pass.
         if size <= self.target.l2_bytes:
