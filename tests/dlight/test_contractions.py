@@ -63,7 +63,7 @@ def best_plan(func: PrimFunc, target: Target = ONE) -> Plan:
 
 
 def test_rows_that_pass_through_the_cache_are_read_by_wide_tiles() -> None:
-    target = Target("llvm -mcpu=emeraldrapids -num-cores=1 -l2=2097152")
+    target = Target("llvm -mcpu=emeraldrapids -num-cores=1 -l1=49152 -l2=2097152")
     near, far = (best_plan(product(256, n, 768, across=True), target) for n in (384, 3072))
     assert (near.tile.rows, near.tile.columns) == (12, 32)
     assert (far.tile.rows, far.tile.columns) == (6, 64)
