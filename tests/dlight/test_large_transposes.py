@@ -9,7 +9,7 @@ from tilewright import dlight, driver, te, topi
 from tilewright.ir import IRModule, collect
 from tilewright.target import Target
 from tilewright.tir import Block, For
-from tilewright.tir.attrs import IS_SCHEDULED, PREFETCH_NEXT
+from tilewright.tir.attrs import PREFETCH_NEXT
 from tilewright.tir.interpreter import run
 
 SMALL_CACHE = "-l1=4096 -l2=8192 -l3=16384"
@@ -112,17 +112,46 @@ def test_rows_of_an_image_that_are_joined_are_copied_by_tiles(
     np.testing.assert_array_equal(out, np.maximum(given.reshape(n, c, h * w).swapaxes(1, 2), 0))
 
 
-def test_rows_of_an_image_of_any_size_are_joined() -> None:
+@pytest.mark.parametrize("cpu", ["znver4", "haswell", "nehalem"])
+@pytest.mark.parametrize("cores", [1, 2])
+def test_rows_of_an_image_of_any_size_are_joined(cpu: str, cores: int) -> None:
+    target = Target(f"llvm -mcpu={cpu} -num-cores={cores}")
+    h, w = te.var("h"), te.var("w")
+    x = te.placeholder((2, 32, h, w), name="x")
+    turned = topi.transpose(topi.reshape(x, (2, 32, h * w)), (0, 2, 1))
+    func = te.create_prim_func([x, topi.nn.relu(turned)])
+    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(IRModule({"main": func}))
+    loops = collect(mod["main"].body, For)
+    assert sum(loop.kind == "vectorized" for loop in loops) == 2
+    lanes = f"<{target.vector_lanes(32)} x float>"
+    assert lanes in driver.compile(mod, target).get_source()
+
+
+def test_rows_of_an_image_of_any_size_end_where_the_image_does() -> None:
     target = Target("native").with_options(num_cores=1)
     h, w = te.var("h"), te.var("w")
     x = te.placeholder((2, 32, h, w), name="x")
     turned = topi.transpose(topi.reshape(x, (2, 32, h * w)), (0, 2, 1))
     func = te.create_prim_func([x, topi.nn.relu(turned)])
     mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(IRModule({"main": func}))
-    assert mod["main"].attrs.get(IS_SCHEDULED)
     module = driver.compile(mod, target)
-    for size in ((7, 9), (1, 1), (16, 20)):
+    for size in ((7, 9), (1, 1), (16, 20), (0, 4), (4, 0)):
         given = np.random.default_rng(0).standard_normal((2, 32, *size), dtype=np.float32)
         out = np.empty((2, size[0] * size[1], 32), np.float32)
         module["main"](given, out)
-        np.testing.assert_array_equal(out, np.maximum(given.reshape(2, 32, -1).swapaxes(1, 2), 0))
+        turned = given.reshape(2, 32, size[0] * size[1]).swapaxes(1, 2)
+        np.testing.assert_array_equal(out, np.maximum(turned, 0))
+
+
+def test_what_is_transposed_may_be_used_twice() -> None:
+    x = te.placeholder((24, 32), name="x")
+    turned = topi.transpose(x)
+    func = te.create_prim_func([x, topi.multiply(turned, topi.sigmoid(turned))])
+    target = Target("llvm -mcpu=znver4 -num-cores=1")
+    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(IRModule({"main": func}))
+    written = [region.buffer for b in collect(mod["main"].body, Block) for region in b.writes]
+    assert sum(buffer.scope == "local" for buffer in written) == 1
+    given = np.random.default_rng(0).standard_normal((24, 32), dtype=np.float32)
+    out = np.empty((32, 24), np.float32)
+    run(mod["main"], given, out)
+    np.testing.assert_allclose(out, given.T / (1 + np.exp(-given.T)), rtol=1e-5)

@@ -233,3 +233,8 @@ def test_images_of_any_size(target: Target, channels: int, tile: int, blocked: b
         expected = np.maximum(reference(data, weights) + added, 0)
         found = layout.transform(found, plain)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * expected.max())
+
+
+def test_a_single_image_of_any_size() -> None:
+    func = conv((1, 32, te.var("h"), te.var("w")), 32, 4)
+    assert IS_SCHEDULED in scheduled(func, ONE).attrs

@@ -243,7 +243,11 @@ class Analyzer:
 
     def int_set(self, expr: ExprLike, dom: Mapping[Var, Range | IntervalSet]) -> IntervalSet:
         """Return the interval of ``expr`` while the variables run through ``dom``."""
-        known = self.copy()._simplifier
+        made = self.copy()
+        for value in dom.values():
+            if isinstance(value, Range):
+                made._learn_at_least(value.extent, 1)
+        known = made._simplifier
         return interval_of(Relaxer(known, bind_domain(known, dom)), as_expr(expr))
 
     def can_prove(self, condition: ExprLike) -> bool:

@@ -151,10 +151,31 @@ class PolyArithmetic:
         quotient = self.floordiv(numerator, divisor, self.context.table.dtypes[number])
         whole = poly_mul(factor, poly_mul(divisor, quotient))
         if not all(mono in a for mono in whole if mono):
-            return self._merge_remainders(a, mono, value, number, factor, quotient)
+            return self._merge_congruent(a, mono, value, number, factor) or self._merge_remainders(
+                a, mono, value, number, factor, quotient
+            )
         made = poly_sub(a, whole)
         made = poly_sub(made, {mono: value})
         return poly_add(made, poly_mul(factor, numerator))
+
+    def _merge_congruent(
+        self, a: Poly, mono: Monomial, value: int, number: int, factor: Poly
+    ) -> Poly | None:
+        """``d * (m // d) + n % d`` is ``m`` where ``m % d`` was written as ``n % d``."""
+        table = self.context.table
+        operands = table.operands[number]
+        assert operands is not None
+        for other in {item for term in a for item in term}:
+            inner = table.operands[other]
+            if table.kinds[other] != DIV or inner is None or inner[1] != operands[1]:
+                continue
+            whole = poly_mul(factor, poly_mul(operands[1], {(other,): 1}))
+            if not all(a.get(term) == k for term, k in whole.items()):
+                continue
+            if self.floormod(inner[0], operands[1], table.dtypes[number]) == {(number,): 1}:
+                made = poly_sub(poly_sub(a, whole), {mono: value})
+                return poly_add(made, poly_mul(factor, inner[0]))
+        return None
 
     def _merge_remainders(
         self, a: Poly, mono: Monomial, value: int, number: int, factor: Poly, quotient: Poly

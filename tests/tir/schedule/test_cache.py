@@ -158,6 +158,18 @@ def test_reindex_of_a_convolution_input_is_im2col() -> None:
     check(sch, func)
 
 
+def test_reindex_of_joined_rows_of_any_size() -> None:
+    h, w = te.var("h"), te.var("w")
+    a = te.placeholder((8, h, w), name="A")
+    b = te.compute((h * w, 8), lambda i, j: a[j, i // w, i % w] * 2.0, name="B")
+    func = te.create_prim_func([a, b])
+    sch = Schedule(func)
+    assert sch.get(sch.reindex("B", ("read", 0))).name == "A_reindex"
+    narrow = te.compute((h * w, 8), lambda i, j: a[j, i // w, i % (w + 1)] * 2.0, name="B")
+    sch = Schedule(te.create_prim_func([a, narrow]))
+    refuses(sch, lambda: sch.reindex("B", ("read", 0)), "may be outside")
+
+
 def test_reindex_does_not_read_out_of_bounds() -> None:
     sch = Schedule(conv2d())
     refuses(sch, lambda: sch.reindex(sch.get_block("pad"), ("read", 0)), "may be outside")

@@ -151,8 +151,13 @@ def _is_near(block: Block, axis: Axis) -> bool:
 
 
 def _enough(sch: Schedule, loops: Sequence[LoopRV], target: Target) -> Sequence[LoopRV]:
-    """The outermost loops with enough work for all threads; fusing more would add divisions."""
+    """The outermost loops with enough work for all threads; fusing more would add divisions.
+
+    Divisions by sizes that come with the call are slow ones: a single thread does without.
+    """
     count = 1
+    if target.num_cores == 1 and any(as_int(sch.get(loop).extent) is None for loop in loops):
+        return loops[:1]
     for number, loop in enumerate(loops):
         count *= as_int(sch.get(loop).extent) or 1
         if count >= _CHUNKS_PER_THREAD * target.num_cores:

@@ -10,10 +10,10 @@ deinterleaved.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tilewright.ir import as_int, dtypes, is_const, product, uses_var
+from tilewright.ir import as_int, dtypes, expr_equal, product, uses_var
 from tilewright.scheduling.blocks import Axis, exceeds, loads_of, stores_of, stride_of
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad
@@ -54,14 +54,12 @@ def transposition_of(block: Block, axes: Sequence[Axis], target: Target) -> Tran
         return None
     operand = turned[0].buffer
     along = [axis for axis in axes[:-1] if axis.extent != 1 and _is_along(turned, axis)]
-    if len(along) != 1 or sum(load.buffer is operand for load in loads_of(block)) != 1:
+    if len(along) != 1 or not _are_same(load for load in loads_of(block) if load.buffer is operand):
         return None
     if any(
         len({v for v in (axis.var,) if v in load.indices}) > 1 for load in turned for axis in axes
     ):
         return None
-    if _is_joined(turned[0], along[0]) and not all(map(is_const, operand.shape)):
-        return None  # that tiles of it end where the operand does can't be proven
     size = dtypes.bytes_of(operand.dtype)
     rows = _tile(last.extent, size, target, whole=False)
     columns = _tile(along[0].extent, size, target, whole=True)
@@ -75,6 +73,11 @@ def transposition_of(block: Block, axes: Sequence[Axis], target: Target) -> Tran
 
 def _follows(load: BufferLoad, axis: Axis) -> bool:
     return stride_of(load.indices, load.buffer, axis.var) in (0, 1)
+
+
+def _are_same(loads: Iterable[BufferLoad]) -> bool:
+    first, *others = loads
+    return all(all(map(expr_equal, load.indices, first.indices)) for load in others)
 
 
 def _is_along(loads: Sequence[BufferLoad], axis: Axis) -> bool:

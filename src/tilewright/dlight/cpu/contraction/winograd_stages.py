@@ -128,8 +128,11 @@ def _keeps_layout(
         channel = axes[1] * block.iter_vars[4].dom.extent + axes[4]
     expected = [axes[0], *places(axes[2], axes[3]), channel]
     loads = [load for load in loads_of(block) if load.buffer is result]
-    prove = Analyzer().can_prove_equal
+    known = Analyzer()
+    for item in block.iter_vars:
+        known.bind(item.var, item.dom)
     return all(
-        len(load.indices) == len(expected) and all(map(prove, load.indices, expected))
+        len(load.indices) == len(expected)
+        and all(map(known.can_prove_equal, load.indices, expected))
         for load in loads
     )

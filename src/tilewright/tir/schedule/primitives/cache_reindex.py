@@ -367,15 +367,13 @@ class _Reindex:
         regions = Regions(self.state, self.scope.func_name, ())
         regions.add_block_axes(self.scope.block)
         inner = regions.inner_vars({item.var: item.dom for item in axes})
-        extents = [const(1), *(item.dom.extent for item in axes)]
+        known = self.state.analyzer(self.scope.func_name)
+        for item in axes:  # where something is copied, there is an element along each of them
+            known.bind(item.var, item.dom)
         for index, size in zip(self.indices, self.buffer.shape):
             span = regions.relax_expr(index, const(1), {}, inner)
             # Of a dimension without elements none may be copied, whatever `v % size` promises.
-            taken = any(
-                regions.surely_at_least(regions.poly(size), regions.poly(extent))
-                for extent in extents
-            )
-            if span is not None and taken:
+            if span is not None and known.can_prove(size >= 1):
                 end = poly_add(span.min, span.extent)
                 if regions.surely_at_least(span.min, {}) and regions.surely_at_least(
                     regions.poly(size), end
