@@ -71,6 +71,18 @@ def test_reverse_with_the_batch_first_and_symbolic_sizes() -> None:
     check(mod, given, [y.swapaxes(0, 1), last])
 
 
+@pytest.mark.parametrize("cores", [1, 2])
+def test_batches_of_any_size(cores: int) -> None:
+    n, m = symbol("n"), symbol("m")
+    infos = [tensor((n, m, 20)), tensor((5, 20)), tensor((20,)), tensor((m, 5)), tensor((m, 5))]
+    target = Target("native").with_options(num_cores=cores)
+    compiled = relax.build(graph(op.nn.recurrence, *infos), target)
+    for batch in (0, 1, 2, 3, 4, 7, 9):
+        arrays = operands("lstm", 3, batch, 5)
+        for found, want in zip(compiled(*arrays), by_pytorch("lstm", arrays), strict=True):
+            np.testing.assert_allclose(np.asarray(found), want, rtol=1e-4, atol=1e-5)
+
+
 def test_no_steps_leave_the_state() -> None:
     arrays = operands("lstm", 0, 2, 3)
     mod = graph_of(op.nn.recurrence, *arrays)

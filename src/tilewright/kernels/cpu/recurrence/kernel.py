@@ -3,6 +3,9 @@
 A step multiplies their states by the weight, tile by tile of gates in registers: each vector of the
 weight that is read serves all of them. Then the cell is computed by vectors. The state stays in
 memory of its own, of which a step's products read all before the cell replaces it.
+
+Of a batch whose size comes with the call, the sequences that are left by whole groups go in smaller
+ones, which are code of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import ClassVar
 
 from tilewright import te
 from tilewright.arith import simplify
-from tilewright.ir import Expr, Var, annotated, as_int, cast, contains, dtypes, pre_order
+from tilewright.ir import Expr, Var, annotated, as_int, cast, const, contains, dtypes, pre_order
 from tilewright.kernels.definition import is_definition
 from tilewright.kernels.kernel import Kernel
 from tilewright.scheduling import Choices, NotApplicable
@@ -112,8 +115,9 @@ class RecurrenceKernel(Kernel[Recurrence]):
         """Take as many sequences as leave one group for each thread, and fill the registers."""
         lanes = target.vector_lanes(dtypes.bits_of(sum_dtype(problem.x.dtype)))
         batch = as_int(problem.batch)
-        rows = 1
-        if batch is not None:
+        if batch is None:
+            rows = _ROWS[min(target.num_cores, 2) - 1]  # smaller groups leave more of them to share
+        else:
             fit = [rows for rows in _ROWS if batch % rows == 0]
             rows = next((r for r in fit if batch // r >= target.num_cores), fit[0])
         registers = target.vector_registers * 5 // 8 // rows
@@ -125,13 +129,21 @@ class RecurrenceKernel(Kernel[Recurrence]):
         if min(plan.lanes, plan.rows, plan.vectors) < 1:
             return "lanes, rows and vectors are at least one"
         batch = as_int(problem.batch)
-        if plan.rows > 1 and (batch is None or batch % plan.rows):
+        if batch is not None and batch % plan.rows:
             return f"{problem.batch!r} sequences are not in groups of {plan.rows}"
         return None
 
     def build(self, func: PrimFunc, problem: Recurrence, plan: RecurrenceTiles) -> Block:
         """Write the form."""
-        return make_root_block(_Rows(problem, plan).build()).block
+        groups, first = simplify(problem.batch // plan.rows), const(0)
+        made = [_Rows(problem, plan).build(groups, first)]
+        for rows in _rest(problem, plan):
+            first = first + groups * plan.rows
+            vectors = min(_VECTORS, plan.vectors * plan.rows // rows)
+            plan = replace(plan, rows=rows, vectors=vectors)
+            groups = simplify((problem.batch - first) // rows)
+            made.append(_Rows(problem, plan, _suffix(rows)).build(groups, first))
+        return make_root_block(seq(*made)).block
 
     def schedule(
         self,
@@ -144,7 +156,18 @@ class RecurrenceKernel(Kernel[Recurrence]):
         """Share the groups among threads."""
         extents = (*problem.x.shape, problem.weight.shape[0])
         work = math.prod(_UNKNOWN if (n := as_int(item)) is None else n for item in extents)
-        parallelize(sch, sch.get_loops(RECURRENCE_ROWS), target, work)
+        for suffix in ("", *map(_suffix, _rest(problem, plan))):
+            parallelize(sch, sch.get_loops(f"{RECURRENCE_ROWS}{suffix}"), target, work)
+
+
+def _rest(problem: Recurrence, plan: RecurrenceTiles) -> list[int]:
+    """Sizes of the groups that take what whole ones leave of a batch of unknown size."""
+    known = as_int(problem.batch) is not None
+    return [] if known else [rows for rows in _ROWS if rows < plan.rows]
+
+
+def _suffix(rows: int) -> str:
+    return f"_by_{rows}"
 
 
 _has_recurrence = contains(annotated(RECURRENCE))
@@ -179,8 +202,8 @@ def read_recurrence(func: PrimFunc) -> Recurrence | NotApplicable:
 class _Rows:
     """Builds the form; see the module's docstring."""
 
-    def __init__(self, problem: Recurrence, tiles: RecurrenceTiles) -> None:
-        self.problem, self.tiles = problem, tiles
+    def __init__(self, problem: Recurrence, tiles: RecurrenceTiles, suffix: str = "") -> None:
+        self.problem, self.tiles, self.suffix = problem, tiles, suffix
         self.hidden, self.wide = problem.hidden, problem.hidden * problem.cell.gates
         self.inner = sum_dtype(problem.x.dtype)
         rows = tiles.rows
@@ -190,14 +213,19 @@ class _Rows:
             for name in ("state", "memory")[: problem.cell.states]
         ]
 
-    def build(self) -> Stmt:
-        groups = simplify(self.problem.batch // self.tiles.rows)
-        alloc = [self.gates, *self.state]
-        return block(RECURRENCE_ROWS, [Axis("group", groups)], self._group, alloc)
+    def build(self, groups: Expr, first: Expr) -> Stmt:
+        """So many groups of sequences, from the first of them."""
+        alloc, rows = [self.gates, *self.state], self.tiles.rows
+        name = f"{RECURRENCE_ROWS}{self.suffix}"
 
-    def _group(self, group: Var) -> Stmt:
+        def sequences(group: Var) -> Stmt:
+            return self._group(first + group * rows)
+
+        return block(name, [Axis("group", groups)], sequences, alloc)
+
+    def _group(self, first: Expr) -> Stmt:
         """All steps of some sequences."""
-        problem, first = self.problem, group * self.tiles.rows
+        problem = self.problem
 
         def start(r: Expr, d: Expr) -> Stmt:
             pairs = zip(self.state, problem.first)
@@ -216,7 +244,7 @@ class _Rows:
 
         return seq(
             *self._by_vectors("start", start),
-            block("step", [Axis("step", problem.steps, kind=OPAQUE)], step),
+            block(f"step{self.suffix}", [Axis("step", problem.steps, kind=OPAQUE)], step),
             *self._by_vectors("finish", finish),
         )
 
@@ -229,7 +257,7 @@ class _Rows:
         if whole:
             made.append(
                 block(
-                    name,
+                    name + self.suffix,
                     [rows, Axis("v", whole, keep=True), Axis("lane", lanes, VECTORIZED)],
                     lambda r, v, lane: body(r, v * lanes + lane),
                 )
@@ -237,7 +265,7 @@ class _Rows:
         if rest := self.hidden - whole * lanes:
             made.append(
                 block(
-                    f"{name}_rest",
+                    f"{name}_rest{self.suffix}",
                     [rows, Axis("lane", rest, VECTORIZED)],
                     lambda r, lane: body(r, whole * lanes + lane),
                 )
@@ -252,12 +280,12 @@ class _Rows:
         whole = self.wide // width
         cuts = [(0, width, whole), (whole * width, self.wide - whole * width, 1)]
         return [
-            self._tiles(number, start, size, count)
+            self._tiles(f"{number}{self.suffix}", start, size, count)
             for number, (start, size, count) in enumerate(cuts)
             if size and count
         ]
 
-    def _tiles(self, number: int, start: int, width: int, count: int) -> Stmt:
+    def _tiles(self, number: str, start: int, width: int, count: int) -> Stmt:
         """Tiles of one width."""
         bias, weight = self.problem.bias, self.problem.weight
         sums = decl_buffer((self.tiles.rows, width), self.inner, f"sums_{number}", scope="local")
