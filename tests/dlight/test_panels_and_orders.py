@@ -75,6 +75,18 @@ def test_threads_share_rows_where_a_few_columns_are_cut_off() -> None:
     assert not first_rows(scheduled(product(512, 1000, 512), wide))
 
 
+@pytest.mark.parametrize(("m", "blocks"), [(1100, 17), (1003, 16), (150, None)])
+def test_rows_that_pass_by_each_panel_come_in_blocks(m: int, blocks: int | None) -> None:
+    func, caches = product(m, 192, 300).with_attr(LAYOUT_FREE, [1]), "-l1=32768 -l2=262144"
+    target = Target(f"llvm -mcpu=x86-64-v3 -num-cores=1 {caches}")
+    loops = collect(scheduled(func, target).body, For)
+    outer = next(loop for loop in loops if "_update" in str(loop.body))
+    # The rows of a block, at least 64, stay in the cache; else panels of 16 columns are outside.
+    assert as_int(outer.extent) == (blocks or 192 // 16)
+    (a, b), out = computed(func, NATIVE.with_options(l1=32768, l2=262144))
+    np.testing.assert_allclose(out, a @ b, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("cores", [1, 2, 3])
 @pytest.mark.parametrize("across", [False, True], ids=["side-by-side", "across"])
 @pytest.mark.parametrize("constant", [False, True], ids=["dynamic", "constant"])

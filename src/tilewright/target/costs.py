@@ -174,6 +174,18 @@ class Costs:
     fetched_share: float = _estimated(
         1 / 16, "of the second-level cache", "from which filters are fetched ahead", _BY_HAND
     )
+    near_rows_share: float = _estimated(
+        0.75,
+        "of the second-level cache",
+        "for rows that pass by each panel, and a panel",
+        "measured on an Emerald Rapids",
+    )
+    near_block_share: float = _estimated(
+        0.25,
+        "of the second-level cache",
+        "for a block of more rows than those",
+        "measured on an Emerald Rapids",
+    )
     rows_share: float = _estimated(
         1 / 4, "of the last cache", "for rows that pass by each panel", _BY_HAND
     )

@@ -28,6 +28,8 @@ from tilewright.tir.schedule import Schedule
 
 # Most steps of a reduction that hardly hide how results are written.
 _SHORT = 256
+# With fewer rows in a block, panels pass by faster than far caches give them.
+_FEWEST_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -148,12 +150,32 @@ def _row_blocks(found: Reduction, plan: Plan, target: Target) -> int:
 
     All panels are read for each block, so they should have been packed beforehand.
     """
-    row, cache = plan.row, target.l3_bytes
+    row, costs = plan.row, target.costs
     if plan.packed is None or row is None or row.extent is None:
         return 1
     size = row.extent * work_of(found.steps) * dtypes.bytes_of(plan.packed.buffer.dtype)
-    if size <= cache * target.costs.rows_share:
-        return 1
     tiles = -(-row.extent // plan.tile.rows)
-    wanted = -(-size // int(cache * target.costs.block_share))
-    return next(count for count in range(min(wanted, tiles), tiles + 1) if tiles % count == 0)
+    near = _near_blocks(found, plan, size, target)
+    if near is not None:
+        wanted = near
+    elif size <= target.l3_bytes * costs.rows_share:
+        return 1
+    else:
+        wanted = -(-size // int(target.l3_bytes * costs.block_share))
+    return -(-tiles // -(-tiles // min(wanted, tiles)))
+
+
+def _near_blocks(found: Reduction, plan: Plan, size: int, target: Target) -> int | None:
+    """Into how many blocks ``size`` bytes of rows are split for the second-level cache.
+
+    ``None`` where that doesn't pay: each panel passes by fewer rows, and is read for each block.
+    """
+    rows, columns = work_of([plan.row] if plan.row else []), plan.vector.extent or 0
+    cache = target.l2_bytes
+    if work_of(found.spatial) != rows * columns or size <= cache * target.costs.near_rows_share:
+        return None
+    block = max(int(cache * target.costs.near_block_share), size // rows * _FEWEST_ROWS)
+    blocks, panels = -(-size // block), -(-columns // plan.tile.columns)
+    panel = size // rows * plan.tile.columns
+    fits = block + panel <= cache * target.costs.near_rows_share
+    return blocks if fits and size * (panels - 1) > panel * panels * (blocks - 1) else None
