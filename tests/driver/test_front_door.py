@@ -64,6 +64,12 @@ def test_graphs(program: Any) -> None:
     np.testing.assert_array_equal(tw.compile(program)(A), A + A)
 
 
+def test_inputs_of_a_graph_by_name() -> None:
+    np.testing.assert_array_equal(tw.compile(graph())(x=A), A + A)
+    with pytest.raises(RunError, match=r"main takes 1 arguments \(x\), got 0 and y"):
+        tw.compile(graph())(y=A)
+
+
 def test_models_of_ours_by_example() -> None:
     for example in (A, (A,), {"x": A}):
         made = tw.compile(OwnModel(), example_inputs=example)
@@ -191,6 +197,30 @@ def test_arrays_give_tensors_of_ours(model: Any) -> None:
     assert isinstance(found, tw.runtime.Tensor)
     wanted = expected(model, torch.from_numpy(A))["y"].numpy()
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_views_are_inputs_of_a_model(model: Any) -> None:
+    import torch
+
+    made = tw.compile(model, example_inputs=torch.from_numpy(A))
+    memory = np.zeros(A.nbytes + 1, "uint8")
+    misaligned = memory[1:].view("float32").reshape(A.shape)
+    misaligned[...] = A
+    wanted = made(A)["y"].numpy()
+    for view in (np.asfortranarray(A), A[::-1, ::-1].copy()[::-1, ::-1], misaligned):
+        np.testing.assert_array_equal(made(view)["y"], wanted)
+    np.testing.assert_array_equal(made(torch.from_numpy(A.T.copy()).t())["y"], wanted)
+
+
+@pytest.mark.parametrize("kind", ["meta", "sparse"])
+def test_tensors_that_are_no_inputs_of_a_model(model: Any, kind: str) -> None:
+    import torch
+
+    made = tw.compile(model, example_inputs=torch.from_numpy(A))
+    x = torch.empty(3, 4, device="meta") if kind == "meta" else torch.zeros(3, 4).to_sparse()
+    with pytest.raises(TypeError, match=r"argument #0 'x': .* can't be exported") as caught:
+        made(x)
+    assert "\n" not in str(caught.value)
 
 
 def test_sizes_of_a_model_may_be_dynamic(model: Any) -> None:

@@ -3,9 +3,11 @@ from __future__ import annotations
 import gc
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tilewright.support import settings
 from tilewright.support.collector import RAISED_THRESHOLD, few_collections
 from tilewright.support.errors import MissingExtraError, ScheduleError, TilewrightError
 from tilewright.support.registry import Registry
@@ -92,6 +94,16 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", "three")
     with pytest.raises(TilewrightError, match="TILEWRIGHT_NUM_THREADS='three' is not valid"):
         setting("num_threads")
+
+
+def test_a_user_without_a_home_has_a_folder_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", unknown)
+    assert not settings._home().exists()
 
 
 def test_carets_stand_below_the_culprit() -> None:

@@ -111,10 +111,10 @@ class Executable:
             self._functions[name] = found
         return found
 
-    def __call__(self, *inputs: Any) -> Any:
-        """Run ``main``, or the only function."""
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Run ``main``, or the only function; inputs may be given by name."""
         name = "main" if "main" in self.signatures else next(iter(self.signatures))
-        return self[name](*inputs)
+        return self[name](*inputs, **named)
 
     def export_library(self, path: str | os.PathLike[str]) -> Path:
         """Write a shared library with code and constants, and the signatures beside it (.json).

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.codegen.llvm.tensors import native_empty, packed_dtype
-from tilewright.runtime import from_dlpack
+from tilewright.runtime import CompiledFunction, from_dlpack
 from tilewright.runtime.ffi import tvm_ffi
 from tilewright.runtime.tensor import as_argument, is_native_class
 from tilewright.support.errors import RunError
@@ -64,7 +64,7 @@ class GraphFunction:
     the last owner drops it.
     """
 
-    def __init__(self, signature: GraphSignature, call: Callable[..., object]) -> None:
+    def __init__(self, signature: GraphSignature, call: CompiledFunction) -> None:
         self.signature = signature
         self._call = call
         self._names = [name for name, _ in parameters_of(signature)]
@@ -83,6 +83,7 @@ class GraphFunction:
     def _explain(self, error: Exception, *inputs: object) -> None:
         """Raise for inputs of which the results' sizes can't be computed."""
         inputs = flat_inputs(self.signature, inputs)
+        self._call.check_exports(inputs)
         self._check_kinds(inputs)
         self._check_sizes(inputs)
         raise RunError(f"{self.signature.name}: {error}") from error
@@ -123,7 +124,8 @@ class GraphFunction:
     @property
     def native(self) -> Callable[..., object]:
         """The bare native function of inputs and results, which are tensors already."""
-        return getattr(self._call, "ffi", self._call)
+        native: Callable[..., object] = self._call.ffi
+        return native
 
     def operands(self, inputs: Sequence[Any], result: Any) -> list[Any]:
         """What ``native`` takes: flat inputs, and results to write into."""
@@ -176,6 +178,10 @@ def flat_inputs(signature: GraphSignature, inputs: Sequence[object]) -> tuple[ob
     return tuple(made)
 
 
+# What making results raises; RuntimeError if PyTorch has none like the first input.
+_FAILURES = (AttributeError, IndexError, RuntimeError, ValueError, ZeroDivisionError)
+
+
 def _straight_line(
     signature: GraphSignature, call: Callable[..., object], explain: Callable[..., None]
 ) -> Callable[..., object]:
@@ -223,7 +229,7 @@ def _straight_line(
         "__call": call,
         "__empty": native_empty() if is_native_class() else _converted_empty,
         "__explain": explain,
-        "__failures": (AttributeError, IndexError, ValueError, ZeroDivisionError, *nested),
+        "__failures": (*_FAILURES, *nested),
         "__like": _like,
     }
     return _compiled("__run", lines, scope)

@@ -72,7 +72,7 @@ class CompiledFunction:
         except TypeError:
             return self._with_bits(args)
         except RuntimeError:
-            self._check_exports(args)
+            self.check_exports(args)
             raise
         try:
             return self._call(*self._exported(args))
@@ -107,7 +107,7 @@ class CompiledFunction:
         name = f" {names[index]!r}" if index < len(names) else ""
         return f"{self.info.name}: argument #{index}{name}"
 
-    def _check_exports(self, args: Sequence[object]) -> None:
+    def check_exports(self, args: Sequence[object]) -> None:
         """Raise for a tensor whose library can't export it (no memory, sparse, lazy)."""
         for index, arg in enumerate(args):
             if not hasattr(arg, "__dlpack__"):
@@ -115,9 +115,10 @@ class CompiledFunction:
             try:
                 tvm_ffi.from_dlpack(arg)
             except Exception as error:  # any library may have made this tensor
+                why = str(error).partition("\n")[0]  # PyTorch's go on with a stack of C++
                 raise TypeError(
                     f"{self._named(index)}: expected a Tensor with memory, but this "
-                    f"{type(arg).__name__} can't be exported: {error}"
+                    f"{type(arg).__name__} can't be exported: {why}"
                 ) from error
 
     def _exported(self, args: Sequence[object]) -> Iterator[Any]:

@@ -24,6 +24,14 @@ class Setting:
     help: str
 
 
+def _home() -> Path:
+    """The user's folder; one that isn't there if the system knows of none (a container's user)."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/nonexistent")
+
+
 def _flag(text: str) -> bool:
     if text.lower() in ("1", "true", "yes", "on"):
         return True
@@ -38,7 +46,7 @@ SETTINGS: dict[str, Setting] = {
         Setting(
             "cache_dir",
             Path,
-            Path.home() / ".cache" / "tilewright",
+            _home() / ".cache" / "tilewright",
             "Folder for compiled objects and other things that can be made again.",
         ),
         Setting(

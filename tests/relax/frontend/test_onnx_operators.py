@@ -242,6 +242,16 @@ def test_a_zero_point_that_is_left_out_is_zero() -> None:
 # ---- com.microsoft -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("more", [{}, {"auto_pad": "SAME_UPPER"}])
+def test_a_transposed_convolution_of_half_floats_is_rounded_once(more: dict[str, Any]) -> None:
+    x = np.ones((1, 2, 3), "float16")
+    weights = {"w": np.array([1, 2**-13], "float16").reshape(2, 1, 1), "b": -np.ones(1, "float16")}
+    proto = model([node("ConvTranspose", "x w b", "y", **more)], {"x": x}, ["y"], weights)
+    found = results(proto, x)
+    assert found.dtype == x.dtype
+    np.testing.assert_array_equal(found, np.full((1, 1, 3), 2**-13))
+
+
 def gelu(x: Any) -> Any:
     return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
 

@@ -84,6 +84,20 @@ def test_many_half_floats_are_added_up_as_wider_ones() -> None:
     torch.testing.assert_close(norm, torch.linalg.vector_norm(inputs[2] * 300))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+def test_transposed_convolutions_with_a_bias_are_rounded_once(dtype: object, spatial: int) -> None:
+    kind = (torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d)
+    model = kind[spatial - 1](2, 1, 1).to(dtype)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([1.0, 2**-13]).reshape(model.weight.shape))
+        model.bias.fill_(-1)
+    inputs = (torch.ones(1, 2, *[3] * spatial, dtype=dtype),)
+    made = tilewright.compile(model, example_inputs=inputs)(*inputs)
+    assert made.dtype == dtype
+    assert torch.equal(made, torch.full_like(made, 2**-13))
+
+
 def test_resizing() -> None:
     cases = {
         f"{mode} {align}": lambda x, mode=mode, align=align: F.interpolate(

@@ -110,6 +110,7 @@ def _conv_transpose(
     data, weight = call.args
     spatial = data.ndim - 2
     form = _windows(call, spatial)
+    grad = as_dtype(grad, data.dtype)
     convolve: Callable[..., RelaxExpr] = getattr(op.nn, f"conv{spatial}d")
     made = convolve(grad, weight, form.strides, form.padding, form.dilation, form.groups)
     for a in range(spatial):

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright import topi
 from tilewright.arith import simplify
-from tilewright.ir import Expr
+from tilewright.ir import Expr, dtypes
 from tilewright.relax.conditions import require, require_equal
 from tilewright.relax.ops.common import (
     known,
@@ -62,9 +62,14 @@ def _transpose_shape(
     dilation: int | Sequence[int],
     groups: int,
     spatial: int,
+    out_dtype: str | None,
 ) -> StructInfo:
     require_ndim(data, spatial + 2, "data")
     require_ndim(weight, spatial + 2, "weight")
+    dtype = same_dtype(data, weight)
+    if out_dtype is not None:
+        dtypes.split_dtype(out_dtype)
+        dtype = out_dtype
     x, w = known(data, "data"), known(weight, "weight")
     steps, extra = pair(strides, spatial), pair(output_padding, spatial)
     reach = pair(dilation, spatial)
@@ -89,7 +94,7 @@ def _transpose_shape(
     ]
     for made in extents:
         require(made >= 0, "the padding takes more than there is: an extent of ", made)
-    return TensorStructInfo((x[0], simplify(w[1] * groups), *extents), same_dtype(data, weight))
+    return TensorStructInfo((x[0], simplify(w[1] * groups), *extents), dtype)
 
 
 @operator("nn.conv1d", legalize=topi.nn.conv1d)
@@ -156,9 +161,15 @@ def conv1d_transpose(
     output_padding: int | tuple[int, ...] = 0,
     dilation: int | tuple[int, ...] = 1,
     groups: int = 1,
+    out_dtype: str | None = None,
 ) -> StructInfo:
-    """Transposed convolution: data ``[N, I, W]``, weight ``[I, O / groups, K]``."""
-    return _transpose_shape(data, weight, strides, padding, output_padding, dilation, groups, 1)
+    """Transposed convolution: data ``[N, I, W]``, weight ``[I, O / groups, K]``.
+
+    Results have the operands' dtype, to which sums are rounded, or ``out_dtype``.
+    """
+    return _transpose_shape(
+        data, weight, strides, padding, output_padding, dilation, groups, 1, out_dtype
+    )
 
 
 @operator("nn.conv2d_transpose", legalize=topi.nn.conv2d_transpose)
@@ -170,9 +181,12 @@ def conv2d_transpose(
     output_padding: int | tuple[int, ...] = 0,
     dilation: int | tuple[int, ...] = 1,
     groups: int = 1,
+    out_dtype: str | None = None,
 ) -> StructInfo:
     """Transposed convolution: data ``[N, I, H, W]``, weight ``[I, O / groups, KH, KW]``."""
-    return _transpose_shape(data, weight, strides, padding, output_padding, dilation, groups, 2)
+    return _transpose_shape(
+        data, weight, strides, padding, output_padding, dilation, groups, 2, out_dtype
+    )
 
 
 @operator("nn.conv3d_transpose", legalize=topi.nn.conv3d_transpose)
@@ -184,6 +198,9 @@ def conv3d_transpose(
     output_padding: int | tuple[int, ...] = 0,
     dilation: int | tuple[int, ...] = 1,
     groups: int = 1,
+    out_dtype: str | None = None,
 ) -> StructInfo:
     """Transposed convolution: data ``[N, I, D, H, W]``, weight ``[I, O / groups, …]``."""
-    return _transpose_shape(data, weight, strides, padding, output_padding, dilation, groups, 3)
+    return _transpose_shape(
+        data, weight, strides, padding, output_padding, dilation, groups, 3, out_dtype
+    )

@@ -50,7 +50,7 @@ class ToMixedPrecision(GraphPass):
     """Compute ``ALWAYS`` operators on ``float16`` operands, and what follows them.
 
     ``out_dtype`` is the dtype in which products are summed and given: ``float32`` or ``float16``
-    (convolutions and attention, which have no ``out_dtype``, give ``float16``).
+    (attention and plain convolutions have no ``out_dtype``: they give ``float16``).
     Parameters named in ``fp16_input_names`` become ``float16``; other parameters and the results
     keep their dtypes. Only ``float32`` values are touched.
 

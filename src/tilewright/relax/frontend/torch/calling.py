@@ -327,7 +327,14 @@ def _written(program: torch.export.ExportedProgram, buffers: Sequence[str]) -> l
 def _compact(args: Sequence[object]) -> list[object] | None:
     """The same numbers in compact memory; ``None`` if they are in compact memory already."""
     torch = require_torch()
-    made = [arg.contiguous() if isinstance(arg, torch.Tensor) else arg for arg in args]
+    made = [
+        arg.contiguous()
+        if isinstance(arg, torch.Tensor)
+        else np.require(arg, requirements=("C", "A"))
+        if isinstance(arg, np.ndarray)
+        else arg
+        for arg in args
+    ]
     return None if all(new is old for new, old in zip(made, args)) else made
 
 

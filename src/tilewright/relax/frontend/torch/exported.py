@@ -41,6 +41,8 @@ def require_torch() -> Any:
 def load_exported_program(path: str | Path) -> torch.export.ExportedProgram:
     """Load a ``.pt2`` file that ``torch.export.save`` wrote; returns its ``ExportedProgram``.
 
+    PyTorch reads it, and runs code that the file may hold: load only files that you trust.
+
     Raises ``ImportModelError`` if there is no such file, or it holds something else.
     """
     torch = require_torch()

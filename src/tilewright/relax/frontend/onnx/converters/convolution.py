@@ -9,6 +9,7 @@ from tilewright.relax import ops as op
 from tilewright.relax.expr import RelaxExpr
 from tilewright.relax.frontend.onnx.converters.base import Context, Tensor, converts
 from tilewright.relax.frontend.onnx.converters.shapes import cut
+from tilewright.topi.utils import sum_dtype
 
 _AUTO = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
@@ -106,7 +107,10 @@ def add_bias(made: Tensor, bias: Tensor | None) -> Tensor:
     """Add a number to each channel."""
     if bias is None:
         return made
-    return op.add(made, op.reshape(bias, (1, bias.shape[0], *[1] * (made.ndim - 2))))
+    channels = op.reshape(bias, (1, bias.shape[0], *[1] * (made.ndim - 2)))
+    if made.dtype == bias.dtype:
+        return op.add(made, channels)
+    return op.astype(op.add(made, op.astype(channels, made.dtype)), bias.dtype)
 
 
 def conv(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor:
@@ -167,16 +171,18 @@ def _conv_transpose(
     function = (
         op.nn.conv1d_transpose, op.nn.conv2d_transpose, op.nn.conv3d_transpose
     )[count - 1]  # fmt: skip
+    wide = sum_dtype(x.dtype)  # half floats are rounded once the bias is added
+    dtype = None if bias is None or wide == x.dtype else wide
     fits = all(a >= 0 and b >= 0 for a, b in zip(before, after)) and all(
         e < max(s, d) for e, s, d in zip(extra, window.strides, window.dilations)
     )
     if fits:
         whole = function(
             x, weight, window.strides, (*before, *after), tuple(extra), window.dilations,
-            attrs.group,
+            attrs.group, dtype,
         )  # fmt: skip
         return add_bias(whole, bias)
-    made: Tensor = function(x, weight, window.strides, 0, 0, window.dilations, attrs.group)
+    made: Tensor = function(x, weight, window.strides, 0, 0, window.dilations, attrs.group, dtype)
     widths = [0] * (2 * x.ndim)
     for axis in range(count):
         at = 2 + axis

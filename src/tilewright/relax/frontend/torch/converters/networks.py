@@ -39,10 +39,11 @@ def pair(values: int | Sequence[S], count: int) -> tuple[int | S, ...]:
     return made * count if len(made) == 1 else made
 
 
-def _add_bias(made: RelaxExpr, bias: RelaxExpr | None) -> RelaxExpr:
+def _add_bias(ctx: Context, made: RelaxExpr, bias: RelaxExpr | None) -> RelaxExpr:
     if bias is None:
         return made
-    return op.add(made, op.reshape(bias, (1, bias.shape[0], *[1] * (made.ndim - 2))))
+    channels = op.reshape(bias, (1, bias.shape[0], *[1] * (made.ndim - 2)))
+    return ctx.cast(op.add(made, ctx.cast(channels, made.dtype)), bias.dtype)
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def convolved(
         made = convolve(x, weight, stride, padding, dilation, groups)
     else:
         raise ctx.error(f"convolutions over 1, 2 or 3 axes are supported, not {spatial}")
-    made = _add_bias(made, bias)
+    made = _add_bias(ctx, made, bias)
     return op.squeeze(made, (0,)) if unbatched else made
 
 
@@ -97,13 +98,15 @@ def convolved_transposed(
         raise ctx.error(f"transposed convolutions over 1, 2 or 3 axes are supported, not {spatial}")
     unbatched = x.ndim == spatial + 1
     fields = ("stride", "padding", "output_padding", "dilation")
+    wide = sum_dtype(x.dtype)  # half floats are rounded once the bias is added
     made: RelaxExpr = convolve(
         op.expand_dims(x, 0) if unbatched else x,
         weight,
         *(form.along(ctx, field, spatial) for field in fields),
         ctx.int(form.groups, "groups"),
+        None if bias is None or wide == x.dtype else wide,
     )
-    made = _add_bias(made, bias)
+    made = _add_bias(ctx, made, bias)
     return op.squeeze(made, (0,)) if unbatched else made
 
 
