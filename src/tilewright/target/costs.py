@@ -83,6 +83,12 @@ class Costs:
     vector_wait: float = _estimated(
         0.15, "cycles", "the same for each vector, from the second-level cache", _BY_HAND
     )
+    slab_wait: float = _estimated(
+        0.5,
+        "cycles",
+        "beside that, for each vector of pixels of many channels",
+        "measured on an Emerald Rapids",
+    )
     panel_vector: float = _estimated(
         3, "cycles", "for a vector of a panel, from there, in a low tile", _BY_HAND
     )

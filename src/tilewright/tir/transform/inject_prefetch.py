@@ -107,7 +107,7 @@ class _Injector(Mutator):
                 fetches = _fetches_by_look_up(panel, node)
             else:
                 following = _following((*self.around, node))
-                panel = panel if how == 2 else _by_whole_lines(panel, node.loop_var)
+                panel = _by_rows(panel) if how == 2 else _by_whole_lines(panel, node.loop_var)
                 fetches = (
                     _fetches_of_rows(panel, following)
                     if how == 2
@@ -253,19 +253,39 @@ def _following(loops: tuple[For, ...]) -> dict[Var, Expr]:
     return changes
 
 
+def _by_rows(panel: _Panel) -> _Panel:
+    """The panel with the loops down to the one that has a step for each line of its rows."""
+    rows, steps = _rows_of(panel), 1
+    lines = 0 if rows is None else rows.count * _lines_of(panel, rows)
+    for depth, loop in enumerate(panel.loops, 1):
+        steps *= as_int(loop.extent) or 1
+        if lines <= steps:
+            return replace(panel, loops=panel.loops[:depth])
+    return panel
+
+
+def _lines_of(panel: _Panel, rows: _Rows) -> int:
+    """How many cache lines a row has."""
+    return -(-rows.length * dtypes.bytes_of(panel.load.buffer.dtype) // _LINE_BYTES)
+
+
 def _fetches_of_rows(panel: _Panel, following: dict[Var, Expr]) -> list[Stmt]:
-    """Each step asks for some whole rows of the next panel, or for a part of one."""
+    """Each step asks for some whole rows of the next panel, or for a part of one.
+
+    If there are more steps than lines, some steps ask for the same line.
+    """
     buffer, index, rows = panel.load.buffer, panel.load.indices[0], _rows_of(panel)
     if rows is None:
         return []
     line = _LINE_BYTES // dtypes.bytes_of(buffer.dtype)
-    in_row = -(-rows.length // line)
+    in_row = _lines_of(panel, rows)
     step: Expr = const(0)
     steps = 1
     for loop in panel.loops:
         extent = as_int(loop.extent) or 1
         step, steps = step * extent + (loop.loop_var - loop.min), steps * extent
     lines = -(-rows.count * in_row // steps)
+    step = floordiv(step, const(max(1, steps // (rows.count * in_row))))
     if not 0 < lines <= _MOST_LINES_OF_ROWS:
         return []
     first = {loop.loop_var: loop.min for loop in panel.inside}

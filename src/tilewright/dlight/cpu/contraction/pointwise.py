@@ -9,7 +9,8 @@ they are constant. A tile of pixels stays in the cache while all filters are app
 Where a tile is only a cache line wide, the lines of all channels, whole images apart, map to few
 sets of the L1 cache and to a page each, and come one by one, unforeseen. So they are copied, two
 tiles at a time if the image has an even number; if the epilogue reads other images, it reads and
-writes several tiles of a row at a time.
+writes several tiles of a row at a time. Wider tiles of an image from far caches are fetched while
+the one before is computed.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ from tilewright.scheduling.cpu import (
     loads_of,
     parallelize,
     size_of,
+    work_of,
 )
 from tilewright.target import Target
+from tilewright.tir.attrs import PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
 
 # Vectors of a tile along the pixels: with more, fewer filters fit the registers.
@@ -74,6 +77,8 @@ class PointwiseConvolution(Form):
         )
         nest = Nest([batch, shared, rows, *pixels], steps, [row, pixel])
         sum_in_registers(sch, main, epilogue, nest)
+        if not together and _image_bytes(found) > target.costs.columns_share * target.l2_bytes:
+            sch.annotate(shared, PREFETCH_NEXT, 2)
         for copy in copies:
             sch.compute_at(copy, shared, preserve_unit_loops=True)
             sch.vectorize(sch.get_loops(copy)[-1])
@@ -96,10 +101,12 @@ def _choose(sch: Schedule, found: Contraction, target: Target) -> Tile | NotAppl
     vectors = sch.choices.choose("pointwise.vectors", others_after(_VECTORS, (1, 3, 4)))
     pixels = vectors * target.vector_lanes(max(8, element_bits(found.block)))
     most = (tile_registers(target) - 1 - vectors) // vectors
-    cycles = {n: _cycles(filters, n, vectors, target) for n in range(most, 0, -1)}
+    slab = pixels * dtypes.bytes_of(found.loads[0].dtype) * work_of(found.steps)
+    wait = target.costs.slab_wait * vectors if 2 * slab > target.l1_bytes else 0.0
+    cycles = {n: _cycles(filters, n, vectors, wait, target) for n in range(most, 0, -1)}
     rows = sch.choices.choose("pointwise.rows", sorted(cycles, key=lambda n: cycles[n]))
     known = height and width and height * width
-    tile, size = Tile(rows, pixels), size_of(found.loads[0].buffer) or 0
+    tile, size = Tile(rows, pixels), _image_bytes(found)
     few = _is_line(tile, found) and target.num_cores == 1
     least = _LEAST_LINES if few else _LEAST_TILES
     if rows < _LEAST_ROWS or (known and known < least * pixels):
@@ -109,14 +116,23 @@ def _choose(sch: Schedule, found: Contraction, target: Target) -> Tile | NotAppl
     return tile
 
 
-def _cycles(filters: int, rows: int, vectors: int, target: Target) -> float:
-    """Cycles of a step for all filters, in tiles of so many, the last of which may be cut off."""
+def _cycles(filters: int, rows: int, vectors: int, wait: float, target: Target) -> float:
+    """Cycles of a step for all filters, in tiles of so many, the last of which may be cut off.
+
+    Each tile has to ``wait`` for its pixels.
+    """
     costs = target.costs
     tiles, more = divmod(filters, rows)
-    spent = tiles * max(chain_cycles(costs), step_cycles(rows, vectors, costs))
+    spent = tiles * (max(chain_cycles(costs), step_cycles(rows, vectors, costs)) + wait)
     if not more:
         return spent
-    return (spent + max(chain_cycles(costs), step_cycles(more, vectors, costs))) / costs.cut_rows
+    last = max(chain_cycles(costs), step_cycles(more, vectors, costs)) + wait
+    return (spent + last) / costs.cut_rows
+
+
+def _image_bytes(found: Contraction) -> int:
+    """The size of the image; 0 if it comes with the call."""
+    return size_of(found.loads[0].buffer) or 0
 
 
 def _is_line(tile: Tile, found: Contraction) -> bool:
@@ -136,7 +152,7 @@ def _tiles_copied(sch: Schedule, found: Contraction, tile: Tile, target: Target)
     for rv in found.consumers:
         buffers = {load.buffer for load in loads_of(sch.get(rv))} - {found.store.buffer}
         reads += sum(size_of(buffer) or 0 for buffer in buffers if buffer.ndim == image.ndim)
-    far = (size_of(image) or 0) + reads > target.l2_bytes
+    far = _image_bytes(found) + reads > target.l2_bytes
     if not far and (as_int(found.store.buffer.shape[1]) or 1) < target.costs.copy_uses:
         return 0
     pixels = (as_int(image.shape[2]) or 1) * (as_int(image.shape[3]) or 1)
