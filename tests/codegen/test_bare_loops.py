@@ -58,6 +58,8 @@ def test_memory_is_read_copied_and_filled(streaming: bool) -> None:
 def test_what_is_measured_is_plausible() -> None:
     found = measure_costs(TARGET)
     wanted = set(MEASURED) if TARGET.num_cores > 1 else set(MEASURED) - {"launch", "parallel_work"}
+    if "bfloat16" not in bare_loops.steps(TARGET):
+        wanted.discard("bf16_dots")
     assert set(found) == wanted
     assert 1e8 < found["clock"] < 2e10
     assert 0.5 <= found["multiply_adds"] <= 8 and 0.5 <= found["loads"] <= 8

@@ -191,7 +191,8 @@ def test_filters_of_a_call_are_transposed_in_registers(
     w = te.placeholder((filters, channels, kernel, kernel), name="W")
     func = te.create_prim_func([x, w, topi.nn.conv2d(x, w, padding=kernel // 2)])
     target = NATIVE.with_options(num_cores=1)
-    made = scheduled(func, target)
+    wide = Target("llvm -mcpu=icelake-server -num-cores=1 -l1=49152 -l2=1310720")
+    made = scheduled(func, wide)
     (a, b), out = computed(func, target)
     expected = F.conv2d(
         torch.from_numpy(a).double(), torch.from_numpy(b).double(), padding=kernel // 2
@@ -202,7 +203,7 @@ def test_filters_of_a_call_are_transposed_in_registers(
         assert len(packs) == 1
         vectors = {item for item in collect(made.body, For) if item.kind == "vectorized"}
         (nest,) = [loop for loop in vectors if packs[0] in collect(loop.body, Block)]
-        assert as_int(nest.extent) == target.vector_lanes(32)
+        assert as_int(nest.extent) == wide.vector_lanes(32)
 
 
 def test_few_rows_are_not_worth_panels_that_are_padded_one_by_one() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from tilewright.dlight import default_schedule
 from tilewright.ir import IRModule
 from tilewright.support.errors import TargetError
 from tilewright.target import Costs, Target
-from tilewright.target.costs import MEASURED, describe, measured, save_measured
+from tilewright.target.costs import MEASURED, costs_of, describe, measured, save_measured
 
 SOURCE = Path(__file__).parents[2] / "src" / "tilewright"
 
@@ -35,18 +35,17 @@ def test_each_cost_says_what_it_is_and_is_used() -> None:
 
 def test_what_was_measured_is_used_for_this_cpu_only() -> None:
     native = Target("native")
-    other = "haswell" if native.mcpu != "haswell" else "skylake"
-    assert native.costs == Costs()
+    other, usual = "haswell" if native.mcpu != "haswell" else "skylake", native.costs
     path = save_measured(native.mcpu, {"launch": 7.0, "clock": 1e9})
     assert json.loads(path.read_text())["cpus"][native.mcpu] == {"launch": 7.0, "clock": 1e9}
-    assert Target("native").costs == Costs(launch=7.0, clock=1e9)
+    assert Target("native").costs == replace(usual, launch=7.0, clock=1e9)
     assert native.with_options(num_cores=1).costs.launch == 7.0
     assert Target(f"llvm -mcpu={other} -num-cores=1").costs == Costs()
     assert Target(f"llvm -mcpu={other} -mtriple=x86_64-linux-gnu").costs == Costs()
     save_measured(other, {"launch": 9.0})
     assert measured(native.mcpu) == {"launch": 7.0, "clock": 1e9}
     save_measured(native.mcpu, {"launch": 8.0})
-    assert Target("native").costs == Costs(launch=8.0)
+    assert Target("native").costs == replace(usual, launch=8.0)
     sources = {row["name"]: row["source"] for row in describe(native.costs, measured(native.mcpu))}
     assert sources["launch"] == "measured here" and sources["clock"] != "measured here"
 
@@ -73,9 +72,10 @@ def test_a_file_that_is_not_one_is_left_alone(
     text: str, message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     native = Target("native")
+    usual = costs_of("llvm", native.mcpu)
     (tmp_path / "costs.json").write_bytes(text.replace("CPU", native.mcpu).encode("latin1"))
     with caplog.at_level(logging.WARNING, "tilewright.target"):
-        assert native.costs == Costs()
+        assert native.costs == usual
     assert message in caplog.text and "doctor --measure" in caplog.text
     save_measured(native.mcpu, {"launch": 5.0})
     assert native.costs.launch == 5.0
@@ -116,3 +116,10 @@ def test_tiles_are_as_high_as_latency_wants() -> None:
     before = product(target)
     save_measured(target.mcpu, {"loads": 0.5, "multiply_add_latency": 64})
     assert product(target) != before
+
+
+def test_intel_cpus_multiply_bfloat16_as_float32() -> None:
+    assert Target("llvm -mcpu=znver5").has_fast_bf16_dots
+    assert not Target("llvm -mcpu=sapphirerapids").has_fast_bf16_dots
+    assert not Target("llvm -mcpu=haswell").has_fast_bf16_dots
+    assert Target("llvm -mcpu=neoverse-v1 -mtriple=aarch64-linux-gnu").has_fast_bf16_dots

@@ -12,10 +12,11 @@ from tilewright import compile, te, topi
 from tilewright.dlight import default_schedule
 from tilewright.dlight.cpu import DotProductTile, rules
 from tilewright.dlight.cpu.contraction.promoted_operand import PromotedOperand
-from tilewright.ir import IRModule, structural_equal
+from tilewright.ir import IRModule, collect, structural_equal
 from tilewright.scheduling import first_schedule
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
+from tilewright.tir import Block
 from tilewright.tir.attrs import LAYOUT_FREE
 from tilewright.tir.interpreter import run
 from tilewright.tir.layout_rewrite import split_layout_rewrite
@@ -193,3 +194,16 @@ def test_operands_are_not_rounded_to_a_narrower_result() -> None:
         out = np.zeros((2, 1), target)
         compile(IRModule({"main": func}), "native")["main"](left, b.astype(source), out)
         np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "emeraldrapids"])
+def test_panels_that_many_rows_share_are_converted_once(cpu: str, dtype: str) -> None:
+    x, w = te.placeholder((96, 64), dtype, "x"), te.placeholder((64, 80), dtype, "w")
+    func = te.create_prim_func([x, w, topi.nn.matmul(x, w, out_dtype="float32")])
+    target = Target(f"llvm -mcpu={cpu} -num-cores=1 -l1=32768 -l2=1048576")
+    func = func.with_attr(LAYOUT_FREE, [1])
+    made = default_schedule(target)(IRModule({"main": func}))["main"]
+    update = next(b for b in collect(made.body, Block) if b.name.endswith("_update"))
+    assert {region.buffer.dtype for region in update.reads} == {"float32"}
+    assert len({b.dtype for b in made.root.alloc_buffers} & {dtype}) == 1  # packed as it is

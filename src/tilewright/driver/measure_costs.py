@@ -25,7 +25,8 @@ _LEVELS = ("l1", "l2", "l3", "memory")
 def measure_costs(target: Target) -> dict[str, float]:
     """Measure what can be measured; takes a few seconds. ``target`` is this machine's CPU."""
     set_num_threads(1)
-    step = bare_loops.steps(target)["float32"]
+    steps = bare_loops.steps(target)
+    step = steps["float32"]
     clock = bare_loops.SHIFTING_CYCLES * _STEPS / _seconds(bare_loops.shifting(target), _STEPS)
     one, _ = bare_loops.chained(target, step, 1)
     many, chains = bare_loops.chained(target, step)
@@ -39,7 +40,10 @@ def measure_costs(target: Target) -> dict[str, float]:
         "l3_bandwidth": reads["l3"],
         "memory_bandwidth": reads["memory"],
     }
-    for name in ("multiply_add_latency", "multiply_adds", "loads"):
+    if "bfloat16" in steps:
+        dots, chains = bare_loops.chained(target, steps["bfloat16"])
+        found["bf16_dots"] = chains * _STEPS / (_seconds(dots, _STEPS) * clock)
+    for name in {"multiply_add_latency", "multiply_adds", "bf16_dots", "loads"} & found.keys():
         found[name] = max(round(2 * found[name]) / 2, 0.5)
     if target.num_cores > 1:
         usual = Costs()

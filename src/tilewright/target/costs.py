@@ -51,6 +51,9 @@ class Costs:
     multiply_add_latency: float = _measured(
         4, "cycles", "until a multiply-add's result can be used by another one"
     )
+    bf16_dots: float = _measured(
+        2, "vectors per cycle", "products of bfloat16 pairs at once, by instructions for them"
+    )
     loads: float = _measured(2, "vectors per cycle", "loads at once from the first-level cache")
     l2_bandwidth: float = _measured(32, "bytes per cycle", "read from the second-level cache")
     l3_bandwidth: float = _measured(12, "bytes per cycle", "read from the last cache")
@@ -138,6 +141,12 @@ class Costs:
     )
     promotion_uses: float = _estimated(
         32, "uses of an element", "from which a 16-bit float is converted in a copy", _BY_HAND
+    )
+    converted_tiles: float = _estimated(
+        4,
+        "tiles of rows",
+        "from which a panel of 16-bit floats is converted beforehand",
+        "measured on an Emerald Rapids",
     )
     pair_uses: float = _estimated(
         160, "uses of an element", "from which bytes from afar become pairs in a copy", _BY_HAND
@@ -246,10 +255,10 @@ def describe(costs: Costs, here: Collection[str] = ()) -> list[dict[str, object]
 MEASURED = tuple(item.name for item in fields(Costs) if item.metadata["measured"])
 
 
-def costs_of(kind: str, cpu: str | None) -> Costs:
-    """Return the numbers of a kind of target; ``cpu`` is its name if it is this machine's.
+def costs_of(kind: str, cpu: str, here: bool = False) -> Costs:
+    """Return the numbers of a kind of target, for a CPU, by its name.
 
-    Values measured on this machine replace the general ones.
+    If it is this machine's, values measured ``here`` replace the general ones.
 
     Raises ``TargetError`` for a kind without costs.
     """
@@ -257,12 +266,22 @@ def costs_of(kind: str, cpu: str | None) -> Costs:
         raise TargetError(
             f"there are no costs for target {kind!r}; there are for {', '.join(TABLES)}"
         )
-    costs = TABLES[kind]
-    return costs if cpu is None else _with_measured(costs, cpu, setting("cache_dir"))
+    costs = _known_of(kind, cpu)
+    return _with_measured(costs, cpu, setting("cache_dir")) if here else costs
+
+
+@lru_cache(maxsize=64)
+def _known_of(kind: str, cpu: str) -> Costs:
+    return replace(TABLES[kind], **_CPUS.get(cpu, {}))
 
 
 #: The table of each kind of target.
 TABLES = {"llvm": Costs(), "c": Costs()}
+
+# CPUs that have matrix units for bfloat16, or none, and dot products for them at half a
+# multiply-add's rate (measured on an Emerald Rapids).
+_SLOW_DOTS = ("cooperlake", "sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d")
+_CPUS = {name: {"bf16_dots": 0.5} for name in _SLOW_DOTS}
 
 
 @lru_cache(maxsize=16)

@@ -230,6 +230,15 @@ class Target:
         return self.vector_bits // dtype_bits
 
     @property
+    def has_fast_bf16_dots(self) -> bool:
+        """Whether dot products of bfloat16 pairs are as fast as float32 multiply-adds, or faster.
+
+        Without instructions for them, numbers would be converted at each use.
+        """
+        has_dots = self.has("avx512bf16") or self.has("bf16")
+        return has_dots and 2 * self.costs.bf16_dots >= self.costs.multiply_adds
+
+    @property
     def l1_bytes(self) -> int:
         """Bytes of level-1 data cache per core."""
         return int(self.options.get("l1", 32 << 10))
@@ -248,7 +257,7 @@ class Target:
     def costs(self) -> Costs:
         """The costs: measured ones, if the target's CPU is this machine's and they exist."""
         here = self.kind == "llvm" and self._is_here
-        return costs_of(self.kind, self.mcpu if here else None)
+        return costs_of(self.kind, self.mcpu, here)
 
     def with_options(self, **options: object) -> Target:
         """Return a copy with options changed (``num_cores=1`` means ``-num-cores=1``)."""

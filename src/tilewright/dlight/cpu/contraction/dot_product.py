@@ -44,8 +44,8 @@ from tilewright.dlight.cpu.contraction.packing import (
 )
 from tilewright.dlight.cpu.contraction.plan import Plan
 from tilewright.dlight.cpu.contraction.pointwise import is_pointwise
-from tilewright.dlight.cpu.contraction.promoted_operand import WIDENED_OPERAND
 from tilewright.dlight.cpu.contraction.register_tile import Limits, Tile, choose_tile, rank_tiles
+from tilewright.dlight.cpu.contraction.wider_copies import WIDENED_OPERAND
 from tilewright.ir import (
     Add,
     Call,
@@ -161,6 +161,8 @@ class DotProductTile(ScheduleRule):
         plan = choose_plan(sch, found, target)
         if plan is None:
             return NotApplicable("no reduction axis and axis to vectorise that operands allow")
+        if _better_in_float32(found, plan, target):
+            return NotApplicable("multiply-adds are faster than dot products of bfloat16 here")
         if _better_in_pairs(found, plan, target):
             _widen(sch, found)
             return _scheduled(sch, main, None, target)
@@ -218,6 +220,18 @@ def _pad_words(sch: Schedule, found: Contraction, plan: DotPlan) -> None:
 def _lacks_byte_dots(target: Target) -> bool:
     """Whether a target has multiply-adds of pairs of 16-bit numbers, but not of bytes."""
     return target.has("sse2") and not any(target.has(feature) for feature in _BYTE_DOTS)
+
+
+def _better_in_float32(found: Contraction, plan: DotPlan, target: Target) -> bool:
+    """Whether bfloat16 operands should be converted in advance and multiplied as float32."""
+    words = plan.words
+    if words.dot.a != "bfloat16" or target.has_fast_bf16_dots:
+        return False
+    uses = [
+        work_of([axis for axis in found.spatial if not depends(load, axis)])
+        for load in (words.panel, words.word)
+    ]
+    return min(uses) >= target.costs.promotion_uses
 
 
 def _better_in_pairs(found: Contraction, plan: DotPlan, target: Target) -> bool:

@@ -3,7 +3,8 @@
 Vectors are converted where they are loaded, which is cheap since several rows share them. Scalars
 that are broadcast would be converted at each use. So an operand that is not constant is converted
 once, into a copy, and tiled as float32. Constant operands that are loaded as vectors stay narrow:
-half the bytes to read. Those that are loaded as scalars (filters of a convolution) become float32
+half the bytes to read; where many tiles of rows go through a panel, ``TiledReduction`` converts it
+once. Those that are loaded as scalars (filters of a convolution) become float32
 where they are packed, when the program is built.
 
 Encoded constants (8-bit weights with scales and zero points) are decoded in registers in the same
@@ -13,65 +14,44 @@ way, if they are loaded as vectors.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from tilewright.dlight.cpu.contraction.plan import rank_plans
 from tilewright.dlight.cpu.contraction.tiled_reduction import TiledReduction
+from tilewright.dlight.cpu.contraction.wider_copies import (
+    SMALL,
+    WIDE,
+    WIDENED_COPY,
+    WIDENED_OPERAND,
+)
 from tilewright.ir import (
     Cast,
-    Expr,
-    Mutator,
-    Var,
-    cast,
     collect,
     dtypes,
     free_vars,
-    substitute,
     uses_var,
 )
 from tilewright.scheduling import (
     Contraction,
     NotApplicable,
-    ReadInstead,
     ScheduleRule,
-    block_named,
     contraction_of,
     depends,
     describe,
     first_applied,
-    over,
-    replaced_nest,
-    with_block,
 )
 from tilewright.scheduling.cpu import is_costly, is_injective, loads_of, stores_of, work_of
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import (
-    Block,
     Buffer,
     BufferLoad,
-    BufferStore,
-    PrimFunc,
-    Stmt,
-    decl_buffer,
-    fresh_name,
 )
 from tilewright.tir.analysis import has_branch
-from tilewright.tir.attrs import LAYOUT_REWRITE
-from tilewright.tir.schedule import KERNELS, Schedule
+from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
 
-# Names that stand in records.
-WIDENED_OPERAND, WIDENED_COPY = "widened_operand", "widened_copy"
 logger = logging.getLogger("tilewright.dlight")
-
-_SMALL = ("float16", "bfloat16")
-_WIDE = "float32"
-# What copies of narrow operands are of, and what they are converted to where they are read.
-_WIDER = {
-    **dict.fromkeys(_SMALL, (_WIDE, _WIDE)),
-    **dict.fromkeys(("int8", "uint8"), ("int16", "int32")),
-}
 
 
 class PromotedOperand(ScheduleRule):
@@ -152,7 +132,7 @@ def _constant_scalars(found: Contraction) -> list[str]:
         load.buffer.name
         for load in found.loads
         if load.buffer in found.constants
-        and load.buffer.dtype in _SMALL
+        and load.buffer.dtype in SMALL
         and last
         and not uses_var(load, last)
     ]
@@ -163,96 +143,10 @@ def _narrow_operands(found: Contraction, target: Target) -> list[BufferLoad]:
     casts, narrow = collect(found.block.body, Cast), []
     for load in found.loads:
         same = [item for item in found.loads if item.buffer is load.buffer]
-        wide = [c for c in casts if c.value is load and c.dtype == _WIDE]
+        wide = [c for c in casts if c.value is load and c.dtype == WIDE]
         around = [axis for axis in found.spatial if not depends(load, axis)]
-        if load.buffer.dtype not in _SMALL or load.buffer in found.constants or len(same) != 1:
+        if load.buffer.dtype not in SMALL or load.buffer in found.constants or len(same) != 1:
             continue
         if len(wide) == 1 and work_of(around) >= target.costs.promotion_uses:
             narrow.append(load)
     return narrow
-
-
-@KERNELS.decorator(WIDENED_OPERAND)
-def widened_operand(func: PrimFunc, options: Mapping[str, object]) -> Block | str:
-    """The function with a wider copy of an operand, which a block reads instead.
-
-    16-bit floats become float32, bytes int16. Options name the ``block`` and the buffer of the
-    ``operand``.
-    """
-    block, operand = block_named(func, options.get("block")), options.get("operand")
-    if block is None:
-        return f"there is no block {options.get('block')!r}"
-    loads = [load for load in loads_of(block) if load.buffer.name == operand]
-    if not loads or loads[0].dtype not in _WIDER:
-        return f"{operand!r} is no operand of {', '.join(_WIDER)}"
-    dtype, used = _WIDER[loads[0].dtype]
-    wide = {id(c.value) for c in collect(block.body, Cast) if c.dtype == used}
-    if any(id(load) not in wide for load in loads):
-        return f"{operand!r} isn't converted to {used} wherever it is read"
-    source = loads[0].buffer
-    taken = {buffer.name for buffer in (*func.buffers, *func.root.alloc_buffers)}
-    taken |= {item.name for item in collect(func.body, Block)}
-    name = fresh_name(f"{source.name}_wide", taken)
-    copy = decl_buffer(source.shape, dtype, name)
-
-    def widen(*at: Var) -> BufferStore:
-        return BufferStore(copy, cast(BufferLoad(source, at), dtype), at)
-
-    def write(nest: Stmt) -> list[Stmt]:
-        body = ReadInstead(source, copy).visit(block.body)
-        return [over(copy.shape, widen, name), with_block(nest, block.replace(body=body))]
-
-    made = replaced_nest(func, block, write, (copy,))
-    return "the block's loops are not by themselves" if made is None else made
-
-
-@KERNELS.decorator(WIDENED_COPY)
-def widened_copy(func: PrimFunc, options: Mapping[str, object]) -> Block | str:
-    """The function with the packed copy of an ``operand`` in float32."""
-    operand = options.get("operand")
-    copies = [
-        block
-        for block in collect(func.body, Block)
-        if block.annotations.get(LAYOUT_REWRITE)
-        and [region.buffer.name for region in block.reads] == [operand]
-        and len(block.writes) == 1
-    ]
-    if len(copies) != 1 or copies[0].writes[0].buffer.dtype not in _SMALL:
-        return f"{operand!r} is packed into {len(copies)} copies of 16-bit floats, not into one"
-    narrow = copies[0].writes[0].buffer
-    wide = decl_buffer(narrow.shape, _WIDE, narrow.name, scope=narrow.scope)
-    allocated = tuple(wide if item is narrow else item for item in func.root.alloc_buffers)
-    if wide not in allocated:
-        return f"the copy of {operand!r} is not at the root of the function"
-    root = substitute(_Widened(narrow, wide).visit(func.root), {narrow: wide})
-    made: Block = root.replace(alloc_buffers=allocated)
-    return made
-
-
-class _Widened(Mutator):
-    """Stores converted values to another buffer, and drops conversions of reads from it."""
-
-    def __init__(self, narrow: Buffer, wide: Buffer) -> None:
-        self.narrow, self.wide = narrow, wide
-
-    def visit_BufferStore(self, node: BufferStore) -> BufferStore:
-        """Convert where the copy is written."""
-        made: BufferStore = self.generic_visit(node)
-        if made.buffer is not self.narrow:
-            return made
-        return BufferStore(self.wide, cast(made.value, _WIDE), made.indices)
-
-    def visit_Cast(self, node: Cast) -> Expr:
-        """Drop conversions of wide values."""
-        load = node.value
-        if isinstance(load, BufferLoad) and load.buffer is self.narrow and node.dtype == _WIDE:
-            return BufferLoad(self.wide, tuple(self.visit(index) for index in load.indices))
-        made: Expr = self.generic_visit(node)
-        return made
-
-    def visit_BufferLoad(self, node: BufferLoad) -> Expr:
-        """Narrow again where the unconverted value is used."""
-        made: BufferLoad = self.generic_visit(node)
-        if made.buffer is not self.narrow:
-            return made
-        return cast(BufferLoad(self.wide, made.indices), self.narrow.dtype)

@@ -64,6 +64,7 @@ from tilewright.dlight.cpu.contraction.plan import (
 from tilewright.dlight.cpu.contraction.register_tile import chain_cycles
 from tilewright.dlight.cpu.contraction.sliding_window import window_of
 from tilewright.dlight.cpu.contraction.tile_order import order_of
+from tilewright.dlight.cpu.contraction.wider_copies import SMALL, WIDE, WIDENED_COPY
 from tilewright.ir import Var, as_int, dtypes, free_vars, uses_var
 from tilewright.scheduling import (
     Contraction,
@@ -86,7 +87,7 @@ from tilewright.scheduling.cpu import (
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir import BufferLoad
+from tilewright.tir import Buffer, BufferLoad
 from tilewright.tir.attrs import KEEP_WHOLE, PREFETCH_DISTANCE, PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
@@ -218,6 +219,8 @@ class _Tiling:
         if panels is not None:
             alone = count <= place + 1 and not self.order.by_rows
             self._schedule_panels(panels, at if alone else None)
+            if alone:
+                self._convert_panels(sch.get(panels).writes[0].buffer, at)
         self._fetch_ahead(at, reduce)
         outside = [fused, *outer[count:written]]
         for loop in self._kept_whole(at, outside, outer[written:], self._skip_padding(reduce)):
@@ -225,6 +228,26 @@ class _Tiling:
         if plan.padded and plan.packed is None and plan.row is not None:
             # Rows of the tile are whole vectors, though the last ones are not all results.
             sch.storage_align(main, 0, -2, plan.tile.columns, 0)
+
+    def _convert_panels(self, packed: Buffer, at: LoopRV) -> None:
+        """Convert panels of constant 16-bit floats where several tiles of rows go through each.
+
+        Conversions of vectors take the place of multiply-adds.
+        """
+        sch, plan, costs = self.sch, self.plan, self.target.costs
+        if not plan.constant or packed.dtype not in SMALL or plan.row is None:
+            return
+        tiles = -(-(plan.row.extent or 1) // plan.tile.rows)
+        steps = work_of([axis for axis in self.axes if axis.is_reduce])
+        size = steps * plan.tile.columns * dtypes.bytes_of(WIDE)
+        room = costs.far_panel_share * self.target.l2_bytes
+        if tiles < costs.converted_tiles or size > room:
+            return
+        reads = [region.buffer for region in sch.get(self.main).reads]
+        copy = sch.cache_read(self.main, reads.index(packed), "global")
+        sch.compute_at(copy, at, preserve_unit_loops=True)
+        sch.vectorize(sch.get_loops(copy)[-1])
+        sch.use_kernel("root", WIDENED_COPY, {"operand": packed.name})
 
     def _unroll_taps(self, taps: Sequence[Axis]) -> None:
         """Unroll the inner axes of a reduction where a step's few sums wait for each other."""

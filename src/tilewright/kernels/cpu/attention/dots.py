@@ -47,8 +47,9 @@ DEGREE = 3
 
 
 def has_dots(target: Target) -> bool:
-    """Whether the target has bfloat16 dot instructions on whole vectors."""
-    return target.has("avx512bf16") and target.vector_bits == 512
+    """Whether the target has fast bfloat16 dot instructions on whole vectors."""
+    wide = target.has("avx512bf16") and target.vector_bits == 512
+    return wide and target.has_fast_bf16_dots
 
 
 def as_words(halves: Expr) -> Expr:
