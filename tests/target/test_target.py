@@ -101,3 +101,9 @@ def test_this_machine_may_be_taken_for_a_lesser_one() -> None:
         refused = ask_as("diamondrapids").stderr
         assert "host_cpu=diamondrapids: this machine lacks" in refused
     assert "TargetError" in ask_as("nonsense").stderr
+
+
+def test_a_virtual_machine_shares_the_last_cache() -> None:
+    # Whatever it is told, two cores of many don't have all of it.
+    assert Target("native").l3_bytes <= (24 << 20) * (os.cpu_count() or 1)
+    assert Target("llvm -l3=300000000").l3_bytes == 300_000_000

@@ -41,6 +41,11 @@ _TOLD_BY_KERNEL = frozenset(_PROC_TO_LLVM.values()) | frozenset(
 )
 
 
+# Bytes of a last-level cache for each core there is: on two cores of an Emerald Rapids with 260 MiB
+# results of 32 MiB are read again from it, those of 64 MiB come from memory.
+_LAST_PER_CORE = 24 << 20
+
+
 @lru_cache(maxsize=1)
 def cpu_name() -> str:
     """Return LLVM's name of this CPU (``generic`` if LLVM doesn't know it).
@@ -127,7 +132,11 @@ def core_count() -> int:
 
 @lru_cache(maxsize=1)
 def cache_sizes() -> dict[str, int]:
-    """Return bytes of one core's data caches ``l1``, ``l2``, ``l3``, as far as known."""
+    """Return bytes of one core's data caches ``l1``, ``l2``, ``l3``, as far as known.
+
+    A virtual machine with few of a processor's cores is told of its whole last cache, which it
+    shares with others: what its cores can count on is less.
+    """
     found: dict[str, int] = {}
     if setting("host_cpu"):
         return found  # another CPU has other caches
@@ -141,4 +150,6 @@ def cache_sizes() -> dict[str, int]:
         if kind != "Instruction" and size[:-1].isdigit():
             unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(size[-1], 1)
             found[f"l{level}"] = int(size[:-1]) * unit
+    if "l3" in found:
+        found["l3"] = min(found["l3"], _LAST_PER_CORE * (os.cpu_count() or 1))
     return found
