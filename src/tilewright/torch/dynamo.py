@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tilewright.ir import IRModule
@@ -58,7 +59,9 @@ def backend(
         raise BuildError(
             f'mode={mode!r} is one of inductor\'s; write options={{"mode": "tune", ...}}'
         )
-    run: Callable[..., Any] = _aot_autograd(Options.parse(options))(graph_module, example_inputs)
+    compiler = _aot_autograd(Options.parse(options))
+    with _resizes_whole():
+        run: Callable[..., Any] = compiler(graph_module, example_inputs)
     return run
 
 
@@ -117,6 +120,33 @@ def decompositions() -> dict[object, object]:
 
 # What PyTorch computes better whole than from the parts that we would compile.
 _WHOLE = frozenset(["aten.embedding_dense_backward.default"])
+
+
+@contextmanager
+def _resizes_whole() -> Iterator[None]:
+    """Keep PyTorch from writing resized images as gathers of single elements.
+
+    Its rules for these operators aren't in tables of decompositions but in the dispatcher. TorchDynamo
+    calls backends under a lock, so no other compilation sees what is missing here.
+    """
+    torch = require_torch()
+    keys = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
+    taken = []
+    for name in dir(torch.ops.aten):
+        if "upsample_" not in name:
+            continue
+        packet = getattr(torch.ops.aten, name)
+        for overload in (getattr(packet, item) for item in packet.overloads()):
+            if is_known(str(overload)):
+                rules = overload.py_kernels
+                taken.append((overload, {key: rules.pop(key) for key in keys if key in rules}))
+                overload._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        for overload, rules in taken:
+            overload.py_kernels.update(rules)
+            overload._dispatch_cache.clear()
 
 
 def compile_aten(graph_module: Any, options: Options) -> Callable[[list[Any]], Any]:
