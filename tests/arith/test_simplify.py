@@ -282,6 +282,28 @@ def test_negative_divisors(known):
     )
 
 
+def test_a_part_of_a_positive_product_is_positive(known):
+    a, b, c, loop = Var("a"), Var("b"), Var("c"), Var("loop")
+    known.assume(a >= 0)
+    known.assume(b * c >= 0)
+    with known.constraint(TRUE):
+        known.bind(loop, rng(a * b * c))
+        assert known.can_prove(b * c >= 1) and known.can_prove(a >= 1)
+        assert not known.can_prove(b >= 1)  # both may be negative
+    with known.constraint(TRUE):
+        known.bind(loop, rng(b * c * i))
+        assert known.can_prove(b * c >= 1)
+
+
+def test_a_range_may_end_at_a_product_of_quotients(known):
+    a, b, loop = Var("a"), Var("b"), Var("loop")
+    for var in (a, b):
+        known.update(var, 0)
+    known.bind(loop, rng(a // 4 * (b // 4)))
+    assert expr_equal(known.simplify((j + loop // (a // 4 * (b // 4))) // 16), const(0))
+    assert expr_equal(known.simplify(loop // (a // 4) % (b // 4)), loop // (a // 4))
+
+
 def test_inside_a_loop_its_extent_is_positive(known):
     a, b, loop = Var("a"), Var("b"), Var("loop")
     for var in (a, b):

@@ -11,7 +11,7 @@ from typing import Any
 from tilewright.arith.bounds import EVERYTHING
 from tilewright.arith.canonical import ARITHMETIC_DTYPES, Canonical, OpaqueOperand
 from tilewright.arith.comparisons import NEGATED, Comparisons
-from tilewright.arith.polynomial import MOD, Poly, constant_of, poly_scale, poly_sub
+from tilewright.arith.polynomial import MOD, Poly, constant_of, mono_divide, poly_scale, poly_sub
 from tilewright.ir import (
     EQ,
     GE,
@@ -133,6 +133,8 @@ class Assumptions:
                     context.limits[mono[0]] = (old[0], min(old[1], least // value))
                 context.changed()
                 return
+            if value > 0 and least > 0:
+                self._learn_parts(mono)
         key = frozenset(form.items())
         old = context.poly_limits.get(key, EVERYTHING)
         low, high = max(old[0], least), old[1]
@@ -141,6 +143,17 @@ class Assumptions:
         if goal not in context.facts:
             context.facts.append(goal)
         context.changed()
+
+    def _learn_parts(self, mono: tuple[int, ...]) -> None:
+        """From a positive product: a part known not to be negative is positive, if the rest is."""
+        for fact in list(self.context.facts):
+            if len(fact) != 1:
+                continue
+            ((part, value),) = fact.items()
+            rest = mono_divide(mono, part) if part and value > 0 else None
+            if rest and self.canonical.bounds.poly({rest: 1})[0] >= 0:
+                self._learn({part: 1, (): -1})
+                self._learn({rest: 1, (): -1})
 
     def _assume_equal(self, difference: Poly) -> None:
         terms = [(mono, value) for mono, value in difference.items() if mono]

@@ -147,23 +147,29 @@ class Prover:
         return out
 
     def _order(self, goal: Poly) -> list[int]:
-        """Atoms worth eliminating, best first: compound ones, symbolic ranges, then products."""
+        """Atoms worth eliminating, best first: compound ones, symbolic ranges, then products.
+
+        A variable whose range ends at compound atoms of the goal comes before these, which may
+        cancel: ``i < (n // 4) * (m // 4)``.
+        """
         table, ranges = self.context.table, self.context.ranges
-        compound: list[int] = []
+        first: list[int] = []
         symbolic: list[int] = []
         bounded: list[int] = []
-        for number in sorted(poly_atoms(goal), reverse=True):
+        atoms = sorted(poly_atoms(goal), reverse=True)
+        compound = [number for number in atoms if table.operands[number] is not None]
+        for number in atoms:
             if table.operands[number] is not None:
-                compound.append(number)
                 continue
             ends = ranges.get(number)
             if ends is not None and any(
                 end is not None and constant_of(end) is None for end in ends
             ):
-                symbolic.append(number)
+                inside = {a for end in ends if end is not None for a in poly_atoms(end)}
+                (symbolic if inside.isdisjoint(compound) else first).append(number)
             elif any(number in mono and len(mono) > 1 for mono in goal):
                 bounded.append(number)
-        return compound + symbolic + bounded
+        return first + compound + symbolic + bounded
 
     def _eliminate(self, goal: Poly) -> bool:
         table = self.context.table

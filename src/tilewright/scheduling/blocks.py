@@ -14,6 +14,7 @@ from tilewright.ir import (
     Var,
     as_int,
     collect,
+    const,
     dtypes,
     free_vars,
     pre_order,
@@ -103,9 +104,9 @@ def stride_of(indices: Sequence[Expr], buffer: Buffer, var: Var) -> int | None:
 
 def _stride_of_offset(indices: Sequence[Expr], buffer: Buffer, var: Var) -> int | None:
     """Find the stride where several indices are quotients and remainders of one axis."""
-    offset = indices[0]
-    for index, extent in zip(indices[1:], buffer.shape[1:]):
-        offset = offset * extent + index
+    offset: Expr = const(0)
+    for index, extent in zip(indices, buffer.shape):
+        offset = offset * extent + (index if uses_var(index, {var}) else 0)
     return coefficient_of(Analyzer().simplify(offset), var)
 
 

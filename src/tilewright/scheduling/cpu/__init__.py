@@ -1,7 +1,8 @@
 """Blocks of functions for CPUs: queries about them, and scheduling a single one.
 
 The blocks around a kernel or a contraction are scheduled here: elementwise blocks (``elementwise``,
-with ``transpose``, ``gather``, ``cut_axes`` and ``concat``) and reductions (``reduction``).
+with ``transpose``, ``gather``, ``cut_axes``, ``joined`` and ``concat``) and reductions
+(``reduction``).
 """
 
 from __future__ import annotations
@@ -26,18 +27,22 @@ from tilewright.scheduling.blocks import (
     work_of,
 )
 from tilewright.scheduling.cpu.elementwise import schedule_injective, stream_if_large
+from tilewright.scheduling.cpu.joined import are_contiguous, are_equal, fused_indices
 from tilewright.scheduling.cpu.loops import parallelize, vector_extent, vectorize_tile
 from tilewright.scheduling.cpu.reduction import come_from_afar, schedule_reduction
 
 __all__ = [
     "Axis",
     "SEPARATE",
+    "are_contiguous",
+    "are_equal",
     "axes_of",
     "coefficient_of",
     "come_from_afar",
     "element_bits",
     "exceeds",
     "fused_epilogue",
+    "fused_indices",
     "inline_injective",
     "is_costly",
     "is_injective",

@@ -26,6 +26,7 @@ from tilewright.scheduling.blocks import (
 from tilewright.scheduling.cpu.concat import Segments, schedule_segments, segments_of
 from tilewright.scheduling.cpu.cut_axes import with_cut_axes
 from tilewright.scheduling.cpu.gather import prefetch_gathered_rows, schedule_gather, shared_gather
+from tilewright.scheduling.cpu.joined import join_neighbours
 from tilewright.scheduling.cpu.loops import parallelize, vector_extent
 from tilewright.scheduling.cpu.transpose import (
     Transposition,
@@ -61,7 +62,7 @@ def schedule_injective(
     if not axes:
         return
     if skip == 0:
-        axes = _best_axes(sch, rv, axes, target)
+        axes = _best_axes(sch, rv, join_neighbours(sch, rv, axes), target)
     block = sch.get(rv)
     inside = work_inside(block.body)
     work = work_of(axes) * inside * (8 if is_costly(block) else 1)

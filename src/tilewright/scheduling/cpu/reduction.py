@@ -33,6 +33,7 @@ from tilewright.scheduling.blocks import (
     work_of,
 )
 from tilewright.scheduling.cpu.elementwise import schedule_injective
+from tilewright.scheduling.cpu.joined import are_contiguous
 from tilewright.scheduling.cpu.loops import parallelize
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
@@ -55,6 +56,8 @@ _UNROLLED = 64
 # Short rows that are reduced together, by the most vectors that they have: as whole vectors, and
 # where the last one is cut off. The lanes of longer rows are joined seldom enough.
 _TOGETHER = ((1, 16, 16), (4, 16, 4))
+# The same of rows whose length comes with the call.
+_UNKNOWN_TOGETHER = 4
 # Rows of so many elements need not be joined to longer ones.
 _LONG_ROW = 1024
 
@@ -214,9 +217,17 @@ def _is_row(block: Block, last: Axis, lanes: int) -> bool:
 def _joined_axes(sch: Schedule, rv: BlockRV, reduce: Sequence[Axis]) -> list[Axis]:
     """Fuse the last axes of a reduction as far as their operands are contiguous."""
     axes, loads = list(reduce), loads_of(sch.get(rv))
+    whole = {item.var: item.dom.extent for item in sch.get(rv).iter_vars}
     while len(axes) > 1:
         outer, last = axes[-2:]
-        if outer.extent is None or last.extent is None or last.extent >= _LONG_ROW:
+        if last.extent is None:
+            found = [are_contiguous(x, outer.var, last.var, whole[last.var]) for x in loads]
+            if len(axes) != len(reduce) or not all(found):
+                break  # what was joined already is no dimension
+            fused = sch.fuse(outer.loop, last.loop)
+            axes[-2:] = [Axis(fused, last.var, last.kind, None)]
+            continue
+        if outer.extent is None or last.extent >= _LONG_ROW:
             break
         steps = [
             (stride_of(x.indices, x.buffer, outer.var), stride_of(x.indices, x.buffer, last.var))
@@ -321,15 +332,18 @@ def _rows_together(
 ) -> int:
     """How many adjacent rows to reduce at once; 1 if they are long, or not adjacent."""
     block, extent = sch.get(rv), reduce[-1].extent
-    if not spatial or len(block.writes) > 1 or extent is None or spatial[-1].extent is None:
+    if not spatial or len(block.writes) > 1 or spatial[-1].extent is None:
         return 1
     store = stores_of(block)[0]
     if stride_of(store.indices, store.buffer, spatial[-1].var) != 1:
         return 1
-    work = work_of(reduce)
-    vectors = -(-work // lanes)
-    options = next((rows for limit, *rows in _TOGETHER if vectors <= limit), [1, 1])
-    most = options[work % lanes > 0]
+    if extent is None:
+        most = _UNKNOWN_TOGETHER
+    else:
+        work = work_of(reduce)
+        vectors = -(-work // lanes)
+        options = next((rows for limit, *rows in _TOGETHER if vectors <= limit), [1, 1])
+        most = options[work % lanes > 0]
     most = sch.choices.choose(f"{rv.name}.rows", others_after(most, (1, 4, 8)))
     most = min(most, lanes, spatial[-1].extent)
     while most > 1 and spatial[-1].extent % most:
@@ -340,7 +354,7 @@ def _rows_together(
 def _row_width(extent: int | None, work: int, together: int, lanes: int) -> int:
     """Partial results of a row: more hide the latency better, but cost more to combine."""
     if extent is None:
-        return _ROW_VECTORS[1] * lanes
+        return min(_ROW_VECTORS[1], _ROW_VECTORS[0] // together) * lanes
     for vectors in _ROW_VECTORS:
         if vectors * together > _ROW_VECTORS[0] and vectors > 1:
             continue  # several rows or buffers have as many each

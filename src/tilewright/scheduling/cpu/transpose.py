@@ -153,7 +153,7 @@ def _copy_rows(sch: Schedule, rv: BlockRV, plan: Transposition) -> tuple[BlockRV
     own axes.
     """
     place = [region.buffer for region in sch.get(rv).reads].index(plan.operand)
-    if not _is_joined(plan.load, plan.across):
+    if not any(_is_joined(plan.load, axis) for axis in (plan.across, plan.last)):
         return sch.cache_read(rv, place, "local"), False
     copy: BlockRV = sch.reindex(rv, ("read", place))
     sch.set_scope(copy, 0, "local")

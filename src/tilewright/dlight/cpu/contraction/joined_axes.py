@@ -7,12 +7,8 @@ depends on them holds their elements one after another, so that the joined axis 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-from tilewright.arith import same_extent
-from tilewright.ir import Expr, uses_var
 from tilewright.scheduling import Contraction, NotApplicable, contraction_of, depends
-from tilewright.scheduling.cpu import Axis
+from tilewright.scheduling.cpu import Axis, are_contiguous, are_equal, fused_indices
 from tilewright.tir import BufferLoad, BufferStore
 from tilewright.tir.schedule import Schedule
 
@@ -32,7 +28,7 @@ def _pair(sch: Schedule, found: Contraction) -> tuple[Axis, Axis] | None:
     shape = found.store.buffer.shape
     for rv in found.consumers:
         extents = [item.dom.extent for item in sch.get(rv).iter_vars]
-        if len(extents) != len(shape) or not all(map(same_extent, extents, shape)):
+        if len(extents) != len(shape) or not all(map(are_equal, extents, shape)):
             return None
     for outer, inner in zip(found.axes, found.axes[1:]):
         if outer.is_reduce or inner.is_reduce or (outer.extent and inner.extent):
@@ -51,16 +47,9 @@ def _contiguous(
     access: BufferLoad | BufferStore, outer: Axis, inner: Axis, found: Contraction
 ) -> bool:
     """Whether an access depends on neither axis, or on both by two dimensions in succession."""
-    using = [d for d, index in enumerate(access.indices) if uses_var(index, {outer.var, inner.var})]
-    if not using and access is not found.store:
-        return True
     whole = {item.var: item.dom.extent for item in found.block.iter_vars}
-    return (
-        len(using) == 2
-        and using[1] == using[0] + 1
-        and [access.indices[d] for d in using] == [outer.var, inner.var]
-        and same_extent(access.buffer.shape[using[1]], whole[inner.var])
-    )
+    joined = are_contiguous(access, outer.var, inner.var, whole[inner.var])
+    return access is not found.store if joined is None else joined
 
 
 def _join(sch: Schedule, found: Contraction, outer: Axis, inner: Axis) -> None:
@@ -68,15 +57,6 @@ def _join(sch: Schedule, found: Contraction, outer: Axis, inner: Axis) -> None:
     width = found.block.iter_vars[places.index(inner.var)].dom.extent
     dim = list(found.store.indices).index(outer.var)
     epilogue = found.consumers[0] if found.consumers else sch.cache_write(main, 0, "global")
-    sch.transform_layout(main, ("write", 0), _fused(dim, width))
-    sch.transform_block_layout(main, _fused(places.index(outer.var), width))
-    sch.transform_block_layout(epilogue, _fused(dim, width))
-
-
-def _fused(first: int, width: Expr) -> Callable[..., Sequence[Expr]]:
-    """Fuse the index at a position and the next one."""
-
-    def indices(*i: Expr) -> tuple[Expr, ...]:
-        return (*i[:first], i[first] * width + i[first + 1], *i[first + 2 :])
-
-    return indices
+    sch.transform_layout(main, ("write", 0), fused_indices(dim, width))
+    sch.transform_block_layout(main, fused_indices(places.index(outer.var), width))
+    sch.transform_block_layout(epilogue, fused_indices(dim, width))

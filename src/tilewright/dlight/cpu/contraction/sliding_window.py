@@ -6,7 +6,8 @@ several share their input. For one column of the window, each row that it covers
 all its rows and all the filters.
 
 Padding is not copied: where the window extends beyond the edge, lanes of the loads are masked. The
-last tile of an axis is computed in full in the same way, so there is one copy of the code. For
+last tile of an axis is computed in full in the same way, so there is one copy of the code. Masks of
+edges that come with the call cost more, so tiles that end before them are code of their own. For
 targets without masked loads the input is padded channel by channel, right before it is used, so
 that it stays in the L1 cache.
 """
@@ -84,8 +85,7 @@ class SlidingWindow(Form):
         window = window_of(found)
         if window is None:
             return NotApplicable("no small window moves along the last axis of the result")
-        # Masks of unknown edges would cost more than a copy that stays in the cache.
-        masked = target.has("avx512f") and window.column.extent is not None
+        masked = target.has("avx512f")
         left = [rv for rv in found.others if not (masked and _inlined(sch, rv))]
         now = contraction_of(sch, found.main)
         window = None if isinstance(now, NotApplicable) else window_of(now)
@@ -142,12 +142,16 @@ def _schedule(
     sch: Schedule, found: Contraction, window: Window, target: Target, masked: bool
 ) -> LoopRV | None:
     """Tile, unroll, vectorise; return the loop over channels."""
-    main, lanes = found.main, target.vector_lanes(max(16, element_bits(found.block)))
+    main, column, lanes = (
+        found.main,
+        window.column,
+        target.vector_lanes(max(16, element_bits(found.block))),
+    )
     epilogue = fused_epilogue(sch, main, found.consumers)
     sizes = _tile(sch.choices, window, lanes, target)
     if not masked:
         # What is left of the columns gets shorter vectors.
-        column, width = sizes.pop()
+        _, width = sizes.pop()
         sizes.append((column, vector_extent(column.extent, lanes, width) or 1))
     elif len(found.store.indices) > 1:
         # A row of the tile is whole vectors, also where the image ends before them.
@@ -164,7 +168,7 @@ def _schedule(
     sum_in_registers(sch, main, epilogue, Nest([*channels, *around], steps, tile))
     most = sch.choices.choose("window.unrolled", others_after(_UNROLLED, (80, 320)))
     unroll_steps(sch, window.moving, math.prod(size for _, size in sizes) // lanes, most)
-    if masked:
+    if masked and column.extent is not None:
         for loop in around:
             sch.annotate(loop, KEEP_WHOLE, 1)
     return parallelize(sch, channels, target, 2 * work_of(found.axes))

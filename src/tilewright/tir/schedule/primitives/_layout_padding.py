@@ -173,7 +173,7 @@ def own_loops(state: ScheduleState, realize: BlockRealize, *, replaced: bool = T
             or value in bound
             or as_int(loop.min) != 0
             or as_int(iter_var.dom.min) != 0
-            or not expr_equal(loop.extent, iter_var.dom.extent)
+            or not _are_equal(loop.extent, iter_var.dom.extent)
             or uses_var(loop.extent, set(loops))
         ):
             raise state.error(
@@ -189,6 +189,10 @@ def own_loops(state: ScheduleState, realize: BlockRealize, *, replaced: bool = T
             realize,
         )
     return current
+
+
+def _are_equal(a: Expr, b: Expr) -> bool:
+    return expr_equal(a, b) or Analyzer().can_prove_equal(a, b)
 
 
 def simplified_indices(stmt: object, analyzer: Analyzer) -> Any:
