@@ -408,26 +408,27 @@ def ones(shape: Sequence[object], dtype: str = "float32") -> Tensor:
 def arange_count(start: Any, stop: Expr | float, step: Expr | bool | float) -> Any:
     """The length of ``arange``: a number or, of symbolic integers, an expression.
 
-    Raises ``VerifyError`` for a step of zero, and for symbolic numbers that are not integers.
+    A symbolic step is taken to be positive. Raises ``VerifyError`` for a step of zero, and for
+    symbolic numbers that are not integers.
     """
-    if isinstance(step, Expr):
-        raise VerifyError("arange: the step must be a number")
-    if step == 0:
+    if not isinstance(step, Expr) and step == 0:
         raise VerifyError("arange: the step is zero")
     bounds = (start, stop)
-    if not any(isinstance(bound, Expr) for bound in bounds):
+    if not any(isinstance(bound, Expr) for bound in (*bounds, step)):
         if all(isinstance(number, int) for number in (*bounds, step)):
             return max(0, -((start - stop) // step))
         count = (stop - start) / step  # in double precision, as NumPy counts
         if not math.isfinite(count):
             raise VerifyError(f"arange: from {start} to {stop} by {step} is no finite number")
         return max(0, math.ceil(count))
-    dtype_of = [getattr(number, "dtype", "int64") for number in bounds]
-    if isinstance(step, float) or not all(
-        isinstance(bound, int) or dtypes.is_integer(dtype) for bound, dtype in zip(bounds, dtype_of)
-    ):
+    if not all(isinstance(number, int) or _is_whole(number) for number in (*bounds, step)):
         raise VerifyError("arange: symbolic bounds must be integers")
-    return (as_expr(stop) - start + (step - 1 if step > 0 else step + 1)) // step
+    rest = step - 1 if isinstance(step, Expr) or step > 0 else step + 1
+    return (as_expr(stop) - start + rest) // step
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, Expr) and dtypes.is_integer(number.dtype)
 
 
 def arange(
@@ -446,7 +447,7 @@ def arange(
 
     def element(i: Expr) -> Expr:
         first = cast_expr(as_expr(start, exact), exact)
-        return cast_expr(cast_expr(i, exact) * const(step, exact) + first, made_as)
+        return cast_expr(cast_expr(i, exact) * as_expr(step, exact) + first, made_as)
 
     made: Tensor = compute((count,), element, name="arange", tag="injective")
     return made

@@ -54,6 +54,23 @@ def test_pools_of_images_of_any_size_may_round_up() -> None:
             torch.testing.assert_close(found, expected)
 
 
+class Adaptive(torch.nn.Module):
+    """Pools whose windows depend on the image."""
+
+    def forward(self, x):  # type: ignore[no-untyped-def]
+        return F.adaptive_avg_pool2d(x, (3, 4)), F.adaptive_max_pool2d(x, (4, 1))
+
+
+def test_adaptive_pools_of_images_of_any_size() -> None:
+    model, auto = Adaptive(), torch.export.Dim.AUTO
+    sizes = ({0: auto, 2: auto, 3: auto},)
+    run = tilewright.compile(model, example_inputs=(tensor(2, 8, 11, 14),), dynamic_shapes=sizes)
+    for shape in ((2, 8, 12, 16), (1, 8, 2, 7), (3, 8, 8, 5)):
+        x = tensor(*shape)
+        for found, expected in zip(run(x), model(x)):
+            torch.testing.assert_close(found, expected)
+
+
 def test_averages_with_a_divisor_of_their_own() -> None:
     check(
         {

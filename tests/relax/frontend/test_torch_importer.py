@@ -335,6 +335,27 @@ def test_numbers_from_tensors() -> None:
     assert found.tolist() == [2.5, 2.5] and float(half) == 1.25
 
 
+def test_bags_of_symbolic_size() -> None:
+    table = torch.nn.EmbeddingBag(9, 5, mode="mean")
+    batch, length = Dim("batch", min=2), Dim("length", min=2)
+    sizes = ({0: batch, 1: length},)
+    made = tilewright.compile(
+        table, example_inputs=(torch.randint(0, 9, (3, 4)),), dynamic_shapes=sizes
+    )
+    for shape in ((3, 4), (2, 7)):
+        rows = torch.randint(0, 9, shape)
+        agree(made(rows), table(rows))
+
+
+def test_ranges_by_a_symbolic_step() -> None:
+    def model(x: Any) -> Any:
+        return torch.arange(0, x.shape[0] * x.shape[1], x.shape[1])
+
+    sizes = {"inputs": ({0: Dim("n", min=2), 1: Dim("m", min=2)},)}
+    made = tilewright.compile(export(model, torch.ones(3, 4), dynamic_shapes=sizes))
+    assert made(torch.ones(2, 5)).tolist() == [0, 5]
+
+
 def test_roots_of_symbolic_sizes() -> None:
     exported = export(
         lambda x: x / x.shape[0] ** 0.5, torch.ones(4), dynamic_shapes=(({0: Dim("n")},),)

@@ -9,6 +9,7 @@ import numpy as np
 from tilewright import topi
 from tilewright.arith import simplify
 from tilewright.ir import Expr, ExprLike, as_expr, const, dtypes
+from tilewright.relax.conditions import require
 from tilewright.relax.expr import PrimValue, RelaxCall, RelaxExpr
 from tilewright.relax.registry import Prim, Shape, builder, operator, renamed
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
@@ -67,6 +68,8 @@ def _arange(start: Prim, stop: Prim, step: Prim, dtype: str = "int64") -> Struct
     """``start, start + step, …`` below ``stop``."""
     values: list[Any] = [getattr(value, "value", None) for value in (start, stop, step)]
     bounds = [item if value is None else value for item, value in zip((start, stop, step), values)]
+    if isinstance(bounds[2], Expr):
+        require(bounds[2] >= 1, "a symbolic step is positive, not ", bounds[2])
     try:
         return TensorStructInfo((simplify(as_expr(arange_count(*bounds))),), dtype)
     except VerifyError as error:

@@ -62,8 +62,6 @@ def _adaptive_shape(
     require_ndim(data, spatial + 2, "data")
     n, c, *extents = known(data, "data")
     size = pair(output_size, spatial)
-    if set(size) != {1} and any(as_int(extent) is None for extent in extents):
-        raise VerifyError(f"an output size of {list(size)} needs constant extents")
     if min(size) < 1:
         raise VerifyError(f"output_size must be positive, got {list(size)}")
     for extent in extents:

@@ -299,6 +299,14 @@ def adaptive_windows(extent: int, size: int) -> list[tuple[int, int]]:
     return [(i * extent // size, -(-(i + 1) * extent // size)) for i in range(size)]
 
 
+def _longest_window(extent: Expr, size: int) -> Expr | int:
+    """The most elements of a window, or a bound of it where the extent comes with the call."""
+    number = as_int(extent)
+    if number is None:
+        return simplify((extent + size - 1) // size + (1 if size > 1 else 0))
+    return max(end - begin for begin, end in adaptive_windows(number, size))
+
+
 def _adaptive_pool(
     x: Tensor, output_size: object, spatial: int, largest: bool, layout: str = ""
 ) -> Tensor:
@@ -308,24 +316,23 @@ def _adaptive_pool(
     size = pair(output_size, spatial, "output_size")
     if set(size) == {1} and not largest:
         return mean(x, axis=tuple(range(2, spatial + 2)), keepdims=True)
-    extents = [as_int(extent) for extent in adaptive.extents]
-    if any(extent is None for extent in extents):
-        raise VerifyError(f"{what}: extents must be constant, got {list(x.shape[2:])}")
-    known = [int(extent or 0) for extent in extents]
-    if all(extent % s == 0 for extent, s in zip(known, size)):
-        kernel = [extent // s for extent, s in zip(known, size)]
+    extents = adaptive.extents
+    known = [number for number in map(as_int, extents) if number is not None]
+    if len(known) == spatial and all(number % s == 0 for number, s in zip(known, size)):
+        kernel = [number // s for number, s in zip(known, size)]
         image = _Image.of(kind, x, spatial, layout)
         windows = _windows(image, kernel, kernel, 0, 1, False)
         return _max_pool(image, windows) if largest else _avg_pool(image, windows, False)
     names = axis_names(spatial)
     steps = [
-        te.reduce_axis((0, max(end - begin for begin, end in adaptive_windows(extent, s))), f"r{n}")
-        for extent, s, n in zip(known, size, names)
+        te.reduce_axis((0, _longest_window(extent, s)), f"r{n}")
+        for extent, s, n in zip(extents, size, names)
     ]
     wide = x.dtype if largest else fast_dtype(x.dtype)
 
     def bounds(place: Expr, a: int) -> tuple[Expr, Expr]:
-        return place * known[a] // size[a], (place * known[a] + known[a] + size[a] - 1) // size[a]
+        end = place * extents[a] + extents[a] + size[a] - 1
+        return place * extents[a] // size[a], end // size[a]
 
     def reduced(n: Expr, c: Expr, *place: Expr) -> Expr:
         begins, ends = zip(*(bounds(p, a) for a, p in enumerate(place[:spatial])))

@@ -321,9 +321,9 @@ def _embedding_bag(
         rows = op.where(op.expand_dims(chosen, 1), rows, const(lowest, wide))
     ones = op.full(indices.shape, 1, wide) if chosen is None else ctx.cast(chosen, wide)
     count, width = ctx.symbols.shape(ctx.result[0].shape)
-    size = _bag_size(ctx.node.args[2], ctx.known(count), ctx.known(indices.shape[0]))
-    if size:
-        made = _equal_bags(bags.reduction, rows, ones, [as_int(count), size, width])
+    size = _bag_size(ctx, ctx.node.args[2], count, indices.shape[0])
+    if size is not None:
+        made = _equal_bags(bags.reduction, rows, ones, [count, size, width])
     else:
         starts = ctx.cast(offsets, "int64")
         places = op.searchsorted(starts, op.arange(0, indices.shape[0], 1, "int64"), True)
@@ -332,12 +332,13 @@ def _embedding_bag(
     return [ctx.cast(made, weight.dtype), None, None, None]
 
 
-def _bag_size(offsets: Any, bags: int | None, total: int | None) -> int | None:
+def _bag_size(ctx: Context, offsets: Any, bags: Expr, total: Expr) -> Expr | None:
     """The size of bags that are equal, as those of rows of a matrix; ``None`` for others."""
-    if str(offsets.target) != "aten.arange.start_step" or not bags or total is None:
+    if str(offsets.target) != "aten.arange.start_step" or 0 in (ctx.known(bags), ctx.known(total)):
         return None
     start, _, step = offsets.args
-    return step if start == 0 and step * bags == total else None
+    size = ctx.symbols.expr(getattr(step, "meta", {}).get("val", step))
+    return size if start == 0 and prove_equal(size * bags, total) else None
 
 
 def _equal_bags(how: str, rows: RelaxExpr, ones: RelaxExpr, shape: list[Any]) -> RelaxExpr:
