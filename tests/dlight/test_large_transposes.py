@@ -155,3 +155,23 @@ def test_what_is_transposed_may_be_used_twice() -> None:
     out = np.empty((32, 24), np.float32)
     run(mod["main"], given, out)
     np.testing.assert_allclose(out, given.T / (1 + np.exp(-given.T)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("mcpu", ["znver4", "haswell"])
+def test_a_transposed_part_of_joined_rows_is_a_block_of_its_own(
+    mcpu: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    shapes = {"x": (1, 16, 8, 8), "y": (1, 8, 8, 24), "z": (1, 8, 8, 40)}
+    x, y, z = (te.placeholder(shape, name=name) for name, shape in shapes.items())
+    rows = topi.concatenate([y, topi.transpose(x, (0, 2, 3, 1))], 3)
+    func = te.create_prim_func([x, y, z, topi.reshape(topi.multiply(rows, z), (64, 40))])
+    target = Target(f"llvm -mcpu={mcpu} -num-cores=1")
+    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(IRModule({"main": func}))
+    assert not caplog.records  # no warning of a block that stays unscheduled
+    assert {"transpose", "x_local"} <= {block.name for block in collect(mod["main"].body, Block)}
+    rng = np.random.default_rng(0)
+    given = [rng.standard_normal(shape, dtype=np.float32) for shape in shapes.values()]
+    out = np.empty((64, 40), np.float32)
+    run(mod["main"], *given, out)
+    expected = np.concatenate([given[1], given[0].transpose(0, 2, 3, 1)], 3) * given[2]
+    np.testing.assert_array_equal(out, expected.reshape(64, 40))

@@ -304,3 +304,24 @@ def test_sizes_that_data_tell() -> None:
         for size in (9, 4):
             given = torch.randint(0, 5, (size,)).float(), torch.randn(3)
             same(run(*given), function(*given))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
+def test_resized_images_are_one_operator(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch itself would write them as gathers, even those that have a converter."""
+    from tilewright.torch import dynamo
+
+    graphs = []
+
+    def noted(graph_module: Any, options: Any) -> Any:
+        graphs.append([str(node.target) for node in graph_module.graph.nodes])
+        return compile_aten(graph_module, options)
+
+    compile_aten = dynamo.compile_aten
+    monkeypatch.setattr(dynamo, "compile_aten", noted)
+    agree(lambda x: F.interpolate(x, size=(9, 14), mode=mode) + 1, (torch.randn(1, 2, 5, 7),))
+    (names,) = graphs
+    assert len(names) == 4 and "upsample" in names[1]
+    # Others find PyTorch's rules as they were.
+    keys = torch.ops.aten.upsample_bilinear2d.default.py_kernels
+    assert torch._C.DispatchKey.Autograd in keys

@@ -27,6 +27,8 @@ from tilewright.tir.attrs import FLAG, register_annotation
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
+# Vectors are picked from neighbours so far apart.
+_NEAR = 8
 # What a symbolic extent counts as.
 _UNKNOWN = 64
 # A table of indices that is read so often is computed once.
@@ -206,6 +208,8 @@ def _inline_all(sch: Schedule) -> None:
         users = [sch.get(consumer) for consumer in consumers]
         if any(_looks_up(user, block) for user in users) or _is_much_to_copy(block, users):
             continue
+        if _transposes(block) and any(_reads_at_times(user, block) for user in users):
+            continue
         try:
             sch.compute_inline(rv)
         except ScheduleError:
@@ -246,6 +250,29 @@ def _is_much_to_copy(block: Block, users: Sequence[Block]) -> bool:
     made = {region.buffer for region in block.writes}
     uses = sum(load.buffer in made for user in users for load in collect(user.body, BufferLoad))
     return uses > 1 and uses * size > _MOST_COPIED
+
+
+def _transposes(block: Block) -> bool:
+    """Whether neighbours in what a block writes come from afar."""
+    last = block.iter_vars[-1].var if block.iter_vars else None
+    return last is not None and any(
+        (stride_of(load.indices, load.buffer, last) or 0) > _NEAR for load in loads_of(block)
+    )
+
+
+def _reads_at_times(consumer: Block, producer: Block) -> bool:
+    """Whether a condition says where a block reads another one's result, as in a concatenation.
+
+    What is transposed for such a part of a row is no tile for the whole row.
+    """
+    made = {region.buffer for region in producer.writes}
+    return any(load.buffer in made for load in loads_at_times(consumer))
+
+
+def loads_at_times(block: Block) -> list[BufferLoad]:
+    """Return the reads that a condition within the block's formula may leave out."""
+    branches = [call for call in collect(block.body, Call) if call.op.name == "if_then_else"]
+    return [load for branch in branches for load in collect(branch, BufferLoad)]
 
 
 def _work(block: Block) -> int:

@@ -126,8 +126,8 @@ _WHOLE = frozenset(["aten.embedding_dense_backward.default"])
 def _resizes_whole() -> Iterator[None]:
     """Keep PyTorch from writing resized images as gathers of single elements.
 
-    Its rules for these operators aren't in tables of decompositions but in the dispatcher. TorchDynamo
-    calls backends under a lock, so no other compilation sees what is missing here.
+    Its rules for these operators aren't in tables of decompositions but in the dispatcher.
+    TorchDynamo calls backends under a lock, so no other compilation sees what is missing here.
     """
     torch = require_torch()
     keys = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)

@@ -14,7 +14,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tilewright.ir import as_int, dtypes, expr_equal, product, uses_var
-from tilewright.scheduling.blocks import Axis, exceeds, loads_of, stores_of, stride_of
+from tilewright.scheduling.blocks import (
+    Axis,
+    exceeds,
+    loads_at_times,
+    loads_of,
+    stores_of,
+    stride_of,
+)
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad
 from tilewright.tir.attrs import PREFETCH_NEXT
@@ -60,6 +67,11 @@ def transposition_of(block: Block, axes: Sequence[Axis], target: Target) -> Tran
         len({v for v in (axis.var,) if v in load.indices}) > 1 for load in turned for axis in axes
     ):
         return None
+    if _is_joined(turned[0], along[0]):
+        # What a condition leaves out isn't copied.
+        at_times = loads_at_times(block)
+        if any(load is item for load in turned for item in at_times):
+            return None
     size = dtypes.bytes_of(operand.dtype)
     rows = _tile(last.extent, size, target, whole=False)
     columns = _tile(along[0].extent, size, target, whole=True)

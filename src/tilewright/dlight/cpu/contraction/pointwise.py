@@ -6,11 +6,11 @@ and columns fused, vectors are always full, the input is read and the result wri
 nothing is transposed. Filters are packed by rows of the register tile, when the program is built if
 they are constant. A tile of pixels stays in the cache while all filters are applied to it.
 
-Where a tile is only a cache line wide, the lines of all channels, whole images apart, map to few
-sets of the L1 cache and to a page each, and come one by one, unforeseen. So they are copied, two
-tiles at a time if the image has an even number; if the epilogue reads other images, it reads and
-writes several tiles of a row at a time. Wider tiles of an image from far caches are fetched while
-the one before is computed.
+The lines of all channels, whole images apart, map to few sets of the L1 cache and to a page each.
+Where these don't hold them, or a tile is only a line wide, so that each comes alone and unforeseen,
+they are copied, two tiles at a time if the image has an even number; if the epilogue reads other
+images, it reads and writes several tiles of a row at a time. Wider tiles of an image from far
+caches that are read in place are fetched while the one before is computed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tilewright.dlight.cpu.contraction.packing import Panels, copy_operand, pack
 from tilewright.dlight.cpu.contraction.register_tile import (
     Tile,
     chain_cycles,
+    rows_in_cache,
     step_cycles,
     tile_registers,
 )
@@ -140,20 +141,31 @@ def _is_line(tile: Tile, found: Contraction) -> bool:
     return tile.columns * dtypes.bytes_of(found.loads[0].dtype) <= _LINE
 
 
+def _is_evicted(tile: Tile, found: Contraction, target: Target) -> bool:
+    """Whether the lines of a tile of pixels evict each other before the next filters read them."""
+    extents = [as_int(extent) for extent in found.loads[0].buffer.shape]
+    if None in extents[2:]:
+        return False
+    _, channels, height, width = (extent or 0 for extent in extents)
+    size = dtypes.bytes_of(found.loads[0].dtype)
+    return channels > rows_in_cache(height * width * size, target, tile.columns * size)
+
+
 def _tiles_copied(sch: Schedule, found: Contraction, tile: Tile, target: Target) -> int:
     """How many tiles of pixels are copied at a time; 0 if they are read in place.
 
-    So they are from a near cache, for few filters. If the epilogue reads other images from far
-    caches, several tiles are written contiguously.
+    So they are from a near cache, and whole vectors from any, for few filters. If the epilogue
+    reads other images from far caches, several tiles are written contiguously.
     """
-    if not _is_line(tile, found):
+    line = _is_line(tile, found)
+    if not line and not _is_evicted(tile, found, target):
         return 0
     image, reads = found.loads[0].buffer, 0
     for rv in found.consumers:
         buffers = {load.buffer for load in loads_of(sch.get(rv))} - {found.store.buffer}
         reads += sum(size_of(buffer) or 0 for buffer in buffers if buffer.ndim == image.ndim)
     far = _image_bytes(found) + reads > target.l2_bytes
-    if not far and (as_int(found.store.buffer.shape[1]) or 1) < target.costs.copy_uses:
+    if not (far and line) and (as_int(found.store.buffer.shape[1]) or 1) < target.costs.copy_uses:
         return 0
     pixels = (as_int(image.shape[2]) or 1) * (as_int(image.shape[3]) or 1)
     tiles = -(-pixels // tile.columns)

@@ -64,13 +64,13 @@ def loop_cycles(rows: int, vectors: int, costs: Costs) -> float:
     return max(chain_cycles(costs), busy_cycles(rows, vectors, costs)) + costs.step_wait
 
 
-def rows_in_cache(pitch: int, target: Target) -> int:
-    """The most rows ``pitch`` bytes apart that the L1 cache holds at once, one line each.
+def rows_in_cache(pitch: int, target: Target, size: int = 1) -> int:
+    """The most rows ``pitch`` bytes apart that the L1 cache holds ``size`` bytes of at once.
 
     Rows a large power of two apart compete for the same few lines.
     """
     ways = max(1, target.l1_bytes // _SAME_SET)
-    apart = _SAME_SET // math.gcd(pitch, _SAME_SET)
+    apart = _SAME_SET // max(math.gcd(pitch, _SAME_SET), size)
     return max(4, int(ways * _SHARE) * apart)
 
 
