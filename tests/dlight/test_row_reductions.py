@@ -228,3 +228,15 @@ def test_deviations_that_keep_dimensions_are_scheduled(
     assert is_scheduled(caplog)
     wanted = given.astype("float64").std(tuple(axes), keepdims=True)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_rows_are_shared_where_a_result_is_reshaped() -> None:
+    """Axes of one element, which the last stage hasn't, or has more of."""
+    for shape, result in (((1, 3, 6, 50), (3, 6, 50)), ((3, 6, 50), (3, 1, 6, 1, 50))):
+        x = te.placeholder(shape, name="x")
+        func = te.create_prim_func([x, topi.reshape(topi.nn.softmax(x, -1), result)])
+        assert not isinstance(RowWise().apply(Schedule(func), TARGET), NotApplicable)
+        given = numbers(shape, "float32")
+        powers = np.exp(given.astype("float64"))
+        expected = (powers / powers.sum(-1, keepdims=True)).reshape(result)
+        np.testing.assert_allclose(compiled(func, given), expected, rtol=1e-5)

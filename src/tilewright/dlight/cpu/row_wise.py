@@ -140,21 +140,23 @@ class RowWise(ScheduleRule):
         return most
 
     def _shared_rows(self, sch: Schedule, blocks: list[BlockRV], axes: list[Axis]) -> int | None:
-        """Return how many leading axes all stages have in common."""
-        shared = len(axes)
+        """Return how many leading axes all stages have in common.
+
+        If only those of a single element differ, as where a result is reshaped, the others count.
+        """
+        stages = []
         for rv in blocks[:-1]:
             own = axes_of(sch, rv)
             if own is None:
                 return None
-            spatial = [axis for axis in own if not axis.is_reduce]
-            if not is_injective(sch, rv):
-                shared = min(shared, len(spatial))
-            elif len(spatial) != len(axes):
-                return None
-            for mine, theirs in zip(spatial[:shared], axes):
-                if mine.extent != theirs.extent:
-                    return None
-        return shared or None
+            stages.append(([axis for axis in own if not axis.is_reduce], is_injective(sch, rv)))
+        shared = _count_shared(stages, axes)
+        if shared is not None:
+            return shared
+        longer = [number for number, axis in enumerate(axes, 1) if axis.extent != 1]
+        stages = [([axis for axis in own if axis.extent != 1], whole) for own, whole in stages]
+        shared = _count_shared(stages, [axes[number - 1] for number in longer])
+        return None if shared is None else longer[shared - 1]
 
     def _elements(
         self,
@@ -172,6 +174,18 @@ class RowWise(ScheduleRule):
             sch.reorder(*loops[1:-1], loops[0])
         if several:
             sch.unroll(loops[0])
+
+
+def _count_shared(stages: list[tuple[list[Axis], bool]], axes: list[Axis]) -> int | None:
+    """How many leading axes reductions share, and stages that have all of the last one's axes."""
+    shared = len(axes)
+    for own, whole in stages:
+        if whole and len(own) != len(axes):
+            return None
+        shared = shared if whole else min(shared, len(own))
+        if any(mine.extent != theirs.extent for mine, theirs in zip(own[:shared], axes)):
+            return None
+    return shared or None
 
 
 def _arrange_axes(sch: Schedule, last: BlockRV) -> None:

@@ -98,6 +98,15 @@ def exp2_parts(
     return b.fma(r * b.horner(r, POLYNOMIALS[polynomial]), power, power), n
 
 
+def _scale_from(b: Builder, x: Value, lowest: float, p: Value, n: Value) -> Value:
+    """``p * 2**floor(n)``, but zero where ``x`` is below ``lowest``.
+
+    CPUs take a hundred times as long for what is too small, and masks of attention make many such;
+    lanes that are zero aren't scaled.
+    """
+    return b.select(x < lowest, 0.0, scale(b, p, n))
+
+
 def _log2_e(b: Builder) -> tuple[float, float]:
     high, low = CONSTANTS["log2_e"][b.fmt.bits]
     return high, low
@@ -106,19 +115,19 @@ def _log2_e(b: Builder) -> tuple[float, float]:
 @math_variant(isa=AVX512, ulp=1.85)
 def exp(b: Builder, x: Value) -> Value:
     """``2**(n / 32)`` looked up, times a polynomial of what is left."""
-    return scale(b, *exp2_parts(b, b.clamp(x, -104.0, 89.0), _log2_e(b)))
+    return _scale_from(b, x, -104.0, *exp2_parts(b, b.at_most(x, 89.0), _log2_e(b)))
 
 
 @math_variant(isa=AVX512, ulp=1.85)
 def exp2(b: Builder, x: Value) -> Value:
     """The same where ``x`` itself is cut into 32nds."""
-    return scale(b, *exp2_parts(b, b.clamp(x, -151.0, 129.0), (1.0, 0.0)))
+    return _scale_from(b, x, -151.0, *exp2_parts(b, b.at_most(x, 129.0), (1.0, 0.0)))
 
 
 def _exp_of_negative_abs(b: Builder, x: Value, lowest: float, up: int = 0) -> Value:
     """``exp(-|x|) * 2**up``."""
     away = b.from_bits(b.bits(x) | _SIGN)
-    return scale(b, *exp2_parts(b, b.at_least(away, lowest), _log2_e(b), "exp2_fine", up))
+    return _scale_from(b, away, lowest, *exp2_parts(b, away, _log2_e(b), "exp2_fine", up))
 
 
 # The divider is a unit of its own: one division costs less than the multiplications that would

@@ -48,9 +48,12 @@ def exp_of_negative(b: Builder, x: Value) -> Value:
 
 
 def exp_limits(b: Builder, per_octave: float) -> tuple[float, float]:
-    """Arguments beyond which a base's powers are surely zero and surely infinite."""
-    fmt = b.fmt
-    return -(fmt.bias + fmt.mantissa + 2) * per_octave, (fmt.bias + 2) * per_octave
+    """Arguments beyond which a base's powers are surely zero and surely infinite.
+
+    At the lower one both factors of the power of two are zero: CPUs take a hundred times as long
+    for products that are too small, and masks of attention make many.
+    """
+    return -2 * b.fmt.bias * per_octave, (b.fmt.bias + 2) * per_octave
 
 
 @math_function(ulp=(1.0, 1.0))
@@ -117,7 +120,7 @@ def sigmoid(b: Builder, x: Value) -> Value:
 def silu(b: Builder, x: Value) -> Value:
     """``x * sigmoid(x)``, rounded once where it is denormal."""
     # The power of two comes last, so that a result that is denormal is rounded once.
-    limit = -exp_limits(b, constant(b, "ln2")[0])[0] * 1.1
+    limit = -exp_limits(b, constant(b, "ln2")[0])[0]
     y, s, s_rest = _logistic(b, b.at_most(b.abs(x), limit))
     bounded = b.at_least(x, -limit)  # -inf times zero would not be the limit
     right = (1.0 - y * s * s_rest) * bounded
