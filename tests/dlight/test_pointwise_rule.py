@@ -95,14 +95,13 @@ def test_images_that_stay_in_the_cache_are_read_as_they_lie() -> None:
 
 def test_pixels_of_many_channels_a_power_of_two_apart_are_copied() -> None:
     """Lines of a page's distance share a set of the cache: others take their places."""
-    for shape, copied in (((1, 24, 32, 32), 2), ((1, 24, 31, 33), 0), ((1, 300, 28, 28), 1)):
+    for shape, copied in (((1, 32, 32, 32), True), ((1, 32, 31, 33), False)):
         func = apply(conv(shape, 64, epilogue=False), WIDE)
         assert isinstance(func, PrimFunc), func
-        loops = [b.iter_vars for b in collect(func.body, Block) if b.name == "x_global"]
-        assert len(loops) == (copied > 0)
-    func = apply(conv((1, 24, 16, 32), 13), Target("native"))
+        assert any(b.name == "x_global" for b in collect(func.body, Block)) == copied
+    func = apply(conv((1, 33, 16, 32), 13), Target("native"))
     assert isinstance(func, PrimFunc), func
-    agree(func, (1, 24, 16, 32), 13, Target("native"))
+    agree(func, (1, 33, 16, 32), 13, Target("native"))
 
 
 @pytest.mark.parametrize("shape, filters", [((1, 20, 14, 14), 64), ((2, 9, 7, 7), 46)])

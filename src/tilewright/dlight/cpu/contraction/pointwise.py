@@ -51,6 +51,8 @@ _LEAST_ROWS, _LEAST_TILES, _LEAST_LINES = 4, 16, 3
 # How much larger than the second-level cache an image may be: pixels of one channel after the other
 # lie far apart, and what comes from memory is waited for.
 _MOST_OF_CACHE = 2
+# How many times the lines that the L1 cache holds come from the next one without being waited for.
+_HIDDEN = 4
 # Bytes of a cache line; tiles of pixels that are copied together, and where others are read too.
 _LINE, _PAIR, _TOGETHER = 64, 2, 4
 
@@ -148,7 +150,7 @@ def _is_evicted(tile: Tile, found: Contraction, target: Target) -> bool:
         return False
     _, channels, height, width = (extent or 0 for extent in extents)
     size = dtypes.bytes_of(found.loads[0].dtype)
-    return channels > rows_in_cache(height * width * size, target, tile.columns * size)
+    return channels > _HIDDEN * rows_in_cache(height * width * size, target, tile.columns * size)
 
 
 def _tiles_copied(sch: Schedule, found: Contraction, tile: Tile, target: Target) -> int:
