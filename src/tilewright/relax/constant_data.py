@@ -69,10 +69,22 @@ class ConstantData:
         assert made.shape == self.shape and made.dtype == self.dtype, (made, self)
         return made.array
 
-    def settle(self) -> ConstantData:
-        """Keep the values, in memory of their own, and forget what they were made from."""
+    @property
+    def is_settled(self) -> bool:
+        """Whether the values are kept in memory of their own."""
+        return self._array is not None and not any(True for _ in self._lenders())
+
+    def settle(self, place: NDArray[np.uint8] | None = None) -> ConstantData:
+        """Keep the values, in memory of their own, and forget what they were made from.
+
+        ``place`` has ``nbytes`` bytes for them.
+        """
         array = self.array
-        if any(np.may_share_memory(array, lent.array) for lent in self._lenders()):
+        if place is not None:
+            kept = place.view(self.dtype).reshape(self.shape)
+            kept[...] = array
+            self._array = ConstantData(kept).array
+        elif any(np.may_share_memory(array, lent.array) for lent in self._lenders()):
             self._array = array = ConstantData(array.copy()).array
         self._make, self._sources, self._lent = None, (), False
         return self

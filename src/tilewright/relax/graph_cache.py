@@ -34,6 +34,7 @@ from tilewright.relax.overwriting import Places
 from tilewright.relax.rewriter import FunctionRewriter
 from tilewright.relax.transform.layout_free import PackedData, packed_data
 from tilewright.runtime import FunctionInfo, Module, ModuleCode
+from tilewright.runtime.huge_pages import huge_bytes
 from tilewright.support.errors import RunError, VerifyError
 from tilewright.support.registry import Registry
 from tilewright.support.settings import setting
@@ -47,6 +48,8 @@ _STARTED = time.time()
 _OPEN: tuple[Registry[Any], ...] = (OPS, REDUCERS, KERNELS, CPU_KERNELS)
 #: Whole numbers may be sizes, of which code is made; so many of them are part of the key.
 _NUMBERS = 1 << 12
+#: Bytes of a cache line, and of constants that are worth a huge page.
+_LINE, _LARGE = 64, 1 << 18
 
 Lower = Callable[[IRModule], tuple[IRModule, IRModule]]
 """Schedules a graph and plans its memory: gives the planned module and the lowered one."""
@@ -196,12 +199,18 @@ def recipes_of(key: GraphKey, constants: Mapping[str, ConstantData]) -> Recipes 
 
 
 def settle_all(constants: Iterable[ConstantData]) -> None:
-    """Keep the values of constants, one after another.
+    """Keep the values of constants, one after another, side by side on huge pages.
 
     The largest come first: the others fit where their intermediate values were.
     """
-    for data in sorted(constants, key=lambda item: item.nbytes, reverse=True):
-        data.settle()
+    waiting = [data for data in constants if not data.is_settled]
+    waiting.sort(key=lambda item: item.nbytes, reverse=True)
+    sizes = [-(-data.nbytes // _LINE) * _LINE for data in waiting]
+    memory = huge_bytes(sum(sizes)) if sum(sizes) >= _LARGE else None
+    start = 0
+    for data, size in zip(waiting, sizes):
+        data.settle(None if memory is None else memory[start : start + data.nbytes])
+        start += size
 
 
 def keep(

@@ -130,9 +130,9 @@ class PackedData(ConstantData):
     packer: str
     source: ConstantData
 
-    def settle(self) -> ConstantData:
+    def settle(self, place: NDArray[np.uint8] | None = None) -> ConstantData:
         """Keep the values, and forget what they were made from."""
-        super().settle()
+        super().settle(place)
         self.module = self.source = None  # type: ignore[assignment]
         return self
 

@@ -1,0 +1,49 @@
+"""Where the constants of a built graph lie."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tilewright.relax.constant_data import ConstantData
+from tilewright.relax.graph_cache import settle_all
+from tilewright.runtime.huge_pages import HUGE_PAGE, huge_bytes
+
+
+@pytest.mark.parametrize("size", [0, 1, 64, HUGE_PAGE, HUGE_PAGE + 1])
+def test_huge_bytes_are_aligned_zeros(size: int) -> None:
+    memory = huge_bytes(size)
+    assert memory.size == size and not memory.any()
+    assert size == 0 or memory.ctypes.data % HUGE_PAGE == 0
+    memory[...] = 7
+    assert size == 0 or memory.min() == 7
+
+
+def test_constants_lie_side_by_side() -> None:
+    numbers = [
+        np.arange(300_001, dtype="float32"),
+        np.zeros((3, 0), "int64"),
+        np.array(2.5),
+        np.arange(7).astype(ml_dtypes.bfloat16),
+    ]
+    made = [
+        ConstantData.later(item.shape, item.dtype, lambda item=item: item.copy())
+        for item in numbers
+    ]
+    settle_all(made)
+    for data, expected in zip(made, numbers):
+        np.testing.assert_array_equal(data.array, expected)
+        assert data.array.dtype == expected.dtype and not data.array.flags.writeable
+    first = made[0].array.ctypes.data
+    assert first % HUGE_PAGE == 0
+    assert 0 < made[3].array.ctypes.data - first < 1_300_000
+
+
+def test_what_is_kept_stays_and_what_is_lent_is_copied() -> None:
+    own, lent = np.ones(100_000, "float32"), np.ones(100_000, "float32")
+    kept, taken = ConstantData(own), ConstantData(lent, lent=True)
+    settle_all([kept, taken])
+    assert np.may_share_memory(kept.array, own) and not np.may_share_memory(taken.array, lent)
+    lent[...] = 2
+    assert taken.array.max() == 1
