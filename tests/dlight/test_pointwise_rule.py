@@ -115,6 +115,23 @@ def test_the_last_filters_and_pixels_are_cut_off(shape: tuple[int, ...], filters
     agree(func, shape, filters, NARROW)
 
 
+def test_tiles_are_wider_where_fewer_filters_are_left_over() -> None:
+    widths = {}
+    for filters in (24, 32):
+        func = apply(conv((1, 20, 28, 28), filters), NARROW)
+        assert isinstance(func, PrimFunc), func
+        loops = [loop for loop in collect(func.body, For) if loop.kind == VECTORIZED]
+        widths[filters] = max(loop.extent.value for loop in loops[-2:])
+        agree(func, (1, 20, 28, 28), filters, NARROW)
+    assert widths == {24: 16, 32: 24}
+
+
+def test_small_images_with_a_nearly_empty_tile_are_left_to_filters_as_lanes() -> None:
+    made = apply(conv((1, 20, 7, 7), 64), NARROW)
+    assert isinstance(made, str) and "last pixels" in made
+    assert isinstance(apply(conv((1, 20, 8, 8), 64), NARROW), PrimFunc)
+
+
 def test_few_pixels_are_left_to_rules_that_share_filters_among_threads() -> None:
     assert (
         apply(conv((1, 20, 14, 14), 64), NARROW.with_options(num_cores=2))

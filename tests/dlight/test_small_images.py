@@ -146,9 +146,17 @@ def test_pixels_that_a_stride_leaves_out_are_not_copied(
     check(func, stride, 0, cores, AVX2)
 
 
+def test_small_images_whose_channels_lie_apart_are_copied_as_a_whole() -> None:
+    func = convolution((2, 64, 7, 7), (80, 64, 1, 1), 1, 0, residual=True)
+    for target in (AVX2, AVX2.with_options(num_cores=1)):
+        assert copies_pixels(func, target)
+        check(func, 1, 0, target.num_cores, AVX2)
+    assert not copies_pixels(func, Target("llvm -mcpu=znver4 -num-cores=1"))
+
+
 @pytest.mark.parametrize(
     ("w", "stride"),
-    [((128, 32, 1, 1), 1), ((128, 32, 3, 3), 2), ((16, 32, 1, 1), 2)],
+    [((16, 32, 1, 1), 1), ((128, 32, 3, 3), 2), ((16, 32, 1, 1), 2)],
     ids=["all pixels", "windows", "few filters"],
 )
 def test_other_images_are_read_in_place(w: tuple[int, ...], stride: int) -> None:

@@ -27,8 +27,8 @@ from tilewright.tir import BufferLoad
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
 
-# Fewest results that share a pixel for copying those that are read to pay.
-_REUSED = 64
+#: Fewest results that share a pixel for copying those that are read to pay.
+REUSED = 64
 # Vectors of sums in a tile whose multiply-adds hide how slowly pixels are read.
 _HIDING = 16
 # Channels of pixels that are copied together: cache lines in flight.
@@ -126,32 +126,38 @@ def lay_channels_close(sch: Schedule, found: Contraction) -> bool:
 
 
 @dataclass(frozen=True)
-class SkippedPixels:
-    """An image of which a 1 x 1 convolution reads only some rows and columns.
+class PixelsApart:
+    """An image whose channels, which a 1 x 1 convolution sums up, lie far apart.
 
-    With a stride of two, it uses a quarter of the pixels and half of each cache line, and reads
-    them again for every tile of filters.
+    For each tile of filters it uses a part of each cache line, and reads the lines again. With a
+    stride of two, it ``skips`` three quarters of the pixels and half of each line.
     """
 
     found: Contraction
     image: BufferLoad
     row: Axis
     column: Axis
+    skips: bool
+
+    def is_hidden(self, tile: Tile, target: Target) -> bool:
+        """Whether the multiply-adds of a tile hide the lines that are read again.
+
+        Those of tiles that fill 32 registers do (measured on Zen 4), but not if most of each line
+        is skipped and the image is from far caches (measured on an Emerald Rapids).
+        """
+        lanes = target.vector_lanes(element_bits(self.found.block))
+        size = size_of(self.image.buffer) or 0
+        near = not self.skips or size <= target.costs.columns_share * target.l2_bytes
+        return near and tile.rows * tile.columns >= _HIDING * lanes
 
     def pays(self, before: Tile, after: Tile, target: Target) -> bool:
-        """Whether tiles of the copy are faster, with what making it costs.
+        """Whether tiles of a copy are faster, with what making it costs.
 
-        Tiles that fill 32 registers hide the lines that they read again (measured on Zen 4), but
-        not where the image is from far caches (measured on an Emerald Rapids).
+        Without a stride, whole lines are copied.
         """
-        lanes, uses = (
-            target.vector_lanes(element_bits(self.found.block)),
-            self.found.reusing(self.image),
-        )
-        worth = work_of(uses) / (work_of(uses) + target.costs.gather_uses)
-        near = (size_of(self.image.buffer) or 0) <= target.costs.columns_share * target.l2_bytes
-        hidden = near and before.rows * before.columns >= _HIDING * lanes
-        return not hidden and after.score * worth > before.score
+        costs, uses = target.costs, work_of(self.found.reusing(self.image))
+        worth = uses / (uses + (costs.gather_uses if self.skips else costs.copy_uses))
+        return after.score * worth > before.score * (1.0 if self.skips else costs.scattered)
 
     def copy(self, sch: Schedule, target: Target) -> None:
         """Copy the pixels that are read, channels innermost; fuse rows and columns of the result.
@@ -176,8 +182,8 @@ class SkippedPixels:
         parallelize(sch, [outer], target, work_of(used))
 
 
-def skipped_pixels(sch: Schedule, found: Contraction) -> SkippedPixels | None:
-    """The image of which pixels are skipped, if many results share each of the others."""
+def pixels_apart(sch: Schedule, found: Contraction) -> PixelsApart | None:
+    """The image whose channels lie apart, if many results share each of its pixels."""
     last = found.store.indices[-1:]
     column = next((axis for axis in found.places if axis.var in last), None)
     row = _row_of(sch, found, column)
@@ -187,20 +193,21 @@ def skipped_pixels(sch: Schedule, found: Contraction) -> SkippedPixels | None:
     if len(reading) != 1:
         return None
     (image,) = reading
-    if image.buffer in found.constants or work_of(found.reusing(image)) < _REUSED:
+    if image.buffer in found.constants or work_of(found.reusing(image)) < REUSED:
         return None
-    if not (_skips(image, row, found) and _skips(image, column, found)):
+    steps = [_step_along(image, axis, found) for axis in (row, column)]
+    if steps != [1, 1] and min(steps) < 2:
         return None
-    return SkippedPixels(found, image, row, column)
+    return PixelsApart(found, image, row, column, skips=steps != [1, 1])
 
 
-def _skips(load: BufferLoad, axis: Axis, found: Reduction) -> bool:
-    """Whether an axis alone indexes a dimension, leaving out elements between those it reads."""
+def _step_along(load: BufferLoad, axis: Axis, found: Reduction) -> int:
+    """How far an axis moves along a dimension that it alone indexes; 0 if it doesn't."""
     dims = dimensions_of(load, axis)
     others = [a for a in found.axes if a is not axis and a.extent != 1]
     if len(dims) != 1 or any(dims[0] in dimensions_of(load, other) for other in others):
-        return False
-    return abs(coefficient_of(load.indices[dims[0]], axis.var) or 0) > 1
+        return 0
+    return abs(coefficient_of(load.indices[dims[0]], axis.var) or 0)
 
 
 def _permutation(order: Sequence[int]) -> Callable[..., tuple[Expr, ...]]:

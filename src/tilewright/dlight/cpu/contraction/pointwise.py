@@ -7,19 +7,23 @@ nothing is transposed. Filters are packed by rows of the register tile, when the
 they are constant. A tile of pixels stays in the cache while all filters are applied to it.
 
 The lines of all channels, whole images apart, map to few sets of the L1 cache and to a page each.
-Where these don't hold them, or a tile is only a line wide, so that each comes alone and unforeseen,
-they are copied, two tiles at a time if the image has an even number; if the epilogue reads other
-images, it reads and writes several tiles of a row at a time. Wider tiles of an image from far
-caches that are read in place are fetched while the one before is computed.
+Where these don't hold them, or a tile isn't even two lines wide, so that each comes alone and
+unforeseen, they are copied, two tiles at a time if the image has an even number; if the epilogue
+reads other images, it reads and writes several tiles of a row at a time. Wider tiles of an image
+from far caches that are read in place are fetched while the one before is computed.
+
+Of a small image much of the last tile may be empty. Then filters are lanes, as in other products
+(``tiled_reduction``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from tilewright.arith import Analyzer
 from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers
-from tilewright.dlight.cpu.contraction.image_axes import join_pixels
+from tilewright.dlight.cpu.contraction.image_axes import REUSED, join_pixels
 from tilewright.dlight.cpu.contraction.packing import Panels, copy_operand, pack_operand
 from tilewright.dlight.cpu.contraction.register_tile import (
     Tile,
@@ -42,12 +46,15 @@ from tilewright.target import Target
 from tilewright.tir.attrs import PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
 
-# Vectors of a tile along the pixels: with more, fewer filters fit the registers.
-_VECTORS = 2
+# Vectors of a tile along the pixels: with more, fewer filters fit the registers. One more where
+# fewer filters are left over then, so that the whole is so many times as fast.
+_VECTORS, _CLEARLY = 2, 1.015
 # Fewer filters than these per tile leave the multiply-add units waiting for loads; with fewer tiles
-# than these in an image, the last one, which is cut off, costs too much. Tiles of a line may be
-# fewer on one core: the last one is small.
-_LEAST_ROWS, _LEAST_TILES, _LEAST_LINES = 4, 16, 3
+# than these in an image, the last one, which is cut off, costs too much. On one core there may be
+# fewer vectors of pixels, where tiles are narrow: the last one is small.
+_LEAST_ROWS, _LEAST_TILES, _LEAST_NARROW = 4, 16, 6
+# Where the last pixels make narrow tiles slower than this, filters had better be the lanes.
+_FULL = 0.9
 # How much larger than the second-level cache an image may be: pixels of one channel after the other
 # lie far apart, and what comes from memory is waited for.
 _MOST_OF_CACHE = 2
@@ -101,36 +108,82 @@ def _choose(sch: Schedule, found: Contraction, target: Target) -> Tile | NotAppl
     _, filters, height, width = (as_int(item.dom.extent) for item in found.block.iter_vars[:4])
     if not filters or 0 in (height, width):
         return NotApplicable("filters are symbolic, or sizes zero")
-    vectors = sch.choices.choose("pointwise.vectors", others_after(_VECTORS, (1, 3, 4)))
-    pixels = vectors * target.vector_lanes(max(8, element_bits(found.block)))
-    most = (tile_registers(target) - 1 - vectors) // vectors
-    slab = pixels * dtypes.bytes_of(found.loads[0].dtype) * work_of(found.steps)
-    wait = target.costs.slab_wait * vectors if 2 * slab > target.l1_bytes else 0.0
-    cycles = {n: _cycles(filters, n, vectors, wait, target) for n in range(most, 0, -1)}
-    rows = sch.choices.choose("pointwise.rows", sorted(cycles, key=lambda n: cycles[n]))
     known = height and width and height * width
-    tile, size = Tile(rows, pixels), _image_bytes(found)
-    few = _is_line(tile, found) and target.num_cores == 1
-    least = _LEAST_LINES if few else _LEAST_TILES
-    if rows < _LEAST_ROWS or (known and known < least * pixels):
+    product = _Product(found, filters, known or None, target)
+    vectors = sch.choices.choose("pointwise.vectors", others_after(product.width(), (1, 2, 3, 4)))
+    ranked = product.ranked(vectors)
+    rows = sch.choices.choose("pointwise.rows", [tile.rows for tile in ranked])
+    tile = next(tile for tile in ranked if tile.rows == rows)
+    narrow = _is_narrow(tile.columns, found)
+    few = narrow and target.num_cores == 1
+    least = _LEAST_NARROW * product.lanes if few else _LEAST_TILES * tile.columns
+    if rows < _LEAST_ROWS or (known and known < least):
         return NotApplicable("too few filters or pixels")
-    if size > _MOST_OF_CACHE * target.l2_bytes and not _is_line(tile, found):
+    if few and filters >= REUSED and product.fullness(tile) < _FULL:
+        return NotApplicable("the last pixels take too long: filters fill the lanes better")
+    if _image_bytes(found) > _MOST_OF_CACHE * target.l2_bytes and not narrow:
         return NotApplicable("the image is too large to be read pixel by pixel")
     return tile
 
 
-def _cycles(filters: int, rows: int, vectors: int, wait: float, target: Target) -> float:
-    """Cycles of a step for all filters, in tiles of so many, the last of which may be cut off.
+@dataclass(frozen=True)
+class _Product:
+    """What tiles are chosen for: the numbers of filters and pixels, if these are known."""
 
-    Each tile has to ``wait`` for its pixels.
-    """
-    costs = target.costs
-    tiles, more = divmod(filters, rows)
-    spent = tiles * (max(chain_cycles(costs), step_cycles(rows, vectors, costs)) + wait)
-    if not more:
-        return spent
-    last = max(chain_cycles(costs), step_cycles(more, vectors, costs)) + wait
-    return (spent + last) / costs.cut_rows
+    found: Contraction
+    filters: int
+    pixels: int | None
+    target: Target
+
+    @property
+    def lanes(self) -> int:
+        return self.target.vector_lanes(max(8, element_bits(self.found.block)))
+
+    def width(self) -> int:
+        """The vectors of a tile's pixels: more than usual if clearly fewer filters are left."""
+        usual, wider = (self.ranked(vectors)[0] for vectors in (_VECTORS, _VECTORS + 1))
+        able = wider.rows >= _LEAST_ROWS and _is_narrow(wider.columns, self.found)
+        better = able and wider.score > _CLEARLY * usual.score
+        return (wider if better else usual).columns // self.lanes
+
+    def ranked(self, vectors: int) -> list[Tile]:
+        """Tiles of so many vectors of pixels, by the share of the peak."""
+        columns = vectors * self.lanes
+        most = max(1, (tile_registers(self.target) - 1 - vectors) // vectors)
+        pixels = self.pixels or columns
+        done = self.filters * pixels / (self.lanes * self.target.costs.multiply_adds)
+        tiles = [Tile(rows, columns) for rows in range(most, 0, -1)]
+        scored = [replace(t, score=done / self._cycles(t, self.filters, pixels)) for t in tiles]
+        return sorted(scored, key=lambda tile: tile.score, reverse=True)
+
+    def fullness(self, tile: Tile) -> float:
+        """The share of the cycles that an image would take if its last tile was full."""
+        pixels = self.pixels or tile.columns
+        whole = self._cycles(tile, tile.rows, tile.columns) * pixels / tile.columns
+        return whole / self._cycles(tile, tile.rows, pixels)
+
+    def _cycles(self, tile: Tile, filters: int, pixels: int) -> float:
+        """Cycles of a step in all tiles of filters and pixels, the last of which are cut off."""
+        count, more = divmod(pixels, tile.columns)
+        spent = count * self._column(tile.rows, filters, tile.columns)
+        return spent + self._column(tile.rows, filters, more) if more else spent
+
+    def _column(self, rows: int, filters: int, columns: int) -> float:
+        """The same for so many pixels, in tiles of so many filters."""
+        count, more = divmod(filters, rows)
+        spent = count * self._step(rows, columns)
+        if not more:
+            return spent
+        return (spent + self._step(more, columns)) / self.target.costs.cut_rows
+
+    def _step(self, rows: int, columns: int) -> float:
+        """Cycles of a step in a tile, which waits for pixels that are read in place."""
+        costs, channels = self.target.costs, work_of(self.found.steps)
+        vectors = columns // self.lanes + bin(columns % self.lanes).count("1")
+        slab = columns * dtypes.bytes_of(self.found.loads[0].dtype) * channels
+        far = 2 * slab > self.target.l1_bytes and not _is_narrow(columns, self.found)
+        wait = costs.slab_wait * vectors if far else 0.0
+        return max(chain_cycles(costs), step_cycles(rows, vectors, costs)) + wait
 
 
 def _image_bytes(found: Contraction) -> int:
@@ -138,9 +191,9 @@ def _image_bytes(found: Contraction) -> int:
     return size_of(found.loads[0].buffer) or 0
 
 
-def _is_line(tile: Tile, found: Contraction) -> bool:
-    """Whether a tile's pixels fit in a cache line."""
-    return tile.columns * dtypes.bytes_of(found.loads[0].dtype) <= _LINE
+def _is_narrow(columns: int, found: Contraction) -> bool:
+    """Whether so many pixels are less than two cache lines."""
+    return columns * dtypes.bytes_of(found.loads[0].dtype) < 2 * _LINE
 
 
 def _is_evicted(tile: Tile, found: Contraction, target: Target) -> bool:
@@ -159,15 +212,15 @@ def _tiles_copied(sch: Schedule, found: Contraction, tile: Tile, target: Target)
     So they are from a near cache, and whole vectors from any, for few filters. If the epilogue
     reads other images from far caches, several tiles are written contiguously.
     """
-    line = _is_line(tile, found)
-    if not line and not _is_evicted(tile, found, target):
+    narrow = _is_narrow(tile.columns, found)
+    if not narrow and not _is_evicted(tile, found, target):
         return 0
     image, reads = found.loads[0].buffer, 0
     for rv in found.consumers:
         buffers = {load.buffer for load in loads_of(sch.get(rv))} - {found.store.buffer}
         reads += sum(size_of(buffer) or 0 for buffer in buffers if buffer.ndim == image.ndim)
     far = _image_bytes(found) + reads > target.l2_bytes
-    if not (far and line) and (as_int(found.store.buffer.shape[1]) or 1) < target.costs.copy_uses:
+    if not (far and narrow) and (as_int(found.store.buffer.shape[1]) or 1) < target.costs.copy_uses:
         return 0
     pixels = (as_int(image.shape[2]) or 1) * (as_int(image.shape[3]) or 1)
     tiles = -(-pixels // tile.columns)

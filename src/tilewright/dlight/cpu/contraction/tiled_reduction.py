@@ -38,7 +38,7 @@ from tilewright.dlight.cpu.contraction.form import (
 from tilewright.dlight.cpu.contraction.image_axes import (
     join_rows,
     lay_channels_close,
-    skipped_pixels,
+    pixels_apart,
 )
 from tilewright.dlight.cpu.contraction.joined_axes import join_symbolic_axes
 from tilewright.dlight.cpu.contraction.packing import (
@@ -112,16 +112,15 @@ class TiledReduction(Form):
         if len(found.consumers) > 1:
             return NotApplicable("the reduction has several consumers")
         found = join_symbolic_axes(sch, found)
-        skipped = skipped_pixels(sch, found)
-        compact = None if skipped is None else sch.copy()
+        apart, compact = pixels_apart(sch, found), sch.copy()
         found, plans, step = _ranked(sch, found, target)
         if not plans:
             return NotApplicable("no operand is reused along an axis that can be vectorised")
-        if skipped is not None and compact is not None:
-            skipped.copy(compact, target)
+        if apart is not None and not apart.is_hidden(plans[0].tile, target):
+            apart.copy(compact, target)
             again = _again(compact, found)
             others = rank_plans(again, target)
-            if others and skipped.pays(plans[0].tile, others[0].tile, target):
+            if others and apart.pays(plans[0].tile, others[0].tile, target):
                 sch.become(compact)
                 found, plans, step = again, others, 1
         if plans[0].row is None and window_of(found) is not None:
