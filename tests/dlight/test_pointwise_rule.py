@@ -13,7 +13,7 @@ from tilewright.ir import IRModule, collect
 from tilewright.scheduling import NotApplicable
 from tilewright.target import Target
 from tilewright.tir import VECTORIZED, Block, For, PrimFunc
-from tilewright.tir.attrs import IS_SCHEDULED, LAYOUT_FREE
+from tilewright.tir.attrs import IS_SCHEDULED, LAYOUT_FREE, PREFETCH_NEXT
 from tilewright.tir.layout_rewrite import split_layout_rewrite
 from tilewright.tir.schedule import Schedule
 
@@ -91,6 +91,17 @@ def test_images_that_stay_in_the_cache_are_read_as_they_lie() -> None:
         func = apply(conv(shape, 8, epilogue=False), target)
         assert isinstance(func, PrimFunc), func
         assert not [b for b in collect(func.body, Block) if b.name == "x_global"]
+
+
+def test_pixels_from_afar_are_fetched_ahead_and_used_for_more_filters_at_a_time() -> None:
+    target = Target("llvm -mcpu=icelake-server -num-cores=1 -l1=49152 -l2=2097152")
+    for channels, fetched in ((256, True), (96, False)):
+        func = apply(conv((1, channels, 56 if fetched else 28, 56), 64, epilogue=False), target)
+        assert isinstance(func, PrimFunc), func
+        main, _ = split_layout_rewrite(func)
+        assert (main.buffers[1].shape[-1].value > 8) == fetched
+        loops = [loop for loop in collect(main.body, For) if PREFETCH_NEXT in loop.annotations]
+        assert bool(loops) == fetched
 
 
 def test_pixels_of_many_channels_a_power_of_two_apart_are_copied() -> None:

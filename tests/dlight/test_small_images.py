@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from tilewright import dlight, driver, te, topi
-from tilewright.dlight.cpu import TiledReduction
+from tilewright.dlight.cpu import TiledReduction, rules
 from tilewright.ir import IRModule, as_int, collect
 from tilewright.target import Target
 from tilewright.tir import Block, BufferLoad, PrimFunc
+from tilewright.tir.attrs import LAYOUT_FREE
 from tilewright.tir.schedule import Schedule
 
 torch = pytest.importorskip("torch")
@@ -172,3 +173,13 @@ def test_a_sum_that_reads_nothing() -> None:
     found = np.zeros((5, 1, 8, 17), "int64")
     driver.compile(mod, AVX2)["main"](found)
     assert (found == 21).all()
+
+
+def test_images_from_afar_of_which_pixels_are_skipped_are_copied_first() -> None:
+    x, w = te.placeholder((1, 256, 56, 56), name="X"), te.placeholder((512, 256, 1, 1), name="W")
+    func = te.create_prim_func([x, w, topi.nn.conv2d(x, w, strides=2)]).with_attr(LAYOUT_FREE, [1])
+    for l2, copied in ((1 << 21, True), (1 << 24, False)):
+        target = Target(f"llvm -mcpu=icelake-server -num-cores=1 -l1=49152 -l2={l2}")
+        made = dlight.ApplyDefaultSchedule(*rules(), target=target)(IRModule({"main": func}))
+        names = [block.name for block in collect(made["main"].body, Block)]
+        assert any("reindex" in name for name in names) == copied, names

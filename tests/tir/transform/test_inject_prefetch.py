@@ -127,6 +127,31 @@ def test_rows_are_asked_for_row_by_row(width: int, steps: int) -> None:
     assert set(places) == lines
 
 
+def test_of_more_steps_than_lines_some_ask_for_the_same_one() -> None:
+    """Nothing behind the rows is asked for, and loops inside that aren't needed ask for nothing."""
+    func: PrimFunc = parse("""
+@T.prim_func
+def main(A: T.Buffer((32, 256), "float32"), B: T.Buffer((8, 256), "float32")):
+    for p in T.serial(8, annotations={"pragma_prefetch_next": 2}):
+        for f in range(4):
+            for k in range(32):
+                for r in T.unroll(2):
+                    for lane in T.vectorized(32):
+                        B[f * 2 + r, p * 32 + lane] = A[k, p * 32 + lane]
+""")
+    (fetch,) = fetches(injected(func))
+    index = fetch.args[0].args[0].indices[0]
+    variables = {var.name: var for var in free_vars(index)}
+    assert set(variables) == {"p", "f", "k"}
+    places = []
+    for f, k in itertools.product(range(4), range(32)):
+        values = {"p": 2, "f": f, "k": k}
+        known = {var: const(values[name]) for name, var in variables.items()}
+        places.append(as_int(simplify(substitute(index, known))))
+    lines = [row * 256 + 3 * 32 + line * 16 for row in range(32) for line in range(2)]
+    assert places == [line for line in lines for _ in range(2)]
+
+
 def test_behind_the_last_block_of_a_row_comes_the_first_of_the_next_one() -> None:
     func: PrimFunc = parse("""
 @T.prim_func
