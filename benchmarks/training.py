@@ -3,7 +3,9 @@
 A step is the model and its loss forward and backward, and the optimizer's update: in PyTorch's
 eager mode, and with both compiled by ``torch.compile`` with inductor and with Tilewright by rule.
 All three begin with the same weights and see the same batch. The losses of our first twenty steps
-are compared with those of eager mode. Models are those of ``examples/models``.
+are compared with those of eager mode. With ``--float64`` both are also compared with those in
+float64: where rounding errors grow from step to step, eager mode's losses are off as well. Models
+are those of ``examples/models``.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,10 @@ WAYS = {"eager": "PyTorch, eager", "inductor": "PyTorch, inductor", "tilewright"
 
 #: So many steps' losses are compared with those of eager mode; so many prepare other ways.
 _STEPS, _FIRST = 20, 2
+#: How far losses may be from those of eager mode, relative to them, or, if eager mode is as far
+#: from float64 itself, how many times as far from float64.
+_LIMIT, _CHAOS = 1e-4, 3.0
+_ERRORS = ("error", "eager_error")
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,10 @@ def _model(name: str) -> Any:
 def make_step(
     task: Task, way: str, threads: int, batch: int, optimizer_name: str = "adam"
 ) -> Callable[[], Any]:
-    """Return a function that does a step and returns the loss before it."""
+    """Return a function that does a step and returns the loss before it.
+
+    ``way`` is one of ``WAYS``, or ``"float64"``: eager mode with such weights.
+    """
     # Compiling in this process: idle helpers would disturb the others' turns.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     import torch
@@ -99,6 +108,9 @@ def make_step(
     model.train()
     torch.manual_seed(0)
     x, wanted = task.batch(torch, model, batch)
+    if way == "float64":
+        model = model.double()
+        x, wanted = (item.double() if item.is_floating_point() else item for item in (x, wanted))
     optimizer = OPTIMIZERS[optimizer_name](torch, model.parameters())
 
     def loss(x: Any, wanted: Any) -> Any:
@@ -128,8 +140,13 @@ def make_step(
     return step
 
 
+def _apart(found: Sequence[float], expected: Sequence[float]) -> float:
+    """The largest relative difference of losses."""
+    return max(abs(a - b) / abs(b) for a, b in zip(found, expected, strict=True))
+
+
 def prepare(
-    way: str, name: str, threads: int, batch: int, optimizer: str
+    way: str, name: str, threads: int, batch: int, optimizer: str, float64: bool = False
 ) -> tuple[Callable[[], Any], dict[str, Any]]:
     """Make a way of training ready; compare its losses with those of eager mode."""
     begun = time.perf_counter()
@@ -137,11 +154,22 @@ def prepare(
     found = [step().item() for _ in range(_FIRST)]
     info: dict[str, Any] = {"compile_seconds": time.perf_counter() - begun}
     # Inductor draws other random numbers.
-    if way == "tilewright":
-        found += [step().item() for _ in range(_STEPS - _FIRST)]
-        eager = make_step(TASKS[name], "eager", threads, batch, optimizer)
-        info["difference"] = max(abs(a - eager().item()) for a in found)
-        info["limit"] = 1e-4
+    if way != "tilewright":
+        return step, info
+
+    def losses(other: str) -> list[float]:
+        step = make_step(TASKS[name], other, threads, batch, optimizer)
+        return [step().item() for _ in range(_STEPS)]
+
+    found += [step().item() for _ in range(_STEPS - _FIRST)]
+    eager = losses("eager")
+    info |= {"difference": _apart(found, eager), "limit": _LIMIT}
+    if float64:
+        exact = losses("float64")
+        info |= {"error": _apart(found, exact), "eager_error": _apart(eager, exact)}
+        # As good as eager mode: what is left of the difference is eager mode's own.
+        if info["error"] <= _CHAOS * info["eager_error"]:
+            info["limit"] = max(_LIMIT, (1 + _CHAOS) * info["eager_error"])
     return step, info
 
 
@@ -167,6 +195,9 @@ def main(arguments: list[str] | None = None) -> None:
         default="wall",
         help="what is counted; the processor's seconds on cores that others use too",
     )
+    parser.add_argument(
+        "--float64", action="store_true", help="compare losses with those in float64, too"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     for name in options.models:
@@ -181,7 +212,8 @@ def main(arguments: list[str] | None = None) -> None:
     cases = itertools.product(map(int, options.threads.split(",")), options.models, optimizers)
     for threads, name, optimizer in cases:
         given = {"threads": threads, "batch": options.batch, "optimizer": optimizer}
-        subjects = {way: {"kind": "training", "name": name, "way": way, **given} for way in ways}
+        shared = {"kind": "training", "name": name, **given, "float64": options.float64}
+        subjects = {way: {"way": way, **shared} for way in ways}
         times = race(subjects, threads, options.rounds, options.burst, clock=options.clock)
         ours = times.get("tilewright")
         results.append(
@@ -201,19 +233,24 @@ def main(arguments: list[str] | None = None) -> None:
     rows = []
     for result in results:
         for way, item in result["times"].items():
-            over, difference = result["over_ours"].get(way), item.get("difference")
+            over = result["over_ours"].get(way)
+            apart = [item.get(key) for key in ("difference", *_ERRORS[: 2 * options.float64])]
             rows.append(
                 [
                     f"{_title(result)}, {WAYS[way]}",
                     table.ms(item["seconds"]),
                     "-" if over is None else f"{over:.2f}",
-                    "-" if difference is None else f"{difference:.1e}",
+                    *("-" if value is None else f"{value:.1e}" for value in apart),
                     f"{item['compile_seconds']:.1f}" if "compile_seconds" in item else "-",
                 ]
             )
     table.show(
         f"A step of {options.batch}: milliseconds, median of {options.rounds} rounds",
-        ["subject", "ms", "this/Tilewright", "difference", "build s"],
+        [
+            *("subject", "ms", "this/Tilewright", "difference"),
+            *(["of float64", "eager's of it"] if options.float64 else []),
+            "build s",
+        ],
         rows,
     )
     for result in results:

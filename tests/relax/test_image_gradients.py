@@ -40,16 +40,6 @@ def test_convolutions(kind: str) -> None:
     )
 
 
-def test_filters_of_large_images_are_summed_by_image() -> None:
-    def body(x: Any, w: Any) -> Any:
-        return op.nn.conv2d(x, w, padding=1)
-
-    mod = Gradient("main")(scalar(body, tensor((2, 1, 64, 64)), tensor((1, 1, 3, 3))))
-    calls = [b.value for b in mod["main_adjoint"].bindings]
-    (found,) = (c for c in calls if c.op_name == "grad.conv_weight_backward")
-    assert found.attrs["by_image"]
-
-
 @pytest.mark.parametrize("by_image", [False, True])
 def test_gradients_of_the_gradient_of_filters(by_image: bool) -> None:
     def body(g: Any, x: Any) -> Any:

@@ -145,6 +145,19 @@ def test_filters_that_come_with_the_call() -> None:
     assert kernels(mod) == ["nn.conv2d"]
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_many_filters_of_the_call_are_transformed_by_panels(turned: bool) -> None:
+    large, filters = (
+        relax.TensorStructInfo(shape, "float32") for shape in [(8, 256, 14, 14), (256, 256, 3, 3)]
+    )
+    how = relax.op.nn.conv2d_transpose if turned else relax.op.nn.conv2d
+    mod = graph(lambda x, w: how(x, w, padding=1), large, filters)
+    # No products with matrices of filters before it.
+    assert kernels(mod) == ["conv2d_winograd"]
+    with PassContext(config={"relax.conv_max_error": 0.0}):
+        assert kernels(mod) == ["nn.conv2d_transpose" if turned else "nn.conv2d"]
+
+
 @pytest.mark.parametrize("padding", [0, 1, (0, 2, 1, 2)])
 def test_transposed_convolutions_of_stride_one(padding: Any) -> None:
     def body(x: Any, w: Any, **options: Any) -> Any:

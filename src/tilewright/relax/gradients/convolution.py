@@ -12,10 +12,6 @@ from tilewright.relax import ops as op
 from tilewright.relax.expr import RelaxExpr
 from tilewright.relax.gradients.common import slice_axis
 
-# A gradient of filters is summed image by image from so many pixels of a result on: more gradients
-# than those of one image, for a vector or two of filters, would hardly fit into a cache.
-_MANY_PIXELS = 8192
-
 
 @dataclass(frozen=True)
 class Windows:
@@ -62,12 +58,9 @@ def weight_gradient(
     known = None not in map(as_int, (*grad.shape, *data.shape))
     if known and _is_of_points(window, form):
         return _weight_of_points(grad, data, form.strides)
-    pixels = math.prod(as_int(extent) or 0 for extent in grad.shape[2:])
-    options = tuple(window), form.strides, form.padding, form.dilation, form.groups
-    images = as_int(grad.shape[0])
-    if images is None or images == 1 or images * pixels < _MANY_PIXELS:
-        return op.grad.conv_weight_backward(grad, data, *options)
-    return op.sum(op.grad.conv_weight_backward(grad, data, *options, True), 0)
+    return op.grad.conv_weight_backward(
+        grad, data, tuple(window), form.strides, form.padding, form.dilation, form.groups
+    )
 
 
 # ---- filters of single pixels: matrix products ------------------------------------------------

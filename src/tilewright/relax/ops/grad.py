@@ -164,28 +164,26 @@ def _max_pool_places_backward(
 
     def body(operands: Sequence[Buffer], outputs: Sequence[Buffer]) -> Stmt:
         gradient, where = operands
-        result, sums = outputs[0], decl_buffer(extents, wide, "sums")
+        # Flat, as places are: finding rows and columns would take most of the time.
+        result, sums = outputs[0], decl_buffer((product(extents),), wide, "sums")
 
         def image(n: Expr, c: Expr) -> Stmt:
             def add(*window: Expr) -> Stmt:
                 def at(place: Expr) -> Stmt:
-                    index: list[Expr] = []
-                    rest = place
-                    for extent in reversed(extents):
-                        index.insert(0, rest % extent)
-                        rest = rest // extent
                     value = cast_expr(load(gradient, n, c, *window), wide)
-                    total = load(sums, *index) + value
                     inside = and_(place >= 0, place < product(extents))
-                    return IfThenElse(inside, store(sums, total, *index))
+                    return IfThenElse(inside, store(sums, load(sums, place) + value, place))
 
                 return let("place", load(where, n, c, *window), at)
 
             def copy(*i: Expr) -> Stmt:
-                return store(result, cast_expr(load(sums, *i), result.dtype), n, c, *i)
+                place: Expr = const(0)
+                for at, extent in zip(i, extents):
+                    place = place * extent + at
+                return store(result, cast_expr(load(sums, place), result.dtype), n, c, *i)
 
             return seq(
-                _nest("z", extents, lambda *i: store(sums, const(0, wide), *i)),
+                _nest("z", sums.shape, lambda *i: store(sums, const(0, wide), *i)),
                 _nest("w", places.shape[2:], add),
                 _nest("i", extents, copy),
             )

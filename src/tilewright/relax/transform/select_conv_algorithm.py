@@ -5,6 +5,7 @@ larger filters and a larger rounding error (``topi.nn.conv2d_winograd``). The pa
 weights of those convolutions that get faster: by the times of both algorithms in the current
 database (``conv_alternatives``), or else by estimates of the cycles, including transforms and
 memory traffic. Weights that come with the call are transformed in each call, if that pays off.
+Gradients of filters have the same choice (``conv_gradient_algorithm``).
 Runs before ``LegalizeOps``; all other convolutions are direct.
 
 The user chooses the accuracy: ``max_error`` (or the pass option ``relax.conv_max_error``) bounds
@@ -45,6 +46,7 @@ from tilewright.relax.transform.conv_alternatives import (
     emit_winograd,
     winograd_sizes,
 )
+from tilewright.relax.transform.conv_gradient_algorithm import filters_gradient
 from tilewright.target import Costs, Target
 from tilewright.topi.layout import Layout, layout_of
 from tilewright.topi.utils import padding_of, pair
@@ -84,6 +86,8 @@ class _AlgorithmSelector(FunctionRewriter):
             return self.convolution(value)
         if is_call_to(value, "nn.conv2d_transpose"):
             return self.transposed(value)
+        if is_call_to(value, "grad.conv_weight_backward"):
+            return filters_gradient(self.builder, value, self.tiles, self.target)
         return value
 
     def convolution(self, call: RelaxCall) -> RelaxExpr:
@@ -121,7 +125,19 @@ class _AlgorithmSelector(FunctionRewriter):
             return call
         tile = choose_winograd_tile(*sizes, tiles=self.tiles, target=self.target, transformed=False)
         if tile is None:
-            return call
+            tile = choose_tile_of_panels(*sizes, tiles=self.tiles, target=self.target)
+            if tile is None or {item.name for item in conv_layouts(call)[::2]} != {"NCHW"}:
+                return call
+            return self.builder.call_te(
+                topi.nn.conv2d_winograd,
+                call.args[0],
+                weight,
+                call.attrs["padding"],
+                tile,
+                turned,
+                primfunc_name_hint="conv2d_winograd",
+                primfunc_key="conv2d_winograd of filters",
+            )
         filters = self.transform_in_the_call(weight, tile, turned)
         return emit_winograd(self.builder, call, call.args[0], filters, tile)
 
@@ -221,6 +237,43 @@ def choose_winograd_tile(
             each_pair = size * 9 / (costs.multiply_adds * lanes) + 9 * costs.layout_change
             # Transformed filters are written, read, packed and read again.
             cycles += pairs * (each_pair + 4 * size * 4 / costs.l3_bandwidth)
+        if cycles < least:
+            chosen, least = tile, cycles
+    return chosen
+
+
+def choose_tile_of_panels(
+    batch: int,
+    channels: int,
+    filters: int,
+    height: int,
+    width: int,
+    *,
+    tiles: Sequence[int],
+    target: Target,
+) -> int | None:
+    """Return the tile ``m`` of the fastest F(m x m, 3 x 3) that transforms filters by panels.
+
+    Such a kernel transforms all images first (``dlight.cpu.contraction.winograd_filters``).
+    """
+    lanes, costs = target.vector_lanes(32), target.costs
+    if channels % lanes or filters % lanes:
+        return None
+    pairs, both, rate = channels * filters, channels + filters, costs.multiply_adds * lanes
+    chosen = None
+    least = batch * height * width * 9 * pairs / rate / costs.winograd_gain
+    for tile in tiles:
+        size, count = (tile + 2) ** 2, batch * -(-height // tile) * -(-width // tile)
+        # Filters of a panel, and what they give, stay in the cache; all tiles are read for each.
+        fitting = target.l2_bytes // (4 * size * (channels + count)) // lanes * lanes
+        if not fitting:
+            continue
+        far = 4 * size * count * channels * -(-filters // fitting) / costs.l3_bandwidth
+        moved = 4 * count * size * both / lanes
+        layout = batch * height * width * both * costs.layout_change
+        # Taps are put last in short pieces, which takes twice as long.
+        each = 2 * 9 * costs.layout_change + 8 * size / lanes
+        cycles = count * size * pairs / rate + far + moved + layout + each * pairs
         if cycles < least:
             chosen, least = tile, cycles
     return chosen

@@ -86,13 +86,15 @@ from tilewright.topi.nn.winograd import (
     winograd_matrices,
     winograd_weight,
 )
+from tilewright.topi.nn.winograd_gradient import WINOGRAD_GRADIENT, conv2d_weight_backward_winograd
 
 __all__ = [
-    "WINOGRAD_TILE", "ZeroPoint", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
+    "WINOGRAD_GRADIENT", "WINOGRAD_TILE", "ZeroPoint", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
     "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
     "adaptive_max_pool_places", "avg_pool1d", "avg_pool2d", "avg_pool3d",
     "batch_matmul", "batch_norm", "celu", "check_groups", "conv1d", "conv1d_transpose",
-    "conv2d", "conv2d_int8", "conv2d_transpose", "conv2d_winograd",
+    "conv2d", "conv2d_int8", "conv2d_transpose", "conv2d_weight_backward_winograd",
+    "conv2d_winograd",
     "conv2d_winograd_weight_transform", "conv2d_winograd_without_weight_transform", "conv3d",
     "conv3d_transpose", "conv_weight_backward", "dense", "dense_int4", "dense_int8",
     "depthwise_conv2d", "dequantize",

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from tilewright import te
 from tilewright.arith import simplify
-from tilewright.ir import Expr, Select, and_, as_int, const, if_then_else
+from tilewright.ir import Expr, ExprLike, Select, and_, as_int, const, if_then_else
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require_equal, with_conditions
 from tilewright.tir.attrs import integer, register_annotation
@@ -125,32 +125,48 @@ def winograd_weight(weight: NDArray[Any], m: int) -> NDArray[Any]:
     return made
 
 
-def conv2d_winograd_weight_transform(weight: Tensor, tile: int) -> Tensor:
-    """Transform filters ``[F, C, r, r]`` to ``[alpha, alpha, C, F]``."""
+def conv2d_winograd_weight_transform(weight: Tensor, tile: int, turned: bool = False) -> Tensor:
+    """Transform filters ``[F, C, r, r]`` to ``[alpha, alpha, C, F]``.
+
+    Those that are to be ``turned``, as in a transposed convolution, are ``[C, F, r, r]``, and have
+    their taps in reverse.
+    """
     require_ndim("conv2d_winograd", weight, 4)
     window = _window_of(weight.shape[2:])
     matrix = winograd_matrices(tile, window).filter
-    alpha = tile + window - 1
+    channels, filters = weight.shape[:2] if turned else weight.shape[1::-1]
+    last, alpha = window - 1, tile + window - 1
+    taps: Tensor = compute(
+        (channels, window, window, filters),
+        lambda c, i, j, f: weight(c, f, last - i, last - j) if turned else weight(f, c, i, j),
+        name="taps",
+    )
     rows: Tensor = compute(
-        (alpha, window, weight.shape[1], weight.shape[0]),
-        lambda x, j, c, f: _row_of(x, matrix, [weight(f, c, i, j) for i in range(window)]),
+        (channels, alpha, window, filters),
+        lambda c, x, j, f: row_of(x, matrix, [taps(c, i, j, f) for i in range(window)]),
         name="filter_rows",
     )
     made: Tensor = compute(
-        (alpha, alpha, weight.shape[1], weight.shape[0]),
-        lambda x, y, c, f: _row_of(y, matrix, [rows(x, j, c, f) for j in range(window)]),
+        (alpha, alpha, channels, filters),
+        lambda x, y, c, f: row_of(y, matrix, [rows(c, x, j, f) for j in range(window)]),
         name="filter_transform",
     )
     return made
 
 
 def conv2d_winograd(
-    data: Tensor, weight: Tensor, padding: int | Sequence[int] = 0, tile: int = 4
+    data: Tensor,
+    weight: Tensor,
+    padding: int | Sequence[int] = 0,
+    tile: int = 4,
+    turned: bool = False,
 ) -> Tensor:
-    """Convolve ``data [N, C, H, W]`` with ``weight [F, C, r, r]`` at stride one."""
-    return conv2d_winograd_without_weight_transform(
-        data, conv2d_winograd_weight_transform(weight, tile), padding, tile
-    )
+    """Convolve ``data [N, C, H, W]`` with ``weight [F, C, r, r]`` at stride one.
+
+    ``turned`` filters are ``[C, F, r, r]`` with taps in reverse.
+    """
+    filters = conv2d_winograd_weight_transform(weight, tile, turned)
+    return conv2d_winograd_without_weight_transform(data, filters, padding, tile)
 
 
 @with_conditions
@@ -180,12 +196,12 @@ def conv2d_winograd_without_weight_transform(
     out = [data.shape[2 + a] + before[a] + after[a] - (alpha - tile) for a in range(2)]
     tiles = [simplify((extent + tile - 1) // tile) for extent in out]
     extents = [count * tile + alpha - tile for count in tiles]
-    source = _pad_channels_last(data, channels, image.block("C"), before, extents)
+    source = pad_channels_last(data, channels, image.block("C"), before, extents)
     rc = te.reduce_axis((0, channels), "rc")
     if any(as_int(count) is None for count in tiles):
         result = _tiles_in_a_row(source, weight, matrices, tile, tiles, rc)
     else:
-        inputs = _input_transform(source, matrices.input, tile, tiles)
+        inputs = transform_tiles(source, matrices.input, tile, tiles, "input")
         products: Tensor = compute(
             (alpha, alpha, batch, tiles[0], tiles[1], filters),
             lambda x, y, n, p, q, f: te.sum(
@@ -205,23 +221,29 @@ def conv2d_winograd_without_weight_transform(
     return made
 
 
-def _input_transform(source: Tensor, matrix: Matrix, tile: int, tiles: Sequence[Any]) -> Tensor:
-    """Transform ``source [N, H, W, C]`` to ``[alpha, alpha, N, rows, columns, C]`` of tiles."""
+def transform_tiles(
+    source: Tensor, matrix: Matrix, step: int, tiles: Sequence[Any], what: str
+) -> Tensor:
+    """Transform tiles of ``source [N, H, W, C]``, the rows and columns of which are ``step`` apart.
+
+    The result is ``[alpha, alpha, N, rows, columns, C]``; tiles are as large as the ``alpha`` rows
+    of the matrix are long. ``what`` the source is names the blocks.
+    """
     batch, _, width, channels = source.shape
-    alpha = len(matrix)
+    alpha, size = len(matrix), len(matrix[0])
     rows: Tensor = compute(
         (batch, tiles[0], alpha, width, channels),
-        lambda n, p, x, w, c: _row_of(
-            x, matrix, [source(n, p * tile + i, w, c) for i in range(alpha)], parity=True
+        lambda n, p, x, w, c: row_of(
+            x, matrix, [source(n, p * step + i, w, c) for i in range(size)], parity=True
         ),
-        name="input_rows",
+        name=f"{what}_rows",
     )
     made: Tensor = compute(
         (alpha, alpha, batch, tiles[0], tiles[1], channels),
-        lambda x, y, n, p, q, c: _row_of(
-            y, matrix, [rows(n, p, x, q * tile + j, c) for j in range(alpha)], parity=True
+        lambda x, y, n, p, q, c: row_of(
+            y, matrix, [rows(n, p, x, q * step + j, c) for j in range(size)], parity=True
         ),
-        name="input_transform",
+        name=f"{what}_transform",
     )
     return made
 
@@ -232,14 +254,14 @@ def _result_transform(products: Tensor, matrix: Matrix, out: Sequence[Any]) -> T
     _, _, batch, _, columns, filters = products.shape
     summed: Tensor = compute(
         (batch, out[0], alpha, columns, filters),
-        lambda n, h, y, q, f: _row_of(
+        lambda n, h, y, q, f: row_of(
             h % tile, matrix, [products(x, y, n, h // tile, q, f) for x in range(alpha)]
         ),
         name="result_rows",
     )
     made: Tensor = compute(
         (batch, out[0], out[1], filters),
-        lambda n, h, w, f: _row_of(
+        lambda n, h, w, f: row_of(
             w % tile, matrix, [summed(n, h, y, w // tile, f) for y in range(alpha)]
         ),
         name="result_transform",
@@ -263,7 +285,7 @@ def _tiles_in_a_row(
     alpha, count, across = len(matrices.input), tiles[0] * tiles[1], tiles[1]
     input_rows: Tensor = compute(
         (batch, count, alpha, alpha, channels),
-        lambda n, t, x, j, c: _row_of(
+        lambda n, t, x, j, c: row_of(
             x,
             matrices.input,
             [source(n, t // across * tile + i, t % across * tile + j, c) for i in range(alpha)],
@@ -273,7 +295,7 @@ def _tiles_in_a_row(
     )
     inputs: Tensor = compute(
         (alpha, alpha, batch, count, channels),
-        lambda x, y, n, t, c: _row_of(
+        lambda x, y, n, t, c: row_of(
             y, matrices.input, [input_rows(n, t, x, j, c) for j in range(alpha)], parity=True
         ),
         name="input_transform",
@@ -288,14 +310,14 @@ def _tiles_in_a_row(
     )
     result_rows: Tensor = compute(
         (batch, count, tile, alpha, filters),
-        lambda n, t, i, y, f: _row_of(
+        lambda n, t, i, y, f: row_of(
             i, matrices.result, [products(x, y, n, t, f) for x in range(alpha)]
         ),
         name="result_rows",
     )
     result: Tensor = compute(
         (batch, count, tile, tile, filters),
-        lambda n, t, i, j, f: _row_of(
+        lambda n, t, i, j, f: row_of(
             j, matrices.result, [result_rows(n, t, i, y, f) for y in range(alpha)]
         ),
         name="result_transform",
@@ -310,8 +332,8 @@ def _window_of(shape: Sequence[object]) -> int:
     return size
 
 
-def _pad_channels_last(
-    data: Tensor, channels: Expr, block: int, before: Sequence[Any], size: Sequence[Expr]
+def pad_channels_last(
+    data: Tensor, channels: Expr, block: int, before: Sequence[Any], size: Sequence[ExprLike]
 ) -> Tensor:
     """Surround with zeros, up to whole tiles, and put the channels last."""
 
@@ -332,7 +354,7 @@ def _pad_channels_last(
     return made
 
 
-def _row_of(row: Expr, matrix: Matrix, values: Sequence[Expr], *, parity: bool = False) -> Expr:
+def row_of(row: Expr, matrix: Matrix, values: Sequence[Expr], *, parity: bool = False) -> Expr:
     """Return row ``row`` of ``matrix @ values``; it becomes constant once loops are unrolled."""
     made = _combine(matrix[-1], values, parity)
     for number in range(len(matrix) - 2, -1, -1):

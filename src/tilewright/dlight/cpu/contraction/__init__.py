@@ -6,8 +6,9 @@ registers during the reduction, and operands are laid out in the order in which 
 ``form`` orders the loops. Each form defines where it applies, and its differences:
 
 - ``winograd``: the stages of Winograd convolutions (``winograd_stages``), fused over groups of
-  tiles; ``winograd_any_size`` where images are as large as the call says. It comes before the forms
-  that inline: transforms of transforms are large formulas.
+  tiles; ``winograd_any_size`` where images are as large as the call says, ``winograd_gradient`` for
+  gradients of filters. They come before the forms that inline: transforms of transforms are large
+  formulas.
 - ``dot_product``: int8, int16, bf16 operands: dot instructions, register tiles; epilogues are in
   ``dot_epilogue``.
 - ``grouped_reduction``: sums of scaled sums (weights quantised by groups).
@@ -34,6 +35,7 @@ from tilewright.dlight.cpu.contraction.sliding_window import SlidingWindow
 from tilewright.dlight.cpu.contraction.strided_axes import StridedAxes
 from tilewright.dlight.cpu.contraction.tiled_reduction import TiledReduction, schedule_plan
 from tilewright.dlight.cpu.contraction.winograd import Winograd
+from tilewright.dlight.cpu.contraction.winograd_gradient import WinogradGradient
 from tilewright.scheduling import ScheduleRule
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "SlidingWindow",
     "TiledReduction",
     "Winograd",
+    "WinogradGradient",
     "forms",
     "rank_plans",
     "schedule_plan",
@@ -66,4 +69,4 @@ def forms() -> tuple[ScheduleRule, ...]:
         TiledReduction(),
     )
     narrow = (DotProductTile(), GroupedReduction(), PromotedOperand(*plain))
-    return (Winograd(), *narrow, *plain, SlidingWindow())
+    return (Winograd(), WinogradGradient(), *narrow, *plain, SlidingWindow())

@@ -5,7 +5,7 @@ some output channels at a time, all products, the transform of the result and th
 intermediate results stay in the L2 cache. The products are matrix products with tiles as rows and
 output channels as lanes; filters are packed in the order in which they are read, when the program
 is built if they are constant. Both transforms run tile by tile in registers, with channels as
-lanes.
+lanes. Filters that are transformed in the function have another form (``winograd_filters``).
 """
 
 from __future__ import annotations
@@ -17,10 +17,16 @@ from tilewright.dlight.cpu.contraction.form import Nest, schedule_others, sum_in
 from tilewright.dlight.cpu.contraction.packing import Panels, is_fetched_ahead, pack_operand
 from tilewright.dlight.cpu.contraction.register_tile import loop_cycles, tile_registers
 from tilewright.dlight.cpu.contraction.winograd_any_size import schedule_any_size
+from tilewright.dlight.cpu.contraction.winograd_filters import schedule_with_filters
 from tilewright.dlight.cpu.contraction.winograd_stages import (
     PRODUCT_AXES,
     WinogradStages,
+    filter_stages,
+    put_channels_first,
+    put_channels_last,
     stages_of,
+    transform_back,
+    transform_in_registers,
 )
 from tilewright.ir import as_int, dtypes
 from tilewright.scheduling import Choices, NotApplicable, ScheduleRule
@@ -33,14 +39,10 @@ from tilewright.scheduling.cpu import (
 )
 from tilewright.target import Target
 from tilewright.tir import Block
-from tilewright.tir.analysis import has_branch
 from tilewright.tir.attrs import PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.topi.nn import WINOGRAD_TILE
-
-# Columns of an image whose channels are put last together.
-_PIECE = 64
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,9 @@ class Winograd(ScheduleRule):
         if len(sch.get(stages.products).iter_vars) < PRODUCT_AXES:
             schedule_others(sch, leaf_blocks(sch), stages.names, target)
             return schedule_any_size(sch, stages, target)
+        filters = filter_stages(sch, stages.products)
+        if filters is not None and schedule_with_filters(sch, stages, filters, target):
+            return sch
         block = as_int(sch.get(stages.output).iter_vars[-1].dom.extent)
         blocked = len(sch.get(stages.output).iter_vars) == 5
         plan = _choose_plan(
@@ -181,30 +186,12 @@ def _schedule(sch: Schedule, stages: WinogradStages, plan: _Plan, target: Target
     parallelize(sch, [shared], target, target.costs.parallel_work)
     if not lane:
         # Rows are joined last: what the loops around them need is known from whole rows.
-        _transpose_back(sch, channel, sch.fuse(row, column), plan)
-
-
-def _transpose_back(sch: Schedule, channel: LoopRV, pixel: LoopRV, plan: _Plan) -> None:
-    """Write the result with channels first: square tiles of pixels and channels in registers."""
-    vector, channel = sch.split(channel, [None, plan.lanes])
-    piece, pixel = sch.split(pixel, [None, plan.lanes])
-    sch.reorder(vector, piece, channel, pixel)
-    sch.unroll(channel)
-    sch.vectorize(pixel)
+        put_channels_first(sch, channel, sch.fuse(row, column), plan.lanes)
 
 
 def _result_transform(sch: Schedule, stages: WinogradStages, panel: LoopRV, plan: _Plan) -> None:
     """Inverse-transform one tile of one vector of channels at a time."""
-    sch.compute_at(stages.result, panel, preserve_unit_loops=True)
-    _, row, column, channel = sch.get_loops(stages.result)[3:]
-    tile_row, row = sch.split(row, [None, plan.tile])
-    tile_column, column = sch.split(column, [None, plan.tile])
-    vector, channel = sch.split(channel, [None, plan.lanes])
-    sch.reorder(tile_row, tile_column, vector, row, column, channel)
-    sch.compute_at(stages.result_rows, vector, preserve_unit_loops=True)
-    sch.set_scope(stages.result_rows, 0, "local")
-    vectorize_tile(sch, [row, column, channel])
-    vectorize_tile(sch, sch.get_loops(stages.result_rows)[7:])
+    transform_back(sch, stages, panel, plan.tile, plan.lanes, 3)
 
 
 def _result_in_registers(
@@ -240,13 +227,9 @@ def _input_transform(
     sch: Schedule, stages: WinogradStages, depth: int, plan: _Plan, target: Target
 ) -> LoopRV:
     """Transform one tile of one vector of channels at a time; return the loop over their rows."""
-    x, y, batch, down, across, channel = sch.get_loops(stages.input)[depth:]
-    vector, channel = sch.split(channel, [None, plan.lanes])
-    sch.reorder(batch, down, across, vector, x, y, channel)
-    sch.compute_at(stages.input_rows, vector)
-    sch.set_scope(stages.input_rows, 0, "local")
-    vectorize_tile(sch, [x, y, channel])
-    vectorize_tile(sch, sch.get_loops(stages.input_rows)[depth + 4 :])
+    batch, down, across = transform_in_registers(
+        sch, stages.input_rows, stages.input, plan.lanes, depth
+    )
     if depth:
         return down
     # Rows of tiles are padded one by one only where channels are in blocks.
@@ -264,20 +247,7 @@ def _pad(sch: Schedule, pad: BlockRV, down: LoopRV, plan: _Plan, target: Target)
         _, channel = sch.split(sch.get_loops(pad)[-1], [None, plan.lanes])
         sch.vectorize(channel)
         return
-    blocks = [pad]
-    if has_branch(sch.get(pad)):
-        blocks.insert(0, sch.decompose_padding(pad, sch.get_loops(pad)[0]))
-    for rv in blocks:
-        batch, row, column, channel = sch.get_loops(rv)
-        vector, channel = sch.split(channel, [None, plan.lanes])
-        sch.vectorize(channel)
-        if rv is pad:
-            extent = as_int(sch.get(column).extent) or 1
-            size = max(size for size in range(1, _PIECE + 1) if extent % size == 0)
-            piece, column = sch.split(column, [None, size])
-            sch.reorder(vector, piece, column, channel)
-            sch.unroll(column)
-        parallelize(sch, [batch, row], target, target.costs.parallel_work)
+    put_channels_last(sch, pad, plan.lanes, target)
 
 
 def _in_blocks(pad: Block) -> bool:

@@ -1,4 +1,4 @@
-"""The stages of a Winograd convolution as blocks, found in a function."""
+"""The stages of a Winograd convolution as blocks, found in a function; schedules of the first."""
 
 from __future__ import annotations
 
@@ -8,15 +8,27 @@ from dataclasses import dataclass, fields
 from tilewright.arith import Analyzer
 from tilewright.ir import Expr, as_int
 from tilewright.scheduling import NotApplicable
-from tilewright.scheduling.cpu import is_injective, leaf_blocks, loads_of, only_moves
+from tilewright.scheduling.cpu import (
+    is_injective,
+    leaf_blocks,
+    loads_of,
+    only_moves,
+    parallelize,
+    vectorize_tile,
+)
+from tilewright.target import Target
 from tilewright.tir import Block, Buffer
+from tilewright.tir.analysis import has_branch
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.schedule.handles import BlockRV
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.topi.nn import WINOGRAD_TILE
 
 # Axes of the products: two in a tile, image, row and column of tiles, filter and channel. Where
 # tiles are in a row, they have one axis.
 PRODUCT_AXES = 7
+
+# Columns of an image whose channels are put last together.
+_PIECE = 64
 
 
 @dataclass(frozen=True)
@@ -96,6 +108,17 @@ def _join_epilogue(sch: Schedule, output: BlockRV, moves: bool) -> BlockRV | Not
     return last[0] if len(last) == 1 else NotApplicable("several results follow")
 
 
+def filter_stages(sch: Schedule, products: BlockRV) -> tuple[BlockRV, BlockRV, BlockRV] | None:
+    """The blocks that transform filters which come with the call, if the function does that."""
+    made: list[BlockRV] = []
+    wanted = sch.get(products).reads[1].buffer
+    pending = [rv for rv in sch.get_producers(products) if _written(sch, rv) is wanted]
+    while pending:
+        made.insert(0, pending[0])
+        pending = sch.get_producers(pending[0])
+    return (made[0], made[1], made[2]) if len(made) == 3 else None
+
+
 def _written(sch: Schedule, rv: BlockRV) -> Buffer:
     written: Buffer = sch.get(rv).writes[0].buffer
     return written
@@ -136,3 +159,66 @@ def _keeps_layout(
         and all(map(known.can_prove_equal, load.indices, expected))
         for load in loads
     )
+
+
+# ---- schedules ---------------------------------------------------------------------------------
+
+
+def transform_in_registers(
+    sch: Schedule, rows: BlockRV, tiles: BlockRV, lanes: int, depth: int = 0
+) -> list[LoopRV]:
+    """Transform one tile of one vector of channels at a time, ``depth`` loops inside others.
+
+    Return the loops over images, rows and columns of tiles.
+    """
+    x, y, batch, down, across, channel = sch.get_loops(tiles)[depth:]
+    vector, channel = sch.split(channel, [None, lanes])
+    sch.reorder(batch, down, across, vector, x, y, channel)
+    sch.compute_at(rows, vector)
+    sch.set_scope(rows, 0, "local")
+    vectorize_tile(sch, [x, y, channel])
+    vectorize_tile(sch, sch.get_loops(rows)[depth + 4 :])
+    return [batch, down, across]
+
+
+def put_channels_last(sch: Schedule, pad: BlockRV, lanes: int, target: Target) -> None:
+    """Fill with zeros, if there are any, then copy squares of pixels and channels."""
+    blocks = [pad]
+    if has_branch(sch.get(pad)):
+        blocks.insert(0, sch.decompose_padding(pad, sch.get_loops(pad)[0]))
+    for rv in blocks:
+        batch, row, column, channel = sch.get_loops(rv)
+        vector, channel = sch.split(channel, [None, lanes])
+        sch.vectorize(channel)
+        if rv is pad:
+            extent = as_int(sch.get(column).extent) or 1
+            size = max(size for size in range(1, _PIECE + 1) if extent % size == 0)
+            piece, column = sch.split(column, [None, size])
+            sch.reorder(vector, piece, column, channel)
+            sch.unroll(column)
+        parallelize(sch, [batch, row], target, target.costs.parallel_work)
+
+
+def transform_back(
+    sch: Schedule, stages: WinogradStages, around: LoopRV, tile: int, lanes: int, depth: int
+) -> None:
+    """Transform the result one tile of one vector of channels at a time, in ``depth`` loops."""
+    sch.compute_at(stages.result, around, preserve_unit_loops=True)
+    _, row, column, channel = sch.get_loops(stages.result)[depth:]
+    tile_row, row = sch.split(row, [None, tile])
+    tile_column, column = sch.split(column, [None, tile])
+    vector, channel = sch.split(channel, [None, lanes])
+    sch.reorder(tile_row, tile_column, vector, row, column, channel)
+    sch.compute_at(stages.result_rows, vector, preserve_unit_loops=True)
+    sch.set_scope(stages.result_rows, 0, "local")
+    vectorize_tile(sch, [row, column, channel])
+    vectorize_tile(sch, sch.get_loops(stages.result_rows)[depth + 4 :])
+
+
+def put_channels_first(sch: Schedule, channel: LoopRV, pixel: LoopRV, lanes: int) -> None:
+    """Write the result with channels first: square tiles of pixels and channels in registers."""
+    vector, channel = sch.split(channel, [None, lanes])
+    piece, pixel = sch.split(pixel, [None, lanes])
+    sch.reorder(vector, piece, channel, pixel)
+    sch.unroll(channel)
+    sch.vectorize(pixel)
