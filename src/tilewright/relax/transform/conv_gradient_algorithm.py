@@ -18,11 +18,13 @@ from tilewright.relax.struct_info import TensorStructInfo
 from tilewright.target import Target
 from tilewright.topi.utils import pair
 
-# Gradients are summed image by image from so many pixels of a result on: more than those of one
-# image, for a vector or two of filters, would hardly fit into a cache.
+# Gradients are summed image by image from so many pixels on: more than those of one image, for a
+# vector or two of channels, would hardly fit into a cache.
 _MANY_PIXELS = 8192
 # The tile of Winograd's way, F(3 x 3, 4 x 4); its error is that of F(4 x 4, 3 x 3).
 _TILE = 4
+# So many second-level caches in size, what is written for Winograd's way comes from memory.
+_FAR = 12
 
 
 def filters_gradient(
@@ -32,7 +34,7 @@ def filters_gradient(
     sizes = _sizes(call)
     if sizes is None or call.attrs["by_image"]:
         return call
-    images, _, _, *places = sizes
+    pixels = math.prod(as_int(extent) or 0 for extent in call.args[1].shape[2:])
     if _TILE in tiles and _is_of_winograd(call) and winograd_pays_off(sizes, target):
         return builder.call_te(
             topi.nn.conv2d_weight_backward_winograd,
@@ -42,7 +44,7 @@ def filters_gradient(
             primfunc_name_hint="conv_weight_backward_winograd",
             primfunc_key="conv_weight_backward_winograd",
         )
-    if images == 1 or images * math.prod(places) < _MANY_PIXELS:
+    if sizes[0] == 1 or sizes[0] * pixels < _MANY_PIXELS:
         return call
     each = builder.emit(RelaxCall(call.op, call.args, {**call.attrs, "by_image": True}))
     return op.sum(each, 0)
@@ -79,6 +81,10 @@ def winograd_pays_off(sizes: Sequence[int], target: Target) -> bool:
     # Each of the 2 alpha rows of a transform takes about two operations per element.
     moved = 4 * count * alpha * alpha * both / lanes
     layout = images * height * width * both * costs.layout_change
-    # Transformed tiles and products are written, which takes a read, and read again.
-    traffic = 3 * 4 * alpha * alpha * (count * both + pairs) / costs.l3_bandwidth
+    # Tiles are written, which takes a read, and read again, and so are images with channels last.
+    size = 4 * alpha * alpha * count * both
+    far = size > _FAR * target.l2_bytes
+    traffic = 4 * size / (costs.memory_bandwidth if far else costs.l3_bandwidth)
+    # So are products, or else, block by block of pairs, tiles are read several times.
+    traffic += 4 * alpha * alpha * pairs * min(3, count / 24) / costs.l3_bandwidth
     return (products + moved + layout + traffic) * costs.winograd_gain < direct

@@ -21,7 +21,13 @@ from tilewright.dlight.cpu.contraction.winograd_stages import (
     transform_in_registers,
 )
 from tilewright.ir import Expr, as_int, dtypes
-from tilewright.scheduling.cpu import fused_epilogue, parallelize, vectorize_tile
+from tilewright.scheduling.cpu import (
+    fused_epilogue,
+    loads_of,
+    parallelize,
+    stores_of,
+    vectorize_tile,
+)
 from tilewright.target import Target
 from tilewright.tir import Block
 from tilewright.tir.schedule import Schedule
@@ -167,9 +173,14 @@ def _filters(
     vectorize_tile(sch, [x, y, lane])
     vectorize_tile(sch, sch.get_loops(rows)[3:])
     sch.compute_at(taps, panel, preserve_unit_loops=True)
-    *places, lane = sch.get_loops(taps)[1:]
-    piece, place = sch.split(sch.fuse(*places), [None, plan.lanes])
+    channel, down, across, lane = sch.get_loops(taps)[1:]
     vector, lane = sch.split(lane, [None, plan.lanes])
+    if stores_of(sch.get(taps))[0].indices[0] is loads_of(sch.get(taps))[0].indices[0]:
+        # Turned filters: all taps of some filters are side by side.
+        sch.reorder(channel, vector, down, across, lane)
+        vectorize_tile(sch, [down, across, lane])
+        return
+    piece, place = sch.split(sch.fuse(channel, down, across), [None, plan.lanes])
     sch.reorder(vector, piece, place, lane)
     sch.unroll(place)
     sch.vectorize(lane)
