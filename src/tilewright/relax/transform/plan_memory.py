@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.arith import simplify
-from tilewright.ir import Expr, IRModule, Pass, as_expr, as_int, const, dtypes
+from tilewright.arith import NotEvaluable, evaluate, simplify
+from tilewright.ir import Expr, IRModule, Pass, as_expr, as_int, const, dtypes, free_vars
 from tilewright.relax.analysis import used_graph_vars
 from tilewright.relax.branches import all_bindings, map_branches
 from tilewright.relax.expr import (
@@ -143,10 +143,12 @@ def assign_offsets(lifetimes: list[_Lifetime]) -> Expr:
 
 
 def _place_symbolic(lifetimes: list[_Lifetime], end: Expr) -> Expr:
+    samples = _samples([life.size for life in lifetimes])
     slots: list[_Lifetime] = []
     for life in sorted(lifetimes, key=lambda item: item.first):
         for position, slot in enumerate(slots):
-            if slot.last < life.first and prove_equal(slot.size, life.size):
+            alike = samples[id(slot.size)] == samples[id(life.size)]
+            if slot.last < life.first and alike and prove_equal(slot.size, life.size):
                 life.offset = slot.offset
                 slots[position] = life
                 break
@@ -155,3 +157,16 @@ def _place_symbolic(lifetimes: list[_Lifetime], end: Expr) -> Expr:
             end = simplify(end + life.size)
             slots.append(life)
     return end
+
+
+def _samples(sizes: list[Expr]) -> dict[int, int | None]:
+    """Sizes at some extents, by identity: other values tell at once that it is another formula."""
+    variables = {var: None for size in sizes for var in free_vars(size)}
+    values = {var: 97 + 6 * number for number, var in enumerate(variables)}
+    made: dict[int, int | None] = {}
+    for size in sizes:
+        try:
+            made[id(size)] = int(evaluate(size, values))
+        except NotEvaluable:
+            made[id(size)] = None
+    return made
