@@ -13,7 +13,7 @@ from tilewright.dlight.cpu import BlockedConvolution
 from tilewright.ir import IRModule, Var, collect
 from tilewright.scheduling import NotApplicable
 from tilewright.target import Target
-from tilewright.tir import PARALLEL, VECTORIZED, For, PrimFunc
+from tilewright.tir import PARALLEL, VECTORIZED, Block, For, PrimFunc
 from tilewright.tir.attrs import IS_SCHEDULED
 from tilewright.tir.schedule import Schedule
 from tilewright.topi.layout import layout_of
@@ -106,6 +106,19 @@ def test_results(name: str, epilogue: bool, cores: int) -> None:
 def test_symbolic_batch() -> None:
     func = conv((te.var("n"), LANES, 6, 7), 2 * LANES)
     check(func, NATIVE.with_options(num_cores=2), batch=3)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("strides", [2, 3])
+@pytest.mark.parametrize("shape", [(1, 3 * LANES, 28, 28), (2, LANES, 13, 15)])
+def test_what_is_read_of_images_from_afar_is_copied_without_what_is_skipped(
+    shape: tuple[int, ...], strides: int, cores: int
+) -> None:
+    """What a convolution of stride two reads is copied first, all channels of a pixel together."""
+    for l2, copied in ((4096, True), (1 << 22, False)):
+        func = conv(shape, 2 * LANES, 1, strides=strides, padding=0)
+        made = check(func, NATIVE.with_options(num_cores=cores, l2=l2), shape[0])
+        assert any("reindex" in block.name for block in collect(made.body, Block)) == copied
 
 
 def test_many_filters_are_shared_out_between_threads() -> None:

@@ -7,7 +7,8 @@ input about once, while a convolution uses it for every filter.
 
 - Convolutions: a tile of the result in registers is some columns of some blocks of filters. Each
   step of the reduction loads one element of the input per column and a vector of weights per block,
-  and multiplies each with each. All filters are applied to a group of rows.
+  and multiplies each with each. All filters are applied to a group of rows. Of an image from far
+  caches of which only some rows and columns are read (1 x 1 with a stride), those are copied first.
 - Windows over single channels (depthwise convolution, pooling): neighbouring columns form a tile,
   over which the window is unrolled.
 """
@@ -39,11 +40,13 @@ from tilewright.scheduling import (
 )
 from tilewright.scheduling.cpu import (
     Axis,
+    axes_of,
     coefficient_of,
     fused_epilogue,
     loads_of,
     parallelize,
     schedule_injective,
+    size_of,
     stores_of,
     work_of,
 )
@@ -131,6 +134,11 @@ class BlockedConvolution(Form):
         if refusal is not None:
             return refusal
         padding = _padding_of(sch, image)
+        if not padding and _skips_pixels(image, target):
+            found = _copied(sch, image, target)
+            image = _convolution_of(found, target)
+            if isinstance(image, NotApplicable):
+                return image
         epilogue = fused_epilogue(sch, found.main, found.consumers)
         if not padding and _is_pointwise(image):
             width = found.block.iter_vars[3].dom.extent
@@ -277,6 +285,34 @@ def _is_pointwise(image: _Image) -> bool:
     extents = [item.dom.extent for item in image.found.block.iter_vars[2:4]]
     shape = data.buffer.shape[rows[0] : rows[0] + 2]
     return len(shape) == 2 and all(map(Analyzer().can_prove_equal, shape, extents))
+
+
+def _skips_pixels(image: _Image, target: Target) -> bool:
+    """Whether a convolution reads some pixels of an image from far caches, for many filters."""
+    data, row = image.data, image.row
+    if row is None or work_of(image.found.taps(data, *image.pixels)) != 1:
+        return False
+    skips = all(
+        len(dimensions_of(data, axis)) == 1
+        and (coefficient_of(data.indices[dimensions_of(data, axis)[0]], axis.var) or 1) > 1
+        for axis in (row, image.column)
+    )
+    filters = (image.channel.extent or 1) * (image.lane.extent or 1)
+    far = (size_of(data.buffer) or 0) > target.costs.columns_share * target.l2_bytes
+    return skips and far and filters >= target.costs.copy_uses
+
+
+def _copied(sch: Schedule, image: _Image, target: Target) -> Contraction:
+    """Copy the pixels that are read, all channels of one side by side."""
+    main = image.found.main
+    buffers = [region.buffer for region in sch.get(main).reads]
+    copy = sch.reindex(main, ("read", buffers.index(image.data.buffer)))
+    loops = sch.get_loops(copy)
+    sch.vectorize(loops[-1])
+    parallelize(sch, loops[:2], target, work_of(axes_of(sch, copy) or []))
+    made = contraction_of(sch, main)
+    assert isinstance(made, Contraction)
+    return made
 
 
 # ---- choosing -------------------------------------------------------------------------------
