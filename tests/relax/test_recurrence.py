@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from tests.relax.helpers import graph, graph_of, random, symbol, tensor
-from tilewright import dlight, relax, te, topi
-from tilewright.ir import IRModule
+from tilewright import dlight, kernels, relax, te, topi
+from tilewright.ir import IRModule, collect
 from tilewright.relax import interpreter, op
 from tilewright.support.errors import VerifyError
 from tilewright.target import Target
+from tilewright.tir import PARALLEL, For
+from tilewright.tir.attrs import IS_SCHEDULED
 from tilewright.tir.interpreter import run as run_functions
 from tilewright.tir.schedule import Schedule
 
@@ -81,6 +83,19 @@ def test_batches_of_any_size(cores: int) -> None:
         arrays = operands("lstm", 3, batch, 5)
         for found, want in zip(compiled(*arrays), by_pytorch("lstm", arrays), strict=True):
             np.testing.assert_allclose(np.asarray(found), want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 8])
+def test_batches_of_any_size_have_a_kernel(cores: int) -> None:
+    n, m = te.var("n"), te.var("m")
+    shapes = [(n, m, 80), (20, 80), (80,), (m, 20), (m, 20)]
+    given = [te.placeholder(shape, name=f"x{i}") for i, shape in enumerate(shapes)]
+    func = te.create_prim_func([*given, *topi.nn.recurrence(*given)])
+    target = Target("native").with_options(num_cores=cores)
+    made = kernels.ApplyKernels(target=target)(IRModule({"main": func}))["main"]
+    assert IS_SCHEDULED in made.attrs
+    parallel = [loop for loop in collect(made.body, For) if loop.kind == PARALLEL]
+    assert len(parallel) == (cores > 1)
 
 
 def test_no_steps_leave_the_state() -> None:

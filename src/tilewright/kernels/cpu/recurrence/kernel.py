@@ -153,11 +153,10 @@ class RecurrenceKernel(Kernel[Recurrence]):
         kept: Sequence[str],
         target: Target,
     ) -> None:
-        """Share the groups among threads."""
+        """Share the groups among threads; of each smaller size there is one at most."""
         extents = (*problem.x.shape, problem.weight.shape[0])
         work = math.prod(_UNKNOWN if (n := as_int(item)) is None else n for item in extents)
-        for suffix in ("", *map(_suffix, _rest(problem, plan))):
-            parallelize(sch, sch.get_loops(f"{RECURRENCE_ROWS}{suffix}"), target, work)
+        parallelize(sch, sch.get_loops(RECURRENCE_ROWS), target, work)
 
 
 def _rest(problem: Recurrence, plan: RecurrenceTiles) -> list[int]:
