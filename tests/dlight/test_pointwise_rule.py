@@ -143,6 +143,13 @@ def test_small_images_with_a_nearly_empty_tile_are_left_to_filters_as_lanes() ->
     assert isinstance(apply(conv((1, 20, 8, 8), 64), NARROW), PrimFunc)
 
 
+def test_pixels_are_fetched_before_they_are_copied_if_the_cache_holds_them_too() -> None:
+    for channels, fetched in ((64, True), (512, False)):
+        func = apply(conv((1, channels, 28, 28), 48), NARROW)
+        assert isinstance(func, PrimFunc), func
+        assert any(PREFETCH_NEXT in loop.annotations for loop in collect(func.body, For)) == fetched
+
+
 def test_few_pixels_are_left_to_rules_that_share_filters_among_threads() -> None:
     assert (
         apply(conv((1, 20, 14, 14), 64), NARROW.with_options(num_cores=2))

@@ -239,9 +239,10 @@ PREFETCH_DISTANCE = register_annotation(
 )
 PREFETCH_NEXT = register_annotation(
     "pragma_prefetch_next",
-    integer(0, 3),
+    integer(0, 4),
     means="The operand of a loop's next iteration is fetched: 1 where a panel is one run of "
-    "neighbours, 2 where it is rows of them, 3 where its place is looked up.",
+    "neighbours, 2 where it is rows of them, 3 where its place is looked up, 4 where rows are "
+    "copied before they are used.",
     read_by=("tir.transform.inject_prefetch",),
 )
 STREAMING_STORES = register_annotation(

@@ -212,3 +212,34 @@ def main(A: T.Buffer((4, 64, 32), "float32"), B: T.Buffer((4,), "float32")):
     assert len(fetches(mod)) == 2
     assert {var.name for fetch in fetches(mod) for var in free_vars(fetch)} >= {"p", "c"}
     assert "k" not in {var.name for fetch in fetches(mod) for var in free_vars(fetch)}
+
+
+COPIED = """
+@T.prim_func
+def main(A: T.Buffer((8, 128), "float32"), B: T.Buffer((4, 128), "float32")):
+    for p in T.serial(4, annotations={"pragma_prefetch_next": 4}):
+        C = T.alloc_buffer((8, 32), "float32")
+        for c in range(8):
+            for i in T.vectorized(32):
+                C[c, i] = A[c, p * 32 + i]
+        for f in range(4):
+            for i in T.vectorized(32):
+                B[f, p * 32 + i] = T.float32(0)
+            for c in range(8):
+                for i in T.vectorized(32):
+                    B[f, p * 32 + i] = B[f, p * 32 + i] + C[c, i]
+"""
+
+
+def test_what_is_computed_with_a_copy_asks_for_what_is_copied_next() -> None:
+    mod = injected(parse(COPIED))
+    wanted = {c * 128 + 32 + start for c in range(8) for start in (0, 16)}
+    asked = [item.args[0].args[0].indices[0] for item in fetches(mod)]
+    by_name = {var.name: var for index in asked for var in free_vars(index)}
+    assert set(by_name) == {"p", "f"}
+    places = [
+        as_int(simplify(substitute(index, {by_name["p"]: const(0), by_name["f"]: const(f)})))
+        for index in asked
+        for f in range(4)
+    ]
+    assert sorted(places) == sorted(wanted)

@@ -10,6 +10,7 @@ What is looked up has its place from another buffer, where the next one's is kno
 A panel is one run of neighbours, or rows of them at a constant distance: such are asked for row by
 row, whatever the order in which the loops read them, because memory gives neighbours sooner. Behind
 the last iteration of such a loop comes the first one of the next iteration of the loop around it.
+Where rows are copied first, what is computed with the copy may ask for them.
 
 Runs on flat buffers, before loops are cut and vectorised. The annotation is a hint: where the next
 panel doesn't lie a constant distance behind, or the loops inside have unknown extents, nothing is
@@ -43,7 +44,17 @@ from tilewright.ir import (
 from tilewright.tir.attrs import PREFETCH_NEXT
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import PARALLEL, SERIAL, UNROLLED, Allocate, Evaluate, For, Stmt, seq
+from tilewright.tir.stmt import (
+    PARALLEL,
+    SERIAL,
+    UNROLLED,
+    Allocate,
+    Evaluate,
+    For,
+    SeqStmt,
+    Stmt,
+    seq,
+)
 from tilewright.tir.transform.base import FunctionTransform
 
 _has_annotation = contains(annotated(PREFETCH_NEXT))
@@ -105,14 +116,13 @@ class _Injector(Mutator):
         for panel in _panels(node, at_once=how != 1, spread=how == 2):
             if how == 3:
                 fetches = _fetches_by_look_up(panel, node)
+            elif how == 1:
+                panel = _by_whole_lines(panel, node.loop_var)
+                fetches = _fetches(panel, node.loop_var)
             else:
+                panel = _by_rows(panel) if how == 2 else _beside(panel, node)
                 following = _following((*self.around, node))
-                panel = _by_rows(panel) if how == 2 else _by_whole_lines(panel, node.loop_var)
-                fetches = (
-                    _fetches_of_rows(panel, following)
-                    if how == 2
-                    else _fetches(panel, node.loop_var)
-                )
+                fetches = _fetches_of_rows(panel, following) if panel.loops or how == 2 else []
             at = additions.setdefault(id(panel.loops[-1]), []) if panel.loops else own
             at.extend(fetches)
         return node.replace(body=seq(*own, _Adder(additions).visit(node.body)))
@@ -262,6 +272,22 @@ def _by_rows(panel: _Panel) -> _Panel:
         if lines <= steps:
             return replace(panel, loops=panel.loops[:depth])
     return panel
+
+
+def _beside(panel: _Panel, loop: For) -> _Panel:
+    """The panel with the loops around what is computed with a copy of it, once it is complete.
+
+    There are none where this reads the panel itself.
+    """
+    last = loop.body
+    while isinstance(last, (Allocate, SeqStmt)):
+        last = last.body if isinstance(last, Allocate) else last.stmts[-1]
+    loops: list[For] = []
+    while isinstance(last, For) and last.kind == SERIAL:
+        loops.append(last)
+        last = last.body
+    copied = all(load.buffer is not panel.load.buffer for load in collect(last, BufferLoad))
+    return replace(panel, loops=tuple(loops) if copied else ())
 
 
 def _lines_of(panel: _Panel, rows: _Rows) -> int:

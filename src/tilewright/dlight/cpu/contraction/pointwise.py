@@ -10,7 +10,8 @@ The lines of all channels, whole images apart, map to few sets of the L1 cache a
 Where these don't hold them, or a tile isn't even two lines wide, so that each comes alone and
 unforeseen, they are copied, two tiles at a time if the image has an even number; if the epilogue
 reads other images, it reads and writes several tiles of a row at a time. Wider tiles of an image
-from far caches that are read in place are fetched while the one before is computed.
+from far caches that are read in place are fetched while the one before is computed, and so are
+pixels of few channels before they are copied.
 
 Of a small image much of the last tile may be empty. Then filters are lanes, as in other products
 (``tiled_reduction``).
@@ -92,6 +93,8 @@ class PointwiseConvolution(Form):
         for copy in copies:
             sch.compute_at(copy, shared, preserve_unit_loops=True)
             sch.vectorize(sch.get_loops(copy)[-1])
+            if _fits_beside(tile, together, found, target):
+                sch.annotate(shared, PREFETCH_NEXT, 4)
         images = as_int(sch.get(batch).extent) or 1
         shared = batch if images >= target.num_cores else shared
         parallelize(sch, [shared], target, target.costs.parallel_work)
@@ -194,6 +197,13 @@ def _image_bytes(found: Contraction) -> int:
 def _is_narrow(columns: int, found: Contraction) -> bool:
     """Whether so many pixels are less than two cache lines."""
     return columns * dtypes.bytes_of(found.loads[0].dtype) < 2 * _LINE
+
+
+def _fits_beside(tile: Tile, together: int, found: Contraction, target: Target) -> bool:
+    """Whether the L1 cache holds narrow tiles that are copied, and those that come next."""
+    size = dtypes.bytes_of(found.loads[0].dtype) * work_of(found.steps)
+    slab = tile.columns * together * size
+    return _is_narrow(tile.columns, found) and 2 * slab <= target.l1_bytes
 
 
 def _is_evicted(tile: Tile, found: Contraction, target: Target) -> bool:
