@@ -32,6 +32,7 @@ from tilewright.relax.transform import (
     LegalizeOps,
     LowerGraph,
     OutlineBranches,
+    ReshapeLater,
     SelectConvAlgorithm,
     SelectConvLayout,
     SplitLayoutRewritePreproc,
@@ -96,6 +97,8 @@ def simplify(target: Target | None) -> Pass:
             # What is still transposed: constants are folded by now.
             FuseTransposeMatmul(),
             FuseTransposeAttention(),
+            # Products are what they will be; fusion sees only what follows them at once.
+            ReshapeLater(),
             # What the passes above went around.
             DeadCodeElimination(),
         ],

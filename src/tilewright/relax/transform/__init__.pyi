@@ -58,6 +58,7 @@ from tilewright.relax.transform.remove_unused_outputs import RemoveUnusedOutputs
 from tilewright.relax.transform.remove_unused_parameters import RemoveUnusedParameters as RemoveUnusedParameters
 from tilewright.relax.transform.reorder_permute_dims_after_concat import ReorderPermuteDimsAfterConcat as ReorderPermuteDimsAfterConcat
 from tilewright.relax.transform.reorder_take_after_matmul import ReorderTakeAfterMatmul as ReorderTakeAfterMatmul
+from tilewright.relax.transform.reshape_later import ReshapeLater as ReshapeLater
 from tilewright.relax.transform.run_codegen import RunCodegen as RunCodegen
 from tilewright.relax.transform.select_conv_algorithm import SelectConvAlgorithm as SelectConvAlgorithm
 from tilewright.relax.transform.select_conv_layout import SelectConvLayout as SelectConvLayout
