@@ -139,7 +139,7 @@ def test_models_give_the_same_in_blocks(name, layouts):
 
 @pytest.mark.parametrize(
     ("model", "conversions"),
-    [(chain, 2), (residual, 2), (branches, 2), (excitation, 2), (classifier, 3), (means, 3)],
+    [(chain, 2), (residual, 2), (branches, 2), (excitation, 2), (classifier, 2), (means, 3)],
 )
 def test_images_are_converted_at_the_borders_only(model, conversions):
     made = converted(graph(model, tensor((1, 16, 7, 9))))

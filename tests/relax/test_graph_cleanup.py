@@ -88,6 +88,34 @@ def test_call_only_leaves_tuples() -> None:
     ]  # fmt: skip
 
 
+def test_what_is_moved_twice_is_moved_once_or_not_at_all() -> None:
+    def reshaped(x: Any) -> Any:
+        return op.exp(op.reshape(op.reshape(op.tanh(x), (6,)), (3, 2, 1)))
+
+    def permuted(x: Any) -> Any:
+        return op.exp(op.permute_dims(op.permute_dims(op.tanh(x), (1, 2, 0)), (2, 0, 1)))
+
+    for body, shape, kept in (
+        (reshaped, (2, 3, 1), ["tanh", "reshape", "exp"]),
+        (reshaped, (3, 2, 1), ["tanh", "exp"]),
+        (permuted, (3, 2, 1), ["tanh", "exp"]),
+        (
+            lambda x: op.permute_dims(permuted(x), (1, 0, 2)),
+            (3, 2, 1),
+            ["tanh", "exp", "permute_dims"],
+        ),
+        (
+            lambda x: op.permute_dims(op.permute_dims(x, (1, 2, 0)), (1, 0, 2)),
+            (3, 2, 1),
+            ["permute_dims"],
+        ),
+    ):
+        mod = graph(body, tensor(shape))
+        made = t.CanonicalizeBindings()(mod)
+        assert values(made) == kept
+        agree(mod, made, random(*shape))
+
+
 # ---- private functions ----------------------------------------------------------------------
 
 

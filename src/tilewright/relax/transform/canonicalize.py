@@ -1,4 +1,4 @@
-"""``CanonicalizeBindings``: removes aliases, items of known tuples and casts without effect."""
+"""``CanonicalizeBindings``: removes aliases, items of known tuples, casts and moves in vain."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tilewright.relax.expr import (
     DataflowVar,
     Function,
     MatchCast,
+    RelaxCall,
     RelaxExpr,
     RelaxVar,
     Tuple,
@@ -17,13 +18,18 @@ from tilewright.relax.expr import (
     VarBinding,
     is_atom,
 )
+from tilewright.relax.registry import is_call_to
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import same_struct_info
+
+# Operators of which two after one another are one.
+_MOVES = ("reshape", "permute_dims")
 
 
 class CanonicalizeBindings(GraphPass):
     """Forward ``y = x`` and ``(a, b)[0]`` to their uses and remove bindings that become unused.
 
+    A tensor that is reshaped or permuted twice is so once, or not at all if that undoes it.
     A dataflow output ``gv = lv`` whose ``lv`` is bound in the same block takes over the value.
     """
 
@@ -38,8 +44,11 @@ def canonicalized(function: Function) -> Function:
 
 
 class _Canonicalizer(FunctionRewriter):
+    isolated = ("moved",)
+
     def rewrite(self, function: Function) -> Function:
         self.tuples: dict[RelaxVar, Tuple] = {}
+        self.moved: dict[RelaxVar, RelaxCall] = {}
         made = super().rewrite(_promote_outputs(function))
         return remove_all_unused(made)
 
@@ -59,12 +68,35 @@ class _Canonicalizer(FunctionRewriter):
                 value = known.items[value.index]
         if isinstance(value, Tuple):
             self.tuples[binding.var] = value
+        if isinstance(value, RelaxCall):
+            value = self.moved_once(value, binding.var)
         if is_atom(value) and not isinstance(value, Tuple) and self.alias(binding.var, value):
             return
         if value is binding.value:
             self.builder.emit_binding(binding)
         else:
             self.bind(binding.var, value)
+
+    def moved_once(self, call: RelaxCall, var: RelaxVar) -> RelaxExpr:
+        """What a reshape or a permutation gives, made of a tensor that is no result of one."""
+        name = next((name for name in _MOVES if is_call_to(call, name)), None)
+        if name is None:
+            return call
+        given, source = call.args[0], call.args[0]
+        before = self.moved.get(given) if isinstance(given, RelaxVar) else None
+        # A variable of another block isn't visible.
+        if before is not None and is_call_to(before, name):
+            inner = before.args[0]
+            if isinstance(given, DataflowVar) or not isinstance(inner, DataflowVar):
+                source, attrs = inner, dict(call.attrs)
+                if name == "permute_dims":
+                    attrs["axes"] = tuple(before.attrs["axes"][axis] for axis in attrs["axes"])
+                call = RelaxCall(call.op, (source, *call.args[1:]), attrs)
+        self.moved[var] = call
+        if name == "permute_dims":
+            axes = call.attrs["axes"]
+            return source if axes == tuple(range(len(axes))) else call
+        return source if same_struct_info(source.struct_info, call.struct_info) else call
 
     def rewrite_if(self, binding: Binding, value: If) -> None:
         first, second = map(self.rewrite_branch, value.branches)
