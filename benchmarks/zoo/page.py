@@ -38,7 +38,8 @@ def render(results: Results, machine: str, command: str) -> str:
         " over largest value), or of what it computes in float64. `export` is"
         " `tilewright.compile(model, example_inputs=…)`,"
         ' `compile` is `torch.compile(model, backend="tilewright")`; times are milliseconds a'
-        " call, build times (export / compile / inductor, the first call included) seconds.",
+        " call, build times (export / compile / inductor, the first call included) seconds. The"
+        " figures are of several runs: of what a change concerned, only that was measured again.",
         "",
         *_summary(shown, results),
         "",
