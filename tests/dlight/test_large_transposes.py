@@ -9,7 +9,7 @@ from tilewright import dlight, driver, te, topi
 from tilewright.ir import IRModule, collect
 from tilewright.target import Target
 from tilewright.tir import Block, For
-from tilewright.tir.attrs import PREFETCH_NEXT
+from tilewright.tir.attrs import PREFETCH_NEXT, STREAMING_STORES
 from tilewright.tir.interpreter import run
 
 SMALL_CACHE = "-l1=4096 -l2=8192 -l3=16384"
@@ -64,6 +64,16 @@ def test_dtypes(dtype: str) -> None:
     out = aligned((192, 256), dtype)
     driver.compile(mod, target)["main"](x, out)
     np.testing.assert_array_equal(out, x.T)
+
+
+def test_only_whole_lines_go_past_the_caches() -> None:
+    x = te.placeholder((256, 256), "float32", "x")
+    func = te.create_prim_func([x, topi.transpose(x, (1, 0))])
+    for cpu, past in (("znver4", True), ("x86-64-v3", False)):
+        target = Target(f"llvm -mcpu={cpu} -num-cores=1 {SMALL_CACHE}")
+        made = dlight.default_schedule(target)(IRModule({"main": func}))
+        blocks = collect(made["main"].body, Block)
+        assert any(STREAMING_STORES in block.annotations for block in blocks) == past
 
 
 @pytest.mark.parametrize("cores", [1, 2])

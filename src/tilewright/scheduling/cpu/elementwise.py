@@ -49,6 +49,8 @@ _CHUNKS_PER_THREAD = 16
 _NEAR = (-1, 0, 1, 2, 3, 4, 5, 6, 7, 8)
 # Neighbours that make a vector worthwhile.
 _LEAST_BYTES = 16
+# Bytes of a cache line.
+_LINE = 64
 
 
 def schedule_injective(
@@ -210,8 +212,9 @@ def stream_if_large(sch: Schedule, rv: BlockRV, target: Target, how: int) -> Non
     last = sch.get(rv).iter_vars
     extent = as_int(last[-1].dom.extent) if last else None
     size = dtypes.bytes_of(stores_of(sch.get(rv))[0].buffer.dtype)
-    if how == 2 and (extent is None or extent * size % (target.vector_bits // 8)):
-        return  # lines would be written by halves
+    halves = extent is None or extent * size % _LINE or target.vector_bits < 8 * _LINE
+    if how == 2 and halves:
+        return  # a line that is written in parts goes to memory in parts, one after the other
     buffers = {region.buffer for region in sch.get(rv).writes}
     outputs = set(sch.mod["main"].buffers)
     if not buffers <= outputs:
