@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -368,6 +369,65 @@ def test_something_else_is_refused() -> None:
         from_exported_program(nn.Linear(1, 1))
 
 
+# ---- guards -----------------------------------------------------------------------------------
+
+
+def _of_rows(decide: Any, rows: int, **dim: int) -> Any:
+    class Deciding(nn.Module):
+        def forward(self, given: Any) -> Any:
+            return decide(given["x"])
+
+    size = torch.export.Dim("rows", **dim) if dim else torch.export.Dim.AUTO
+    example = ({"x": torch.randn(rows, 3)},)
+    return torch.export.export(Deciding(), example, dynamic_shapes=({"x": {0: size}},))
+
+
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize(
+    "decide, rows, wrong",
+    [
+        (lambda x: x * 2 if x.shape[0] > 5 else x + 1, 8, 5),
+        (lambda x: x * 2 if x.shape[0] > 5 else x + 1, 4, 6),
+        (lambda x: x if x.shape[0] % 3 == 0 else -x, 9, 4),
+        (lambda x: x if x.shape[0] // 2 != 4 else -x, 6, 8),
+        (lambda x: x.unfold(0, 3, 2), 9, 2),
+    ],
+)
+def test_sizes_that_the_export_excluded_are_refused(
+    decide: Any, rows: int, wrong: int, saved: bool, tmp_path: Path
+) -> None:
+    program = _of_rows(decide, rows)
+    if saved:
+        torch.export.save(program, str(tmp_path / "m.pt2"))
+        program = load_exported_program(tmp_path / "m.pt2")
+    made = tilewright.compile(program)
+    x = torch.randn(rows, 3)
+    torch.testing.assert_close(made({"x": x}), decide(x))
+    with pytest.raises(RuntimeError, match="the model was exported for sizes with "):
+        made({"x": torch.randn(wrong, 3)})
+
+
+def test_ranges_of_sizes_are_those_of_pytorch() -> None:
+    made = tilewright.compile(_of_rows(lambda x: x + 1, 4, min=4, max=6))
+    for rows, fits in ((3, False), (4, True), (6, True), (7, False)):
+        x = torch.randn(rows, 3)
+        if fits:
+            torch.testing.assert_close(made({"x": x}), x + 1)
+        else:
+            with pytest.raises(RuntimeError, match=f"here rows = {rows}"):
+                made({"x": x})
+
+
+def test_few_results_are_no_reason_to_refuse() -> None:
+    """An export takes extents for other than 1, those of results too."""
+    model = nn.Conv1d(2, 3, 3)
+    program = torch.export.export(
+        model, (torch.randn(2, 2, 9),), dynamic_shapes=({2: torch.export.Dim.AUTO},)
+    )
+    x = torch.randn(2, 2, 3)
+    torch.testing.assert_close(tilewright.compile(program)(x), model(x))
+
+
 # ---- files ------------------------------------------------------------------------------------
 
 
@@ -390,6 +450,17 @@ def test_files_that_are_no_programs(tmp_path: Path) -> None:
     broken.write_bytes(b"not an archive")
     with pytest.raises(ImportModelError, match="can't be read as an exported program"):
         load_exported_program(broken)
+
+
+def test_why_a_program_is_unreadable_is_said(tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole.pt2", tmp_path / "cut.pt2"
+    torch.export.save(torch.export.export(Small().eval(), (torch.randn(2, 4),)), str(whole))
+    with zipfile.ZipFile(whole) as source, zipfile.ZipFile(cut, "w") as target:
+        for name in source.namelist():
+            if not name.endswith("weight_0"):
+                target.writestr(name, source.read(name))
+    with pytest.raises(ImportModelError, match="weight_0: file not found"):
+        load_exported_program(cut)
 
 
 def test_pytorch_is_imported_only_when_needed() -> None:

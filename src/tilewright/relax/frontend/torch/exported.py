@@ -54,16 +54,40 @@ def load_exported_program(path: str | Path) -> torch.export.ExportedProgram:
             f"{file.name!r} is no exported program: expected a .pt2 file, written by "
             "torch.export.save(torch.export.export(model.eval(), example_inputs), path)"
         )
+    logged: list[BaseException] = []
     try:
-        with quiet():
+        with quiet(), _keep_logged(logged):
             return torch.export.load(str(file))
     except Exception as error:  # PyTorch raises many classes here; all mean an unreadable file
+        cause = (*logged, error)[0]
+        why = next((line for line in str(cause).splitlines() if line.strip()), "no text")
         raise ImportModelError(
             f"{str(file)!r} can't be read as an exported program "
-            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no text'}); "
+            f"({type(cause).__name__}: {why.strip()[:300]}); "
             f"it may be damaged or written by another version of PyTorch (this is "
             f"{torch.__version__}): export the model anew with torch.export.save"
         ) from error
+
+
+@contextmanager
+def _keep_logged(errors: list[BaseException]) -> Iterator[None]:
+    """Collect the errors that PyTorch logs, and raises others for, while it loads a program."""
+    import logging
+
+    def keep(record: logging.LogRecord) -> bool:
+        if record.exc_info and record.exc_info[1] is not None:
+            errors.append(record.exc_info[1])
+        return False
+
+    logger = logging.getLogger("torch.export")
+    before = logger.level
+    logger.addFilter(keep)
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+        logger.removeFilter(keep)
 
 
 @contextmanager

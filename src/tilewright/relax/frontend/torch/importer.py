@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from tilewright.arith import Analyzer
 from tilewright.ir import Expr, IRModule, Var, free_vars
 from tilewright.relax import ops as op
+from tilewright.relax.assertion import assertion
 from tilewright.relax.expr import Constant, ConstantData, RelaxExpr, RelaxVar, Tuple
 from tilewright.relax.frontend.torch.converters import CONVERTERS, Context, Converter, is_known
 from tilewright.relax.frontend.torch.exported import (
@@ -28,6 +30,7 @@ from tilewright.relax.frontend.torch.exported import (
     to_numpy,
     written_buffers,
 )
+from tilewright.relax.frontend.torch.guards import guards_of
 from tilewright.relax.frontend.torch.nodes import (
     NodeConverter,
     branch_graphs,
@@ -322,6 +325,7 @@ class _Importer(NodeConverter):
         wanted = set(results)
         attrs = {"num_input": len(inputs)} if self.keep_params else {}
         with self.builder.function("main", [*inputs, *held], attrs):
+            self._check_guards(nodes)
             # No dataflow block takes branches.
             with nullcontext() if self.support.has_branches else self.builder.dataflow():
                 self.receive()
@@ -337,6 +341,19 @@ class _Importer(NodeConverter):
                 self.builder.emit_func_output(Tuple(tuple(outputs)))
         mod = self.builder.get()
         return ConvertToDataflow(1)(mod) if self.support.has_branches else mod
+
+    def _check_guards(self, nodes: list[Any]) -> None:
+        """Assert what the export took for granted about the inputs' sizes."""
+        shapes = {
+            node.name: self.symbols.shape(node.meta["val"].shape)
+            for node in nodes
+            if node.op == "placeholder" and isinstance(node.meta.get("val"), self.torch.Tensor)
+        }
+        analyzer = Analyzer()
+        for condition in guards_of(self.program, shapes, self.symbols):
+            if not analyzer.can_prove(condition.expr):
+                analyzer.assume(condition.expr)
+                self.builder.emit(assertion(condition), "_")
 
     def _cut_results(self, nodes: list[Any], known: set[Var]) -> list[RelaxExpr]:
         """Fill up results whose sizes only data tell; gives these sizes."""

@@ -81,6 +81,10 @@ class SymbolTable:
         self._vars[name] = made = Var(self._free(name), INDEX)
         return made
 
+    def variable(self, symbol: str) -> Var | None:
+        """The variable of a symbol, if it has one."""
+        return self._vars.get(symbol)
+
     def _free(self, name: str) -> str:
         made, number = name, 1
         while made in self._names:

@@ -1,0 +1,168 @@
+"""What ``torch.export`` took for granted about symbolic sizes: conditions of each call.
+
+Where a model, or an operator, decides by a size, the exported graph has what was right for the
+example, and the program a guard such as ``L['x'].size()[0] > 5``. PyTorch's own module checks them
+when it is called, and the ranges that a ``Dim`` allows.
+
+PyTorch takes all sizes for other than 0 and 1 while it exports, but doesn't check that: operators
+are right for these as well. Here the same goes for formulas of sizes, such as the height of a
+convolution's result.
+"""
+
+from __future__ import annotations
+
+import ast
+import logging
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir import INDEX, Expr, and_, as_expr, free_vars, maximum, minimum, not_, or_
+from tilewright.relax.conditions import Condition
+from tilewright.relax.frontend.torch.symbols import SymbolTable
+
+if TYPE_CHECKING:
+    import torch
+
+_log = logging.getLogger("tilewright.relax.frontend.torch")
+#: The least that PyTorch takes a size for where it isn't told otherwise: not 0 or 1.
+_LEAST = 2
+
+_OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.And: and_,
+    ast.Or: or_,
+    ast.Not: not_,
+    ast.USub: operator.neg,
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "Max": lambda *items: reduce(maximum, items),
+    "Min": lambda *items: reduce(minimum, items),
+    "Mod": operator.mod,
+    "PythonMod": operator.mod,
+    "FloorDiv": operator.floordiv,
+}
+
+
+def guards_of(
+    program: torch.export.ExportedProgram,
+    shapes: Mapping[str, Sequence[Expr]],
+    symbols: SymbolTable,
+) -> Iterator[Condition]:
+    """Conditions on the inputs' sizes; ``shapes`` has the inputs' by their names in the graph.
+
+    Guards that aren't arithmetic on integers can't be checked; they are logged.
+    """
+    for symbol, allowed in program.range_constraints.items():
+        var = symbols.variable(str(symbol))
+        if var is None:
+            continue
+        least, most = _whole(allowed.lower), _whole(allowed.upper)
+        if least is not None and least > _LEAST:
+            yield _condition(var >= least)
+        if most is not None:
+            yield _condition(var <= most)
+    for text in getattr(program, "_guards_code", ()):
+        guard = ast.parse(text, mode="eval").body
+        if _is_of_few(guard):
+            continue
+        try:
+            found = _Reader(shapes).read(guard)
+        except _Unknown as reason:
+            _log.info("the guard %s of the exported program isn't checked: %s", text, reason)
+            continue
+        yield _condition(found)
+
+
+def _is_of_few(guard: ast.AST) -> bool:
+    """Whether a guard says that a size isn't 0, or isn't 1."""
+    return (
+        isinstance(guard, ast.Compare)
+        and isinstance(guard.ops[0], ast.NotEq)
+        and isinstance(guard.comparators[0], ast.Constant)
+        and guard.comparators[0].value in (0, 1)
+    )
+
+
+def _condition(expr: Expr) -> Condition:
+    phrases: list[str | Expr] = [f"the model was exported for sizes with {expr!r}"]
+    for number, var in enumerate(free_vars(expr)):
+        phrases += [", " if number else "; here ", var]
+    return Condition(expr, tuple(phrases))
+
+
+def _whole(bound: Any) -> int | None:
+    """A bound as a number; ``None`` for the infinite ones."""
+    return int(bound) if getattr(bound, "is_Integer", isinstance(bound, int)) else None
+
+
+class _Unknown(Exception):
+    """A part of a guard that has no form here."""
+
+
+class _Reader:
+    """Reads the Python text of a guard."""
+
+    def __init__(self, shapes: Mapping[str, Sequence[Expr]]) -> None:
+        self.shapes = shapes
+
+    def read(self, item: ast.AST) -> Any:
+        """The expression of a part of the text; raises ``_Unknown``."""
+        if isinstance(item, ast.Constant) and type(item.value) is int:
+            return as_expr(item.value, INDEX)
+        if isinstance(item, ast.BinOp):
+            return self.apply(item.op, item.left, item.right)
+        if isinstance(item, ast.UnaryOp):
+            return self.apply(item.op, item.operand)
+        if isinstance(item, ast.BoolOp):
+            return self.apply(item.op, *item.values)
+        if isinstance(item, ast.Compare) and len(item.ops) == 1:
+            return self.apply(item.ops[0], item.left, item.comparators[0])
+        if isinstance(item, ast.Call) and isinstance(item.func, ast.Name):
+            function = _FUNCTIONS.get(item.func.id)
+            if function is not None and not item.keywords:
+                return function(*map(self.read, item.args))
+        if isinstance(item, ast.Subscript):
+            return self.size(item)
+        raise _Unknown(f"{ast.unparse(item)} is no arithmetic on integers")
+
+    def apply(self, kind: ast.AST, *operands: ast.AST) -> Any:
+        function = _OPERATORS.get(type(kind))
+        if function is None:
+            raise _Unknown(f"{type(kind).__name__} is not supported")
+        return function(*map(self.read, operands))
+
+    def size(self, item: ast.Subscript) -> Expr:
+        """The extent ``L['x'][0].size()[1]`` of an input, which the graph calls ``x_0``."""
+        call, axis = item.value, item.slice
+        if (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Attribute)
+            and call.func.attr == "size"
+            and isinstance(axis, ast.Constant)
+        ):
+            shape = self.shapes.get(_name(call.func.value), ())
+            if isinstance(axis.value, int) and axis.value in range(len(shape)):
+                return shape[axis.value]
+        raise _Unknown(f"{ast.unparse(item)} is no size of an input")
+
+
+def _name(path: ast.AST) -> str:
+    """The name that PyTorch gives to an input in the graph."""
+    parts: list[str] = []
+    while isinstance(path, ast.Subscript) and isinstance(path.slice, ast.Constant):
+        parts.insert(0, str(path.slice.value).lower())
+        path = path.value
+    return re.sub(r"\W", "_", "_".join(parts), flags=re.ASCII)
