@@ -182,6 +182,15 @@ def _winograd(d: _Draw) -> te.Tensor:
     return topi.nn.relu(made) if d.rng.random() < 0.4 else made
 
 
+def _winograd_gradient(d: _Draw) -> te.Tensor:
+    height, width, padding = d.size(9) + 2, d.size(9) + 2, d.rng.choice([0, 1])
+    channels, filters = d.lanes * d.rng.choice([1, 2]), d.lanes * d.rng.choice([1, 2])
+    images = d.size(3)
+    data = d.input(images, channels, height, width)
+    grad = d.input(images, filters, height + 2 * padding - 2, width + 2 * padding - 2)
+    return topi.nn.conv2d_weight_backward_winograd(grad, data, padding)
+
+
 def _blocked_conv2d(d: _Draw) -> te.Tensor:
     block, size = d.lanes, d.rng.choice([1, 3])
     ins, outs = d.rng.choice([1, 2]), d.rng.choice([1, 2])
@@ -257,6 +266,7 @@ OPERATORS: dict[str, tuple[Callable[[_Draw], Any], bool]] = {
     "norm": (_norm, True),
     "attention": (_attention, True),
     "winograd": (_winograd, True),
+    "winograd gradient": (_winograd_gradient, True),
     "blocked conv2d": (_blocked_conv2d, False),
     "blocked window": (_blocked_window, False),
     "pointwise conv2d": (_pointwise, False),

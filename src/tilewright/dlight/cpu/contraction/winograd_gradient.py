@@ -33,6 +33,8 @@ from tilewright.topi.nn import WINOGRAD_GRADIENT
 
 # The share of the second-level cache that a block of products and its operands may take.
 _KEPT = 0.7
+# Places in a tile, filters and channels, and what is summed: images and places of tiles.
+_AXES = 7
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,9 @@ def _stages_of(sch: Schedule) -> _Stages | NotApplicable:
     found = [rv for rv in blocks if WINOGRAD_GRADIENT in sch.get(rv).annotations]
     if len(found) != 1:
         return NotApplicable(f"{len(found)} blocks of products of gradients, one is expected")
+    products = sch.get(found[0])
+    if len(products.reads) != 2 or len(products.iter_vars) != _AXES:
+        return NotApplicable("the block is no product of gradients and images")
     gradient, image = (_behind(sch, found[0], number) for number in range(2))
     after = [found[0]]
     for _ in range(3):
