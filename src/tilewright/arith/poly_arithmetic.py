@@ -7,6 +7,7 @@ side of a minimum is the lesser. What stays becomes an atom. ``canonical`` adds 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import gcd
 from typing import Any
 
@@ -24,6 +25,7 @@ from tilewright.arith.polynomial import (
     mono_divide,
     mono_gcd,
     poly_add,
+    poly_atoms,
     poly_const,
     poly_mul,
     poly_scale,
@@ -162,44 +164,40 @@ class PolyArithmetic:
         self, a: Poly, mono: Monomial, value: int, number: int, factor: Poly
     ) -> Poly | None:
         """``d * (m // d) + n % d`` is ``m`` where ``m % d`` was written as ``n % d``."""
-        table = self.context.table
-        operands = table.operands[number]
+        dtype, operands = self.context.table.dtypes[number], self.context.table.operands[number]
         assert operands is not None
-        for other in {item for term in a for item in term}:
-            inner = table.operands[other]
-            if table.kinds[other] != DIV or inner is None or inner[1] != operands[1]:
+        for other, (numerator, divisor) in self._compound(a, DIV):
+            if divisor != operands[1]:
                 continue
-            whole = poly_mul(factor, poly_mul(operands[1], {(other,): 1}))
-            if not all(a.get(term) == k for term, k in whole.items()):
-                continue
-            if self.floormod(inner[0], operands[1], table.dtypes[number]) == {(number,): 1}:
+            whole = poly_mul(factor, poly_mul(divisor, {(other,): 1}))
+            if _holds(a, whole) and self.floormod(numerator, divisor, dtype) == {(number,): 1}:
                 made = poly_sub(poly_sub(a, whole), {mono: value})
-                return poly_add(made, poly_mul(factor, inner[0]))
+                return poly_add(made, poly_mul(factor, numerator))
         return None
 
     def _merge_remainders(
         self, a: Poly, mono: Monomial, value: int, number: int, factor: Poly, quotient: Poly
     ) -> Poly | None:
         """``n // d % e * d + n % d`` is ``n % (d*e)``."""
-        table = self.context.table
-        operands = table.operands[number]
+        dtype, operands = self.context.table.dtypes[number], self.context.table.operands[number]
         assert operands is not None
-        for other in {item for term in a for item in term}:
-            inner = table.operands[other]
-            if table.kinds[other] != MOD or inner is None or inner[0] != quotient:
+        for other, (numerator, divisor) in self._compound(a, MOD):
+            if other == number or numerator != quotient:
                 continue
             upper = poly_mul(factor, poly_mul(operands[1], {(other,): 1}))
-            if (
-                other != number
-                and all(a.get(term) == k for term, k in upper.items())
-                and self.positive(inner[1])
-            ):
+            if _holds(a, upper) and self.positive(divisor):
                 made = poly_sub(poly_sub(a, upper), {mono: value})
-                whole = self.floormod(
-                    operands[0], poly_mul(operands[1], inner[1]), table.dtypes[number]
-                )
+                whole = self.floormod(operands[0], poly_mul(operands[1], divisor), dtype)
                 return poly_add(made, poly_mul(factor, whole))
         return None
+
+    def _compound(self, a: Poly, kind: int) -> Iterator[tuple[int, tuple[Poly, Poly]]]:
+        """The atoms of a kind in ``a``, with their operands."""
+        table = self.context.table
+        for number in poly_atoms(a):
+            operands = table.operands[number]
+            if table.kinds[number] == kind and operands is not None:
+                yield number, operands
 
     def expanded(self, a: Poly) -> Poly:
         """Write every ``n % d`` as ``n - d * (n // d)`` with n's coefficients in [0, d).
@@ -552,3 +550,8 @@ def _shared_factors(a: Poly, by: int, mono: Monomial) -> list[tuple[int, Monomia
         if (common[0] > 1 or common[1]) and term and common not in shared:
             shared.append(common)
     return sorted(shared, key=lambda item: (-len(item[1]), -item[0]))
+
+
+def _holds(a: Poly, terms: Poly) -> bool:
+    """Whether ``a`` has these terms as they are."""
+    return all(a.get(term) == value for term, value in terms.items())
