@@ -20,6 +20,11 @@ def test_huge_bytes_are_aligned_zeros(size: int) -> None:
     assert size == 0 or memory.min() == 7
 
 
+def test_too_many_bytes_are_refused() -> None:
+    with pytest.raises(MemoryError, match="bytes of constants"):
+        huge_bytes(1 << 60)
+
+
 def test_constants_lie_side_by_side() -> None:
     numbers = [
         np.arange(300_001, dtype="float32"),

@@ -15,10 +15,13 @@ HUGE_PAGE = 1 << 21
 def huge_bytes(size: int) -> NDArray[np.uint8]:
     """Return ``size`` zeros at the beginning of a huge page, if the system has any to give.
 
-    Memory is taken when it is written.
+    Memory is taken when it is written. Raises ``MemoryError`` if there are no such addresses.
     """
     whole = -(-size // HUGE_PAGE) * HUGE_PAGE
-    memory = mmap.mmap(-1, whole + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        memory = mmap.mmap(-1, whole + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"no memory for {size} bytes of constants: {error}") from None
     with contextlib.suppress(OSError, AttributeError):  # a wish
         memory.madvise(mmap.MADV_HUGEPAGE)
     every = np.frombuffer(memory, np.uint8)
