@@ -77,30 +77,6 @@ def test_queries_answer_with_the_fastest_suitable_record(kind: str, tmp_path: Pa
         database.query(matmul(), kind="speed")
 
 
-@pytest.mark.parametrize("kind", ["memory", "json"])
-def test_the_winner_of_the_latest_comparison_is_best(kind: str, tmp_path: Path) -> None:
-    database = JSONDatabase(work_dir=tmp_path) if kind == "json" else MemoryDatabase()
-    func = matmul()
-    for seconds, factor, origin in [
-        (1e-6, 2, {}),
-        (3e-6, 4, {"decided": True, "time": 2.0}),
-        (2e-6, 8, {"decided": True, "time": 1.0}),
-        (2e-6, 1, {"decided": True, "time": "today"}),
-        (1e-6, 16, {"decided": "yes", "time": 9.0}),
-    ]:
-        plain = add(MemoryDatabase(), func, seconds, factor)
-        workload = database.commit_workload(func)
-        made = TuningRecord(plain.trace, workload, plain.run_secs, TARGET, plain.args_info, origin)
-        database.commit_tuning_record(made)
-    ranked = database.get_top_k(database.commit_workload(func), 5, TARGET)
-    assert [r.best_seconds for r in ranked] == [3e-6, 2e-6, 2e-6, 1e-6, 1e-6]
-    assert [r.decided for r in ranked] == [True, True, True, False, False]
-    pruned = MemoryDatabase()
-    database.dump_pruned(pruned)
-    best = UnionDatabase(database, pruned).query_tuning_record(func, TARGET)
-    assert len(pruned) == 1 and best is not None and best.best_seconds == 3e-6
-
-
 def test_a_global_name_does_not_matter() -> None:
     database = MemoryDatabase()
     add(database, matmul(), 1e-5)

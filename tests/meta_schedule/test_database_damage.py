@@ -187,6 +187,9 @@ def test_an_instruction_of_wrong_types_is_set_aside(three: Path, entry: str) -> 
     assert times(database) == [1e-5, 2e-5, 3e-5]
 
 
+CHECKED = '{"verified":{"against":"it says"}}'
+
+
 @pytest.mark.parametrize(
     "insts",
     [
@@ -214,7 +217,7 @@ def test_a_record_that_does_not_replay_gives_way_to_the_next(
     path = three / "database_tuning_record.json"
     target = json.loads(lines_of(path)[0])[1][2]
     with path.open("a") as file:
-        file.write(f"[0,[[{insts}],[1e-9],{json.dumps(target)},[],{{}}]]\n")
+        file.write(f"[0,[[{insts}],[1e-9],{json.dumps(target)},[],{CHECKED}]]\n")
     database = JSONDatabase(work_dir=three)
     assert not (three / "database_tuning_record.json.corrupt").exists()
     with caplog.at_level(logging.WARNING):

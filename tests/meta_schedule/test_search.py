@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
@@ -12,17 +10,13 @@ from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import MemoryDatabase, TuningRecord
 from tilewright.meta_schedule.feature import candidate_evaluation
 from tilewright.meta_schedule.postproc import Postproc, Rejected
+from tilewright.meta_schedule.runner import RunnerResult as Result
 from tilewright.meta_schedule.search_strategy import EvolutionarySearch, SearchStrategy
 from tilewright.meta_schedule.search_strategy.design import make_variants
 from tilewright.meta_schedule.space_generator import PostOrderApply, ScheduleFnSpace
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.errors import TuneError
 from tilewright.tir.analysis import estimate_code_size
-
-
-@dataclass
-class Result:
-    run_secs: tuple[float, ...] | None
 
 
 def prepared(func, target, strategy="evolutionary", *, model="xgb", database=None, space=None):

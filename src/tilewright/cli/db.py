@@ -38,7 +38,7 @@ def _row(record: TuningRecord) -> dict[str, Any]:
         "workload": record.workload.hash[:12],
         "function": _summary(record),
         "seconds": record.best_seconds if record.is_valid() else None,
-        "decided": record.decided,
+        "beat": len(record.beat),
         "target": None if record.target is None else str(record.target),
         "time": record.time,
         "version": record.provenance.get("version"),
@@ -74,21 +74,12 @@ def list_command(work_dir: str, as_json: bool) -> None:
 @log_options
 def best_command(work_dir: str, trace: bool, as_json: bool) -> None:
     """Show the fastest record of each workload and target in WORK_DIR."""
-    best = _best(_open(work_dir))
+    best = _open(work_dir).best_records()
     rows = [_row(record) for record in best]
     if trace:
         for row, record in zip(rows, best):
             row["trace"] = record.trace.as_python()
     _print(rows, as_json)
-
-
-def _best(database: JSONDatabase) -> list[TuningRecord]:
-    found: dict[tuple[str, str], TuningRecord] = {}
-    for record in database.get_all_tuning_records():
-        key = (record.workload.hash, str(record.target))
-        if record.is_valid() and (key not in found or record.rank < found[key].rank):
-            found[key] = record
-    return list(found.values())
 
 
 @db_group.command("verify", short_help="Check records against the unscheduled programs.")
@@ -124,7 +115,7 @@ def verify_command(
     of bounds. The exit code is 1 if a record is wrong or refused.
     """
     database = _open(work_dir)
-    records = database.get_all_tuning_records() if every else _best(database)
+    records = database.get_all_tuning_records() if every else database.best_records()
     rows = []
     with RecordChecker(
         allow_extern=allowed, timeout_sec=timeout, memory_bytes=int(memory * 2**30)

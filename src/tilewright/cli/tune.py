@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -20,7 +20,13 @@ from tilewright.meta_schedule.extracted_task import ExtractedTask, contexts_of
 from tilewright.meta_schedule.progress import ConsoleProgress, task_table
 from tilewright.meta_schedule.task_scheduler import TaskRecord, TaskScheduler
 from tilewright.meta_schedule.tune import open_database, tune_tasks
-from tilewright.relax.tuning import ALTERNATIVES, extract_tasks, share_of_trials, tune_alternatives
+from tilewright.relax.tuning import (
+    ALTERNATIVES,
+    extract_tasks,
+    settle_graph,
+    share_of_trials,
+    tune_alternatives,
+)
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
 
@@ -46,6 +52,9 @@ class _Effort:
               show_default=True, metavar="SHARE",
               help="At most this share of the trials measures in which ways convolutions are "
                    "fastest.")  # fmt: skip
+@click.option("--race/--no-race", default=True, show_default=True,
+              help="In the end compare whole graphs, by rule and with the records; what wins is "
+                   "used.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the search.")
 @shape_option
 @target_option
@@ -59,6 +68,7 @@ def tune_command(
     target: Target,
     work_dir: str,
     as_json: bool,
+    race: bool,
     **effort: Any,
 ) -> None:
     """Search for fast schedules of a model's functions, and keep them in a database.
@@ -91,6 +101,8 @@ def tune_command(
             trials_per_task=search.trials_per_task,
             seed=search.seed,
         )
+        if race and not tuned.interrupted:
+            tuned = _settled(tuned, mod, target, work_dir, console)
     if as_json:
         print_json(
             {
@@ -104,6 +116,16 @@ def tune_command(
         console.print(task_table(tuned.tasks, f"tuned into {work_dir}"))
         if tuned.interrupted:
             console.print("stopped early; run the same command again to go on", markup=False)
+
+
+def _settled(tuned: Tuned, mod: IRModule, target: Target, work_dir: str, console: Console) -> Tuned:
+    """Compare whole graphs, which the user may stop."""
+    database = open_database("json", work_dir)
+    try:
+        settle_graph(mod, target, database, progress=ConsoleProgress(console, transient=True))
+    except KeyboardInterrupt:
+        return replace(tuned, interrupted=True)
+    return tuned
 
 
 def _tasks(

@@ -68,11 +68,21 @@ def _is_scalar(value: object) -> bool:
     return type(value) is bool or (type(value) is float and math.isfinite(value))
 
 
+#: What a size that isn't known is measured at: tiling matters there.
+ASSUMED_SIZE = 64
+
+
+def size_names(func: PrimFunc) -> list[str]:
+    """The names of a function's symbolic extents, in order of appearance."""
+    extents = (extent for buffer in func.buffer_map.values() for extent in buffer.shape)
+    return list(dict.fromkeys(extent.name for extent in extents if type(extent) is Var))
+
+
 def arg_infos(func: PrimFunc, symbols: Mapping[str, int] | None = None) -> tuple[ArgInfo, ...]:
     """Describe the arguments of a function.
 
-    ``symbols`` gives values for symbolic extents and scalars by name; the default is 64 for extents
-    (a size at which tiling matters) and 1 for scalars.
+    ``symbols`` gives values for symbolic extents and scalars by name; the default is
+    ``ASSUMED_SIZE`` for extents and 1 for scalars.
 
     Raises ``TuneError`` for extents that are neither numbers nor variables.
     """
@@ -92,7 +102,7 @@ def arg_infos(func: PrimFunc, symbols: Mapping[str, int] | None = None) -> tuple
                         f"buffer {buffer.name!r}: extent {extent!r} is neither a number nor a "
                         "variable, so no argument can be made to measure with"
                     )
-                number = values.get(extent.name, 64)
+                number = values.get(extent.name, ASSUMED_SIZE)
             shape.append(number)
         infos.append(TensorInfo(buffer.dtype, tuple(shape)))
     return tuple(infos)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.ir import GlobalVar, IRModule, pre_order
@@ -14,6 +14,7 @@ from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.attrs import IS_SCHEDULED
+from tilewright.tir.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,15 @@ def extract_tasks(
 def contexts_of(
     tasks: Sequence[ExtractedTask],
     *,
-    space: SpaceGenerator | str = "post-order-apply",
+    space: SpaceGenerator | str | Callable[[Schedule], object] = "post-order-apply",
     strategy: str = "evolutionary",
     seed: int = 0,
+    symbols: Mapping[str, int] | None = None,
 ) -> tuple[list[TuneContext], list[float]]:
-    """Return tuning contexts and weights of extracted tasks."""
+    """Return tuning contexts and weights of extracted tasks.
+
+    ``symbols`` are the sizes, by name, that functions with symbolic ones are measured at.
+    """
     contexts = [
         TuneContext(
             task.mod,
@@ -86,6 +91,7 @@ def contexts_of(
             search_strategy=strategy,
             task_name=task.task_name,
             seed=seed + number,
+            symbols=symbols,
         )
         for number, task in enumerate(tasks)
     ]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from tilewright.ir import IRModule, Pass
+from tilewright.ir import IRModule, Pass, structural_hash
 from tilewright.meta_schedule.database import Database, JSONDatabase
+from tilewright.meta_schedule.database.record import normalized
 from tilewright.meta_schedule.extracted_task import contexts_of, extract_tasks
-from tilewright.meta_schedule.tune import tune_tasks
+from tilewright.meta_schedule.tune import check_options, tune_tasks
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
@@ -29,7 +30,8 @@ def current_target(target: Target | str | None) -> Target:
 class MetaScheduleTuneIRMod(Pass):
     """Tune the TensorIR functions of a module into ``work_dir``; the module is unchanged.
 
-    ``op_names`` limits it to functions with one of these words in their name. Other options are
+    ``op_names`` limits it to functions with one of these words in their name; ``symbols`` are the
+    sizes, by name, that functions with symbolic ones are measured at. Other options are
     those of :func:`tilewright.meta_schedule.tune_tasks`.
     """
 
@@ -43,6 +45,7 @@ class MetaScheduleTuneIRMod(Pass):
         *,
         target: Target | str | None = None,
         seed: int = 0,
+        symbols: Mapping[str, int] | None = None,
         **options: Any,
     ) -> None:
         if params:
@@ -52,12 +55,14 @@ class MetaScheduleTuneIRMod(Pass):
             )
         if work_dir is None and Database.current() is None and "database" not in options:
             raise TuneError("tuning needs work_dir=, database=, or `with database:` around it")
+        check_options(options)
         self.work_dir = work_dir
         self.max_trials_global = max_trials_global
         self.max_trials_per_task = max_trials_per_task
         self.op_names = op_names
         self.target = target
         self.seed = seed
+        self.symbols = symbols
         self.options = options
 
     def transform(self, mod: IRModule) -> IRModule:
@@ -68,7 +73,7 @@ class MetaScheduleTuneIRMod(Pass):
             wanted = f" matching {list(self.op_names)}" if self.op_names is not None else ""
             logger.warning("the module has no TensorIR function%s to tune", wanted)
             return mod
-        contexts, weights = contexts_of(tasks, seed=self.seed)
+        contexts, weights = contexts_of(tasks, seed=self.seed, symbols=self.symbols)
         options = dict(self.options)
         if self.work_dir is None and "database" not in options:
             options["database"] = Database.current()
@@ -100,6 +105,7 @@ class MetaScheduleApplyDatabase(Pass):
     """Rewrite the functions that a database has records for, and leave the rest.
 
     The database is the one in ``work_dir``, the one given, or the current one (``with database:``).
+    Workloads with a hash in ``leave`` are left to the rules.
     """
 
     def __init__(
@@ -109,8 +115,10 @@ class MetaScheduleApplyDatabase(Pass):
         *,
         database: Database | None = None,
         target: Target | str | None = None,
+        leave: Collection[str] = (),
     ) -> None:
         self.work_dir = work_dir
+        self.leave = leave
         self.enable_warning = enable_warning
         self.database = database
         self.target = target
@@ -137,6 +145,8 @@ class MetaScheduleApplyDatabase(Pass):
 
         def apply(name: str, func: PrimFunc) -> PrimFunc:
             if func.attrs.get(IS_SCHEDULED):
+                return func
+            if self.leave and structural_hash(normalized(func)) in self.leave:
                 return func
             sch = database.query_schedule(func, target)
             if sch is None:

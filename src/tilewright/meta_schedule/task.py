@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 
 from tilewright.ir import IRModule, structural_hash
-from tilewright.meta_schedule.arg_info import ArgInfo, arg_infos
+from tilewright.meta_schedule.arg_info import ArgInfo, arg_infos, size_names
 from tilewright.meta_schedule.database.record import normalized
 from tilewright.meta_schedule.space_generator import SpaceGenerator
 from tilewright.support.errors import TuneError, VerifyError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.analysis import estimate_flops
+from tilewright.tir.schedule import Schedule
 
 
 def known_flops(func: PrimFunc) -> float:
@@ -30,9 +32,10 @@ class Task:
         mod: IRModule | PrimFunc,
         *,
         target: Target | str,
-        space_generator: SpaceGenerator | str,
+        space_generator: SpaceGenerator | str | Callable[[Schedule], object],
         task_name: str,
         seed: int,
+        symbols: Mapping[str, int] | None = None,
     ) -> None:
         self.mod = normalized(mod)
         if "main" not in self.mod or not isinstance(self.mod["main"], PrimFunc):
@@ -42,7 +45,9 @@ class Task:
         self.seed = seed
         self.space_generator = SpaceGenerator.create(space_generator, self.target)
         self.hash = structural_hash(self.mod)
-        self.args_info: tuple[ArgInfo, ...] = arg_infos(self.mod["main"])
+        self.args_info: tuple[ArgInfo, ...] = arg_infos(self.mod["main"], symbols)
+        self.assumed = [n for n in size_names(self.mod["main"]) if n not in (symbols or {})]
+        """Sizes that nobody knows: they are measured at ``ASSUMED_SIZE``."""
         self.flops = known_flops(self.mod["main"])
         self.rejected: Counter[str] = Counter()
         """Candidates that did not become records, by reason."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from tilewright.ir import IRModule
+from tilewright.meta_schedule.arg_info import ASSUMED_SIZE
 from tilewright.meta_schedule.builder import Builder, LocalBuilder
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database, JSONDatabase, MemoryDatabase
@@ -24,6 +26,7 @@ from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.meta_schedule.tuning_session import TuningSession
 from tilewright.support.errors import TuneError
+from tilewright.support.registry import near_matches
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
@@ -53,14 +56,41 @@ def open_database(
 
 
 def builder_and_runner(builder: Builder | str, runner: Runner | str) -> tuple[Builder, Runner]:
-    """Return instances; the name ``"local"`` makes one. Raises ``TuneError`` for other names."""
+    """Return instances; the name ``"local"`` makes one.
+
+    Raises ``TuneError`` for anything else.
+    """
     if builder == "local":
         builder = LocalBuilder()
     if runner == "local":
         runner = LocalRunner()
-    if isinstance(builder, str) or isinstance(runner, str):
-        raise TuneError("builder and runner are 'local' or instances")
+    if not (isinstance(builder, Builder) and isinstance(runner, Runner)):
+        raise TuneError("builder and runner are 'local' or instances of Builder and Runner")
     return builder, runner
+
+
+def callbacks(given: Sequence[MeasureCallback] | str | None) -> list[MeasureCallback]:
+    """Return the callbacks given; ``None`` and ``"default"`` are those of every run.
+
+    Raises ``TuneError`` for anything else.
+    """
+    if given is None or given == "default":
+        return default_callbacks()
+    items = [given] if isinstance(given, (str, MeasureCallback)) else list(given)
+    made = [item for item in items if isinstance(item, MeasureCallback)]
+    if len(made) < len(items):
+        raise TuneError(
+            f"measure_callbacks are 'default' or instances of MeasureCallback, got {items!r}"
+        )
+    return made
+
+
+def check_options(options: Iterable[str]) -> None:
+    """Raise ``TuneError`` for a name that is no option of ``tune_tasks``, before time is spent."""
+    known = list(inspect.signature(tune_tasks).parameters)
+    for name in options:
+        if name not in known:
+            raise TuneError(f"tuning has no option {name!r}; {near_matches(name, known)}")
 
 
 def tune_tasks(
@@ -75,7 +105,7 @@ def tune_tasks(
     runner: Runner | str = "local",
     database: Database | str = "json",
     cost_model: CostModel | str = "xgb",
-    measure_callbacks: Sequence[MeasureCallback] | None = None,
+    measure_callbacks: Sequence[MeasureCallback] | str | None = None,
     task_scheduler: TaskScheduler | str = "gradient",
     module_equality: str = "structural",
     progress: Progress | None = None,
@@ -99,10 +129,11 @@ def tune_tasks(
         max_trials_global,
         max_trials_global if max_trials_per_task is None else max_trials_per_task,
         num_trials_per_iter,
-        default_callbacks() if measure_callbacks is None else list(measure_callbacks),
+        callbacks(measure_callbacks),
         progress or Progress(),
         math.inf if max_seconds is None else time.monotonic() + max_seconds,
     )
+    _say_what_is_assumed(tasks)
     # Opened last, so that a run that makes no sense leaves no folder.
     opened = open_database(database, work_dir, module_equality)
     with log_file(work_dir):
@@ -112,6 +143,15 @@ def tune_tasks(
             replace(session, database=opened),
         )
     return opened
+
+
+def _say_what_is_assumed(tasks: Sequence[TuneContext]) -> None:
+    names = sorted({name for task in tasks for name in task.assumed})
+    if names:
+        logger.warning(
+            "sizes that aren't known are measured at %d: %s%s; give others by symbols={%r: ...}",
+            ASSUMED_SIZE, ", ".join(names[:8]), ", ..." if len(names) > 8 else "", names[0],
+        )  # fmt: skip
 
 
 @contextmanager
@@ -157,17 +197,20 @@ def tune_tir(
     runner: Runner | str = "local",
     database: Database | str = "json",
     cost_model: CostModel | str = "xgb",
-    measure_callbacks: Sequence[MeasureCallback] | None = None,
+    measure_callbacks: Sequence[MeasureCallback] | str | None = None,
     task_scheduler: TaskScheduler | str = "gradient",
-    space: SpaceGenerator | str = "post-order-apply",
+    space: SpaceGenerator | str | Callable[[Schedule], object] = "post-order-apply",
     strategy: SearchStrategy | str = "evolutionary",
     module_equality: str = "structural",
     task_name: str = "main",
     seed: int = 0,
     progress: Progress | None = None,
     max_seconds: float | None = None,
+    symbols: Mapping[str, int] | None = None,
 ) -> Database:
     """Tune every TensorIR function of a module; see :func:`tune_tasks` for the options.
+
+    ``symbols`` are the sizes, by name, that functions with symbolic ones are measured at.
 
     Raises ``TuneError`` if there is no such function, or instances of a space or strategy would be
     shared by several.
@@ -187,6 +230,7 @@ def tune_tir(
             search_strategy=strategy,
             task_name=name,
             seed=seed + number,
+            symbols=symbols,
         )
         for number, (name, function) in enumerate(functions.items())
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from tilewright import dlight
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.search_strategy import RuleChoices, SearchStrategy
@@ -25,14 +27,20 @@ class TuneContext(Task):
         mod: IRModule | PrimFunc,
         *,
         target: Target | str,
-        space_generator: SpaceGenerator | str = "post-order-apply",
+        space_generator: SpaceGenerator | str | Callable[[Schedule], object] = "post-order-apply",
         search_strategy: SearchStrategy | str = "evolutionary",
         task_name: str = "main",
         seed: int = 0,
         start_from_rules: bool = True,
+        symbols: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(
-            mod, target=target, space_generator=space_generator, task_name=task_name, seed=seed
+            mod,
+            target=target,
+            space_generator=space_generator,
+            task_name=task_name,
+            seed=seed,
+            symbols=symbols,
         )
         self.search_strategy = SearchStrategy.create(search_strategy)
         self.rule_choices: RuleChoices | None = None

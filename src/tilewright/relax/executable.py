@@ -21,7 +21,7 @@ import numpy as np
 from tilewright.dlight import default_schedule
 from tilewright.driver import compile as compile_module
 from tilewright.driver import resolve_target
-from tilewright.ir import Expr, IRModule, Pass, Var, as_int, free_vars
+from tilewright.ir import Expr, IntImm, IRModule, Pass, Var, as_int, free_vars, pre_order
 from tilewright.relax.analysis import has_operators, verify_graph
 from tilewright.relax.assertion import assertion_operands
 from tilewright.relax.expr import ConstantData, Function, MatchCast, RelaxCall, RelaxExpr, Tuple
@@ -365,14 +365,17 @@ def graph_signature(
 
 
 def _size_checks(function: Function, names: dict[Var, str]) -> tuple[SizeCheck, ...]:
-    """The function's assertions about its parameters' extents."""
+    """The function's assertions about its parameters' extents.
+
+    Those with floats or bits are left to the function itself.
+    """
     made = []
     for binding in function.bindings:
         if not is_call_to(binding.value, "assert_op"):
             continue
         assert isinstance(binding.value, RelaxCall)
         condition, values, message = assertion_operands(binding.value)
-        if set(names).issuperset(free_vars(condition)):
+        if set(names).issuperset(free_vars(condition)) and _is_of_whole_numbers(condition):
             shown = tuple(str(_formula(value, names)) for value in values)
             made.append(SizeCheck(str(_formula(condition, names)), message, shown))
     return tuple(made)
@@ -418,6 +421,13 @@ _OPERATORS = {
     "Or": "({} or {})",
     "Not": "(not {})",
 }
+
+
+def _is_of_whole_numbers(condition: Expr) -> bool:
+    return all(
+        isinstance(node, (Var, IntImm)) or type(node).__name__ in _OPERATORS
+        for node in pre_order(condition)
+    )
 
 
 def _formula(extent: Expr, names: dict[Var, str]) -> int | str:

@@ -11,12 +11,17 @@ from typing import Any
 from tilewright.ir import IRModule
 from tilewright.meta_schedule import extracted_task
 from tilewright.meta_schedule.builder import Builder
-from tilewright.meta_schedule.database import Database
+from tilewright.meta_schedule.database import Database, MemoryDatabase
 from tilewright.meta_schedule.extracted_task import ExtractedTask, contexts_of
 from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.runner import Runner
-from tilewright.meta_schedule.tune import builder_and_runner, open_database, tune_tasks
+from tilewright.meta_schedule.tune import (
+    builder_and_runner,
+    check_options,
+    open_database,
+    tune_tasks,
+)
 from tilewright.relax.analysis import has_operators
 from tilewright.relax.conv_tuning import (
     alternatives_within,
@@ -25,6 +30,7 @@ from tilewright.relax.conv_tuning import (
 )
 from tilewright.relax.executable import Executable, build
 from tilewright.relax.expr import Function
+from tilewright.relax.graph_race import graph_hash, race_graphs
 from tilewright.relax.pipeline import get_pipeline
 from tilewright.relax.transform import BindParams
 from tilewright.support.errors import TuneError
@@ -52,7 +58,7 @@ def to_tensor_functions(
     if params:
         mod = _bound(mod, params)
     if any(map(has_operators, mod.functions.values())):
-        with database or nullcontext():
+        with nullcontext() if database is None else database:
             mod = get_pipeline("zero", target)(mod)
     return mod
 
@@ -109,14 +115,20 @@ def tune_relax(
     module_equality: str = "structural",
     alternatives: float = ALTERNATIVES,
     max_seconds: float | None = None,
+    symbols: Mapping[str, int] | None = None,
+    race: bool = True,
     **options: Any,
 ) -> Database:
     """Tune a model's tasks into the database of ``work_dir``; return the database.
 
     Up to the fraction ``alternatives`` of the trials measures which algorithms are fastest for
-    convolutions (see ``conv_tuning``), since that decides which functions there are. Other options
+    convolutions (see ``conv_tuning``), since that decides which functions there are. ``symbols``
+    are the sizes, by name, that functions with symbolic ones are measured at. In the end whole
+    graphs are compared (``race``, see ``graph_race``), and the database keeps what wins. Other
+    options
     are those of :func:`tilewright.meta_schedule.tune_tasks`.
     """
+    check_options(options)
     opened = open_database(database, work_dir, module_equality)
     if params:
         mod = _bound(mod, params)
@@ -133,8 +145,8 @@ def tune_relax(
         **shared,
     )
     tasks = extract_tasks(mod, target, op_names=op_names, database=opened)
-    contexts, weights = contexts_of(tasks, seed=seed)
-    return tune_tasks(
+    contexts, weights = contexts_of(tasks, seed=seed, symbols=symbols)
+    tune_tasks(
         contexts,
         weights,
         work_dir=work_dir,
@@ -143,6 +155,36 @@ def tune_relax(
         max_seconds=None if max_seconds is None else max_seconds - (time.monotonic() - start),
         **options,
     )
+    if race:
+        settle_graph(mod, target, opened, symbols=symbols, progress=options.get("progress"))
+    return opened
+
+
+def settle_graph(
+    mod: IRModule,
+    target: Target | str,
+    database: Database,
+    *,
+    symbols: Mapping[str, int] | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Compare whole graphs, by rule and with a database's records; keep what wins in it.
+
+    A graph that only calls tensor functions has no other way, and neither has one whose sizes
+    aren't known, by ``symbols`` or at all.
+    """
+    if not any(isinstance(function, Function) for function in mod.functions.values()):
+        return
+    resolved = Target(target)
+
+    def lower(measured: bool) -> IRModule:
+        return to_tensor_functions(
+            mod, resolved, database=database if measured else MemoryDatabase()
+        )
+
+    choice = race_graphs(mod, lower, resolved, database, symbols=symbols, progress=progress)
+    if choice is not None:
+        database.commit_graph_choice(choice)
 
 
 def share_of_trials(trials: int, share: float) -> int:
@@ -196,8 +238,16 @@ def compile_relax(
     target: Target | str,
     params: Mapping[str, object] | None = None,
 ) -> Executable:
-    """Build a model with the schedules that a database has for its functions."""
+    """Build a model with the schedules that a database has for its functions.
+
+    If the whole graph was measured (``settle_graph``), with those that served it.
+    """
     resolved = Target(target)
-    mod = to_tensor_functions(mod, resolved, params, database=database)
-    mod = MetaScheduleApplyDatabase(database=database, target=resolved)(mod)
+    if params:
+        mod = _bound(mod, params)
+    choice = database.graph_choice(graph_hash(mod), resolved)
+    by_times = choice is None or choice.measured_ways
+    mod = to_tensor_functions(mod, resolved, database=database if by_times else MemoryDatabase())
+    leave = () if choice is None else choice.by_rule
+    mod = MetaScheduleApplyDatabase(database=database, target=resolved, leave=leave)(mod)
     return build(mod, resolved, pipeline=None)

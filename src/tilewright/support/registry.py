@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from tilewright.support.errors import TilewrightError
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 def near_matches(name: str, known: list[str]) -> str:
@@ -76,6 +77,20 @@ class Registry(Generic[T]):
                 )
             entry = self._entries[name]
         return entry
+
+    def instance(self, kind: object, base: type[U]) -> U:
+        """Return ``kind`` if it is a ``base``, else a new one of the entry of that name.
+
+        Raises the registry's error for anything else.
+        """
+        made = self.get(kind)() if isinstance(kind, str) else kind  # type: ignore[operator]
+        if isinstance(made, base):
+            return made
+        what = repr(kind) if isinstance(kind, type) else f"a {type(kind).__name__}"
+        raise self._error(
+            f"a {self.kind} is an instance of {base.__name__} or a name, not {what}; "
+            f"names: {', '.join(sorted(self._entries))}"
+        )
 
     @staticmethod
     def _load_plugins() -> None:

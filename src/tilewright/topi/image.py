@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.ir import INDEX, Expr, call, const, dtypes, maximum, minimum
+from tilewright.arith import simplify
+from tilewright.ir import INDEX, Expr, ExprLike, as_expr, call, const, dtypes, maximum, minimum
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, with_conditions
 from tilewright.tir.attrs import one_of, register_annotation
-from tilewright.topi.utils import pair, require_elements, require_ndim
+from tilewright.topi.utils import require_elements, require_ndim
 
 #: Ways to find the value of a pixel, and where pixels of the result lie on the image.
 RESIZE_METHODS = ("nearest_neighbor", "linear")
@@ -61,7 +62,7 @@ def check_resize(
 @with_conditions
 def resize2d(
     x: Tensor,
-    size: int | Sequence[int],
+    size: ExprLike | Sequence[ExprLike],
     layout: str = "NCHW",
     method: str = "linear",
     coordinate_transformation_mode: str = "half_pixel",
@@ -76,7 +77,7 @@ def resize2d(
     check_resize(method, coordinate_transformation_mode, layout, scale_factor, x.dtype)
     at = layout.index("H")
     number = "float64" if x.dtype == "float64" else "float32"
-    mode, extents = coordinate_transformation_mode, pair(size, 2, "size")
+    mode, extents = coordinate_transformation_mode, _extents(size)
     steps = [
         _step(x.shape[at + k], extents[k], mode, scale_factor[k] if scale_factor else None, number)
         for k in range(2)
@@ -88,18 +89,24 @@ def resize2d(
     return made
 
 
-def _step(extent: Expr, out: int, mode: str, factor: float | None, number: str) -> Expr:
+def _extents(size: ExprLike | Sequence[ExprLike]) -> list[Expr]:
+    """Height and width of the result."""
+    given = list(size) if isinstance(size, Sequence) else [size]
+    if len(given) not in (1, 2):
+        raise VerifyError(f"size takes 1 or 2 numbers, got {given}")
+    return [as_expr(extent, INDEX) for extent in (given * 2 if len(given) == 1 else given)]
+
+
+def _step(extent: Expr, out: Expr, mode: str, factor: float | None, number: str) -> Expr:
     """The distance in the source image between neighbours in the result."""
-    if mode == "align_corners":
-        if out == 1:
-            return const(0.0, number)
-        return cast_expr(extent - 1, number) / const(float(out - 1), number)
-    if factor is not None:
+    if factor is not None and mode != "align_corners":
         return const(1.0 / factor, number)
-    return cast_expr(extent, number) / const(float(max(out, 1)), number)
+    less = 1 if mode == "align_corners" else 0
+    steps = simplify(maximum(out - less, 1))  # a single result lies at 0, however long its step is
+    return cast_expr(extent - less, number) / cast_expr(steps, number)
 
 
-def _table(out: int, formula: Any, name: str) -> Tensor:
+def _table(out: Expr, formula: Any, name: str) -> Tensor:
     made: Tensor = compute(
         (out,), lambda i: formula(i), name=name, tag="resize", attrs={RESIZE: "table"}
     )
@@ -107,7 +114,7 @@ def _table(out: int, formula: Any, name: str) -> Tensor:
 
 
 def _nearest(
-    x: Tensor, size: Sequence[int], at: int, mode: str, steps: Sequence[Expr], number: str
+    x: Tensor, size: Sequence[Expr], at: int, mode: str, steps: Sequence[Expr], number: str
 ) -> Tensor:
     def place(i: Expr, step: Expr, extent: Expr) -> Expr:
         moved = cast_expr(i, number)
@@ -126,14 +133,14 @@ def _nearest(
     def pixel(*i: Expr) -> Expr:
         return x(*i[:at], rows(i[at]), columns(i[at + 1]), *i[at + 2 :])
 
-    shape = [*x.shape[:at], *map(const, size), *x.shape[at + 2 :]]
+    shape = [*x.shape[:at], *size, *x.shape[at + 2 :]]
     made: Tensor = compute(
         shape, lambda a, b, c, d: pixel(a, b, c, d), name="resize2d", tag="resize"
     )
     return made
 
 
-def _places(out: int, extent: Expr, mode: str, step: Expr, number: str, axis: str) -> _Places:
+def _places(out: Expr, extent: Expr, mode: str, step: Expr, number: str, axis: str) -> _Places:
     def source(i: Expr) -> Expr:
         moved = cast_expr(i, number)
         if mode != "half_pixel":
@@ -154,7 +161,7 @@ def _places(out: int, extent: Expr, mode: str, step: Expr, number: str, axis: st
 
 
 def _linear(
-    x: Tensor, size: Sequence[int], at: int, mode: str, steps: Sequence[Expr], number: str
+    x: Tensor, size: Sequence[Expr], at: int, mode: str, steps: Sequence[Expr], number: str
 ) -> Tensor:
     rows, columns = (
         _places(size[k], x.shape[at + k], mode, steps[k], number, "hw"[k]) for k in range(2)
@@ -167,7 +174,7 @@ def _linear(
         a, b = (x(*i[:at], t(i[at]), *i[at + 1 :]) for t in (rows.first, rows.second))
         return mixed(a, b, rows.weight(i[at]))
 
-    shape = [*x.shape[:at], const(size[0]), *x.shape[at + 1 :]]
+    shape = [*x.shape[:at], size[0], *x.shape[at + 1 :]]
     stage = compute(
         shape,
         lambda a, b, c, d: between_rows(a, b, c, d),
@@ -181,7 +188,7 @@ def _linear(
         a, b = (stage(*i[:w], t(i[w]), *i[w + 1 :]) for t in (columns.first, columns.second))
         return cast_expr(mixed(a, b, columns.weight(i[w])), x.dtype)
 
-    shape[at + 1] = const(size[1])
+    shape[at + 1] = size[1]
     made: Tensor = compute(
         shape, lambda a, b, c, d: pixel(a, b, c, d), name="resize2d", tag="resize"
     )

@@ -16,6 +16,7 @@ from tilewright.meta_schedule.feature import Evaluation, candidate_evaluation
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
 from tilewright.meta_schedule.task import Task
+from tilewright.meta_schedule.times import robust_seconds
 from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.support.registry import Registry
 
@@ -59,7 +60,7 @@ class CostModel:
             except TilewrightError as error:
                 logger.info("task %s: no features: %s", context.task_name, error)
                 continue
-            seconds.append(median(result.run_secs))
+            seconds.append(robust_seconds(result.run_secs) if result.run_secs else None)
         self.learn(context.hash, evaluations, seconds)
 
     def predict(self, context: Task, candidates: Sequence[MeasureCandidate]) -> np.ndarray:
@@ -86,12 +87,7 @@ class CostModel:
         """Make a model by name: ``"xgb"``, ``"analytic"``, ``"random"``; ``"none"`` is none."""
         if kind is None or kind == "none":
             return None
-        return COST_MODELS.get(kind)() if isinstance(kind, str) else kind
-
-
-def median(values: Sequence[float] | None) -> float | None:
-    """Return the median of measured times, ``None`` if there are none."""
-    return float(np.median(values)) if values else None
+        return COST_MODELS.instance(kind, CostModel)
 
 
 COST_MODELS: Registry[Callable[[], CostModel]] = Registry("cost model", TuneError)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from tilewright.ir import IRModule
+from tilewright.meta_schedule.database.graph_choice import GraphChoice
+from tilewright.meta_schedule.database.ranking import best_first
 from tilewright.meta_schedule.database.record import TuningRecord, Workload, equality, normalized
 from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.support.registry import Registry
@@ -36,6 +38,7 @@ class Database:
     def __init__(self, module_equality: str = "structural") -> None:
         self.module_equality = module_equality
         self._hash, self._equal = equality(module_equality)
+        self._choices: dict[tuple[str, str], GraphChoice] = {}
 
     # ---- what a database defines ------------------------------------------------------------
     def has_workload(self, mod: IRModule | PrimFunc) -> bool:
@@ -59,6 +62,14 @@ class Database:
     def get_all_tuning_records(self) -> list[TuningRecord]:
         """Return all records, oldest first."""
         raise NotImplementedError(f"{type(self).__name__} must define get_all_tuning_records")
+
+    def commit_graph_choice(self, choice: GraphChoice) -> None:
+        """Keep what serves a graph best; it replaces an earlier choice for graph and target."""
+        self._choices[choice.graph, str(choice.target)] = choice
+
+    def graph_choice(self, graph: str, target: Target) -> GraphChoice | None:
+        """Return what serves a graph best, if that was measured."""
+        return self._choices.get((graph, str(target)))
 
     def __len__(self) -> int:
         return len(self.get_all_tuning_records())
@@ -127,13 +138,8 @@ class Database:
         return kinds[kind](mod, target)
 
     def dump_pruned(self, destination: Database) -> None:
-        """Copy the best record of each workload into another database."""
-        best: dict[tuple[str, str], TuningRecord] = {}
-        for record in self.get_all_tuning_records():
-            key = (record.workload.hash, str(record.target))
-            if record.is_valid() and (key not in best or record.rank < best[key].rank):
-                best[key] = record
-        for record in best.values():
+        """Copy the best record of each workload and target into another database."""
+        for record in self.best_records():
             workload = destination.commit_workload(record.workload.mod)
             destination.commit_tuning_record(
                 TuningRecord(
@@ -145,6 +151,15 @@ class Database:
                     record.provenance,
                 )
             )
+
+    def best_records(self) -> list[TuningRecord]:
+        """Return the best record of each workload and target that has a valid one."""
+        groups: dict[tuple[str, str], list[TuningRecord]] = {}
+        for record in self.get_all_tuning_records():
+            if record.is_valid():
+                key = (record.workload.hash, str(record.target))
+                groups.setdefault(key, []).append(record)
+        return [next(best_first(group)) for group in groups.values()]
 
     # ---- the current database ---------------------------------------------------------------
     def __enter__(self) -> Database:

@@ -2,8 +2,10 @@
 
 ``database_workload.json`` holds ``[hash, script]`` per workload, ``database_tuning_record.json``
 ``[workload index, [trace, seconds, target, arguments, provenance]]`` per record, where the index
-counts lines of the first file. Each append is a single write under a file lock, so several
-processes may tune into one database and a killed one loses at most the line it was writing.
+counts lines of the first file. ``database_graph.json`` beside them holds ``[graph hash, target,
+measured ways, workloads by rule]`` for graphs that were measured as a whole; the last line for a
+graph and a target counts. Each append is a single write under a file lock, so several processes may
+tune into one database and a killed one loses at most the line it was writing.
 
 A line that can't be read is copied to ``<file>.corrupt``, reported in a warning and skipped; the
 files themselves are never rewritten. The hash in a file is always the structural one, so databases
@@ -24,6 +26,7 @@ from typing import Any
 
 from tilewright import script
 from tilewright.ir import IRModule, structural_equal
+from tilewright.meta_schedule.database.graph_choice import GraphChoice
 from tilewright.meta_schedule.database.memory import MemoryDatabase
 from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
 from tilewright.meta_schedule.database.schema import read_line, read_record
@@ -35,6 +38,7 @@ _LONGEST_REASON = 500  # characters in a warning
 
 WORKLOAD_FILE = "database_workload.json"
 RECORD_FILE = "database_tuning_record.json"
+GRAPH_FILE = "database_graph.json"
 
 
 def _digest(line: bytes) -> bytes:
@@ -71,13 +75,14 @@ class JSONDatabase(MemoryDatabase):
             self.path_tuning_record = Path(path_tuning_record)
         else:
             raise TuneError("JSONDatabase needs work_dir=, or both path_workload and path_record")
+        self.path_graph = self.path_tuning_record.with_name(GRAPH_FILE)
         self._workloads: list[Workload | None] = []
         self._index: dict[Workload, int] = {}
-        self._offsets = {self.path_workload: 0, self.path_tuning_record: 0}
+        self._offsets = {self.path_workload: 0, self.path_tuning_record: 0, self.path_graph: 0}
         self._torn: set[Path] = set()
         self._aside: dict[Path, set[bytes]] = {}  # what was set aside before, by its hash
         for path in self._offsets:
-            if not allow_missing and not path.exists():
+            if not (allow_missing or path.exists() or path == self.path_graph):
                 raise TuneError(f"there is no database file {path}")
             if path.exists():
                 with self._open(path, "rb"):
@@ -91,6 +96,8 @@ class JSONDatabase(MemoryDatabase):
             self._load_workload(line)
         for line in self._new_lines(self.path_tuning_record):
             self._load_record(line)
+        for line in self._new_lines(self.path_graph):
+            self._load_choice(line)
 
     def _new_lines(self, path: Path) -> list[bytes]:
         """Return the lines after the last one read.
@@ -150,7 +157,13 @@ class JSONDatabase(MemoryDatabase):
         except TilewrightError as error:
             self._set_aside(self.path_tuning_record, line, error)
             return
-        super().commit_tuning_record(record)
+        self._add_record(record)
+
+    def _load_choice(self, line: bytes) -> None:
+        try:
+            super().commit_graph_choice(GraphChoice.from_json(read_line(line)))
+        except TilewrightError as error:
+            self._set_aside(self.path_graph, line, error)
 
     def _set_aside(self, path: Path, line: bytes, error: Exception) -> None:
         if not line.strip():
@@ -261,4 +274,9 @@ class JSONDatabase(MemoryDatabase):
         except TilewrightError as error:
             raise TuneError(f"the record can't be kept in a database: {error}") from error
         self._append(self.path_tuning_record, data)
+        self.reload()
+
+    def commit_graph_choice(self, choice: GraphChoice) -> None:
+        """Keep what serves a graph best, also in the file; the last choice counts."""
+        self._append(self.path_graph, choice.as_json())
         self.reload()

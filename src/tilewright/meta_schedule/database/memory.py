@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import islice
+
 from tilewright.ir import IRModule, structural_hash
 from tilewright.meta_schedule.database.base import Database, suits
+from tilewright.meta_schedule.database.ranking import best_first
 from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
 from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
@@ -19,6 +23,7 @@ class MemoryDatabase(Database):
         super().__init__(module_equality)
         self._buckets: dict[str, list[Workload]] = {}
         self._records: list[TuningRecord] = []
+        self._workloads_known: set[Workload] = set()
         self._by_workload: dict[Workload, list[TuningRecord]] = {}
 
     def _key(self, workload: Workload) -> str:
@@ -40,6 +45,7 @@ class MemoryDatabase(Database):
     def _forget_workload(self, workload: Workload, error: Exception) -> None:
         """Drop a workload whose text is not a program."""
         self._buckets[workload.hash].remove(workload)
+        self._workloads_known.discard(workload)
         dropped = self._by_workload.pop(workload, [])
         self._records = [record for record in self._records if record not in dropped]
 
@@ -57,10 +63,16 @@ class MemoryDatabase(Database):
         return workload
 
     def _add_workload(self, workload: Workload, key: str) -> None:
+        self._workloads_known.add(workload)
         self._buckets.setdefault(key, []).append(workload)
 
     def commit_tuning_record(self, record: TuningRecord) -> None:
-        """Add a record."""
+        """Add a record; one of a workload object that isn't ours goes to our equal one."""
+        if record.workload not in self._workloads_known:
+            record = replace(record, workload=self.commit_workload(record.workload.mod))
+        self._add_record(record)
+
+    def _add_record(self, record: TuningRecord) -> None:
         self._records.append(record)
         self._by_workload.setdefault(record.workload, []).append(record)
 
@@ -69,7 +81,7 @@ class MemoryDatabase(Database):
     ) -> list[TuningRecord]:
         """Return the best valid records of a workload, best first."""
         found = [r for r in self._by_workload.get(workload, ()) if suits(r, target)]
-        return sorted(found, key=lambda record: record.rank)[:top_k]
+        return list(islice(best_first(found, target), top_k))
 
     def get_all_tuning_records(self) -> list[TuningRecord]:
         """Return all records, oldest first."""

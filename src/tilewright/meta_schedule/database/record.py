@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from tilewright import script
 from tilewright.ir import GLOBAL_SYMBOL, Expr, IRModule, Mutator, structural_equal, structural_hash
 from tilewright.meta_schedule.arg_info import ArgInfo, arg_infos
 from tilewright.meta_schedule.database.schema import LATEST, read_record, read_workload
+from tilewright.meta_schedule.times import robust_seconds
 from tilewright.support.errors import ParseError, ScheduleError, TilewrightError, TuneError
 from tilewright.support.registry import near_matches
 from tilewright.support.version import __version__
@@ -144,19 +148,25 @@ class Workload:
 
 
 def provenance(
-    verified: Mapping[str, object] | None = None, *, decided: bool = False
+    verified: Mapping[str, object] | None = None, *, beat: Sequence[str] = ()
 ) -> dict[str, object]:
     """Return the origin of a record: version, machine, time, how it was verified.
 
-    ``decided``: it won a comparison; see ``TuningRecord.rank``.
+    ``beat`` are the digests of the schedules that it won a race against.
     """
     return {
         "version": __version__,
         "machine": f"{platform.machine()} {platform.system()}",
         "time": round(time.time(), 6),
         "verified": dict(verified or {}),
-        **({"decided": True} if decided else {}),
+        **({"beat": list(beat)} if beat else {}),
     }
+
+
+def trace_digest(trace: Trace) -> str:
+    """Return what a schedule is known by in the origins of others: a hash of its instructions."""
+    text = json.dumps(trace.simplified().as_json(), separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
@@ -175,27 +185,40 @@ class TuningRecord:
 
     @property
     def best_seconds(self) -> float:
-        """Median of the measured times; infinity if there is none."""
+        """The ``robust_seconds`` of the measured times; infinity if there is none."""
+        return robust_seconds(self.run_secs) if self.run_secs else math.inf
+
+    @property
+    def counted_seconds(self) -> float:
+        """The time that records are compared by: an untrusted timing counts with its longest."""
         if not self.run_secs:
             return math.inf
-        ordered = sorted(self.run_secs)
-        return ordered[len(ordered) // 2]
+        return (
+            max(self.run_secs)
+            if self._verdict.get("trusted_timing") is False
+            else (self.best_seconds)
+        )
 
     @property
-    def decided(self) -> bool:
-        """Whether the schedule won a comparison of the best, including the rules' schedule."""
-        return self.provenance.get("decided") is True
+    def verified(self) -> bool:
+        """Whether it says against what its results were checked."""
+        return bool(self._verdict)
 
     @property
-    def rank(self) -> tuple[int, float]:
-        """The sort key of a workload's records, best first.
+    def _verdict(self) -> Mapping[str, object]:
+        said = self.provenance.get("verified")
+        return said if isinstance(said, Mapping) else {}
 
-        The winner of the latest comparison comes first. Earlier times were measured one at a time,
-        so one may be lower by luck.
-        """
-        if self.decided:
-            return 0, -(self.time or 0.0)
-        return 1, self.best_seconds
+    @property
+    def beat(self) -> tuple[str, ...]:
+        """The digests of the schedules that it won a race against."""
+        said = self.provenance.get("beat")
+        return tuple(x for x in said if isinstance(x, str)) if isinstance(said, list) else ()
+
+    @cached_property
+    def digest(self) -> str:
+        """The ``trace_digest`` of its schedule."""
+        return trace_digest(self.trace)
 
     @property
     def time(self) -> float | None:

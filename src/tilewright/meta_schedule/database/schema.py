@@ -85,7 +85,7 @@ def read_record(data: object) -> RecordData:
         index,
         Trace.from_json(trace, trusted=False),
         None if seconds is None else _seconds(seconds),
-        None if target is None else _target(target),
+        None if target is None else read_target(target),
         tuple(arg_info_from_json(info) for info in _list(infos, None, "the arguments")),
         _provenance(origin),
     )
@@ -123,7 +123,11 @@ def _seconds(value: object) -> tuple[float, ...]:
     return tuple(_number(item, "a time", low=0.0) for item in times)
 
 
-def _target(value: object) -> Target:
+def read_target(value: object) -> Target:
+    """Read ``Target.export``'s data.
+
+    Raises ``TuneError`` if it is anything else.
+    """
     if not isinstance(value, dict):
         raise TuneError(f"a target is a dict, got {_short(value)}")
     for key, item in value.items():
@@ -163,4 +167,7 @@ def _check_depth(value: object) -> None:
     raise TuneError("a record's origin is nested too deeply")
 
 
-__all__ = ["LATEST", "LONGEST_LINE", "RecordData", "read_line", "read_record", "read_workload"]
+__all__ = [
+    "LATEST", "LONGEST_LINE", "RecordData", "read_line", "read_record", "read_target",
+    "read_workload",
+]  # fmt: skip

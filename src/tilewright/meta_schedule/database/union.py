@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.database.base import Database
-from tilewright.meta_schedule.database.record import TuningRecord, Workload
+from tilewright.meta_schedule.database.graph_choice import GraphChoice
+from tilewright.meta_schedule.database.ranking import best_first
+from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
@@ -47,7 +50,16 @@ class UnionDatabase(Database):
             if database.has_workload(workload.mod):
                 own = database.commit_workload(workload.mod)
                 found += database.get_top_k(own, top_k, target)
-        return sorted(found, key=lambda record: record.rank)[:top_k]
+        return list(islice(best_first(found, target), top_k))
+
+    def commit_graph_choice(self, choice: GraphChoice) -> None:
+        """Refuse: the target database would be ambiguous."""
+        raise self._read_only("commit choices for graphs")
+
+    def graph_choice(self, graph: str, target: Target) -> GraphChoice | None:
+        """Return the choice of the first database that has one."""
+        found = (database.graph_choice(graph, target) for database in self.databases)
+        return next((choice for choice in found if choice is not None), None)
 
     def get_all_tuning_records(self) -> list[TuningRecord]:
         """Return the records of all databases, in their order."""
@@ -57,16 +69,11 @@ class UnionDatabase(Database):
         self, mod: IRModule | PrimFunc, target: Target | None = None
     ) -> TuningRecord | None:
         """Return the best record that any database has."""
-        found = [database.query_tuning_record(mod, target) for database in self.databases]
-        return min(
-            (record for record in found if record is not None),
-            key=lambda record: record.rank,
-            default=None,
-        )
+        return next(self._best_first(normalized(mod), target), None)
 
     def _best_first(self, mod: IRModule, target: Target | None) -> Iterator[TuningRecord]:
         found = [r for database in self.databases for r in database._best_first(mod, target)]
-        return iter(sorted(found, key=lambda record: record.rank))
+        return best_first(found, target)
 
 
 class OrderedUnionDatabase(UnionDatabase):

@@ -41,7 +41,7 @@ class AddToDatabase(MeasureCallback):
                         "relative_difference": result.error_ratio,
                         "trusted_timing": result.trusted,
                     },
-                    decided=result.decided,
+                    beat=result.beat,
                 ),
             )
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.meta_schedule.arg_info import ArgInfo
 from tilewright.meta_schedule.packing import PackedOperand
+from tilewright.meta_schedule.times import robust_seconds
 from tilewright.runtime import Module
 from tilewright.support.errors import TuneError
 
@@ -67,8 +69,8 @@ class RunnerResult:
     ``reason`` is ``"wrong"`` (disagrees with the unscheduled program), ``"run"`` (raised an
     error), ``"crash"`` (its process died) or ``"timeout"``. ``error_ratio`` is the largest
     difference from the reference relative to its largest value. ``trusted`` is false if the machine
-    was too noisy for the required spread. ``decided`` is true if the candidate won the comparison
-    of a task's best ones.
+    was too noisy for the required spread. ``beat`` are the digests of the schedules that it won the
+    last race of its task against.
     """
 
     run_secs: tuple[float, ...] | None
@@ -76,7 +78,12 @@ class RunnerResult:
     reason: str | None = None
     error_ratio: float | None = None
     trusted: bool = True
-    decided: bool = False
+    beat: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """The ``robust_seconds`` of the repeats; infinity if there are none."""
+        return robust_seconds(self.run_secs) if self.run_secs else math.inf
 
 
 class NoReferenceError(TuneError):
@@ -107,7 +114,7 @@ class Runner:
         for number in range(len(inputs)):
             own = results[number :: len(inputs)]
             failed = next((result for result in own if not result.run_secs), None)
-            seconds = tuple(sorted(r.run_secs)[len(r.run_secs) // 2] for r in own if r.run_secs)
+            seconds = tuple(robust_seconds(r.run_secs) for r in own if r.run_secs)
             made.append(failed or replace(own[0], run_secs=seconds))
         return made
 

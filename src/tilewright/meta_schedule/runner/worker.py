@@ -24,6 +24,7 @@ from tilewright.ir import dtypes
 from tilewright.meta_schedule.arg_info import TensorInfo, random_arguments
 from tilewright.meta_schedule.packing import PackedOperand
 from tilewright.meta_schedule.runner.base import EvaluatorConfig, Reference, RunnerResult
+from tilewright.meta_schedule.times import is_steady
 from tilewright.runtime import Module, Tensor, empty, measure, set_num_threads, tensor
 from tilewright.runtime.module import CompiledFunction
 from tilewright.support.interference import Watch
@@ -315,7 +316,10 @@ def race(
                 best[tasks[n]] = min(median_high(seconds[n]), best.get(tasks[n], math.inf))
             alive = [n for n in alive if min(seconds[n]) <= _FAR_BEHIND * best[tasks[n]]]
     return [
-        item.failure or RunnerResult(tuple(times), None, None, item.ratio)
+        item.failure
+        or RunnerResult(
+            tuple(times), None, None, item.ratio, trusted=is_steady(times, config.max_spread)
+        )
         for times, item in zip(seconds, checked)
     ]
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from tilewright.ir import structural_hash
 from tilewright.meta_schedule.cost_model import CostModel
-from tilewright.meta_schedule.cost_model.base import median
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.feature import Evaluation, remember
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
@@ -111,7 +110,7 @@ class SearchStrategy:
         for candidate, result in zip(candidates, results):
             key = self._issued.pop(candidate, None)
             if key is not None:
-                self.times[key] = median(result.run_secs) or np.inf
+                self.times[key] = result.seconds
 
     def post_tuning(self) -> None:
         """Release the task."""
@@ -122,7 +121,7 @@ class SearchStrategy:
     @staticmethod
     def create(kind: SearchStrategy | str) -> SearchStrategy:
         """Make a strategy by name (``"evolutionary"``, ``"replay-trace"``)."""
-        return SEARCH_STRATEGIES.get(kind)() if isinstance(kind, str) else kind
+        return SEARCH_STRATEGIES.instance(kind, SearchStrategy)
 
     # ---- for subclasses -----------------------------------------------------------------------
     def _warm_start(self, database: Database) -> None:

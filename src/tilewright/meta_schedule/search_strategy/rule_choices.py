@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from tilewright.dlight import Choices, ScheduleRule, first_applied, start_schedule
 from tilewright.ir import IRModule, structural_hash
 from tilewright.meta_schedule.arg_info import ArgInfo
-from tilewright.meta_schedule.cost_model.base import median
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
@@ -102,7 +101,7 @@ class RuleChoices:
         for candidate, result in zip(candidates, results):
             wanted = self._issued.pop(candidate, None)
             if wanted is not None:
-                self.seconds[wanted] = median(result.run_secs) or math.inf
+                self.seconds[wanted] = result.seconds
 
     def schedule(self, wanted: Wanted) -> Schedule | None:
         """Return the schedule for some choices, if they lead to one."""

@@ -62,12 +62,19 @@ class SpaceGenerator:
         raise NotImplementedError(f"{type(self).__name__} must define generate_design_space")
 
     @staticmethod
-    def create(kind: SpaceGenerator | str, target: Target) -> SpaceGenerator:
-        """Make a generator by name, or take an instance, and initialise it for a target."""
-        made = SPACE_GENERATORS.get(kind)() if isinstance(kind, str) else kind
+    def create(
+        kind: SpaceGenerator | str | Callable[[Schedule], object], target: Target
+    ) -> SpaceGenerator:
+        """Make a generator by name, from a function that schedules, or take an instance.
+
+        It is initialised for the target. Raises ``TuneError`` for anything else.
+        """
+        if callable(kind) and not isinstance(kind, (SpaceGenerator, type)):
+            kind = SPACE_GENERATORS.get("schedule-fn")(kind)
+        made = SPACE_GENERATORS.instance(kind, SpaceGenerator)
         made.initialize(target)
         return made
 
 
-SPACE_GENERATORS: Registry[Callable[[], SpaceGenerator]] = Registry("space generator", TuneError)
+SPACE_GENERATORS: Registry[Callable[..., SpaceGenerator]] = Registry("space generator", TuneError)
 """Space generators by name."""

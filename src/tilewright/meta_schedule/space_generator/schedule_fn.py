@@ -16,6 +16,8 @@ ScheduleFn = Callable[[Schedule], "Schedule | Sequence[Schedule] | None"]
 class ScheduleFnSpace(SpaceGenerator):
     """Call ``sch_fn(sch)``: it changes the schedule it gets, or returns one or several."""
 
+    name = "schedule-fn"
+
     def __init__(self, sch_fn: ScheduleFn, *, seed: int = 0, **options: Any) -> None:
         super().__init__(**options)
         self.sch_fn = sch_fn

@@ -6,22 +6,25 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from statistics import median_high
 
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
-from tilewright.meta_schedule.packing import split_packing
 from tilewright.meta_schedule.runner import (
     NoReferenceError,
     Reference,
     Runner,
-    RunnerInput,
     RunnerResult,
 )
 from tilewright.meta_schedule.task_record import TaskRecord, TopCandidate
-from tilewright.meta_schedule.task_scheduler.final_ranking import entrants, winner
+from tilewright.meta_schedule.task_scheduler.final_ranking import (
+    elsewhere,
+    entrants,
+    runner_input,
+    winner,
+)
+from tilewright.meta_schedule.times import robust_seconds
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.meta_schedule.tuning_session import TuningSession
 from tilewright.support.errors import TilewrightError, TuneError
@@ -64,7 +67,7 @@ class TaskScheduler:
     @staticmethod
     def create(kind: str | TaskScheduler = "gradient") -> TaskScheduler:
         """Make a scheduler by name (``"gradient"``, ``"round-robin"``)."""
-        return TASK_SCHEDULERS.get(kind)() if isinstance(kind, str) else kind
+        return TASK_SCHEDULERS.instance(kind, TaskScheduler)
 
     def tune(
         self,
@@ -262,7 +265,7 @@ class TaskScheduler:
     def _count(self, task: TaskRecord, candidate: MeasureCandidate, result: RunnerResult) -> None:
         task.trials += 1
         if result.run_secs is not None:
-            task.best_seconds = min(task.best_seconds, median_high(result.run_secs))
+            task.best_seconds = min(task.best_seconds, robust_seconds(result.run_secs))
             return
         task.failures[result.reason or "run"] += 1
         logger.info("task %s: %s: %s", task.name, result.reason, result.error)
@@ -279,7 +282,7 @@ class TaskScheduler:
         """Keep the best candidates, and the one by rule."""
         if result.run_secs is None:
             return
-        made = TopCandidate(median_high(result.run_secs), candidate, build)
+        made = TopCandidate(robust_seconds(result.run_secs), candidate, build)
         if candidate.by_rule:
             task.rule = made
         task.top_candidates = sorted([*task.top_candidates, made], key=lambda item: item.seconds)
@@ -296,10 +299,12 @@ class TaskScheduler:
         entries = entrants(
             task.context, task.top_candidates, task.rule, self.database, session.builder
         )
-        inputs = [self._runner_input(task, entry.candidate, entry.build, None) for entry in entries]
+        assert task.reference is not None
+        inputs = [runner_input(x.candidate, x.build, task.reference) for x in entries]
         try:
-            results = session.runner.race(
-                [item for item in inputs if item is not None], self.final_rounds
+            results = session.runner.race(inputs, self.final_rounds)
+            results = elsewhere(
+                task.context, task.reference, entries, results, session.runner, self.final_rounds
             )
         except NoReferenceError as error:
             logger.warning("task %s: the best can't be compared: %s", task.name, error)
@@ -310,7 +315,7 @@ class TaskScheduler:
             return
         entry, result = won
         assert result.run_secs is not None
-        task.best_seconds = median_high(result.run_secs)
+        task.best_seconds = robust_seconds(result.run_secs)
         logger.info(
             "task %s: of %d, %s is best",
             task.name,
@@ -332,11 +337,13 @@ class TaskScheduler:
 
         ``best`` is the time above which the runner may stop early, ``None`` if it must not.
         """
+        assert task.reference is not None
         inputs = [
-            self._runner_input(task, candidate, build, best)
+            runner_input(candidate, build, task.reference, best)
             for candidate, build in zip(candidates, built)
+            if build.module is not None
         ]
-        runs = runner.run([item for item in inputs if item is not None])
+        runs = runner.run(inputs)
         for candidate, build in zip(candidates, built):
             if build.module is None:
                 result = RunnerResult(None, build.error, build.reason)
@@ -346,16 +353,6 @@ class TaskScheduler:
                     raise TuneError(f"{type(runner).__name__} gave fewer results than inputs")
                 result = answer
             yield candidate, build, result
-
-    @staticmethod
-    def _runner_input(
-        task: TaskRecord, candidate: MeasureCandidate, build: BuilderResult, best: float | None
-    ) -> RunnerInput | None:
-        assert task.reference is not None
-        if build.module is None:
-            return None
-        packed = split_packing(candidate.sch.mod)[1]
-        return RunnerInput(build.module, task.reference, best, packed)
 
 
 def make_reference(context: TuneContext, builder: Builder) -> Reference:

@@ -8,18 +8,33 @@ clearly faster.
 
 from __future__ import annotations
 
+import logging
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir import structural_hash
+from tilewright.meta_schedule.arg_info import arg_infos, size_names
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
 from tilewright.meta_schedule.database import Database
+from tilewright.meta_schedule.database.record import trace_digest
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
-from tilewright.meta_schedule.runner import RunnerResult
+from tilewright.meta_schedule.packing import split_packing
+from tilewright.meta_schedule.runner import (
+    NoReferenceError,
+    Reference,
+    Runner,
+    RunnerInput,
+    RunnerResult,
+)
 from tilewright.meta_schedule.task_record import TopCandidate
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.tir.schedule import Schedule
+
+logger = logging.getLogger("tilewright.meta_schedule")
+
+# A schedule of symbolic sizes must be right, and not slower than the rules' one, at these as well.
+OTHER_SIZES = (1, 13, 100, 300)
 
 # By how much of its time a candidate must beat the rules' schedule to be used in its place.
 MARGIN = 0.02
@@ -73,7 +88,7 @@ def _known(context: TuneContext, database: Database) -> Schedule | None:
 def winner(
     entries: Sequence[Entrant], results: Sequence[RunnerResult], margin: float = MARGIN
 ) -> tuple[Entrant, RunnerResult] | None:
-    """Return the winner and its times, marked as decided; ``None`` if none could be run.
+    """Return the winner and its result, which says whom it beat; ``None`` if none could be run.
 
     Times of one round are comparable, so ratios of times are compared, round by round.
     """
@@ -84,7 +99,57 @@ def winner(
     base = next((number for number in times if entries[number].by_rule), None)
     if base is not None and base != best and gain(times[base], times[best]) < 1.0 + margin:
         best = base
-    return entries[best], replace(results[best], decided=True)
+    digests = {n: trace_digest(entries[n].candidate.sch.trace) for n in times}
+    beat = tuple(digests[number] for number in times if digests[number] != digests[best])
+    return entries[best], replace(results[best], beat=beat)
+
+
+def elsewhere(
+    context: TuneContext,
+    reference: Reference,
+    entries: Sequence[Entrant],
+    results: Sequence[RunnerResult],
+    runner: Runner,
+    rounds: int,
+) -> list[RunnerResult]:
+    """Run the entrants at other sizes too, where sizes are symbolic.
+
+    Returns their results, as failures for those that are wrong at some size, or slower there than
+    the rules' schedule.
+    """
+    made = list(results)
+    names = size_names(context.mod["main"])
+    base = next((number for number, entry in enumerate(entries) if entry.by_rule), None)
+    for size in OTHER_SIZES if names else ():
+        infos = arg_infos(context.mod["main"], dict.fromkeys(names, size))
+        other = replace(reference, key=f"{reference.key}@{size}", args_info=infos)
+        inputs = [runner_input(entry.candidate, entry.build, other) for entry in entries]
+        try:
+            found = runner.race(inputs, rounds)
+        except NoReferenceError as error:
+            logger.info("task %s: not compared at %d: %s", context.task_name, size, error)
+            continue
+        by_rule = None if base is None else found[base].run_secs
+        for number, result in enumerate(found):
+            if not result.run_secs:
+                made[number] = replace(result, error=f"at size {size}: {result.error}")
+            elif by_rule and gain(result.run_secs, by_rule) > 1.0 + MARGIN:
+                slower = (
+                    f"at size {size} it takes {gain(result.run_secs, by_rule):.2f} times as long"
+                )
+                made[number] = RunnerResult(None, slower, "slower")
+    return made
+
+
+def runner_input(
+    candidate: MeasureCandidate,
+    build: BuilderResult,
+    reference: Reference,
+    best: float | None = None,
+) -> RunnerInput:
+    """Return what a runner gets: a module that was built, and the reference to check it with."""
+    assert build.module is not None
+    return RunnerInput(build.module, reference, best, split_packing(candidate.sch.mod)[1])
 
 
 def gain(old: Sequence[float], new: Sequence[float]) -> float:

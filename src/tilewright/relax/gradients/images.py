@@ -55,20 +55,20 @@ def _shares(call: RelaxCall, axis: int, extent: int, size: int) -> NDArray[Any]:
 def _resize2d(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     x, layout = call.args[0], call.attrs["layout"]
     at = layout.index("H")
-    extents = [as_int(extent) for extent in x.shape[at : at + 2]]
-    if None in extents:
+    extents, sizes = (list(map(as_int, y.shape[at : at + 2])) for y in (x, var))
+    if None in extents or None in sizes:
         raise VerifyError(
-            f"image.resize2d has a gradient for images of constant height and width, got {x.shape}"
+            "image.resize2d has a gradient for images of constant height and width, "
+            f"got {x.shape} and {var.shape}"
         )
-    sizes = [as_int(extent) or 0 for extent in var.shape[at : at + 2]]
-    down, across = (const(_shares(call, k, extents[k] or 0, sizes[k])) for k in range(2))
+    down, across = (const(_shares(call, k, extents[k] or 0, sizes[k] or 0)) for k in range(2))
     made = as_dtype(grad, down.dtype)
     if layout == "NHWC":
         made = op.permute_dims(made, (0, 3, 1, 2))
     made = op.matmul(op.permute_dims(down, (1, 0)), op.matmul(made, across))
     if layout == "NHWC":
         made = op.permute_dims(made, (0, 2, 3, 1))
-    return [as_dtype(made, grad.dtype)]
+    return [as_dtype(made, grad.dtype), None]
 
 
 # ---- layouts ---------------------------------------------------------------------------------

@@ -217,14 +217,16 @@ def _along(scale: RelaxExpr, x: RelaxExpr, axes: Sequence[int]) -> RelaxCall:
 @differentiate_as("nn.layer_norm")
 def layer_norm_arithmetic(call: RelaxCall) -> RelaxExpr:
     """Layer normalisation by simpler operators."""
-    data, gamma, *beta = call.args
+    data, *scales = call.args
     axes = call.attrs["axes"]
     x = _wide(data)
     centred = x - op.mean(x, axes, keepdims=True)
     scale = op.rsqrt(op.mean(centred * centred, axes, keepdims=True) + call.attrs["epsilon"])
-    made = centred * scale * _along(gamma, x, axes)
-    if beta:
-        made = made + _along(beta[0], x, axes)
+    made = centred * scale
+    if scales:
+        made = made * _along(scales[0], x, axes)
+    if len(scales) > 1:
+        made = made + _along(scales[1], x, axes)
     return as_dtype(made, data.dtype)
 
 

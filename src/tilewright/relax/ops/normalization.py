@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from tilewright import te, topi
 from tilewright.arith import simplify
-from tilewright.ir import Expr, as_int, dtypes
+from tilewright.ir import Expr, as_int, dtypes, product
 from tilewright.relax.conditions import require_equal
 from tilewright.relax.expr import RelaxCall, RelaxExpr, Tuple
 from tilewright.relax.ops.binary import add, multiply
@@ -65,12 +63,15 @@ def _check_scales(info: TensorStructInfo, axes: tuple[int, ...], *scales: tuple[
 )
 def layer_norm(
     data: Tensor,
-    gamma: Tensor,
+    gamma: Tensor | None = None,
     beta: Tensor | None = None,
     axes: tuple[int, ...] | int = -1,
     epsilon: float = 1e-5,
 ) -> StructInfo:
-    """Normalise to mean 0 and variance 1 over ``axes``, then scale by gamma and add beta."""
+    """Normalise to mean 0 and variance 1 over ``axes``, then scale by gamma and add beta.
+
+    Without ``gamma`` there is no ``beta`` either.
+    """
     _check_scales(data, normal_axes(axes, data.ndim), ("gamma", gamma), ("beta", beta))
     return tensor_like(data)
 
@@ -175,17 +176,17 @@ def group_norm(
 ) -> RelaxExpr:
     """Normalise groups of channels (axis 1), then scale and shift each channel.
 
-    Raises ``VerifyError`` if channels and pixels aren't constant, or the groups don't divide them.
+    Raises ``VerifyError`` if the number of channels isn't known, or the groups don't divide it.
     """
     shape = data.shape
     channels = shape[1]
-    grouped = reshape(data, (shape[0], num_groups, -1))
-    size = as_int(grouped.shape[2])
-    if size is None:
-        raise VerifyError(f"group_norm needs constant extents, got {list(shape)}")
+    known_channels = as_int(channels)
+    if known_channels is None or num_groups < 1 or known_channels % num_groups:
+        raise VerifyError(f"group_norm: {channels} channels can't be divided into {num_groups}")
+    size = product([known_channels // num_groups, *shape[2:]])
+    grouped = reshape(data, (shape[0], num_groups, size))
     wide = sum_dtype(data.dtype)  # half floats are rounded once
-    weight = np.ones(size, wide)
-    normal = reshape(layer_norm(_as(wide, grouped), weight, None, (2,), epsilon), shape)
+    normal = reshape(layer_norm(_as(wide, grouped), None, None, (2,), epsilon), shape)
     view = [channels if axis == 1 else 1 for axis in range(len(shape))]
     scale, shift = (_as(wide, reshape(item, view)) for item in (gamma, beta))
     return _as(data.dtype, add(multiply(normal, scale), shift))

@@ -147,7 +147,7 @@ def _overlap_of_writes(block: Block) -> str:
             return f"instances that differ in {names} may write the same elements"
         known = Analyzer()
         for extent in region.buffer.shape:
-            known.assume(extent >= 0)
+            known.assume(extent >= 1)  # else there is no instance: none writes outside
         found = detect_iter_map(
             [item.min for item in region.region if uses_var(item.min, spatial)],
             spatial,

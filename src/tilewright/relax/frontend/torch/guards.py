@@ -19,7 +19,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from tilewright.ir import INDEX, Expr, and_, as_expr, free_vars, maximum, minimum, not_, or_
+from tilewright.ir import (
+    INDEX,
+    Expr,
+    and_,
+    as_expr,
+    call,
+    cast,
+    const_value,
+    free_vars,
+    maximum,
+    minimum,
+    not_,
+    or_,
+)
 from tilewright.relax.conditions import Condition
 from tilewright.relax.frontend.torch.symbols import SymbolTable
 
@@ -29,13 +42,18 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tilewright.relax.frontend.torch")
 #: The least that PyTorch takes a size for where it isn't told otherwise: not 0 or 1.
 _LEAST = 2
+#: The largest power of a size that is multiplied out.
+_MOST_FACTORS = 8
 
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
+    ast.Div: lambda a, b: _real(a) / _real(b),
     ast.Mod: operator.mod,
+    ast.BitAnd: operator.and_,
+    ast.Pow: lambda a, b: _power(a, b),
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
@@ -50,6 +68,15 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Max": lambda *items: reduce(maximum, items),
     "Min": lambda *items: reduce(minimum, items),
+    "max": lambda *items: reduce(maximum, items),
+    "min": lambda *items: reduce(minimum, items),
+    "abs": lambda x: maximum(x, -x),
+    "round": lambda x: cast(call("round", _real(x)), INDEX),  # to the even one of two, as Python's
+    "math.trunc": lambda x: cast(_real(x), INDEX),
+    "math.floor": lambda x: cast(call("floor", _real(x)), INDEX),
+    "math.ceil": lambda x: cast(call("ceil", _real(x)), INDEX),
+    "math.sqrt": lambda x: call("sqrt", _real(x)),
+    "torch.sym_float": lambda x: _real(x),
     "Mod": operator.mod,
     "PythonMod": operator.mod,
     "FloorDiv": operator.floordiv,
@@ -63,7 +90,7 @@ def guards_of(
 ) -> Iterator[Condition]:
     """Conditions on the inputs' sizes; ``shapes`` has the inputs' by their names in the graph.
 
-    Guards that aren't arithmetic on integers can't be checked; they are logged.
+    Guards that have no form here can't be checked: a warning says which.
     """
     for symbol, allowed in program.range_constraints.items():
         var = symbols.variable(str(symbol))
@@ -81,19 +108,37 @@ def guards_of(
         try:
             found = _Reader(shapes).read(guard)
         except _Unknown as reason:
-            _log.info("the guard %s of the exported program isn't checked: %s", text, reason)
+            _log.warning(
+                "the model was exported for sizes with %s, which isn't checked when it is called "
+                "(%s): for other sizes its results may be wrong", text, reason,
+            )  # fmt: skip
             continue
         yield _condition(found)
 
 
 def _is_of_few(guard: ast.AST) -> bool:
-    """Whether a guard says that a size isn't 0, or isn't 1."""
+    """Whether a guard says that a size, or a sum of multiples of sizes, isn't 0, or isn't 1."""
     return (
         isinstance(guard, ast.Compare)
         and isinstance(guard.ops[0], ast.NotEq)
         and isinstance(guard.comparators[0], ast.Constant)
         and guard.comparators[0].value in (0, 1)
+        and not any(isinstance(part, (ast.Mod, ast.BitAnd)) for part in ast.walk(guard.left))
     )
+
+
+def _real(x: Expr) -> Expr:
+    """A number as Python's floats are."""
+    return x if x.dtype == "float64" else cast(x, "float64")
+
+
+def _power(base: Expr, exponent: Expr) -> Expr:
+    power = const_value(exponent)
+    if power == 0.5:
+        return call("sqrt", _real(base))
+    if type(power) is int and 0 < power <= _MOST_FACTORS:
+        return reduce(operator.mul, [base] * power)
+    raise _Unknown(f"the power {exponent!r} is not supported")
 
 
 def _condition(expr: Expr) -> Condition:
@@ -120,8 +165,8 @@ class _Reader:
 
     def read(self, item: ast.AST) -> Any:
         """The expression of a part of the text; raises ``_Unknown``."""
-        if isinstance(item, ast.Constant) and type(item.value) is int:
-            return as_expr(item.value, INDEX)
+        if isinstance(item, ast.Constant) and type(item.value) in (int, float):
+            return as_expr(item.value, INDEX if type(item.value) is int else "float64")
         if isinstance(item, ast.BinOp):
             return self.apply(item.op, item.left, item.right)
         if isinstance(item, ast.UnaryOp):
@@ -130,19 +175,22 @@ class _Reader:
             return self.apply(item.op, *item.values)
         if isinstance(item, ast.Compare) and len(item.ops) == 1:
             return self.apply(item.ops[0], item.left, item.comparators[0])
-        if isinstance(item, ast.Call) and isinstance(item.func, ast.Name):
-            function = _FUNCTIONS.get(item.func.id)
+        if isinstance(item, ast.Call):
+            function = _FUNCTIONS.get(ast.unparse(item.func))
             if function is not None and not item.keywords:
                 return function(*map(self.read, item.args))
         if isinstance(item, ast.Subscript):
             return self.size(item)
-        raise _Unknown(f"{ast.unparse(item)} is no arithmetic on integers")
+        raise _Unknown(f"{ast.unparse(item)} is not supported")
 
     def apply(self, kind: ast.AST, *operands: ast.AST) -> Any:
         function = _OPERATORS.get(type(kind))
         if function is None:
             raise _Unknown(f"{type(kind).__name__} is not supported")
-        return function(*map(self.read, operands))
+        found = list(map(self.read, operands))
+        if any(isinstance(x, Expr) and x.dtype == "float64" for x in found):
+            found = list(map(_real, found))
+        return function(*found)
 
     def size(self, item: ast.Subscript) -> Expr:
         """The extent ``L['x'][0].size()[1]`` of an input, which the graph calls ``x_0``."""

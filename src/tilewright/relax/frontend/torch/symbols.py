@@ -8,6 +8,7 @@ Every extent of a user input that is a single symbol becomes an int64 variable, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,12 @@ _FUNCTIONS: dict[str, Callable[..., Expr]] = {
     "Max": lambda *items: reduce(maximum, items),
     "Min": lambda *items: reduce(minimum, items),
 }
+
+
+#: Functions that make floats whole. Sizes aren't negative, so both of these round down.
+_WHOLE = ("TruncToInt", "FloorToInt", "CeilToInt")
+#: Factors of symbolic sizes are multiples of 1 / this, so that whole numbers scale exactly.
+FINEST = 1 << 12
 
 
 class SymbolTable:
@@ -125,6 +132,8 @@ class SymbolTable:
             return self._vars[item.name]
         if item.is_Integer:
             return as_expr(int(item), INDEX)
+        if type(item).__name__ in _WHOLE:
+            return self._whole(item)
         function = _FUNCTIONS.get(type(item).__name__)
         if function is None:
             raise ImportModelError(
@@ -132,6 +141,26 @@ class SymbolTable:
                 f"supported: {', '.join(sorted(_FUNCTIONS))}"
             )
         return function(*map(self._convert, item.args))
+
+    def _whole(self, item: Any) -> Expr:
+        """A share of a size, as of an image that is scaled by a factor, as a whole number."""
+        factor, sizes = Fraction(1), []
+        (share,) = item.args
+        for part in share.args if type(share).__name__ == "Mul" else (share,):
+            if type(part).__name__ in ("ToFloat", "FloatTrueDiv", "IntTrueDiv"):
+                sizes.append(part.args[0])
+                factor /= Fraction(str(part.args[1])) if len(part.args) > 1 else 1
+            elif part.is_number:
+                factor *= Fraction(float(part))
+            else:
+                sizes.append(part)
+        if len(sizes) != 1 or not 0 < factor.denominator <= FINEST or factor < 0:
+            raise ImportModelError(
+                f"the symbolic size {item} isn't a size times a multiple of 1/{FINEST}"
+            )
+        scaled = self._convert(sizes[0]) * factor.numerator
+        up = type(item).__name__ == "CeilToInt"
+        return ceildiv(scaled, factor.denominator) if up else scaled // factor.denominator
 
 
 def _is_rising(size: Expr) -> bool:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.ir import as_int, dtypes
+from tilewright.arith import simplify
+from tilewright.ir import Expr, as_int, dtypes
 from tilewright.relax import ops as op
 from tilewright.relax.expr import RelaxExpr, const
 from tilewright.relax.frontend.torch.converters.base import (
@@ -24,6 +26,7 @@ from tilewright.relax.frontend.torch.converters.base import (
     Size,
     converts,
 )
+from tilewright.relax.frontend.torch.symbols import FINEST
 from tilewright.topi.sampling import weighted_taps
 
 
@@ -37,15 +40,27 @@ def _resized(
 ) -> RelaxExpr:
     given = [factor for factor in factors if factor is not None]
     if size is None:
-        extents = [as_int(extent) for extent in x.shape[2:]]
-        if None in extents:
-            raise ctx.error("a scale factor needs images of constant size; give the result's size")
-        size = [math.floor(n * factor) for n, factor in zip(extents, given)]  # type: ignore[operator]
-    height, width = ctx.ints(size, "size")
+        size = [_scaled(ctx, extent, factor) for extent, factor in zip(x.shape[2:], given)]
+    height, width = size
     scale = (float(given[0]), float(given[1])) if len(given) == 2 else None
     if mode == "align_corners":
         scale = None
     return op.image.resize2d(x, (height, width), "NCHW", method, mode, scale)
+
+
+def _scaled(ctx: Context, extent: Expr, factor: float) -> Size:
+    """The extent times a factor, rounded down."""
+    known = as_int(extent)
+    if known is not None:
+        return math.floor(known * factor)
+    share = Fraction(factor)
+    if share.denominator > FINEST:
+        raise ctx.error(
+            f"an image of {extent} pixels that is scaled by {factor}; for sizes that are only "
+            f"known when the model runs, factors are multiples of 1/{FINEST}: give the result's "
+            "size, or a size that is known"
+        )
+    return simplify(extent * share.numerator // share.denominator)
 
 
 @converts("aten.upsample_nearest2d.vec")

@@ -156,6 +156,9 @@ def _unbind(ctx: Context, x: RelaxExpr, dim: int = 0) -> Results:
     return [op.reshape(made[number], rest) for number in range(count)]
 
 
+_TO_THE_END = 2**63 - 1
+
+
 @converts("aten.slice.Tensor")
 def _slice(
     ctx: Context,
@@ -167,9 +170,18 @@ def _slice(
 ) -> RelaxExpr:
     if same_tensor(x, ctx.shape):
         return x
-    axis = ctx.axis(dim, x.ndim)
-    stop = 2**63 - 1 if end is None else end
-    return cut(ctx, x, axis, 0 if start is None else start, stop, ctx.int(step, "step"))
+    axis, by = ctx.axis(dim, x.ndim), ctx.int(step, "step")
+    low, high = 0 if start is None else start, _TO_THE_END if end is None else end
+    bounds = ctx.known(low), ctx.known(high)
+    if by == 1 and None in bounds and len(ctx.shape) == x.ndim:
+        # PyTorch knows how many are left, whatever the signs of the bounds are.
+        extent, length = x.shape[axis], ctx.shape[axis]
+        if bounds[1] is not None and bounds[1] >= _TO_THE_END:
+            low = extent - length
+        elif bounds[0] is not None and bounds[0] < 0:
+            low = extent + bounds[0]
+        return cut(ctx, x, axis, low, as_expr(low) + length)
+    return cut(ctx, x, axis, low, high, by)
 
 
 @converts("aten.narrow.default")

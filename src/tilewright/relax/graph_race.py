@@ -1,0 +1,236 @@
+"""The last comparison of a tuned model: whole graphs, every kernel among its neighbours.
+
+A kernel that is measured alone finds its operands in the caches and leaves them as it likes; in a
+graph its neighbours do that. So the graph is built by the rules alone, and with the records of a
+database, with algorithms and layouts of convolutions by estimate and by measured times. Where a
+record is slower in its place than the rules' schedule, it is put back; then the graphs are called
+in turns. What wins is kept as a ``GraphChoice``, and the rules win unless something is clearly
+faster: a tuned model is not slower than an untuned one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import IRModule, dtypes, structural_equal, structural_hash
+from tilewright.meta_schedule.arg_info import TensorInfo, random_arguments
+from tilewright.meta_schedule.database import Database
+from tilewright.meta_schedule.database.graph_choice import GraphChoice
+from tilewright.meta_schedule.database.record import normalized
+from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
+from tilewright.meta_schedule.progress import Progress
+from tilewright.meta_schedule.task_scheduler.final_ranking import MARGIN, gain
+from tilewright.relax.executable import Executable, build
+from tilewright.relax.profiling import profile
+from tilewright.support.errors import TilewrightError
+from tilewright.support.text import human_time
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+
+logger = logging.getLogger("tilewright.meta_schedule")
+
+# How often kernels are measured in place, and graphs in turns; and how long a graph's turn is.
+_IN_PLACE, _ROUNDS, _TURN_SECONDS = 8, 12, 0.03
+# In place, a record must be so much slower than the rules' schedule to be put back.
+_SLOWER = 0.01
+# The largest difference between two ways, relative to the largest value.
+_TOLERANCE = {64: 1e-6, 32: 1e-3, 16: 5e-2, 8: 0.5}
+
+Lower = Callable[[bool], IRModule]
+"""Lowers the graph to tensor functions, with measured or estimated ways of convolutions."""
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A graph that was built, and what choice it stands for."""
+
+    name: str
+    choice: GraphChoice
+    executable: Executable
+    functions: IRModule
+
+
+def graph_hash(mod: IRModule) -> str:
+    """Return what a graph is known by: its structural hash, constants by shape and dtype."""
+    return structural_hash(mod, ignore_ndarray=True)
+
+
+def race_graphs(
+    mod: IRModule,
+    lower: Lower,
+    target: Target,
+    database: Database,
+    *,
+    symbols: Mapping[str, int] | None = None,
+    progress: Progress | None = None,
+) -> GraphChoice | None:
+    """Measure a graph by rule and with the records of a database; return what wins.
+
+    ``lower`` makes tensor functions of the graph. ``symbols`` are sizes by name. ``None`` if there
+    are no records, or the graph can't be run with random inputs.
+    """
+    graph, progress = graph_hash(mod), progress or Progress()
+    rules: _Way | None = None
+    inputs: dict[str, list[Any]] | None = None
+    ways: list[_Way] = []
+    for measured in (False, True):
+        base = _built(GraphChoice(graph, target, measured, ()), lower(measured), None)
+        if ways and rules is not None and structural_equal(base.functions, rules.functions):
+            continue  # the records change no algorithm and no layout
+        tuned = _built(base.choice, base.functions, database)
+        recorded = _changed(base.functions, tuned.functions)
+        if rules is None:
+            everything = tuple(sorted(recorded.values()))
+            rules = replace(base, choice=replace(base.choice, by_rule=everything), name="by rule")
+            if not recorded and structural_equal(lower(True), base.functions):
+                return None
+            inputs = _inputs(base.executable, symbols or {})
+            if inputs is None:
+                progress.message("the graph isn't measured as a whole: its inputs' sizes are open")
+                return None
+        assert inputs is not None
+        try:
+            back = _slower_in_place(base.executable, tuned.executable, recorded, inputs)
+        except TilewrightError as error:
+            progress.message(f"the graph isn't measured as a whole: {error}")
+            return None
+        if back:
+            choice = replace(base.choice, by_rule=tuple(sorted({recorded[name] for name in back})))
+            tuned = _built(choice, base.functions, database)
+        ways.append(tuned)
+    assert rules is not None and inputs is not None
+    return _fastest([rules, *_that_agree(rules, ways, inputs)], inputs, progress)
+
+
+def _built(choice: GraphChoice, base: IRModule, database: Database | None) -> _Way:
+    """Build a graph of tensor functions, with the records that a choice allows."""
+    mod = base
+    if database is not None:
+        mod = MetaScheduleApplyDatabase(
+            database=database, target=choice.target, leave=choice.by_rule
+        )(base)
+    name = "with records" + (", convolutions as measured" if choice.measured_ways else "")
+    return _Way(name, choice, build(mod, choice.target, pipeline=None), mod)
+
+
+def _changed(base: IRModule, tuned: IRModule) -> dict[str, str]:
+    """The functions that have a record: their names, and the hashes of their workloads."""
+    return {
+        name: structural_hash(normalized(function))
+        for name, function in base.functions.items()
+        if isinstance(function, PrimFunc) and tuned.functions[name] is not function
+    }
+
+
+def _inputs(executable: Executable, symbols: Mapping[str, int]) -> dict[str, list[Any]] | None:
+    """Random inputs of each graph function; ``None`` if a size isn't known."""
+    made = {}
+    for name, signature in executable.signatures.items():
+        infos = []
+        for item in signature.inputs:
+            shape = [symbols.get(n, n) if isinstance(n, str) else n for n in item.shape]
+            if any(isinstance(n, str) for n in shape):
+                return None
+            infos.append(TensorInfo(item.dtype, tuple(map(int, shape))))
+        made[name] = random_arguments(infos)
+    return made
+
+
+def _slower_in_place(
+    by_rule: Executable,
+    tuned: Executable,
+    recorded: Mapping[str, str],
+    inputs: Mapping[str, Sequence[object]],
+) -> list[str]:
+    """The functions whose records take longer than the rules' schedules where the graph has them.
+
+    Raises ``RunError`` if the graph can't be run with the inputs.
+    """
+    times: tuple[dict[str, list[float]], ...] = ({}, {})
+    for turn in range(_IN_PLACE):
+        for which in (0, 1) if turn % 2 == 0 else (1, 0):
+            executable, known = (by_rule, tuned)[which], times[which]
+            for name, values in inputs.items():
+                for row in profile(executable, name, values, repeat=1).kernels():
+                    known.setdefault(row.name, []).append(row.seconds)
+    rule_times, record_times = times
+    return [
+        name
+        for name in recorded
+        if name in rule_times
+        and len(rule_times[name]) == len(record_times.get(name, ()))
+        and gain(record_times[name], rule_times[name]) > 1.0 + _SLOWER
+    ]
+
+
+def _that_agree(
+    rules: _Way, ways: Sequence[_Way], inputs: Mapping[str, Sequence[object]]
+) -> list[_Way]:
+    """The ways with the results of the one by rule."""
+    agreed = []
+    for way in ways:
+        pairs = [
+            (expected, found)
+            for name, values in inputs.items()
+            for expected, found in zip(
+                _flat(rules.executable[name](*values)), _flat(way.executable[name](*values))
+            )
+        ]
+        if all(_close(expected, found) for expected, found in pairs):
+            agreed.append(way)
+        else:
+            logger.warning("the graph %s has other results than by rule; it isn't used", way.name)
+    return agreed
+
+
+def _flat(result: Any) -> list[Any]:
+    return [x for item in result for x in _flat(item)] if isinstance(result, tuple) else [result]
+
+
+def _close(expected: Any, found: Any) -> bool:
+    a, b = np.asarray(expected), np.asarray(found)
+    if not dtypes.is_float(str(a.dtype)):
+        return True  # positions of nearly equal numbers may differ
+    a, b = a.astype("float64"), b.astype("float64")
+    known = np.isfinite(a) & np.isfinite(b)
+    scale = float(np.abs(a[known]).max(initial=0.0)) or 1.0
+    limit = _TOLERANCE[dtypes.bits_of(str(np.asarray(expected).dtype))] * scale
+    return bool((np.abs(a[known] - b[known]) <= limit).all())
+
+
+def _fastest(
+    ways: Sequence[_Way], inputs: Mapping[str, Sequence[object]], progress: Progress
+) -> GraphChoice:
+    """Call the graphs in turns; the first one wins unless another is clearly faster."""
+    seconds: list[list[float]] = [[] for _ in ways]
+    for turn in range(_ROUNDS):
+        order = range(len(ways)) if turn % 2 == 0 else reversed(range(len(ways)))
+        for number in order:
+            seconds[number].append(_turn(ways[number].executable, inputs))
+    best = min(range(len(ways)), key=lambda number: median(seconds[number]))
+    if best and gain(seconds[0], seconds[best]) < 1.0 + MARGIN:
+        best = 0
+    text = ", ".join(f"{way.name} {human_time(median(t))}" for way, t in zip(ways, seconds))
+    progress.message(f"whole graphs: {text}; {ways[best].name} is kept")
+    return ways[best].choice
+
+
+def _turn(executable: Executable, inputs: Mapping[str, Sequence[object]]) -> float:
+    """Mean seconds of a call of all graph functions, after one to warm up."""
+    calls = [(executable[name], values) for name, values in inputs.items()]
+    count, end = 0, 0.0
+    for call, values in calls:
+        call(*values)
+    start = time.perf_counter()
+    while count == 0 or end - start < _TURN_SECONDS:
+        for call, values in calls:
+            call(*values)
+        count, end = count + 1, time.perf_counter()
+    return (end - start) / count

@@ -1,0 +1,135 @@
+"""Records are ordered by robust times, never by the clock; a race decides between those in it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from database_cases import TARGET, matmul, schedule
+
+from tilewright.meta_schedule.database import (
+    Database,
+    JSONDatabase,
+    MemoryDatabase,
+    TuningRecord,
+    UnionDatabase,
+)
+from tilewright.meta_schedule.database.ranking import best_first
+from tilewright.meta_schedule.database.record import Workload, provenance
+from tilewright.target import Target
+
+CHECKED = {"against": "unscheduled program", "trusted_timing": True}
+WORKLOAD = Workload(MemoryDatabase().commit_workload(matmul()).mod)
+
+
+def record(
+    *micros: float,
+    factor: int = 1,
+    beat: tuple[int, ...] = (),
+    verified: Mapping[str, object] = CHECKED,
+    target: Target = TARGET,
+    **origin: object,
+) -> TuningRecord:
+    """A schedule (known by its factor) that took so long; it beat those of other factors."""
+    losers = [TuningRecord(schedule(matmul(), n).trace, WORKLOAD).digest for n in beat]
+    return TuningRecord(
+        schedule(matmul(), factor).trace.simplified(), WORKLOAD,
+        tuple(1e-6 * value for value in micros), target,
+        provenance=provenance(verified, beat=losers) | origin,
+    )  # fmt: skip
+
+
+def order(*records: TuningRecord, target: Target | None = TARGET) -> list[int]:
+    """The positions of the records, best first."""
+    return [next(n for n, x in enumerate(records) if x is y) for y in best_first(records, target)]
+
+
+def test_no_clock_decides() -> None:
+    # Of an old race's winner that took 1 ms and a new one's that took 2, the first is better.
+    old = record(1000, factor=2, beat=(1,), time=1.0)
+    new = record(2000, factor=4, beat=(1,), time=2.0)
+    assert order(new, old) == [1, 0]
+    # A schedule that nobody raced may be faster than a race's winner.
+    alone = record(100, factor=8, time=0.5)
+    assert order(new, old, alone) == [2, 1, 0]
+
+
+def test_the_winner_of_a_race_comes_before_the_loser_however_lucky_that_was_before() -> None:
+    lucky, winner, middle = record(1, factor=2), record(1.2, factor=4, beat=(2,)), record(1.1)
+    assert order(lucky, winner, middle) == [1, 0, 2]
+    # What beat the winner comes before both.
+    champion = record(1.3, factor=8, beat=(4,))
+    assert order(lucky, winner, middle, champion) == [3, 1, 0, 2]
+
+
+def test_where_each_won_once_times_decide() -> None:
+    a, b = record(2, factor=2, beat=(4,)), record(1, factor=4, beat=(2,))
+    assert order(a, b) == [1, 0] and order(b, a) == [0, 1]
+    # Three in a circle: all are given, once.
+    circle = [record(n, factor=2**n, beat=(2 ** (n % 3 + 1),)) for n in (1, 2, 3)]
+    assert sorted(order(*circle)) == [0, 1, 2]
+
+
+def test_half_of_the_repeats_disturbed_is_not_the_time() -> None:
+    disturbed = record(*[1.16] * 6, 9, 10, 11, 12, 13, 13)
+    assert disturbed.best_seconds == pytest.approx(1.16e-6)
+    steady = record(2, 2, 2)
+    assert order(steady, disturbed) == [1, 0]
+    # If the measurement itself says so, it counts with its longest.
+    distrusted = record(*[1.16] * 6, 13, verified={**CHECKED, "trusted_timing": False})
+    assert order(distrusted, steady) == [1, 0]
+
+
+def test_what_nobody_checked_comes_last_and_other_machines_after_this_one() -> None:
+    other = Target(f"{TARGET} -l2=4194304")
+    records = (record(1, verified={}), record(3), record(2, target=other))
+    assert order(*records) == [1, 2, 0]
+    assert order(*records, target=None) == [2, 1, 0]
+
+
+def test_origins_that_strangers_wrote() -> None:
+    for said in ("yes", 3, [1, None], {"a": 1}, [["x"]]):
+        odd = replace(record(2), provenance={"verified": CHECKED, "beat": said})
+        assert odd.beat == () and order(odd, record(1)) == [1, 0]
+    assert replace(record(1), provenance={"verified": "yes"}).verified is False
+
+
+def test_every_order_is_total_and_independent_of_the_order_of_arrival() -> None:
+    rng = random.Random(5)
+    for _ in range(200):
+        count = rng.randint(1, 6)
+        records = [
+            record(
+                rng.randint(1, 4) + n / 100, factor=2 ** (n % 4),
+                beat=tuple(2**k for k in range(4) if k != n % 4 and rng.random() < 0.3),
+            )
+            for n in range(count)
+        ]  # fmt: skip
+        first = [id(x) for x in best_first(records, TARGET)]
+        assert sorted(first) == sorted(map(id, records))
+        rng.shuffle(records)
+        assert [id(x) for x in best_first(records, TARGET)] == first
+
+
+@pytest.mark.parametrize("kind", ["memory", "json"])
+def test_databases_give_the_best_first(kind: str, tmp_path: Path) -> None:
+    database: Database = JSONDatabase(work_dir=tmp_path) if kind == "json" else MemoryDatabase()
+    database.commit_workload(matmul())
+    for item in (record(1, factor=2), record(1.5, factor=4, beat=(2,)), record(1.2, factor=8)):
+        database.commit_tuning_record(item)
+    if kind == "json":
+        database = JSONDatabase(work_dir=tmp_path)
+    ranked = database.get_top_k(database.commit_workload(matmul()), 2, TARGET)
+    assert [r.best_seconds for r in ranked] == pytest.approx([1.5e-6, 1e-6])
+    pruned = MemoryDatabase()
+    database.dump_pruned(pruned)
+    assert len(pruned) == 1
+    # The race's loser in one database, its winner in another.
+    lucky = MemoryDatabase()
+    lucky.commit_workload(matmul())
+    lucky.commit_tuning_record(record(0.5, factor=2))
+    best = UnionDatabase(lucky, pruned).query_tuning_record(matmul(), TARGET)
+    assert best is not None and best.best_seconds == pytest.approx(1.5e-6)
