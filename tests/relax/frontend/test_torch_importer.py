@@ -400,6 +400,11 @@ def _of_rows(decide: Any, rows: int, **dim: int) -> Any:
         (lambda x: x if int(x.shape[0] ** 0.5) == 3 else -x, 9, 16),
         (lambda x: x if x.shape[0] & 1 == 0 else -x, 8, 7),
         (lambda x: x if x.shape[0] ** 3 > 100 else -x, 8, 4),
+        (lambda x: x if 2 ** x.shape[0] > 100 else -x, 8, 4),
+        (lambda x: x if (x.shape[0] * 1.5) % 2 > 0.4 else -x, 9, 8),
+        (lambda x: x if max(x.shape[0], 4.5) > 5 else -x, 9, 4),
+        (lambda x: x if x.shape[0] | 1 == 9 else -x, 8, 4),
+        (lambda x: x if x.shape[0] - 5 != 1 else -x, 9, 6),
         (lambda x: x.unfold(0, 3, 2), 9, 2),
     ],
 )
@@ -436,6 +441,13 @@ def test_few_results_are_no_reason_to_refuse() -> None:
     )
     x = torch.randn(2, 2, 3)
     torch.testing.assert_close(tilewright.compile(program)(x), model(x))
+
+
+def test_guards_without_a_form_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    made = tilewright.compile(_of_rows(lambda x: x if round(x.shape[0] / 4, 1) > 1 else -x, 9))
+    assert "isn't checked when it is called (rounding to digits" in caplog.text
+    x = torch.randn(8, 3)
+    torch.testing.assert_close(made({"x": x}), x)
 
 
 # ---- files ------------------------------------------------------------------------------------

@@ -5,8 +5,8 @@ example, and the program a guard such as ``L['x'].size()[0] > 5``. PyTorch's own
 when it is called, and the ranges that a ``Dim`` allows.
 
 PyTorch takes all sizes for other than 0 and 1 while it exports, but doesn't check that: operators
-are right for these as well. Here the same goes for formulas of sizes, such as the height of a
-convolution's result.
+are right for these as well. Here the same goes for sizes of the graph's tensors, such as the height
+of a convolution's result. Other formulas that a model compares with 0 or 1 are checked.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import ast
 import logging
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from tilewright.arith import simplify
 from tilewright.ir import (
     INDEX,
     Expr,
@@ -27,14 +28,18 @@ from tilewright.ir import (
     call,
     cast,
     const_value,
+    expr_equal,
     free_vars,
     maximum,
     minimum,
     not_,
     or_,
+    product,
+    select,
 )
 from tilewright.relax.conditions import Condition
 from tilewright.relax.frontend.torch.symbols import SymbolTable
+from tilewright.support.errors import VerifyError
 
 if TYPE_CHECKING:
     import torch
@@ -51,8 +56,9 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
     ast.Div: lambda a, b: _real(a) / _real(b),
-    ast.Mod: operator.mod,
+    ast.Mod: lambda a, b: _remainder(a, b),
     ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
     ast.Pow: lambda a, b: _power(a, b),
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
@@ -66,12 +72,12 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.USub: operator.neg,
 }
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "Max": lambda *items: reduce(maximum, items),
-    "Min": lambda *items: reduce(minimum, items),
-    "max": lambda *items: reduce(maximum, items),
-    "min": lambda *items: reduce(minimum, items),
+    "Max": lambda *items: reduce(maximum, _alike(items)),
+    "Min": lambda *items: reduce(minimum, _alike(items)),
+    "max": lambda *items: reduce(maximum, _alike(items)),
+    "min": lambda *items: reduce(minimum, _alike(items)),
     "abs": lambda x: maximum(x, -x),
-    "round": lambda x: cast(call("round", _real(x)), INDEX),  # to the even one of two, as Python's
+    "round": lambda x, *digits: _rounded(x, *digits),
     "math.trunc": lambda x: cast(_real(x), INDEX),
     "math.floor": lambda x: cast(call("floor", _real(x)), INDEX),
     "math.ceil": lambda x: cast(call("ceil", _real(x)), INDEX),
@@ -87,11 +93,15 @@ def guards_of(
     program: torch.export.ExportedProgram,
     shapes: Mapping[str, Sequence[Expr]],
     symbols: SymbolTable,
+    tensors: Iterable[Sequence[Expr]],
 ) -> Iterator[Condition]:
     """Conditions on the inputs' sizes; ``shapes`` has the inputs' by their names in the graph.
 
-    Guards that have no form here can't be checked: a warning says which.
+    ``tensors`` are the shapes of the graph's tensors. Guards that have no form here can't be
+    checked: a warning says which.
     """
+    reader = _Reader(shapes)
+    sizes: list[Expr] | None = None
     for symbol, allowed in program.range_constraints.items():
         var = symbols.variable(str(symbol))
         if var is None:
@@ -103,11 +113,15 @@ def guards_of(
             yield _condition(var <= most)
     for text in getattr(program, "_guards_code", ()):
         guard = ast.parse(text, mode="eval").body
-        if _is_of_few(guard):
-            continue
         try:
-            found = _Reader(shapes).read(guard)
-        except _Unknown as reason:
+            found = reader.read(guard)
+            few = _of_few(guard)
+            if few is not None:
+                sizes = _sizes(tensors) if sizes is None else sizes
+                formula = simplify(reader.read(few))
+                if any(expr_equal(formula, size) for size in sizes):
+                    continue
+        except (_Unknown, VerifyError) as reason:
             _log.warning(
                 "the model was exported for sizes with %s, which isn't checked when it is called "
                 "(%s): for other sizes its results may be wrong", text, reason,
@@ -116,20 +130,49 @@ def guards_of(
         yield _condition(found)
 
 
-def _is_of_few(guard: ast.AST) -> bool:
-    """Whether a guard says that a size, or a sum of multiples of sizes, isn't 0, or isn't 1."""
-    return (
+def _of_few(guard: ast.AST) -> ast.AST | None:
+    """What a guard says is not 0, or not 1."""
+    if (
         isinstance(guard, ast.Compare)
         and isinstance(guard.ops[0], ast.NotEq)
         and isinstance(guard.comparators[0], ast.Constant)
         and guard.comparators[0].value in (0, 1)
-        and not any(isinstance(part, (ast.Mod, ast.BitAnd)) for part in ast.walk(guard.left))
-    )
+    ):
+        return guard.left
+    return None
+
+
+def _sizes(tensors: Iterable[Sequence[Expr]]) -> list[Expr]:
+    """Extents of tensors, and how many elements are in their last axes."""
+    made: dict[str, Expr] = {}
+    for shape in tensors:
+        inner = [product(shape[axis:]) for axis in range(len(shape))]
+        for size in map(simplify, (*shape, *inner)):
+            made.setdefault(repr(size), size)
+    return list(made.values())
 
 
 def _real(x: Expr) -> Expr:
     """A number as Python's floats are."""
     return x if x.dtype == "float64" else cast(x, "float64")
+
+
+def _alike(items: Sequence[Expr]) -> Sequence[Expr]:
+    """Numbers of which none or all are floats."""
+    return list(map(_real, items)) if any(x.dtype == "float64" for x in items) else items
+
+
+def _remainder(a: Expr, b: Expr) -> Expr:
+    if a.dtype != "float64":
+        return a % b
+    rest = call("fmod", a, b)
+    return select(rest * b < 0, rest + b, rest)
+
+
+def _rounded(x: Expr, *digits: Expr) -> Expr:
+    if digits:
+        raise _Unknown("rounding to digits is not supported")
+    return cast(call("round", _real(x)), INDEX)  # to the even one of two, as Python's
 
 
 def _power(base: Expr, exponent: Expr) -> Expr:
@@ -138,7 +181,7 @@ def _power(base: Expr, exponent: Expr) -> Expr:
         return call("sqrt", _real(base))
     if type(power) is int and 0 < power <= _MOST_FACTORS:
         return reduce(operator.mul, [base] * power)
-    raise _Unknown(f"the power {exponent!r} is not supported")
+    return call("pow", _real(base), _real(exponent))
 
 
 def _condition(expr: Expr) -> Condition:
@@ -187,10 +230,7 @@ class _Reader:
         function = _OPERATORS.get(type(kind))
         if function is None:
             raise _Unknown(f"{type(kind).__name__} is not supported")
-        found = list(map(self.read, operands))
-        if any(isinstance(x, Expr) and x.dtype == "float64" for x in found):
-            found = list(map(_real, found))
-        return function(*found)
+        return function(*_alike(list(map(self.read, operands))))
 
     def size(self, item: ast.Subscript) -> Expr:
         """The extent ``L['x'][0].size()[1]`` of an input, which the graph calls ``x_0``."""

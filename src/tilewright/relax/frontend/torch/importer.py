@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import difflib
 import operator
-from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -350,10 +350,19 @@ class _Importer(NodeConverter):
             if node.op == "placeholder" and isinstance(node.meta.get("val"), self.torch.Tensor)
         }
         analyzer = Analyzer()
-        for condition in guards_of(self.program, shapes, self.symbols):
+        for condition in guards_of(self.program, shapes, self.symbols, self._shapes(nodes)):
             if not analyzer.can_prove(condition.expr):
                 analyzer.assume(condition.expr)
                 self.builder.emit(assertion(condition), "_")
+
+    def _shapes(self, nodes: list[Any]) -> Iterator[tuple[Expr, ...]]:
+        """Shapes of the graph's tensors, those that are formulas of the inputs' sizes."""
+        for node in nodes:
+            made = node.meta.get("val")
+            for value in made if isinstance(made, (list, tuple)) else (made,):
+                if isinstance(value, self.torch.Tensor):
+                    with suppress(ImportModelError):  # a size that has no form: others may do
+                        yield self.symbols.shape(value.shape)
 
     def _cut_results(self, nodes: list[Any], known: set[Var]) -> list[RelaxExpr]:
         """Fill up results whose sizes only data tell; gives these sizes."""
