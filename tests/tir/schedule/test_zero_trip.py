@@ -19,6 +19,7 @@ from tilewright.tir import PrimFunc
 from tilewright.tir.analysis import verify
 from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.zero_trips import surely_runs
 
 SIZES = (0, 1, 2, 5)
 
@@ -466,3 +467,38 @@ def main(a: T.handle, z: T.handle):
         z = np.zeros(n, "float32")
         run(sch.mod["main"], a, z)
         np.testing.assert_array_equal(z, 3 + n // 2)
+
+
+def test_deep_nests_of_symbolic_loops_take_no_exponential_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    depth = 14
+    names = [f"n{k}" for k in range(depth)]
+    shape = ", ".join(names)
+    loops = ", ".join(f"i{k}" for k in range(depth))
+    func = parse(f"""
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    {", ".join(names)} = {", ".join("T.int64()" for _ in names)}
+    A = T.match_buffer(a, ({shape}), "float32")
+    B = T.match_buffer(b, ({shape}), "float32")
+    for {loops} in T.grid({shape}):
+        with T.block("B"):
+            {", ".join(f"v{k}" for k in range(depth))} = T.axis.remap("{"S" * depth}", [{loops}])
+            B[{", ".join(f"v{k}" for k in range(depth))}] = A[{
+        ", ".join(f"v{k}" for k in range(depth))
+    }]
+""")
+    sch = Schedule(func)
+    asked: list[Any] = []
+    real = type(sch.state).analyzer_at
+
+    def counted(state: Any, *args: Any, **options: Any) -> Any:
+        asked.append(args)
+        return real(state, *args, **options)
+
+    monkeypatch.setattr(type(sch.state), "analyzer_at", counted)
+    innermost = sch.state.index("main").loops
+    surely_runs(sch.state, list(innermost.values())[-1])
+    surely_runs(sch.state, list(innermost.values())[-2])
+    assert 0 < len(asked) <= depth

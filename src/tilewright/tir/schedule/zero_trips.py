@@ -29,8 +29,19 @@ def surely_at_least(state: ScheduleState, loop: For, value: Expr, least: int) ->
 
 
 def surely_runs(state: ScheduleState, loop: For) -> bool:
-    """Whether a loop is known to have an iteration wherever it is reached."""
-    return surely_at_least(state, loop, loop.extent, 1)
+    """Whether a loop is known to have an iteration wherever it is reached.
+
+    Remembered for this version of the function: each loop asks the same of those around it, which
+    would take time exponential in their number.
+    """
+    number = as_int(loop.extent)
+    if number is not None:
+        return number >= 1
+    cache = state.index(state.func_name_of(loop)).cache
+    key = ("surely runs", loop, len(state.symbolic))
+    if key not in cache:
+        cache[key] = surely_at_least(state, loop, loop.extent, 1)
+    return bool(cache[key])
 
 
 def analyzer_where_begun(state: ScheduleState, loop: For) -> Analyzer:
