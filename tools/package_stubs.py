@@ -20,6 +20,7 @@ PACKAGES = (
         for name in (
             "cost_model",
             "database",
+            "measure_callback",
             "mutator",
             "postproc",
             "schedule_rule",

@@ -18,7 +18,7 @@ from tilewright.driver.build import TargetLike, as_module, resolve_target
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.database import Database, JSONDatabase, MemoryDatabase
 from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
-from tilewright.meta_schedule.tune import tune_tir
+from tilewright.meta_schedule.tir_integration import tune_tir
 from tilewright.relax import Executable, Function, GraphFunction, build
 from tilewright.relax.frontend import nn
 from tilewright.relax.frontend.nn.by_example import export_by_example

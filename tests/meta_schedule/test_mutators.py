@@ -16,10 +16,9 @@ from tilewright.meta_schedule.mutator import (
 )
 from tilewright.meta_schedule.search_strategy.design import (
     Column,
-    factorizations,
     make_columns,
-    tile_options,
 )
+from tilewright.meta_schedule.search_strategy.tile_options import factorizations, tile_options
 from tilewright.meta_schedule.space_generator import SpaceGenerator
 from tilewright.support.errors import TuneError
 from tilewright.tir.schedule import Schedule

@@ -22,7 +22,7 @@ from tilewright.meta_schedule.schedule_rule import (
 from tilewright.meta_schedule.schedule_rule.register_tile import STRUCTURE
 from tilewright.meta_schedule.space_generator import (
     PostOrderApply,
-    ScheduleFnSpace,
+    ScheduleFn,
     SpaceGenerator,
 )
 from tilewright.support.errors import TuneError
@@ -406,12 +406,12 @@ def test_a_space_written_by_hand(target):
         i = sch.get_loops(sch.get_block("C"))[0]
         sch.split(i, sch.sample_perfect_tile(i, 2))
 
-    generator = ScheduleFnSpace(scheduled, seed=1)
+    generator = ScheduleFn(scheduled, seed=1)
     generator.initialize(target)
     (made,) = generator.generate_design_space(Schedule(matmul(8, 8, 8)).mod)
     assert len(made.get_loops(made.get_block("C"))) == 4
     with pytest.raises(TuneError, match="sch_fn"):
-        ScheduleFnSpace(lambda sch: [1]).generate_design_space(Schedule(matmul(4, 4, 4)).mod)
+        ScheduleFn(lambda sch: [1]).generate_design_space(Schedule(matmul(4, 4, 4)).mod)
 
 
 def test_unknown_names_are_answered_with_near_ones(target):

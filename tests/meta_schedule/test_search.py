@@ -13,7 +13,7 @@ from tilewright.meta_schedule.postproc import Postproc, Rejected
 from tilewright.meta_schedule.runner import RunnerResult as Result
 from tilewright.meta_schedule.search_strategy import EvolutionarySearch, SearchStrategy
 from tilewright.meta_schedule.search_strategy.design import make_variants
-from tilewright.meta_schedule.space_generator import PostOrderApply, ScheduleFnSpace
+from tilewright.meta_schedule.space_generator import PostOrderApply, ScheduleFn
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.errors import TuneError
 from tilewright.tir.analysis import estimate_code_size
@@ -96,7 +96,7 @@ def test_small_spaces_are_exhausted(target):
         i = sch.get_loops(sch.get_block("C"))[0]
         sch.split(i, sch.sample_perfect_tile(i, 2))
 
-    context, _ = prepared(matmul(6, 8, 8), target, space=ScheduleFnSpace(scheduled, seed=0))
+    context, _ = prepared(matmul(6, 8, 8), target, space=ScheduleFn(scheduled, seed=0))
     found = context.search_strategy.generate_measure_candidates(32)
     assert len(found) == 4  # 1x6, 2x3, 3x2, 6x1
     assert context.search_strategy.generate_measure_candidates(32) == []
@@ -144,7 +144,7 @@ def test_what_resists_symbolic_replay_is_replayed_and_counted(target):
         sch.split(j, sch.sample_tile(j, 2), tail="overlap")  # may be shorter than a tile
         sch.split(i, sch.sample_perfect_tile(i, 2))
 
-    context, model = prepared(matmul(16, 16, 16), target, space=ScheduleFnSpace(scheduled, seed=0))
+    context, model = prepared(matmul(16, 16, 16), target, space=ScheduleFn(scheduled, seed=0))
     strategy = context.search_strategy
     assert strategy.fallback_share == 1.0
     candidates = strategy.generate_measure_candidates(4)

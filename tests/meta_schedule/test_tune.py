@@ -20,7 +20,8 @@ from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import JSONDatabase, MemoryDatabase
 from tilewright.meta_schedule.runner import EvaluatorConfig, LocalRunner
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
-from tilewright.meta_schedule.tune import compile_tir, tune_tasks, tune_tir
+from tilewright.meta_schedule.tir_integration import compile_tir, tune_tir
+from tilewright.meta_schedule.tune import tune_tasks
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
@@ -151,7 +152,7 @@ from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.measure_callback import MeasureCallback, default_callbacks
 from tilewright.meta_schedule.progress import ConsoleProgress
 from tilewright.meta_schedule.runner import EvaluatorConfig, LocalRunner
-from tilewright.meta_schedule.tune import tune_tir
+from tilewright.meta_schedule.tir_integration import tune_tir
 from tilewright.target import Target
 
 class Say(MeasureCallback):

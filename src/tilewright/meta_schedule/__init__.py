@@ -10,59 +10,84 @@ import importlib
 from typing import Any
 
 # Each name and the module that has it: loaded when first used, so that importing stays light.
+_PACKAGES = (
+    "builder cost_model database defaults feature measure_callback mutator postproc runner "
+    "schedule_rule search_strategy space_generator task_scheduler tir_integration"
+).split()
 _EXPORTS = {
-    "builder": "",
-    "cost_model": "",
-    "database": "",
-    "defaults": "",
-    "feature": "",
-    "measure_callback": "",
-    "mutator": "",
-    "postproc": "",
-    "runner": "",
-    "schedule_rule": "",
-    "search_strategy": "",
-    "space_generator": "",
-    "task_scheduler": "",
     "ArgInfo": "arg_info",
     "ScalarInfo": "arg_info",
     "TensorInfo": "arg_info",
+    "Builder": "builder",
+    "BuilderInput": "builder",
+    "BuilderResult": "builder",
+    "LocalBuilder": "builder",
+    "PyBuilder": "builder",
+    "AnalyticModel": "cost_model",
     "CostModel": "cost_model",
+    "PyCostModel": "cost_model",
+    "RandomModel": "cost_model",
+    "XGBModel": "cost_model",
     "Database": "database",
     "JSONDatabase": "database",
     "MemoryDatabase": "database",
     "OrderedUnionDatabase": "database",
+    "PyDatabase": "database",
     "ScheduleFnDatabase": "database",
     "TuningRecord": "database",
     "UnionDatabase": "database",
     "Workload": "database",
-    "LocalBuilder": "builder",
-    "LocalRunner": "runner",
-    "MeasureCandidate": "measure_candidate",
+    "ExtractedTask": "extracted_task",
+    "FeatureExtractor": "feature",
+    "PerStoreFeature": "feature",
+    "PyFeatureExtractor": "feature",
+    "AddToDatabase": "measure_callback",
     "MeasureCallback": "measure_callback",
+    "PyMeasureCallback": "measure_callback",
+    "RemoveBuildArtifact": "measure_callback",
+    "UpdateCostModel": "measure_callback",
+    "MeasureCandidate": "measure_candidate",
     "Mutator": "mutator",
+    "PyMutator": "mutator",
+    "is_meta_schedule_enabled": "passes",
     "Postproc": "postproc",
-    "ScheduleRule": "schedule_rule",
+    "PyPostproc": "postproc",
+    "Profiler": "profiler",
+    "EvaluatorConfig": "runner",
+    "LocalRunner": "runner",
+    "PyRunner": "runner",
+    "Runner": "runner",
+    "RunnerInput": "runner",
+    "RunnerResult": "runner",
+    "PyScheduleRule": "schedule_rule.base",
+    "ScheduleRule": "schedule_rule.base",
+    "PySearchStrategy": "search_strategy",
     "SearchStrategy": "search_strategy",
+    "PostOrderApply": "space_generator",
+    "PySpaceGenerator": "space_generator",
+    "ScheduleFn": "space_generator",
     "SpaceGenerator": "space_generator",
+    "SpaceGeneratorUnion": "space_generator",
+    "PyTaskScheduler": "task_scheduler",
     "TaskScheduler": "task_scheduler",
+    "compile_tir": "tir_integration",
+    "tune_tir": "tir_integration",
+    "tune_tasks": "tune",
     "TuneContext": "tune_context",
     "TuningSession": "tuning_session",
-    "compile_tir": "tune",
-    "tune_tasks": "tune",
-    "tune_tir": "tune",
 }
 
-__all__ = sorted(_EXPORTS)
+__all__ = sorted([*_PACKAGES, *_EXPORTS])
 
 
 def __getattr__(name: str) -> Any:
     """Import public names when they are first used."""
+    if name in _PACKAGES:
+        return importlib.import_module(f"{__name__}.{name}")
     source = _EXPORTS.get(name)
     if source is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if source == "":
-        return importlib.import_module(f"{__name__}.{name}")
-    found = getattr(importlib.import_module(f"{__name__}.{source}"), name)
+    # `PyRunner` is what TVM's users derive from; here that is `Runner` itself.
+    found = getattr(importlib.import_module(f"{__name__}.{source}"), name.removeprefix("Py"))
     globals()[name] = found
     return found

@@ -18,7 +18,8 @@ class Column:
     """One decision: its instruction and its options.
 
     ``options`` has one row for each option: the factors of a tile, or one number. ``use`` is
-    ``"tile"``, ``"parallel"``, ``"unroll"`` or ``"choice"``.
+    ``"tile"``, ``"parallel"``, ``"unroll"``, ``"thread"`` or ``"choice"``. ``total`` is how many
+    options there are, if ``options`` are only a sample of them.
     """
 
     position: int
@@ -26,7 +27,11 @@ class Column:
     options: Rows
     weights: Any = None
     extent: int = 1
+    total: int = 0
     _order: Any = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.total = self.total or len(self.options)
 
     def find(self, rows: Rows) -> Rows:
         """Return the option number of each row, -1 for rows that are not an option."""

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.support.errors import TuneError
-from tilewright.target import Target
 
 
 @dataclass(frozen=True)
@@ -23,6 +22,8 @@ class Defaults:
 
 CPU = Defaults(
     sch_rules=(
+        # Blocks that name their rule; all others leave them alone.
+        "apply-custom-rule",
         # What can be inlined has no loops to tile, so that comes first.
         "inline-constant-scalars",
         "auto-inline",
@@ -55,15 +56,15 @@ CPU = Defaults(
 BY_KIND: dict[str, Defaults] = {"llvm": CPU, "c": CPU}
 
 
-def for_target(target: Target) -> Defaults:
-    """Return the defaults of a target's kind.
+def of_kind(kind: str) -> Defaults:
+    """Return the defaults of a kind of target.
 
-    Raises ``TuneError`` if the kind has none.
+    Raises ``TuneError`` if it has none.
     """
-    found = BY_KIND.get(target.kind)
+    found = BY_KIND.get(kind)
     if found is None:
         raise TuneError(
-            f"there are no default rules for target {target.kind!r} (there are for "
+            f"there are no default rules for target {kind!r} (there are for "
             f"{', '.join(BY_KIND)}); give sch_rules, postprocs and mutator_probs"
         )
     return found

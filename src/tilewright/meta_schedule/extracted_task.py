@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from tilewright.ir import GlobalVar, IRModule, pre_order
+from tilewright.ir import GlobalVar, IRModule, pre_order, structural_equal
 from tilewright.meta_schedule.database.record import equality, normalized
-from tilewright.meta_schedule.space_generator import SpaceGenerator
+from tilewright.meta_schedule.search_strategy import SearchStrategy
 from tilewright.meta_schedule.task import known_flops
-from tilewright.meta_schedule.tune_context import TuneContext
+from tilewright.meta_schedule.tune_context import Space, TuneContext, own_space, own_strategy
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.attrs import IS_SCHEDULED
-from tilewright.tir.schedule import Schedule
 
 
 @dataclass(frozen=True)
 class ExtractedTask:
-    """A function to tune: its name in the program, its one-function module, how often it runs."""
+    """A function to tune: its name in the program, its one-function module, how often it runs.
+
+    ``dispatched`` are the modules that its records are for: its own, and those of other functions
+    that are equal to it under the ``module_equality`` it was extracted with.
+    """
 
     task_name: str
     mod: IRModule
     target: Target
     weight: int
+    dispatched: tuple[IRModule, ...] = ()
 
     @property
     def flops(self) -> float:
@@ -63,32 +67,40 @@ def extract_tasks(
         task_mod = normalized(function)
         key = digest(task_mod)
         weight = max(1, calls[name])
-        if key in found:
-            known = found[key]
-            found[key] = ExtractedTask(known.task_name, known.mod, target, known.weight + weight)
-        else:
-            found[key] = ExtractedTask(name, task_mod, target, weight)
+        if key not in found:
+            found[key] = ExtractedTask(name, task_mod, target, weight, (task_mod,))
+            continue
+        known = found[key]
+        same = any(structural_equal(task_mod, item) for item in known.dispatched)
+        dispatched = known.dispatched if same else (*known.dispatched, task_mod)
+        found[key] = replace(known, weight=known.weight + weight, dispatched=dispatched)
     return list(found.values())
 
 
 def contexts_of(
     tasks: Sequence[ExtractedTask],
     *,
-    space: SpaceGenerator | str | Callable[[Schedule], object] = "post-order-apply",
-    strategy: str = "evolutionary",
+    space: Space = "post-order-apply",
+    strategy: SearchStrategy | str = "evolutionary",
     seed: int = 0,
     symbols: Mapping[str, int] | None = None,
+    special_space: Mapping[str, Space] | None = None,
 ) -> tuple[list[TuneContext], list[float]]:
     """Return tuning contexts and weights of extracted tasks.
 
-    ``symbols`` are the sizes, by name, that functions with symbolic ones are measured at.
+    Each task has its own copy of ``space`` and ``strategy``; ``special_space`` has other spaces
+    for tasks of these names. ``symbols`` are the sizes, by name, that functions with symbolic ones
+    are measured at.
+
+    Raises ``TuneError`` if ``special_space`` names no task.
     """
+    names = [task.task_name for task in tasks]
     contexts = [
         TuneContext(
             task.mod,
             target=task.target,
-            space_generator=space,
-            search_strategy=strategy,
+            space_generator=own_space(task.task_name, space, special_space, names),
+            search_strategy=own_strategy(strategy),
             task_name=task.task_name,
             seed=seed + number,
             symbols=symbols,

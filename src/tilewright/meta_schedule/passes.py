@@ -27,6 +27,11 @@ def current_target(target: Target | str | None) -> Target:
     return Target.current() or Target("native")
 
 
+def is_meta_schedule_enabled() -> bool:
+    """Whether there is a current database (``with database:``), which passes then use."""
+    return Database.current() is not None
+
+
 class MetaScheduleTuneIRMod(Pass):
     """Tune the TensorIR functions of a module into ``work_dir``; the module is unchanged.
 

@@ -1,35 +1,31 @@
-"""The entry points: tune tasks or one function, and apply the results."""
+"""Tune tasks: what all entry points come to."""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tilewright.ir import IRModule
 from tilewright.meta_schedule.arg_info import ASSUMED_SIZE
 from tilewright.meta_schedule.builder import Builder, LocalBuilder
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database, JSONDatabase, MemoryDatabase
-from tilewright.meta_schedule.measure_callback import MeasureCallback, default_callbacks
+from tilewright.meta_schedule.measure_callback import MeasureCallback
+from tilewright.meta_schedule.profiler import Profiler
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.runner import LocalRunner, Runner
-from tilewright.meta_schedule.search_strategy import SearchStrategy
-from tilewright.meta_schedule.space_generator import SpaceGenerator
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.meta_schedule.tuning_session import TuningSession
 from tilewright.support.errors import TuneError
 from tilewright.support.registry import near_matches
-from tilewright.target import Target
-from tilewright.tir import PrimFunc
-from tilewright.tir.schedule import Schedule
 
 logger = logging.getLogger("tilewright.meta_schedule")
 
@@ -55,34 +51,25 @@ def open_database(
     raise TuneError(f"unknown database {database!r}; known: json, memory, or an instance")
 
 
-def builder_and_runner(builder: Builder | str, runner: Runner | str) -> tuple[Builder, Runner]:
-    """Return instances; the name ``"local"`` makes one.
+def builder_and_runner(
+    builder: Builder | str, runner: Runner | str, num_tuning_cores: int | None = None
+) -> tuple[Builder, Runner]:
+    """Return instances; the name ``"local"`` makes one, which builds on ``num_tuning_cores``.
 
     Raises ``TuneError`` for anything else.
     """
+    if num_tuning_cores is not None and (builder != "local" or num_tuning_cores < 1):
+        raise TuneError(
+            "num_tuning_cores is a positive number of processes of the builder 'local'; "
+            "give an instance LocalBuilder(max_workers=...) its own"
+        )
     if builder == "local":
-        builder = LocalBuilder()
+        builder = LocalBuilder(num_tuning_cores)
     if runner == "local":
         runner = LocalRunner()
     if not (isinstance(builder, Builder) and isinstance(runner, Runner)):
         raise TuneError("builder and runner are 'local' or instances of Builder and Runner")
     return builder, runner
-
-
-def callbacks(given: Sequence[MeasureCallback] | str | None) -> list[MeasureCallback]:
-    """Return the callbacks given; ``None`` and ``"default"`` are those of every run.
-
-    Raises ``TuneError`` for anything else.
-    """
-    if given is None or given == "default":
-        return default_callbacks()
-    items = [given] if isinstance(given, (str, MeasureCallback)) else list(given)
-    made = [item for item in items if isinstance(item, MeasureCallback)]
-    if len(made) < len(items):
-        raise TuneError(
-            f"measure_callbacks are 'default' or instances of MeasureCallback, got {items!r}"
-        )
-    return made
 
 
 def check_options(options: Iterable[str]) -> None:
@@ -105,44 +92,68 @@ def tune_tasks(
     runner: Runner | str = "local",
     database: Database | str = "json",
     cost_model: CostModel | str = "xgb",
-    measure_callbacks: Sequence[MeasureCallback] | str | None = None,
+    measure_callbacks: Sequence[MeasureCallback | str] | MeasureCallback | str | None = None,
     task_scheduler: TaskScheduler | str = "gradient",
     module_equality: str = "structural",
     progress: Progress | None = None,
     max_seconds: float | None = None,
+    num_tuning_cores: int | None = None,
 ) -> Database:
     """Tune tasks into a database and return it.
 
     Records and a log go to ``work_dir`` (without one, records stay in memory). The search starts
-    from the database's existing records. After ``max_seconds`` no batch of trials begins; the last
-    one and the final ranking of the best candidates still take their time. Raises ``TuneError``
-    before anything is measured if the work directory can't be written.
+    from the database's existing records; a cost model requested by name starts from what it learned
+    in ``work_dir`` before, and keeps there what it learns. ``num_tuning_cores`` are the processes
+    of the builder ``"local"`` (default: the machine's cores). After ``max_seconds`` no batch of
+    trials begins; the last one and the final ranking of the best candidates still take their time.
+    Raises ``TuneError`` before anything is measured if the work directory can't be written.
     """
     if not tasks:
         raise TuneError("there is nothing to tune: no tasks")
-    builder, runner = builder_and_runner(builder, runner)
+    builder, runner = builder_and_runner(builder, runner, num_tuning_cores)
+    model = CostModel.create(cost_model)
     session = TuningSession(
         builder,
         runner,
         None,
-        CostModel.create(cost_model),
+        model,
         max_trials_global,
         max_trials_global if max_trials_per_task is None else max_trials_per_task,
         num_trials_per_iter,
-        callbacks(measure_callbacks),
+        MeasureCallback.create(measure_callbacks),
         progress or Progress(),
         math.inf if max_seconds is None else time.monotonic() + max_seconds,
     )
     _say_what_is_assumed(tasks)
     # Opened last, so that a run that makes no sense leaves no folder.
     opened = open_database(database, work_dir, module_equality)
-    with log_file(work_dir):
-        TaskScheduler.create(task_scheduler).tune(
-            tasks,
-            [1.0] * len(tasks) if task_weights is None else task_weights,
-            replace(session, database=opened),
-        )
+    kept = None
+    if work_dir is not None and isinstance(cost_model, str):
+        kept = _model_file(Path(work_dir), tasks)
+    scheduler = TaskScheduler.create(task_scheduler)
+    weights = [1.0] * len(tasks) if task_weights is None else task_weights
+    profiler = Profiler.current() or Profiler()
+    with log_file(work_dir), profiler:
+        if model is not None and kept is not None and kept.exists():
+            try:
+                model.load(kept)
+            except TuneError as error:
+                logger.warning("the cost model begins anew: %s", error.message)
+        try:
+            scheduler.tune(tasks, weights, replace(session, database=opened))
+        finally:
+            if model is not None and kept is not None and model.trained:
+                with Profiler.timeit("cost model"):
+                    model.save(kept)
+        logger.info("where the time went:\n%s", profiler.table())
     return opened
+
+
+def _model_file(work_dir: Path, tasks: Sequence[TuneContext]) -> Path:
+    """Where the cost model of a run's targets is kept: times on others mean something else."""
+    targets = sorted({str(task.target) for task in tasks})
+    digest = hashlib.sha256("\n".join(targets).encode()).hexdigest()[:12]
+    return work_dir / f"cost_model_{digest}.npz"
 
 
 def _say_what_is_assumed(tasks: Sequence[TuneContext]) -> None:
@@ -183,77 +194,3 @@ def log_file(work_dir: str | os.PathLike[str] | None) -> Iterator[None]:
         root.setLevel(level)
         root.removeHandler(handler)
         handler.close()
-
-
-def tune_tir(
-    mod: IRModule | PrimFunc,
-    target: Target | str,
-    work_dir: str | os.PathLike[str] | None = None,
-    max_trials_global: int = 64,
-    *,
-    max_trials_per_task: int | None = None,
-    num_trials_per_iter: int = 32,
-    builder: Builder | str = "local",
-    runner: Runner | str = "local",
-    database: Database | str = "json",
-    cost_model: CostModel | str = "xgb",
-    measure_callbacks: Sequence[MeasureCallback] | str | None = None,
-    task_scheduler: TaskScheduler | str = "gradient",
-    space: SpaceGenerator | str | Callable[[Schedule], object] = "post-order-apply",
-    strategy: SearchStrategy | str = "evolutionary",
-    module_equality: str = "structural",
-    task_name: str = "main",
-    seed: int = 0,
-    progress: Progress | None = None,
-    max_seconds: float | None = None,
-    symbols: Mapping[str, int] | None = None,
-) -> Database:
-    """Tune every TensorIR function of a module; see :func:`tune_tasks` for the options.
-
-    ``symbols`` are the sizes, by name, that functions with symbolic ones are measured at.
-
-    Raises ``TuneError`` if there is no such function, or instances of a space or strategy would be
-    shared by several.
-    """
-    if isinstance(mod, PrimFunc):
-        mod = IRModule({task_name: mod})
-    functions = {n: f for n, f in mod.functions.items() if isinstance(f, PrimFunc)}
-    if not functions:
-        raise TuneError("the module has no TensorIR function to tune")
-    if len(functions) > 1 and not (isinstance(space, str) and isinstance(strategy, str)):
-        raise TuneError("for several functions name the space and the strategy, don't share one")
-    tasks = [
-        TuneContext(
-            function,
-            target=target,
-            space_generator=space,
-            search_strategy=strategy,
-            task_name=name,
-            seed=seed + number,
-            symbols=symbols,
-        )
-        for number, (name, function) in enumerate(functions.items())
-    ]
-    return tune_tasks(
-        tasks,
-        work_dir=work_dir,
-        max_trials_global=max_trials_global,
-        max_trials_per_task=max_trials_per_task,
-        num_trials_per_iter=num_trials_per_iter,
-        builder=builder,
-        runner=runner,
-        database=database,
-        cost_model=cost_model,
-        measure_callbacks=measure_callbacks,
-        task_scheduler=task_scheduler,
-        module_equality=module_equality,
-        progress=progress,
-        max_seconds=max_seconds,
-    )
-
-
-def compile_tir(
-    database: Database, mod: IRModule | PrimFunc, target: Target | str
-) -> Schedule | None:
-    """Return the best schedule that a database has for a function, replayed, or ``None``."""
-    return database.query_schedule(mod, Target(target))

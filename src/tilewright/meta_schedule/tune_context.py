@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tilewright import dlight
 from tilewright.ir import IRModule
+from tilewright.meta_schedule.cost_model import CostModel
+from tilewright.meta_schedule.database import Database
+from tilewright.meta_schedule.measure_candidate import MeasureCandidate
+from tilewright.meta_schedule.runner import RunnerResult
 from tilewright.meta_schedule.search_strategy import RuleChoices, SearchStrategy
 from tilewright.meta_schedule.space_generator import SpaceGenerator
 from tilewright.meta_schedule.task import Task
+from tilewright.support.errors import TuneError
+from tilewright.support.registry import near_matches
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
+
+logger = logging.getLogger("tilewright.meta_schedule")
+
+Space = SpaceGenerator | str | Callable[[Schedule], object]
+
+FIRST_BATCH = 4
+"""Fewer trials than this tell little about a task."""
+# How much of its first batch a task spends on what rules could make; and by how many times the best
+# of these may be faster than what the search has found before the search is given up.
+_FIRST_SHARE, _FAR_BEHIND = 0.85, 2.0
 
 
 class TuneContext(Task):
@@ -20,6 +38,9 @@ class TuneContext(Task):
     ``space_generator`` and ``search_strategy`` are instances or names. The same ``seed`` gives the
     same candidates, as long as measured times rank them alike. ``start_from_rules`` measures the
     rule-based schedule first, and its neighbours.
+
+    To tune without a task scheduler: ``pre_tuning``, then by turns ``generate_measure_candidates``
+    and ``notify_runner_results``, at last ``post_tuning``.
     """
 
     def __init__(
@@ -27,7 +48,7 @@ class TuneContext(Task):
         mod: IRModule | PrimFunc,
         *,
         target: Target | str,
-        space_generator: SpaceGenerator | str | Callable[[Schedule], object] = "post-order-apply",
+        space_generator: Space = "post-order-apply",
         search_strategy: SearchStrategy | str = "evolutionary",
         task_name: str = "main",
         seed: int = 0,
@@ -43,6 +64,9 @@ class TuneContext(Task):
             symbols=symbols,
         )
         self.search_strategy = SearchStrategy.create(search_strategy)
+        self.symbols = symbols
+        self.start_from_rules = start_from_rules
+        self.num_trials_per_iter = 0
         self.rule_choices: RuleChoices | None = None
         """What the rules could make of the task; ``None`` without ``start_from_rules``."""
         if start_from_rules and self.target.kind == "llvm":
@@ -64,5 +88,105 @@ class TuneContext(Task):
         """Return the rules' schedule of the task, if a rule applies."""
         return None if self.rule_choices is None else self.rule_choices.schedule(frozenset())
 
+    # ---- the life of a task ------------------------------------------------------------------
+
+    def pre_tuning(
+        self,
+        max_trials: int,
+        num_trials_per_iter: int = 64,
+        design_spaces: Sequence[Schedule] | None = None,
+        database: Database | None = None,
+        cost_model: CostModel | None = None,
+    ) -> None:
+        """Start: make the design space (unless it is given), and learn the database's records.
+
+        Raises ``TuneError`` if there is no design space, or the numbers of trials make no sense.
+        """
+        spaces = self.generate_design_space() if design_spaces is None else design_spaces
+        if not spaces:
+            raise TuneError("the space generator gave no design space")
+        self.num_trials_per_iter = num_trials_per_iter
+        self.search_strategy.pre_tuning(
+            self,
+            spaces,
+            max_trials=max_trials,
+            num_trials_per_iter=num_trials_per_iter,
+            database=database,
+            cost_model=cost_model,
+        )
+        if self.rule_choices is not None and database is not None:
+            self.rule_choices.warm_start(database, self.mod)
+
+    def generate_measure_candidates(self, count: int | None = None) -> list[MeasureCandidate]:
+        """Return up to ``count`` candidates (default: ``num_trials_per_iter``), none at the end.
+
+        The very first candidate of a task is the rules' schedule, so tuning starts from untuned
+        code. A batch is divided between the rules' other choices and the search: whichever has the
+        faster candidate so far gets more, and a search that is far behind gets nothing more.
+        """
+        count = self.num_trials_per_iter if count is None else count
+        rules, search = self.rule_choices, self.search_strategy
+        if rules is None:
+            return search.generate_measure_candidates(count)
+        if not rules.seconds:
+            first = rules.candidates(max(1, round(_FIRST_SHARE * count)))
+            rest = count - len(first)
+            rest = min(rest, max(1, round((1 - _FIRST_SHARE) * count))) if first else rest
+            return [*first, *(search.generate_measure_candidates(rest) if rest else ())]
+        tried = list(search.times.values())  # those that failed have infinity
+        best = min(tried, default=math.inf)
+        if len(tried) >= FIRST_BATCH and best > _FAR_BEHIND * rules.best_seconds:
+            logger.info("task %s: the search is far behind what the rules make", self.task_name)
+            return rules.candidates(count)
+        ahead = rules.best_seconds <= best
+        first = rules.candidates(max(1, round(count * (0.75 if ahead else 0.25))))
+        found = search.generate_measure_candidates(count - len(first)) if len(first) < count else []
+        more = rules.candidates(count - len(first) - len(found)) if first else []
+        return [*first, *found, *more]
+
+    def notify_runner_results(
+        self, measure_candidates: Sequence[MeasureCandidate], runner_results: Sequence[RunnerResult]
+    ) -> None:
+        """Learn the results of measured candidates."""
+        self.search_strategy.notify_runner_results(measure_candidates, runner_results)
+        if self.rule_choices is not None:
+            self.rule_choices.notify(measure_candidates, runner_results)
+
+    def post_tuning(self) -> None:
+        """End: release what only the search needs."""
+        self.search_strategy.post_tuning()
+
+    def clone(self) -> TuneContext:
+        """Return a context of the same task that shares no state of the search with this one."""
+        return TuneContext(
+            self.mod,
+            target=self.target,
+            space_generator=self.space_generator.clone(),
+            search_strategy=self.search_strategy.clone(),
+            task_name=self.task_name,
+            seed=self.seed,
+            start_from_rules=self.start_from_rules,
+            symbols=self.symbols,
+        )
+
     def __repr__(self) -> str:
         return f"TuneContext({self.task_name}, {self.target.kind})"
+
+
+def own_space(
+    name: str, space: Space, special: Mapping[str, Space] | None, names: Collection[str]
+) -> Space:
+    """Return the space of one of several tasks: its ``special`` one, or a copy of the common one.
+
+    Raises ``TuneError`` if a special space is for none of the tasks' ``names``.
+    """
+    for key in special or ():
+        if key not in names:
+            raise TuneError(f"special_space: no task {key!r}; {near_matches(key, list(names))}")
+    chosen = (special or {}).get(name, space)
+    return chosen.clone() if isinstance(chosen, SpaceGenerator) else chosen
+
+
+def own_strategy(strategy: SearchStrategy | str) -> SearchStrategy | str:
+    """Return the strategy of one of several tasks: a copy of an instance."""
+    return strategy.clone() if isinstance(strategy, SearchStrategy) else strategy

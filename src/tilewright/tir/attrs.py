@@ -373,6 +373,15 @@ TILED = register_annotation(
         "meta_schedule.schedule_rule.register_tile",
     ),
 )
+SCHEDULE_RULE = register_annotation(
+    "schedule_rule",
+    text(),
+    means="The name of the rule that a search applies to this block, instead of all others.",
+    read_by=(
+        "meta_schedule.schedule_rule.apply_custom_rule",
+        "meta_schedule.space_generator.post_order_apply",
+    ),
+)
 LAYOUT_REWRITE = register_annotation(
     "meta_schedule.layout_rewrite_preproc",
     FLAG,
@@ -564,6 +573,7 @@ __all__ = [
     "ON_STATEMENTS",
     "PARALLEL_GRAIN",
     "PARALLEL_KEY",
+    "SCHEDULE_RULE",
     "PARALLEL_SCHEDULE",
     "PERMUTED_LAYOUT",
     "PIPELINE_ASYNC_STAGES",

@@ -27,12 +27,15 @@ class BuilderResult:
     """A compiled module, or the reason why there is none.
 
     ``reason`` is ``"build"`` (refused by a pass or LLVM), ``"build-timeout"`` or ``"build-crash"``.
+    ``artifact_path`` is a file or folder that the builder left, which ``RemoveBuildArtifact``
+    removes.
     """
 
     module: Module | None
     error: str | None = None
     reason: str | None = None
     seconds: float = 0.0
+    artifact_path: str | None = None
 
 
 class Builder:

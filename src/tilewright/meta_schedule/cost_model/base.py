@@ -33,6 +33,10 @@ class CostModel:
         """Whether scores are based on measurements."""
         return False
 
+    def knows(self, task: str) -> bool:
+        """Whether it has learned from candidates of a task."""
+        return False
+
     def score(self, task: str, evaluation: Evaluation) -> Any:
         """Return the scores of a population of a task (named by its hash)."""
         raise NotImplementedError(f"{type(self).__name__} must define score")
@@ -89,6 +93,9 @@ class CostModel:
             return None
         return COST_MODELS.instance(kind, CostModel)
 
+
+PyCostModel = CostModel
+"""The name under which TVM's users derive from it."""
 
 COST_MODELS: Registry[Callable[[], CostModel]] = Registry("cost model", TuneError)
 """Cost models by name."""

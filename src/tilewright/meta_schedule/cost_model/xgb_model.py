@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import zipfile
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -86,6 +87,10 @@ class XGBModel(CostModel):
     def trained(self) -> bool:
         """Whether there are corrections."""
         return bool(self._boosters)
+
+    def knows(self, task: str) -> bool:
+        """Whether it has learned from candidates of a task."""
+        return bool(self._times.get(task))
 
     @property
     def _boosters(self) -> list[Any]:
@@ -179,7 +184,7 @@ class XGBModel(CostModel):
 
     # ---- files --------------------------------------------------------------------------------
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all measurements and the trees to one ``.npz`` file."""
+        """Write all measurements to one ``.npz`` file; whoever loads it fits the trees again."""
         tasks = [task for task in self._times if self._times[task]]
         samples = [item for task in tasks for item in self._features[task]]
         arrays: dict[str, Any] = {
@@ -193,28 +198,52 @@ class XGBModel(CostModel):
             "times": np.array([t for task in tasks for t in self._times[task]]),
             "priors": np.array([p for task in tasks for p in self._priors[task]]),
         }
-        for number, booster in enumerate(self._boosters):
-            arrays[f"trees{number}"] = np.frombuffer(booster.save_raw("ubj"), dtype=np.uint8)
-        with open(path, "wb") as file:
+        part = f"{os.fspath(path)}.{os.getpid()}"
+        with open(part, "wb") as file:
             np.savez(file, **arrays)
+        os.replace(part, path)  # so that whoever reads it meanwhile finds all of it
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Read a file that ``save`` wrote; ``TuneError`` if it has other features."""
-        with np.load(path, allow_pickle=False) as stored:
-            if "names" not in stored or tuple(stored["names"].tolist()) != FEATURE_NAMES:
-                raise TuneError(f"{os.fspath(path)} holds a cost model of other features")
-            ends = np.cumsum(stored["stores"])[:-1]
-            samples = np.split(stored["features"], ends) if len(stored["stores"]) else []
-            self._features, self._times, self._priors = {}, {}, {}
-            start = 0
-            for task, size in zip(stored["tasks"].tolist(), stored["sizes"].tolist()):
-                part = slice(start, start + size)
-                self._features[task] = list(samples[part])
-                self._times[task] = stored["times"][part].tolist()
-                self._priors[task] = stored["priors"][part].tolist()
-                start += size
-            self._fitted, self._stale = [], False
-            while f"trees{len(self._fitted)}" in stored:
-                booster = _xgboost().Booster()
-                booster.load_model(bytearray(stored[f"trees{len(self._fitted)}"].tobytes()))
-                self._fitted.append(booster)
+        """Read a file that ``save`` wrote; the trees are fitted when they are needed.
+
+        Raises ``TuneError`` if the file is damaged, or is of other features.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                arrays = {name: stored[name] for name in stored.files}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise TuneError(f"{os.fspath(path)} can't be read: {error}") from error
+        if "names" not in arrays or tuple(arrays["names"].tolist()) != FEATURE_NAMES:
+            raise TuneError(f"{os.fspath(path)} holds a cost model of other features")
+        try:
+            measured = _measurements(arrays)
+        except (KeyError, ValueError, TypeError, IndexError) as error:
+            raise TuneError(f"{os.fspath(path)} is damaged: {error}") from error
+        self._features, self._times, self._priors = {}, {}, {}
+        for task, features, times, priors in measured:
+            self._features[task], self._times[task], self._priors[task] = features, times, priors
+        self._fitted, self._stale = [], True
+
+
+def _measurements(
+    arrays: dict[str, Any],
+) -> list[tuple[str, list[Any], list[float], list[float]]]:
+    """Divide the arrays of a file among the tasks.
+
+    Raises ``ValueError`` if they don't fit each other.
+    """
+    features, stores, sizes = arrays["features"], arrays["stores"], arrays["sizes"]
+    times, priors, tasks = arrays["times"], arrays["priors"], arrays["tasks"].tolist()
+    count = int(sizes.sum())
+    whole = features.ndim == 2 and features.shape[1] == len(FEATURE_NAMES)
+    if not whole or int(stores.sum()) != len(features) or (sizes < 0).any() or (stores < 0).any():
+        raise ValueError("its features don't fit each other")
+    if {len(stores), len(times), len(priors)} != {count} or len(tasks) != len(sizes):
+        raise ValueError("its measurements don't fit each other")
+    samples = np.split(features.astype(np.float32), np.cumsum(stores)[:-1]) if count else []
+    ends = np.cumsum(sizes).tolist()
+    parts = [slice(end - size, end) for end, size in zip(ends, sizes.tolist())]
+    return [
+        (str(task), list(samples[part]), times[part].tolist(), priors[part].tolist())
+        for task, part in zip(tasks, parts)
+    ]

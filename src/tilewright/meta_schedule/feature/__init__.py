@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from tilewright.meta_schedule.feature.candidates import candidate_evaluation, remember
+from tilewright.meta_schedule.feature.extractors import (
+    FEATURE_EXTRACTORS,
+    FeatureExtractor,
+    PerStoreFeature,
+    PyFeatureExtractor,
+)
 from tilewright.meta_schedule.feature.per_store import (
     FEATURE_NAMES,
     Evaluation,
@@ -19,10 +25,14 @@ def features_of(func: PrimFunc, target: Target) -> Evaluation:
 
 
 __all__ = [
+    "FEATURE_EXTRACTORS",
     "FEATURE_NAMES",
     "Evaluation",
+    "FeatureExtractor",
     "FeatureFunction",
+    "PerStoreFeature",
     "Program",
+    "PyFeatureExtractor",
     "candidate_evaluation",
     "extract",
     "features_of",

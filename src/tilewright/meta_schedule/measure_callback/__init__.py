@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from tilewright.meta_schedule.measure_callback.base import MeasureCallback
-from tilewright.meta_schedule.measure_callback.default import AddToDatabase, UpdateCostModel
+from tilewright.meta_schedule.measure_callback.base import (
+    MEASURE_CALLBACKS,
+    MeasureCallback,
+    PyMeasureCallback,
+    default_callbacks,
+)
+from tilewright.support.folder import classes_in, register_classes
 
-__all__ = ["AddToDatabase", "MeasureCallback", "UpdateCostModel", "default_callbacks"]
+_FOUND = register_classes(MEASURE_CALLBACKS, classes_in(__name__, MeasureCallback))
+globals().update(_FOUND)
 
-
-def default_callbacks() -> list[MeasureCallback]:
-    """Return callbacks that save measurements and learn from them."""
-    return [AddToDatabase(), UpdateCostModel()]
+__all__ = [
+    "MEASURE_CALLBACKS",
+    "MeasureCallback",
+    "PyMeasureCallback",
+    "default_callbacks",
+    *_FOUND,
+]

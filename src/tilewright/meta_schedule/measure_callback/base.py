@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tilewright.meta_schedule.builder import BuilderResult
@@ -11,6 +11,8 @@ from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
 from tilewright.meta_schedule.task_record import TaskRecord
+from tilewright.support.errors import TuneError
+from tilewright.support.registry import Registry
 
 
 class Tuning(Protocol):
@@ -22,7 +24,9 @@ class Tuning(Protocol):
 
 
 class MeasureCallback:
-    """Base of callbacks. Override what you need."""
+    """Base of callbacks. Override what you need; a ``name`` registers it."""
+
+    name = ""
 
     def on_result(
         self,
@@ -42,3 +46,30 @@ class MeasureCallback:
         results: Sequence[RunnerResult],
     ) -> None:
         """Called after a batch of candidates of one task."""
+
+    @staticmethod
+    def create(
+        kind: Sequence[MeasureCallback | str] | MeasureCallback | str | None = "default",
+    ) -> list[MeasureCallback]:
+        """Return callbacks: instances, those of these names, or those of every run.
+
+        Raises ``TuneError`` for anything else.
+        """
+        if kind is None or kind == "default":
+            return default_callbacks()
+        items = [kind] if isinstance(kind, (str, MeasureCallback)) else list(kind)
+        return [MEASURE_CALLBACKS.instance(item, MeasureCallback) for item in items]
+
+
+PyMeasureCallback = MeasureCallback
+"""The name under which TVM's users derive from it."""
+
+MEASURE_CALLBACKS: Registry[Callable[[], MeasureCallback]] = Registry("callback", TuneError)
+"""Callbacks by name."""
+
+_DEFAULT = ("add-to-database", "update-cost-model", "remove-build-artifact")
+
+
+def default_callbacks() -> list[MeasureCallback]:
+    """Return callbacks that save measurements, learn from them and remove what builds left."""
+    return [MEASURE_CALLBACKS.get(name)() for name in _DEFAULT]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 
 from tilewright.meta_schedule.builder import BuilderResult
 from tilewright.meta_schedule.database import TuningRecord
@@ -15,6 +17,8 @@ from tilewright.meta_schedule.task_record import TaskRecord
 
 class AddToDatabase(MeasureCallback):
     """Commits every candidate that agreed with the unscheduled program and was measured."""
+
+    name = "add-to-database"
 
     def on_result(
         self,
@@ -50,6 +54,8 @@ class AddToDatabase(MeasureCallback):
 class UpdateCostModel(MeasureCallback):
     """Trains the cost model on each batch."""
 
+    name = "update-cost-model"
+
     def on_batch(
         self,
         scheduler: Tuning,
@@ -60,3 +66,29 @@ class UpdateCostModel(MeasureCallback):
         """Pass candidates that could be built, with their times, to the model."""
         if scheduler.cost_model is not None:
             scheduler.cost_model.update(task.context, candidates, results)
+
+
+class RemoveBuildArtifact(MeasureCallback):
+    """Removes the file or folder that a builder left for a candidate, once that was measured.
+
+    ``LocalBuilder`` leaves none: its code stays in memory.
+    """
+
+    name = "remove-build-artifact"
+
+    def on_result(
+        self,
+        scheduler: Tuning,
+        task: TaskRecord,
+        candidate: MeasureCandidate,
+        built: BuilderResult,
+        result: RunnerResult,
+    ) -> None:
+        """Remove the artifact; one that is gone already is no error."""
+        if built.artifact_path is None:
+            return
+        path = Path(built.artifact_path)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from tilewright.meta_schedule.mutator.base import MUTATORS as MUTATORS
 from tilewright.meta_schedule.mutator.base import Mutator as Mutator
+from tilewright.meta_schedule.mutator.base import PyMutator as PyMutator
 from tilewright.meta_schedule.mutator.mutate_choice import MutateChoice as MutateChoice
 from tilewright.meta_schedule.mutator.mutate_choice import MutateParallel as MutateParallel
 from tilewright.meta_schedule.mutator.mutate_choice import MutateUnroll as MutateUnroll

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilewright.meta_schedule import defaults
 from tilewright.meta_schedule.column import Column
 from tilewright.support.errors import TuneError
 from tilewright.support.registry import Registry
@@ -37,6 +38,15 @@ class Mutator:
         """Return other options for the candidates that chose ``chosen``."""
         return other_option(column, chosen, rng)
 
+    @staticmethod
+    def create(kind: str) -> dict[Mutator, float]:
+        """Return the default mutators for a kind of target (``"llvm"``, ``"cuda"``), with weights.
+
+        Raises ``TuneError`` if the kind has none.
+        """
+        weights = defaults.of_kind(kind).mutator_probs
+        return {MUTATORS.get(name)(): weight for name, weight in weights.items()}
+
 
 def other_option(
     column: Column, chosen: NDArray[np.int64], rng: np.random.Generator
@@ -47,6 +57,9 @@ def other_option(
         return chosen
     return (chosen + rng.integers(1, count, chosen.shape)) % count
 
+
+PyMutator = Mutator
+"""The name under which TVM's users derive from it."""
 
 MUTATORS: Registry[Callable[[], Mutator]] = Registry("mutator", TuneError)
 """Mutators by name; ``defaults.py`` gives the default weights."""

@@ -2,6 +2,7 @@
 
 from tilewright.meta_schedule.postproc.base import POSTPROCS as POSTPROCS
 from tilewright.meta_schedule.postproc.base import Postproc as Postproc
+from tilewright.meta_schedule.postproc.base import PyPostproc as PyPostproc
 from tilewright.meta_schedule.postproc.base import Rejected as Rejected
 from tilewright.meta_schedule.postproc.disallow_dynamic_loop import DisallowDynamicLoop as DisallowDynamicLoop
 from tilewright.meta_schedule.postproc.rewrite_parallel_vectorize_unroll import RewriteParallelVectorizeUnroll as RewriteParallelVectorizeUnroll

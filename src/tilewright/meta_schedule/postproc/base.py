@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.ir import IRModule
+from tilewright.meta_schedule import defaults
 from tilewright.support.errors import TuneError
 from tilewright.support.registry import Registry
 from tilewright.target import Target
@@ -34,6 +35,17 @@ class Postproc:
         """Rewrite the schedule in place, or say why it is rejected."""
         raise NotImplementedError(f"{type(self).__name__} must define apply")
 
+    @staticmethod
+    def create(kind: str) -> list[Postproc]:
+        """Return the default postprocs for a kind of target (``"llvm"``, ``"cuda"``), in order.
+
+        Raises ``TuneError`` if the kind has none.
+        """
+        return [POSTPROCS.get(name)() for name in defaults.of_kind(kind).postprocs]
+
+
+PyPostproc = Postproc
+"""The name under which TVM's users derive from it."""
 
 POSTPROCS: Registry[Callable[[], Postproc]] = Registry("postproc", TuneError)
 """Postprocs by name; ``defaults.py`` lists those that are used by default."""

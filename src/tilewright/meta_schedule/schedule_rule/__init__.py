@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from tilewright.meta_schedule.schedule_rule.base import SCHEDULE_RULES, NotApplicable, ScheduleRule
+from tilewright.meta_schedule.schedule_rule.base import (
+    SCHEDULE_RULES,
+    NotApplicable,
+    PyScheduleRule,
+    ScheduleRule,
+)
 from tilewright.support.folder import classes_in, register_classes
 
 _FOUND = register_classes(SCHEDULE_RULES, classes_in(__name__, ScheduleRule))
 globals().update(_FOUND)
 
-__all__ = ["NotApplicable", "SCHEDULE_RULES", "ScheduleRule", *_FOUND]
+__all__ = ["NotApplicable", "SCHEDULE_RULES", "ScheduleRule", "PyScheduleRule", *_FOUND]

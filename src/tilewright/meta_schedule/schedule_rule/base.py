@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tilewright.meta_schedule import defaults
 from tilewright.support.errors import TuneError
 from tilewright.support.registry import Registry
 from tilewright.target import Target
@@ -34,6 +35,17 @@ class ScheduleRule:
         """Return the schedules to continue with."""
         raise NotImplementedError(f"{type(self).__name__} must define apply")
 
+    @staticmethod
+    def create(kind: str) -> list[ScheduleRule]:
+        """Return the default rules for a kind of target (``"llvm"``, ``"cuda"``), in order.
+
+        Raises ``TuneError`` if the kind has none.
+        """
+        return [SCHEDULE_RULES.get(name)() for name in defaults.of_kind(kind).sch_rules]
+
+
+PyScheduleRule = ScheduleRule
+"""The name under which TVM's users derive from it."""
 
 SCHEDULE_RULES: Registry[Callable[[], ScheduleRule]] = Registry("schedule rule", TuneError)
 """Schedule rules by name; ``defaults.py`` lists those that are used by default."""

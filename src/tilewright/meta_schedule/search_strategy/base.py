@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.feature import Evaluation, remember
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
-from tilewright.meta_schedule.postproc import VerifyCodeSize
+from tilewright.meta_schedule.postproc import Postproc, VerifyCodeSize
 from tilewright.meta_schedule.runner import RunnerResult
 from tilewright.meta_schedule.search_strategy.design import Variant, make_variants, open_shape
 from tilewright.meta_schedule.task import Task
@@ -64,6 +65,11 @@ class SearchStrategy:
             return 0.0
         return sum(v.function is None for v in self.variants) / len(self.variants)
 
+    @property
+    def space_size(self) -> int:
+        """How many candidates the design space has: all decisions, those counted that fail."""
+        return sum(variant.size for variant in self.variants)
+
     def pre_tuning(
         self,
         context: Task,
@@ -84,14 +90,16 @@ class SearchStrategy:
         self.cost_model = cost_model
         self.rng = np.random.default_rng((self.seed, context.seed))
         self.times, self._issued, self._programs = {}, {}, set()
-        self.variants = make_variants(context.mod, spaces, context.target)
+        self.variants = self._variants(spaces)
         for postproc in context.space_generator.postprocs:
             if isinstance(postproc, VerifyCodeSize):
                 for variant in self.variants:
                     variant.limit_code(_SLACK * postproc.limit)
         logger.info(
-            "task %s: %d sketches, %d variants, %.0f%% of them without symbolic replay",
+            "task %s: %d candidates in %d sketches, %d variants, %.0f%% of them without symbolic "
+            "replay",
             context.task_name,
+            self.space_size,
             len(spaces),
             len(self.variants),
             100 * self.fallback_share,
@@ -118,12 +126,23 @@ class SearchStrategy:
         self.variants, self.cost_model = [], None
         self.times, self._issued, self._programs = {}, {}, set()
 
+    def clone(self) -> SearchStrategy:
+        """Return a strategy with the same options and no task."""
+        made = copy.copy(self)
+        made.post_tuning()
+        made.rng = np.random.default_rng(self.seed)
+        return made
+
     @staticmethod
     def create(kind: SearchStrategy | str) -> SearchStrategy:
-        """Make a strategy by name (``"evolutionary"``, ``"replay-trace"``)."""
+        """Make a strategy by name (``"evolutionary"``, ``"replay-trace"``, ``"exhaustive"`` …)."""
         return SEARCH_STRATEGIES.instance(kind, SearchStrategy)
 
     # ---- for subclasses -----------------------------------------------------------------------
+    def _variants(self, spaces: Sequence[Schedule]) -> list[Variant]:
+        """Return the sketches as arrays of candidates."""
+        return make_variants(self.context.mod, spaces, self.context.target)
+
     def _warm_start(self, database: Database) -> None:
         """Learn from the records that the database has for the task."""
         context = self.context
@@ -143,7 +162,7 @@ class SearchStrategy:
             self.times[(number, row.tobytes())] = record.best_seconds
             evaluations.append(self.variants[number].evaluate(row[None, :]))
             seconds.append(record.best_seconds)
-        if self.cost_model is not None and evaluations:
+        if self.cost_model is not None and evaluations and not self.cost_model.knows(context.hash):
             self.cost_model.learn(context.hash, evaluations, seconds)
         logger.info("task %s: %d records to start from", context.task_name, len(seconds))
 
@@ -160,18 +179,11 @@ class SearchStrategy:
         except ScheduleError as error:
             self._reject("schedule", error.message)
             return None
-        sch.enter_postproc()
-        for postproc in context.space_generator.postprocs:
-            try:
-                refused = postproc.apply(sch)
-            except TilewrightError as error:
-                self._reject(postproc.name, error.message)
-                return None
-            if refused is not None:
-                self._reject(postproc.name, refused.reason)
-                if isinstance(postproc, VerifyCodeSize):
-                    self.variants[number].learn_too_large(float(evaluation.code[0]))
-                return None
+        refusing = self._complete(sch)
+        if refusing is not None:
+            if isinstance(refusing, VerifyCodeSize):
+                self.variants[number].learn_too_large(float(evaluation.code[0]))
+            return None
         # Different decisions may come to the same program (8 jobs are allowed, there are only 4).
         program = structural_hash(sch.mod)
         if program in self._programs:
@@ -181,6 +193,20 @@ class SearchStrategy:
         remember(candidate, evaluation)
         self._issued[candidate] = key
         return candidate
+
+    def _complete(self, sch: Schedule) -> Postproc | None:
+        """Apply the postprocs; return the one that refuses, which is counted."""
+        sch.enter_postproc()
+        for postproc in self.context.space_generator.postprocs:
+            try:
+                refused = postproc.apply(sch)
+            except TilewrightError as error:
+                self._reject(postproc.name, error.message)
+                return postproc
+            if refused is not None:
+                self._reject(postproc.name, refused.reason)
+                return postproc
+        return None
 
     def _reject(self, reason: str, message: str) -> None:
         self.context.rejected[reason] += 1
@@ -194,6 +220,9 @@ def candidate_of(evaluation: Evaluation, index: int) -> Evaluation:
         evaluation.features[at], evaluation.cycles[at], evaluation.valid[at], evaluation.code[at]
     )
 
+
+PySearchStrategy = SearchStrategy
+"""The name under which TVM's users derive from it."""
 
 SEARCH_STRATEGIES: Registry[Callable[[], SearchStrategy]] = Registry("search strategy", TuneError)
 """Search strategies by name."""

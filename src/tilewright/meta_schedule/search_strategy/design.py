@@ -22,6 +22,12 @@ from tilewright.meta_schedule.column import Column
 from tilewright.meta_schedule.feature import Evaluation, FeatureFunction, extract
 from tilewright.meta_schedule.feature.numbers import Num
 from tilewright.meta_schedule.postproc.rewrite_parallel_vectorize_unroll import vector_loop
+from tilewright.meta_schedule.search_strategy.tile_options import (
+    count_covering,
+    count_tiles,
+    covering_options,
+    tile_options,
+)
 from tilewright.support.collector import few_collections
 from tilewright.support.errors import ScheduleError, TilewrightError, TuneError
 from tilewright.target import Target
@@ -29,16 +35,7 @@ from tilewright.tir import REDUCE
 from tilewright.tir.attrs import PARALLEL_KEY, UNROLL_KEY
 from tilewright.tir.schedule import BlockRV, ExprRV, Instruction, Schedule, Trace
 from tilewright.tir.schedule.handles import RV_TYPES
-from tilewright.tir.schedule.sampling import (
-    Rng,
-    count_factorizations,
-    covering_pairs,
-    divisors,
-    is_tight,
-    prime_factors,
-    sample_covering,
-    sample_perfect,
-)
+from tilewright.tir.schedule.sampling import count_factorizations, divisors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,8 +45,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tilewright.meta_schedule")
 
 TILES = ("sample_perfect_tile", "sample_partitioned_tile", "sample_tile")
-MAX_OPTIONS = 20_000
-"""A tile with more factorizations than this is represented by a sample of them."""
 MAX_LOCATIONS = 3
 """Compute locations tried for each block."""
 MAX_FORKS = 8
@@ -58,72 +53,6 @@ _TIGHTER = 0.7
 """By how much at most the limit of code comes down for one candidate that was too large."""
 MAX_LOOPS = 18
 """How far inside compute locations are looked for."""
-
-
-def tile_options(extent: int, length: int, max_innermost: int, multiple: int = 1) -> Rows:
-    """List all perfect tiles whose last factor is within limits, and a multiple if possible."""
-    limit = max_innermost if max_innermost > 0 else extent
-    inner = [d for d in divisors(extent) if d <= limit] or [1]
-    if multiple > 1:
-        inner = [d for d in inner if d % multiple == 0] or inner
-    if length == 1:
-        return np.array([[extent]], dtype=np.int64)
-    total = sum(count_factorizations(extent // d, length - 1) for d in inner)
-    if total > MAX_OPTIONS:
-        rng = Rng(extent)
-        allowed = set(inner)
-        drawn = {
-            tuple(row)
-            for row in (sample_perfect(rng, extent, length, limit) for _ in range(MAX_OPTIONS))
-            if row[-1] in allowed
-        }
-        return np.array(sorted(drawn), dtype=np.int64)
-    rows = [(*outer, d) for d in inner for outer in factorizations(extent // d, length - 1)]
-    return np.array(rows, dtype=np.int64)
-
-
-def covering_options(extent: int, length: int, max_innermost: int) -> Rows:
-    """List all tiles that cover an extent, as ``sample_tile`` draws them."""
-    pairs = covering_pairs(extent, length, max_innermost)
-    if sum(count_factorizations(outer, length - 1) for _, outer in pairs) > MAX_OPTIONS:
-        rng = Rng(extent)
-        drawn = (sample_covering(rng, extent, length, max_innermost) for _ in range(MAX_OPTIONS))
-        return np.array(sorted(set(map(tuple, drawn))), dtype=np.int64)
-    rows = [
-        (*row, innermost)
-        for innermost, outer in pairs
-        for row in (factorizations(outer, length - 1) if length > 1 else [()])
-        if is_tight(extent, (*row, innermost))
-    ]
-    return np.array(rows, dtype=np.int64)
-
-
-def factorizations(number: int, length: int) -> list[tuple[int, ...]]:
-    """List all ordered factorizations of ``number`` into ``length`` factors."""
-    found: list[tuple[int, ...]] = [(1,) * length]
-    for prime, exponent in prime_factors(number):
-        shares = (
-            [
-                split
-                for split in itertools.product(range(exponent + 1), repeat=length)
-                if sum(split) == exponent
-            ]
-            if (exponent + 1) ** length <= 5000
-            else list(_compositions(exponent, length))
-        )
-        powers = [tuple(prime**power for power in split) for split in shares]
-        found = [tuple(a * b for a, b in zip(base, power)) for base in found for power in powers]
-    return found
-
-
-def _compositions(total: int, length: int) -> list[tuple[int, ...]]:
-    if length == 1:
-        return [(total,)]
-    return [
-        (first, *rest)
-        for first in range(total + 1)
-        for rest in _compositions(total - first, length - 1)
-    ]
 
 
 def covered_extents(mod: IRModule, trace: Trace) -> dict[int, int]:
@@ -160,30 +89,33 @@ def make_columns(
                 uses[value] = {PARALLEL_KEY: "parallel", UNROLL_KEY: "unroll"}.get(key, "choice")
     columns = []
     for position, inst in enumerate(trace.insts):
+        args = inst.attrs
         if inst.name == "sample_perfect_tile":
-            args = inst.attrs
             extent = prod(inst.decision)
-            options = tile_options(
-                extent,
-                int(args["n"]),
-                int(args["max_innermost_factor"]),
-                (multiples or {}).get(position, 1),
-            )
-            columns.append(Column(position, "tile", options, extent=extent))
+            limits = int(args["n"]), int(args["max_innermost_factor"])
+            multiple = (multiples or {}).get(position, 1)
+            options = tile_options(extent, *limits, multiple)
+            total = count_tiles(extent, *limits, multiple)
+            columns.append(Column(position, "tile", options, extent=extent, total=total))
         elif inst.name == "sample_tile":
-            args = inst.attrs
             extent = (covered or {})[position]
-            options = covering_options(extent, int(args["n"]), int(args["max_innermost_factor"]))
-            columns.append(Column(position, "tile", options, extent=extent))
+            limits = int(args["n"]), int(args["max_innermost_factor"])
+            options = covering_options(extent, *limits)
+            total = count_covering(extent, *limits)
+            columns.append(Column(position, "tile", options, extent=extent, total=total))
         elif inst.name == "sample_partitioned_tile":
-            args = inst.attrs
             extent = prod(inst.decision)
-            start, inner = int(args["partition_pos"]), int(args["innerpart_factor"])
-            options = tile_options(extent, int(args["n"]), 0)
+            n, start, inner = (int(args[x]) for x in ("n", "partition_pos", "innerpart_factor"))
+            options = tile_options(extent, n, 0)
             options = options[np.prod(options[:, start:], axis=1) % inner == 0]
-            columns.append(Column(position, "tile", options, extent=extent))
+            total = sum(
+                count_factorizations(extent // d, start) * count_factorizations(d, n - start)
+                for d in divisors(extent)
+                if d % inner == 0
+            )
+            columns.append(Column(position, "tile", options, extent=extent, total=total))
         elif inst.name == "sample_categorical":
-            probs = np.array([float(p) for p in inst.attrs["probs"]])
+            probs = np.array([float(p) for p in args["probs"]])
             options = np.arange(len(probs), dtype=np.int64)[:, None]
             use = uses.get(inst.outputs[0], "choice")
             columns.append(Column(position, use, options, probs / probs.sum()))
@@ -221,8 +153,13 @@ class Variant:
 
     @property
     def size(self) -> int:
-        """Number of candidates."""
-        return prod(len(column.options) for column in self.columns)
+        """Number of candidates, those counted that ``columns`` represent by a sample."""
+        return prod(column.total for column in self.columns)
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether there are candidates that no row stands for."""
+        return any(column.total > len(column.options) for column in self.columns)
 
     # ---- symbolic replay ----------------------------------------------------------------------
     def _symbolic(self) -> FeatureFunction:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from tilewright.meta_schedule.space_generator.base import SPACE_GENERATORS, SpaceGenerator
+from tilewright.meta_schedule.space_generator.base import (
+    SPACE_GENERATORS,
+    PySpaceGenerator,
+    SpaceGenerator,
+)
 from tilewright.support.folder import classes_in, register_classes
 
 _FOUND = register_classes(SPACE_GENERATORS, classes_in(__name__, SpaceGenerator))
 globals().update(_FOUND)
 
-__all__ = ["SPACE_GENERATORS", "SpaceGenerator", *_FOUND]
+__all__ = ["SPACE_GENERATORS", "SpaceGenerator", "PySpaceGenerator", *_FOUND]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from tilewright.ir import IRModule
 from tilewright.meta_schedule import defaults
@@ -19,7 +21,9 @@ class SpaceGenerator:
     """Base of space generators: holds the rules, postprocs and mutators of a task.
 
     Each is a list of instances or names; ``None`` takes the target's default, see ``defaults.py``.
-    ``mutator_probs`` gives each mutator its weight. A ``name`` registers a generator by it.
+    ``"from-target"`` means the same, and the name of a target's kind means the defaults of that
+    kind. ``mutator_probs`` gives each mutator its weight. ``seed`` determines the first random
+    decisions of sketches, before a search changes them. A ``name`` registers a generator by it.
     """
 
     name = ""
@@ -27,10 +31,12 @@ class SpaceGenerator:
     def __init__(
         self,
         *,
-        sch_rules: Sequence[ScheduleRule | str] | None = None,
-        postprocs: Sequence[Postproc | str] | None = None,
-        mutator_probs: Mapping[Mutator | str, float] | None = None,
+        sch_rules: Sequence[ScheduleRule | str] | str | None = None,
+        postprocs: Sequence[Postproc | str] | str | None = None,
+        mutator_probs: Mapping[Mutator | str, float] | str | None = None,
+        seed: int = 0,
     ) -> None:
+        self.seed = seed
         self._sch_rules = sch_rules
         self._postprocs = postprocs
         self._mutator_probs = mutator_probs
@@ -42,15 +48,23 @@ class SpaceGenerator:
     def initialize(self, target: Target) -> None:
         """Fill in the target's defaults and make rules and postprocs know the target."""
         self.target = target
-        names = defaults.for_target(target)
-        rules = names.sch_rules if self._sch_rules is None else self._sch_rules
-        postprocs = names.postprocs if self._postprocs is None else self._postprocs
-        mutators = names.mutator_probs if self._mutator_probs is None else self._mutator_probs
-        self.sch_rules = [SCHEDULE_RULES.get(r)() if isinstance(r, str) else r for r in rules]
-        self.postprocs = [POSTPROCS.get(p)() if isinstance(p, str) else p for p in postprocs]
+
+        def kind(given: object) -> str:
+            return given if isinstance(given, str) and given != "from-target" else target.kind
+
+        rules, postprocs = self._sch_rules, self._postprocs
+        mutators: Mapping[Any, float] | str | None = self._mutator_probs
+        if rules is None or isinstance(rules, str):
+            rules = defaults.of_kind(kind(rules)).sch_rules
+        if postprocs is None or isinstance(postprocs, str):
+            postprocs = defaults.of_kind(kind(postprocs)).postprocs
+        if mutators is None or isinstance(mutators, str):
+            mutators = defaults.of_kind(kind(mutators)).mutator_probs
+        self.sch_rules = [SCHEDULE_RULES.instance(rule, ScheduleRule) for rule in rules]
+        self.postprocs = [POSTPROCS.instance(postproc, Postproc) for postproc in postprocs]
         self.mutator_probs = {
-            (MUTATORS.get(m)() if isinstance(m, str) else m): float(probability)
-            for m, probability in mutators.items()
+            MUTATORS.instance(mutator, Mutator): float(weight)
+            for mutator, weight in mutators.items()
         }
         for rule in self.sch_rules:
             rule.initialize(target)
@@ -60,6 +74,10 @@ class SpaceGenerator:
     def generate_design_space(self, mod: IRModule) -> list[Schedule]:
         """Return the sketches of a module: schedules whose sampling decisions may be changed."""
         raise NotImplementedError(f"{type(self).__name__} must define generate_design_space")
+
+    def clone(self) -> SpaceGenerator:
+        """Return a generator of the same space that shares no state with this one."""
+        return copy.deepcopy(self)
 
     @staticmethod
     def create(
@@ -75,6 +93,9 @@ class SpaceGenerator:
         made.initialize(target)
         return made
 
+
+PySpaceGenerator = SpaceGenerator
+"""The name under which TVM's users derive from it."""
 
 SPACE_GENERATORS: Registry[Callable[..., SpaceGenerator]] = Registry("space generator", TuneError)
 """Space generators by name."""

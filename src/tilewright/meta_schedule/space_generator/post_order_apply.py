@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import Any
 
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.schedule_rule import NotApplicable, ScheduleRule
+from tilewright.meta_schedule.schedule_rule.apply_custom_rule import ApplyCustomRule
 from tilewright.meta_schedule.space_generator.base import SpaceGenerator
+from tilewright.tir import Block
+from tilewright.tir.attrs import SCHEDULE_RULE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.walk import child_blocks
 
@@ -16,16 +21,23 @@ logger = logging.getLogger("tilewright.meta_schedule")
 class PostOrderApply(SpaceGenerator):
     """Apply rules in order, each to all blocks from the last to the first.
 
-    Rules fork; ``max_sketches`` limits the number of sketches. ``seed`` determines the initial
-    random decisions of sketches, before the search changes them.
+    Rules fork; ``max_sketches`` limits the number of sketches. Blocks for which ``f_block_filter``
+    is false are left as they are. A block with the annotation ``schedule_rule`` is left to
+    ``ApplyCustomRule``.
     """
 
     name = "post-order-apply"
 
-    def __init__(self, *, max_sketches: int = 32, seed: int = 0, **options: object) -> None:
-        super().__init__(**options)  # type: ignore[arg-type]  # the base checks them
+    def __init__(
+        self,
+        f_block_filter: Callable[[Block], bool] | None = None,
+        *,
+        max_sketches: int = 32,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.f_block_filter = f_block_filter
         self.max_sketches = max_sketches
-        self.seed = seed
 
     def generate_design_space(self, mod: IRModule) -> list[Schedule]:
         """Return the sketches."""
@@ -39,8 +51,12 @@ class PostOrderApply(SpaceGenerator):
                 made = made[: self.max_sketches]
         return made
 
-    @staticmethod
-    def _apply(rule: ScheduleRule, sch: Schedule) -> list[Schedule]:
+    def _is_for(self, rule: ScheduleRule, block: Block) -> bool:
+        if (SCHEDULE_RULE in block.annotations) != isinstance(rule, ApplyCustomRule):
+            return False
+        return self.f_block_filter is None or self.f_block_filter(block)
+
+    def _apply(self, rule: ScheduleRule, sch: Schedule) -> list[Schedule]:
         done: list[Schedule] = []
         stack = [(sch, all_blocks(sch))]
         while stack:
@@ -55,6 +71,10 @@ class PostOrderApply(SpaceGenerator):
                 continue
             length = len(current.trace)
             block = current.get_block(name, func)
+            if not self._is_for(rule, current.get(block)):
+                del current.trace.insts[length:]
+                stack.append((current, rest))
+                continue
             result = rule.apply(current, block)
             if isinstance(result, NotApplicable):
                 del current.trace.insts[length:]

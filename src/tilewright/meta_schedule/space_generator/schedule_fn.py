@@ -10,18 +10,17 @@ from tilewright.meta_schedule.space_generator.base import SpaceGenerator
 from tilewright.support.errors import TuneError
 from tilewright.tir.schedule import Schedule
 
-ScheduleFn = Callable[[Schedule], "Schedule | Sequence[Schedule] | None"]
+ScheduleFunction = Callable[[Schedule], "Schedule | Sequence[Schedule] | None"]
 
 
-class ScheduleFnSpace(SpaceGenerator):
+class ScheduleFn(SpaceGenerator):
     """Call ``sch_fn(sch)``: it changes the schedule it gets, or returns one or several."""
 
     name = "schedule-fn"
 
-    def __init__(self, sch_fn: ScheduleFn, *, seed: int = 0, **options: Any) -> None:
+    def __init__(self, sch_fn: ScheduleFunction, **options: Any) -> None:
         super().__init__(**options)
         self.sch_fn = sch_fn
-        self.seed = seed
 
     def generate_design_space(self, mod: IRModule) -> list[Schedule]:
         """Return the function's schedules of the module.

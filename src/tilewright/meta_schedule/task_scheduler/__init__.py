@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from tilewright.meta_schedule.task_scheduler.base import TASK_SCHEDULERS, TaskRecord, TaskScheduler
+from tilewright.meta_schedule.task_scheduler.base import (
+    TASK_SCHEDULERS,
+    PyTaskScheduler,
+    TaskRecord,
+    TaskScheduler,
+)
 from tilewright.support.folder import classes_in, register_classes
 
 _FOUND = register_classes(TASK_SCHEDULERS, classes_in(__name__, TaskScheduler))
 globals().update(_FOUND)
 
-__all__ = ["TASK_SCHEDULERS", "TaskRecord", "TaskScheduler", *_FOUND]
+__all__ = ["TASK_SCHEDULERS", "TaskRecord", "TaskScheduler", "PyTaskScheduler", *_FOUND]

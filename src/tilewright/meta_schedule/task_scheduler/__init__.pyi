@@ -1,6 +1,7 @@
 """Made by `tools/package_stubs.py`."""
 
 from tilewright.meta_schedule.task_record import TaskRecord as TaskRecord
+from tilewright.meta_schedule.task_scheduler.base import PyTaskScheduler as PyTaskScheduler
 from tilewright.meta_schedule.task_scheduler.base import TASK_SCHEDULERS as TASK_SCHEDULERS
 from tilewright.meta_schedule.task_scheduler.base import TaskScheduler as TaskScheduler
 from tilewright.meta_schedule.task_scheduler.gradient import GradientBased as GradientBased

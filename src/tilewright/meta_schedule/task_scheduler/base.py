@@ -11,6 +11,7 @@ from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResul
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
+from tilewright.meta_schedule.profiler import Profiler
 from tilewright.meta_schedule.runner import (
     NoReferenceError,
     Reference,
@@ -25,18 +26,13 @@ from tilewright.meta_schedule.task_scheduler.final_ranking import (
     winner,
 )
 from tilewright.meta_schedule.times import robust_seconds
-from tilewright.meta_schedule.tune_context import TuneContext
+from tilewright.meta_schedule.tune_context import FIRST_BATCH, TuneContext
 from tilewright.meta_schedule.tuning_session import TuningSession
 from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.support.registry import Registry
 
 logger = logging.getLogger("tilewright.meta_schedule")
 
-# Fewer trials than this tell little about a task.
-_FIRST_BATCH = 4
-# How much of its first batch a task spends on what rules could make; and by how many times the best
-# of these may be faster than what the search has found before the search is given up.
-_FIRST_SHARE, _FAR_BEHIND = 0.85, 2.0
 # Lines of LLVM IR that a candidate may become: those that are fast have a few thousand at most.
 _MOST_LINES = 1 << 14
 # When a task ends, so many of its best candidates (and the rule-based one) are compared.
@@ -110,8 +106,9 @@ class TaskScheduler:
                     left -= self._batch(task, count, session)
                     if task.trials >= session.max_trials_per_task:
                         self._finish(task)
-                for task in self.tasks:
-                    self._rank_top(task, session)
+                with Profiler.timeit("comparing the best"):
+                    for task in self.tasks:
+                        self._rank_top(task, session)
             except KeyboardInterrupt:
                 self.interrupted = True
                 session.progress.message("interrupted; everything measured so far is kept")
@@ -129,7 +126,7 @@ class TaskScheduler:
         """Return how many trials a task may take.
 
         First batches find out where trials pay off; together they get half of the budget, or enough
-        for ``_FIRST_BATCH`` trials each, which is what they get if the budget is one of time.
+        for ``FIRST_BATCH`` trials each, which is what they get if the budget is one of time.
         """
         waiting = sum(not (item.best_history or item.finished) for item in self.tasks)
         if waiting == 0 or len(self.tasks) == 1:
@@ -137,8 +134,8 @@ class TaskScheduler:
         if task.best_history:
             return max(1, left - waiting)
         if in_time:
-            return _FIRST_BATCH
-        return max(1, left // (2 * waiting), min(_FIRST_BATCH, left // waiting))
+            return FIRST_BATCH
+        return max(1, left // (2 * waiting), min(FIRST_BATCH, left // waiting))
 
     def _start_from_records(self, task: TaskRecord) -> None:
         """Take the best time from the database."""
@@ -154,24 +151,20 @@ class TaskScheduler:
         context = task.context
         self._start_from_records(task)
         try:
-            spaces = context.generate_design_space()
+            with Profiler.timeit("design spaces"):
+                context.pre_tuning(
+                    session.max_trials_per_task,
+                    session.num_trials_per_iter,
+                    database=self.database,
+                    cost_model=self.cost_model,
+                )
         except TilewrightError as error:
             self._give_up(task, f"its design space can't be generated: {error}", session)
             return
-        if not spaces:
-            self._give_up(task, "the space generator gave no design space", session)
-            return
-        context.search_strategy.pre_tuning(
-            context,
-            spaces,
-            max_trials=session.max_trials_per_task,
-            num_trials_per_iter=session.num_trials_per_iter,
-            database=self.database,
-            cost_model=self.cost_model,
-        )
-        if context.rule_choices is not None and self.database is not None:
-            context.rule_choices.warm_start(self.database, context.mod)
         task.prepared = True
+        size = context.search_strategy.space_size
+        if size:
+            session.progress.message(f"task {task.name}: {size} candidates in its design space")
 
     def _set_reference(self, task: TaskRecord, session: TuningSession) -> bool:
         """Compile the unscheduled program, once; false if that fails and the task is given up."""
@@ -193,74 +186,51 @@ class TaskScheduler:
         if not task.finished:
             task.finished = True
             if task.prepared:
-                task.context.search_strategy.post_tuning()
+                task.context.post_tuning()
 
     def _batch(self, task: TaskRecord, count: int, session: TuningSession) -> int:
         """Measure one batch of a task; returns the number of trials spent."""
         start = time.monotonic()
         context = task.context
         session.progress.working(task, "searching")
-        candidates = self._candidates(task, count)
+        with Profiler.timeit("searching"):
+            candidates = context.generate_measure_candidates(count)
         if not candidates:
             logger.info("task %s: the design space is exhausted", task.name)
             self._finish(task)
             return 0
         session.progress.working(task, "building")
-        built = session.builder.build(
-            [BuilderInput(c.sch.mod, context.target, _MOST_LINES) for c in candidates]
-        )
+        with Profiler.timeit("building"):
+            built = session.builder.build(
+                [BuilderInput(c.sch.mod, context.target, _MOST_LINES) for c in candidates]
+            )
         session.progress.working(task, "measuring")
         results: list[RunnerResult] = []
         failed = None
         try:
-            best = task.best_seconds if math.isfinite(task.best_seconds) else None
-            for candidate, build, result in self._measured(
-                task, candidates, built, session.runner, best
-            ):
-                results.append(result)
-                self._count(task, candidate, result)
-                self._remember(task, candidate, build, result)
-                for callback in session.callbacks:
-                    callback.on_result(self, task, candidate, build, result)
-                session.progress.measured(task)
+            with Profiler.timeit("measuring"):
+                best = task.best_seconds if math.isfinite(task.best_seconds) else None
+                for candidate, build, result in self._measured(
+                    task, candidates, built, session.runner, best
+                ):
+                    results.append(result)
+                    self._count(task, candidate, result)
+                    self._remember(task, candidate, build, result)
+                    for callback in session.callbacks:
+                        callback.on_result(self, task, candidate, build, result)
+                    session.progress.measured(task)
         except NoReferenceError as error:
             failed = str(error)
             candidates = candidates[: len(results)]
-        context.search_strategy.notify_runner_results(candidates, results)
-        if context.rule_choices is not None:
-            context.rule_choices.notify(candidates, results)
-        for callback in session.callbacks:
-            callback.on_batch(self, task, candidates, results)
+        with Profiler.timeit("learning"):
+            context.notify_runner_results(candidates, results)
+            for callback in session.callbacks:
+                callback.on_batch(self, task, candidates, results)
         task.best_history.append(task.best_seconds)
         task.spent_seconds += time.monotonic() - start
         if failed is not None:
             self._give_up(task, failed, session)
         return len(candidates)
-
-    def _candidates(self, task: TaskRecord, count: int) -> list[MeasureCandidate]:
-        """Return a batch; the very first candidate of a task is the rules' schedule.
-
-        So tuning starts from untuned code. The batch is divided between the rules' other choices
-        and the search: whichever has the faster candidate so far gets more, and a search that is
-        far behind gets nothing more.
-        """
-        rules, search = task.context.rule_choices, task.context.search_strategy
-        if rules is None:
-            return search.generate_measure_candidates(count)
-        if not rules.seconds:
-            first = rules.candidates(max(1, round(_FIRST_SHARE * count)))
-            rest = count - len(first)
-            rest = min(rest, max(1, round((1 - _FIRST_SHARE) * count))) if first else rest
-            return [*first, *(search.generate_measure_candidates(rest) if rest else ())]
-        tried = list(search.times.values())  # those that failed have infinity
-        if len(tried) >= _FIRST_BATCH and min(tried) > _FAR_BEHIND * rules.best_seconds:
-            logger.info("task %s: the search is far behind what the rules make", task.name)
-            return rules.candidates(count)
-        ahead = rules.best_seconds <= task.best_seconds
-        first = rules.candidates(max(1, round(count * (0.75 if ahead else 0.25))))
-        found = search.generate_measure_candidates(count - len(first)) if len(first) < count else []
-        more = rules.candidates(count - len(first) - len(found)) if first else []
-        return [*first, *found, *more]
 
     def _count(self, task: TaskRecord, candidate: MeasureCandidate, result: RunnerResult) -> None:
         task.trials += 1
@@ -368,5 +338,8 @@ def make_reference(context: TuneContext, builder: Builder) -> Reference:
         )
     return Reference(context.hash, built.module, context.args_info)
 
+
+PyTaskScheduler = TaskScheduler
+"""The name under which TVM's users derive from it."""
 
 TASK_SCHEDULERS: Registry[Callable[[], TaskScheduler]] = Registry("task scheduler", TuneError)

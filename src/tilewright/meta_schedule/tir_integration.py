@@ -1,0 +1,98 @@
+"""Tune TensorIR functions, and apply what was found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from tilewright.ir import IRModule
+from tilewright.meta_schedule.builder import Builder
+from tilewright.meta_schedule.cost_model import CostModel
+from tilewright.meta_schedule.database import Database
+from tilewright.meta_schedule.measure_callback import MeasureCallback
+from tilewright.meta_schedule.progress import Progress
+from tilewright.meta_schedule.runner import Runner
+from tilewright.meta_schedule.search_strategy import SearchStrategy
+from tilewright.meta_schedule.task_scheduler import TaskScheduler
+from tilewright.meta_schedule.tune import tune_tasks
+from tilewright.meta_schedule.tune_context import Space, TuneContext, own_space, own_strategy
+from tilewright.support.errors import TuneError
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+from tilewright.tir.schedule import Schedule
+
+
+def tune_tir(
+    mod: IRModule | PrimFunc,
+    target: Target | str,
+    work_dir: str | os.PathLike[str] | None = None,
+    max_trials_global: int = 64,
+    *,
+    max_trials_per_task: int | None = None,
+    num_trials_per_iter: int = 32,
+    builder: Builder | str = "local",
+    runner: Runner | str = "local",
+    database: Database | str = "json",
+    cost_model: CostModel | str = "xgb",
+    measure_callbacks: Sequence[MeasureCallback | str] | MeasureCallback | str | None = None,
+    task_scheduler: TaskScheduler | str = "gradient",
+    space: Space = "post-order-apply",
+    strategy: SearchStrategy | str = "evolutionary",
+    module_equality: str = "structural",
+    task_name: str = "main",
+    seed: int = 0,
+    progress: Progress | None = None,
+    max_seconds: float | None = None,
+    symbols: Mapping[str, int] | None = None,
+    num_tuning_cores: int | None = None,
+    special_space: Mapping[str, Space] | None = None,
+) -> Database:
+    """Tune every TensorIR function of a module; see :func:`tune_tasks` for the options.
+
+    Each function has its own copy of ``space`` and ``strategy``; ``special_space`` has other spaces
+    for functions of these names. ``symbols`` are the sizes, by name, that functions with symbolic
+    ones are measured at.
+
+    Raises ``TuneError`` if there is no function to tune, or none of a name in ``special_space``.
+    """
+    if isinstance(mod, PrimFunc):
+        mod = IRModule({task_name: mod})
+    functions = {n: f for n, f in mod.functions.items() if isinstance(f, PrimFunc)}
+    if not functions:
+        raise TuneError("the module has no TensorIR function to tune")
+    tasks = [
+        TuneContext(
+            function,
+            target=target,
+            space_generator=own_space(name, space, special_space, functions),
+            search_strategy=own_strategy(strategy),
+            task_name=name,
+            seed=seed + number,
+            symbols=symbols,
+        )
+        for number, (name, function) in enumerate(functions.items())
+    ]
+    return tune_tasks(
+        tasks,
+        work_dir=work_dir,
+        max_trials_global=max_trials_global,
+        max_trials_per_task=max_trials_per_task,
+        num_trials_per_iter=num_trials_per_iter,
+        builder=builder,
+        runner=runner,
+        database=database,
+        cost_model=cost_model,
+        measure_callbacks=measure_callbacks,
+        task_scheduler=task_scheduler,
+        module_equality=module_equality,
+        progress=progress,
+        max_seconds=max_seconds,
+        num_tuning_cores=num_tuning_cores,
+    )
+
+
+def compile_tir(
+    database: Database, mod: IRModule | PrimFunc, target: Target | str
+) -> Schedule | None:
+    """Return the best schedule that a database has for a function, replayed, or ``None``."""
+    return database.query_schedule(mod, Target(target))
