@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tilewright import driver
+from tilewright.runtime import guarded
 from tilewright.runtime.dlpack import numpy_dtype
 from tilewright.script import parse
 from tilewright.script import tir as T
 from tilewright.target import Target
-from tilewright.testing.guarded import guarded
 
 TARGET = Target("native").with_options(num_cores=1)
 

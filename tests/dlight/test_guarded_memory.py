@@ -7,8 +7,8 @@ import pytest
 
 from tilewright import dlight, driver, te, topi
 from tilewright.ir import IRModule, Var
+from tilewright.runtime import guarded
 from tilewright.target import Target
-from tilewright.testing.guarded import guarded
 
 
 def scheduled(*tensors):

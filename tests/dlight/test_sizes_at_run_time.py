@@ -14,9 +14,9 @@ from tests.attention_reference import attention
 from tilewright import dlight, te, topi
 from tilewright.dlight.cpu import TiledReduction
 from tilewright.ir import IRModule
+from tilewright.runtime import guarded
 from tilewright.script import parse
 from tilewright.target import Target
-from tilewright.testing.guarded import guarded
 from tilewright.tir.attrs import IS_SCHEDULED
 from tilewright.tir.schedule import Schedule
 

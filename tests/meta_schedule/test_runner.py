@@ -31,7 +31,8 @@ from tilewright.meta_schedule.runner import (
     RunnerInput,
     RunnerResult,
 )
-from tilewright.meta_schedule.runner.worker import _CHUNK, _difference, _fresh, _Task
+from tilewright.meta_schedule.runner.verification import _CHUNK, Expected, Task
+from tilewright.meta_schedule.runner.worker import _fresh
 from tilewright.runtime import Module
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
@@ -271,7 +272,7 @@ def test_closing_leaves_no_process(reference: Reference, right: Module) -> None:
 def test_candidates_are_timed_on_aligned_memory(size: int) -> None:
     """NumPy's large arrays begin 16 bytes into a page, where vectors cross lines of the cache."""
     func = double(size)
-    task = _Task(Reference("double", driver.compile(func, TARGET), arg_infos(func)))
+    task = Task(Reference("double", driver.compile(func, TARGET), arg_infos(func)))
     moved = _fresh(task.timing)
     for item in (*task.timing, *moved):
         assert item.numpy().ctypes.data % 64 == 0
@@ -296,13 +297,13 @@ def test_differences_are_found_anywhere_in_large_arrays() -> None:
         actual = expected.copy()
         actual[0, place // 2] += 0.25
         actual[0, place] += 1.0
-        ratio, where = _difference(actual, expected, "float32")
+        ratio, where = Expected(expected, "float32").difference(actual)
         assert abs(ratio - 0.25) < 0.1 and where == f"(0, {place})"
         actual[0, size // 2] = np.nan
-        assert _difference(actual, expected, "float32")[0] == np.inf
+        assert Expected(expected, "float32").difference(actual)[0] == np.inf
     strange = expected.copy()
     strange[0, -1] = np.nan
-    assert _difference(strange, strange, "float32") == (0.0, "(0, 0)")
+    assert Expected(strange, "float32").difference(strange) == (0.0, "(0, 0)")
 
 
 @pytest.mark.parametrize(
@@ -322,7 +323,7 @@ def test_differences_are_found_anywhere_in_large_arrays() -> None:
     ],
 )
 def test_difference(actual: list[float], expected: list[float], dtype: str, ratio: float) -> None:
-    found, _ = _difference(np.array(actual, dtype), np.array(expected, dtype), dtype)
+    found, _ = Expected(np.array(expected, dtype), dtype).difference(np.array(actual, dtype))
     assert found == ratio
 
 

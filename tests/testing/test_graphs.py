@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tilewright import relax
+from tilewright.runtime import guarded
 from tilewright.testing.graphs import __main__ as campaign
 from tilewright.testing.graphs import shrink as shrinking
 from tilewright.testing.graphs.__main__ import main
@@ -22,7 +23,6 @@ from tilewright.testing.graphs.draw import Case, draw_case
 from tilewright.testing.graphs.graph import Step
 from tilewright.testing.graphs.shrink import checked_apart, shrink
 from tilewright.testing.graphs.width import in_single_precision, product, wide
-from tilewright.testing.guarded import guarded
 
 
 @pytest.mark.parametrize("number", range(12))

@@ -18,6 +18,7 @@ from tilewright.ir import IRModule
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.extracted_task import ExtractedTask, contexts_of
 from tilewright.meta_schedule.progress import ConsoleProgress, task_table
+from tilewright.meta_schedule.runner import EvaluatorConfig, LocalRunner
 from tilewright.meta_schedule.task_scheduler import TaskRecord, TaskScheduler
 from tilewright.meta_schedule.tune import open_database, tune_tasks
 from tilewright.relax.tuning import (
@@ -29,6 +30,12 @@ from tilewright.relax.tuning import (
 )
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
+
+_UNVERIFIED = (
+    "without verification: what candidates compute isn't compared with the unscheduled program, so "
+    "a fault of a rule or of the compiler may become a fast record with wrong results; these "
+    "records are not marked as verified"
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,10 @@ class _Effort:
 @click.option("--race/--no-race", default=True, show_default=True,
               help="In the end compare whole graphs, by rule and with the records; what wins is "
                    "used.")  # fmt: skip
+@click.option("--verify/--no-verify", default=True, show_default=True,
+              help="Check the results of candidates against the unscheduled program. Without, its "
+                   "run is saved, and a wrong candidate that is fast may win; records of checked "
+                   "ones come before these.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the search.")
 @shape_option
 @target_option
@@ -69,6 +80,7 @@ def tune_command(
     work_dir: str,
     as_json: bool,
     race: bool,
+    verify: bool,
     **effort: Any,
 ) -> None:
     """Search for fast schedules of a model's functions, and keep them in a database.
@@ -78,6 +90,9 @@ def tune_command(
     """
     console = make_console(stderr=as_json)
     search = _Effort(**effort)
+    runner = LocalRunner(EvaluatorConfig(verify=verify))
+    if not verify:
+        console.print(_UNVERIFIED, markup=False)
     mod = load_model(model, shapes).mod
     _check_names(_tasks(model, mod, target), ops)
     database = open_database("json", work_dir)
@@ -88,6 +103,7 @@ def tune_command(
             database,
             max_trials=share_of_trials(search.trials, search.alternatives),
             op_names=ops or None,
+            runner=runner,
             progress=ConsoleProgress(console, transient=True),
         )
     except KeyboardInterrupt:
@@ -100,6 +116,7 @@ def tune_command(
             trials=search.trials - spent,
             trials_per_task=search.trials_per_task,
             seed=search.seed,
+            runner=runner,
         )
         if race and not tuned.interrupted:
             tuned = _settled(tuned, mod, target, work_dir, console)

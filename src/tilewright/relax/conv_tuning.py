@@ -250,13 +250,7 @@ class _Measuring:
             result.run_secs,
             context.target,
             context.args_info,
-            provenance(
-                {
-                    "against": "unscheduled program",
-                    "relative_difference": result.error_ratio,
-                    "trusted_timing": result.trusted,
-                }
-            ),
+            provenance(result.verdict),
         )
         self.database.commit_tuning_record(made)
         return made

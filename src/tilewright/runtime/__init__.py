@@ -10,6 +10,7 @@ from tilewright.runtime.global_functions import (
     register_global_func,
     remove_global_func,
 )
+from tilewright.runtime.guarded_memory import GuardedArray, guarded
 from tilewright.runtime.loader import (
     Library,
     SupportObject,
@@ -42,6 +43,7 @@ __all__ = [
     "CompiledFunction",
     "Device",
     "FunctionInfo",
+    "GuardedArray",
     "Library",
     "LibraryModule",
     "Linker",
@@ -60,6 +62,7 @@ __all__ = [
     "from_dlpack",
     "from_numpy",
     "get_global_func",
+    "guarded",
     "linked_objects",
     "load_module",
     "measure",

@@ -10,9 +10,9 @@ from tilewright import driver, te, tir, topi
 from tilewright.dlight import ApplyDefaultSchedule
 from tilewright.dlight.cpu import rules
 from tilewright.ir import IRModule, Var
+from tilewright.runtime import guarded
 from tilewright.script import parse
 from tilewright.target import Target
-from tilewright.testing.guarded import guarded
 from tilewright.tir.interpreter import run
 from tilewright.tir.transform.loop_partition import LoopPartition
 from tilewright.tir.transform.pipeline import cpu_pipeline

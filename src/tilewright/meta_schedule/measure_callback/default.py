@@ -16,7 +16,7 @@ from tilewright.meta_schedule.task_record import TaskRecord
 
 
 class AddToDatabase(MeasureCallback):
-    """Commits every candidate that agreed with the unscheduled program and was measured."""
+    """Commits every candidate that was measured: it agreed with the unscheduled program."""
 
     name = "add-to-database"
 
@@ -39,14 +39,7 @@ class AddToDatabase(MeasureCallback):
                 result.run_secs,
                 task.context.target,
                 candidate.args_info,
-                provenance(
-                    {
-                        "against": "unscheduled program",
-                        "relative_difference": result.error_ratio,
-                        "trusted_timing": result.trusted,
-                    },
-                    beat=result.beat,
-                ),
+                provenance(result.verdict, beat=result.beat),
             )
         )
 

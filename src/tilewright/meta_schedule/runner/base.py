@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from tilewright.meta_schedule.arg_info import ArgInfo
 from tilewright.meta_schedule.packing import PackedOperand
 from tilewright.meta_schedule.times import robust_seconds
+from tilewright.meta_schedule.traits import Traits, traits_of_arguments
 from tilewright.runtime import Module
 from tilewright.support.errors import TuneError
 
@@ -23,6 +24,9 @@ class EvaluatorConfig:
     differ by more than ``max_spread`` (relative), the measurement is repeated, up to ``retries``
     times. While other programs disturb the cores (``support.interference``) measurements are also
     repeated, for up to ``patience_ms`` per candidate.
+
+    Without ``verify`` candidates aren't checked: whatever computes something else the faster wins.
+    Their records aren't verified, so those of checked ones come before them.
     """
 
     repeat: int = 3
@@ -32,14 +36,16 @@ class EvaluatorConfig:
     max_spread: float = 0.2
     retries: int = 1
     patience_ms: float = 100.0
+    verify: bool = True
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
     """The compiled unscheduled program of a task, with which candidates must agree.
 
-    ``tolerance`` is the largest difference allowed, relative to the largest expected value;
-    ``None`` takes the dtype's usual one.
+    ``seed`` determines the inputs. ``traits`` say which of them may hold any values, and how large
+    differences may be, relative to the largest expected value; ``tolerance`` overrides the latter.
+    Without traits only random inputs are tried.
     """
 
     key: str
@@ -47,19 +53,26 @@ class Reference:
     args_info: tuple[ArgInfo, ...]
     seed: int = 0
     tolerance: float | None = None
+    traits: Traits = None  # type: ignore[assignment]  # set below
+
+    def __post_init__(self) -> None:
+        if self.traits is None:
+            object.__setattr__(self, "traits", traits_of_arguments(self.args_info))
 
 
 @dataclass(frozen=True)
 class RunnerInput:
     """A compiled candidate, its reference, and the best time known (seconds).
 
-    ``packed`` are operands that the candidate's own functions pack before it runs.
+    ``packed`` are operands that the candidate's own functions pack before it runs. With ``varies``
+    it adds up in an order that changes from call to call, so results may be rounded differently.
     """
 
     module: Module
     reference: Reference
     best_seconds: float | None = None
     packed: tuple[PackedOperand, ...] = ()
+    varies: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,7 +83,8 @@ class RunnerResult:
     error), ``"crash"`` (its process died) or ``"timeout"``. ``error_ratio`` is the largest
     difference from the reference relative to its largest value. ``trusted`` is false if the machine
     was too noisy for the required spread. ``beat`` are the digests of the schedules that it won the
-    last race of its task against.
+    last race of its task against. ``verified`` is whether its results were checked, ``inputs`` with
+    which kinds of inputs (and ``"again"`` for a second call), made from ``seed``.
     """
 
     run_secs: tuple[float, ...] | None
@@ -79,11 +93,27 @@ class RunnerResult:
     error_ratio: float | None = None
     trusted: bool = True
     beat: tuple[str, ...] = ()
+    verified: bool = True
+    inputs: tuple[str, ...] = ()
+    seed: int | None = None
 
     @property
     def seconds(self) -> float:
         """The ``robust_seconds`` of the repeats; infinity if there are none."""
         return robust_seconds(self.run_secs) if self.run_secs else math.inf
+
+    @property
+    def verdict(self) -> dict[str, object]:
+        """How it was verified, for the origin of a record; empty if it wasn't."""
+        if not self.verified:
+            return {}
+        inputs = {"inputs": list(self.inputs), "seed": self.seed} if self.inputs else {}
+        return {
+            "against": "unscheduled program",
+            "relative_difference": self.error_ratio,
+            "trusted_timing": self.trusted,
+            **inputs,
+        }
 
 
 class NoReferenceError(TuneError):

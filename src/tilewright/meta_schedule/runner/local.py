@@ -80,6 +80,7 @@ class LocalRunner(Runner):
                 known,
                 self.evaluator_config,
                 candidate.packed,
+                candidate.varies,
             )
             self._set_task(candidate.reference, threads)
             try:
@@ -108,7 +109,8 @@ class LocalRunner(Runner):
         for reference in references.values():
             self._set_task(reference, threads)
         entries = [
-            (item.module.with_sources({}), item.packed, item.reference.key) for item in inputs
+            (item.module.with_sources({}), item.reference.key, item.packed, item.varies)
+            for item in inputs
         ]
         request = ("race", entries, rounds, self.evaluator_config)
         try:
@@ -131,7 +133,9 @@ class LocalRunner(Runner):
             self.close()
         try:
             bare = replace(reference, module=reference.module.with_sources({}))
-            problem = self._ask(("task", bare), self.reference_timeout_sec, threads)
+            problem = self._ask(
+                ("task", bare, self.evaluator_config.verify), self.reference_timeout_sec, threads
+            )
         except _Ended as ended:
             raise _no_reference(str(ended)) from ended
         if problem is not None:

@@ -26,6 +26,7 @@ from tilewright.meta_schedule.task_scheduler.final_ranking import (
     winner,
 )
 from tilewright.meta_schedule.times import robust_seconds
+from tilewright.meta_schedule.traits import traits_of
 from tilewright.meta_schedule.tune_context import FIRST_BATCH, TuneContext
 from tilewright.meta_schedule.tuning_session import TuningSession
 from tilewright.support.errors import TilewrightError, TuneError
@@ -336,7 +337,8 @@ def make_reference(context: TuneContext, builder: Builder) -> Reference:
             "the unscheduled program can't be compiled, so no candidate could be checked: "
             f"{built.error}"
         )
-    return Reference(context.hash, built.module, context.args_info)
+    traits = traits_of(context.mod["main"], context.args_info)
+    return Reference(context.hash, built.module, context.args_info, traits=traits)
 
 
 PyTaskScheduler = TaskScheduler

@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.ir import structural_hash
+from tilewright.ir import Call, pre_order, structural_hash
 from tilewright.meta_schedule.arg_info import arg_infos, size_names
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
 from tilewright.meta_schedule.database import Database
@@ -28,6 +28,7 @@ from tilewright.meta_schedule.runner import (
     RunnerResult,
 )
 from tilewright.meta_schedule.task_record import TopCandidate
+from tilewright.meta_schedule.traits import traits_of
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.tir.schedule import Schedule
 
@@ -121,8 +122,10 @@ def elsewhere(
     names = size_names(context.mod["main"])
     base = next((number for number, entry in enumerate(entries) if entry.by_rule), None)
     for size in OTHER_SIZES if names else ():
-        infos = arg_infos(context.mod["main"], dict.fromkeys(names, size))
-        other = replace(reference, key=f"{reference.key}@{size}", args_info=infos)
+        func = context.mod["main"]
+        infos = arg_infos(func, dict.fromkeys(names, size))
+        key, traits = f"{reference.key}@{size}", traits_of(func, infos)
+        other = replace(reference, key=key, args_info=infos, traits=traits)
         inputs = [runner_input(entry.candidate, entry.build, other) for entry in entries]
         try:
             found = runner.race(inputs, rounds)
@@ -149,7 +152,12 @@ def runner_input(
 ) -> RunnerInput:
     """Return what a runner gets: a module that was built, and the reference to check it with."""
     assert build.module is not None
-    return RunnerInput(build.module, reference, best, split_packing(candidate.sch.mod)[1])
+    mod = candidate.sch.mod
+    varies = any(
+        isinstance(item, Call) and item.op.name == "atomic_add"
+        for item in pre_order(mod["main"].body)
+    )
+    return RunnerInput(build.module, reference, best, split_packing(mod)[1], varies)
 
 
 def gain(old: Sequence[float], new: Sequence[float]) -> float:

@@ -18,6 +18,7 @@ from tilewright import runtime
 from tilewright.dlight import ScheduleRule, first_applied, kernels_and_rules, start_schedule
 from tilewright.driver import compile as compile_module
 from tilewright.ir import IRModule
+from tilewright.runtime import guarded
 from tilewright.runtime.module import CompiledFunction
 from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
@@ -29,7 +30,6 @@ from tilewright.testing.fuzz.session import Fault, Session, TooLong, TooSlow, de
 from tilewright.testing.fuzz.shrink import simpler
 from tilewright.testing.fuzz.stages import generate
 from tilewright.testing.fuzz.stages_hard import STAGES, hard_program
-from tilewright.testing.guarded import guarded
 from tilewright.tir.analysis import verify
 from tilewright.tir.attrs import IS_SCHEDULED
 from tilewright.tir.schedule import Schedule, Trace

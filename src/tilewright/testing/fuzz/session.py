@@ -24,6 +24,7 @@ from tilewright.ir import (
     Sequential,
     structural_equal,
 )
+from tilewright.runtime import guarded
 from tilewright.script import parse
 from tilewright.support.errors import BuildError, CodegenError, LowerError, RunError, ScheduleError
 from tilewright.testing.fuzz.oracle import numpy_function
@@ -32,7 +33,6 @@ from tilewright.testing.fuzz.oracle_values import FILLS
 from tilewright.testing.fuzz.programs import Program
 from tilewright.testing.fuzz.replays import wrong_replay
 from tilewright.testing.fuzz.steps import Step, Unresolved, results_of
-from tilewright.testing.guarded import guarded
 from tilewright.tir import For, PrimFunc
 from tilewright.tir.analysis import verify
 from tilewright.tir.interpreter import compile_function, python_source

@@ -13,13 +13,13 @@ import numpy as np
 from tilewright import relax, runtime
 from tilewright.ir import Var
 from tilewright.relax import GraphFunction
+from tilewright.runtime import guarded
 from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
 from tilewright.testing.graphs.compare import Noise, difference
 from tilewright.testing.graphs.data import draw_array, numpy_dtype
 from tilewright.testing.graphs.draw import Case
 from tilewright.testing.graphs.graph import Sizes, Step, Value, evaluate, module_of
-from tilewright.testing.guarded import guarded
 
 _MOVED = 5
 _MOVED_AGAIN = 60
