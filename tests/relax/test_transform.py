@@ -12,7 +12,6 @@ from tilewright import relax
 from tilewright.ir import IRModule, Sequential, structural_equal, structural_hash
 from tilewright.relax import interpreter, op
 from tilewright.relax import transform as t
-from tilewright.relax.transform.plan_memory import _Lifetime, assign_offsets
 from tilewright.support.errors import LowerError, VerifyError
 from tilewright.tir import PrimFunc
 
@@ -300,32 +299,6 @@ def test_memory_is_shared() -> None:
     assert first.args[0].value.value == 2 * 64 * 64 * 4
     # The result keeps memory of its own.
     assert values(planned).count("memory.empty") == 1
-
-
-def test_placement_never_overlaps() -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(30):
-        lives = []
-        for _ in range(12):
-            first = int(rng.integers(0, 20))
-            size = int(rng.integers(1, 9)) * 64
-            var = relax.Var("v", tensor((size // 4,)))
-            info = relax.ShapeExpr((size,)).values[0]
-            lives.append(_Lifetime(var, first, first + int(rng.integers(0, 8)), info))
-        end = assign_offsets(lives).value
-        for index, a in enumerate(lives):
-            assert a.offset.value >= 0 and a.offset.value + a.size.value <= end
-            for b in lives[:index]:
-                if a.overlaps(b):
-                    assert (
-                        a.offset.value + a.size.value <= b.offset.value
-                        or b.offset.value + b.size.value <= a.offset.value
-                    )
-        peak = max(
-            sum(life.size.value for life in lives if life.first <= step <= life.last)
-            for step in range(30)
-        )
-        assert peak <= end <= 2 * peak
 
 
 def test_results_have_memory_of_their_own() -> None:
