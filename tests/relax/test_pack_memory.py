@@ -46,7 +46,7 @@ def test_placement_never_overlaps(symbolic: bool) -> None:
                 nbytes = int(np.prod(shape)) * np.dtype(info.dtype).itemsize
                 assert piece.offset is not None
                 start = int(evaluate(piece.offset, known))
-                assert 0 <= start and start % 64 == 0 and start + nbytes <= end
+                assert start >= 0 and start % 64 == 0 and start + nbytes <= end
                 spans.append((start, start + nbytes))
             for a in range(len(pieces)):
                 for b in range(a):
