@@ -63,6 +63,15 @@ class Database:
         """Return all records, oldest first."""
         raise NotImplementedError(f"{type(self).__name__} must define get_all_tuning_records")
 
+    def records(self) -> Iterator[TuningRecord]:
+        """Yield all records, oldest first; large databases don't hold them all at once."""
+        yield from self.get_all_tuning_records()
+
+    def find_workload(self, mod: IRModule | PrimFunc) -> Workload | None:
+        """Return the workload of a module, or ``None`` if it has not been committed."""
+        mod = normalized(mod)
+        return self.commit_workload(mod) if self.has_workload(mod) else None
+
     def commit_graph_choice(self, choice: GraphChoice) -> None:
         """Keep what serves a graph best; it replaces an earlier choice for graph and target."""
         self._choices[choice.graph, str(choice.target)] = choice
@@ -79,10 +88,8 @@ class Database:
         self, mod: IRModule | PrimFunc, target: Target | None = None
     ) -> TuningRecord | None:
         """Return the best record for a module and target kind, or ``None``."""
-        mod = normalized(mod)
-        if not self.has_workload(mod):
-            return None
-        best = self.get_top_k(self.commit_workload(mod), 1, target)
+        workload = self.find_workload(mod)
+        best = [] if workload is None else self.get_top_k(workload, 1, target)
         return best[0] if best else None
 
     def query_schedule(
@@ -110,8 +117,9 @@ class Database:
         if best is None:
             return
         yield best
-        if self.has_workload(mod):
-            known = self.get_top_k(self.commit_workload(mod), 2**31, target)
+        workload = self.find_workload(mod)
+        if workload is not None:
+            known = self.get_top_k(workload, 2**31, target)
             yield from (record for record in known if record is not best)
 
     def query_ir_module(
@@ -155,7 +163,7 @@ class Database:
     def best_records(self) -> list[TuningRecord]:
         """Return the best record of each workload and target that has a valid one."""
         groups: dict[tuple[str, str], list[TuningRecord]] = {}
-        for record in self.get_all_tuning_records():
+        for record in self.records():
             if record.is_valid():
                 key = (record.workload.hash, str(record.target))
                 groups.setdefault(key, []).append(record)
@@ -193,12 +201,15 @@ def suits(record: TuningRecord, target: Target | None) -> bool:
     Times from another machine still rank schedules, so the CPU's name may differ; schedules for
     other vector registers or another number of threads are not used.
     """
-    if not record.is_valid():
-        return False
-    if target is None or record.target is None:
+    return record.is_valid() and serves(record.target, target)
+
+
+def serves(own: Target | None, target: Target | None) -> bool:
+    """Whether a schedule for one target may be used for another; ``None`` is any."""
+    if target is None or own is None:
         return True
     return (
-        record.target.kind == target.kind
-        and record.target.vector_bits == target.vector_bits
-        and record.target.num_cores == target.num_cores
+        own.kind == target.kind
+        and own.vector_bits == target.vector_bits
+        and own.num_cores == target.num_cores
     )

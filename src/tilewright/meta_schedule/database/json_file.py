@@ -10,6 +10,9 @@ tune into one database and a killed one loses at most the line it was writing.
 A line that can't be read is copied to ``<file>.corrupt``, reported in a warning and skipped; the
 files themselves are never rewritten. The hash in a file is always the structural one, so databases
 of any ``module_equality`` can read it.
+
+Each line is checked once, when it is new, and its place is kept in an index (``json_index.py``).
+Lines are read again when they are asked for, and stay in memory only while they are in use.
 """
 
 from __future__ import annotations
@@ -19,22 +22,46 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator
+import threading
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
+from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from tilewright import script
-from tilewright.ir import IRModule, structural_equal
+from tilewright.ir import IRModule, structural_equal, structural_hash
+from tilewright.meta_schedule.database.base import Database, serves
 from tilewright.meta_schedule.database.graph_choice import GraphChoice
-from tilewright.meta_schedule.database.memory import MemoryDatabase
+from tilewright.meta_schedule.database.json_index import (
+    Index,
+    Line,
+    RankedLine,
+    Read,
+    Stale,
+    fields_of,
+    target_id,
+)
+from tilewright.meta_schedule.database.ranking import best_first, races_first
 from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
 from tilewright.meta_schedule.database.schema import read_line, read_record
+from tilewright.support.collector import few_collections
 from tilewright.support.errors import TilewrightError, TuneError
+from tilewright.target import Target
 from tilewright.tir import PrimFunc
 
 logger = logging.getLogger("tilewright.meta_schedule.database")
 _LONGEST_REASON = 500  # characters in a warning
+_CHUNK = 4 << 20  # bytes of text that are read before the index is saved
+_SOME = 1 << 18  # bytes of text whose records are in memory while all are gone through
+_SAVED_FROM = 1 << 18  # bytes of text that are worth a file: smaller ones are read at once
+_RECENT = 256  # workloads and records that stay in memory though nothing refers to them
+_ATTEMPTS = 3
+_UNKNOWN = Workload(None, "", "")
 
 WORKLOAD_FILE = "database_workload.json"
 RECORD_FILE = "database_tuning_record.json"
@@ -45,7 +72,46 @@ def _digest(line: bytes) -> bytes:
     return hashlib.sha256(line).digest()
 
 
-class JSONDatabase(MemoryDatabase):
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Recent(Generic[T]):
+    """Objects by number, as long as something refers to them; the last ones a while longer."""
+
+    def __init__(self) -> None:
+        self._alive: WeakValueDictionary[int, T] = WeakValueDictionary()
+        self._last: deque[T] = deque(maxlen=_RECENT)
+
+    def get(self, number: int) -> T | None:
+        return self._alive.get(number)
+
+    def add(self, number: int, value: T) -> None:
+        self._alive[number] = value
+        self._last.append(value)
+
+
+def _with_index(method: F) -> F:
+    """Begin again with a new index where a method finds that the one it has is stale."""
+
+    @wraps(method)
+    def call(self: JSONDatabase, *args: Any, **kwargs: Any) -> Any:
+        with self._lock:
+            for _ in range(_ATTEMPTS):
+                try:
+                    if self._behind:
+                        self._catch_up()
+                    self._index.check()
+                    return method(self, *args, **kwargs)
+                except Stale as stale:
+                    logger.info("%s: %s", self.path_tuning_record, stale)
+                    self._abandon_index(stale)
+        raise TuneError(f"{self.path_tuning_record} is being changed while it is read")
+
+    return call  # type: ignore[return-value]  # same signature
+
+
+class JSONDatabase(Database):
     """Workloads and records in the files of ``work_dir``, which is created if needed.
 
     ``JSONDatabase(path_workload, path_tuning_record)`` names the files instead. With
@@ -76,94 +142,318 @@ class JSONDatabase(MemoryDatabase):
         else:
             raise TuneError("JSONDatabase needs work_dir=, or both path_workload and path_record")
         self.path_graph = self.path_tuning_record.with_name(GRAPH_FILE)
-        self._workloads: list[Workload | None] = []
-        self._index: dict[Workload, int] = {}
-        self._offsets = {self.path_workload: 0, self.path_tuning_record: 0, self.path_graph: 0}
-        self._torn: set[Path] = set()
+        self._files = (self.path_workload, self.path_tuning_record, self.path_graph)
+        self._lock = threading.RLock()
+        self._graph = Read()
         self._aside: dict[Path, set[bytes]] = {}  # what was set aside before, by its hash
-        for path in self._offsets:
+        self._useless: list[Path] = []  # indices that can be neither used nor mended
+        for path in self._files:
             if not (allow_missing or path.exists() or path == self.path_graph):
                 raise TuneError(f"there is no database file {path}")
             if path.exists():
                 with self._open(path, "rb"):
                     pass  # unreadable files are an error now, not at the first query
+        self._begin()
         self.reload()
 
+    def _begin(self) -> None:
+        self._index = Index(self.path_workload, self.path_tuning_record, self._useless)
+        self._behind = True
+        self._torn: dict[Path, int] = {}  # files whose last line has no end, and where that is
+        self._workloads: _Recent[Workload] = _Recent()
+        self._records: _Recent[TuningRecord] = _Recent()
+        self._numbers: WeakKeyDictionary[Workload, int] = WeakKeyDictionary()
+        self._dropped: set[int] = set()  # workloads whose text turned out not to be a program
+
+    def _abandon_index(self, stale: Stale) -> None:
+        if stale.reset and (useless := self._index.discard()) is not None:
+            self._useless.append(useless)
+        self._index.close()
+        self._begin()
+
     # ---- reading ------------------------------------------------------------------------------
+    @_with_index
     def reload(self) -> None:
         """Read what other processes have appended since."""
-        for line in self._new_lines(self.path_workload):
-            self._load_workload(line)
-        for line in self._new_lines(self.path_tuning_record):
-            self._load_record(line)
-        for line in self._new_lines(self.path_graph):
-            self._load_choice(line)
+        self._catch_up()
 
-    def _new_lines(self, path: Path) -> list[bytes]:
-        """Return the lines after the last one read.
+    def _catch_up(self) -> None:
+        self._index.refresh()
+        # A record's workload is written first: it is there when the record is.
+        ends = {path: self._size(path) for path in reversed(self._files)}
+        index = self._index
+        if (
+            index.read.workload.bytes > ends[self.path_workload]
+            or index.read.record.bytes > ends[self.path_tuning_record]
+        ):
+            raise Stale("the files have become shorter", reset=True)
+        with few_collections():
+            while index.read.workload.bytes < ends[self.path_workload]:
+                index.read = index.read._replace(
+                    workload=self._read_on(
+                        self.path_workload, index.read.workload, ends, self._load_workload
+                    )
+                )
+                self._save_index()
+            while index.read.record.bytes < ends[self.path_tuning_record]:
+                index.read = index.read._replace(
+                    record=self._read_on(
+                        self.path_tuning_record, index.read.record, ends, self._load_record
+                    )
+                )
+                self._save_index()
+            while self._graph.bytes < ends[self.path_graph]:
+                self._graph = self._read_on(self.path_graph, self._graph, ends, self._load_choice)
+        self._behind = False
 
-        Appends are single writes under the lock that we share here, so a last line without a
-        newline was truncated by a crash and will never be completed. The next append starts with
-        the missing newline.
-        """
+    def _save_index(self) -> None:
+        """Save the index if that is worth while; it can't begin in the middle of a line."""
+        read = self._index.read
+        if (
+            self._index.unsaved >= _SAVED_FROM
+            and self._torn.get(self.path_workload) != read.workload.bytes
+            and self._torn.get(self.path_tuning_record) != read.record.bytes
+        ):
+            self._index.save()
+
+    def _size(self, path: Path) -> int:
+        """Return how long a file is at a moment when no line is being written."""
         if not path.exists():
-            return []
+            return 0
         with self._open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH)
-            file.seek(self._offsets[path])
-            data: bytes = file.read()
-        if not data:
-            return []
-        self._offsets[path] += len(data)
-        if path in self._torn:
-            data = data.removeprefix(b"\n")
-            self._torn.discard(path)
-        lines = data.split(b"\n")
-        if lines[-1]:
-            self._torn.add(path)
-        else:
-            lines.pop()
-        return lines
+            return os.fstat(file.fileno()).st_size
 
-    def _load_workload(self, line: bytes) -> None:
+    def _read_on(
+        self, path: Path, read: Read, ends: Mapping[Path, int], load: Callable[[Line, bytes], bool]
+    ) -> Read:
+        """Read lines from where ``read`` ends, up to a chunk; return how far that is.
+
+        Appends are single writes under a lock, and what is read was there when nobody had it. So a
+        last line without a newline was truncated by a crash and will never be completed; the next
+        append starts with the missing newline.
+        """
+        offset, number, good = read
+        data = b"\n"
+        with self._open(path, "rb") as file:
+            file.seek(offset)
+            if self._torn.get(path) == offset:
+                del self._torn[path]
+                if file.peek(1)[:1] == b"\n":
+                    offset += len(file.read(1))
+            while offset < min(ends[path], read.bytes + _CHUNK):
+                data = file.readline()
+                if not data:
+                    raise Stale(f"{path} has become shorter", reset=True)
+                line = data.removesuffix(b"\n")
+                good += load(Line(number, offset, len(line), zlib.crc32(line)), line)
+                offset, number = offset + len(data), number + 1
+        if not data.endswith(b"\n"):
+            self._torn[path] = offset
+        return Read(offset, number, good)
+
+    def _load_workload(self, place: Line, line: bytes) -> bool:
         try:
             workload = Workload.from_json(read_line(line))
-            key = self._key(workload)
         except TilewrightError as error:
             self._set_aside(self.path_workload, line, error)
-            self._workloads.append(None)  # the index counts lines, readable or not
-            return
-        same = next((w for w in self._buckets.get(key, ()) if w.text == workload.text), None)
-        if same is not None:  # files that were joined: its records are those of the first
-            self._workloads.append(same)
-            return
-        self._index[workload] = len(self._workloads)
-        self._workloads.append(workload)
-        self._add_workload(workload, key)
+            return False
+        self._index.add_workload(place, workload)
+        return True
 
-    def _forget_workload(self, workload: Workload, error: Exception) -> None:
-        """Set aside a workload whose text turns out, when it is parsed, not to be a program."""
-        line = json.dumps(workload.as_json(), separators=(",", ":")).encode()
-        self._set_aside(self.path_workload, line, error)
-        del self._index[workload]
-        self._workloads = [None if known is workload else known for known in self._workloads]
-        super()._forget_workload(workload, error)
-
-    def _load_record(self, line: bytes) -> None:
+    def _load_record(self, place: Line, line: bytes) -> bool:
         if not line.strip():
-            return
+            return False
         try:
-            record = TuningRecord.from_json(read_line(line), self._workloads)
+            found = TuningRecord.data_from_json(read_line(line))
+            owner = self._index.workload(found.workload)
+            record = TuningRecord.from_data(found, None if owner is None else _UNKNOWN)
         except TilewrightError as error:
             self._set_aside(self.path_tuning_record, line, error)
-            return
-        self._add_record(record)
+            return False
+        assert owner is not None
+        self._index.add_record(place, owner.number, record)
+        return True
 
-    def _load_choice(self, line: bytes) -> None:
+    def _load_choice(self, _: Line, line: bytes) -> bool:
         try:
             super().commit_graph_choice(GraphChoice.from_json(read_line(line)))
         except TilewrightError as error:
             self._set_aside(self.path_graph, line, error)
+            return False
+        return True
+
+    # ---- lines that are asked for -------------------------------------------------------------
+    def _line(self, path: Path, place: Line) -> bytes:
+        try:
+            with path.open("rb") as file:
+                file.seek(place.offset)
+                line = file.read(place.length)
+        except FileNotFoundError:
+            line = b""
+        if not place.holds(line):
+            raise Stale(f"line {place.number} of {path} isn't what it was", reset=True)
+        return line
+
+    def _workload(self, place: Line) -> Workload:
+        workload = self._workloads.get(place.number)
+        if workload is None:
+            try:
+                workload = Workload.from_json(read_line(self._line(self.path_workload, place)))
+            except TilewrightError as error:
+                raise Stale(f"line {place.number} is no workload: {error}", reset=True) from error
+            self._workloads.add(place.number, workload)
+            self._numbers[workload] = place.number
+        return workload
+
+    def _parse(self, line: bytes) -> tuple[int, TuningRecord]:
+        """Return a record and its workload's number."""
+        found = TuningRecord.data_from_json(read_line(line))
+        owner = self._index.workload(found.workload)
+        record = TuningRecord.from_data(found, None if owner is None else self._workload(owner))
+        assert owner is not None
+        return owner.number, record
+
+    def _record(self, ranked: RankedLine) -> TuningRecord:
+        place = ranked.line
+        record = self._records.get(place.number)
+        if record is None:
+            try:
+                owner, record = self._parse(self._line(self.path_tuning_record, place))
+            except TilewrightError as error:
+                raise Stale(f"{place} is no record: {error}", reset=True) from error
+            if (owner, fields_of(record, target_id(record.target))) != ranked[:2]:
+                raise Stale(f"{place} is ranked by what it isn't", reset=True)
+            self._records.add(place.number, record)
+        return record
+
+    def _find(self, mod: IRModule) -> Workload | None:
+        for number in self._candidates(mod):
+            place = self._index.workload(number)
+            if place is None or number in self._dropped:
+                continue
+            workload = self._workload(place)
+            try:
+                same = workload.is_written_as(mod) or self._equal(workload.mod, mod)
+            except (TilewrightError, RecursionError) as error:
+                self._drop(place, workload, error)
+                continue
+            if same:
+                return workload
+        return None
+
+    def _find_parsed(self, workload: Workload) -> Workload | None:
+        try:
+            return self._find(workload.mod)
+        except TilewrightError:
+            return None  # it is no program
+
+    def _candidates(self, mod: IRModule) -> list[int]:
+        if self._hash is structural_hash:
+            return self._index.of_hash(self._hash(mod))
+        for number in self._index.without_key(self.module_equality):
+            place = self._index.workload(number)
+            if place is None or number in self._dropped:
+                continue
+            workload = self._workload(place)
+            try:
+                self._index.add_key(self.module_equality, number, self._hash(workload.mod))
+            except (TilewrightError, RecursionError) as error:
+                self._drop(place, workload, error)
+        return self._index.of_key(self.module_equality, self._hash(mod))
+
+    def _drop(self, place: Line, workload: Workload, error: Exception) -> None:
+        """Set aside a workload whose text turns out, when it is parsed, not to be a program."""
+        self._set_aside(self.path_workload, self._line(self.path_workload, place), error)
+        self._numbers.pop(workload, None)
+        self._dropped.add(place.number)
+        self._records = _Recent()
+
+    # ---- questions ----------------------------------------------------------------------------
+    @_with_index
+    def find_workload(self, mod: IRModule | PrimFunc) -> Workload | None:
+        """Return the workload of a module, or ``None`` if it has not been committed."""
+        return self._find(normalized(mod))
+
+    def has_workload(self, mod: IRModule | PrimFunc) -> bool:
+        """Whether the module has been committed."""
+        return self.find_workload(mod) is not None
+
+    @_with_index
+    def get_top_k(
+        self, workload: Workload, top_k: int, target: Target | None = None
+    ) -> list[TuningRecord]:
+        """Return the best valid records of a workload, best first."""
+        number = self._numbers.get(workload)
+        if number is None:  # of another database, or from before the index was made anew
+            own = self._find_parsed(workload)
+            if own is None:
+                return []
+            number = self._numbers[own]
+        index, wanted = self._index, target_id(target)
+
+        def suitable(*, winners: bool = False) -> Iterator[RankedLine]:
+            for item in index.ordered(number, wanted, winners=winners):
+                if item.fields[0] not in serve:
+                    serve[item.fields[0]] = serves(item.target, target)
+                if serve[item.fields[0]]:
+                    yield item
+
+        serve: dict[int | None, bool] = {}
+        winners = {item.line: item for item in suitable(winners=True)}
+        ordered = (winners.get(item.line, item) for item in suitable())
+        ranked = races_first(ordered, winners.values())
+        return [self._record(item) for item in islice(ranked, top_k)]
+
+    @_with_index
+    def best_records(self) -> list[TuningRecord]:
+        """Return the best record of each workload and target that has a valid one."""
+        found: list[tuple[int, RankedLine]] = []
+        for _, same in groupby(self._index.workloads(), key=lambda item: item[0]):
+            lines = [
+                line for _, n in same if n not in self._dropped for line in self._index.valid(n)
+            ]
+            groups: dict[int | None, list[RankedLine]] = {}
+            for line in sorted(lines, key=lambda line: line.line):
+                groups.setdefault(line.fields[0], []).append(line)
+            found += [(group[0].line.number, next(best_first(group))) for group in groups.values()]
+        found.sort(key=lambda item: item[0])
+        return [self._record(line) for _, line in found]
+
+    def records(self) -> Iterator[TuningRecord]:
+        """Yield all records, oldest first, without holding them all at once."""
+        read, end = Read(), self._index.read.record.bytes
+        while read.bytes < end:
+            some, read = self._some_records(read, end)
+            yield from some
+
+    @_with_index
+    def _some_records(self, read: Read, end: int) -> tuple[list[TuningRecord], Read]:
+        some: list[TuningRecord] = []
+
+        def load(place: Line, line: bytes) -> bool:
+            record = self._records.get(place.number)
+            if record is None:
+                try:
+                    owner, record = self._parse(line)
+                except TilewrightError:
+                    return False  # it has been set aside
+                if owner in self._dropped or not self._index.has_record(owner, place.number):
+                    return False
+                self._records.add(place.number, record)
+            some.append(record)
+            return True
+
+        path = self.path_tuning_record
+        return some, self._read_on(path, read, {path: min(end, read.bytes + _SOME)}, load)
+
+    def get_all_tuning_records(self) -> list[TuningRecord]:
+        """Return all records, oldest first."""
+        return list(self.records())
+
+    @_with_index
+    def __len__(self) -> int:
+        return self._index.read.record.good - sum(map(self._index.count, self._dropped))
 
     def _set_aside(self, path: Path, line: bytes, error: Exception) -> None:
         if not line.strip():
@@ -205,7 +495,7 @@ class JSONDatabase(MemoryDatabase):
 
     def check_writable(self) -> None:
         """Raise ``TuneError`` now if records could not be saved later."""
-        for path in (*self._offsets, self._lock_path()):
+        for path in (*self._files, self._lock_path()):
             with self._open(path, "ab"):
                 pass
 
@@ -228,7 +518,7 @@ class JSONDatabase(MemoryDatabase):
         Raises ``TuneError`` if the module can't be read back unchanged.
         """
         mod = normalized(mod)
-        workload = self._find(mod)
+        workload = self.find_workload(mod)
         if workload is not None:
             return workload
         made = Workload(mod)
@@ -238,11 +528,11 @@ class JSONDatabase(MemoryDatabase):
             )
         with self._locked():
             self.reload()  # another process may have added it
-            workload = self._find(mod)
+            workload = self.find_workload(mod)
             if workload is None:
                 self._append(self.path_workload, made.as_json())
                 self.reload()
-                workload = self._find(mod)
+                workload = self.find_workload(mod)
         if workload is None:
             raise TuneError(
                 f"the workload written to {self.path_workload} can't be read back; "
@@ -265,10 +555,10 @@ class JSONDatabase(MemoryDatabase):
 
         Raises ``TuneError`` if the record can't be written as JSON.
         """
-        workload = record.workload
-        if workload not in self._index:
-            workload = self.commit_workload(workload.mod)
-        data = record.as_json(self._index[workload])
+        number = self._numbers.get(record.workload)
+        if number is None:
+            number = self._numbers[self.commit_workload(record.workload.mod)]
+        data = record.as_json(number)
         try:
             read_record(json.loads(json.dumps(data)))
         except TilewrightError as error:

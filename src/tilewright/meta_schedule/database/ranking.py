@@ -7,14 +7,30 @@ the winner comes before the loser, however lucky the loser was when it was measu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Protocol, TypeVar
 
-from tilewright.meta_schedule.database.record import TuningRecord
 from tilewright.target import Target
 
 
-def best_first(
-    records: Iterable[TuningRecord], target: Target | None = None
-) -> Iterator[TuningRecord]:
+class Ranked(Protocol):
+    """What a record is ranked by."""
+
+    @property
+    def verified(self) -> bool: ...
+    @property
+    def target(self) -> Target | None: ...
+    @property
+    def counted_seconds(self) -> float: ...
+    @property
+    def beat(self) -> tuple[str, ...]: ...
+    @property
+    def digest(self) -> str: ...
+
+
+_T = TypeVar("_T", bound=Ranked)
+
+
+def best_first(records: Iterable[_T], target: Target | None = None) -> Iterator[_T]:
     """Yield the records of one workload, best first; equals stay in their order.
 
     Checked records come before unchecked ones, those for ``target`` itself before others, since
@@ -26,45 +42,56 @@ def best_first(
         records,
         key=lambda item: (
             not item.verified,
-            target is not None and item.target != target,
+            target is not None and not _same(item.target, target),
             item.counted_seconds,
             not item.beat,
         ),
     )
-    races = {(item.digest, loser) for item in ordered if item.beat for loser in item.beat}
-    better: dict[str, list[int]] = {}
-    for number, item in enumerate(ordered):
-        if item.beat:  # of one schedule, what was measured in a race counts
-            better.setdefault(item.digest, []).append(number)
+    return races_first(ordered, [item for item in ordered if item.beat])
+
+
+def races_first(ordered: Iterable[_T], winners: Iterable[_T]) -> Iterator[_T]:
+    """Yield records that come in order of their times, the winners of races before the losers.
+
+    ``winners`` are those of them, the same objects in the same order, that won any.
+    """
+    winners = list(winners)
+    races = {(item.digest, loser) for item in winners for loser in item.beat}
+    better: dict[str, list[_T]] = {}
+    for item in winners:
+        better.setdefault(item.digest, []).append(item)  # of one schedule, what was raced counts
         for loser in item.beat:
             if (loser, item.digest) not in races:
-                better.setdefault(loser, []).append(number)
-    given: set[int] = set()
-    for first in range(len(ordered)):
-        while first not in given:
-            number, climbed = first, {first}
-            while (above := _above(ordered, number, better, given | climbed)) is not None:
-                number = above
-                climbed.add(number)
-            given.add(number)
-            yield ordered[number]
+                better.setdefault(loser, []).append(item)
+    given: set[int] = set()  # of winners: nothing else is given before its turn
+    for first in ordered:
+        while id(first) not in given:
+            item, known = first, given.copy() if better else given
+            while (above := _above(item, better, known)) is not None:
+                known.add(id(item))
+                item = above
+            if item.beat:
+                given.add(id(item))
+            yield item
+            if item is first:
+                break
 
 
-def _above(
-    ordered: list[TuningRecord], number: int, better: dict[str, list[int]], known: set[int]
-) -> int | None:
+def _same(a: Target | None, b: Target | None) -> bool:
+    return a is b or a == b  # comparing targets writes their text
+
+
+def _above(loser: _T, better: dict[str, list[_T]], known: set[int]) -> _T | None:
     """Return the first record that beat this one on its target, but for those that are known."""
-    if not better:
-        return None
-    loser = ordered[number]
     own = {loser.digest} if loser.beat else set()
     return next(
         (
             winner
             for winner in better.get(loser.digest, ())
-            if winner not in known
-            and ordered[winner].digest not in own
-            and ordered[winner].target == loser.target
+            if winner is not loser
+            and id(winner) not in known
+            and winner.digest not in own
+            and _same(winner.target, loser.target)
         ),
         None,
     )

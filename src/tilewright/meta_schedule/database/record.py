@@ -14,7 +14,7 @@ from functools import cached_property
 from tilewright import script
 from tilewright.ir import GLOBAL_SYMBOL, Expr, IRModule, Mutator, structural_equal, structural_hash
 from tilewright.meta_schedule.arg_info import ArgInfo, arg_infos
-from tilewright.meta_schedule.database.schema import LATEST, read_record, read_workload
+from tilewright.meta_schedule.database.schema import LATEST, RecordData, read_record, read_workload
 from tilewright.meta_schedule.times import robust_seconds
 from tilewright.support.errors import ParseError, ScheduleError, TilewrightError, TuneError
 from tilewright.support.registry import near_matches
@@ -102,7 +102,7 @@ def normalized(mod: IRModule | PrimFunc) -> IRModule:
 class Workload:
     """A module to be tuned: the module or its script, and its structural hash."""
 
-    __slots__ = ("_mod", "_text", "hash")
+    __slots__ = ("__weakref__", "_mod", "_text", "hash")
 
     def __init__(
         self, mod: IRModule | None, hash_: str | None = None, text: str | None = None
@@ -133,6 +133,12 @@ class Workload:
         if self._text is None:
             self._text = self.mod.script()
         return self._text
+
+    def is_written_as(self, mod: IRModule) -> bool:
+        """Whether a module has this one's script; then it is taken for this one's."""
+        if self._mod is None and mod.script() == self._text:
+            self._mod = mod
+        return self._mod is mod
 
     def as_json(self) -> list[object]:
         """Return JSON data: hash and script."""
@@ -272,11 +278,21 @@ class TuningRecord:
     @staticmethod
     def from_json(data: object, workloads: Sequence[Workload | None]) -> TuningRecord:
         """Inverse of ``as_json``; ``TuneError`` if the data are not a record."""
+        found = TuningRecord.data_from_json(data)
+        workload = workloads[found.workload] if found.workload < len(workloads) else None
+        return TuningRecord.from_data(found, workload)
+
+    @staticmethod
+    def data_from_json(data: object) -> RecordData:
+        """Check JSON data; the workload stays a number. ``TuneError`` if it is no record."""
         try:
-            found = read_record(data)
+            return read_record(data)
         except TilewrightError as error:
             raise TuneError(f"not a tuning record: {error}") from error
-        workload = workloads[found.workload] if found.workload < len(workloads) else None
+
+    @staticmethod
+    def from_data(found: RecordData, workload: Workload | None) -> TuningRecord:
+        """Return the record of checked data; ``TuneError`` if its workload is missing."""
         if workload is None:
             raise TuneError(f"the record belongs to workload {found.workload}, which is missing")
         return TuningRecord(
