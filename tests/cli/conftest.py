@@ -35,7 +35,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tuned(folder: Path) -> Done:
     """The run that made the database ``records``, of two candidates per function."""
     return outside(
-        "tune", "tiny:make", "--trials", "12", "--work-dir", "records", "--json", cwd=folder
+        "tune",
+        "tiny:make",
+        "--trials",
+        "12",
+        "--work-dir",
+        "records",
+        "--no-race",
+        "--json",
+        cwd=folder,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -143,6 +144,25 @@ def test_a_terminal_shows_a_live_table_and_ctrl_c_stops_it(folder: Path, tmp_pat
     assert "interrupted; everything measured so far is kept" in text
     assert "tuned into" in text
     assert "stopped early; run the same command again to go on" in text
+
+
+def test_what_became_of_each_function(
+    tilewright: Tilewright, folder: Path, records: Path, tuned: Done, tmp_path: Path
+) -> None:
+    model, library = f"{folder / 'tiny.py'}:make", tmp_path / "tiny.so"
+    options = ("-o", library, "--work-dir", records, "--explain")
+    done = tilewright("compile", model, *options, "--json")
+    assert done.code == 0, done.err
+    rows = done.json["explained"]
+    assert {row["name"] for row in rows} == {task["task"] for task in tuned.json["tasks"]}
+    for row in rows:  # by rule only if the race of whole graphs said so
+        why = {"record": r"\d.* [nuµm]?s", "rule": "its record was slower in the graph"}
+        assert re.match(why[row["outcome"]], row["why"])
+    assert done.json["tuned"] == sum(row["outcome"] == "record" for row in rows)
+    text = tilewright("compile", model, *options).out
+    assert all(row["name"] in text and row["why"] in text for row in rows)
+    empty = tilewright("compile", model, "-o", library, "--work-dir", tmp_path, "--explain").out
+    assert empty.count("rule    the database has no record") == len(rows)
 
 
 def test_compile_and_run_a_library(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,10 @@ from tilewright.cli.logs import log_options
 from tilewright.cli.model import MODEL_HELP, LoadedModel, load_model
 from tilewright.cli.options import Shapes, shape_option, target_option, work_dir_option
 from tilewright.cli.output import given, json_option, make_console, print_json
-from tilewright.meta_schedule.database import JSONDatabase
-from tilewright.meta_schedule.passes import IS_SCHEDULED, MetaScheduleApplyDatabase
+from tilewright.meta_schedule.database import JSONDatabase, MemoryDatabase
+from tilewright.meta_schedule.passes import Applied
 from tilewright.relax import Executable, VirtualMachine, as_numpy, build, load_executable
-from tilewright.relax.tuning import to_tensor_functions
+from tilewright.relax.tuning import apply_database
 from tilewright.runtime import numpy_dtype
 from tilewright.runtime.timing import TimingResult
 from tilewright.support.errors import BuildError, RunError
@@ -26,25 +28,21 @@ from tilewright.tir import PrimFunc
 
 def build_model(
     loaded: LoadedModel, target: Target, work_dir: str | None
-) -> tuple[Executable, int, int]:
-    """Build a model; return it, the number of functions, and of those with a record."""
+) -> tuple[Executable, list[Applied]]:
+    """Build a model; return it, and what became of its functions."""
     if all(isinstance(function, PrimFunc) for function in loaded.mod.functions.values()):
         raise BuildError(
             f"{loaded.name} gives tensor functions and no graph: `tilewright tune` takes that, "
             "tilewright.compile builds it from Python"
         )
-    database = None if work_dir is None else JSONDatabase(work_dir=work_dir)
-    mod = to_tensor_functions(loaded.mod, target, database=database)
-    functions = [f for f in mod.functions.values() if isinstance(f, PrimFunc)]
-    tuned = 0
-    if database is not None:
-        mod = MetaScheduleApplyDatabase(database=database, target=target)(mod)
-        tuned = sum(
-            bool(f.attrs.get(IS_SCHEDULED))
-            for f in mod.functions.values()
-            if isinstance(f, PrimFunc)
-        )
-    return build(mod, target, pipeline=None), len(functions), tuned
+    database = MemoryDatabase() if work_dir is None else JSONDatabase(work_dir=work_dir)
+    mod, report = apply_database(database, loaded.mod, target)
+    return build(mod, target, pipeline=None), report
+
+
+def tuned_functions(report: Sequence[Applied]) -> int:
+    """How many functions have a record's schedule."""
+    return sum(item.outcome == "record" for item in report)
 
 
 def _known_work_dir(work_dir: str) -> str | None:
@@ -60,27 +58,34 @@ def _known_work_dir(work_dir: str) -> str | None:
 @click.argument("model")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), required=True,
               help="The shared library to write (.so); signatures go beside it.")  # fmt: skip
+@click.option("--explain", is_flag=True,
+              help="Say of each function which schedule it gets, and why.")  # fmt: skip
 @shape_option
 @target_option
 @work_dir_option
 @json_option
 @log_options
 def compile_command(
-    model: str, output: str, shapes: Shapes, target: Target, work_dir: str, as_json: bool
-) -> None:
+    model: str, output: str, explain: bool, shapes: Shapes, target: Target, work_dir: str,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Compile a model into a shared library.
 
     Functions with a record in the database get the tuned schedule, others one by rule.
     """
     folder = _known_work_dir(work_dir)
-    executable, functions, tuned = build_model(load_model(model, shapes), target, folder)
-    path = executable.export_library(output)
+    executable, report = build_model(load_model(model, shapes), target, folder)
+    path, tuned = executable.export_library(output), tuned_functions(report)
     if as_json:
-        print_json(
-            {"library": str(path), "functions": functions, "tuned": tuned, "target": str(target)}
-        )
-    else:
-        click.echo(f"wrote {path}: {functions} functions, {tuned} of them tuned")
+        made = {"library": str(path), "functions": len(report), "tuned": tuned}
+        reasons = {"explained": [asdict(item) for item in report]} if explain else {}
+        print_json({**made, "target": str(target), **reasons})
+        return
+    if explain:
+        width = max((len(item.name) for item in report), default=0)
+        for item in report:
+            click.echo(f"{item.name:{width}}  {item.outcome:6}  {item.why}")
+    click.echo(f"wrote {path}: {len(report)} functions, {tuned} of them tuned")
 
 
 @click.command("run", epilog=MODEL_HELP)
@@ -122,7 +127,7 @@ def run_command(
     else:
         folder = _known_work_dir(work_dir)
         loaded = load_model(model, shapes)
-        executable, _, _ = build_model(loaded, target, folder)
+        executable, _ = build_model(loaded, target, folder)
         entry = loaded.entry
         given_inputs = loaded.inputs
         inputs = _random_inputs(executable, entry) if given_inputs is None else given_inputs

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir import IRModule, Pass, structural_hash
-from tilewright.meta_schedule.database import Database, JSONDatabase
+from tilewright.meta_schedule.database import Database, JSONDatabase, TuningRecord
+from tilewright.meta_schedule.database.base import suits
 from tilewright.meta_schedule.database.record import normalized
 from tilewright.meta_schedule.extracted_task import contexts_of, extract_tasks
 from tilewright.meta_schedule.tune import check_options, tune_tasks
 from tilewright.support.errors import TuneError
+from tilewright.support.text import human_time
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.attrs import IS_SCHEDULED
@@ -106,11 +109,21 @@ class MetaScheduleTuneTIR(MetaScheduleTuneIRMod):
         super().__init__(None, work_dir, max_trials_global, max_trials_per_task, **options)
 
 
+@dataclass(frozen=True)
+class Applied:
+    """What became of a function: ``"record"``, ``"rule"`` or ``"kept"``, and why."""
+
+    name: str
+    outcome: str
+    why: str
+
+
 class MetaScheduleApplyDatabase(Pass):
     """Rewrite the functions that a database has records for, and leave the rest.
 
     The database is the one in ``work_dir``, the one given, or the current one (``with database:``).
-    Workloads with a hash in ``leave`` are left to the rules.
+    Workloads with a hash in ``leave`` are left to the rules. ``report`` says what was done with
+    each function of the last module, and why.
     """
 
     def __init__(
@@ -124,6 +137,7 @@ class MetaScheduleApplyDatabase(Pass):
     ) -> None:
         self.work_dir = work_dir
         self.leave = leave
+        self.report: list[Applied] = []
         self.enable_warning = enable_warning
         self.database = database
         self.target = target
@@ -147,18 +161,47 @@ class MetaScheduleApplyDatabase(Pass):
     def transform(self, mod: IRModule) -> IRModule:
         """Apply the best records."""
         database, target = self._open(), current_target(self.target)
+        self.report = []
 
         def apply(name: str, func: PrimFunc) -> PrimFunc:
             if func.attrs.get(IS_SCHEDULED):
+                self.report.append(Applied(name, "kept", "it is scheduled already"))
                 return func
             if self.leave and structural_hash(normalized(func)) in self.leave:
+                self.report.append(Applied(name, "rule", "its record was slower in the graph"))
                 return func
-            sch = database.query_schedule(func, target)
-            if sch is None:
+            found = database.query_replayed(func, target)
+            if found is None:
+                why = _why_not(database, func, target)
+                self.report.append(Applied(name, "rule", why))
                 if self.enable_warning:
-                    logger.warning("%s: the database has no record", name)
+                    logger.warning("%s: %s", name, why)
                 return func
+            record, sch = found
+            self.report.append(Applied(name, "record", _origin(record)))
             made: PrimFunc = sch.mod["main"]
             return made.replace(attrs={**func.attrs, **made.attrs, IS_SCHEDULED: 1})
 
         return mod.map_functions(apply, PrimFunc)
+
+
+def _why_not(database: Database, func: PrimFunc, target: Target) -> str:
+    """Why a database has no schedule for a function."""
+    if not database.has_workload(func):
+        return "the database has no record"
+    known = database.get_top_k(database.commit_workload(func), 2**31)
+    if not known:
+        return "the database has no record"
+    if not any(suits(record, target) for record in known):
+        return f"its {len(known)} records are for other targets, as {known[0].target}"
+    return "none of its records fits"
+
+
+def _origin(record: TuningRecord) -> str:
+    """Where a record's schedule comes from."""
+    if not record.is_valid():
+        return "a schedule by hand"
+    text = human_time(record.best_seconds)
+    if record.beat:
+        text += f", ahead of {len(record.beat)} others in a race"
+    return text if record.verified else text + ", never checked"

@@ -21,6 +21,7 @@ from tilewright.ir import (
     Var,
     as_int,
     const,
+    const_value,
     dtypes,
     expr_equal,
     free_vars,
@@ -63,12 +64,14 @@ class Traits:
 
     ``reduction`` is the number of terms of its longest sum, ``epsilon`` the rounding error of its
     coarsest float arithmetic (0: it has none). The arguments at the positions ``fixed`` take part
-    in addresses or numbers of iterations, or something is divided by them.
+    in addresses or numbers of iterations, or something is divided by them. A program that ``pads``
+    has zeros in places, and sums that leave these out lose what is infinite or NaN times zero.
     """
 
     reduction: int = _SOME_LENGTH
     epsilon: float = 0.0
     fixed: frozenset[int] = frozenset()
+    pads: bool = False
 
     @property
     def tolerance(self) -> float:
@@ -108,7 +111,7 @@ def traits_of(func: PrimFunc, infos: Sequence[ArgInfo]) -> Traits:
         for position, param in enumerate(func.params)
         if param in func.buffer_map and func.buffer_map[param].data in tainted
     )
-    return Traits(min(reader.reduction, _LONGEST), reader.epsilon, frozenset(fixed))
+    return Traits(min(reader.reduction, _LONGEST), reader.epsilon, frozenset(fixed), reader.pads)
 
 
 Axis = tuple[Var, Expr]
@@ -121,6 +124,7 @@ class _Reader:
         self.sizes = sizes
         self.reduction = 1
         self.epsilon = 0.0
+        self.pads = False
         self.sources: dict[Var, set[Var]] = {}
         self.decisive: set[Var] = set()
 
@@ -166,6 +170,8 @@ class _Reader:
                 self._decides(node.args)
             elif node.op.name in _PARTIAL:
                 self._decides(node.args[1:])
+            elif node.op.name == "if_then_else":
+                self.pads = self.pads or any(const_value(item) == 0 for item in node.args[1:])
             self._rounds(node.dtype)
         elif isinstance(node, (FloorDiv, FloorMod)):
             if dtypes.is_integer(node.dtype):

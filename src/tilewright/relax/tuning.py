@@ -13,7 +13,7 @@ from tilewright.meta_schedule import extracted_task
 from tilewright.meta_schedule.builder import Builder
 from tilewright.meta_schedule.database import Database, MemoryDatabase
 from tilewright.meta_schedule.extracted_task import ExtractedTask, contexts_of
-from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
+from tilewright.meta_schedule.passes import Applied, MetaScheduleApplyDatabase
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.runner import Runner
 from tilewright.meta_schedule.tune import (
@@ -243,11 +243,27 @@ def compile_relax(
     If the whole graph was measured (``settle_graph``), with those that served it.
     """
     resolved = Target(target)
+    mod, _ = apply_database(database, mod, resolved, params)
+    return build(mod, resolved, pipeline=None)
+
+
+def apply_database(
+    database: Database,
+    mod: IRModule,
+    target: Target,
+    params: Mapping[str, object] | None = None,
+) -> tuple[IRModule, list[Applied]]:
+    """Return a model as tensor functions with a database's schedules, and what became of each.
+
+    Of a graph that was measured as a whole (``settle_graph``) those are used that served it.
+    """
     if params:
         mod = _bound(mod, params)
-    choice = database.graph_choice(graph_hash(mod), resolved)
+    choice = database.graph_choice(graph_hash(mod), target)
     by_times = choice is None or choice.measured_ways
-    mod = to_tensor_functions(mod, resolved, database=database if by_times else MemoryDatabase())
-    leave = () if choice is None else choice.by_rule
-    mod = MetaScheduleApplyDatabase(database=database, target=resolved, leave=leave)(mod)
-    return build(mod, resolved, pipeline=None)
+    mod = to_tensor_functions(mod, target, database=database if by_times else MemoryDatabase())
+    applying = MetaScheduleApplyDatabase(
+        database=database, target=target, leave=() if choice is None else choice.by_rule
+    )
+    mod = applying(mod)
+    return mod, applying.report

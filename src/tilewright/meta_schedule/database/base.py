@@ -99,10 +99,17 @@ class Database:
 
         Records that don't replay are skipped with a warning.
         """
+        found = self.query_replayed(mod, target)
+        return None if found is None else found[1]
+
+    def query_replayed(
+        self, mod: IRModule | PrimFunc, target: Target | None = None
+    ) -> tuple[TuningRecord, Schedule] | None:
+        """Return the best record that replays on a module, and its schedule, or ``None``."""
         mod = normalized(mod)
         for record in self._best_first(mod, target):
             try:
-                return record.schedule(mod)
+                return record, record.schedule(mod)
             except TilewrightError as error:
                 logger.warning(
                     "a record of workload %s does not replay, it is not used: %s",

@@ -149,7 +149,7 @@ class Case:
         results = task.results_of(self)
         self.seconds = task.call(entry(reference.module), self.arguments, results)
         self.expected = {
-            index: Expected(array, task.dtype(index), self.kind.overflows)
+            index: Expected(array, task.dtype(index), self.kind.overflows or reference.traits.pads)
             for index, array in results.items()
         }
         self._sensitivity: dict[int, float] | None = None
