@@ -60,6 +60,7 @@ _EXPORTS = {
     "RunnerInput": "runner",
     "RunnerResult": "runner",
     "PyScheduleRule": "schedule_rule.base",
+    "ReuseType": "schedule_rule.level_tiling",
     "ScheduleRule": "schedule_rule.base",
     "PySearchStrategy": "search_strategy",
     "SearchStrategy": "search_strategy",

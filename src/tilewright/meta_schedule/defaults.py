@@ -53,7 +53,39 @@ CPU = Defaults(
     },
 )
 
-BY_KIND: dict[str, Defaults] = {"llvm": CPU, "c": CPU}
+GPU = Defaults(
+    sch_rules=(
+        "apply-custom-rule",
+        "inline-constant-scalars",
+        "auto-inline",
+        # What it leaves has outputs enough for all threads.
+        "cross-thread-reduction",
+        "multi-level-tiling",
+        # What a reduction would evaluate again and again, a copy for its threads evaluates once.
+        "auto-inline",
+        "parallelize-vectorize-unroll",
+        # Whatever has no threads yet.
+        "auto-bind",
+    ),
+    postprocs=(
+        "disallow-dynamic-loop",
+        # The threads that share a copy are those that are bound around it.
+        "rewrite-cooperative-fetch",
+        "rewrite-unbound-block",
+        "rewrite-parallel-vectorize-unroll",
+        "rewrite-reduction-block",
+        # It lowers the finished program.
+        "verify-gpu-code",
+    ),
+    mutator_probs={
+        "mutate-tile-size": 0.9,
+        "mutate-thread-binding": 0.05,
+        "mutate-unroll": 0.03,
+        "mutate-choice": 0.05,
+    },
+)
+
+BY_KIND: dict[str, Defaults] = {"llvm": CPU, "c": CPU, "cuda": GPU}
 
 
 def of_kind(kind: str) -> Defaults:

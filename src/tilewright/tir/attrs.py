@@ -373,6 +373,12 @@ TILED = register_annotation(
         "meta_schedule.schedule_rule.register_tile",
     ),
 )
+COOPERATIVE_FETCH = register_annotation(
+    "meta_schedule.cooperative_fetch",
+    _SAMPLED,
+    means="The threads of a GPU share the copy that this block makes, with vectors this long.",
+    read_by=("meta_schedule.postproc.rewrite_cooperative_fetch",),
+)
 SCHEDULE_RULE = register_annotation(
     "schedule_rule",
     text(),
@@ -573,6 +579,7 @@ __all__ = [
     "ON_STATEMENTS",
     "PARALLEL_GRAIN",
     "PARALLEL_KEY",
+    "COOPERATIVE_FETCH",
     "SCHEDULE_RULE",
     "PARALLEL_SCHEDULE",
     "PERMUTED_LAYOUT",

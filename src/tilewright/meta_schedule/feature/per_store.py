@@ -83,6 +83,11 @@ class FeatureFunction:
     def __init__(self, program: Program, target: Target) -> None:
         self.program = program
         self.target = target
+        on_gpu = target.kind == "cuda"
+        # Nothing is known of a GPU's threads but what a plain processor does: measured times
+        # correct that. A thread has 255 registers of 32 bits: half of them are 32 of 128 bits.
+        self.costs = Target("c").costs if on_gpu else target.costs
+        self.registers = 32 if on_gpu else target.vector_registers
         self.max_instructions = np.inf
         pool = Pool()
         self._extents = [pool.add(loop.extent) for loop in program.loops]
@@ -295,7 +300,7 @@ class _Store:
         self.tile_vectors = inside * self.per_vector
         write = self.accesses[0]
         self.local = write.buffer.local
-        registers = float(self.run.target.vector_registers)
+        registers = float(self.run.function.registers)
         if self.local:
             size = np.ones(self.count)
             for extent in write.shape[:-1]:
@@ -352,7 +357,7 @@ class _Store:
             self.traffic.append(whole)
 
     def _time(self) -> None:
-        known = self.run.target.costs
+        known = self.run.function.costs
         costs = {"div": known.vector_division, "math": known.vector_function}
         flops = self.store.flops
         work = sum(max(flops[kind], 0.0) * costs.get(kind, 1.0) for kind in FLOP_KINDS)
@@ -398,7 +403,7 @@ class _Store:
             contiguous, _, strided = self.kind(item)
             moved += np.where(contiguous, registers, 1.0)
             moved += np.where(
-                strided & self.vectorized, self.run.target.costs.gather * self.vector_length, 0.0
+                strided & self.vectorized, self.run.function.costs.gather * self.vector_length, 0.0
             )
         flops = sum(max(value, 0.0) for value in self.store.flops.values())
         made: Array = copies * (flops * registers + moved)

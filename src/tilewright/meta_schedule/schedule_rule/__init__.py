@@ -8,9 +8,17 @@ from tilewright.meta_schedule.schedule_rule.base import (
     PyScheduleRule,
     ScheduleRule,
 )
+from tilewright.meta_schedule.schedule_rule.level_tiling import ReuseType
 from tilewright.support.folder import classes_in, register_classes
 
 _FOUND = register_classes(SCHEDULE_RULES, classes_in(__name__, ScheduleRule))
 globals().update(_FOUND)
 
-__all__ = ["NotApplicable", "SCHEDULE_RULES", "ScheduleRule", "PyScheduleRule", *_FOUND]
+__all__ = [
+    "NotApplicable",
+    "SCHEDULE_RULES",
+    "ReuseType",
+    "ScheduleRule",
+    "PyScheduleRule",
+    *_FOUND,
+]

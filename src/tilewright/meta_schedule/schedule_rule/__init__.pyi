@@ -2,12 +2,15 @@
 
 from tilewright.meta_schedule.schedule_rule.add_rfactor import AddRFactor as AddRFactor
 from tilewright.meta_schedule.schedule_rule.apply_custom_rule import ApplyCustomRule as ApplyCustomRule
+from tilewright.meta_schedule.schedule_rule.auto_bind import AutoBind as AutoBind
 from tilewright.meta_schedule.schedule_rule.auto_inline import AutoInline as AutoInline
 from tilewright.meta_schedule.schedule_rule.auto_inline import InlineConstantScalars as InlineConstantScalars
 from tilewright.meta_schedule.schedule_rule.base import NotApplicable as NotApplicable
 from tilewright.meta_schedule.schedule_rule.base import PyScheduleRule as PyScheduleRule
 from tilewright.meta_schedule.schedule_rule.base import SCHEDULE_RULES as SCHEDULE_RULES
 from tilewright.meta_schedule.schedule_rule.base import ScheduleRule as ScheduleRule
+from tilewright.meta_schedule.schedule_rule.cross_thread_reduction import CrossThreadReduction as CrossThreadReduction
+from tilewright.meta_schedule.schedule_rule.level_tiling import ReuseType as ReuseType
 from tilewright.meta_schedule.schedule_rule.multi_level_tiling import MultiLevelTiling as MultiLevelTiling
 from tilewright.meta_schedule.schedule_rule.parallelize_vectorize_unroll import ParallelizeVectorizeUnroll as ParallelizeVectorizeUnroll
 from tilewright.meta_schedule.schedule_rule.random_compute_location import RandomComputeLocation as RandomComputeLocation

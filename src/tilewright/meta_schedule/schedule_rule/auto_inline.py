@@ -46,6 +46,8 @@ class AutoInline(ScheduleRule):
         item = realize.block
         if not is_spatial(item) or single_store(item) is None:
             return NotApplicable("not a single elementwise store")
+        if item.writes[0].buffer.scope != "global":
+            return NotApplicable("it is a copy into a memory of its own")
         scope = sch.state.scope_block(realize)
         graph = block_dependencies(scope)
         if self.into_consumer and not is_output(sch, block):

@@ -22,11 +22,18 @@ Structure forks:
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 from tilewright.ir import as_int, dtypes
 from tilewright.meta_schedule.schedule_rule.base import NotApplicable, ScheduleRule
+from tilewright.meta_schedule.schedule_rule.level_tiling import (
+    NO_REUSE,
+    Levels,
+    ReuseType,
+    levels_of,
+    tile_by_levels,
+)
 from tilewright.meta_schedule.schedule_rule.patterns import (
     Operand,
     Reduction,
@@ -37,6 +44,7 @@ from tilewright.meta_schedule.schedule_rule.patterns import (
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
+from tilewright.tir import Block
 from tilewright.tir.attrs import LAYOUT_REWRITE, TILED
 from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
 from tilewright.tir.schedule.sampling import divisors
@@ -64,36 +72,66 @@ class MultiLevelTiling(ScheduleRule):
     """Tile reductions that reuse data or run along memory; see the module's text.
 
     ``max_innermost_factor`` limits the innermost factor of each tile, ``pack`` allows packing,
-    ``max_forks`` limits the number of forks of one schedule.
+    ``max_forks`` limits the number of forks of one schedule. Blocks for which ``filter_fn`` is
+    false are left alone.
+
+    With ``tile_binds``, ``vector_load_lens``, ``reuse_read`` or ``reuse_write``, tiles are what
+    these say (``level_tiling``), and nothing is packed. For GPUs that is so by default.
     """
 
     name = "multi-level-tiling"
 
     def __init__(
         self,
+        structure: str | None = None,
         *,
-        structure: str = "SSSRRS",
         max_innermost_factor: int = 64,
         pack: bool = True,
         max_forks: int = 8,
+        tile_binds: Sequence[str] | None = None,
+        vector_load_lens: Sequence[int] | None = None,
+        reuse_read: ReuseType | None = None,
+        reuse_write: ReuseType | None = None,
+        filter_fn: Callable[[Block], bool] | None = None,
     ) -> None:
-        self.structure = structure
+        self.structure = structure or "SSSRRS"
         self.max_innermost_factor = max_innermost_factor
+        self.filter_fn = filter_fn
+        self.levels: Levels | None = None
+        self._by_target = True
+        if any(x is not None for x in (tile_binds, vector_load_lens, reuse_read, reuse_write)):
+            self._by_target = False
+            self.levels = Levels(
+                self.structure,
+                tuple(tile_binds or ()),
+                max_innermost_factor,
+                tuple(vector_load_lens or ()),
+                reuse_read or NO_REUSE,
+                reuse_write or NO_REUSE,
+            )
         self.pack = pack
         self.max_forks = max_forks
         self.vector_bits = 256
 
     def initialize(self, target: Target) -> None:
-        """Learn the vector width."""
+        """Learn the vector width, and whether this is a GPU."""
         self.vector_bits = target.vector_bits
+        if self._by_target:
+            usual = levels_of(target)
+            limit = self.max_innermost_factor
+            self.levels = None if usual is None else replace(usual, max_innermost_factor=limit)
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule] | NotApplicable:
         """Return one schedule for each way to tile the block."""
+        if self.filter_fn is not None and not self.filter_fn(sch.get(block)):
+            return NotApplicable("the filter leaves the block out")
         found = describe_reduction(sch, block)
         if isinstance(found, NotApplicable):
             return found
         if not found.output_axes or max(found.extents[a] for a in found.output_axes) == 1:
             return NotApplicable("the output is a scalar")
+        if self.levels is not None:
+            return self._by_levels(sch, block, found, self.levels)
         constant = {
             operand.position
             for operand in found.operands
@@ -112,6 +150,16 @@ class MultiLevelTiling(ScheduleRule):
                 continue
             made.append(fork)
         return made or NotApplicable("every way to tile it is refused")
+
+    def _by_levels(
+        self, sch: Schedule, block: BlockRV, found: Reduction, levels: Levels
+    ) -> list[Schedule] | NotApplicable:
+        if not found.reused():
+            return NotApplicable("no data is reused")
+        try:
+            return tile_by_levels(sch, block, levels)
+        except ScheduleError as error:
+            return NotApplicable(error.message)
 
     # ---- which ways there are -------------------------------------------------------------
 

@@ -34,10 +34,12 @@ class ParallelizeVectorizeUnroll(ScheduleRule):
         self.max_vectorize_extent = max_vectorize_extent
         self.unroll_max_steps = tuple(unroll_max_steps)
         self.cores = 1
+        self.on_gpu = False
 
     def initialize(self, target: Target) -> None:
-        """Learn the number of cores."""
-        self.cores = target.num_cores
+        """Learn the number of cores; a GPU's threads are bound by other rules."""
+        self.on_gpu = target.kind == "cuda"
+        self.cores = 1 if self.on_gpu else target.num_cores
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule] | NotApplicable:
         """Annotate, if the block is the root."""
@@ -46,7 +48,7 @@ class ParallelizeVectorizeUnroll(ScheduleRule):
         if self.cores > 1 and self.max_jobs_per_core:
             choices = [self.cores * jobs for jobs in self.max_jobs_per_core]
             sch.annotate(block, PARALLEL_KEY, _choose(sch, choices))
-        if self.max_vectorize_extent > 1:
+        if self.max_vectorize_extent > 1 and not self.on_gpu:
             sch.annotate(block, VECTORIZE_KEY, self.max_vectorize_extent)
         if self.unroll_max_steps:
             sch.annotate(block, UNROLL_KEY, _choose(sch, self.unroll_max_steps))

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.ir import IRModule, Var, as_int, dtypes, free_vars, uses_var
+from tilewright.ir import IRModule, Var, as_int, const, dtypes, free_vars, uses_var
 from tilewright.meta_schedule.column import Column
 from tilewright.meta_schedule.feature import Evaluation, FeatureFunction, extract
 from tilewright.meta_schedule.feature.numbers import Num
 from tilewright.meta_schedule.postproc.rewrite_parallel_vectorize_unroll import vector_loop
+from tilewright.meta_schedule.schedule_rule.binding import limits_of
 from tilewright.meta_schedule.search_strategy.tile_options import (
     count_covering,
     count_tiles,
@@ -36,6 +37,7 @@ from tilewright.tir.attrs import PARALLEL_KEY, UNROLL_KEY
 from tilewright.tir.schedule import BlockRV, ExprRV, Instruction, Schedule, Trace
 from tilewright.tir.schedule.handles import RV_TYPES
 from tilewright.tir.schedule.sampling import count_factorizations, divisors
+from tilewright.tir.schedule.state import SymbolicTile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,6 +53,8 @@ MAX_FORKS = 8
 """Combinations of compute locations tried for each sketch."""
 _TIGHTER = 0.7
 """By how much at most the limit of code comes down for one candidate that was too large."""
+_REDRAWS = 8
+"""How often candidates with too many threads are drawn again."""
 MAX_LOOPS = 18
 """How far inside compute locations are looked for."""
 
@@ -81,7 +85,7 @@ def make_columns(
 
     ``covered`` has what the trace doesn't show: the extents of tiles that need not divide.
     """
-    uses: dict[Any, str] = {}
+    uses: dict[Any, str] = dict.fromkeys(_thread_factors(trace), "thread")
     for inst in trace.insts:
         if inst.name == "annotate":
             key, value = inst.args[1], inst.args[2]
@@ -122,6 +126,53 @@ def make_columns(
     return columns
 
 
+def _thread_factors(trace: Trace) -> list[ExprRV]:
+    """Return the factors of splits whose loops are bound to threads."""
+    factors: dict[Any, Any] = {}
+    found = []
+    for inst in trace.insts:
+        if inst.name == "split":
+            factors.update(zip(inst.outputs, inst.args[1]))
+        elif inst.name == "bind" and str(inst.args[1]).startswith("threadIdx"):
+            factor = factors.get(inst.args[0])
+            if type(factor) is ExprRV:
+                found.append(factor)
+    return found
+
+
+class ThreadCount:
+    """How many threads of a GPU the kernels of a sketch have, as products of tile factors."""
+
+    def __init__(self, trace: Trace, columns: Sequence[Column], max_threads: int) -> None:
+        self.max_threads = max_threads
+        place = {column.position: n for n, column in enumerate(columns)}
+        values: dict[Any, tuple[int, int]] = {}
+        loops: dict[Any, list[tuple[int, int]]] = {}
+        self.products: list[list[tuple[int, int]]] = []
+        """For each loop bound to threads, the column and factor of each of its parts."""
+        for position, inst in enumerate(trace.insts):
+            if inst.name in TILES and position in place:
+                values.update((rv, (place[position], n)) for n, rv in enumerate(inst.outputs))
+            elif inst.name == "split":
+                for loop, factor in zip(inst.outputs, inst.args[1]):
+                    loops[loop] = [values[factor]] if factor in values else []
+            elif inst.name == "fuse":
+                parts = [loops.get(loop, []) for loop in inst.args[0]]
+                loops[inst.outputs[0]] = [item for part in parts for item in part]
+            elif inst.name == "bind" and str(inst.args[1]).startswith("threadIdx"):
+                self.products += [loops[inst.args[0]]] if loops.get(inst.args[0]) else []
+
+    def fits(self, columns: Sequence[Column], rows: Rows) -> Any:
+        """Return for each candidate whether its blocks have no more threads than allowed."""
+        good = np.ones(len(rows), dtype=bool)
+        for product in self.products:
+            count = np.ones(len(rows), dtype=np.int64)
+            for column, factor in product:
+                count *= columns[column].options[rows[:, column], factor]
+            good &= count <= self.max_threads
+        return good
+
+
 def open_shape(trace: Trace) -> str:
     """Return a text that is equal for traces that differ only in their open decisions."""
     entries = trace.as_json()
@@ -142,6 +193,7 @@ class Variant:
         self.shape = open_shape(trace)
         self.covered = covered_extents(mod, trace)
         self.columns = make_columns(trace, None, self.covered)
+        self.threads = ThreadCount(trace, self.columns, limits_of(target).max_threads)
         self.max_code = np.inf
         self.function: FeatureFunction | None = None
         self.fallback_reason: str | None = None
@@ -180,6 +232,8 @@ class Variant:
             elif inst.name == "sample_categorical" and number is not None:
                 var = Var(f"c{number}")
                 tiles[var] = f"v[{number}][:,0]"
+                if min(inst.attrs["candidates"]) >= 1:
+                    sch.state.symbolic.append(SymbolicTile((var,), const(1), 0, exact=False))
                 result = ExprRV(var)
             elif inst.primitive.samples and inst.name != "sample_compute_location":
                 raise TuneError(f"{inst.name} has no symbolic form")
@@ -221,10 +275,22 @@ class Variant:
 
     # ---- populations --------------------------------------------------------------------------
     def draw(self, count: int, rng: np.random.Generator) -> Rows:
-        """Draw candidates at random."""
+        """Draw candidates at random, if possible those that a GPU has threads enough for."""
         if not self.columns:
             return np.zeros((count, 0), dtype=np.int64)
-        return np.stack([column.draw(count, rng) for column in self.columns], axis=1)
+
+        def drawn(number: int) -> Rows:
+            return np.stack([column.draw(number, rng) for column in self.columns], axis=1)
+
+        rows = drawn(count)
+        if not self.threads.products:
+            return rows
+        for _ in range(_REDRAWS):
+            wrong = np.flatnonzero(~self.threads.fits(self.columns, rows))
+            if not len(wrong):
+                break
+            rows[wrong] = drawn(len(wrong))
+        return rows
 
     def values(self, rows: Rows) -> list[Any]:
         """Return, per column, the numbers of the options."""
@@ -239,14 +305,21 @@ class Variant:
 
     def evaluate(self, rows: Rows) -> Evaluation:
         """Compute features, expected cycles and validity of candidates."""
-        if self.function is not None:
-            return self.function(self.values(rows), len(rows))
-        return self._replayed(rows)
+        if self.function is None:
+            return self._replayed(rows)
+        made = self.function(self.values(rows), len(rows))
+        if not self.threads.products:
+            return made
+        fits = self.threads.fits(self.columns, rows)
+        return Evaluation(made.features, made.cycles, made.valid & fits, made.code)
 
     def _replayed(self, rows: Rows) -> Evaluation:
         """Features of candidates that must be replayed one by one."""
         found: list[Evaluation | None] = []
-        for row in rows:
+        for row, fits in zip(rows, self.threads.fits(self.columns, rows)):
+            if not fits:
+                found.append(None)
+                continue
             try:
                 sch = self.replay(row)
                 func = sch.mod.functions[sch.working_func]
