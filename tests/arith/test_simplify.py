@@ -295,6 +295,21 @@ def test_a_part_of_a_positive_product_is_positive(known):
         assert known.can_prove(b * c >= 1)
 
 
+def test_a_sum_that_divides_a_positive_product_is_positive(known):
+    a, b, n, loop = Var("a"), Var("b"), Var("n"), Var("loop")
+    known.update(n, 0)
+    for size in (a + 3, (b + 1) // 2 - 1):
+        known.assume(size >= 0)
+    product = known.simplify(n * (a + 3) * ((b + 1) // 2 - 1))
+    assert known.can_prove(product >= 0)
+    assert not known.can_prove(a + 3 >= 1) and not known.can_prove((b + 1) // 2 >= 2)
+    with known.constraint(TRUE):
+        known.bind(loop, rng(product))
+        assert known.can_prove(n >= 1) and known.can_prove(a + 3 >= 1)
+        assert known.can_prove((b + 1) // 2 >= 2)
+        assert not known.can_prove(a + 3 >= 2)
+
+
 def test_a_range_may_end_at_a_product_of_quotients(known):
     a, b, loop = Var("a"), Var("b"), Var("loop")
     for var in (a, b):

@@ -6,12 +6,22 @@ proofs and polynomials read it.
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 from tilewright.arith.bounds import EVERYTHING
 from tilewright.arith.canonical import ARITHMETIC_DTYPES, Canonical, OpaqueOperand
 from tilewright.arith.comparisons import NEGATED, Comparisons
-from tilewright.arith.polynomial import MOD, Poly, constant_of, mono_divide, poly_scale, poly_sub
+from tilewright.arith.polynomial import (
+    MOD,
+    Poly,
+    constant_of,
+    mono_divide,
+    poly_add,
+    poly_atoms,
+    poly_scale,
+    poly_sub,
+)
 from tilewright.ir import (
     EQ,
     GE,
@@ -116,6 +126,7 @@ class Assumptions:
         reduced = self.comparisons.reduced_goal(goal)
         if reduced != goal:
             self._learn(reduced)
+        self._learn_factors(poly_add(goal, {(): 1}))
 
     def _learn(self, goal: Poly) -> None:
         context = self.context
@@ -143,6 +154,27 @@ class Assumptions:
         if goal not in context.facts:
             context.facts.append(goal)
         context.changed()
+
+    def _learn_factors(self, product: Poly) -> None:
+        """From a positive product of sums: factors known not to be negative are positive.
+
+        What is left of it without them is positive, too.
+        """
+        if len(product) < 2 or all(len(mono) < 2 for mono in product):
+            return
+        known: list[Poly] = []
+        for atom in sorted(poly_atoms(product)):
+            least = self.canonical.bounds.atom(atom)[0]
+            if least >= 0:
+                known.append({(atom,): 1})
+            if least != 0 and isfinite(least):
+                known.append({(atom,): 1, (): -int(least)})
+        for factor in (*known, *self.context.facts):
+            rest = self.canonical.exact(product, factor) if any(factor) else None
+            if rest is not None and any(rest):
+                self._learn(poly_sub(factor, {(): 1}))
+                self._learn(poly_sub(rest, {(): 1}))
+                product = rest
 
     def _learn_parts(self, mono: tuple[int, ...]) -> None:
         """From a positive product: a part known not to be negative is positive, if the rest is."""

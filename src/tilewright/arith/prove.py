@@ -188,8 +188,9 @@ class Prover:
             elif kind in (MIN, MAX):
                 proven = self._by_cases(inner, outer, number)
             else:
-                proven = self._by_range(inner, outer, number)
-            if proven:
+                proven = False
+            # What is known of an operator's result may be more than its operands tell.
+            if proven or self._by_range(inner, outer, number):
                 return True
         return False
 

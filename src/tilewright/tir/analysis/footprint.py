@@ -295,10 +295,28 @@ def differ(a: list[Range], b: list[Range], buffer: Buffer, known: Analyzer) -> b
     for x, y, extent in zip(a, b, buffer.shape):
         mine, theirs = mine * extent + x.min, theirs * extent + y.min
         if not (is_const(x.extent, 1) and is_const(y.extent, 1)):
-            return known.can_prove_ge(theirs - mine, x.extent) or known.can_prove_ge(
+            if known.can_prove_ge(theirs - mine, x.extent) or known.can_prove_ge(
                 mine - theirs, y.extent
-            )
-    return known.can_prove_ge(mine - theirs, 1) or known.can_prove_ge(theirs - mine, 1)
+            ):
+                return True
+            break
+    else:
+        return _unequal(mine, theirs, known)
+    return _differ_in_points(a, b, buffer, known)
+
+
+def _differ_in_points(a: list[Range], b: list[Range], buffer: Buffer, known: Analyzer) -> bool:
+    """Whether boxes surely differ in the dimensions where both have one index, counted through."""
+    mine: Expr = const(0)
+    theirs: Expr = const(0)
+    for x, y, extent in zip(a, b, buffer.shape):
+        if is_const(x.extent, 1) and is_const(y.extent, 1):
+            mine, theirs = mine * extent + x.min, theirs * extent + y.min
+    return _unequal(mine, theirs, known)
+
+
+def _unequal(a: Expr, b: Expr, known: Analyzer) -> bool:
+    return known.can_prove_ge(a - b, 1) or known.can_prove_ge(b - a, 1)
 
 
 def box_at(box: list[Range], loops: Sequence[For], values: Sequence[Expr]) -> list[Range]:

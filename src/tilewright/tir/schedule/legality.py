@@ -150,7 +150,7 @@ def _injective(state: ScheduleState, realize: BlockRealize, loops: list[For]) ->
         realize.iter_values,
         loop_ranges(loops),
         realize.predicate,
-        analyzer=lambda: state.analyzer(state.func_name_of(realize)),
+        analyzer=lambda: state.analyzer_of_instances(realize),
     )
 
 

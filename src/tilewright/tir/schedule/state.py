@@ -351,6 +351,16 @@ class ScheduleState:
         know_data(made, func)
         return made
 
+    def analyzer_of_instances(self, realize: BlockRealize, *, around: bool = False) -> Analyzer:
+        """Return an analyzer for statements about a block's instances.
+
+        Where there is one, no axis of the block is empty. ``around`` the block, loops are known.
+        """
+        made = self.analyzer_at(realize) if around else self.analyzer(self.func_name_of(realize))
+        for axis in realize.block.iter_vars:
+            made.assume(axis.dom.extent >= 1)
+        return made
+
     def know_symbolic(self, analyzer: Analyzer) -> None:
         """Tell an analyzer what is known about symbolic tile variables."""
         for tile in self.symbolic:

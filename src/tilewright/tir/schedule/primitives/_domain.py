@@ -37,7 +37,7 @@ def check_predicate_is_domain(scope: Scope, realize: BlockRealize) -> None:
         )
     if realize.predicate is TRUE:
         return
-    rest = restricting_conjuncts(realize, lambda: scope.state.analyzer(scope.func_name))
+    rest = restricting_conjuncts(realize, lambda: scope.state.analyzer_of_instances(realize))
     if rest and not is_whole(scope, realize):
         raise scope.state.error(
             lambda: (

@@ -373,11 +373,14 @@ class _Reindex:
         for index, size in zip(self.indices, self.buffer.shape):
             span = regions.relax_expr(index, const(1), {}, inner)
             # Of a dimension without elements none may be copied, whatever `v % size` promises.
-            if span is not None and known.can_prove(size >= 1):
-                end = poly_add(span.min, span.extent)
-                if regions.surely_at_least(span.min, {}) and regions.surely_at_least(
-                    regions.poly(size), end
-                ):
+            if known.can_prove(size >= 1):
+                if span is not None:
+                    end = poly_add(span.min, span.extent)
+                    if regions.surely_at_least(span.min, {}) and regions.surely_at_least(
+                        regions.poly(size), end
+                    ):
+                        continue
+                if known.can_prove(index >= 0) and known.can_prove(index < size):
                     continue
             raise self.state.error(
                 f"`{index!r}` may be outside of {self.buffer.name}: block "

@@ -401,7 +401,10 @@ def check_each_once(state: ScheduleState, realize: BlockRealize, loops: Sequence
     used = [value for value in realize.iter_values if uses_var(value, set(inside))]
     missing = [var for var in inside if not any(uses_var(value, {var}) for value in used)]
     if not missing and is_injective_binding(
-        tuple(used), inside, realize.predicate, analyzer=lambda: state.analyzer_at(realize)
+        tuple(used),
+        inside,
+        realize.predicate,
+        analyzer=lambda: state.analyzer_of_instances(realize, around=True),
     ):
         return
     raise state.error(
