@@ -173,3 +173,25 @@ def test_functions_outside_are_called_only_if_allowed(
     assert "0 right, 0 wrong, 1 refused, 0 skipped" in done.out
     assert tilewright("db", "verify", records, "--allow-extern", "sqrt").code == 1
     assert tilewright("db", "verify", records, "--allow-extern", "sqrtf").code == 0
+
+
+def test_records_go_from_one_database_to_another(
+    tilewright: Tilewright, records: Path, tmp_path: Path
+) -> None:
+    count = len(lines(records / RECORDS))
+    stat = tilewright("db", "stat", records, "--json").json
+    assert (stat["workloads"], stat["records"]) == (len(lines(records / WORKLOADS)), count)
+    assert sum(row["records"] for row in stat["targets"]) == count
+    pruned = tilewright("db", "prune", records, tmp_path / "best", "--json").json
+    assert (pruned["added"], len(lines(tmp_path / "best" / RECORDS))) == (2, 2)
+    again = tilewright("db", "prune", records, tmp_path / "best")
+    assert (again.code, again.out) == (2, "") and "there is a database in" in again.err
+    done = tilewright("db", "merge", tmp_path / "best", records)
+    assert done.out.startswith(f"{count - 2} records added, 2 were there, 0 left out; ")
+    done = tilewright("db", "export", records, tmp_path / "all.gz")
+    assert done.out == f"{count} records written\n"
+    done = tilewright("db", "import", tmp_path / "all.gz", tmp_path / "imported", "--json")
+    assert (done.json["added"], done.json["refused"]) == (count, {})
+    done = tilewright("db", "diff", records, tmp_path / "imported")
+    assert "1.00" in done.out
+    assert f"2 in both, 0 only in {records}, 0 only in {tmp_path / 'imported'}" in done.out

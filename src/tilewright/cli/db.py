@@ -1,9 +1,10 @@
-"""``tilewright db``: inspect a database and check its records."""
+"""``tilewright db``: inspect a database, check its records, move them between databases."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,14 @@ from rich.table import Table
 from tilewright.cli.logs import log_options
 from tilewright.cli.output import json_option, make_console, print_json
 from tilewright.meta_schedule.database import JSONDatabase, TuningRecord
+from tilewright.meta_schedule.database.transfer import (
+    Exported,
+    Merged,
+    best_of_each,
+    differences,
+    export,
+    merge,
+)
 from tilewright.meta_schedule.record_check import REFUSED, VERDICTS, WRONG, RecordChecker
 from tilewright.support.text import human_time, printable
 from tilewright.target import Target
@@ -55,7 +64,7 @@ def _summary(record: TuningRecord) -> str:
 
 @click.group("db")
 def db_group() -> None:
-    """Inspect a database of tuning records."""
+    """Inspect databases of tuning records, and move records between them."""
 
 
 @db_group.command("list", short_help="List all records.")
@@ -64,7 +73,7 @@ def db_group() -> None:
 @log_options
 def list_command(work_dir: str, as_json: bool) -> None:
     """List all records of the database in WORK_DIR, oldest first."""
-    _print([_row(record) for record in _open(work_dir).get_all_tuning_records()], as_json)
+    _print([_row(record) for record in _open(work_dir).records()], as_json)
 
 
 @db_group.command("best", short_help="Show the fastest record of each workload.")
@@ -115,7 +124,7 @@ def verify_command(
     of bounds. The exit code is 1 if a record is wrong or refused.
     """
     database = _open(work_dir)
-    records = database.get_all_tuning_records() if every else database.best_records()
+    records = database.records() if every else database.best_records()
     rows = []
     with RecordChecker(
         allow_extern=allowed, timeout_sec=timeout, memory_bytes=int(memory * 2**30)
@@ -136,6 +145,144 @@ def verify_command(
         raise click.exceptions.Exit(1)
 
 
+@db_group.command("stat", short_help="Count what is in a database.")
+@click.argument("work_dir")
+@json_option
+@log_options
+def stat_command(work_dir: str, as_json: bool) -> None:
+    """Count workloads and records of WORK_DIR, in all and by target.
+
+    Valid records have times, checked ones say against what, raced ones won a race. Lines that can't
+    be read have been set aside.
+    """
+    found = _open(work_dir).statistics()
+    for row in found["targets"]:
+        row["target"] = None if row["target"] is None else str(row["target"])
+    if as_json:
+        print_json(found)
+        return
+    click.echo(
+        f"{found['workloads']} workloads, {found['records']} records, "
+        f"{found['choices']} choices for graphs; {found['bytes'] / 2**20:.1f} MiB"
+    )
+    for row in found["targets"]:
+        name = "any target" if row["target"] is None else row["target"]
+        counts = ", ".join(f"{row[key]} {key}" for key in ("records", "valid", "checked", "raced"))
+        click.echo(printable(f"{name}: {counts}"))
+    for name, lines in found["set_aside"].items():
+        click.echo(printable(f"{name}: {lines} lines set aside"))
+    click.echo(printable(f"index: {found['index'] or 'in memory'}"))
+
+
+@db_group.command("merge", short_help="Add the records of other databases.")
+@click.argument("work_dir")
+@click.argument("sources", nargs=-1, required=True)
+@json_option
+@log_options
+def merge_command(work_dir: str, sources: tuple[str, ...], as_json: bool) -> None:
+    """Add to WORK_DIR, which may be new, the records of SOURCES that it doesn't have.
+
+    So too choices for graphs, where it has none.
+    """
+    opened = [_open(source) for source in sources]  # all are there before one is added
+    database = JSONDatabase(work_dir=work_dir)
+    database.check_writable()
+    made = [merge(database, source.records(), source.graph_choices()) for source in opened]
+    _print_merged(made, as_json)
+
+
+def _print_merged(made: list[Merged], as_json: bool, unread: Mapping[str, int] = {}) -> None:
+    refused = sum((item.refused for item in made), Counter(unread))
+    counts = {
+        key: sum(getattr(item, key) for item in made) for key in ("added", "known", "choices")
+    }
+    if as_json:
+        print_json({**counts, "refused": refused})
+        return
+    click.echo(
+        f"{counts['added']} records added, {counts['known']} were there, "
+        f"{refused.total()} left out; {counts['choices']} choices for graphs added"
+    )
+    for reason, number in refused.most_common(_MOST_REASONS):
+        click.echo(printable(f"{number} left out: {reason}"))
+
+
+@db_group.command("prune", short_help="Copy the best records to a new database.")
+@click.argument("work_dir")
+@click.argument("destination")
+@click.option(
+    "--keep", type=click.IntRange(min=1), default=1, show_default=True,
+    help="Records of each workload and target.",
+)  # fmt: skip
+@json_option
+@log_options
+def prune_command(work_dir: str, destination: str, keep: int, as_json: bool) -> None:
+    """Copy the best records of WORK_DIR to DESTINATION, a folder without a database.
+
+    WORK_DIR stays as it is: others may be writing to it.
+    """
+    source, made = _open(work_dir), JSONDatabase(work_dir=destination)
+    if len(made) or made.path_workload.exists():
+        raise click.UsageError(f"there is a database in {destination} already")
+    made.check_writable()
+    _print_merged([merge(made, best_of_each(source, keep), source.graph_choices())], as_json)
+
+
+@db_group.command("diff", short_help="Compare the best records of two databases.")
+@click.argument("first")
+@click.argument("second")
+@json_option
+@log_options
+def diff_command(first: str, second: str, as_json: bool) -> None:
+    """Compare the best records of FIRST and SECOND, for each workload and target.
+
+    The ratio is the time of FIRST's by that of SECOND's. Times of two machines don't compare.
+    """
+    rows, count = [], Counter({"first": 0, "second": 0, "both": 0})
+    for item in differences(_open(first), _open(second)):
+        record = item.first or item.second
+        assert record is not None
+        count["both" if item.ratio else "first" if item.first else "second"] += 1
+        rows.append({
+            **_row(record), "seconds": item.first and item.first.counted_seconds,
+            "other": item.second and item.second.counted_seconds, "ratio": item.ratio,
+        })  # fmt: skip
+    if as_json:
+        print_json({"workloads": rows, **count})
+        return
+    _table(rows, _COMPARED)
+    click.echo(
+        f"{count['both']} in both, {count['first']} only in {first}, "
+        f"{count['second']} only in {second}"
+    )
+
+
+@db_group.command("export", short_help="Write a database to one file.")
+@click.argument("work_dir")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--best", is_flag=True, help="Only the best record of each workload and target.")
+@log_options
+def export_command(work_dir: str, file: Path, best: bool) -> None:
+    """Write the records of WORK_DIR to FILE; it is compressed if its name ends in .gz."""
+    database = _open(work_dir)
+    records = database.best_records() if best else database.records()
+    click.echo(f"{export(file, records, database.graph_choices())} records written")
+
+
+@db_group.command("import", short_help="Add the records of an exported file.")
+@click.argument("source", type=click.Path(exists=True, path_type=Path))
+@click.argument("work_dir")
+@json_option
+@log_options
+def import_command(source: Path, work_dir: str, as_json: bool) -> None:
+    """Add to WORK_DIR, which may be new, the records of an exported file that it doesn't have."""
+    database, found = JSONDatabase(work_dir=work_dir), Exported(source)
+    database.check_writable()
+    made = merge(database, found.records(), found.choices)
+    _print_merged([made], as_json, found.refused)
+
+
+_MOST_REASONS = 10
 _COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "workload": lambda row: str(row["workload"]),
     "function": lambda row: str(row["function"]),
@@ -144,6 +291,14 @@ _COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "measured": lambda row: (
         f"{datetime.fromtimestamp(row['time']):%Y-%m-%d %H:%M}" if row["time"] else "-"
     ),
+}
+_COMPARED: dict[str, Callable[[dict[str, Any]], str]] = {
+    "workload": _COLUMNS["workload"],
+    "function": _COLUMNS["function"],
+    "first": lambda row: human_time(row["seconds"]) if row["seconds"] else "-",
+    "second": lambda row: human_time(row["other"]) if row["other"] else "-",
+    "ratio": lambda row: f"{row['ratio']:.2f}" if row["ratio"] else "-",
+    "cores": _COLUMNS["cores"],
 }
 
 
@@ -154,14 +309,18 @@ def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
     if not rows:
         click.echo("no records")
         return
+    _table(rows, _COLUMNS)
     console = make_console()
-    table = Table()
-    for column in _COLUMNS:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(escape(printable(cell(row))) for cell in _COLUMNS.values()))
-    console.print(table)
     for row in rows:
         if "trace" in row:
             text = printable(f"# {row['function']}\n{row['trace']}")
             console.print(text, markup=False, highlight=False)
+
+
+def _table(rows: list[dict[str, Any]], columns: dict[str, Callable[[dict[str, Any]], str]]) -> None:
+    table = Table()
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(printable(cell(row))) for cell in columns.values()))
+    make_console().print(table)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from tilewright.ir import IRModule
@@ -63,6 +63,11 @@ class Database:
         """Return all records, oldest first."""
         raise NotImplementedError(f"{type(self).__name__} must define get_all_tuning_records")
 
+    def commit_tuning_records(self, records: Iterable[TuningRecord]) -> None:
+        """Add several records, which may be much faster than one after the other."""
+        for record in records:
+            self.commit_tuning_record(record)
+
     def records(self) -> Iterator[TuningRecord]:
         """Yield all records, oldest first; large databases don't hold them all at once."""
         yield from self.get_all_tuning_records()
@@ -75,6 +80,10 @@ class Database:
     def commit_graph_choice(self, choice: GraphChoice) -> None:
         """Keep what serves a graph best; it replaces an earlier choice for graph and target."""
         self._choices[choice.graph, str(choice.target)] = choice
+
+    def graph_choices(self) -> list[GraphChoice]:
+        """Return all choices for graphs."""
+        return list(self._choices.values())
 
     def graph_choice(self, graph: str, target: Target) -> GraphChoice | None:
         """Return what serves a graph best, if that was measured."""

@@ -25,7 +25,7 @@ import os
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from itertools import groupby, islice
@@ -70,6 +70,10 @@ GRAPH_FILE = "database_graph.json"
 
 def _digest(line: bytes) -> bytes:
     return hashlib.sha256(line).digest()
+
+
+def _corrupt(path: Path) -> Path:
+    return path.with_name(path.name + ".corrupt")
 
 
 T = TypeVar("T")
@@ -420,6 +424,24 @@ class JSONDatabase(Database):
         found.sort(key=lambda item: item[0])
         return [self._record(line) for _, line in found]
 
+    @_with_index
+    def statistics(self) -> dict[str, Any]:
+        """Return numbers of what there is, from the index."""
+        columns = ("target", "records", "valid", "checked", "raced")
+        return {
+            "workloads": len(self._index.workloads()) - len(self._dropped),
+            "records": len(self),
+            "targets": [dict(zip(columns, row)) for row in self._index.statistics()],
+            "choices": len(self.graph_choices()),
+            "bytes": sum(self._size(path) for path in self._files),
+            "set_aside": {
+                path.name: path.read_bytes().count(b"\n")
+                for path in map(_corrupt, self._files)
+                if path.exists()
+            },
+            "index": None if self._index.file is None else str(self._index.file),
+        }
+
     def records(self) -> Iterator[TuningRecord]:
         """Yield all records, oldest first, without holding them all at once."""
         read, end = Read(), self._index.read.record.bytes
@@ -458,7 +480,7 @@ class JSONDatabase(Database):
     def _set_aside(self, path: Path, line: bytes, error: Exception) -> None:
         if not line.strip():
             return
-        corrupt = path.with_name(path.name + ".corrupt")
+        corrupt = _corrupt(path)
         reason = str(error)  # it may quote what stands in the line, however long that is
         logger.warning(
             "a line of %s can't be read (%s); it is set aside in %s, the rest is used",
@@ -499,9 +521,12 @@ class JSONDatabase(Database):
             with self._open(path, "ab"):
                 pass
 
-    def _append(self, path: Path, value: object) -> None:
-        """Write one line under the lock; a truncated line before it is ended first."""
-        line = json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    def _append(self, path: Path, *values: object) -> None:
+        """Write lines under the lock; a truncated line before them is ended first."""
+        line = b"".join(
+            json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+            for value in values
+        )
         with self._open(path, "a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             end = file.seek(0, os.SEEK_END)
@@ -555,6 +580,19 @@ class JSONDatabase(Database):
 
         Raises ``TuneError`` if the record can't be written as JSON.
         """
+        self.commit_tuning_records([record])
+
+    def commit_tuning_records(self, records: Iterable[TuningRecord]) -> None:
+        """Add several records with one write to the file.
+
+        Raises ``TuneError`` if one of them can't be written as JSON; none is added then.
+        """
+        lines = [self._as_json(record) for record in records]
+        if lines:
+            self._append(self.path_tuning_record, *lines)
+            self.reload()
+
+    def _as_json(self, record: TuningRecord) -> list[object]:
         number = self._numbers.get(record.workload)
         if number is None:
             number = self._numbers[self.commit_workload(record.workload.mod)]
@@ -563,8 +601,7 @@ class JSONDatabase(Database):
             read_record(json.loads(json.dumps(data)))
         except TilewrightError as error:
             raise TuneError(f"the record can't be kept in a database: {error}") from error
-        self._append(self.path_tuning_record, data)
-        self.reload()
+        return data
 
     def commit_graph_choice(self, choice: GraphChoice) -> None:
         """Keep what serves a graph best, also in the file; the last choice counts."""

@@ -408,6 +408,14 @@ class Index:
         rows = self._all("SELECT count(*) FROM all_records WHERE workload = ?", workload)
         return int(rows[0][0])
 
+    def statistics(self) -> list[tuple[Target | None, int, int, int, int]]:
+        """Return targets, and how many records, valid, checked and raced ones are for each."""
+        rows = self._all(
+            "SELECT target, count(*), sum(valid), sum(verified), sum(beat IS NOT NULL)"
+            " FROM all_records GROUP BY target ORDER BY 2 DESC"
+        )
+        return [(self.target(row[0]), *map(int, row[1:])) for row in rows]  # type: ignore[misc]
+
     def valid(self, workload: int) -> list[RankedLine]:
         """Return a workload's valid records, oldest first."""
         return [self._ranked(row) for row in self._all(f"{_VALID} ORDER BY line", workload)]

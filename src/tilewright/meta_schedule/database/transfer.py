@@ -1,0 +1,235 @@
+"""Between databases: merge, prune and compare them, and keep one in a single file.
+
+An exported file has one JSON value per line: ``["tilewright-database", 1]``, then ``["workload",
+hash, script]``, ``["record", number of the workload in this file, …]`` and ``["graph", …]`` with
+what the lines of a database's own files hold. With a name that ends in ``.gz`` it is compressed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+from tilewright.meta_schedule.database.base import Database
+from tilewright.meta_schedule.database.graph_choice import GraphChoice
+from tilewright.meta_schedule.database.ranking import best_first
+from tilewright.meta_schedule.database.record import TuningRecord, Workload
+from tilewright.meta_schedule.database.schema import LONGEST_LINE, read_line
+from tilewright.support.errors import TilewrightError, TuneError
+
+HEADER = ["tilewright-database", 1]
+_BATCH = 500
+_LONGEST_REASON = 200
+
+
+@dataclass
+class Merged:
+    """How many records were added, how many were there already, and why others were left out."""
+
+    added: int = 0
+    known: int = 0
+    choices: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+def _key(record: TuningRecord) -> bytes:
+    text = json.dumps([record.workload.hash, record.as_json(0)[1]], separators=(",", ":"))
+    return hashlib.sha256(text.encode()).digest()[:16]
+
+
+def merge(
+    destination: Database, records: Iterable[TuningRecord], choices: Iterable[GraphChoice] = ()
+) -> Merged:
+    """Add records that a database doesn't have; choices for graphs, where it has none.
+
+    Records of programs that can't be read are counted and left out.
+    """
+    made, batch = Merged(), []
+    known = {_key(record) for record in destination.records()}
+    workloads: dict[tuple[str, str], Workload | str] = {}
+    for record in records:
+        key = _key(record)
+        if key in known:
+            made.known += 1
+            continue
+        known.add(key)
+        name = record.workload.hash, record.workload.text
+        if name not in workloads:
+            workloads[name] = _taken(destination, record.workload)
+        workload = workloads[name]
+        if isinstance(workload, str):
+            made.refused[workload] += 1
+            continue
+        batch.append(replace(record, workload=workload))
+        made.added += 1
+        if len(batch) >= _BATCH:
+            destination.commit_tuning_records(batch)
+            batch = []
+    destination.commit_tuning_records(batch)
+    for choice in choices:
+        if destination.graph_choice(choice.graph, choice.target) is None:
+            destination.commit_graph_choice(choice)
+            made.choices += 1
+    return made
+
+
+def _taken(destination: Database, workload: Workload) -> Workload | str:
+    """Return the database's own workload, or why there can be none."""
+    try:
+        mod = workload.mod
+    except (TilewrightError, RecursionError) as error:
+        return f"its program can't be read ({type(error).__name__})"
+    return destination.commit_workload(mod)
+
+
+def best_of_each(database: Database, keep: int) -> Iterator[TuningRecord]:
+    """Yield the best valid records of each workload and target, at most ``keep`` of each."""
+    for best in database.best_records():
+        if keep == 1:
+            yield best
+            continue
+        every = database.get_top_k(best.workload, 2**31)
+        same = (record for record in every if record.target == best.target)
+        yield from islice(best_first(same), keep)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The best records of a workload and a target in two databases, where there are any."""
+
+    first: TuningRecord | None
+    second: TuningRecord | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Seconds of the first by those of the second."""
+        if self.first is None or self.second is None:
+            return None
+        return self.first.counted_seconds / self.second.counted_seconds
+
+
+def differences(first: Database, second: Database) -> list[Difference]:
+    """Compare the best records of two databases, for each workload and target."""
+    found: dict[tuple[str, str], list[TuningRecord | None]] = {}
+    for position, database in enumerate((first, second)):
+        for record in database.best_records():
+            pair = found.setdefault((record.workload.hash, str(record.target)), [None, None])
+            pair[position] = record
+    return [Difference(*pair) for pair in found.values()]
+
+
+# ---- one file ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(path: Path, mode: str) -> Iterator[IO[bytes]]:
+    """Open a file; one that is written replaces an old one when it is whole."""
+    packed = path.suffix == ".gz"
+    written = path.with_name(f"{path.name}.{os.getpid()}.part") if mode == "wb" else path
+    try:
+        with open(written, mode) as raw:
+            if not packed:
+                yield raw
+            else:
+                with gzip.GzipFile("", mode, 6, raw, mtime=0) as file:
+                    yield file  # type: ignore[misc]  # it reads and writes bytes
+        if written != path:
+            os.replace(written, path)
+    except (OSError, EOFError) as error:
+        verb = "written" if mode == "wb" else "read"
+        raise TuneError(f"the file {path} can't be {verb}: {error}") from error
+    finally:
+        if written != path:
+            written.unlink(missing_ok=True)
+
+
+def export(path: Path, records: Iterable[TuningRecord], choices: Iterable[GraphChoice]) -> int:
+    """Write records, their workloads and choices for graphs to a file; return how many records."""
+    numbers: dict[tuple[str, str], int] = {}
+    count = 0
+
+    def write(file: IO[bytes], *value: Any) -> None:
+        file.write(json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n")
+
+    with _opened(path, "wb") as file:
+        write(file, *HEADER)
+        for record in records:
+            count += 1
+            name = record.workload.hash, record.workload.text
+            if name not in numbers:
+                numbers[name] = len(numbers)
+                write(file, "workload", *name)
+            write(file, "record", *record.as_json(numbers[name]))
+        for choice in choices:
+            write(file, "graph", *choice.as_json())
+    return count
+
+
+@dataclass
+class Exported:
+    """An exported file; ``choices`` and ``refused`` are complete when ``records`` are read."""
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        self.choices: list[GraphChoice] = []
+        self.refused: Counter[str] = Counter()
+
+    def records(self) -> Iterator[TuningRecord]:
+        """Yield the records of the file.
+
+        Lines that can't be read are counted. Raises ``TuneError`` if it is no exported file.
+        """
+        workloads: list[Workload | None] = []
+        with _opened(self.path, "rb") as file:
+            header = file.readline(LONGEST_LINE + 1)
+            self._check(header)
+            while line := file.readline(LONGEST_LINE + 1):
+                try:
+                    record = self._read(line, workloads)
+                except TilewrightError as error:
+                    if line.startswith(b'["workload"'):
+                        workloads.append(None)
+                    self.refused[str(error)[:_LONGEST_REASON]] += 1
+                    continue
+                if record is not None:
+                    yield record
+
+    def _check(self, header: bytes) -> None:
+        try:
+            found = read_line(header)
+        except TilewrightError:
+            found = None
+        if not isinstance(found, list) or found[:1] != HEADER[:1]:
+            raise TuneError(f"{self.path} is no exported database")
+        if found != HEADER:
+            raise TuneError(
+                f"{self.path} is of format {str(found[1:])[:80]}; this version reads {HEADER[1]}"
+            )
+
+    def _read(self, line: bytes, workloads: list[Workload | None]) -> TuningRecord | None:
+        value = read_line(line)
+        kind, *data = value if isinstance(value, list) and value else [None]
+        if kind == "workload":
+            workloads.append(Workload.from_json(data))
+        elif kind == "graph":
+            self.choices.append(GraphChoice.from_json(data))
+        elif kind == "record":
+            return TuningRecord.from_json(data, workloads)
+        else:
+            raise TuneError("the line holds neither a workload nor a record nor a choice")
+        return None
+
+
+__all__ = [
+    "Difference", "Exported", "Merged", "best_of_each", "differences", "export", "merge",
+]  # fmt: skip

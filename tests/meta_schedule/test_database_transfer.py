@@ -1,0 +1,122 @@
+"""Records that go from one database to another."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from database_cases import TARGET, add, lines_of, matmul, times
+
+from tilewright.meta_schedule.database import Database, JSONDatabase, MemoryDatabase
+from tilewright.meta_schedule.database.graph_choice import GraphChoice
+from tilewright.meta_schedule.database.transfer import (
+    Exported,
+    best_of_each,
+    differences,
+    export,
+    merge,
+)
+from tilewright.support.errors import TuneError
+from tilewright.target import Target
+
+CHOICE = GraphChoice("ab" * 16, TARGET, True, ("cd" * 16,))
+OTHER = Target("llvm -mcpu=haswell -num-cores=2")
+
+
+def some(database: Database) -> Database:
+    for n, seconds, target in ((16, 3e-5, TARGET), (16, 1e-5, TARGET), (16, 2e-5, OTHER)):
+        add(database, matmul(n), seconds, target=target)
+    add(database, matmul(32), 4e-5)
+    database.commit_graph_choice(CHOICE)
+    return database
+
+
+def test_a_merge_adds_what_is_not_there(tmp_path: Path) -> None:
+    source, destination = some(MemoryDatabase()), JSONDatabase(work_dir=tmp_path)
+    add(destination, matmul(32), 4e-5)
+    made = merge(destination, source.records(), source.graph_choices())
+    assert (made.added, made.known, made.choices, sum(made.refused.values())) == (3, 1, 1, 0)
+    again = JSONDatabase(work_dir=tmp_path)
+    assert times(again) == [4e-5, 3e-5, 1e-5, 2e-5]
+    assert again.graph_choice(CHOICE.graph, TARGET) == CHOICE
+    made = merge(again, source.records(), source.graph_choices())
+    assert (made.added, made.known, made.choices) == (0, 4, 0)
+
+
+def test_records_of_what_is_no_program_are_left_out(tmp_path: Path) -> None:
+    source = JSONDatabase(work_dir=tmp_path)
+    some(source)
+    path = tmp_path / "database_workload.json"
+    path.write_text(path.read_text().replace("T.grid", "T.gird", 1))
+    made = merge(MemoryDatabase(), JSONDatabase(work_dir=tmp_path).records())
+    assert (made.added, made.refused) == (1, {"its program can't be read (ScriptError)": 3})
+
+
+@pytest.mark.parametrize("keep, expected", [(1, [1e-5, 2e-5, 4e-5]), (2, [1e-5, 3e-5, 2e-5, 4e-5])])
+def test_the_best_of_each_workload_and_target(keep: int, expected: list[float]) -> None:
+    found = best_of_each(some(MemoryDatabase()), keep)
+    assert [record.best_seconds for record in found] == expected
+
+
+def test_differences_of_best_records() -> None:
+    first, second = some(MemoryDatabase()), MemoryDatabase()
+    add(second, matmul(16), 4e-5)
+    add(second, matmul(64), 5e-5)
+    found = differences(first, second)
+    assert [
+        (x.first and x.first.best_seconds, x.second and x.second.best_seconds) for x in found
+    ] == [(1e-5, 4e-5), (2e-5, None), (4e-5, None), (None, 5e-5)]
+    assert [item.ratio for item in found] == [0.25, None, None, None]
+
+
+@pytest.mark.parametrize("name", ["all.jsonl", "all.jsonl.gz"])
+def test_one_file_holds_a_database(tmp_path: Path, name: str) -> None:
+    source, path, made = some(MemoryDatabase()), tmp_path / name, MemoryDatabase()
+    assert export(path, source.records(), source.graph_choices()) == 4
+    assert path.read_bytes().startswith(b"\x1f\x8b") == name.endswith(".gz")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    file = Exported(path)
+    merge(made, file.records(), file.choices)
+    assert times(made) == times(source) and made.graph_choices() == [CHOICE]
+    assert not merge(source, made.records(), made.graph_choices()).added
+
+
+@pytest.mark.parametrize(
+    "data, match",
+    [
+        (b"", "is no exported database"),
+        (b"{torn\n", "is no exported database"),
+        (b"[7]\n", "is no exported database"),
+        (b'["tilewright-database",2]\n', r"is of format \[2\]; this version reads 1"),
+        (gzip.compress(b"x"), "is no exported database"),
+    ],
+)
+def test_a_file_that_holds_no_database(tmp_path: Path, data: bytes, match: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    with pytest.raises(TuneError, match=match):
+        list(Exported(path).records())
+
+
+def test_damage_costs_lines_only(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    export(path, some(MemoryDatabase()).records(), [CHOICE])
+    lines = lines_of(path)
+    assert [json.loads(line)[0] for line in lines[1:4]] == ["workload", "record", "record"]
+    lines[2] = lines[2][:-5]
+    lines[3:3] = ["[", "[]", '["what"]', '["workload",7]', '["record",99,[[],null,null,[],{}]]']
+    path.write_text("".join(f"{line}\n" for line in lines))
+    file, made = Exported(path), MemoryDatabase()
+    merge(made, file.records(), file.choices)
+    assert sum(file.refused.values()) == 7  # the record of the second program, too
+    assert times(made)[:2] == [1e-5, 2e-5] and made.graph_choices() == [CHOICE]
+
+
+def test_a_packed_file_that_is_cut_is_a_clear_error(tmp_path: Path) -> None:
+    path = tmp_path / "file.gz"
+    export(path, some(MemoryDatabase()).records(), [])
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(TuneError, match="can't be read"):
+        list(Exported(path).records())
