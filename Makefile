@@ -30,6 +30,10 @@ COUNT ?= 200
 graphs: $(VENV)/.installed
 	$(BIN)/python -m tilewright.testing.graphs --count $(COUNT) --seed $(SEED)
 
+# Kernels that are broken on purpose: does the check before measuring reject all of them?
+mutants: $(VENV)/.installed
+	$(BIN)/python -m tilewright.testing.mutants --count $(COUNT) --seed $(SEED)
+
 # Pages and stubs that are made from the code, then the site, in build/site. Warnings are errors.
 docs: $(VENV)/.installed-dev
 	$(BIN)/python tools/reference_pages.py

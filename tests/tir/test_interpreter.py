@@ -30,6 +30,21 @@ def test_narrow_integers_wrap() -> None:
     np.testing.assert_array_equal(out, x + np.int8(1))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_choices_may_have_a_condition_for_each_lane(dtype: str) -> None:
+    """Of what isn't chosen nothing is read: the vector ends behind its buffer."""
+
+    @T.prim_func
+    def chosen(A: T.Buffer((5,), dtype), B: T.Buffer((8,), dtype)):
+        B[0:8] = T.if_then_else(
+            T.Ramp(0, 1, 8) < T.Broadcast(5, 8), A[0:8], T.Broadcast(T.Cast(dtype, 9), 8)
+        ) + T.Broadcast(T.Cast(dtype, 1), 8)
+
+    a, b = np.arange(5).astype(dtype), np.zeros(8, dtype)
+    run(chosen, a, b)
+    np.testing.assert_array_equal(b, [1, 2, 3, 4, 5, 10, 10, 10])
+
+
 def test_integer_division_rounds_down() -> None:
     x = np.array([-7, 7, -1, 0])
     out = np.zeros(4, "int64")

@@ -33,7 +33,8 @@ from tilewright.ir.op import UNARY_NUMBER
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.interpreter.emit_threads import COLLECTIVES, ThreadEmitter
-from tilewright.tir.interpreter.values import PLACES, is_view_dtype
+from tilewright.tir.interpreter.lanes import in_lane
+from tilewright.tir.interpreter.values import PLACES, is_view_dtype, numpy_dtype
 
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*"}
 _may_hold_data = contains(BufferLoad, Call, Cast, Let)
@@ -307,8 +308,19 @@ class ExprEmitter(Visitor):
             return f"{memory}[{place}]"
         return f"{'float' if dtypes.is_float(node.dtype) else 'int'}({memory}[{place}])"
 
+    def _chosen_by_lane(self, node: Call) -> str:
+        """A choice with a condition for each lane: of what isn't chosen nothing is read."""
+        lane = Var("lane")
+        name = self.name(lane)
+        value = self.expr(in_lane(node, lane))
+        floats = dtypes.is_float(node.dtype)
+        kind = "float64" if floats else numpy_dtype(node.dtype).name
+        return f"np.array([{value} for {name} in range({dtypes.lanes_of(node.dtype)})], {kind!r})"
+
     def visit_Call(self, node: Call) -> str:
         name = node.op.name
+        if name == "if_then_else" and dtypes.lanes_of(node.args[0].dtype) > 1:
+            return self._chosen_by_lane(node)
         if name == "if_then_else":
             condition, true_value, false_value = map(self.expr, node.args)
             return f"({true_value} if {condition} else {false_value})"

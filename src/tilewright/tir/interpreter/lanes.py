@@ -25,6 +25,12 @@ def by_lanes(node: IfThenElse) -> For:
     return For(var, const(0), const(lanes), "serial", _Lane(var).visit(node))
 
 
+def in_lane(expr: Expr, lane: Var) -> Expr:
+    """Return one lane of a vector, as an expression of the lane's number."""
+    made: Expr = _Lane(lane).visit(expr)
+    return made
+
+
 class _Lane(Mutator):
     def __init__(self, lane: Var) -> None:
         self.lane = lane
@@ -45,7 +51,7 @@ class _Lane(Mutator):
             return Cast(self.visit(node.value), element)
         if isinstance(node, Call):
             return Call(node.op, tuple(map(self.visit, node.args)), element)
-        if isinstance(node, Shuffle):
+        if isinstance(node, (Shuffle, Var)):
             raise VerifyError(f"the interpreter can't run {node!r} under a vector condition")
         made: Expr = self.generic_visit(node)
         return made
