@@ -38,6 +38,8 @@ CPU = Defaults(
     postprocs=(
         # What is refused is not rewritten.
         "disallow-dynamic-loop",
+        # Loops are vectorised around what an intrinsic does.
+        "rewrite-tensorize",
         # Loops are joined and made parallel before the inits of reductions get loops of their own.
         "rewrite-parallel-vectorize-unroll",
         "rewrite-reduction-block",

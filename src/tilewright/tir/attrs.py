@@ -379,6 +379,12 @@ COOPERATIVE_FETCH = register_annotation(
     means="The threads of a GPU share the copy that this block makes, with vectors this long.",
     read_by=("meta_schedule.postproc.rewrite_cooperative_fetch",),
 )
+AUTO_TENSORIZE = register_annotation(
+    "meta_schedule.auto_tensorize",
+    text(),
+    means="The name of the intrinsic that a rule has tiled this block for.",
+    read_by=("meta_schedule.postproc.rewrite_tensorize",),
+)
 SCHEDULE_RULE = register_annotation(
     "schedule_rule",
     text(),
@@ -579,6 +585,7 @@ __all__ = [
     "ON_STATEMENTS",
     "PARALLEL_GRAIN",
     "PARALLEL_KEY",
+    "AUTO_TENSORIZE",
     "COOPERATIVE_FETCH",
     "SCHEDULE_RULE",
     "PARALLEL_SCHEDULE",

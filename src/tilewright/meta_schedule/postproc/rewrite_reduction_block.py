@@ -7,15 +7,14 @@ from functools import partial
 from tilewright.ir import uses_var
 from tilewright.meta_schedule.postproc.base import Postproc, Rejected
 from tilewright.meta_schedule.postproc.rewrite_parallel_vectorize_unroll import attempt
-from tilewright.tir import REDUCE, BlockRealize
+from tilewright.tir import REDUCE
 from tilewright.tir.schedule import Schedule
 
 
 class RewriteReductionBlock(Postproc):
     """Apply ``decompose_reduction`` wherever there is an init and a loop to put it before.
 
-    A reduction that the threads of a GPU share is left: they combine their sums by its init. Where
-    the primitive refuses (a guard couples lanes and reduction steps), lowering tests for the
+    Where the primitive refuses (a guard couples lanes and reduction steps), lowering tests for the
     first step inside the loop instead.
     """
 
@@ -31,8 +30,6 @@ class RewriteReductionBlock(Postproc):
             ]
             for name in names:
                 realize = sch.state.index(func_name).blocks[name]
-                if _crosses_threads(sch, realize):
-                    continue
                 reducing = [
                     value
                     for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
@@ -46,12 +43,3 @@ class RewriteReductionBlock(Postproc):
                         attempt(sch, partial(sch.decompose_reduction, block, at))
                         break
         return None
-
-
-def _crosses_threads(sch: Schedule, realize: BlockRealize) -> bool:
-    """Whether several threads add to one element."""
-    bound = {loop.loop_var for loop in sch.state.loops_above(realize) if loop.thread is not None}
-    return any(
-        iter_var.kind == REDUCE and uses_var(value, bound)
-        for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
-    )

@@ -73,6 +73,29 @@ class Levels:
                 raise TuneError(f"level {wrong[0]} is none of the structure {self.structure!r}")
 
 
+def make_levels(
+    structure: str,
+    *,
+    tile_binds: Sequence[str] | None = None,
+    max_innermost_factor: int = 64,
+    vector_load_lens: Sequence[int] | None = None,
+    reuse_read: ReuseType | None = None,
+    reuse_write: ReuseType | None = None,
+) -> Levels:
+    """Return levels from the options of a rule, where ``None`` is none of it.
+
+    Raises ``TuneError`` if they contradict each other.
+    """
+    return Levels(
+        structure,
+        tuple(tile_binds or ()),
+        max_innermost_factor,
+        tuple(vector_load_lens or ()),
+        reuse_read or NO_REUSE,
+        reuse_write or NO_REUSE,
+    )
+
+
 GPU = Levels(
     "SSSRRSRS",
     tile_binds=("blockIdx.x", "vthread.x", "threadIdx.x"),
@@ -88,16 +111,19 @@ def levels_of(target: Target) -> Levels | None:
     return GPU if target.kind == "cuda" else None
 
 
-def tile_by_levels(sch: Schedule, block: BlockRV, levels: Levels) -> list[Schedule]:
-    """Return the schedules of all ways to tile a block; ``sch`` itself may be one of them.
+def tile_by_levels(
+    sch: Schedule, block: BlockRV, levels: Levels, write_back: BlockRV | None = None
+) -> list[Schedule]:
+    """Return the schedules of all ways to tile a block.
 
-    Raises ``ScheduleError`` if a primitive refuses.
+    ``write_back`` is given if the block's result is in memory of its own already, as
+    ``keep_result`` makes it. Raises ``ScheduleError`` if a primitive refuses.
     """
     made = []
     for level in _choices(levels.reuse_write):
         for read in _read_choices(levels.reuse_read):
             fork = sch.copy(seed=sch.fork_seed())
-            _tile(fork, block, levels, level, read)
+            _tile(fork, block, levels, level, read, write_back)
             made.append(fork)
     return made
 
@@ -112,16 +138,25 @@ def _read_choices(reuse: ReuseType) -> list[tuple[int, ...]]:
     return [*without, *([reuse.levels] if reuse.req != "no" else [])]
 
 
-def _tile(
-    sch: Schedule, block: BlockRV, levels: Levels, write: int | None, read: Sequence[int]
-) -> None:
+def keep_result(sch: Schedule, block: BlockRV, scope: str) -> BlockRV:
+    """Keep a block's result in memory of a scope; return the block that takes it from there."""
     consumer = elementwise_consumer(sch, block)
-    write_back = None
-    if write is not None and consumer is not None:
-        sch.set_scope(block, 0, levels.reuse_write.scope)
-        write_back = sch.get_block(consumer, block.func)
-    elif write is not None:
-        write_back = sch.cache_write(block, 0, levels.reuse_write.scope)
+    if consumer is None:
+        return sch.cache_write(block, 0, scope)
+    sch.set_scope(block, 0, scope)
+    return sch.get_block(consumer, block.func)
+
+
+def _tile(
+    sch: Schedule,
+    block: BlockRV,
+    levels: Levels,
+    write: int | None,
+    read: Sequence[int],
+    write_back: BlockRV | None,
+) -> None:
+    if write is not None and write_back is None:
+        write_back = keep_result(sch, block, levels.reuse_write.scope)
     loops = _bind(sch, levels, _split(sch, block, levels))
     if write is not None and write_back is not None:
         sch.reverse_compute_at(write_back, loops[write - 1][-1], preserve_unit_loops=True)

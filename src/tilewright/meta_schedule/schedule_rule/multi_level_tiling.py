@@ -28,10 +28,10 @@ from dataclasses import dataclass, field, replace
 from tilewright.ir import as_int, dtypes
 from tilewright.meta_schedule.schedule_rule.base import NotApplicable, ScheduleRule
 from tilewright.meta_schedule.schedule_rule.level_tiling import (
-    NO_REUSE,
     Levels,
     ReuseType,
     levels_of,
+    make_levels,
     tile_by_levels,
 )
 from tilewright.meta_schedule.schedule_rule.patterns import (
@@ -101,13 +101,13 @@ class MultiLevelTiling(ScheduleRule):
         self._by_target = True
         if any(x is not None for x in (tile_binds, vector_load_lens, reuse_read, reuse_write)):
             self._by_target = False
-            self.levels = Levels(
+            self.levels = make_levels(
                 self.structure,
-                tuple(tile_binds or ()),
-                max_innermost_factor,
-                tuple(vector_load_lens or ()),
-                reuse_read or NO_REUSE,
-                reuse_write or NO_REUSE,
+                tile_binds=tile_binds,
+                max_innermost_factor=max_innermost_factor,
+                vector_load_lens=vector_load_lens,
+                reuse_read=reuse_read,
+                reuse_write=reuse_write,
             )
         self.pack = pack
         self.max_forks = max_forks
