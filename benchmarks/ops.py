@@ -31,6 +31,7 @@ from benchmarks.peers import PEERS
 from benchmarks.race import complaints, race, ratio
 from benchmarks.workload import Unavailable, Workload
 from benchmarks.workloads import FAMILIES, WORKLOADS
+from benchmarks.workloads.novel import FAMILY as NOVEL
 from tilewright.support.errors import TilewrightError
 from tilewright.support.registry import near_matches
 from tilewright.target import Target
@@ -160,7 +161,10 @@ def share(result: dict[str, Any]) -> dict[str, Any]:
 def chosen(
     only: str | None = None, families: Sequence[str] = (), quick: bool = False
 ) -> list[Workload]:
-    """Return the operators whose name contains ``only``, of some families, or the quick ones."""
+    """Return the operators whose name contains ``only``, of some families, or the quick ones.
+
+    Those that no library has are left out unless somebody asks for them.
+    """
     for family in families:
         if family not in FAMILIES:
             raise SystemExit(f"no family {family!r}; {near_matches(family, list(FAMILIES))}")
@@ -169,7 +173,7 @@ def chosen(
         for workload in WORKLOADS.values()
         if (only or "") in workload.name
         and (workload.quick or not quick)
-        and (not families or workload.family in families)
+        and (workload.family in families if families else only or workload.family != NOVEL)
     ]
     if not found:
         wanted = [f"whose name contains {only!r}"] if only else []

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from benchmarks.workload import Workload
-from benchmarks.workloads import attention, conv, gemm, low_precision, memory, order, rows
+from benchmarks.workloads import (
+    attention,
+    conv,
+    gemm,
+    low_precision,
+    memory,
+    novel,
+    order,
+    rows,
+)
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
-    for module in (gemm, low_precision, conv, rows, memory, order, attention)
+    for module in (gemm, low_precision, conv, rows, memory, order, attention, novel)
     for workload in module.WORKLOADS
 }
 

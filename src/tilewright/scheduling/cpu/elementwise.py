@@ -23,7 +23,12 @@ from tilewright.scheduling.blocks import (
     work_inside,
     work_of,
 )
-from tilewright.scheduling.cpu.concat import Segments, schedule_segments, segments_of
+from tilewright.scheduling.cpu.concat import (
+    Segments,
+    schedule_segments,
+    segments_of,
+    wrapped_segments,
+)
 from tilewright.scheduling.cpu.cut_axes import with_cut_axes
 from tilewright.scheduling.cpu.gather import prefetch_gathered_rows, schedule_gather, shared_gather
 from tilewright.scheduling.cpu.joined import join_neighbours
@@ -108,6 +113,8 @@ def _way(
     vectors = can_vectorize(block, last)
     if vectors and (turns is None or _is_flat(block, axes)):
         return (segments_of(block, last) if whole else None) or "vectors"
+    if whole and not vectors and (wrapped := wrapped_segments(block, last)) is not None:
+        return wrapped
     plan = transposition_of(block, axes, target) if whole and not vectors else None
     if plan is not None:
         return plan
