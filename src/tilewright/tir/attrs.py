@@ -377,7 +377,10 @@ COOPERATIVE_FETCH = register_annotation(
     "meta_schedule.cooperative_fetch",
     _SAMPLED,
     means="The threads of a GPU share the copy that this block makes, with vectors this long.",
-    read_by=("meta_schedule.postproc.rewrite_cooperative_fetch",),
+    read_by=(
+        "meta_schedule.postproc.rewrite_cooperative_fetch",
+        "meta_schedule.schedule_rule.add_software_pipeline",
+    ),
 )
 AUTO_TENSORIZE = register_annotation(
     "meta_schedule.auto_tensorize",
@@ -409,7 +412,11 @@ ASYNC_SCOPE = _on_attribute(
     "async_scope",
     _COUNT,
     means="Copies inside are issued and not waited for.",
-    read_by=("tir.interpreter.emit_threads", "tir.transform.thread_sync"),
+    read_by=(
+        "tir.interpreter.emit_threads",
+        "tir.transform.thread_sync",
+        "meta_schedule.postproc.disallow_async_strided_mem_copy",
+    ),
 )
 ASYNC_COMMIT = _on_attribute(
     "async_commit_queue_scope",

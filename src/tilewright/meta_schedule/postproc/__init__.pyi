@@ -4,8 +4,10 @@ from tilewright.meta_schedule.postproc.base import POSTPROCS as POSTPROCS
 from tilewright.meta_schedule.postproc.base import Postproc as Postproc
 from tilewright.meta_schedule.postproc.base import PyPostproc as PyPostproc
 from tilewright.meta_schedule.postproc.base import Rejected as Rejected
+from tilewright.meta_schedule.postproc.disallow_async_strided_mem_copy import DisallowAsyncStridedMemCopy as DisallowAsyncStridedMemCopy
 from tilewright.meta_schedule.postproc.disallow_dynamic_loop import DisallowDynamicLoop as DisallowDynamicLoop
 from tilewright.meta_schedule.postproc.rewrite_cooperative_fetch import RewriteCooperativeFetch as RewriteCooperativeFetch
+from tilewright.meta_schedule.postproc.rewrite_layout import RewriteLayout as RewriteLayout
 from tilewright.meta_schedule.postproc.rewrite_parallel_vectorize_unroll import RewriteParallelVectorizeUnroll as RewriteParallelVectorizeUnroll
 from tilewright.meta_schedule.postproc.rewrite_reduction_block import RewriteReductionBlock as RewriteReductionBlock
 from tilewright.meta_schedule.postproc.rewrite_tensorize import RewriteTensorize as RewriteTensorize

@@ -1,6 +1,7 @@
 """Made by `tools/package_stubs.py`."""
 
 from tilewright.meta_schedule.schedule_rule.add_rfactor import AddRFactor as AddRFactor
+from tilewright.meta_schedule.schedule_rule.add_software_pipeline import AddSoftwarePipeline as AddSoftwarePipeline
 from tilewright.meta_schedule.schedule_rule.apply_custom_rule import ApplyCustomRule as ApplyCustomRule
 from tilewright.meta_schedule.schedule_rule.auto_bind import AutoBind as AutoBind
 from tilewright.meta_schedule.schedule_rule.auto_inline import AutoInline as AutoInline
