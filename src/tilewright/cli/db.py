@@ -24,6 +24,7 @@ from tilewright.meta_schedule.database.transfer import (
     export,
     merge,
 )
+from tilewright.meta_schedule.database.tvm_files import TVMFiles
 from tilewright.meta_schedule.record_check import REFUSED, VERDICTS, WRONG, RecordChecker
 from tilewright.support.text import human_time, printable
 from tilewright.target import Target
@@ -269,14 +270,19 @@ def export_command(work_dir: str, file: Path, best: bool) -> None:
     click.echo(f"{export(file, records, database.graph_choices())} records written")
 
 
-@db_group.command("import", short_help="Add the records of an exported file.")
+@db_group.command("import", short_help="Add the records of an exported file, or of TVM.")
 @click.argument("source", type=click.Path(exists=True, path_type=Path))
 @click.argument("work_dir")
 @json_option
 @log_options
 def import_command(source: Path, work_dir: str, as_json: bool) -> None:
-    """Add to WORK_DIR, which may be new, the records of an exported file that it doesn't have."""
-    database, found = JSONDatabase(work_dir=work_dir), Exported(source)
+    """Add to WORK_DIR, which may be new, the records of SOURCE that it doesn't have.
+
+    SOURCE is a file that `db export` wrote, or the folder of a database of TVM: its records are
+    taken where their primitives are ours and replay, the others are counted.
+    """
+    found = TVMFiles(source) if source.is_dir() else Exported(source)
+    database = JSONDatabase(work_dir=work_dir)
     database.check_writable()
     made = merge(database, found.records(), found.choices)
     _print_merged([made], as_json, found.refused)
