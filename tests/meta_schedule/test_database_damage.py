@@ -308,6 +308,66 @@ def test_empty_lines_are_nothing(three: Path, caplog: pytest.LogCaptureFixture) 
     assert not caplog.records
 
 
+# ---- other formats -------------------------------------------------------------------------------
+
+
+def next_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version whose records begin with their parts."""
+    record = schema.read_record
+
+    def read(data: object) -> schema.RecordData:
+        migrated = schema._migrated(data, "record")
+        assert isinstance(migrated, list)
+        with monkeypatch.context() as as_before:
+            as_before.setitem(schema.MIGRATIONS, "record", ())
+            return record(migrated[::-1])
+
+    def as_json(record: TuningRecord, number: int, old: object = TuningRecord.as_json) -> object:
+        return old(record, number)[::-1]  # type: ignore[operator]
+
+    monkeypatch.setattr(schema, "FORMAT", 2)
+    monkeypatch.setitem(schema.MIGRATIONS, "record", (lambda data: data[::-1],))
+    monkeypatch.setitem(schema.MIGRATIONS, "workload", (lambda data: data,))
+    monkeypatch.setattr(TuningRecord, "as_json", as_json)
+    for module in ("record", "json_file"):
+        monkeypatch.setattr(f"tilewright.meta_schedule.database.{module}.read_record", read)
+
+
+def test_older_lines_are_migrated_and_later_ones_left_alone(
+    three: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        next_version(monkeypatch)
+        later = JSONDatabase(work_dir=three)
+        assert times(later) == [1e-5, 2e-5, 3e-5]
+        add(later, matmul(8), 4e-5)
+        add(later, matmul(16), 5e-6)
+        assert times(JSONDatabase(work_dir=three)) == [1e-5, 2e-5, 3e-5, 4e-5, 5e-6]
+    assert json.loads(lines_of(three / "database_tuning_record.json")[4])["format"] == 2
+    with caplog.at_level(logging.WARNING):
+        database = JSONDatabase(work_dir=three)
+    assert times(database) == [1e-5, 2e-5, 3e-5]
+    assert "the record is of format 2; this version reads up to 1" in caplog.text
+    assert len(caplog.records) == 2  # one for each file
+    assert not list(three.glob("*.corrupt"))
+    add(database, matmul(8), 7e-5)  # among lines that it can't read
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        next_version(monkeypatch)
+        later = JSONDatabase(work_dir=three)
+        assert times(later) == [1e-5, 2e-5, 3e-5, 4e-5, 5e-6, 7e-5]
+        record = later.query_tuning_record(matmul(8), TARGET)
+        assert record is not None and record.best_seconds == 4e-5
+
+
+@pytest.mark.parametrize("number", ["0", "1", "-2", "2.5", "true", "null", '"2"'])
+def test_a_format_that_is_no_number_is_set_aside(three: Path, number: str) -> None:
+    line = f'{{"format":{number},"data":[]}}'
+    with (three / "database_tuning_record.json").open("a") as file:
+        file.write(f"{line}\n")
+    assert times(JSONDatabase(work_dir=three)) == [1e-5, 2e-5, 3e-5]
+    assert lines_of(three / "database_tuning_record.json.corrupt") == [line]
+
+
 # ---- places that can't be written ----------------------------------------------------------------
 
 

@@ -252,7 +252,7 @@ def folder_instead(folder: Path) -> None:
         write_row("CREATE TRIGGER t AFTER DELETE ON records BEGIN SELECT 1; END"),
         write_row("DELETE FROM state"),
         write_row("DELETE FROM targets"),
-        write_row("UPDATE state SET format = format + 1"),
+        write_row("UPDATE state SET format = 'another'"),
         write_row("UPDATE state SET record_bytes = record_bytes - 1"),
         write_row("UPDATE state SET record_bytes = 1 << 60"),
         write_row("UPDATE state SET record_bytes = -1"),

@@ -106,7 +106,7 @@ def test_damage_costs_lines_only(tmp_path: Path) -> None:
     lines = lines_of(path)
     assert [json.loads(line)[0] for line in lines[1:4]] == ["workload", "record", "record"]
     lines[2] = lines[2][:-5]
-    lines[3:3] = ["[", "[]", '["what"]', '["workload",7]', '["record",99,[[],null,null,[],{}]]']
+    lines[3:3] = ["[", "[]", '["what"]', '["workload",7]', '["record",[99,[[],null,null,[],{}]]]']
     path.write_text("".join(f"{line}\n" for line in lines))
     file, made = Exported(path), MemoryDatabase()
     merge(made, file.records(), file.choices)

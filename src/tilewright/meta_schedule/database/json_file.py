@@ -48,7 +48,7 @@ from tilewright.meta_schedule.database.json_index import (
 )
 from tilewright.meta_schedule.database.ranking import best_first, races_first
 from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
-from tilewright.meta_schedule.database.schema import read_line, read_record
+from tilewright.meta_schedule.database.schema import LaterFormat, read_line, read_record, to_line
 from tilewright.support.collector import few_collections
 from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.target import Target
@@ -150,6 +150,7 @@ class JSONDatabase(Database):
         self._lock = threading.RLock()
         self._graph = Read()
         self._aside: dict[Path, set[bytes]] = {}  # what was set aside before, by its hash
+        self._later: set[Path] = set()  # files with lines of later versions
         self._useless: list[Path] = []  # indices that can be neither used nor mended
         for path in self._files:
             if not (allow_missing or path.exists() or path == self.path_graph):
@@ -480,6 +481,11 @@ class JSONDatabase(Database):
     def _set_aside(self, path: Path, line: bytes, error: Exception) -> None:
         if not line.strip():
             return
+        if isinstance(error, LaterFormat):
+            if path not in self._later:
+                logger.warning("lines of %s are not used: %s", path, error)
+            self._later.add(path)
+            return
         corrupt = _corrupt(path)
         reason = str(error)  # it may quote what stands in the line, however long that is
         logger.warning(
@@ -555,7 +561,7 @@ class JSONDatabase(Database):
             self.reload()  # another process may have added it
             workload = self.find_workload(mod)
             if workload is None:
-                self._append(self.path_workload, made.as_json())
+                self._append(self.path_workload, to_line(made.as_json()))
                 self.reload()
                 workload = self.find_workload(mod)
         if workload is None:
@@ -589,7 +595,7 @@ class JSONDatabase(Database):
         """
         lines = [self._as_json(record) for record in records]
         if lines:
-            self._append(self.path_tuning_record, *lines)
+            self._append(self.path_tuning_record, *map(to_line, lines))
             self.reload()
 
     def _as_json(self, record: TuningRecord) -> list[object]:
@@ -598,7 +604,7 @@ class JSONDatabase(Database):
             number = self._numbers[self.commit_workload(record.workload.mod)]
         data = record.as_json(number)
         try:
-            read_record(json.loads(json.dumps(data)))
+            read_record(json.loads(json.dumps(to_line(data))))
         except TilewrightError as error:
             raise TuneError(f"the record can't be kept in a database: {error}") from error
         return data

@@ -24,13 +24,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from tilewright.meta_schedule.database import schema
 from tilewright.meta_schedule.database.record import TuningRecord, Workload
 from tilewright.meta_schedule.database.schema import LONGEST_LINE, read_target
 from tilewright.support.errors import TilewrightError
 from tilewright.support.settings import setting
 from tilewright.target import Target
 
-FORMAT = 1
+FORMAT = f"1, lines of format {schema.FORMAT}"
 _NAMES_ANOTHER = bytes.fromhex("d9d505f920a163d7")  # SQLite's mark of a journal of several files
 _ENDS = 4096  # bytes at each end of what is covered that the checksum reads
 _FEW = 16

@@ -14,7 +14,13 @@ from functools import cached_property
 from tilewright import script
 from tilewright.ir import GLOBAL_SYMBOL, Expr, IRModule, Mutator, structural_equal, structural_hash
 from tilewright.meta_schedule.arg_info import ArgInfo, arg_infos
-from tilewright.meta_schedule.database.schema import LATEST, RecordData, read_record, read_workload
+from tilewright.meta_schedule.database.schema import (
+    LATEST,
+    LaterFormat,
+    RecordData,
+    read_record,
+    read_workload,
+)
 from tilewright.meta_schedule.times import robust_seconds
 from tilewright.support.errors import ParseError, ScheduleError, TilewrightError, TuneError
 from tilewright.support.registry import near_matches
@@ -287,6 +293,8 @@ class TuningRecord:
         """Check JSON data; the workload stays a number. ``TuneError`` if it is no record."""
         try:
             return read_record(data)
+        except LaterFormat:
+            raise
         except TilewrightError as error:
             raise TuneError(f"not a tuning record: {error}") from error
 

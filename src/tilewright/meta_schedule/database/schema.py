@@ -3,6 +3,10 @@
 The only place that parses untrusted lines. Every value is checked by type and range before it is
 used; other faults (a schedule that doesn't fit, an impossible time) are left to the code that uses
 it.
+
+A line of format 1 is a list. Lines of later formats say so: ``{"format": 2, "data": …}``. A change
+of the format is a number in ``FORMAT`` and a function in ``MIGRATIONS``; older lines stay as they
+are and are migrated when they are read. Lines of a format that isn't known yet are left alone.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +22,12 @@ from tilewright.meta_schedule.arg_info import ArgInfo, arg_info_from_json
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
 from tilewright.tir.schedule import Trace
+
+FORMAT = 1
+"""The format of lines that are written."""
+
+MIGRATIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {"workload": (), "record": ()}
+"""For each kind of line, how data of format 1, 2, … become those of the next format."""
 
 LONGEST_LINE = 32 << 20
 """Bytes of a line; programs with large constants take some."""
@@ -48,11 +59,39 @@ def read_line(line: bytes) -> Any:
     return value
 
 
+class LaterFormat(TuneError):
+    """A line was written by a later version."""
+
+
+def to_line(data: object) -> object:
+    """Return what a line holds for data of the present format."""
+    return data if FORMAT == 1 else {"format": FORMAT, "data": data}
+
+
+def _migrated(value: object, kind: str) -> object:
+    """Return a line's data in the present format.
+
+    Raises ``LaterFormat`` for a format that isn't known.
+    """
+    number = 1
+    if isinstance(value, dict):
+        said, value = value.get("format"), value.get("data")
+        if type(said) is not int or said < 2:
+            raise TuneError(f"a line of format {_short(said)}")
+        number = said
+    if number > FORMAT:
+        raise LaterFormat(f"the {kind} is of format {number}; this version reads up to {FORMAT}")
+    for step in MIGRATIONS[kind][number - 1 :]:
+        value = step(value)
+    return value
+
+
 def read_workload(data: object) -> tuple[str, str]:
     """Return the hash and the script of a workload.
 
     Raises ``TuneError`` if it is anything else.
     """
+    data = _migrated(data, "workload")
     if not (isinstance(data, list) and len(data) == 2 and all(type(x) is str for x in data)):
         raise TuneError("a workload is a list of a hash and a script")
     return data[0], data[1]
@@ -75,7 +114,7 @@ def read_record(data: object) -> RecordData:
 
     Raises ``TuneError`` if anything has a wrong type, or is out of bounds.
     """
-    index, parts = _list(data, 2, "a record")
+    index, parts = _list(_migrated(data, "record"), 2, "a record")
     trace, seconds, target, infos, origin = _list(parts, 5, "a record's second part")
     if type(index) is not int or index < 0:
         raise TuneError(f"the workload's number is {_short(index)}")
@@ -168,6 +207,6 @@ def _check_depth(value: object) -> None:
 
 
 __all__ = [
-    "LATEST", "LONGEST_LINE", "RecordData", "read_line", "read_record", "read_target",
-    "read_workload",
+    "FORMAT", "LATEST", "LONGEST_LINE", "LaterFormat", "RecordData", "read_line", "read_record",
+    "read_target", "read_workload", "to_line",
 ]  # fmt: skip

@@ -1,8 +1,8 @@
 """Between databases: merge, prune and compare them, and keep one in a single file.
 
 An exported file has one JSON value per line: ``["tilewright-database", 1]``, then ``["workload",
-hash, script]``, ``["record", number of the workload in this file, …]`` and ``["graph", …]`` with
-what the lines of a database's own files hold. With a name that ends in ``.gz`` it is compressed.
+line]``, ``["record", line]`` and ``["graph", line]`` with what a line of a database's own files
+holds; records count the workloads of this file. With a name that ends in ``.gz`` it is compressed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewright.meta_schedule.database.base import Database
 from tilewright.meta_schedule.database.graph_choice import GraphChoice
 from tilewright.meta_schedule.database.ranking import best_first
 from tilewright.meta_schedule.database.record import TuningRecord, Workload
-from tilewright.meta_schedule.database.schema import LONGEST_LINE, read_line
+from tilewright.meta_schedule.database.schema import LONGEST_LINE, read_line, to_line
 from tilewright.support.errors import TilewrightError, TuneError
 
 HEADER = ["tilewright-database", 1]
@@ -157,7 +157,7 @@ def export(path: Path, records: Iterable[TuningRecord], choices: Iterable[GraphC
     numbers: dict[tuple[str, str], int] = {}
     count = 0
 
-    def write(file: IO[bytes], *value: Any) -> None:
+    def write(file: IO[bytes], *value: object) -> None:
         file.write(json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n")
 
     with _opened(path, "wb") as file:
@@ -167,10 +167,10 @@ def export(path: Path, records: Iterable[TuningRecord], choices: Iterable[GraphC
             name = record.workload.hash, record.workload.text
             if name not in numbers:
                 numbers[name] = len(numbers)
-                write(file, "workload", *name)
-            write(file, "record", *record.as_json(numbers[name]))
+                write(file, "workload", to_line(record.workload.as_json()))
+            write(file, "record", to_line(record.as_json(numbers[name])))
         for choice in choices:
-            write(file, "graph", *choice.as_json())
+            write(file, "graph", choice.as_json())
     return count
 
 
@@ -218,7 +218,7 @@ class Exported:
 
     def _read(self, line: bytes, workloads: list[Workload | None]) -> TuningRecord | None:
         value = read_line(line)
-        kind, *data = value if isinstance(value, list) and value else [None]
+        kind, data = value if isinstance(value, list) and len(value) == 2 else (None, None)
         if kind == "workload":
             workloads.append(Workload.from_json(data))
         elif kind == "graph":
