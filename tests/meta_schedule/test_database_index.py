@@ -192,7 +192,7 @@ def test_small_databases_have_none(tmp_path: Path) -> None:
 def test_records_that_nobody_uses_are_not_kept(
     indexed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(json_file, "_RECENT", 1)
+    monkeypatch.setattr("tilewright.meta_schedule.database.recent.LAST", 1)
     database = JSONDatabase(work_dir=indexed)
     first = database.get_all_tuning_records()[0]
     assert len(list(database.records())) == 3

@@ -24,14 +24,13 @@ import logging
 import os
 import threading
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, Generic, TypeVar
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from tilewright import script
 from tilewright.ir import IRModule, structural_equal, structural_hash
@@ -47,6 +46,7 @@ from tilewright.meta_schedule.database.json_index import (
     target_id,
 )
 from tilewright.meta_schedule.database.ranking import best_first, races_first
+from tilewright.meta_schedule.database.recent import Recent
 from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
 from tilewright.meta_schedule.database.schema import LaterFormat, read_line, read_record, to_line
 from tilewright.support.collector import few_collections
@@ -59,7 +59,6 @@ _LONGEST_REASON = 500  # characters in a warning
 _CHUNK = 4 << 20  # bytes of text that are read before the index is saved
 _SOME = 1 << 18  # bytes of text whose records are in memory while all are gone through
 _SAVED_FROM = 1 << 18  # bytes of text that are worth a file: smaller ones are read at once
-_RECENT = 256  # workloads and records that stay in memory though nothing refers to them
 _ATTEMPTS = 3
 _UNKNOWN = Workload(None, "", "")
 
@@ -76,23 +75,7 @@ def _corrupt(path: Path) -> Path:
     return path.with_name(path.name + ".corrupt")
 
 
-T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class _Recent(Generic[T]):
-    """Objects by number, as long as something refers to them; the last ones a while longer."""
-
-    def __init__(self) -> None:
-        self._alive: WeakValueDictionary[int, T] = WeakValueDictionary()
-        self._last: deque[T] = deque(maxlen=_RECENT)
-
-    def get(self, number: int) -> T | None:
-        return self._alive.get(number)
-
-    def add(self, number: int, value: T) -> None:
-        self._alive[number] = value
-        self._last.append(value)
 
 
 def _with_index(method: F) -> F:
@@ -165,8 +148,8 @@ class JSONDatabase(Database):
         self._index = Index(self.path_workload, self.path_tuning_record, self._useless)
         self._behind = True
         self._torn: dict[Path, int] = {}  # files whose last line has no end, and where that is
-        self._workloads: _Recent[Workload] = _Recent()
-        self._records: _Recent[TuningRecord] = _Recent()
+        self._workloads: Recent[Workload] = Recent()
+        self._records: Recent[TuningRecord] = Recent()
         self._numbers: WeakKeyDictionary[Workload, int] = WeakKeyDictionary()
         self._dropped: set[int] = set()  # workloads whose text turned out not to be a program
 
@@ -372,7 +355,7 @@ class JSONDatabase(Database):
         self._set_aside(self.path_workload, self._line(self.path_workload, place), error)
         self._numbers.pop(workload, None)
         self._dropped.add(place.number)
-        self._records = _Recent()
+        self._records = Recent()
 
     # ---- questions ----------------------------------------------------------------------------
     @_with_index

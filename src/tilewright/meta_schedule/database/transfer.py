@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from tilewright.meta_schedule.database.base import Database
 from tilewright.meta_schedule.database.graph_choice import GraphChoice
