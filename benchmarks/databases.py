@@ -1,9 +1,10 @@
 """Tuning databases of many records: ``python -m benchmarks.databases --records 1000000``.
 
 Makes a database in text files, opens it without and with its index, asks for the best record of
-programs, lists all records, and merges two databases. The records are those of small products of
-matrices with ``--instructions`` instructions in their traces; one of a hundred won a race. Each
-step is in a process of its own: processor seconds, and by how much its resident size grew at most.
+programs, lists all records, and merges another one of a tenth of the size. The records are those of
+small products of matrices with ``--instructions`` instructions in their traces; one of a hundred
+won a race. Each step is in a process of its own: processor seconds, and by how much its resident
+size grew at most.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tilewright.meta_schedule.arg_info import arg_infos
 from tilewright.meta_schedule.database import JSONDatabase, MemoryDatabase, TuningRecord
 from tilewright.meta_schedule.database.json_file import RECORD_FILE, WORKLOAD_FILE
 from tilewright.meta_schedule.database.record import provenance
+from tilewright.meta_schedule.database.transfer import merge
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
@@ -144,6 +146,13 @@ def best(folder: Path) -> int:
     return len(JSONDatabase(work_dir=folder).best_records())
 
 
+def merged(folder: Path, other: Path) -> tuple[int, int]:
+    """Merge a database into another one; return how many records are new, and were there."""
+    source = JSONDatabase(work_dir=other)
+    made = merge(JSONDatabase(work_dir=folder), source.records())
+    return made.added, made.known
+
+
 def measure(folder: Path, records: int, each: int, instructions: int) -> list[Figure]:
     """Make a database and measure it."""
     write(folder, records, each, instructions)
@@ -168,6 +177,11 @@ def measure(folder: Path, records: int, each: int, instructions: int) -> list[Fi
     row(f"all {count:,} best records", seconds, f"{memory:.0f} MiB")
     count, seconds, memory = apart(listed, folder)
     row(f"all {count:,} records, one by one", seconds, f"{memory:.0f} MiB")
+    other = folder.with_name(f"{folder.name}_other")
+    write(other, max(1, records // 10), each, instructions)
+    (added, known), seconds, memory = apart(merged, folder, other)
+    assert added + known == max(1, records // 10)
+    row(f"merge {added + known:,} records into them", seconds, f"{memory:.0f} MiB")
     print(f"{records:,} records of {max(1, records // each):,} programs, {text:,.0f} MiB of text")
     return rows
 
