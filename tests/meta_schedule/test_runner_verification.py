@@ -14,7 +14,7 @@ import pytest
 from tilewright import dlight, driver, te, topi
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec, TensorArg
 from tilewright.codegen.llvm.package import build_module
-from tilewright.ir import Expr, IRModule, Var, cast, maximum, minimum
+from tilewright.ir import Expr, IRModule, Var, and_, cast, const, if_then_else, maximum, minimum
 from tilewright.meta_schedule.arg_info import TensorInfo, arg_infos
 from tilewright.meta_schedule.inputs import KINDS, arguments_of
 from tilewright.meta_schedule.runner import (
@@ -267,6 +267,33 @@ def test_all_float_types_are_compared(dtype: str) -> None:
     assert ratio > 1.0 and where == "(69000,)"
 
 
+@pytest.mark.parametrize("wrong", [False, True])
+def test_products_with_zeros_of_padding_may_be_left_out_and_no_others(wrong: bool) -> None:
+    """NaN times the zero of padding is NaN only if it is computed."""
+    x, w = te.placeholder((6,), name="x"), te.placeholder((4, 3), name="w")
+    k, k2 = (te.reduce_axis((0, 3), name="k") for _ in range(2))
+
+    def element(i: Var) -> Expr:
+        return if_then_else(and_(i >= 1, i < 7), x[i - 1], const(0.0, "float32"))
+
+    padded = te.compute((8,), element, name="padded")
+    out = te.compute((4, 6), lambda c, i: te.sum(padded[i + k] * w[c, k], axis=k), name="out")
+    task = Task(reference_of(function(x, w, out)))
+    assert task.reference.traits.pads
+    zero = const(0.0, "float32")
+
+    def skipping(c: Var, i: Var) -> Expr:
+        place = i + k2 - 1
+        product = x[place] * w[c, k2]
+        if wrong:  # no product is NaN
+            product = if_then_else(product == product, product, zero)
+        return te.sum(if_then_else(and_(place >= 0, place < 6), product, zero), axis=k2)
+
+    other = function(x, w, te.compute((4, 6), skipping, name="out"))
+    found = task.check(driver.compile(other, TARGET))
+    assert (found.error is not None) is wrong
+
+
 def test_cancellation_is_not_blamed_on_candidates() -> None:
     """All is noise in a variance of equal numbers, which differs with the order of the sum."""
     x = te.placeholder((4, 100), name="x")
@@ -351,3 +378,29 @@ def test_sums_may_leave_padding_out_but_must_be_right_where_results_are_finite()
     assert padded.check(driver.compile(by_rule, TARGET)).error is None
     other = function(x, w, topi.nn.relu(topi.nn.conv2d(x, w, 1, 1, 1)))
     assert padded.check(driver.compile(other, TARGET)).error is not None
+
+
+@pytest.mark.parametrize("mask", ["causal", "bool"])
+def test_what_is_masked_is_finite(mask: str) -> None:
+    """Kernels may add minus infinity to masked scores, or leave them out."""
+    q, k, v = (te.placeholder((1, 2, 24, 16), name="qkv") for _ in range(3))
+    seen = te.placeholder((1, 1, 24, 24), "bool", name="seen")
+    masks = [seen] if mask == "bool" else []
+    causal = None if mask == "bool" else "TopLeft"
+    attention = topi.nn.scaled_dot_product_attention
+    func = function(q, k, v, *masks, attention(q, k, v, *masks, scale=0.3, causal_mask=causal))
+    task = Task(reference_of(func))
+    assert task.reference.traits.masks
+    for case in task.cases:
+        assert all(np.isfinite(case.arguments[index]).all() for index in range(3))
+    by_rule = dlight.ApplyDefaultSchedule(*dlight.kernels_and_rules(), target=TARGET)(
+        IRModule({"main": func})
+    )
+    assert task.check(driver.compile(by_rule, TARGET)).error is None
+
+
+def test_large_numbers_are_finite() -> None:
+    for dtype in ("float16", "bfloat16", "float32", "float64"):
+        (large,) = arguments_of(3, [TensorInfo(dtype, (50,))], 0)
+        wide = large.astype("float64")
+        assert np.isfinite(wide**3).all() and np.abs(wide).max() > 4.0

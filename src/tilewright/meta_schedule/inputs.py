@@ -58,7 +58,7 @@ def _scaled(direction: int) -> Draw:
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
         exponent = direction * int(np.log2(float(limits(dtype).max)) / 3)
-        floats = (rng.random(shape, dtype=np.float32) * 2.0 - 1.0) * 2.0**exponent
+        floats = np.ldexp(rng.random(shape, dtype=np.float64) * 2.0 - 1.0, exponent)
         return np.asarray(floats, numpy_dtype(dtype), order="C")
 
     return draw
@@ -127,12 +127,15 @@ def arguments_of(
     seed: int,
     fixed: Collection[int] = (),
     written: Collection[int] = (),
+    masks: bool = False,
+    pads: bool = False,
 ) -> list[Any]:
     """Make the arguments of kind ``number``, determined by the seed.
 
     The arguments ``fixed`` may not hold just anything and are drawn by ``random_arguments``; those
     that are ``written`` are filled with NaN, or bytes of a pattern. The first kind draws all as
-    ``random_arguments`` does.
+    ``random_arguments`` does. With ``masks`` nothing is infinite or NaN, with ``pads`` nothing is
+    infinite.
     """
     made = random_arguments(infos, seed + number)
     if number == 0:
@@ -145,7 +148,11 @@ def arguments_of(
             made[position] = poisoned(info)
             continue
         draw = KINDS[number].floats if dtypes.is_float(info.dtype) else KINDS[number].integers
-        made[position] = draw(rng, info.shape, info.dtype)
+        array = made[position] = draw(rng, info.shape, info.dtype)
+        if masks and dtypes.is_float(info.dtype):
+            array[~np.isfinite(array)] = 0
+        elif pads and dtypes.is_float(info.dtype):
+            array[np.isinf(array)] = np.nan
     return made
 
 

@@ -48,6 +48,9 @@ from tilewright.tir import (
 _ROUNDINGS, _ROUNDINGS_PER_ROOT = 32.0, 4.0
 _NARROW_ROUNDINGS, _NARROW_ROUNDINGS_PER_ROOT = 4.0, 1.0
 
+# Numbers up to this one stand for minus infinity.
+_MASKED = -1e4
+
 # A length of a reduction that isn't known, and the longest that counts (loops that sort are no
 # sums).
 _SOME_LENGTH, _LONGEST = 4096, 1 << 24
@@ -65,13 +68,15 @@ class Traits:
     ``reduction`` is the number of terms of its longest sum, ``epsilon`` the rounding error of its
     coarsest float arithmetic (0: it has none). The arguments at the positions ``fixed`` take part
     in addresses or numbers of iterations, or something is divided by them. A program that ``pads``
-    has zeros in places, and sums that leave these out lose what is infinite or NaN times zero.
+    has zeros in places, and sums that leave these out lose a NaN times zero. One that ``masks`` has
+    minus infinity in places, which kernels may also add to what is masked: that has to be finite.
     """
 
     reduction: int = _SOME_LENGTH
     epsilon: float = 0.0
     fixed: frozenset[int] = frozenset()
     pads: bool = False
+    masks: bool = False
 
     @property
     def tolerance(self) -> float:
@@ -111,7 +116,9 @@ def traits_of(func: PrimFunc, infos: Sequence[ArgInfo]) -> Traits:
         for position, param in enumerate(func.params)
         if param in func.buffer_map and func.buffer_map[param].data in tainted
     )
-    return Traits(min(reader.reduction, _LONGEST), reader.epsilon, frozenset(fixed), reader.pads)
+    return Traits(
+        min(reader.reduction, _LONGEST), reader.epsilon, frozenset(fixed), reader.pads, reader.masks
+    )
 
 
 Axis = tuple[Var, Expr]
@@ -124,7 +131,7 @@ class _Reader:
         self.sizes = sizes
         self.reduction = 1
         self.epsilon = 0.0
-        self.pads = False
+        self.pads = self.masks = False
         self.sources: dict[Var, set[Var]] = {}
         self.decisive: set[Var] = set()
 
@@ -171,14 +178,21 @@ class _Reader:
             elif node.op.name in _PARTIAL:
                 self._decides(node.args[1:])
             elif node.op.name == "if_then_else":
-                self.pads = self.pads or any(const_value(item) == 0 for item in node.args[1:])
+                self._fills(node.args[1:])
             self._rounds(node.dtype)
+        elif isinstance(node, Select):
+            self._fills([node.true_value, node.false_value])
         elif isinstance(node, (FloorDiv, FloorMod)):
             if dtypes.is_integer(node.dtype):
                 self._decides([node.b])
             self._rounds(node.dtype)
         elif isinstance(node, Expr) and not isinstance(node, _EXACT) and not _widens(node):
             self._rounds(node.dtype)
+
+    def _fills(self, choices: Iterable[Expr]) -> None:
+        for value in map(const_value, choices):
+            self.pads = self.pads or value == 0
+            self.masks = self.masks or (value is not None and value <= _MASKED)
 
     def _rounds(self, dtype: str) -> None:
         if dtypes.is_float(dtype):
