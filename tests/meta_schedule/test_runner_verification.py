@@ -23,6 +23,7 @@ from tilewright.meta_schedule.runner import (
     Reference,
     RunnerInput,
     RunnerResult,
+    worker,
 )
 from tilewright.meta_schedule.runner.verification import Checked, Expected, Task
 from tilewright.meta_schedule.traits import Traits, traits_of, traits_of_arguments
@@ -212,6 +213,19 @@ def test_without_verification_anything_passes_and_says_so(reference: Reference) 
 def test_hopeless_ones_are_called_once(task: Task) -> None:
     found = task.check(kernel(RIGHT), hopeless=0.0)
     assert found == Checked({}, 0.0, found.seconds, None, ("random",))
+
+
+def test_slow_ones_are_checked_with_random_inputs_only_unless_they_win(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = EvaluatorConfig(repeat=1, min_repeat_ms=0.2, retries=0)
+    for best, few in ((1e-12, True), (None, False)):
+        result = worker.evaluate(kernel(RIGHT), task, best, config)
+        assert (result.inputs == ("random",)) is few
+    monkeypatch.setattr(worker, "_SLOW", 0.0)  # every first call is slow
+    result = worker.evaluate(kernel(RIGHT), task, 1e-2, config)
+    wrong = worker.evaluate(kernel(*FAULTS["knows no NaN"][:2]), task, 1e-2, config)
+    assert "again" in result.inputs and wrong.reason == "wrong"
 
 
 def test_two_calls_may_round_differently_if_their_order_varies(task: Task) -> None:

@@ -29,6 +29,9 @@ LENGTH = struct.Struct("<q")
 
 # A candidate that is to be given up as slow gets so many calls or so much time before.
 _RACE_CALLS, _RACE_SECONDS = 20, 2e-3
+# One whose first call takes so many times the best known time is checked with the first kind of
+# inputs only, unless it turns out to be the fastest.
+_SLOW = 2.0
 # One whose first call, with cold caches, takes so many times the best known time and at least so
 # many seconds isn't called again.
 _HOPELESS, _HOPELESS_SECONDS = 5.0, 5e-3
@@ -120,8 +123,9 @@ def evaluate(
     varies: bool = False,
 ) -> RunnerResult:
     """Check one candidate, then time it."""
+    slow = math.inf if best is None else _SLOW * best
     hopeless = math.inf if best is None else max(_HOPELESS * best, _HOPELESS_SECONDS)
-    checked, result = _checked(module, task, packed, varies, hopeless=hopeless, thorough=False)
+    checked, result = _checked(module, task, packed, varies, hopeless=slow, thorough=False)
     if result.reason is not None:
         return result
     if checked.seconds > hopeless:
@@ -130,6 +134,10 @@ def evaluate(
         seconds, trusted = _time(module, replaced(task.timing, checked.made), best, config)
     except Exception as error:  # as above
         return RunnerResult(None, f"{type(error).__name__}: {error}", "run")
+    if best is not None and checked.seconds > slow and min(seconds) <= best:
+        _, result = _checked(module, task, packed, varies, thorough=False)
+        if result.reason is not None:
+            return result
     return replace(result, run_secs=seconds, trusted=trusted)
 
 
