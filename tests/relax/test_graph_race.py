@@ -20,6 +20,8 @@ from tilewright.meta_schedule.progress import Progress
 from tilewright.relax import graph_race, op
 from tilewright.relax.graph_race import graph_hash
 from tilewright.relax.tuning import compile_relax, extract_tasks, settle_graph
+from tilewright.script import ir as I
+from tilewright.script import relax as R
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
 from tilewright.tir.attrs import IS_SCHEDULED
@@ -150,6 +152,36 @@ def test_workloads_left_to_the_rules_get_no_record() -> None:
         if name != "main"
     ]
     assert scheduled.count(False) == 1
+
+
+def test_graphs_with_effects_are_not_called() -> None:
+    @I.ir_module
+    class Sends:
+        @R.function(pure=False)
+        def main(x: R.Tensor((4, 4), "float32")) -> R.Tensor((4, 4), "float32"):
+            y: R.Tensor((4, 4), "float32") = R.exp(x)
+            R.call_packed("tests.nobody_defines_this", y, sinfo_args=(R.Tuple(),))
+            return y
+
+    database, progress = MemoryDatabase(), Messages()
+    with_records(Sends, database)
+    settle_graph(Sends, TARGET, database, progress=progress)
+    assert progress.said == ["the graph isn't measured as a whole: its calls have effects"]
+    assert choice_of(Sends, database) is None
+
+
+def test_numbers_that_numpy_has_no_type_for_are_raced() -> None:
+    mod = graph(lambda x: op.exp(op.add(x, x)), tensor((4, 4), "bfloat16"))
+    database = MemoryDatabase()
+    with_records(mod, database)
+    settle_graph(mod, TARGET, database, progress=Messages())
+    assert choice_of(mod, database) is not None
+
+
+def test_infinite_results_are_no_agreement() -> None:
+    right = np.array([1.0, np.inf, np.nan], "float32")
+    assert graph_race._close(right, right)
+    assert not graph_race._close(right, np.array([np.nan, np.inf, np.nan], "float32"))
 
 
 # ---- on disk -------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir import Var, as_int, dtypes
+from tilewright.arith import simplify
+from tilewright.ir import Var, as_int, const, dtypes, free_vars, substitute
 from tilewright.support.errors import TuneError, VerifyError
 from tilewright.tir import PrimFunc
 from tilewright.tir.interpreter.values import numpy_dtype
@@ -73,36 +74,44 @@ ASSUMED_SIZE = 64
 
 
 def size_names(func: PrimFunc) -> list[str]:
-    """The names of a function's symbolic extents, in order of appearance."""
+    """The names of the variables in the extents of a function's tensors, in order of appearance."""
+    return list(dict.fromkeys(var.name for var in _sizes(func)))
+
+
+def _sizes(func: PrimFunc) -> dict[Var, None]:
     extents = (extent for buffer in func.buffer_map.values() for extent in buffer.shape)
-    return list(dict.fromkeys(extent.name for extent in extents if type(extent) is Var))
+    return dict.fromkeys(var for extent in extents for var in free_vars(extent))
 
 
 def arg_infos(func: PrimFunc, symbols: Mapping[str, int] | None = None) -> tuple[ArgInfo, ...]:
     """Describe the arguments of a function.
 
-    ``symbols`` gives values for symbolic extents and scalars by name; the default is
-    ``ASSUMED_SIZE`` for extents and 1 for scalars.
+    ``symbols`` gives values for symbolic sizes and other scalars by name; the default is
+    ``ASSUMED_SIZE`` for sizes and 1 for others.
 
-    Raises ``TuneError`` for extents that are neither numbers nor variables.
+    Raises ``TuneError`` for sizes that aren't whole numbers, and where an extent is negative.
     """
-    values = dict(symbols or {})
+    values, sizes = dict(symbols or {}), {}
+    for var in _sizes(func):
+        sizes[var] = values.get(var.name, ASSUMED_SIZE)
+        if type(sizes[var]) is not int:
+            raise TuneError(f"the size {var.name} is a whole number, not {sizes[var]!r}")
+    given = {var: const(value, var.dtype) for var, value in sizes.items()}
     infos: list[ArgInfo] = []
     for var in func.params:
         buffer = func.buffer_map.get(var)
         if buffer is None:
-            infos.append(ScalarInfo(var.dtype, values.get(var.name, 1)))
+            infos.append(ScalarInfo(var.dtype, sizes.get(var, values.get(var.name, 1))))
             continue
         shape = []
         for extent in buffer.shape:
-            number = as_int(extent)
-            if number is None:
-                if type(extent) is not Var:
-                    raise TuneError(
-                        f"buffer {buffer.name!r}: extent {extent!r} is neither a number nor a "
-                        "variable, so no argument can be made to measure with"
-                    )
-                number = values.get(extent.name, ASSUMED_SIZE)
+            number = as_int(simplify(substitute(extent, given)))
+            if number is None or number < 0:
+                raise TuneError(
+                    f"buffer {buffer.name!r}: no argument can be made to measure with, since its "
+                    f"extent {extent!r} would be {number} for "
+                    + ", ".join(f"{size.name} = {value}" for size, value in sizes.items())
+                )
             shape.append(number)
         infos.append(TensorInfo(buffer.dtype, tuple(shape)))
     return tuple(infos)

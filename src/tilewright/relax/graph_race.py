@@ -28,6 +28,7 @@ from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.task_scheduler.final_ranking import MARGIN, gain
 from tilewright.relax.executable import Executable, build
+from tilewright.relax.expr import Function
 from tilewright.relax.profiling import profile
 from tilewright.support.errors import TilewrightError
 from tilewright.support.text import human_time
@@ -74,9 +75,12 @@ def race_graphs(
     """Measure a graph by rule and with the records of a database; return what wins.
 
     ``lower`` makes tensor functions of the graph. ``symbols`` are sizes by name. ``None`` if there
-    are no records, or the graph can't be run with random inputs.
+    are no records, the graph can't be run with random inputs, or its calls have effects.
     """
     graph, progress = graph_hash(mod), progress or Progress()
+    if not all(f.is_pure for f in mod.functions.values() if isinstance(f, Function)):
+        progress.message("the graph isn't measured as a whole: its calls have effects")
+        return None
     rules: _Way | None = None
     inputs: dict[str, list[Any]] | None = None
     ways: list[_Way] = []
@@ -199,7 +203,9 @@ def _close(expected: Any, found: Any) -> bool:
     if not dtypes.is_float(str(a.dtype)):
         return True  # positions of nearly equal numbers may differ
     a, b = a.astype("float64"), b.astype("float64")
-    known = np.isfinite(a) & np.isfinite(b)
+    known = np.isfinite(a)
+    if not np.isfinite(b[known]).all():
+        return False
     scale = float(np.abs(a[known]).max(initial=0.0)) or 1.0
     limit = _TOLERANCE[dtypes.bits_of(str(np.asarray(expected).dtype))] * scale
     return bool((np.abs(a[known] - b[known]) <= limit).all())

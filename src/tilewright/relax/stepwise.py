@@ -43,7 +43,7 @@ from tilewright.relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-from tilewright.runtime import Module, empty, from_dlpack, from_numpy, get_global_func
+from tilewright.runtime import Module, empty, from_numpy, get_global_func
 from tilewright.support.errors import RunError
 
 
@@ -238,7 +238,7 @@ class _Steps:
 def as_tensors(operands: Sequence[object]) -> list[object]:
     """Operands as what compiled functions take at once: conversions aren't measured."""
     return [
-        from_dlpack(item) if isinstance(item, np.ndarray) and item.flags.writeable else item
+        from_numpy(item) if isinstance(item, np.ndarray) and item.flags.writeable else item
         for item in operands
     ]
 

@@ -9,12 +9,13 @@ clearly faster.
 from __future__ import annotations
 
 import logging
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir import Call, pre_order, structural_hash
-from tilewright.meta_schedule.arg_info import arg_infos, size_names
+from tilewright.meta_schedule.arg_info import ArgInfo, TensorInfo, arg_infos, size_names
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.database.record import trace_digest
@@ -30,12 +31,15 @@ from tilewright.meta_schedule.runner import (
 from tilewright.meta_schedule.task_record import TopCandidate
 from tilewright.meta_schedule.traits import traits_of
 from tilewright.meta_schedule.tune_context import TuneContext
+from tilewright.support.errors import TuneError
 from tilewright.tir.schedule import Schedule
 
 logger = logging.getLogger("tilewright.meta_schedule")
 
 # A schedule of symbolic sizes must be right, and not slower than the rules' one, at these as well.
 OTHER_SIZES = (1, 13, 100, 300)
+# Larger tensors than these aren't made for that, unless those that were asked for are as large.
+_MOST_ELEMENTS = 1 << 24
 
 # By how much of its time a candidate must beat the rules' schedule to be used in its place.
 MARGIN = 0.02
@@ -123,7 +127,14 @@ def elsewhere(
     base = next((number for number, entry in enumerate(entries) if entry.by_rule), None)
     for size in OTHER_SIZES if names else ():
         func = context.mod["main"]
-        infos = arg_infos(func, dict.fromkeys(names, size))
+        try:
+            infos = arg_infos(func, dict.fromkeys(names, size))
+        except TuneError as error:
+            logger.info("task %s: not compared at %d: %s", context.task_name, size, error)
+            continue
+        if _elements(infos) > max(_MOST_ELEMENTS, 4 * _elements(context.args_info)):
+            logger.info("task %s: not compared at %d: too large", context.task_name, size)
+            continue
         key, traits = f"{reference.key}@{size}", traits_of(func, infos)
         other = replace(reference, key=key, args_info=infos, traits=traits)
         inputs = [runner_input(entry.candidate, entry.build, other) for entry in entries]
@@ -142,6 +153,10 @@ def elsewhere(
                 )
                 made[number] = RunnerResult(None, slower, "slower")
     return made
+
+
+def _elements(infos: Sequence[ArgInfo]) -> int:
+    return sum(math.prod(info.shape) for info in infos if isinstance(info, TensorInfo))
 
 
 def runner_input(
