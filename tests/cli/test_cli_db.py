@@ -195,3 +195,6 @@ def test_records_go_from_one_database_to_another(
     done = tilewright("db", "diff", records, tmp_path / "imported")
     assert "1.00" in done.out
     assert f"2 in both, 0 only in {records}, 0 only in {tmp_path / 'imported'}" in done.out
+    written = Path(__file__).parents[1] / "meta_schedule" / "tvm_records"
+    done = tilewright("db", "import", written, tmp_path / "imported")
+    assert done.out.startswith("3 records added, 0 were there, 0 left out; ")
