@@ -8,7 +8,7 @@ import pytest
 
 from tests.meta_schedule.conftest import matmul
 from tilewright import te
-from tilewright.ir import maximum
+from tilewright.ir import as_int, maximum
 from tilewright.meta_schedule import (
     EvaluatorConfig,
     LocalBuilder,
@@ -19,7 +19,11 @@ from tilewright.meta_schedule import (
     tune_tir,
 )
 from tilewright.meta_schedule.postproc import RewriteTensorize, VerifyMemoryLimits
-from tilewright.meta_schedule.schedule_rule import MultiLevelTilingWithIntrin, NotApplicable
+from tilewright.meta_schedule.schedule_rule import (
+    MultiLevelTilingWideVector,
+    MultiLevelTilingWithIntrin,
+    NotApplicable,
+)
 from tilewright.meta_schedule.space_generator import PostOrderApply
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
@@ -122,6 +126,21 @@ def test_inits_may_be_vectorised(target: Target, same_result: Any) -> None:
     outer = tiled.get_loops(tiled.get_block("C_o_init"))
     assert tiled.get(outer[-1]).kind == "vectorized"
     same_result(func, tiled.mod)
+
+
+@pytest.mark.parametrize(("m", "innermost"), [(32, {16}), (24, {1, 2, 3, 4, 6, 8, 12, 24})])
+def test_innermost_loops_are_wide_vectors(
+    m: int, innermost: set[int], target: Target, same_result: Any
+) -> None:
+    func = matmul(4, m, 4)
+    context = context_of(func, target, MultiLevelTilingWideVector("SSRS", 512))
+    for candidate in context.generate_measure_candidates(3):
+        name = "C" if candidate.sch.has_block("C") else "C_update"
+        loops = candidate.sch.get_loops(candidate.sch.get_block(name))
+        assert as_int(candidate.sch.get(loops[-1]).extent) in innermost
+        same_result(func, candidate.sch.mod)
+    with pytest.raises(TuneError, match="at least 8 bits"):
+        MultiLevelTilingWideVector("SSRS", 4)
 
 
 # ---- limits of memory ----------------------------------------------------------------------------

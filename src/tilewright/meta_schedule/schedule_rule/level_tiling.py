@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.ir import as_int, dtypes
 from tilewright.meta_schedule.schedule_rule.patterns import elementwise_consumer
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
@@ -49,7 +50,8 @@ class Levels:
     """How to tile: see the module's docstring.
 
     ``tile_binds`` are the thread tags of the first levels, ``vector_load_lens`` the lengths of
-    vectors with which copies of operands may be fetched.
+    vectors with which copies of operands may be fetched. With ``vector_bits``, the innermost loop
+    along the result's memory has as many elements as a vector of that size, if that divides it.
     """
 
     structure: str
@@ -58,6 +60,7 @@ class Levels:
     vector_load_lens: tuple[int, ...] = ()
     reuse_read: ReuseType = NO_REUSE
     reuse_write: ReuseType = NO_REUSE
+    vector_bits: int = 0
 
     def __post_init__(self) -> None:
         if not self.structure or set(self.structure) - {"S", "R"}:
@@ -81,6 +84,7 @@ def make_levels(
     vector_load_lens: Sequence[int] | None = None,
     reuse_read: ReuseType | None = None,
     reuse_write: ReuseType | None = None,
+    vector_bits: int = 0,
 ) -> Levels:
     """Return levels from the options of a rule, where ``None`` is none of it.
 
@@ -93,6 +97,7 @@ def make_levels(
         tuple(vector_load_lens or ()),
         reuse_read or NO_REUSE,
         reuse_write or NO_REUSE,
+        vector_bits,
     )
 
 
@@ -168,12 +173,25 @@ def _tile(
 def _split(sch: Schedule, block: BlockRV, levels: Levels) -> list[list[LoopRV]]:
     """Split the loops of all axes; return those of each level."""
     made: list[list[LoopRV]] = [[] for _ in levels.structure]
-    kinds = [iter_var.kind for iter_var in sch.get(block).iter_vars]
-    for loop, kind in zip(sch.get_loops(block), kinds):
-        letter = "R" if kind == REDUCE else "S"
-        slots = [n for n, item in enumerate(levels.structure) if item == letter]
-        factors = sch.sample_perfect_tile(loop, len(slots), levels.max_innermost_factor)
-        for slot, part in zip(slots, sch.split(loop, factors)):
+    item = sch.get(block)
+    lanes = levels.vector_bits // dtypes.bits_of(item.writes[0].buffer.dtype)
+    last = item.writes[0].region[-1].min
+    for loop, iter_var in zip(sch.get_loops(block), item.iter_vars):
+        letter = "R" if iter_var.kind == REDUCE else "S"
+        slots = [n for n, level in enumerate(levels.structure) if level == letter]
+        extent = as_int(iter_var.dom.extent)
+        if lanes and iter_var.var is last and extent is not None and extent % lanes == 0:
+            outer, inner = sch.split(loop, [None, lanes])
+            parts = [inner]
+            if len(slots) > 1:
+                factors = sch.sample_perfect_tile(outer, len(slots) - 1, 0)
+                parts = [*sch.split(outer, factors), inner]
+            else:
+                made[slots[0]].append(outer)
+        else:
+            factors = sch.sample_perfect_tile(loop, len(slots), levels.max_innermost_factor)
+            parts = list(sch.split(loop, factors))
+        for slot, part in zip(slots, parts):
             made[slot].append(part)
     sch.reorder(*[loop for level in made for loop in level])
     return made
