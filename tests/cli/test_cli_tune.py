@@ -18,6 +18,7 @@ import pytest
 from cli_helpers import Done, Tilewright, environment
 
 from tilewright.cli.compile import relative_error
+from tilewright.meta_schedule.database import JSONDatabase
 from tilewright.support.errors import RunError
 
 
@@ -35,11 +36,15 @@ def test_progress_elsewhere_than_on_a_terminal_is_plain_lines(
 ) -> None:
     done = tilewright(
         "tune", f"{folder / 'tiny.py'}:make", "--trials", "1", "--op", "relu",
-        "--work-dir", tmp_path,
+        "--work-dir", tmp_path, "--no-verify",
     )  # fmt: skip
     assert done.code == 0, done.err
     assert "[1/1] fused_matmul_add_relu: best " in done.out
     assert "\x1b" not in done.out
+    # What leaving the check out gives up is said, and the record isn't a verified one.
+    assert "without verification: what candidates compute isn't compared" in done.out
+    records = JSONDatabase(work_dir=tmp_path).get_all_tuning_records()
+    assert records and not any(record.verified for record in records)
 
 
 def test_a_second_run_starts_from_the_records(
