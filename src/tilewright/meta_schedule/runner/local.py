@@ -94,6 +94,8 @@ class LocalRunner(Runner):
     def race(self, inputs: Sequence[RunnerInput], rounds: int) -> list[RunnerResult]:
         """Check and measure inputs in turn, all within the worker.
 
+        If that ends, each is run on its own, and the others race without those that end it again.
+
         Raises ``TuneError`` for candidates of too many tasks.
         """
         if not inputs:
@@ -116,8 +118,22 @@ class LocalRunner(Runner):
         try:
             made: list[RunnerResult] = self._ask(request, self.timeout_sec * len(inputs), threads)
         except _Ended as ended:
-            made = [RunnerResult(None, str(ended), ended.reason)] * len(inputs)
+            made = self._without_culprits(inputs, rounds, ended)
         return made
+
+    def _without_culprits(
+        self, inputs: Sequence[RunnerInput], rounds: int, ended: _Ended
+    ) -> list[RunnerResult]:
+        """Race again without those that end the process on their own."""
+        failure = RunnerResult(None, str(ended), ended.reason)
+        if len(inputs) == 1:
+            return [failure]
+        alone = [self.race([item], 1)[0] for item in inputs]
+        right = [item for item, result in zip(inputs, alone) if result.run_secs]
+        if len(right) == len(inputs):  # nobody did it again
+            return [failure] * len(inputs)
+        raced = iter(self.race(right, rounds))
+        return [next(raced) if result.run_secs else result for result in alone]
 
     def _threads(self, reference: Reference) -> int:
         if self.num_threads is not None:
