@@ -14,7 +14,16 @@ import numpy as np
 from tilewright import driver
 from tilewright.codegen.llvm.emit import emit_module
 from tilewright.codegen.llvm.package import Machine, build_module
-from tilewright.ir import IRModule, pre_order, rewrite_top_down, substitute
+from tilewright.ir import (
+    Broadcast,
+    IRModule,
+    Ramp,
+    as_int,
+    const,
+    pre_order,
+    rewrite_top_down,
+    substitute,
+)
 from tilewright.meta_schedule.arg_info import TensorInfo
 from tilewright.meta_schedule.inputs import arguments_of
 from tilewright.meta_schedule.runner import EvaluatorConfig, LocalRunner, RunnerInput
@@ -22,7 +31,7 @@ from tilewright.runtime import Module
 from tilewright.support.errors import RunError, TilewrightError
 from tilewright.testing.mutants.mutations import MUTATIONS, Mutation, mutated, places
 from tilewright.testing.mutants.subjects import OPERATORS, Subject, machine, subject
-from tilewright.tir import Allocate, PrimFunc
+from tilewright.tir import Allocate, BufferStore, PrimFunc, seq
 from tilewright.tir.attrs import CONSTANTS
 from tilewright.tir.interpreter import compile_function
 from tilewright.tir.transform import cpu_pipeline
@@ -153,17 +162,16 @@ class Campaign:
             return None
 
     def _differs(self, item: Subject, choice: int, func: PrimFunc) -> bool:
-        """Whether the interpreter's results are others, or it finds an access out of bounds."""
+        """Whether the interpreter's results are others, or it finds an access out of bounds.
+
+        It must be so whether memory that isn't initialised holds NaN or zeros: what compiled code
+        makes of such memory may be right by chance.
+        """
         key = item.name, choice
         if key not in self._results:
             self._results[key] = list(_results(item, self._lower(item, choice)["main"]))
-        try:
-            for right, found in zip(self._results[key], _results(item, _with_margins(func))):
-                if any(map(_other, right, found)):
-                    return True
-        except RunError:
-            return True
-        return False
+        rights = self._results[key]
+        return all(_breaks(item, _with_margins(func, zeroed), rights) for zeroed in (False, True))
 
     def _stale(self, item: Subject, choice: int) -> Mutant | None:
         """Return a kernel that keeps a state, and after some calls computes nothing."""
@@ -201,7 +209,17 @@ def _refusal(mod: IRModule) -> str | None:
     return None
 
 
-def _with_margins(func: PrimFunc) -> PrimFunc:
+def _breaks(item: Subject, func: PrimFunc, rights: list[Any]) -> bool:
+    try:
+        for right, found in zip(rights, _results(item, func)):
+            if any(map(_other, right, found)):
+                return True
+    except RunError:
+        return True
+    return False
+
+
+def _with_margins(func: PrimFunc, zeroed: bool) -> PrimFunc:
     """Make allocated memory longer, so that only accesses outside of arguments are errors."""
     longer = {
         item.buffer: item.buffer.replace(shape=(item.buffer.shape[0] + _MARGIN,))
@@ -211,9 +229,12 @@ def _with_margins(func: PrimFunc) -> PrimFunc:
 
     def rewrite(node: Any) -> Any:
         if isinstance(node, Allocate) and node.buffer in longer:
-            return node.replace(
-                buffer=longer[node.buffer], body=rewrite_top_down(node.body, rewrite)
-            )
+            buffer, body = longer[node.buffer], rewrite_top_down(node.body, rewrite)
+            size = as_int(buffer.shape[0])
+            if zeroed and size is not None:
+                zero = Broadcast(const(0, buffer.dtype), size)
+                body = seq(BufferStore(buffer, zero, (Ramp(const(0), const(1), size),)), body)
+            return node.replace(buffer=buffer, body=body)
         return None
 
     return func.replace(body=substitute(rewrite_top_down(func.body, rewrite), longer))
