@@ -262,12 +262,17 @@ def diff_command(first: str, second: str, as_json: bool) -> None:
 @click.argument("work_dir")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--best", is_flag=True, help="Only the best record of each workload and target.")
+@json_option
 @log_options
-def export_command(work_dir: str, file: Path, best: bool) -> None:
+def export_command(work_dir: str, file: Path, best: bool, as_json: bool) -> None:
     """Write the records of WORK_DIR to FILE; it is compressed if its name ends in .gz."""
     database = _open(work_dir)
     records = database.best_records() if best else database.records()
-    click.echo(f"{export(file, records, database.graph_choices())} records written")
+    count = export(file, records, database.graph_choices())
+    if as_json:
+        print_json({"file": str(file), "records": count})
+    else:
+        click.echo(f"{count} records written")
 
 
 @db_group.command("import", short_help="Add the records of an exported file, or of TVM.")
