@@ -443,6 +443,30 @@ def test_few_results_are_no_reason_to_refuse() -> None:
     torch.testing.assert_close(tilewright.compile(program)(x), model(x))
 
 
+def test_strides_are_no_reason_to_refuse() -> None:
+    """Exports compare strides, which are products of ``max(1, size)``: of one pixel, all are 1."""
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(2, 3, 3), nn.Conv2d(3, 3, 3)
+
+        def forward(self, x: Any) -> Any:
+            middle = self.first(x)
+            return self.second(middle) + middle[:, :, 1:-1, 1:-1]
+
+    model, auto = Twice(), torch.export.Dim.AUTO
+    program = torch.export.export(
+        model, (torch.randn(2, 2, 9, 8),), dynamic_shapes=({0: auto, 2: auto, 3: auto},)
+    )
+    made = tilewright.compile(program)
+    for shape in ((2, 2, 9, 8), (1, 2, 5, 6), (3, 2, 5, 5), (2, 2, 7, 5)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(made(x), model(x), rtol=1e-4, atol=1e-5)
+    with pytest.raises(RuntimeError, match="the model was exported for sizes with"):
+        made(torch.randn(2, 2, 4, 8))
+
+
 def test_guards_without_a_form_are_named(caplog: pytest.LogCaptureFixture) -> None:
     made = tilewright.compile(_of_rows(lambda x: x if round(x.shape[0] / 4, 1) > 1 else -x, 9))
     assert "isn't checked when it is called (rounding to digits" in caplog.text

@@ -6,7 +6,8 @@ when it is called, and the ranges that a ``Dim`` allows.
 
 PyTorch takes all sizes for other than 0 and 1 while it exports, but doesn't check that: operators
 are right for these as well. Here the same goes for sizes of the graph's tensors, such as the height
-of a convolution's result. Other formulas that a model compares with 0 or 1 are checked.
+of a convolution's result, and for their strides, products of ``max(1, size)``, since how a tensor
+lies in memory decides nothing here. Other formulas that a model compares with 0 or 1 are checked.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from tilewright.arith import simplify
+from tilewright.arith import Analyzer
+from tilewright.arith.polynomial import poly_key
 from tilewright.ir import (
     INDEX,
     Expr,
@@ -28,7 +30,6 @@ from tilewright.ir import (
     call,
     cast,
     const_value,
-    expr_equal,
     free_vars,
     maximum,
     minimum,
@@ -101,7 +102,7 @@ def guards_of(
     checked: a warning says which.
     """
     reader = _Reader(shapes)
-    sizes: list[Expr] | None = None
+    sizes: _Sizes | None = None
     for symbol, allowed in program.range_constraints.items():
         var = symbols.variable(str(symbol))
         if var is None:
@@ -115,11 +116,11 @@ def guards_of(
         guard = ast.parse(text, mode="eval").body
         try:
             found = reader.read(guard)
-            few = _of_few(guard)
-            if few is not None:
-                sizes = _sizes(tensors) if sizes is None else sizes
-                formula = simplify(reader.read(few))
-                if any(expr_equal(formula, size) for size in sizes):
+            sides = _compared(guard)
+            if sides:
+                sizes = _Sizes(tensors) if sizes is None else sizes
+                parts = [part for side in sides for part in _greatest_factors(side) or [side]]
+                if all(reader.read(part) in sizes for part in parts):
                     continue
         except (_Unknown, VerifyError) as reason:
             _log.warning(
@@ -130,26 +131,44 @@ def guards_of(
         yield _condition(found)
 
 
-def _of_few(guard: ast.AST) -> ast.AST | None:
-    """What a guard says is not 0, or not 1."""
-    if (
-        isinstance(guard, ast.Compare)
-        and isinstance(guard.ops[0], ast.NotEq)
-        and isinstance(guard.comparators[0], ast.Constant)
-        and guard.comparators[0].value in (0, 1)
-    ):
-        return guard.left
-    return None
+def _compared(guard: ast.AST) -> list[ast.expr]:
+    """What a guard says is not 0 or not 1; both sides of one that compares strides."""
+    if not isinstance(guard, ast.Compare) or len(guard.ops) != 1:
+        return []
+    other = guard.comparators[0]
+    if isinstance(other, ast.Constant):
+        few = isinstance(guard.ops[0], ast.NotEq) and other.value in (0, 1)
+        return [guard.left] if few else []
+    sides = [guard.left, other]
+    return sides if all(map(_greatest_factors, sides)) else []
 
 
-def _sizes(tensors: Iterable[Sequence[Expr]]) -> list[Expr]:
+def _greatest_factors(formula: ast.expr) -> list[ast.expr]:
+    """The sizes of a product of ``max(1, size)``; none of another formula."""
+    if isinstance(formula, ast.BinOp) and isinstance(formula.op, ast.Mult):
+        left, right = map(_greatest_factors, (formula.left, formula.right))
+        return [*left, *right] if left and right else []
+    if isinstance(formula, ast.Call) and ast.unparse(formula.func) in ("max", "Max"):
+        return formula.args[1:] if ast.unparse(formula.args[0]) == "1" else []
+    return []
+
+
+class _Sizes:
     """Extents of tensors, and how many elements are in their last axes."""
-    made: dict[str, Expr] = {}
-    for shape in tensors:
-        inner = [product(shape[axis:]) for axis in range(len(shape))]
-        for size in map(simplify, (*shape, *inner)):
-            made.setdefault(repr(size), size)
-    return list(made.values())
+
+    def __init__(self, tensors: Iterable[Sequence[Expr]]) -> None:
+        self.analyzer = Analyzer()
+        self.known = {
+            self.key(size)
+            for shape in tensors
+            for size in (*shape, *(product(shape[axis:]) for axis in range(len(shape))))
+        }
+
+    def key(self, size: Expr) -> object:
+        return poly_key(self.analyzer.poly(size))
+
+    def __contains__(self, size: Expr) -> bool:
+        return not size.dtype.startswith("float") and self.key(size) in self.known
 
 
 def _real(x: Expr) -> Expr:
