@@ -16,7 +16,6 @@ from tilewright.codegen.llvm.ffi_abi import FunctionSpec, TensorArg
 from tilewright.codegen.llvm.package import build_module
 from tilewright.ir import Expr, IRModule, Var, and_, cast, const, if_then_else, maximum, minimum
 from tilewright.meta_schedule.arg_info import TensorInfo, arg_infos
-from tilewright.meta_schedule.inputs import KINDS, arguments_of
 from tilewright.meta_schedule.runner import (
     EvaluatorConfig,
     LocalRunner,
@@ -25,8 +24,9 @@ from tilewright.meta_schedule.runner import (
     RunnerResult,
     worker,
 )
+from tilewright.meta_schedule.runner.inputs import KINDS, arguments_of
+from tilewright.meta_schedule.runner.traits import Traits, traits_of, traits_of_arguments
 from tilewright.meta_schedule.runner.verification import Checked, Expected, Task
-from tilewright.meta_schedule.traits import Traits, traits_of, traits_of_arguments
 from tilewright.runtime import GuardedArray, Module
 from tilewright.target import Target
 from tilewright.tir import PrimFunc

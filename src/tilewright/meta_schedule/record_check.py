@@ -26,7 +26,7 @@ from tilewright.meta_schedule.arg_info import arg_infos
 from tilewright.meta_schedule.containment import contained
 from tilewright.meta_schedule.database import TuningRecord, Workload
 from tilewright.meta_schedule.runner import LocalRunner, Reference, Runner, RunnerInput
-from tilewright.meta_schedule.traits import traits_of
+from tilewright.meta_schedule.runner.traits import traits_of
 from tilewright.support.errors import TilewrightError, TuneError, VerifyError
 from tilewright.target import Target
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from tilewright.meta_schedule.arg_info import ArgInfo
 from tilewright.meta_schedule.packing import PackedOperand
+from tilewright.meta_schedule.runner.traits import Traits, traits_of_arguments
 from tilewright.meta_schedule.times import robust_seconds
-from tilewright.meta_schedule.traits import Traits, traits_of_arguments
 from tilewright.runtime import Module
 from tilewright.support.errors import TuneError
 

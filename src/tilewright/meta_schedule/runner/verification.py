@@ -17,9 +17,9 @@ import numpy as np
 
 from tilewright.ir import dtypes
 from tilewright.meta_schedule.arg_info import TensorInfo, random_arguments
-from tilewright.meta_schedule.inputs import KINDS, arguments_of, limits
 from tilewright.meta_schedule.packing import PackedOperand
 from tilewright.meta_schedule.runner.base import Reference
+from tilewright.meta_schedule.runner.inputs import KINDS, arguments_of, limits
 from tilewright.runtime import GuardedArray, Module, numpy_dtype, tensor
 from tilewright.runtime.module import CompiledFunction
 

@@ -18,6 +18,7 @@ from tilewright.meta_schedule.runner import (
     Runner,
     RunnerResult,
 )
+from tilewright.meta_schedule.runner.traits import traits_of
 from tilewright.meta_schedule.task_record import TaskRecord, TopCandidate
 from tilewright.meta_schedule.task_scheduler.final_ranking import (
     elsewhere,
@@ -26,7 +27,6 @@ from tilewright.meta_schedule.task_scheduler.final_ranking import (
     winner,
 )
 from tilewright.meta_schedule.times import robust_seconds
-from tilewright.meta_schedule.traits import traits_of
 from tilewright.meta_schedule.tune_context import FIRST_BATCH, TuneContext
 from tilewright.meta_schedule.tuning_session import TuningSession
 from tilewright.support.errors import TilewrightError, TuneError

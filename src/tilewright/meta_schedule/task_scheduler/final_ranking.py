@@ -28,8 +28,8 @@ from tilewright.meta_schedule.runner import (
     RunnerInput,
     RunnerResult,
 )
+from tilewright.meta_schedule.runner.traits import traits_of
 from tilewright.meta_schedule.task_record import TopCandidate
-from tilewright.meta_schedule.traits import traits_of
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.errors import TuneError
 from tilewright.tir.schedule import Schedule

@@ -25,8 +25,8 @@ from tilewright.ir import (
     substitute,
 )
 from tilewright.meta_schedule.arg_info import TensorInfo
-from tilewright.meta_schedule.inputs import arguments_of
 from tilewright.meta_schedule.runner import EvaluatorConfig, LocalRunner, RunnerInput
+from tilewright.meta_schedule.runner.inputs import arguments_of
 from tilewright.runtime import Module
 from tilewright.support.errors import RunError, TilewrightError
 from tilewright.testing.mutants.mutations import MUTATIONS, Mutation, mutated, places

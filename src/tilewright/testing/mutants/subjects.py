@@ -12,7 +12,7 @@ from tilewright.meta_schedule.arg_info import arg_infos
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.packing import split_packing
 from tilewright.meta_schedule.runner import Reference
-from tilewright.meta_schedule.traits import traits_of
+from tilewright.meta_schedule.runner.traits import traits_of
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.target import Target
 from tilewright.tir import PrimFunc

@@ -29,7 +29,7 @@ from tilewright.ir import (
     substitute,
 )
 from tilewright.meta_schedule.arg_info import ArgInfo, TensorInfo
-from tilewright.meta_schedule.inputs import limits
+from tilewright.meta_schedule.runner.inputs import limits
 from tilewright.tir import (
     REDUCE,
     BlockRealize,
