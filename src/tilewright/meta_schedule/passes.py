@@ -168,7 +168,7 @@ class MetaScheduleApplyDatabase(Pass):
                 self.report.append(Applied(name, "kept", "it is scheduled already"))
                 return func
             if self.leave and structural_hash(normalized(func)) in self.leave:
-                self.report.append(Applied(name, "rule", "its record was slower in the graph"))
+                self.report.append(Applied(name, "rule", "the graph is not clearly faster"))
                 return func
             found = database.query_replayed(func, target)
             if found is None:
