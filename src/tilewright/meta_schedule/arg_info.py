@@ -117,6 +117,15 @@ def arg_infos(func: PrimFunc, symbols: Mapping[str, int] | None = None) -> tuple
     return tuple(infos)
 
 
+def argument_bytes(infos: Sequence[ArgInfo]) -> int:
+    """Return the bytes of all tensors: the least that a call has to read or write."""
+    return sum(
+        math.prod(info.shape) * -(-dtypes.bits_of(info.dtype) // 8)
+        for info in infos
+        if isinstance(info, TensorInfo)
+    )
+
+
 def random_arguments(infos: Sequence[ArgInfo], seed: int = 0) -> list[Any]:
     """Make arguments for a measurement, determined by the seed.
 

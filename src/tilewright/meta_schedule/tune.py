@@ -17,7 +17,7 @@ from tilewright.meta_schedule.arg_info import ASSUMED_SIZE
 from tilewright.meta_schedule.builder import Builder, LocalBuilder
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database, JSONDatabase, MemoryDatabase
-from tilewright.meta_schedule.measure_callback import MeasureCallback
+from tilewright.meta_schedule.measure_callback import KeepTrialLog, MeasureCallback
 from tilewright.meta_schedule.profiler import Profiler
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.runner import LocalRunner, Runner
@@ -112,6 +112,8 @@ def tune_tasks(
         raise TuneError("there is nothing to tune: no tasks")
     builder, runner = builder_and_runner(builder, runner, num_tuning_cores)
     model = CostModel.create(cost_model)
+    callbacks = MeasureCallback.create(measure_callbacks)
+    trial_log = None if work_dir is None else KeepTrialLog(work_dir)
     session = TuningSession(
         builder,
         runner,
@@ -120,7 +122,7 @@ def tune_tasks(
         max_trials_global,
         max_trials_global if max_trials_per_task is None else max_trials_per_task,
         num_trials_per_iter,
-        MeasureCallback.create(measure_callbacks),
+        callbacks if trial_log is None else [trial_log, *callbacks],
         progress or Progress(),
         math.inf if max_seconds is None else time.monotonic() + max_seconds,
     )
@@ -145,6 +147,8 @@ def tune_tasks(
             if model is not None and kept is not None and model.trained:
                 with Profiler.timeit("cost model"):
                     model.save(kept)
+            if trial_log is not None:
+                trial_log.end(profiler.get())
         logger.info("where the time went:\n%s", profiler.table())
     return opened
 

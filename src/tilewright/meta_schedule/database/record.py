@@ -160,11 +160,15 @@ class Workload:
 
 
 def provenance(
-    verified: Mapping[str, object] | None = None, *, beat: Sequence[str] = ()
+    verified: Mapping[str, object] | None = None,
+    *,
+    beat: Sequence[str] = (),
+    origin: str | None = None,
 ) -> dict[str, object]:
     """Return the origin of a record: version, machine, time, how it was verified.
 
-    ``beat`` are the digests of the schedules that it won a race against.
+    ``beat`` are the digests of the schedules that it won a race against; ``origin`` says what made
+    the schedule.
     """
     return {
         "version": __version__,
@@ -172,6 +176,7 @@ def provenance(
         "time": round(time.time(), 6),
         "verified": dict(verified or {}),
         **({"beat": list(beat)} if beat else {}),
+        **({"origin": origin} if origin else {}),
     }
 
 

@@ -7,3 +7,4 @@ from tilewright.meta_schedule.measure_callback.base import default_callbacks as 
 from tilewright.meta_schedule.measure_callback.default import AddToDatabase as AddToDatabase
 from tilewright.meta_schedule.measure_callback.default import RemoveBuildArtifact as RemoveBuildArtifact
 from tilewright.meta_schedule.measure_callback.default import UpdateCostModel as UpdateCostModel
+from tilewright.meta_schedule.measure_callback.keep_trial_log import KeepTrialLog as KeepTrialLog

@@ -47,6 +47,19 @@ class MeasureCallback:
     ) -> None:
         """Called after a batch of candidates of one task."""
 
+    def on_race(
+        self,
+        scheduler: Tuning,
+        task: TaskRecord,
+        candidates: Sequence[MeasureCandidate],
+        results: Sequence[RunnerResult],
+        won: int | None,
+    ) -> None:
+        """Called after the best candidates of a task were measured in turn.
+
+        ``won`` is the number of the winner, for which ``on_result`` is called next.
+        """
+
     @staticmethod
     def create(
         kind: Sequence[MeasureCallback | str] | MeasureCallback | str | None = "default",

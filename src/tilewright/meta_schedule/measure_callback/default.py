@@ -39,7 +39,7 @@ class AddToDatabase(MeasureCallback):
                 result.run_secs,
                 task.context.target,
                 candidate.args_info,
-                provenance(result.verdict, beat=result.beat),
+                provenance(result.verdict, beat=result.beat, origin=candidate.made_by),
             )
         )
 

@@ -90,7 +90,11 @@ class RuleChoices:
                 self._programs.add(program)
             elif program not in self._programs:
                 self._programs.add(program)
-                made.append(MeasureCandidate(sch, self.args_info, by_rule=not wanted))
+                made.append(
+                    MeasureCandidate(
+                        sch, self.args_info, by_rule=not wanted, origin=_described(wanted)
+                    )
+                )
                 self._issued[made[-1]] = wanted
         return made
 
@@ -147,6 +151,11 @@ class RuleChoices:
                     if 0 <= option < count:
                         changed = {**options, key: option}
                         yield frozenset(item for item in changed.items() if item[1])
+
+
+def _described(wanted: Wanted) -> str:
+    """Say which of a rule's choices are others than its own."""
+    return "rule with " + ", ".join(f"{key} {option}" for key, option in sorted(wanted))
 
 
 def _text(trace: Trace) -> str:

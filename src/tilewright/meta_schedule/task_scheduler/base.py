@@ -281,6 +281,10 @@ class TaskScheduler:
             logger.warning("task %s: the best can't be compared: %s", task.name, error)
             return
         won = winner(entries, results)
+        raced = [entry.candidate for entry in entries]
+        first = None if won is None else entries.index(won[0])
+        for callback in session.callbacks:
+            callback.on_race(self, task, raced, results, first)
         if won is None:
             logger.warning("task %s: none of the best could be measured again", task.name)
             return

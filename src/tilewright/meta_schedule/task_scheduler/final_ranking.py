@@ -76,12 +76,12 @@ def entrants(
     if rule is not None:
         add(rule.candidate, rule.build, True)
     elif (schedule := context.rule_schedule()) is not None:
-        add(MeasureCandidate(schedule, context.args_info), None, True)
+        add(MeasureCandidate(schedule, context.args_info, by_rule=True), None, True)
     for item in top_candidates:
         add(item.candidate, item.build, False)
     known = None if database is None else _known(context, database)
     if known is not None:
-        add(MeasureCandidate(known, context.args_info), None, False)
+        add(MeasureCandidate(known, context.args_info, origin="record"), None, False)
     return list(found.values())
 
 

@@ -1,0 +1,204 @@
+"""What a tuning run leaves beside its database, for reports: a log of each task, and one of runs.
+
+``logs/NAME-HASH.jsonl`` has a line for each trial, batch and race of one task; ``logs/runs.jsonl``
+one for each run. Lines are JSON objects with a ``kind``, appended by one write each, so that
+several runs may write at once and a kill tears one line at most. Only ``EVENTS`` are read, and of
+these only the fields listed there, by type and range: the files may be a stranger's. Lines of other
+kinds, and those that can't be read, are counted and left out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger("tilewright.meta_schedule")
+
+FOLDER = "logs"
+RUNS = "runs.jsonl"
+
+_MOST_BYTES = 64 << 20
+"""Of each file; later lines aren't read."""
+_LONGEST_LINE = 1 << 20
+_LONGEST_TEXT = 2000
+_MOST_ITEMS = 10_000
+
+Event = dict[str, Any]
+
+
+def _text(value: object) -> str | None:
+    return value[:_LONGEST_TEXT] if type(value) is str else None
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if abs(value) <= 1e300 else None
+
+
+def _positive(value: object) -> float | None:
+    number = _number(value)
+    return number if number is not None and number >= 0 else None
+
+
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _times(value: object) -> tuple[float, ...] | None:
+    if not isinstance(value, list) or not 0 < len(value) <= _MOST_ITEMS:
+        return None
+    found = [_positive(item) for item in value]
+    return None if None in found else tuple(x for x in found if x is not None)
+
+
+def _numbers_by_name(value: object) -> dict[str, float] | None:
+    if not isinstance(value, dict) or len(value) > _MOST_ITEMS:
+        return None
+    found = {key[:_LONGEST_TEXT]: _positive(item) for key, item in value.items()}
+    return None if None in found.values() else {k: x for k, x in found.items() if x is not None}
+
+
+def _entries(value: object) -> list[Event] | None:
+    if not isinstance(value, list) or len(value) > _MOST_ITEMS:
+        return None
+    return [_fields(item, _ENTRY) for item in value if isinstance(item, dict)]
+
+
+Reader = Callable[[object], object]
+
+_RESULT: dict[str, Reader] = {
+    "trace": _text, "origin": _text, "seconds": _times, "reason": _text, "error": _text,
+}  # fmt: skip
+_ENTRY: dict[str, Reader] = {**_RESULT, "won": _flag}
+_COMMON: dict[str, Reader] = {"run": _text, "time": _positive}
+
+EVENTS: dict[str, dict[str, Reader]] = {
+    # A run begins with a task: its name, its workload's hash, and what the database knew of it.
+    "start": {
+        "task": _text, "workload": _text, "target": _text, "flops": _positive, "bytes": _positive,
+        "weight": _positive, "known": _positive, "model": _text,
+    },
+    # A candidate was measured, or not; ``predicted`` is the cost model's score before that.
+    "trial": {**_RESULT, "predicted": _number},
+    # A batch ended: all rejected so far, by reason.
+    "batch": {"rejected": _numbers_by_name, "best": _positive},
+    # The best were measured in turn.
+    "race": {"entries": _entries},
+    # A run ended: seconds by phase.
+    "run": {"phases": _numbers_by_name, "trials": _positive, "tasks": _positive},
+}  # fmt: skip
+"""The kinds of lines and their fields; what is no such value is ``None``."""
+
+
+def _fields(item: Mapping[str, object], readers: Mapping[str, Reader]) -> Event:
+    return {name: read(item.get(name)) for name, read in readers.items()}
+
+
+def file_name(task: str, workload: str) -> str:
+    """Return the name of a task's log: readable, and unlike that of any other task."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "_", task).lstrip(".")[:60] or "task"
+    return f"{plain}-{workload[:12]}.jsonl"
+
+
+def append(path: Path, kind: str, **values: object) -> None:
+    """Append a line. ``None`` and numbers that aren't finite are left out. May raise ``OSError``.
+
+    A line that a killed writer left without its end is ended first.
+    """
+    kept = {
+        key: value
+        for key, value in values.items()
+        if value is not None and not (isinstance(value, float) and not math.isfinite(value))
+    }
+    data = json.dumps({"kind": kind, **kept}, separators=(",", ":"), allow_nan=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        size = os.fstat(handle).st_size
+        torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+        os.write(handle, b"\n" * torn + data.encode() + b"\n")
+    finally:
+        os.close(handle)
+
+
+@dataclass
+class TaskLog:
+    """The log of one task over all runs: its events in order, and how many lines were left out."""
+
+    events: list[Event] = field(default_factory=list)
+    left_out: int = 0
+
+    def of_kind(self, kind: str) -> list[Event]:
+        """Return the events of one kind."""
+        return [event for event in self.events if event["kind"] == kind]
+
+    @property
+    def task(self) -> str:
+        """The task's name."""
+        return next((x["task"] for x in self.of_kind("start") if x["task"]), "?")
+
+    @property
+    def workload(self) -> str:
+        """The hash of the task's workload; empty if no line tells."""
+        return next((x["workload"] for x in self.of_kind("start") if x["workload"]), "")
+
+
+def read_log(path: Path) -> TaskLog:
+    """Read a log; a file that can't be read is empty."""
+    made = TaskLog()
+    for line in _lines(path):
+        event = _event(line)
+        if event is None:
+            made.left_out += 1
+        else:
+            made.events.append(event)
+    return made
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    left = _MOST_BYTES
+    try:
+        if not path.is_file():
+            return
+        with path.open("rb") as file:
+            while left > 0:
+                line = file.readline(_LONGEST_LINE)
+                if not line:
+                    return
+                left -= len(line)
+                yield line
+    except OSError as error:
+        logger.warning("the log %s can't be read: %s", path, error.strerror or error)
+        return
+    logger.warning("the log %s is longer than %d bytes; the rest isn't read", path, _MOST_BYTES)
+
+
+def _event(line: bytes) -> Event | None:
+    try:
+        data = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        return None
+    kind = data.get("kind") if isinstance(data, dict) else None
+    if not isinstance(kind, str) or kind not in EVENTS:
+        return None
+    return {"kind": kind, **_fields(data, {**_COMMON, **EVENTS[kind]})}
+
+
+def read_logs(work_dir: str | os.PathLike[str]) -> list[TaskLog]:
+    """Read the logs of all tasks in a work directory, by name."""
+    files = sorted(Path(work_dir, FOLDER).glob("*.jsonl"))
+    found = [read_log(path) for path in files if path.name != RUNS]
+    return sorted((log for log in found if log.workload), key=lambda log: (log.task, log.workload))
+
+
+def read_runs(work_dir: str | os.PathLike[str]) -> list[Event]:
+    """Read how the runs of a work directory spent their time, in order."""
+    return read_log(Path(work_dir, FOLDER, RUNS)).of_kind("run")
