@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -29,8 +28,6 @@ from tilewright.meta_schedule.record_check import REFUSED, VERDICTS, WRONG, Reco
 from tilewright.support.text import human_time, printable
 from tilewright.target import Target
 
-_BLOCK = re.compile(r'T\.block\("([^"]+)"')
-
 
 def _open(work_dir: str) -> JSONDatabase:
     if not Path(work_dir).is_dir():
@@ -46,21 +43,13 @@ def _open(work_dir: str) -> JSONDatabase:
 def _row(record: TuningRecord) -> dict[str, Any]:
     return {
         "workload": record.workload.hash[:12],
-        "function": _summary(record),
+        "function": record.summary,
         "seconds": record.best_seconds if record.is_valid() else None,
         "beat": len(record.beat),
         "target": None if record.target is None else str(record.target),
         "time": record.time,
         "version": record.provenance.get("version"),
     }
-
-
-def _summary(record: TuningRecord) -> str:
-    infos = record.args_info or ()
-    shapes = ["x".join(map(str, getattr(info, "shape", ()))) or "scalar" for info in infos]
-    # From the text, for parsing hundreds of programs takes seconds.
-    names = dict.fromkeys(name for name in _BLOCK.findall(record.workload.text) if name != "root")
-    return f"{'+'.join(names) or 'function'} ({', '.join(shapes)})"
 
 
 @click.group("db")

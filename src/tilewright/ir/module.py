@@ -40,6 +40,9 @@ class BaseFunc(Node):
         """Print the function as highlighted script."""
         _shower(self, **options)
 
+    def _repr_html_(self) -> str:
+        return _drawer(self)
+
 
 @node
 class GlobalVar(Node):
@@ -131,6 +134,9 @@ class IRModule(Node):
         """Print the module as highlighted script."""
         _shower(self, **options)
 
+    def _repr_html_(self) -> str:
+        return _drawer(self)
+
 
 def _not_set_up(*_: object, **__: object) -> Any:
     raise VerifyError("printing needs `import tilewright.script`")
@@ -138,9 +144,15 @@ def _not_set_up(*_: object, **__: object) -> Any:
 
 _printer: Callable[..., str] = _not_set_up
 _shower: Callable[..., None] = _not_set_up
+_drawer: Callable[[Any], str] = _not_set_up
 
 
-def set_printer(printer: Callable[..., str], shower: Callable[..., None]) -> None:
-    """Set how modules print; called once by ``tilewright.script``, a layer above."""
-    global _printer, _shower
-    _printer, _shower = printer, shower
+def set_printer(
+    printer: Callable[..., str], shower: Callable[..., None], drawer: Callable[[Any], str]
+) -> None:
+    """Set how modules print; called once by ``tilewright.script``, a layer above.
+
+    ``drawer`` returns HTML for notebooks.
+    """
+    global _printer, _shower, _drawer
+    _printer, _shower, _drawer = printer, shower, drawer

@@ -28,11 +28,12 @@ from tilewright.ir import module as _module
 from tilewright.script import evaluator, ir, parser, printer
 from tilewright.script.diagnostics import ScriptError, Source, Span
 from tilewright.script.highlight import print_highlighted, show
+from tilewright.script.notebook import script_html
 from tilewright.script.parser import from_source, parse
 from tilewright.script.printer import script, to_text
 from tilewright.script.scope import DIALECTS, load_dialect
 
-_module.set_printer(script, show)
+_module.set_printer(script, show, script_html)
 
 
 def __getattr__(name: str) -> Any:

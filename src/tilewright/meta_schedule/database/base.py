@@ -11,13 +11,19 @@ from tilewright.ir import IRModule
 from tilewright.meta_schedule.database.graph_choice import GraphChoice
 from tilewright.meta_schedule.database.ranking import best_first
 from tilewright.meta_schedule.database.record import TuningRecord, Workload, equality, normalized
+from tilewright.script.notebook import fragment
 from tilewright.support.errors import TilewrightError, TuneError
+from tilewright.support.html import table, tag
 from tilewright.support.registry import Registry
+from tilewright.support.text import human_time
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
 
 logger = logging.getLogger("tilewright.meta_schedule.database")
+
+# Databases of more records are only counted in notebooks.
+_MOST_SHOWN = 2000
 
 
 class Database:
@@ -184,6 +190,18 @@ class Database:
                 key = (record.workload.hash, str(record.target))
                 groups.setdefault(key, []).append(record)
         return [next(best_first(group)) for group in groups.values()]
+
+    def _repr_html_(self) -> str:
+        count = len(self)
+        title = tag("p", f"{type(self).__name__}: {count} records")
+        if count > _MOST_SHOWN:
+            return fragment(title)
+        rows = [
+            (best.workload.hash[:12], best.summary, human_time(best.best_seconds), str(best.target))
+            for best in self.best_records()
+        ]
+        columns = ("workload", "function", "best", "target")
+        return fragment(title, table(columns, rows, numeric=("best",)))
 
     # ---- the current database ---------------------------------------------------------------
     def __enter__(self) -> Database:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import platform
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ from tilewright.tir import Block, PrimFunc
 from tilewright.tir.analysis import verify
 from tilewright.tir.attrs import OP_PATTERN
 from tilewright.tir.schedule import Schedule, Trace
+
+_BLOCK = re.compile(r'T\.block\("([^"]+)"')
 
 Equality = tuple[Callable[[IRModule], str], Callable[[IRModule, IRModule], bool]]
 """How modules are keyed and compared: a hash and an equality that agree."""
@@ -244,6 +247,15 @@ class TuningRecord:
         if isinstance(said, bool) or not isinstance(said, (int, float)) or not 0 <= said <= LATEST:
             return None
         return float(said)
+
+    @property
+    def summary(self) -> str:
+        """The blocks of its program and the shapes of its arguments, in a line."""
+        infos = self.args_info or ()
+        shapes = ["x".join(map(str, getattr(info, "shape", ()))) or "scalar" for info in infos]
+        # From the text, for parsing hundreds of programs takes seconds.
+        names = dict.fromkeys(x for x in _BLOCK.findall(self.workload.text) if x != "root")
+        return f"{'+'.join(names) or 'function'} ({', '.join(shapes)})"
 
     def is_valid(self) -> bool:
         """Whether the record holds a real measurement."""

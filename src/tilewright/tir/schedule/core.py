@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import IntImm, IRModule
+from tilewright.script.notebook import code, folded, fragment, shortened
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import PrimFunc, Stmt
 from tilewright.tir.analysis import verify
@@ -205,3 +206,9 @@ class ScheduleCore(PrimitiveMethods):
         self.mod.show(**options)
         if self.trace is not None:
             print(self.trace.as_python())
+
+    def _repr_html_(self) -> str:
+        parts = [code(shortened(self.mod.script()))]
+        if self.trace is not None:
+            parts.append(folded("trace", code(shortened(self.trace.as_python()))))
+        return fragment(*parts)

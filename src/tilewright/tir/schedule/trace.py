@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from tilewright.script.notebook import code, fragment, shortened
 from tilewright.support.collector import few_collections
 from tilewright.support.errors import ScheduleError, TilewrightError
 from tilewright.tir.schedule.handles import RV_TYPES, BlockRV, ExprRV, LoopRV
@@ -188,6 +189,9 @@ class Trace:
 
     def __str__(self) -> str:
         return self.as_python()
+
+    def _repr_html_(self) -> str:
+        return fragment(code(shortened(self.as_python())))
 
     def as_json(self) -> list[Any]:
         """Return the trace as data for ``json.dumps``."""
