@@ -129,6 +129,11 @@ class Node:
         def replace(self, **changes: object) -> Self:
             """Return a copy with some fields changed."""
 
+    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
+        """Fill an unpickled or copied node: what its contents are, each process counts its way."""
+        for name, value in {**state[1], "_contents": None}.items():
+            object.__setattr__(self, name, value)
+
     @property
     def span(self) -> Any:
         """Source location, or ``None``."""

@@ -34,10 +34,15 @@ class Op:
         return f"Op({self.name})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return OPS.get, (self.name,)
+        return _op, (self.name,)
 
 
 OPS: Registry[Op] = Registry("operator")
+
+
+def _op(name: str) -> Op:
+    """Find an operator again: a method of the registry would be pickled with all its entries."""
+    return OPS.get(name)
 
 
 def register_op(

@@ -11,7 +11,7 @@ from typing import Any
 
 # Each name and the module that has it: loaded when first used, so that importing stays light.
 _PACKAGES = (
-    "builder cost_model database defaults feature measure_callback mutator postproc runner "
+    "builder cost_model database defaults farm feature measure_callback mutator postproc runner "
     "schedule_rule search_strategy space_generator task_scheduler tir_integration"
 ).split()
 _EXPORTS = {
@@ -38,6 +38,9 @@ _EXPORTS = {
     "UnionDatabase": "database",
     "Workload": "database",
     "ExtractedTask": "extracted_task",
+    "RPCRunner": "farm",
+    "RayBuilder": "farm",
+    "RayRunner": "farm",
     "FeatureExtractor": "feature",
     "PerStoreFeature": "feature",
     "PyFeatureExtractor": "feature",
