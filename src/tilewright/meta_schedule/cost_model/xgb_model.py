@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.meta_schedule.cost_model.base import CostModel
+from tilewright.meta_schedule.cost_model.forest import MAX_DEPTH, Forest, forest_of
 from tilewright.meta_schedule.cost_model.simple import analytic_score
 from tilewright.meta_schedule.feature import FEATURE_NAMES, Evaluation
 from tilewright.support.errors import MissingExtraError, TuneError
@@ -56,12 +57,14 @@ class XGBModel(CostModel):
         max_data: int = 1024,
         seed: int = 0,
     ) -> None:
+        if not 1 <= max_depth <= MAX_DEPTH:
+            raise TuneError(f"trees are from 1 to {MAX_DEPTH} deep, not {max_depth}")
         self.rounds = rounds
         self.members = members
         self.seed = seed
         self.min_data = min_data
         self.max_data = max_data
-        self.parameters = {
+        self.parameters: dict[str, Any] = {
             "max_depth": max_depth,
             "eta": learning_rate,
             "min_child_weight": 0.0,
@@ -80,21 +83,21 @@ class XGBModel(CostModel):
         self._features: dict[str, list[Any]] = {}
         self._times: dict[str, list[float]] = {}
         self._priors: dict[str, list[float]] = {}
-        self._fitted: list[object] = []
+        self._fitted: Forest | None = None
         self._stale = False
 
     @property
     def trained(self) -> bool:
         """Whether there are corrections."""
-        return bool(self._boosters)
+        return self._forest is not None
 
     def knows(self, task: str) -> bool:
         """Whether it has learned from candidates of a task."""
         return bool(self._times.get(task))
 
     @property
-    def _boosters(self) -> list[Any]:
-        """The tree models, fitted on demand: they are not needed after the last batch."""
+    def _forest(self) -> Forest | None:
+        """The trees, fitted on demand: they are not needed after the last batch."""
         if self._stale:
             self._stale = False
             self._fit()
@@ -103,20 +106,13 @@ class XGBModel(CostModel):
     def score(self, task: str, evaluation: Evaluation) -> Any:
         """Return prediction plus corrections."""
         prior = analytic_score(evaluation)
-        boosters = self._boosters
-        if not boosters:
+        forest = self._forest
+        if forest is None:
             return prior
         features = evaluation.features
         count, stores, width = features.shape
-        flat = np.ascontiguousarray(features.reshape(count * stores, width))
-        corrections = np.stack(
-            [
-                booster.inplace_predict(flat, validate_features=False)
-                .reshape(count, stores)
-                .sum(axis=1)
-                for booster in boosters
-            ]
-        )
+        sums = forest(features.reshape(count * stores, width))
+        corrections = sums.reshape(self.members, count, stores).sum(axis=2)
         return prior + corrections.mean(axis=0) - corrections.std(axis=0)
 
     def learn(
@@ -171,7 +167,7 @@ class XGBModel(CostModel):
             hessian = (weight * counts)[owner]
             return gradient, hessian
 
-        self._fitted = [
+        boosters = [
             xgboost.train(
                 {**self.parameters, "seed": self.seed + member},
                 data,
@@ -180,6 +176,7 @@ class XGBModel(CostModel):
             )
             for member in range(self.members)
         ]
+        self._fitted = forest_of(boosters, self.parameters["max_depth"])
         logger.debug("cost model: fitted to %d candidates of %d tasks", len(samples), len(tasks))
 
     # ---- files --------------------------------------------------------------------------------
@@ -222,7 +219,7 @@ class XGBModel(CostModel):
         self._features, self._times, self._priors = {}, {}, {}
         for task, features, times, priors in measured:
             self._features[task], self._times[task], self._priors[task] = features, times, priors
-        self._fitted, self._stale = [], True
+        self._fitted, self._stale = None, True
 
 
 def _measurements(

@@ -9,8 +9,8 @@ from tilewright.meta_schedule.feature.extractors import (
     PerStoreFeature,
     PyFeatureExtractor,
 )
+from tilewright.meta_schedule.feature.names import FEATURE_NAMES
 from tilewright.meta_schedule.feature.per_store import (
-    FEATURE_NAMES,
     Evaluation,
     FeatureFunction,
 )

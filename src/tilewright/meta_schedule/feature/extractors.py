@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.meta_schedule.feature.candidates import candidate_evaluation
-from tilewright.meta_schedule.feature.per_store import FEATURE_NAMES
+from tilewright.meta_schedule.feature.names import FEATURE_NAMES
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.task import Task
 from tilewright.support.errors import TuneError

@@ -1,0 +1,128 @@
+"""How good the search itself is: ``python -m benchmarks.search scoring | share``.
+
+``scoring``: candidates scored per second of one core, from rows of decisions to scores: formulas of
+the decisions, features, and the cost model, trained on candidates of the operator. ``share``: how
+many sketches of whole models' functions are searched as arrays; candidates of the others are
+replayed one by one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from benchmarks import own
+from benchmarks.table import show
+from benchmarks.workloads import WORKLOADS
+from tilewright.meta_schedule import TuneContext
+from tilewright.meta_schedule.cost_model import CostModel, XGBModel
+from tilewright.meta_schedule.search_strategy.base import candidate_of
+from tilewright.meta_schedule.search_strategy.design import Variant, make_variants
+from tilewright.relax import extract_tasks
+from tilewright.target import Target
+
+SCORED = (
+    "gemm 1024x1024x1024",
+    "conv2d+bias+residual+relu 64->256 1x1 @56",
+    "conv2d 64->64 3x3 @56",
+    "depthwise 144 3x3 @56",
+    "softmax 197x197",
+)
+#: Candidates scored in one call, as in a generation of the search.
+_POPULATION = 2048
+#: What the model has learned from by then.
+_LEARNED = 192
+
+
+def variants_of(name: str, target: Target) -> list[Variant]:
+    """Return the design space of an operator."""
+    task = TuneContext(WORKLOADS[name].prim_func(), target=target, start_from_rules=False)
+    return make_variants(task.mod, task.generate_design_space(), target)
+
+
+def trained_model(variants: list[Variant], rng: np.random.Generator) -> CostModel:
+    """Return a model that has learned from some candidates; what they take is made up."""
+    model = XGBModel()
+    each = -(-_LEARNED // len(variants))
+    for variant in variants:
+        made = variant.evaluate(variant.draw(each, rng))
+        seconds = made.cycles * 1e-9 * rng.uniform(0.5, 2.0, each)
+        model.learn("task", [candidate_of(made, n) for n in range(each)], seconds.tolist())
+    return model
+
+
+def scored(name: str, target: Target, rounds: int) -> tuple[float, float]:
+    """Return microseconds per candidate for formulas and features, and for the model."""
+    rng = np.random.default_rng(0)
+    variants = [item for item in variants_of(name, target) if item.function is not None]
+    model = trained_model(variants, rng)
+    found = []
+    for _ in range(rounds + 1):
+        features = scores = 0.0
+        for variant in variants:
+            rows = variant.draw(_POPULATION, rng)
+            start = time.process_time()
+            made = variant.evaluate(rows)
+            middle = time.process_time()
+            model.score("task", made)
+            features += middle - start
+            scores += time.process_time() - middle
+        found.append((features, scores))
+    median = np.median(found[1:], axis=0) / (_POPULATION * len(variants)) * 1e6
+    return float(median[0]), float(median[1])
+
+
+def scoring(target: Target, rounds: int) -> None:
+    """Measure ``SCORED``."""
+    rows = []
+    for name in SCORED:
+        features, model = scored(name, target, rounds)
+        rate = 1e6 / (features + model)
+        rows.append((name, f"{features:.2f}", f"{model:.2f}", f"{rate:,.0f}"))
+    show("Candidates scored", ("operator", "features µs", "model µs", "per second"), rows)
+
+
+def variants_of_model(name: str, target: Target) -> Iterator[Variant]:
+    """Return the design spaces of a model's functions."""
+    from benchmarks.networks import imported_model
+
+    mod, _, _ = imported_model(name)
+    for task in extract_tasks(mod, target):
+        context = TuneContext(task.mod, target=target, start_from_rules=False)
+        yield from make_variants(context.mod, context.generate_design_space(), target)
+
+
+def share(models: list[str], target: Target) -> None:
+    """Count the sketches of models that are searched as arrays."""
+    rows = []
+    for name in models:
+        found = list(variants_of_model(name, target))
+        arrays = sum(item.function is not None for item in found)
+        rows.append((name, str(len(found)), str(arrays), f"{arrays / len(found):.1%}"))
+        reasons = {item.fallback_reason for item in found if item.fallback_reason is not None}
+        for reason in sorted(reasons):
+            print(f"{name}: {reason}")
+    show("Sketches", ("model", "sketches", "as arrays", "share"), rows)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run it."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description=__doc__)
+    parser.add_argument("what", choices=["scoring", "share"])
+    parser.add_argument("--models", default="resnet50,bert_base", help="for share, with commas")
+    parser.add_argument("--target", default="native")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args(arguments)
+    target = own.target_of(1, options.target)
+    if options.what == "scoring":
+        scoring(target, options.rounds)
+    else:
+        share(options.models.split(","), target)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
