@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +12,9 @@ import pytest
 from tilewright import te, topi
 from tilewright.ir import maximum
 from tilewright.meta_schedule.arg_info import arg_infos, random_arguments
+from tilewright.meta_schedule.database import Database, JSONDatabase, MemoryDatabase, SQLDatabase
 from tilewright.target import Target
+from tilewright.testing import postgresql
 from tilewright.tir import PrimFunc
 from tilewright.tir.interpreter import run
 
@@ -81,3 +85,66 @@ def same_result() -> Callable[[PrimFunc, object], None]:
             np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5)
 
     return check
+
+
+# ---- databases -----------------------------------------------------------------------------------
+
+_SCHEMAS = count()
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[str]:
+    """The URL of a server that is there while tests run."""
+    pytest.importorskip("sqlalchemy")
+    pytest.importorskip("psycopg")
+    reason = postgresql.missing()
+    if reason is not None:
+        pytest.skip(reason)
+    with postgresql.server() as url:
+        yield url
+
+
+@pytest.fixture
+def postgresql_url(postgresql_server: str) -> str:
+    """The URL of an empty database."""
+    import psycopg
+
+    name = f"test{next(_SCHEMAS)}"
+    with psycopg.connect(postgresql_server, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {name}")
+    return f"{postgresql_server}&options=-csearch_path%3D{name}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database of each kind."""
+    if request.param == "postgresql":
+        found: str = request.getfixturevalue("postgresql_url")
+        return found
+    pytest.importorskip("sqlalchemy")
+    return f"sqlite:///{tmp_path / 'records.db'}"
+
+
+def _opener(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Database]:
+    if kind == "memory":
+        return MemoryDatabase
+    if kind == "json":
+        return lambda **options: JSONDatabase(work_dir=tmp_path, **options)
+    if kind == "postgresql":
+        place: str = request.getfixturevalue("postgresql_url")
+    else:
+        pytest.importorskip("sqlalchemy")
+        place = f"sqlite:///{tmp_path / 'records.db'}"
+    return lambda **options: SQLDatabase(place, **options)
+
+
+@pytest.fixture(params=["json", "sqlite", "postgresql"])
+def saved(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Database]:
+    """Return what opens a database, always the same one, of each kind that keeps its records."""
+    return _opener(request.param, request, tmp_path)
+
+
+@pytest.fixture(params=["memory", "json", "sqlite", "postgresql"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Database]:
+    """Return what opens a database of each kind."""
+    return _opener(request.param, request, tmp_path)

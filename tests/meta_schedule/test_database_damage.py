@@ -329,7 +329,7 @@ def next_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(schema.MIGRATIONS, "record", (lambda data: data[::-1],))
     monkeypatch.setitem(schema.MIGRATIONS, "workload", (lambda data: data,))
     monkeypatch.setattr(TuningRecord, "as_json", as_json)
-    for module in ("record", "json_file"):
+    for module in ("record", "_stored"):
         monkeypatch.setattr(f"tilewright.meta_schedule.database.{module}.read_record", read)
 
 

@@ -10,7 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from database_cases import TARGET, add, lines_of, matmul, schedule, times
+from database_cases import (
+    PROGRAMS,
+    TARGET,
+    add,
+    check_same,
+    lines_of,
+    matmul,
+    random_record,
+    times,
+)
 
 from tilewright.meta_schedule.database import (
     JSONDatabase,
@@ -21,19 +30,9 @@ from tilewright.meta_schedule.database import (
 from tilewright.meta_schedule.database.record import Workload
 from tilewright.meta_schedule.database.schema import read_line
 from tilewright.support.errors import TilewrightError
-from tilewright.target import Target
 
 WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
 INDEX = "database_tuning_record.index.sqlite"
-PROGRAMS = [Workload(MemoryDatabase().commit_workload(matmul(n)).mod) for n in (4, 8, 16)]
-TRACES = [schedule(matmul(), factor).trace for factor in (1, 2, 4, 8)]
-DIGESTS = [TuningRecord(trace, PROGRAMS[0]).digest for trace in TRACES]
-TARGETS = [
-    None,
-    TARGET,
-    Target("llvm -mcpu=znver5 -num-cores=2"),
-    Target("llvm -mcpu=haswell -num-cores=2"),
-]
 
 
 @pytest.fixture(autouse=True)
@@ -53,19 +52,6 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- the same answers ----------------------------------------------------------------------------
 
 
-def random_record(rng: random.Random, workload: int) -> str:
-    secs = rng.choice([None, [1e-5], [2e-5, 1e-5], [0.0], [rng.choice([1, 2, 3]) * 1e-5] * 3])
-    origin: dict[str, object] = {"version": "x"}
-    if rng.random() < 0.7:
-        origin["verified"] = {"trusted_timing": rng.random() < 0.8}
-    if rng.random() < 0.3:
-        origin["beat"] = rng.sample(DIGESTS, rng.randint(1, 2))
-    record = TuningRecord(rng.choice(TRACES), PROGRAMS[0], None, rng.choice(TARGETS), (), origin)
-    line = record.as_json(workload)
-    line[1][1] = secs  # type: ignore[index]  # it is a list of lists
-    return json.dumps(line)
-
-
 def random_files(rng: random.Random, records: int) -> tuple[list[str], list[str]]:
     """Lines of workloads, some of them twice or damaged, and of their records."""
     workloads = [json.dumps(program.as_json()) for program in PROGRAMS]
@@ -73,7 +59,7 @@ def random_files(rng: random.Random, records: int) -> tuple[list[str], list[str]
     rng.shuffle(workloads)
     lines = []
     for _ in range(records):
-        good = random_record(rng, rng.randrange(len(workloads) + 1))
+        good = json.dumps(random_record(rng, rng.randrange(len(workloads) + 1)))
         lines.append(rng.choice(["", good[:-9], "[0]"]) if rng.random() < 0.1 else good)
     return workloads, lines
 
@@ -95,24 +81,6 @@ def in_memory(workloads: list[str], records: list[str]) -> tuple[MemoryDatabase,
         database.commit_tuning_record(record)
         taken.append(number)
     return database, taken
-
-
-def as_text(records: list[TuningRecord]) -> list[str]:
-    return [json.dumps(record.as_json(0)) + record.workload.hash for record in records]
-
-
-def check_same(database: JSONDatabase, expected: MemoryDatabase) -> None:
-    assert len(database) == len(expected)
-    every = expected.get_all_tuning_records()
-    assert as_text(database.get_all_tuning_records()) == as_text(every)
-    assert as_text(database.best_records()) == as_text(expected.best_records())
-    for program in PROGRAMS:
-        own, other = (x.commit_workload(program.mod) for x in (database, expected))
-        for target in TARGETS:
-            for top_k in (0, 1, 3, 2**31):
-                found = database.get_top_k(own, top_k, target)
-                assert as_text(found) == as_text(expected.get_top_k(other, top_k, target))
-                assert all(record.workload is own for record in found)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,12 +34,12 @@ def some(database: Database) -> Database:
     return database
 
 
-def test_a_merge_adds_what_is_not_there(tmp_path: Path) -> None:
-    source, destination = some(MemoryDatabase()), JSONDatabase(work_dir=tmp_path)
+def test_a_merge_adds_what_is_not_there(saved: Callable[..., Database]) -> None:
+    source, destination = some(MemoryDatabase()), saved()
     add(destination, matmul(32), 4e-5)
     made = merge(destination, source.records(), source.graph_choices())
     assert (made.added, made.known, made.choices, sum(made.refused.values())) == (3, 1, 1, 0)
-    again = JSONDatabase(work_dir=tmp_path)
+    again = saved()
     assert times(again) == [4e-5, 3e-5, 1e-5, 2e-5]
     assert again.graph_choice(CHOICE.graph, TARGET) == CHOICE
     made = merge(again, source.records(), source.graph_choices())
@@ -55,13 +56,15 @@ def test_records_of_what_is_no_program_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep, expected", [(1, [1e-5, 2e-5, 4e-5]), (2, [1e-5, 3e-5, 2e-5, 4e-5])])
-def test_the_best_of_each_workload_and_target(keep: int, expected: list[float]) -> None:
-    found = best_of_each(some(MemoryDatabase()), keep)
+def test_the_best_of_each_workload_and_target(
+    keep: int, expected: list[float], opened: Callable[..., Database]
+) -> None:
+    found = best_of_each(some(opened()), keep)
     assert [record.best_seconds for record in found] == expected
 
 
-def test_differences_of_best_records() -> None:
-    first, second = some(MemoryDatabase()), MemoryDatabase()
+def test_differences_of_best_records(opened: Callable[..., Database]) -> None:
+    first, second = some(opened()), MemoryDatabase()
     add(second, matmul(16), 4e-5)
     add(second, matmul(64), 5e-5)
     found = differences(first, second)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from database_cases import TARGET, matmul, schedule
 
 from tilewright.meta_schedule.database import (
     Database,
-    JSONDatabase,
     MemoryDatabase,
     TuningRecord,
     UnionDatabase,
@@ -114,14 +112,13 @@ def test_every_order_is_total_and_independent_of_the_order_of_arrival() -> None:
         assert [id(x) for x in best_first(records, TARGET)] == first
 
 
-@pytest.mark.parametrize("kind", ["memory", "json"])
-def test_databases_give_the_best_first(kind: str, tmp_path: Path) -> None:
-    database: Database = JSONDatabase(work_dir=tmp_path) if kind == "json" else MemoryDatabase()
+def test_databases_give_the_best_first(opened: Callable[..., Database]) -> None:
+    database = opened()
     database.commit_workload(matmul())
     for item in (record(1, factor=2), record(1.5, factor=4, beat=(2,)), record(1.2, factor=8)):
         database.commit_tuning_record(item)
-    if kind == "json":
-        database = JSONDatabase(work_dir=tmp_path)
+    if not isinstance(database, MemoryDatabase):
+        database = opened()
     ranked = database.get_top_k(database.commit_workload(matmul()), 2, TARGET)
     assert [r.best_seconds for r in ranked] == pytest.approx([1.5e-6, 1e-6])
     pruned = MemoryDatabase()

@@ -33,6 +33,7 @@ _EXPORTS = {
     "MemoryDatabase": "database",
     "OrderedUnionDatabase": "database",
     "PyDatabase": "database",
+    "SQLDatabase": "database",
     "ScheduleFnDatabase": "database",
     "TuningRecord": "database",
     "UnionDatabase": "database",

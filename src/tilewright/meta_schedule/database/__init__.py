@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from tilewright.meta_schedule.database.base import DATABASES, Database
+from tilewright.meta_schedule.database.base import DATABASES, Database, is_url
+from tilewright.meta_schedule.database.opening import open_place
 from tilewright.meta_schedule.database.record import MODULE_EQUALITIES, TuningRecord, Workload
 from tilewright.support.folder import classes_in, register_classes
 
 _FOUND = register_classes(DATABASES, classes_in(__name__, Database))
 globals().update(_FOUND)
 
-__all__ = ["DATABASES", "Database", "MODULE_EQUALITIES", "TuningRecord", "Workload", *_FOUND]
+__all__ = [
+    "DATABASES", "Database", "MODULE_EQUALITIES", "TuningRecord", "Workload", "is_url",
+    "open_place", *_FOUND,
+]  # fmt: skip

@@ -78,6 +78,9 @@ class Database:
         """Yield all records, oldest first; large databases don't hold them all at once."""
         yield from self.get_all_tuning_records()
 
+    def check_writable(self) -> None:
+        """Raise ``TuneError`` now if records could not be saved later."""
+
     def find_workload(self, mod: IRModule | PrimFunc) -> Workload | None:
         """Return the workload of a module, or ``None`` if it has not been committed."""
         mod = normalized(mod)
@@ -221,12 +224,19 @@ class Database:
 
     @staticmethod
     def create(kind: str = "json", **options: object) -> Database:
-        """Make a database by its ``name``."""
+        """Make a database by its ``name``, or by a URL such as ``sqlite:///records.db``."""
+        if is_url(kind):
+            return DATABASES.get("sql")(url=kind, **options)
         return DATABASES.get(kind)(**options)
 
 
 DATABASES: Registry[Callable[..., Database]] = Registry("database", TuneError)
 """Databases by name."""
+
+
+def is_url(place: object) -> bool:
+    """Whether a place is the URL of a database, and no folder."""
+    return isinstance(place, str) and "://" in place
 
 
 def suits(record: TuningRecord, target: Target | None) -> bool:

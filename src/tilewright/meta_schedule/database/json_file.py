@@ -24,34 +24,32 @@ import logging
 import os
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import wraps
-from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any
 
-from tilewright import script
-from tilewright.ir import IRModule, structural_equal, structural_hash
-from tilewright.meta_schedule.database.base import Database, serves
+from tilewright.ir import IRModule
+from tilewright.meta_schedule.database._stored import (
+    Row,
+    StoredDatabase,
+    checked_line,
+    fields_of,
+    guarded,
+    target_id,
+    workload_of,
+)
 from tilewright.meta_schedule.database.graph_choice import GraphChoice
 from tilewright.meta_schedule.database.json_index import (
     Index,
     Line,
-    RankedLine,
     Read,
     Stale,
-    fields_of,
-    target_id,
 )
-from tilewright.meta_schedule.database.ranking import best_first, races_first
-from tilewright.meta_schedule.database.recent import Recent
 from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
-from tilewright.meta_schedule.database.schema import LaterFormat, read_line, read_record, to_line
+from tilewright.meta_schedule.database.schema import LaterFormat, read_line, to_line
 from tilewright.support.collector import few_collections
 from tilewright.support.errors import TilewrightError, TuneError
-from tilewright.target import Target
 from tilewright.tir import PrimFunc
 
 logger = logging.getLogger("tilewright.meta_schedule.database")
@@ -75,30 +73,7 @@ def _corrupt(path: Path) -> Path:
     return path.with_name(path.name + ".corrupt")
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _with_index(method: F) -> F:
-    """Begin again with a new index where a method finds that the one it has is stale."""
-
-    @wraps(method)
-    def call(self: JSONDatabase, *args: Any, **kwargs: Any) -> Any:
-        with self._lock:
-            for _ in range(_ATTEMPTS):
-                try:
-                    if self._behind:
-                        self._catch_up()
-                    self._index.check()
-                    return method(self, *args, **kwargs)
-                except Stale as stale:
-                    logger.info("%s: %s", self.path_tuning_record, stale)
-                    self._abandon_index(stale)
-        raise TuneError(f"{self.path_tuning_record} is being changed while it is read")
-
-    return call  # type: ignore[return-value]  # same signature
-
-
-class JSONDatabase(Database):
+class JSONDatabase(StoredDatabase):
     """Workloads and records in the files of ``work_dir``, which is created if needed.
 
     ``JSONDatabase(path_workload, path_tuning_record)`` names the files instead. With
@@ -107,6 +82,7 @@ class JSONDatabase(Database):
     """
 
     name = "json"
+    _index: Index
 
     def __init__(
         self,
@@ -148,10 +124,7 @@ class JSONDatabase(Database):
         self._index = Index(self.path_workload, self.path_tuning_record, self._useless)
         self._behind = True
         self._torn: dict[Path, int] = {}  # files whose last line has no end, and where that is
-        self._workloads: Recent[Workload] = Recent()
-        self._records: Recent[TuningRecord] = Recent()
-        self._numbers: WeakKeyDictionary[Workload, int] = WeakKeyDictionary()
-        self._dropped: set[int] = set()  # workloads whose text turned out not to be a program
+        self._forget()
 
     def _abandon_index(self, stale: Stale) -> None:
         if stale.reset and (useless := self._index.discard()) is not None:
@@ -159,8 +132,22 @@ class JSONDatabase(Database):
         self._index.close()
         self._begin()
 
+    def _guard(self, question: Callable[[], Any]) -> Any:
+        """Begin again with a new index where a question finds that the one it has is stale."""
+        with self._lock:
+            for _ in range(_ATTEMPTS):
+                try:
+                    if self._behind:
+                        self._catch_up()
+                    self._index.check()
+                    return question()
+                except Stale as stale:
+                    logger.info("%s: %s", self.path_tuning_record, stale)
+                    self._abandon_index(stale)
+        raise TuneError(f"{self.path_tuning_record} is being changed while it is read")
+
     # ---- reading ------------------------------------------------------------------------------
-    @_with_index
+    @guarded
     def reload(self) -> None:
         """Read what other processes have appended since."""
         self._catch_up()
@@ -283,132 +270,45 @@ class JSONDatabase(Database):
             raise Stale(f"line {place.number} of {path} isn't what it was", reset=True)
         return line
 
-    def _workload(self, place: Line) -> Workload:
-        workload = self._workloads.get(place.number)
-        if workload is None:
-            try:
-                workload = Workload.from_json(read_line(self._line(self.path_workload, place)))
-            except TilewrightError as error:
-                raise Stale(f"line {place.number} is no workload: {error}", reset=True) from error
-            self._workloads.add(place.number, workload)
-            self._numbers[workload] = place.number
-        return workload
+    def _read_workload(self, number: int) -> Workload | None:
+        place = self._index.workload(number)
+        if place is None or place.number in self._dropped:
+            return None
+        try:
+            return Workload.from_json(read_line(self._line(self.path_workload, place)))
+        except TilewrightError as error:
+            raise Stale(f"line {number} is no workload: {error}", reset=True) from error
 
     def _parse(self, line: bytes) -> tuple[int, TuningRecord]:
         """Return a record and its workload's number."""
         found = TuningRecord.data_from_json(read_line(line))
         owner = self._index.workload(found.workload)
-        record = TuningRecord.from_data(found, None if owner is None else self._workload(owner))
+        workload = None if owner is None else self._workload(owner.number)
+        record = TuningRecord.from_data(found, workload)
         assert owner is not None
         return owner.number, record
 
-    def _record(self, ranked: RankedLine) -> TuningRecord:
-        place = ranked.line
-        record = self._records.get(place.number)
-        if record is None:
-            try:
-                owner, record = self._parse(self._line(self.path_tuning_record, place))
-            except TilewrightError as error:
-                raise Stale(f"{place} is no record: {error}", reset=True) from error
-            if (owner, fields_of(record, target_id(record.target))) != ranked[:2]:
-                raise Stale(f"{place} is ranked by what it isn't", reset=True)
-            self._records.add(place.number, record)
-        return record
+    def _read_records(self, rows: Sequence[Row]) -> Iterator[TuningRecord]:
+        for row in rows:
+            record = self._records.get(row.number)
+            if record is None:
+                try:
+                    line = self._line(self.path_tuning_record, Line(*row.place))
+                    owner, record = self._parse(line)
+                except TilewrightError as error:
+                    raise Stale(f"line {row.number} is no record: {error}", reset=True) from error
+                if (owner, fields_of(record, target_id(record.target))) != row[1:3]:
+                    raise Stale(f"{row} is ranked by what it isn't", reset=True)
+                self._records.add(row.number, record)
+            yield record
 
-    def _find(self, mod: IRModule) -> Workload | None:
-        for number in self._candidates(mod):
-            place = self._index.workload(number)
-            if place is None or number in self._dropped:
-                continue
-            workload = self._workload(place)
-            try:
-                same = workload.is_written_as(mod) or self._equal(workload.mod, mod)
-            except (TilewrightError, RecursionError) as error:
-                self._drop(place, workload, error)
-                continue
-            if same:
-                return workload
-        return None
-
-    def _find_parsed(self, workload: Workload) -> Workload | None:
-        try:
-            return self._find(workload.mod)
-        except TilewrightError:
-            return None  # it is no program
-
-    def _candidates(self, mod: IRModule) -> list[int]:
-        if self._hash is structural_hash:
-            return self._index.of_hash(self._hash(mod))
-        for number in self._index.without_key(self.module_equality):
-            place = self._index.workload(number)
-            if place is None or number in self._dropped:
-                continue
-            workload = self._workload(place)
-            try:
-                self._index.add_key(self.module_equality, number, self._hash(workload.mod))
-            except (TilewrightError, RecursionError) as error:
-                self._drop(place, workload, error)
-        return self._index.of_key(self.module_equality, self._hash(mod))
-
-    def _drop(self, place: Line, workload: Workload, error: Exception) -> None:
-        """Set aside a workload whose text turns out, when it is parsed, not to be a program."""
-        self._set_aside(self.path_workload, self._line(self.path_workload, place), error)
-        self._numbers.pop(workload, None)
-        self._dropped.add(place.number)
-        self._records = Recent()
+    def _set_workload_aside(self, number: int, error: Exception) -> None:
+        place = self._index.workload(number)
+        if place is not None:
+            self._set_aside(self.path_workload, self._line(self.path_workload, place), error)
 
     # ---- questions ----------------------------------------------------------------------------
-    @_with_index
-    def find_workload(self, mod: IRModule | PrimFunc) -> Workload | None:
-        """Return the workload of a module, or ``None`` if it has not been committed."""
-        return self._find(normalized(mod))
-
-    def has_workload(self, mod: IRModule | PrimFunc) -> bool:
-        """Whether the module has been committed."""
-        return self.find_workload(mod) is not None
-
-    @_with_index
-    def get_top_k(
-        self, workload: Workload, top_k: int, target: Target | None = None
-    ) -> list[TuningRecord]:
-        """Return the best valid records of a workload, best first."""
-        number = self._numbers.get(workload)
-        if number is None:  # of another database, or from before the index was made anew
-            own = self._find_parsed(workload)
-            if own is None:
-                return []
-            number = self._numbers[own]
-        index, wanted = self._index, target_id(target)
-
-        def suitable(*, winners: bool = False) -> Iterator[RankedLine]:
-            for item in index.ordered(number, wanted, winners=winners):
-                if item.fields[0] not in serve:
-                    serve[item.fields[0]] = serves(item.target, target)
-                if serve[item.fields[0]]:
-                    yield item
-
-        serve: dict[int | None, bool] = {}
-        winners = {item.line: item for item in suitable(winners=True)}
-        ordered = (winners.get(item.line, item) for item in suitable())
-        ranked = races_first(ordered, winners.values())
-        return [self._record(item) for item in islice(ranked, top_k)]
-
-    @_with_index
-    def best_records(self) -> list[TuningRecord]:
-        """Return the best record of each workload and target that has a valid one."""
-        found: list[tuple[int, RankedLine]] = []
-        for _, same in groupby(self._index.workloads(), key=lambda item: item[0]):
-            lines = [
-                line for _, n in same if n not in self._dropped for line in self._index.valid(n)
-            ]
-            groups: dict[int | None, list[RankedLine]] = {}
-            for line in sorted(lines, key=lambda line: line.line):
-                groups.setdefault(line.fields[0], []).append(line)
-            found += [(group[0].line.number, next(best_first(group))) for group in groups.values()]
-        found.sort(key=lambda item: item[0])
-        return [self._record(line) for _, line in found]
-
-    @_with_index
+    @guarded
     def statistics(self) -> dict[str, Any]:
         """Return numbers of what there is, from the index."""
         columns = ("target", "records", "valid", "checked", "raced")
@@ -433,7 +333,7 @@ class JSONDatabase(Database):
             some, read = self._some_records(read, end)
             yield from some
 
-    @_with_index
+    @guarded
     def _some_records(self, read: Read, end: int) -> tuple[list[TuningRecord], Read]:
         some: list[TuningRecord] = []
 
@@ -453,11 +353,7 @@ class JSONDatabase(Database):
         path = self.path_tuning_record
         return some, self._read_on(path, read, {path: min(end, read.bytes + _SOME)}, load)
 
-    def get_all_tuning_records(self) -> list[TuningRecord]:
-        """Return all records, oldest first."""
-        return list(self.records())
-
-    @_with_index
+    @guarded
     def __len__(self) -> int:
         return self._index.read.record.good - sum(map(self._index.count, self._dropped))
 
@@ -535,11 +431,7 @@ class JSONDatabase(Database):
         workload = self.find_workload(mod)
         if workload is not None:
             return workload
-        made = Workload(mod)
-        if not structural_equal(script.parse(made.text), mod):
-            raise TuneError(
-                "the module can't be kept in a database: its script does not parse to itself"
-            )
+        made = workload_of(mod)
         with self._locked():
             self.reload()  # another process may have added it
             workload = self.find_workload(mod)
@@ -564,33 +456,15 @@ class JSONDatabase(Database):
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def commit_tuning_record(self, record: TuningRecord) -> None:
-        """Add a record, also to the file.
-
-        Raises ``TuneError`` if the record can't be written as JSON.
-        """
-        self.commit_tuning_records([record])
-
     def commit_tuning_records(self, records: Iterable[TuningRecord]) -> None:
         """Add several records with one write to the file.
 
         Raises ``TuneError`` if one of them can't be written as JSON; none is added then.
         """
-        lines = [self._as_json(record) for record in records]
+        lines = [checked_line(record, self._number_for(record)) for record in records]
         if lines:
-            self._append(self.path_tuning_record, *map(to_line, lines))
+            self._append(self.path_tuning_record, *lines)
             self.reload()
-
-    def _as_json(self, record: TuningRecord) -> list[object]:
-        number = self._numbers.get(record.workload)
-        if number is None:
-            number = self._numbers[self.commit_workload(record.workload.mod)]
-        data = record.as_json(number)
-        try:
-            read_record(json.loads(json.dumps(to_line(data))))
-        except TilewrightError as error:
-            raise TuneError(f"the record can't be kept in a database: {error}") from error
-        return data
 
     def commit_graph_choice(self, choice: GraphChoice) -> None:
         """Keep what serves a graph best, also in the file; the last choice counts."""

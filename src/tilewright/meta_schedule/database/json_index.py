@@ -25,6 +25,13 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from tilewright.meta_schedule.database import schema
+from tilewright.meta_schedule.database._stored import (
+    FEW,
+    Row,
+    content_of,
+    fields_of,
+    target_id,
+)
 from tilewright.meta_schedule.database.record import TuningRecord, Workload
 from tilewright.meta_schedule.database.schema import LONGEST_LINE, read_target
 from tilewright.support.errors import TilewrightError
@@ -34,7 +41,6 @@ from tilewright.target import Target
 FORMAT = f"1, lines of format {schema.FORMAT}"
 _NAMES_ANOTHER = bytes.fromhex("d9d505f920a163d7")  # SQLite's mark of a journal of several files
 _ENDS = 4096  # bytes at each end of what is covered that the checksum reads
-_FEW = 16
 _PATIENCE = 2.0  # seconds to wait for another process that is writing the index
 
 _SCHEMA = (
@@ -87,38 +93,6 @@ class Line(NamedTuple):
     def holds(self, data: bytes) -> bool:
         """Whether the line is still what it was."""
         return len(data) == self.length and zlib.crc32(data) == self.crc
-
-
-class RankedLine(NamedTuple):
-    """A record's workload, what the index keeps of it, its line and what it is ranked by."""
-
-    workload: int
-    fields: tuple[Any, ...]
-    line: Line
-    target: Target | None
-    verified: bool
-    counted_seconds: float
-    beat: tuple[str, ...]
-    digest: str
-
-
-def target_id(target: Target | None) -> int | None:
-    """Return the number that a target has in every index."""
-    if target is None:
-        return None
-    digest = hashlib.sha256(str(target).encode()).digest()
-    return int.from_bytes(digest[:8], "big", signed=True)
-
-
-def fields_of(record: TuningRecord, target: int | None) -> tuple[Any, ...]:
-    """Return what the index keeps of a record, but for its place and its digest."""
-    beat = json.dumps(record.beat) if record.beat else None
-    valid = record.is_valid()
-    return target, int(record.verified), record.counted_seconds, int(valid), beat
-
-
-def _content(workload: Workload) -> bytes:
-    return hashlib.sha256(workload.text.encode()).digest()[:16]
 
 
 class Index:
@@ -224,7 +198,7 @@ class Index:
 
     def _attach(self, place: Path) -> bool:
         """Attach a file if it is an index of ours for these files, whole as far as one can see."""
-        if not (place.exists() and _is_safe(place)):
+        if not (place.exists() and is_safe(place)):
             return False
         try:
             self._tables.execute(f"ATTACH 'file:{quote(str(place.absolute()))}?mode=rw' AS kept")
@@ -319,7 +293,7 @@ class Index:
     # ---- lines ------------------------------------------------------------------------------
     def add_workload(self, line: Line, workload: Workload) -> None:
         """Add a workload; one that is there already counts as the first."""
-        content = _content(workload)
+        content = content_of(workload)
         same = self._all(
             "SELECT same FROM all_workloads WHERE hash = ? AND content = ?", workload.hash, content
         )
@@ -417,13 +391,13 @@ class Index:
         )
         return [(self.target(row[0]), *map(int, row[1:])) for row in rows]  # type: ignore[misc]
 
-    def valid(self, workload: int) -> list[RankedLine]:
-        """Return a workload's valid records, oldest first."""
-        return [self._ranked(row) for row in self._all(f"{_VALID} ORDER BY line", workload)]
+    def valid(self) -> Iterator[tuple[str, Row]]:
+        """Yield all valid records with their workloads' hashes, in order of these."""
+        for digest, number in self.workloads():
+            for row in self._all(_VALID, number):
+                yield digest, self._ranked(row)
 
-    def ordered(
-        self, workload: int, target: int | None, *, winners: bool = False
-    ) -> Iterator[RankedLine]:
+    def ordered(self, workload: int, target: int | None, *, winners: bool = False) -> Iterator[Row]:
         """Yield a workload's valid records in the order of their times, as in ``best_first``.
 
         Or only the ``winners`` of races.
@@ -432,20 +406,20 @@ class Index:
         matches = "" if target is None else " target IS NOT ?,"
         order = f" ORDER BY verified DESC,{matches} seconds, beat IS NULL, line"
         values = (workload,) if target is None else (workload, target)
-        for part in (f" LIMIT {_FEW}", f" LIMIT -1 OFFSET {_FEW}"):  # few are found much faster
+        for part in (f" LIMIT {FEW}", f" LIMIT -1 OFFSET {FEW}"):  # few are found much faster
             rows = self._all(_VALID + where + order + part, *values)
             yield from map(self._ranked, rows)
-            if len(rows) < _FEW:
+            if len(rows) < FEW:
                 return
 
-    def _ranked(self, row: tuple[Any, ...]) -> RankedLine:
+    def _ranked(self, row: tuple[Any, ...]) -> Row:
         try:
-            workload, fields, digest = row[0], row[5:10], row[10]
+            workload, fields, digest, place = row[0], row[5:10], row[10], _line(row[1:5])
             target, verified, seconds, _, beat = fields
             beaten = () if beat is None else tuple(map(str, json.loads(beat)))
-            return RankedLine(
-                workload, fields, _line(row[1:5]), self.target(target), bool(verified),
-                float(seconds), beaten, digest.hex(),
+            return Row(
+                place.number, workload, fields, self.target(target), bool(verified),
+                float(seconds), beaten, digest.hex(), place,
             )  # fmt: skip
         except (TypeError, ValueError, AttributeError, RecursionError) as error:
             raise Stale(f"a row is no record: {error}", reset=True) from error
@@ -472,7 +446,7 @@ def _journal(place: Path) -> Path:
     return place.with_name(f"{place.name}-journal")
 
 
-def _is_safe(place: Path) -> bool:
+def is_safe(place: Path) -> bool:
     """Whether SQLite may open a file, as it is beside text files that may be a stranger's.
 
     Not a link. And a journal that names another one, which ours never do, would delete that file.
@@ -494,7 +468,7 @@ def _make(place: Path, name: str, *, anew: bool) -> bool:
         place.parent.mkdir(parents=True, exist_ok=True)
     except OSError:
         return False
-    for _ in range(2 if _is_safe(place) else 0):
+    for _ in range(2 if is_safe(place) else 0):
         try:
             with contextlib.closing(
                 sqlite3.connect(place, timeout=_PATIENCE, isolation_level=None)
@@ -524,4 +498,4 @@ def _make(place: Path, name: str, *, anew: bool) -> bool:
     return False
 
 
-__all__ = ["Index", "Line", "RankedLine", "Stale", "State"]
+__all__ = ["Index", "Line", "Stale", "State", "is_safe"]
