@@ -16,7 +16,7 @@ from typing import Any
 from tilewright import driver
 from tilewright.driver.build import TargetLike, as_module, resolve_target
 from tilewright.ir import IRModule
-from tilewright.meta_schedule.database import Database, JSONDatabase, MemoryDatabase
+from tilewright.meta_schedule.database import Database, MemoryDatabase, is_url, open_place
 from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
 from tilewright.meta_schedule.tir_integration import tune_tir
 from tilewright.relax import Executable, Function, GraphFunction, build
@@ -92,8 +92,8 @@ def compile(
     - a ``relax.frontend.nn.Module`` whose parameters have data, with ``example_inputs``: gives an
       ``Executable`` with the function ``forward``.
 
-    ``database`` holds tuned schedules: a ``Database``, or the folder of one. ``tune`` is a budget
-    for tuning into it first: a number of trials, or a time such as ``"90s"``, ``"10min"`` or
+    ``database`` holds tuned schedules: a ``Database``, or the folder or URL of one. ``tune`` is a
+    budget for tuning into it first: a number of trials, or a time such as ``"90s"``, ``"10min"`` or
     ``"1h"``. What has no record is scheduled by rule.
 
     Raises ``BuildError`` for anything else and for arguments that don't belong together,
@@ -170,7 +170,7 @@ def _budget(tune: int | str | None) -> dict[str, object] | None:
 
 
 def _opened(database: Database | str | os.PathLike[str] | None, *, tuned: bool) -> Database | None:
-    """Return the database: the one given, that of a folder, or one in memory to tune into.
+    """Return the database: the one given, that of a folder or URL, or one in memory to tune into.
 
     Raises ``BuildError`` if there is no such folder and nothing will be tuned into it.
     """
@@ -180,11 +180,11 @@ def _opened(database: Database | str | os.PathLike[str] | None, *, tuned: bool) 
         return database
     if not isinstance(database, (str, os.PathLike)):
         raise BuildError(
-            f"database is a Database or the folder of one, got {type(database).__name__}"
+            f"database is a Database, or the folder or URL of one, got {type(database).__name__}"
         )
-    if not tuned and not Path(database).is_dir():
+    if not (tuned or is_url(database) or Path(database).is_dir()):
         raise BuildError(f"there is no database folder {os.fspath(database)!r}")
-    return JSONDatabase(work_dir=database)
+    return open_place(database, allow_missing=tuned or not is_url(database))
 
 
 def _loaded(path: str | os.PathLike[str]) -> object:

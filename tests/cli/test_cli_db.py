@@ -53,6 +53,10 @@ def test_a_folder_without_a_database(tilewright: Tilewright, tmp_path: Path, com
     done = tilewright("db", command, tmp_path / "missing")
     assert (done.code, done.out) == (2, "")
     assert "there is no folder" in done.err
+    pytest.importorskip("sqlalchemy")
+    done = tilewright("db", command, f"sqlite:///{tmp_path / 'missing.db'}")
+    assert (done.code, done.out) == (2, "")
+    assert "there is no database file" in done.err
 
 
 def test_a_database_without_records(tilewright: Tilewright, records: Path) -> None:
@@ -175,26 +179,34 @@ def test_functions_outside_are_called_only_if_allowed(
     assert tilewright("db", "verify", records, "--allow-extern", "sqrtf").code == 0
 
 
+@pytest.mark.parametrize("kind", ["folder", "sqlite"])
 def test_records_go_from_one_database_to_another(
-    tilewright: Tilewright, records: Path, tmp_path: Path
+    tilewright: Tilewright, records: Path, tmp_path: Path, kind: str
 ) -> None:
+    def place(name: str) -> str:
+        return str(tmp_path / name) if kind == "folder" else f"sqlite:///{tmp_path / name}.db"
+
+    if kind == "sqlite":
+        pytest.importorskip("sqlalchemy")
     count = len(lines(records / RECORDS))
     stat = tilewright("db", "stat", records, "--json").json
     assert (stat["workloads"], stat["records"]) == (len(lines(records / WORKLOADS)), count)
     assert sum(row["records"] for row in stat["targets"]) == count
-    pruned = tilewright("db", "prune", records, tmp_path / "best", "--json").json
-    assert (pruned["added"], len(lines(tmp_path / "best" / RECORDS))) == (2, 2)
-    again = tilewright("db", "prune", records, tmp_path / "best")
+    pruned = tilewright("db", "prune", records, place("best"), "--json").json
+    assert pruned["added"] == 2
+    assert len(tilewright("db", "list", place("best"), "--json").json) == 2
+    again = tilewright("db", "prune", records, place("best"))
     assert (again.code, again.out) == (2, "") and "there is a database in" in again.err
-    done = tilewright("db", "merge", tmp_path / "best", records)
+    done = tilewright("db", "merge", place("best"), records)
     assert done.out.startswith(f"{count - 2} records added, 2 were there, 0 left out; ")
-    done = tilewright("db", "export", records, tmp_path / "all.gz")
+    assert f"{count} records" in tilewright("db", "stat", place("best")).out
+    done = tilewright("db", "export", place("best"), tmp_path / "all.gz")
     assert done.out == f"{count} records written\n"
-    done = tilewright("db", "import", tmp_path / "all.gz", tmp_path / "imported", "--json")
+    done = tilewright("db", "import", tmp_path / "all.gz", place("imported"), "--json")
     assert (done.json["added"], done.json["refused"]) == (count, {})
-    done = tilewright("db", "diff", records, tmp_path / "imported")
+    done = tilewright("db", "diff", records, place("imported"))
     assert "1.00" in done.out
-    assert f"2 in both, 0 only in {records}, 0 only in {tmp_path / 'imported'}" in done.out
+    assert f"2 in both, 0 only in {records}, 0 only in {place('imported')}" in done.out
     written = Path(__file__).parents[1] / "meta_schedule" / "tvm_records"
-    done = tilewright("db", "import", written, tmp_path / "imported")
+    done = tilewright("db", "import", written, place("imported"))
     assert done.out.startswith("3 records added, 0 were there, 0 left out; ")

@@ -104,7 +104,7 @@ def test_a_budget_in_seconds_ends() -> None:
         ({"tune": "5 days"}, "tune is a number of trials or a time such as '90s'"),
         ({"tune": -1}, "got -1"),
         ({"tune": True}, "got True"),
-        ({"database": 3}, "database is a Database or the folder of one, got int"),
+        ({"database": 3}, "database is a Database, or the folder or URL of one, got int"),
         ({"database": "/nowhere"}, "there is no database folder '/nowhere'"),
         ({"example_inputs": A}, "a IRModule takes no example_inputs"),
         ({"dynamic_shapes": {}}, "dynamic_shapes= is for a torch.nn.Module"),

@@ -12,9 +12,15 @@ import numpy as np
 
 from tilewright.cli.logs import log_options
 from tilewright.cli.model import MODEL_HELP, LoadedModel, load_model
-from tilewright.cli.options import Shapes, shape_option, target_option, work_dir_option
+from tilewright.cli.options import (
+    Shapes,
+    database_option,
+    shape_option,
+    target_option,
+    work_dir_option,
+)
 from tilewright.cli.output import given, json_option, make_console, print_json
-from tilewright.meta_schedule.database import JSONDatabase, MemoryDatabase
+from tilewright.meta_schedule.database import Database, MemoryDatabase, is_url, open_place
 from tilewright.meta_schedule.passes import Applied
 from tilewright.relax import Executable, VirtualMachine, as_numpy, build, load_executable
 from tilewright.relax.tuning import apply_database
@@ -27,7 +33,7 @@ from tilewright.tir import PrimFunc
 
 
 def build_model(
-    loaded: LoadedModel, target: Target, work_dir: str | None
+    loaded: LoadedModel, target: Target, place: str | None
 ) -> tuple[Executable, list[Applied]]:
     """Build a model; return it, and what became of its functions."""
     if all(isinstance(function, PrimFunc) for function in loaded.mod.functions.values()):
@@ -35,7 +41,10 @@ def build_model(
             f"{loaded.name} gives tensor functions and no graph: `tilewright tune` takes that, "
             "tilewright.compile builds it from Python"
         )
-    database = MemoryDatabase() if work_dir is None else JSONDatabase(work_dir=work_dir)
+    if place is None:
+        database: Database = MemoryDatabase()
+    else:
+        database = open_place(place, allow_missing=not is_url(place))
     mod, report = apply_database(database, loaded.mod, target)
     return build(mod, target, pipeline=None), report
 
@@ -63,18 +72,19 @@ def _known_work_dir(work_dir: str) -> str | None:
 @shape_option
 @target_option
 @work_dir_option
+@database_option
 @json_option
 @log_options
 def compile_command(
     model: str, output: str, explain: bool, shapes: Shapes, target: Target, work_dir: str,
-    as_json: bool,
+    database: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Compile a model into a shared library.
 
     Functions with a record in the database get the tuned schedule, others one by rule.
     """
-    folder = _known_work_dir(work_dir)
-    executable, report = build_model(load_model(model, shapes), target, folder)
+    place = database or _known_work_dir(work_dir)
+    executable, report = build_model(load_model(model, shapes), target, place)
     path, tuned = executable.export_library(output), tuned_functions(report)
     if as_json:
         made = {"library": str(path), "functions": len(report), "tuned": tuned}
@@ -97,11 +107,12 @@ def compile_command(
 @shape_option
 @target_option
 @work_dir_option
+@database_option
 @json_option
 @log_options
 def run_command(
     model: str, repeat: int, tolerance: float, shapes: Shapes, target: Target, work_dir: str,
-    as_json: bool,
+    database: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run a model or a compiled library on example inputs, and measure it.
 
@@ -110,7 +121,7 @@ def run_command(
     """
     error: float | None = None
     if model.endswith(".so"):
-        for option in ("target", "work_dir", "tolerance", "shapes"):
+        for option in ("target", "work_dir", "database", "tolerance", "shapes"):
             if given(option):
                 name = option.removesuffix("s").replace("_", "-")
                 raise click.UsageError(
@@ -125,9 +136,9 @@ def run_command(
         entry = next(iter(executable.signatures))
         inputs = _random_inputs(executable, entry)
     else:
-        folder = _known_work_dir(work_dir)
+        place = database or _known_work_dir(work_dir)
         loaded = load_model(model, shapes)
-        executable, _ = build_model(loaded, target, folder)
+        executable, _ = build_model(loaded, target, place)
         entry = loaded.entry
         given_inputs = loaded.inputs
         inputs = _random_inputs(executable, entry) if given_inputs is None else given_inputs

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from tilewright.cli.logs import log_options
 from tilewright.cli.output import json_option, make_console, print_json
-from tilewright.meta_schedule.database import JSONDatabase, TuningRecord
+from tilewright.meta_schedule.database import JSONDatabase, SQLDatabase, TuningRecord, open_place
 from tilewright.meta_schedule.database.transfer import (
     Exported,
     Merged,
@@ -25,19 +25,16 @@ from tilewright.meta_schedule.database.transfer import (
 )
 from tilewright.meta_schedule.database.tvm_files import TVMFiles
 from tilewright.meta_schedule.record_check import REFUSED, VERDICTS, WRONG, RecordChecker
+from tilewright.support.errors import TuneError
 from tilewright.support.text import human_time, printable
 from tilewright.target import Target
 
 
-def _open(work_dir: str) -> JSONDatabase:
-    if not Path(work_dir).is_dir():
-        raise click.UsageError(f"there is no folder {work_dir}")
-    database = JSONDatabase(work_dir=work_dir)
-    if not database.path_workload.exists():
-        raise click.UsageError(
-            f"there is no database in {work_dir}: no file {database.path_workload.name}"
-        )
-    return database
+def _open(work_dir: str) -> JSONDatabase | SQLDatabase:
+    try:
+        return open_place(work_dir, allow_missing=False)
+    except TuneError as error:
+        raise click.UsageError(error.message) from error
 
 
 def _row(record: TuningRecord) -> dict[str, Any]:
@@ -54,7 +51,11 @@ def _row(record: TuningRecord) -> dict[str, Any]:
 
 @click.group("db")
 def db_group() -> None:
-    """Inspect databases of tuning records, and move records between them."""
+    """Inspect databases of tuning records, and move records between them.
+
+    WORK_DIR is the folder of a database, or a URL: sqlite:///records.db,
+    postgresql://user@host/name.
+    """
 
 
 @db_group.command("list", short_help="List all records.")
@@ -161,7 +162,8 @@ def stat_command(work_dir: str, as_json: bool) -> None:
         click.echo(printable(f"{name}: {counts}"))
     for name, lines in found["set_aside"].items():
         click.echo(printable(f"{name}: {lines} lines set aside"))
-    click.echo(printable(f"index: {found['index'] or 'in memory'}"))
+    if "index" in found:
+        click.echo(printable(f"index: {found['index'] or 'in memory'}"))
 
 
 @db_group.command("merge", short_help="Add the records of other databases.")
@@ -175,7 +177,7 @@ def merge_command(work_dir: str, sources: tuple[str, ...], as_json: bool) -> Non
     So too choices for graphs, where it has none.
     """
     opened = [_open(source) for source in sources]  # all are there before one is added
-    database = JSONDatabase(work_dir=work_dir)
+    database = open_place(work_dir)
     database.check_writable()
     made = [merge(database, source.records(), source.graph_choices()) for source in opened]
     _print_merged(made, as_json)
@@ -207,12 +209,12 @@ def _print_merged(made: list[Merged], as_json: bool, unread: Mapping[str, int] =
 @json_option
 @log_options
 def prune_command(work_dir: str, destination: str, keep: int, as_json: bool) -> None:
-    """Copy the best records of WORK_DIR to DESTINATION, a folder without a database.
+    """Copy the best records of WORK_DIR to DESTINATION, where no database is yet.
 
     WORK_DIR stays as it is: others may be writing to it.
     """
-    source, made = _open(work_dir), JSONDatabase(work_dir=destination)
-    if len(made) or made.path_workload.exists():
+    source, made = _open(work_dir), open_place(destination)
+    if len(made) or made.statistics()["workloads"]:
         raise click.UsageError(f"there is a database in {destination} already")
     made.check_writable()
     _print_merged([merge(made, best_of_each(source, keep), source.graph_choices())], as_json)
@@ -276,7 +278,7 @@ def import_command(source: Path, work_dir: str, as_json: bool) -> None:
     taken where their primitives are ours and replay, the others are counted.
     """
     found = TVMFiles(source) if source.is_dir() else Exported(source)
-    database = JSONDatabase(work_dir=work_dir)
+    database = open_place(work_dir)
     database.check_writable()
     made = merge(database, found.records(), found.choices)
     _print_merged([made], as_json, found.refused)

@@ -35,7 +35,10 @@ CORE = (
 )
 # Optional packages: distribution, what it is for, the extra that brings it. A row comes with the
 # feature that uses it.
-OPTIONAL = (("torch", "importing PyTorch models, comparing with PyTorch", "torch"),)
+OPTIONAL = (
+    ("torch", "importing PyTorch models, comparing with PyTorch", "torch"),
+    ("sqlalchemy", "databases behind a URL: SQLite, PostgreSQL", "sql"),
+)
 
 
 def version_of(distribution: str) -> str | None:

@@ -59,6 +59,15 @@ def target_option(command: Command) -> Command:
     )(command)  # fmt: skip
 
 
+def database_option(command: Command) -> Command:
+    """Add ``--database``."""
+    return click.option(
+        "--database", metavar="URL",
+        help="Where records are, if not in the folder: sqlite:///records.db, "
+        "postgresql://user@host/name.",
+    )(command)  # fmt: skip
+
+
 def work_dir_option(command: Command) -> Command:
     """Add ``--work-dir``."""
     return click.option(

@@ -12,10 +12,16 @@ from rich.console import Console
 
 from tilewright.cli.logs import log_options
 from tilewright.cli.model import MODEL_HELP, load_model
-from tilewright.cli.options import Shapes, shape_option, target_option, work_dir_option
+from tilewright.cli.options import (
+    Shapes,
+    database_option,
+    shape_option,
+    target_option,
+    work_dir_option,
+)
 from tilewright.cli.output import json_option, make_console, print_json
 from tilewright.ir import IRModule
-from tilewright.meta_schedule.database import Database
+from tilewright.meta_schedule.database import Database, SQLDatabase
 from tilewright.meta_schedule.extracted_task import ExtractedTask, contexts_of
 from tilewright.meta_schedule.progress import ConsoleProgress, task_table
 from tilewright.meta_schedule.runner import EvaluatorConfig, LocalRunner
@@ -70,6 +76,7 @@ class _Effort:
 @shape_option
 @target_option
 @work_dir_option
+@database_option
 @json_option
 @log_options
 def tune_command(
@@ -78,6 +85,7 @@ def tune_command(
     shapes: Shapes,
     target: Target,
     work_dir: str,
+    database: str | None,
     as_json: bool,
     race: bool,
     verify: bool,
@@ -95,12 +103,12 @@ def tune_command(
         console.print(_UNVERIFIED, markup=False)
     mod = load_model(model, shapes).mod
     _check_names(_tasks(model, mod, target), ops)
-    database = open_database("json", work_dir)
+    opened = open_database(database or "json", work_dir)
     try:
         spent = tune_alternatives(
             mod,
             target,
-            database,
+            opened,
             max_trials=share_of_trials(search.trials, search.alternatives),
             op_names=ops or None,
             runner=runner,
@@ -110,34 +118,38 @@ def tune_command(
         tuned = Tuned([], True)
     else:
         tuned = run_tuning(
-            _chosen(_tasks(model, mod, target, database), ops),
+            _chosen(_tasks(model, mod, target, opened), ops),
             console,
             work_dir=work_dir,
             trials=search.trials - spent,
             trials_per_task=search.trials_per_task,
             seed=search.seed,
             runner=runner,
+            database=opened,
         )
         if race and not tuned.interrupted:
-            tuned = _settled(tuned, mod, target, work_dir, console)
+            tuned = _settled(tuned, mod, target, opened, console)
+    place = opened.url if isinstance(opened, SQLDatabase) else work_dir
     if as_json:
         print_json(
             {
                 "work_dir": work_dir,
+                "database": place,
                 "target": str(target),
                 "interrupted": tuned.interrupted,
                 "tasks": describe(tuned.tasks),
             }
         )
     else:
-        console.print(task_table(tuned.tasks, f"tuned into {work_dir}"))
+        console.print(task_table(tuned.tasks, f"tuned into {place}"))
         if tuned.interrupted:
             console.print("stopped early; run the same command again to go on", markup=False)
 
 
-def _settled(tuned: Tuned, mod: IRModule, target: Target, work_dir: str, console: Console) -> Tuned:
+def _settled(
+    tuned: Tuned, mod: IRModule, target: Target, database: Database, console: Console
+) -> Tuned:
     """Compare whole graphs, which the user may stop."""
-    database = open_database("json", work_dir)
     try:
         settle_graph(mod, target, database, progress=ConsoleProgress(console, transient=True))
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir import IRModule, Pass, structural_hash
-from tilewright.meta_schedule.database import Database, JSONDatabase, TuningRecord
+from tilewright.meta_schedule.database import Database, JSONDatabase, TuningRecord, open_place
 from tilewright.meta_schedule.database.base import suits
 from tilewright.meta_schedule.database.record import normalized
 from tilewright.meta_schedule.extracted_task import contexts_of, extract_tasks
@@ -146,8 +146,8 @@ class MetaScheduleApplyDatabase(Pass):
         if self.database is not None:
             return self.database
         if self.work_dir is not None:
-            opened = JSONDatabase(work_dir=self.work_dir)
-            if not opened.path_workload.exists():
+            opened = open_place(self.work_dir)
+            if isinstance(opened, JSONDatabase) and not opened.path_workload.exists():
                 logger.warning("there is no database in %s, nothing is applied", self.work_dir)
             return opened
         current = Database.current()

@@ -16,7 +16,7 @@ from pathlib import Path
 from tilewright.meta_schedule.arg_info import ASSUMED_SIZE
 from tilewright.meta_schedule.builder import Builder, LocalBuilder
 from tilewright.meta_schedule.cost_model import CostModel
-from tilewright.meta_schedule.database import Database, JSONDatabase, MemoryDatabase
+from tilewright.meta_schedule.database import Database, MemoryDatabase, is_url, open_place
 from tilewright.meta_schedule.measure_callback import KeepTrialLog, MeasureCallback
 from tilewright.meta_schedule.profiler import Profiler
 from tilewright.meta_schedule.progress import Progress
@@ -35,7 +35,7 @@ def open_database(
     work_dir: str | os.PathLike[str] | None = None,
     module_equality: str = "structural",
 ) -> Database:
-    """Return a database: the one given, ``"json"`` in ``work_dir``, or ``"memory"``.
+    """Return a database: the one given, ``"json"`` in ``work_dir``, ``"memory"``, or by a URL.
 
     Raises ``TuneError`` for anything else.
     """
@@ -43,12 +43,15 @@ def open_database(
         return database
     if database == "memory" or (database == "json" and work_dir is None):
         return MemoryDatabase(module_equality)
-    if database == "json":
-        assert work_dir is not None
-        made = JSONDatabase(work_dir=work_dir, module_equality=module_equality)
+    place = database if is_url(database) else work_dir if database == "json" else None
+    if place is not None:
+        made = open_place(place, module_equality=module_equality)
         made.check_writable()  # better now than after the first measurement
         return made
-    raise TuneError(f"unknown database {database!r}; known: json, memory, or an instance")
+    raise TuneError(
+        f"unknown database {database!r}; known: json, memory, a URL such as sqlite:///records.db, "
+        "or an instance"
+    )
 
 
 def builder_and_runner(

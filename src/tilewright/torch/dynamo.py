@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tilewright.ir import IRModule
-from tilewright.meta_schedule import JSONDatabase
+from tilewright.meta_schedule.database import Database, is_url, open_place
 from tilewright.relax import Executable, build, compile_relax, tune_relax
 from tilewright.relax.frontend.torch import from_graph_nodes, is_known, location
 from tilewright.support.errors import BuildError, MissingExtraError
@@ -195,7 +195,14 @@ class _Compiler:
         if options.mode == "rules":
             return build(mod, self._target)
         if options.mode == "tune":
-            database = tune_relax(mod, None, self._target, options.work_dir, options.trials)
+            database = self._tuned(mod)
         else:
-            database = JSONDatabase(work_dir=options.work_dir)
+            assert options.work_dir is not None
+            database = open_place(options.work_dir)
         return compile_relax(database, mod, self._target)
+
+    def _tuned(self, mod: IRModule) -> Database:
+        place, trials = self._options.work_dir, self._options.trials
+        if is_url(place):
+            return tune_relax(mod, None, self._target, None, trials, database=str(place))
+        return tune_relax(mod, None, self._target, place, trials)

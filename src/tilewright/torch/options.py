@@ -19,8 +19,8 @@ class Options:
 
     ``mode`` is ``"rules"`` (schedules by rule), ``"database"`` (those that the database in
     ``work_dir`` has, the rest by rule) or ``"tune"`` (tune for ``trials`` trials into ``work_dir``
-    first, for each graph). ``threads`` is how many threads a kernel may use (default: as many as
-    there are cores).
+    first, for each graph). ``work_dir`` may be the URL of a database. ``threads`` is how many
+    threads a kernel may use (default: as many as there are cores).
     """
 
     mode: str = "rules"

@@ -13,10 +13,9 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NoReturn
 
 from tilewright.meta_schedule.database._stored import (
@@ -72,7 +71,10 @@ _RANKED = "SELECT number, workload, target, verified, seconds, valid, beat, dige
 _LINE = f"CASE WHEN length(line) <= {LONGEST_LINE} THEN line END"
 
 
-def _sqlalchemy() -> ModuleType:
+_NO_ROW = TilewrightError, TypeError, ValueError, AttributeError, RecursionError
+
+
+def _sqlalchemy() -> Any:
     try:
         import sqlalchemy
     except ModuleNotFoundError:
@@ -98,7 +100,7 @@ class Tables:
             self._url = self.sql.make_url(url)
         except self.sql.exc.ArgumentError as error:
             raise TuneError(f"{url!r} is no URL of a database: {error}") from error
-        self.name = self._url.render_as_string(hide_password=True)
+        self.name: str = self._url.render_as_string(hide_password=True)
         self.dialect = self._url.get_backend_name()
         if self.dialect not in _DRIVERS:
             raise TuneError(
@@ -312,7 +314,9 @@ class Tables:
                 " :digest, :line)",
                 rows,
             )
-        self._targets |= {target_id(target): target for target in targets.values()}
+        for target in targets.values():
+            if (known := target_id(target)) is not None:
+                self._targets[known] = target
 
     def add_key(self, equality: str, number: int, key: str) -> None:
         """Keep the hash that a workload has for an equality."""
@@ -330,7 +334,7 @@ class Tables:
             [{"graph": choice.graph, "target": str(choice.target), "line": line}],
         )
 
-    def _write(self, statement: str, rows: Sequence[dict[str, object]]) -> None:
+    def _write(self, statement: str, rows: Sequence[Mapping[str, object]]) -> None:
         if rows:
             with self.writing() as connection:
                 connection.execute(self.sql.text(statement), rows)
@@ -341,7 +345,7 @@ class Tables:
         rows = self._all(
             f"SELECT hash, {_LINE} FROM tilewright_workloads WHERE number = :n", n=number
         )
-        return tuple(rows[0]) if rows else None  # type: ignore[return-value]  # two columns
+        return (rows[0][0], rows[0][1]) if rows else None
 
     def records(self, numbers: list[int]) -> dict[int, Any]:
         """Return the lines of records."""
@@ -436,9 +440,9 @@ class Tables:
                 beaten = () if beat is None else tuple(map(str, json.loads(beat)))
                 yield Row(
                     number, workload, tuple(fields), self.target(target), bool(verified),
-                    float(seconds), beaten, bytes(digest).hex(),
+                    float(seconds), beaten, digest.hex(),
                 )  # fmt: skip
-            except (TilewrightError, TypeError, ValueError, RecursionError) as error:
+            except _NO_ROW as error:
                 logger.warning("record %s of %s is not used: %s", number, self.name, error)
 
     def target(self, number: int | None) -> Target | None:

@@ -12,16 +12,17 @@ from tilewright.support.errors import TuneError
 
 
 def open_place(
-    place: str | os.PathLike[str], *, allow_missing: bool = True, module_equality: str = "structural"
+    place: str | os.PathLike[str],
+    *,
+    allow_missing: bool = True,
+    module_equality: str = "structural",
 ) -> JSONDatabase | SQLDatabase:
     """Open the database in a folder, or behind a URL such as ``sqlite:///records.db``.
 
     Raises ``TuneError`` if it can't be read or, unless ``allow_missing``, if there is none.
     """
     if is_url(place):
-        return SQLDatabase(
-            str(place), allow_missing=allow_missing, module_equality=module_equality
-        )
+        return SQLDatabase(str(place), allow_missing=allow_missing, module_equality=module_equality)
     if not allow_missing and not Path(place).is_dir():
         raise TuneError(f"there is no folder {os.fspath(place)}")
     made = JSONDatabase(work_dir=place, module_equality=module_equality)
