@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
 from tests.meta_schedule.conftest import matmul
 from tilewright import te, topi
-from tilewright.meta_schedule.cost_model import AnalyticModel, CostModel, RandomModel, XGBModel
+from tilewright.meta_schedule.cost_model import (
+    AnalyticModel,
+    CostModel,
+    MLPModel,
+    RandomModel,
+    XGBModel,
+)
 from tilewright.meta_schedule.feature import candidate_evaluation
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
@@ -15,7 +23,7 @@ from tilewright.meta_schedule.search_strategy.base import candidate_of
 from tilewright.meta_schedule.search_strategy.design import make_variants
 from tilewright.meta_schedule.space_generator import SpaceGenerator
 from tilewright.meta_schedule.tune_context import TuneContext
-from tilewright.support.errors import TuneError
+from tilewright.support.errors import MissingExtraError, TuneError
 from tilewright.tir.schedule import Schedule
 
 
@@ -120,3 +128,38 @@ def test_candidates_without_features_are_left_out(target):
 
     Noting().update(context, [rule, plain], [RunnerResult((1e-3,)), RunnerResult((2e-3,))])
     assert learned == [(1, [2e-3])]
+
+
+def test_a_network_learns_too_and_the_same_way_again(population):
+    pytest.importorskip("torch")
+    seconds = unlike_the_machine_model(population)
+    scores = []
+    for _ in range(2):
+        model = CostModel.create("mlp")
+        before = agreement(model.score("t", population)[100:], seconds[100:])
+        model.learn("t", [candidate_of(population, n) for n in range(100)], list(seconds[:100]))
+        scores.append(model.score("t", population))
+        assert model.trained and model.knows("t")
+    assert agreement(scores[0][100:], seconds[100:]) > max(0.85, before)
+    np.testing.assert_array_equal(scores[0], scores[1])
+
+
+def test_a_network_is_saved_with_what_it_learned_from(population, tmp_path):
+    pytest.importorskip("torch")
+    model, again = MLPModel(epochs=3, hidden=8), MLPModel(epochs=3, hidden=8)
+    seconds = list(population.cycles[:20] * 1e-9)
+    model.learn("t", [candidate_of(population, n) for n in range(20)], seconds)
+    model.save(tmp_path / "model.npz")
+    again.load(tmp_path / "model.npz")
+    np.testing.assert_allclose(model.score("t", population), again.score("t", population))
+
+
+def test_without_pytorch_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r"tilewright\[torch\]"):
+        MLPModel()
+
+
+def test_nonsense_is_no_network():
+    with pytest.raises(TuneError, match="positive"):
+        MLPModel(hidden=0)

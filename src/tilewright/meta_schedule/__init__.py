@@ -25,6 +25,7 @@ _EXPORTS = {
     "PyBuilder": "builder",
     "AnalyticModel": "cost_model",
     "CostModel": "cost_model",
+    "MLPModel": "cost_model",
     "PyCostModel": "cost_model",
     "RandomModel": "cost_model",
     "XGBModel": "cost_model",

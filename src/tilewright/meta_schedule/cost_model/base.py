@@ -88,7 +88,7 @@ class CostModel:
 
     @staticmethod
     def create(kind: CostModel | str | None) -> CostModel | None:
-        """Make a model by name: ``"xgb"``, ``"analytic"``, ``"random"``; ``"none"`` is none."""
+        """Make a model by name (``"xgb"``, ``"mlp"``, ``"analytic"`` …); ``"none"`` is none."""
         if kind is None or kind == "none":
             return None
         return COST_MODELS.instance(kind, CostModel)
