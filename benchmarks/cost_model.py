@@ -23,6 +23,7 @@ import numpy as np
 from benchmarks import own
 from benchmarks.table import show
 from benchmarks.workloads import WORKLOADS
+from tilewright import te, topi
 from tilewright.meta_schedule import TuneContext, tune_tasks
 from tilewright.meta_schedule.cost_model import XGBModel
 from tilewright.meta_schedule.cost_model._measured import Samples
@@ -31,6 +32,7 @@ from tilewright.meta_schedule.cost_model.pretrained import PATH, write_forest
 from tilewright.meta_schedule.runner import EvaluatorConfig, LocalRunner
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.support.errors import TilewrightError
+from tilewright.tir import PrimFunc
 
 #: What the model learns from: an operator or two of each kind, of several sizes.
 TRAINING = (
@@ -80,6 +82,8 @@ TRAINING = (
     "means of 32 ragged sequences 256x256",
     "bilateral filter 5x5 of 256x256",
 )
+#: Further ones, of kinds that the list of workloads has one of: channels, depth, size, filters, taps.
+CONV3D = ((8, 8, 28, 16, 3), (32, 4, 14, 64, 3), (3, 8, 56, 16, 3), (64, 8, 14, 64, 1))
 #: What it is judged by.
 HELD_OUT = (
     "gemm 1024x1024x1024",
@@ -115,18 +119,30 @@ _TREES: dict[str, Any] = {
 }
 
 
+def operators(names: Sequence[str]) -> dict[str, PrimFunc]:
+    """Return operators by name; with those of ``TRAINING`` the further ones."""
+    made = {name: WORKLOADS[name].prim_func() for name in names}
+    for channels, depth, size, filters, taps in CONV3D if names is TRAINING else ():
+        data = te.placeholder((1, channels, depth, size, size), "float32", name="data")
+        weight = te.placeholder((filters, channels, taps, taps, taps), "float32", name="weight")
+        result = topi.nn.conv3d(data, weight, strides=1, padding=taps // 2)
+        name = f"conv3d {channels}->{filters} {taps}x{taps}x{taps} @{depth}x{size}x{size}"
+        made[name] = te.create_prim_func([data, weight, result])
+    return made
+
+
 def gather(folder: Path, target: str, trials: int, seconds: float) -> None:
     """Measure what has no file yet, for about so many seconds."""
     folder.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + seconds
-    for name in (*TRAINING, *HELD_OUT):
+    for name, func in {**operators(TRAINING), **operators(HELD_OUT)}.items():
         path = folder / f"{name.replace('/', ' by ')} on {target.split('=')[-1]}.npz"
-        if path.exists() or name not in WORKLOADS or time.monotonic() > until:
+        if path.exists() or time.monotonic() > until:
             continue
         start, model = time.monotonic(), XGBModel()
         for strategy, count in (("evolutionary", trials // 2), ("replay-trace", trials // 2)):
             task = TuneContext(
-                WORKLOADS[name].prim_func(),
+                func,
                 target=own.target_of(1, target),
                 search_strategy=strategy,
                 start_from_rules=False,
@@ -206,7 +222,7 @@ def judge(forest: Forest, samples: Samples) -> tuple[float, float, float, float]
 
 def train(folder: Path) -> None:
     """Train, judge, and write the model that ships."""
-    training, held_out = load(folder, TRAINING), load(folder, HELD_OUT)
+    training, held_out = (load(folder, list(operators(n))) for n in (TRAINING, HELD_OUT))
     forest = forest_of([fit(list(training.values()), seed=0)], _TREES["max_depth"])
     judged = {name: judge(forest, samples) for name, samples in held_out.items()}
     rows = [(name, *(f"{value:.2f}" for value in values)) for name, values in judged.items()]

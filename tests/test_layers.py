@@ -45,8 +45,13 @@ APART = [
     ("tir.schedule", "tir.transform"),
     ("tir.transform", "tir.schedule"),
 ]
-# Names of a layer above in a lower one: dialects say here which module has their words.
-NAMED_ABOVE = {("script.scope", "tir.script"), ("script.scope", "relax.script")}
+# Names of a layer above in a lower one: dialects say here which module has their words, and TVM's
+# users import tuning of models from `meta_schedule`.
+NAMED_ABOVE = {
+    ("script.scope", "tir.script"),
+    ("script.scope", "relax.script"),
+    ("meta_schedule.relax_integration", "relax.tuning"),
+}
 
 MODULES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path

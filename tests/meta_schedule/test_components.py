@@ -19,6 +19,7 @@ from tilewright.meta_schedule.tune import builder_and_runner
 from tilewright.runtime import Module
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
+from tilewright.target.host import core_count, physical_core_count
 from tilewright.tir.schedule import BlockRV, Schedule
 
 NATIVE = Target("native").with_options(num_cores=1)
@@ -206,6 +207,12 @@ def test_processes_of_the_builder_are_chosen() -> None:
     assert len(made) == len(database) == 2
     with pytest.raises(TuneError, match=r"LocalBuilder\(max_workers"):
         ms.tune_tir(matmul(8, 8, 8), NATIVE, None, 1, **quick(), num_tuning_cores=2)
+    for wrong in ("all", 0, 1.5):
+        with pytest.raises(TuneError, match="num_tuning_cores is a positive number"):
+            builder_and_runner("local", "local", wrong)  # type: ignore[arg-type]
+    for name, cores in (("physical", physical_core_count()), ("logical", core_count())):
+        builder, _ = builder_and_runner("local", "local", name)
+        assert isinstance(builder, ms.LocalBuilder) and builder.max_workers == cores
 
 
 def tiled(sch: Schedule) -> None:

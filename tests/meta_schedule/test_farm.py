@@ -377,7 +377,7 @@ def test_a_slot_is_for_one_at_a_time_and_left_clean(
 
 def test_devices_of_a_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)))
-    monkeypatch.setattr(workers, "_siblings", lambda core: (0, core % 3))
+    monkeypatch.setattr(workers, "core_identity", lambda core: (0, core % 3))
     assert [share_of_cores(n, 3) for n in range(3)] == [{0, 3}, {1, 4}, {2, 5}]
     assert share_of_cores(0, 1) == set(range(6))
     with pytest.raises(TuneError, match="7 devices need 7 cores"):

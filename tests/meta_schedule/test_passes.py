@@ -11,6 +11,7 @@ import pytest
 
 from tilewright import relax, te
 from tilewright.ir import IRModule, Sequential, structural_equal
+from tilewright.meta_schedule import relax_integration
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import (
     Database,
@@ -21,12 +22,14 @@ from tilewright.meta_schedule.database import (
     TuningRecord,
 )
 from tilewright.meta_schedule.extracted_task import extract_tasks
+from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.passes import (
     MetaScheduleApplyDatabase,
     MetaScheduleTuneIRMod,
     MetaScheduleTuneTIR,
 )
 from tilewright.meta_schedule.runner import EvaluatorConfig, LocalRunner
+from tilewright.meta_schedule.search_strategy import ReplayTrace
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.relax.frontend import nn
 from tilewright.relax.tuning import compile_relax, tune_relax
@@ -271,3 +274,46 @@ def test_tune_and_compile_a_model(tmp_path: Path) -> None:
     built = compile_relax(database, exported(), TARGET, params)
     expected = np.maximum(x @ w.T, 0) @ head.T
     np.testing.assert_allclose(np.asarray(built["forward"](x)), expected, rtol=1e-4)
+
+
+def test_models_are_tuned_by_their_own_spaces_and_strategies(tmp_path: Path) -> None:
+    """By the name that TVM's users import, too; the last quarter goes around the best."""
+    options = quick()
+    target, asked = options.pop("target"), list[str]()
+    options["num_trials_per_iter"] = 4  # the rules' choices are most of a first batch
+
+    class Asked(ReplayTrace):
+        def generate_measure_candidates(self, count: int) -> list[MeasureCandidate]:
+            asked.append(self.context.task_name)
+            return super().generate_measure_candidates(count)
+
+    names = [task.task_name for task in relax_integration.extract_tasks(exported(), target)]
+    with pytest.raises(TuneError, match="special_space: no task 'other'"):
+        relax_integration.tune_relax(
+            exported(), {}, target, tmp_path, 4, special_space={"other": "post-order-apply"}
+        )
+    database = relax_integration.tune_relax(
+        exported(),
+        None,
+        target,
+        tmp_path,
+        8,
+        None,
+        [names[0]],
+        space=lambda sch: None,
+        strategy=Asked(),
+        special_space={names[0]: "post-order-apply"},
+        post_optimization=True,
+        race=False,
+        **options,
+    )
+    assert asked and set(asked) == {names[0]}
+    assert len(database) == 8
+
+
+def test_compiling_says_which_functions_have_no_record(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        compile_relax(MemoryDatabase(), exported(), TARGET)
+        assert "no record" not in caplog.text
+        compile_relax(MemoryDatabase(), exported(), TARGET, enable_warning=True)
+    assert caplog.text.count("no record") == 2

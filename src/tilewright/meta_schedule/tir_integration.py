@@ -44,7 +44,7 @@ def tune_tir(
     progress: Progress | None = None,
     max_seconds: float | None = None,
     symbols: Mapping[str, int] | None = None,
-    num_tuning_cores: int | None = None,
+    num_tuning_cores: int | str | None = None,
     special_space: Mapping[str, Space] | None = None,
 ) -> Database:
     """Tune every TensorIR function of a module; see :func:`tune_tasks` for the options.

@@ -8,7 +8,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.meta_schedule.tuning_session import TuningSession
 from tilewright.support.errors import TuneError
 from tilewright.support.registry import near_matches
+from tilewright.target.host import core_count, physical_core_count
 
 logger = logging.getLogger("tilewright.meta_schedule")
 
@@ -54,20 +55,24 @@ def open_database(
     )
 
 
+_CORES: dict[object, Callable[[], int]] = {"physical": physical_core_count, "logical": core_count}
+
+
 def builder_and_runner(
-    builder: Builder | str, runner: Runner | str, num_tuning_cores: int | None = None
+    builder: Builder | str, runner: Runner | str, num_tuning_cores: int | str | None = None
 ) -> tuple[Builder, Runner]:
     """Return instances; the name ``"local"`` makes one, which builds on ``num_tuning_cores``.
 
     Raises ``TuneError`` for anything else.
     """
-    if num_tuning_cores is not None and (builder != "local" or num_tuning_cores < 1):
+    cores = _CORES[num_tuning_cores]() if num_tuning_cores in _CORES else num_tuning_cores
+    if cores is not None and (builder != "local" or not isinstance(cores, int) or cores < 1):
         raise TuneError(
-            "num_tuning_cores is a positive number of processes of the builder 'local'; "
-            "give an instance LocalBuilder(max_workers=...) its own"
+            "num_tuning_cores is a positive number of processes of the builder 'local', "
+            "'physical' or 'logical'; give an instance LocalBuilder(max_workers=...) its own"
         )
     if builder == "local":
-        builder = LocalBuilder(num_tuning_cores)
+        builder = LocalBuilder(cores)
     if runner == "local":
         runner = LocalRunner()
     if not (isinstance(builder, Builder) and isinstance(runner, Runner)):
@@ -100,14 +105,15 @@ def tune_tasks(
     module_equality: str = "structural",
     progress: Progress | None = None,
     max_seconds: float | None = None,
-    num_tuning_cores: int | None = None,
+    num_tuning_cores: int | str | None = None,
 ) -> Database:
     """Tune tasks into a database and return it.
 
     Records and a log go to ``work_dir`` (without one, records stay in memory). The search starts
     from the database's existing records; a cost model requested by name starts from what it learned
     in ``work_dir`` before, and keeps there what it learns. ``num_tuning_cores`` are the processes
-    of the builder ``"local"`` (default: the machine's cores). After ``max_seconds`` no batch of
+    of the builder ``"local"``, as a number or as ``"physical"`` or ``"logical"`` cores (default:
+    the latter). After ``max_seconds`` no batch of
     trials begins; the last one and the final ranking of the best candidates still take their time.
     Raises ``TuneError`` before anything is measured if the work directory can't be written.
     """

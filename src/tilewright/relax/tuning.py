@@ -16,12 +16,14 @@ from tilewright.meta_schedule.extracted_task import ExtractedTask, contexts_of
 from tilewright.meta_schedule.passes import Applied, MetaScheduleApplyDatabase
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.runner import Runner
+from tilewright.meta_schedule.search_strategy import SearchStrategy
 from tilewright.meta_schedule.tune import (
     builder_and_runner,
     check_options,
     open_database,
     tune_tasks,
 )
+from tilewright.meta_schedule.tune_context import Space
 from tilewright.relax.analysis import has_operators
 from tilewright.relax.conv_tuning import (
     alternatives_within,
@@ -39,6 +41,9 @@ from tilewright.target import Target
 
 #: The share of a run's trials for ways to compute convolutions.
 ALTERNATIVES = 0.25
+
+#: The share of a run's trials for coordinate descent around the best.
+POST_OPTIMIZATION = 0.25
 
 # About how many trials a second has time for: what is a share of trials, if there are seconds only.
 _TRIALS_PER_SECOND = 8
@@ -108,11 +113,19 @@ def tune_relax(
     target: Target | str,
     work_dir: str | os.PathLike[str] | None,
     max_trials_global: int,
-    *,
+    max_trials_per_task: int | None = None,
     op_names: Sequence[str] | None = None,
-    seed: int = 0,
+    *,
+    builder: Builder | str = "local",
+    runner: Runner | str = "local",
     database: Database | str = "json",
+    space: Space = "post-order-apply",
+    strategy: SearchStrategy | str = "evolutionary",
+    seed: int = 0,
     module_equality: str = "structural",
+    num_tuning_cores: int | str | None = None,
+    special_space: Mapping[str, Space] | None = None,
+    post_optimization: bool = False,
     alternatives: float = ALTERNATIVES,
     max_seconds: float | None = None,
     symbols: Mapping[str, int] | None = None,
@@ -122,17 +135,19 @@ def tune_relax(
     """Tune a model's tasks into the database of ``work_dir``; return the database.
 
     Up to the fraction ``alternatives`` of the trials measures which algorithms are fastest for
-    convolutions (see ``conv_tuning``), since that decides which functions there are. ``symbols``
-    are the sizes, by name, that functions with symbolic ones are measured at. In the end whole
-    graphs are compared (``race``, see ``graph_race``), and the database keeps what wins. Other
-    options
-    are those of :func:`tilewright.meta_schedule.tune_tasks`.
+    convolutions (see ``conv_tuning``), since that decides which functions there are. Each task has
+    its own copy of ``space`` and ``strategy``; ``special_space`` has other spaces for tasks of
+    these names. ``num_tuning_cores`` are the processes of the builder ``"local"``. With
+    ``post_optimization``, the last quarter of the trials goes to coordinate descent around the best
+    of each task. ``symbols`` are the sizes, by name, that functions with symbolic ones are measured
+    at. In the end whole graphs are compared (``race``, see ``graph_race``), and the database keeps
+    what wins. Other options are those of :func:`tilewright.meta_schedule.tune_tasks`.
     """
     check_options(options)
+    builder, runner = builder_and_runner(builder, runner, num_tuning_cores)
     opened = open_database(database, work_dir, module_equality)
     if params:
         mod = _bound(mod, params)
-    shared = {key: options[key] for key in ("builder", "runner", "progress") if key in options}
     start, trials = time.monotonic(), max_trials_global
     if max_seconds is not None:
         trials = min(trials, int(max_seconds * _TRIALS_PER_SECOND))
@@ -142,19 +157,42 @@ def tune_relax(
         opened,
         max_trials=share_of_trials(trials, alternatives),
         op_names=op_names,
-        **shared,
+        builder=builder,
+        runner=runner,
+        progress=options.get("progress"),
     )
     tasks = extract_tasks(mod, target, op_names=op_names, database=opened)
-    contexts, weights = contexts_of(tasks, seed=seed, symbols=symbols)
-    tune_tasks(
-        contexts,
-        weights,
-        work_dir=work_dir,
-        max_trials_global=max_trials_global - spent,
-        database=opened,
-        max_seconds=None if max_seconds is None else max_seconds - (time.monotonic() - start),
-        **options,
-    )
+
+    def search(how: SearchStrategy | str, count: int, seconds: float | None) -> None:
+        contexts, weights = contexts_of(
+            tasks,
+            space=space,
+            strategy=how,
+            seed=seed,
+            symbols=symbols,
+            special_space=special_space,
+        )
+        tune_tasks(
+            contexts,
+            weights,
+            work_dir=work_dir,
+            max_trials_global=count,
+            max_trials_per_task=max_trials_per_task,
+            builder=builder,
+            runner=runner,
+            database=opened,
+            max_seconds=seconds,
+            **options,
+        )
+
+    rest = max_trials_global - spent
+    last = int(rest * POST_OPTIMIZATION) if post_optimization else 0
+    seconds = None if max_seconds is None else max_seconds - (time.monotonic() - start)
+    before = seconds if seconds is None or not last else seconds * (1 - POST_OPTIMIZATION)
+    search(strategy, rest - last, before)
+    if last:
+        left = None if max_seconds is None else max_seconds - (time.monotonic() - start)
+        search("coordinate-descent", last, left)
     if race:
         settle_graph(mod, target, opened, symbols=symbols, progress=options.get("progress"))
     return opened
@@ -237,13 +275,15 @@ def compile_relax(
     mod: IRModule,
     target: Target | str,
     params: Mapping[str, object] | None = None,
+    enable_warning: bool = False,
 ) -> Executable:
     """Build a model with the schedules that a database has for its functions.
 
-    If the whole graph was measured (``settle_graph``), with those that served it.
+    If the whole graph was measured (``settle_graph``), with those that served it. With
+    ``enable_warning``, functions without a record are logged, and why they have none.
     """
     resolved = Target(target)
-    mod, _ = apply_database(database, mod, resolved, params)
+    mod, _ = apply_database(database, mod, resolved, params, enable_warning=enable_warning)
     return build(mod, resolved, pipeline=None)
 
 
@@ -252,6 +292,8 @@ def apply_database(
     mod: IRModule,
     target: Target,
     params: Mapping[str, object] | None = None,
+    *,
+    enable_warning: bool = False,
 ) -> tuple[IRModule, list[Applied]]:
     """Return a model as tensor functions with a database's schedules, and what became of each.
 
@@ -263,7 +305,10 @@ def apply_database(
     by_times = choice is None or choice.measured_ways
     mod = to_tensor_functions(mod, target, database=database if by_times else MemoryDatabase())
     applying = MetaScheduleApplyDatabase(
-        database=database, target=target, leave=() if choice is None else choice.by_rule
+        enable_warning=enable_warning,
+        database=database,
+        target=target,
+        leave=() if choice is None else choice.by_rule,
     )
     mod = applying(mod)
     return mod, applying.report

@@ -130,6 +130,26 @@ def core_count() -> int:
     return os.cpu_count() or 1
 
 
+def core_identity(core: int) -> tuple[int, int]:
+    """Return what the hardware threads of one core have in common; they count alone if unknown."""
+    topology = Path(f"/sys/devices/system/cpu/cpu{core}/topology")
+    try:
+        package, number = (
+            int((topology / name).read_text()) for name in ("physical_package_id", "core_id")
+        )
+    except (OSError, ValueError):
+        return 0, core
+    return package, number
+
+
+@lru_cache(maxsize=1)
+def physical_core_count() -> int:
+    """Return the number of cores this process may use, hardware threads of one counted once."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len({core_identity(core) for core in os.sched_getaffinity(0)}))
+    return core_count()
+
+
 @lru_cache(maxsize=1)
 def cache_sizes() -> dict[str, int]:
     """Return bytes of one core's data caches ``l1``, ``l2``, ``l3``, as far as known.

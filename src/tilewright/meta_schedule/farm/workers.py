@@ -29,6 +29,7 @@ from tilewright.meta_schedule.runner import (
 )
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
+from tilewright.target.host import core_identity
 
 # Processes of a device inherit this, so that those that outlive their owner can be found.
 _MARK = "TILEWRIGHT_FARM_DEVICE"
@@ -146,22 +147,10 @@ def share_of_cores(number: int, count: int) -> set[int]:
 
     Raises ``TuneError`` if there are fewer cores than devices.
     """
-    cores = sorted(os.sched_getaffinity(0), key=lambda core: (_siblings(core), core))
+    cores = sorted(os.sched_getaffinity(0), key=lambda core: (core_identity(core), core))
     if len(cores) < count:
         raise TuneError(f"{count} devices need {count} cores, but there are {len(cores)}")
     return set(cores[number * len(cores) // count : (number + 1) * len(cores) // count])
-
-
-def _siblings(core: int) -> tuple[int, int]:
-    """Return what the hardware threads of one core have in common."""
-    topology = Path(f"/sys/devices/system/cpu/cpu{core}/topology")
-    try:
-        package, number = (
-            int((topology / name).read_text()) for name in ("physical_package_id", "core_id")
-        )
-    except (OSError, ValueError):
-        return 0, core
-    return package, number
 
 
 def take_slot(label: str, count: int) -> tuple[int, IO[str]]:

@@ -1,0 +1,74 @@
+"""The model that ships with the package: whole, small, of today's features, and adapted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.meta_schedule.conftest import matmul
+from tilewright.meta_schedule.cost_model import AnalyticModel, XGBModel
+from tilewright.meta_schedule.cost_model.pretrained import PATH, read_forest, write_forest
+from tilewright.meta_schedule.feature import FEATURE_NAMES
+from tilewright.meta_schedule.search_strategy.base import candidate_of
+from tilewright.meta_schedule.search_strategy.design import make_variants
+from tilewright.meta_schedule.space_generator import SpaceGenerator
+from tilewright.support.errors import TuneError
+from tilewright.target import Target
+from tilewright.tir.schedule import Schedule
+
+
+def population(mcpu):
+    target = Target(f"llvm -mcpu={mcpu} -num-cores=1")
+    mod = Schedule(matmul(128, 128, 128)).mod
+    space = SpaceGenerator.create("post-order-apply", target).generate_design_space(mod)
+    variant = make_variants(mod, space, target)[0]
+    return variant.evaluate(variant.draw(100, np.random.default_rng(0)))
+
+
+def test_the_file_is_small_and_of_todays_features():
+    assert PATH.stat().st_size < 500_000
+    forest = read_forest(PATH)
+    assert forest.features.min() >= 0 and forest.features.max() < len(FEATURE_NAMES)
+    assert np.isfinite(forest.thresholds).all() and np.isfinite(forest.leaves).all()
+
+
+def test_a_damaged_file_is_no_model(tmp_path):
+    data = bytearray(PATH.read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / "a").write_bytes(data)
+    with pytest.raises(TuneError, match="damaged"):
+        read_forest(tmp_path / "a")
+    with pytest.raises(TuneError, match="can't be read"):
+        read_forest(tmp_path / "b")
+
+
+def test_what_is_written_is_read(tmp_path):
+    forest, rows = read_forest(PATH), np.random.default_rng(0).random((60, len(FEATURE_NAMES)))
+    write_forest(forest, tmp_path / "a")
+    np.testing.assert_array_equal(read_forest(tmp_path / "a")(rows), forest(rows))
+
+
+@pytest.mark.parametrize("mcpu", ["haswell", "skylake-avx512"])
+def test_it_corrects_the_machine_model_before_any_measurement(mcpu):
+    candidates = population(mcpu)
+    model, plain = XGBModel(pretrained=True), XGBModel(pretrained=False)
+    scores = model.score("t", candidates)
+    assert not model.trained
+    assert np.isfinite(scores).all()
+    assert np.std(scores - AnalyticModel().score("t", candidates)) > 0.1
+    np.testing.assert_array_equal(
+        plain.score("t", candidates), AnalyticModel().score("t", candidates)
+    )
+
+
+def test_measurements_correct_it(tmp_path):
+    candidates = population("haswell")
+    # The opposite of what it thinks.
+    seconds = np.exp2(XGBModel(pretrained=True).score("t", candidates)) * 1e-3
+    model, again = XGBModel(pretrained=True), XGBModel(pretrained=True)
+    model.learn("t", [candidate_of(candidates, n) for n in range(100)], seconds.tolist())
+    scores = model.score("t", candidates)
+    assert np.corrcoef(scores, -np.log2(seconds))[0, 1] > 0.8
+    model.save(tmp_path / "m.npz")
+    again.load(tmp_path / "m.npz")
+    np.testing.assert_allclose(again.score("t", candidates), scores)
