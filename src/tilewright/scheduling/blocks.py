@@ -37,6 +37,12 @@ _TABLE_USES = 8
 # a tensor are, use each tensor more than once: copies of copies would double at each.
 _MOST_COPIED = 1 << 11
 
+EXPENSIVE = frozenset(
+    "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt tanh sigmoid silu erf gelu gelu_tanh sin "
+    "cos tan sinh cosh asin acos atan asinh acosh atanh pow atan2 fmod hypot".split()
+)
+"""Intrinsics that cost many instructions: not to be evaluated again and again in a reduction."""
+
 
 @dataclass(frozen=True)
 class Axis:

@@ -74,6 +74,10 @@ class Reduction:
         """The operands other than some."""
         return [load for load in self.loads if all(load is not item for item in loads)]
 
+    def is_read_otherwise(self, load: BufferLoad) -> bool:
+        """Whether an operand is read at another place too (both sides of a product with itself)."""
+        return any(item.buffer is load.buffer for item in self.other_than(load))
+
     def taps(self, load: BufferLoad, *axes: Axis) -> list[Axis]:
         """The steps that are added to axes of the result in an operand's index (a window's)."""
         moving = {d for axis in axes for d in dimensions_of(load, axis)}

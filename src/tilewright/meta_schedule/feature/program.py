@@ -33,7 +33,8 @@ from tilewright.ir import (
     is_const,
 )
 from tilewright.meta_schedule.feature.numbers import Num, num_add, num_div, num_mul, num_sub, to_num
-from tilewright.meta_schedule.schedule_rule.patterns import EXPENSIVE, is_prepacking
+from tilewright.meta_schedule.schedule_rule.patterns import is_prepacking
+from tilewright.scheduling.cpu import EXPENSIVE
 from tilewright.support.errors import TuneError
 from tilewright.tir import (
     REDUCE,

@@ -8,6 +8,7 @@ from typing import Any
 
 from tilewright.ir import Call, Expr, Var, as_int, collect, free_vars
 from tilewright.meta_schedule.schedule_rule.base import NotApplicable
+from tilewright.scheduling.cpu import EXPENSIVE
 from tilewright.tir import (
     REDUCE,
     SPATIAL,
@@ -23,12 +24,6 @@ from tilewright.tir.attrs import LAYOUT_REWRITE, TILED
 from tilewright.tir.layout_rewrite import constants_of
 from tilewright.tir.schedule import BlockRV, Schedule
 from tilewright.tir.walk import child_blocks
-
-EXPENSIVE = frozenset(
-    "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt tanh sigmoid silu erf gelu gelu_tanh sin "
-    "cos tan sinh cosh asin acos atan asinh acosh atanh pow atan2 fmod hypot".split()
-)
-"""Intrinsics that cost many instructions: not to be evaluated again and again in a reduction."""
 
 
 def is_spatial(block: Block) -> bool:

@@ -8,6 +8,7 @@ with ``transpose``, ``gather``, ``cut_axes``, ``joined`` and ``concat``) and red
 from __future__ import annotations
 
 from tilewright.scheduling.blocks import (
+    EXPENSIVE,
     SEPARATE,
     Axis,
     axes_of,
@@ -19,6 +20,7 @@ from tilewright.scheduling.blocks import (
     is_costly,
     is_injective,
     leaf_blocks,
+    loads_at_times,
     loads_of,
     only_moves,
     size_of,
@@ -33,6 +35,7 @@ from tilewright.scheduling.cpu.reduction import come_from_afar, schedule_reducti
 
 __all__ = [
     "Axis",
+    "EXPENSIVE",
     "SEPARATE",
     "are_contiguous",
     "are_equal",
@@ -47,6 +50,7 @@ __all__ = [
     "is_costly",
     "is_injective",
     "leaf_blocks",
+    "loads_at_times",
     "loads_of",
     "only_moves",
     "parallelize",

@@ -1,6 +1,6 @@
 """Matrix times vector: each element of the matrix is used once, so it is memory-bound.
 
-The matrix must be read sequentially in long runs, with few other loads:
+The matrix must be read sequentially in long runs, all of it, with few other loads:
 
 - if its rows are along the reduction (``[N, K]``), some rows at a time are multiplied by the vector
   and summed in lanes, which are combined at the end of the row;
@@ -25,6 +25,7 @@ from tilewright.scheduling.cpu import (
     Axis,
     axes_of,
     element_bits,
+    loads_at_times,
     parallelize,
     schedule_injective,
     stores_of,
@@ -63,6 +64,8 @@ class MatrixVector(Form):
             return NotApplicable("no operand is a matrix whose elements are used once")
         if product.matrix.buffer in found.constants:
             return NotApplicable("the matrix is constant: packed, it is read from first to last")
+        if any(load is product.matrix for load in loads_at_times(found.block)):
+            return NotApplicable("a condition leaves out parts of the matrix, so rows are no runs")
         schedule = _along_rows if product.is_along else _across_rows
         if not schedule(sch, found, product, target):
             return NotApplicable("whole vectors and rows don't divide the matrix")

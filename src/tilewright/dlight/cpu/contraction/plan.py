@@ -21,6 +21,7 @@ from tilewright.dlight.cpu.contraction.register_tile import (
     tile_registers,
     tile_score,
 )
+from tilewright.dlight.cpu.contraction.shared_work import computes_along, sharing_axis
 from tilewright.ir import Expr, as_int, dtypes, free_vars
 from tilewright.scheduling import Reduction, depends, dimensions_of, longest, stride
 from tilewright.scheduling.cpu import Axis, coefficient_of, element_bits, work_of
@@ -75,8 +76,6 @@ def rank_plans(
     For each axis and way of packing there are up to ``widths`` tiles, of a multiple of ``row_step``
     rows, at most ``most_rows``.
     """
-    if len({load.buffer for load in found.loads}) < 2:
-        return []
     wanted = _Wanted(target, widths, row_step, most_rows)
     plans = [plan for vector in found.places for plan in _plans_along(found, vector, wanted)]
     # The contiguous axis, which is last, wins a tie.
@@ -97,7 +96,9 @@ class _Wanted:
 def _plans_along(found: Reduction, vector: Axis, wanted: _Wanted) -> list[Plan]:
     """The plans with vectors along an axis, along which the result may be contiguous."""
     moving = found.along(vector)
-    if not moving or len(moving) == len(found.loads):
+    if len(moving) == len(found.loads):
+        return []
+    if not moving and not (found.is_contiguous(vector) and computes_along(found, vector)):
         return []
     rows = [axis for axis in found.reusing(*moving) if axis is not vector]
     if not (found.is_contiguous(vector) or rows):
@@ -109,7 +110,8 @@ def _plans_along(found: Reduction, vector: Axis, wanted: _Wanted) -> list[Plan]:
 class _Along:
     """Plans with vectors along one axis: operand in place, packed, packed and padded, gathered.
 
-    ``moving`` are the operands that vary along it, ``rows`` the axes that these don't depend on.
+    ``moving`` are the operands that vary along it, ``rows`` the axes that these don't depend on. If
+    there are none, a tile's rows are along an axis that shares arithmetic (``shared_work``).
     """
 
     def __init__(
@@ -125,7 +127,7 @@ class _Along:
         self.contiguous = found.is_contiguous(vector)
         self.columns = vector.extent or 0
         if self.contiguous:
-            self.row = longest(rows)
+            self.row = longest(rows) or sharing_axis(found, vector, wanted.target.costs)
         else:
             # The tile's rows are written side by side: they are the axis that is stored that way.
             self.row = rows[-1]
@@ -153,6 +155,7 @@ class _Along:
             if strides[0] != 1 and _run_after(moving[0], self.vector) % _LINE:
                 made, panels = made + panels, []
         gathers = self.contiguous and not self.constant and uses >= _ROWS_TO_PACK
+        gathers = gathers and not any(map(self.found.is_read_otherwise, moving))
         if gathers and _is_gathered(moving, strides, self.vector, self.target):
             if not packable:
                 worth *= uses / (uses + costs.gather_uses)
@@ -215,11 +218,11 @@ class _Along:
         target, wanted = self.target, self.wanted
         fitting = (_rows_of(load, self.row, target) for load in self.others)
         lanes = target.vector_lanes(max(16, element_bits(self.found.block)))
-        widest = int(target.costs.panel_share * target.l2_bytes / self.step_bytes)
+        widest = int(target.costs.panel_share * target.l2_bytes / max(1, self.step_bytes))
         step_costs = self._step_costs()
         if step_costs is not target.costs:
             # Rows pass through the cache beside the panel.
-            room = int(target.costs.far_panel_share * target.l2_bytes / self.step_bytes)
+            room = int(target.costs.far_panel_share * target.l2_bytes / max(1, self.step_bytes))
             widest = min(widest, max(room, _NARROW * lanes))
         limits = Limits(
             lanes,

@@ -40,7 +40,7 @@ from tilewright.scheduling.cpu import (
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir import BufferLoad
+from tilewright.tir import Block, BufferLoad
 from tilewright.tir.attrs import KEEP_WHOLE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
@@ -63,11 +63,11 @@ _SHARING, _FILTERS = 16, 8
 class Window:
     """The components of a window.
 
-    ``data`` is read through it, ``column`` is the axis of the result along which it slides, ``row``
-    the one across, ``filters`` an axis of the result on which the data does not depend.
+    ``data`` are read through it, ``column`` is the axis of the result along which it slides,
+    ``row`` the one across, ``filters`` an axis of the result on which the data do not depend.
     """
 
-    data: BufferLoad
+    data: tuple[BufferLoad, ...]
     column: Axis
     row: Axis | None
     filters: Axis | None
@@ -93,7 +93,7 @@ class SlidingWindow(Form):
             return NotApplicable("the padding changes the window")
         channels = _schedule(sch, now, window, target, masked)
         for rv in left:
-            fills = window.data.buffer in {region.buffer for region in sch.get(rv).writes}
+            fills = _is_filled(window, sch.get(rv))
             inside = fills and channels is not None
             if inside and channels is not None:
                 sch.compute_at(rv, channels)
@@ -101,25 +101,35 @@ class SlidingWindow(Form):
         return {rv.name for rv in found.others}
 
 
+def _is_filled(window: Window, block: Block) -> bool:
+    """Whether a block computes what is read through a window."""
+    written = {region.buffer for region in block.writes}
+    return any(load.buffer in written for load in window.data)
+
+
 def window_of(found: Reduction) -> Window | None:
-    """Return the window of a reduction; ``None`` if there is none, or a large one."""
+    """Return the window of a reduction; ``None`` if there is none, or a large one.
+
+    Several operands may be read through it, as in differences of two images: then what is computed
+    of them is shared as one operand's elements are.
+    """
     if not found.places or any(axis.extent is None for axis in found.steps):
         return None
     column = found.places[-1]
     if not found.is_contiguous(column):
         return None
-    slides = [load for load in found.loads if _moves(found, load, column)]
-    if len(slides) != 1 or stride(slides[0], column) is None:
+    data = tuple(load for load in found.loads if _moves(found, load, column))
+    if not data or any(stride(load, column) is None for load in data):
         return None
-    data = slides[0]
-    others = found.other_than(data)
+    others = found.other_than(*data)
     if any(depends(load, column) for load in others):
         return None
-    moving = found.taps(data, *found.places)
-    if work_of(moving) > _LARGEST_WINDOW:
+    moving, *different = (found.taps(load, *found.places) for load in data)
+    if any(taps != moving for taps in different) or work_of(moving) > _LARGEST_WINDOW:
         return None
-    row = next((a for a in reversed(found.places[:-1]) if _moves(found, data, a)), None)
-    shared = [a for a in found.reusing(data) if all(depends(load, a) for load in others)]
+    rows = [a for a in found.places[:-1] if all(_moves(found, load, a) for load in data)]
+    row = rows[-1] if rows else None
+    shared = [a for a in found.reusing(*data) if all(depends(load, a) for load in others)]
     depth = tuple(axis for axis in found.steps if axis not in moving)
     return Window(data, column, row, shared[-1] if shared else None, tuple(moving), depth)
 
@@ -198,7 +208,11 @@ def _tile(choices: Choices, window: Window, lanes: int, target: Target) -> list[
 
 def _is_tall(window: Window, narrow: int) -> bool:
     """Whether many rows of a column are best computed together: they read the same rows."""
-    row, data = window.row, window.data
-    if row is None or window.filters is not None or (window.column.extent or 0) > narrow:
+    row, wide = window.row, (window.column.extent or 0) > narrow
+    # What is computed of several operands is worth sharing in rows of any length.
+    if row is None or window.filters is not None or (wide and len(window.data) == 1):
         return False
-    return stride(data, row) in {stride(data, axis) for axis in window.moving} - {None}
+    return all(
+        stride(data, row) in {stride(data, axis) for axis in window.moving} - {None}
+        for data in window.data
+    )

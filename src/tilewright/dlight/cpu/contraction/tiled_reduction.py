@@ -13,8 +13,12 @@ The vectors may run along any axis of the result:
   tiles are full, or the remainder gets a narrower tile under masks. If the axis isn't the result's
   contiguous one (the channels of a convolution), the tile goes through a small buffer, from which
   it is written in the result's order;
+- along its contiguous axis, if what varies there is computed, not read (a distance of positions);
 - along the result's contiguous axis, reading an operand that is not contiguous there, if many rows
   share what is gathered from it: a strided convolution's pixels, a transposed operand's rows.
+
+Where no operand is reused, rows of a tile may share a part of the formula (``shared_work``). Of a
+product of an operand with itself, both sides are read from the same panels.
 
 The axis and the tile's size are chosen by an estimate (``plan``); so is the order of tiles
 (``tile_order``).
@@ -192,6 +196,8 @@ class _Tiling:
         self.order = order = order_of(sch, found, plan, target)
         if order.phases and (not plan.transposed or order.row not in order.phases):
             raise ScheduleError("remainders of places are put together along the tile's rows only")
+        # Rows are read from panels, too, so all of these are there before the first tile.
+        self.both_sides = plan.packed is not None and found.is_read_otherwise(plan.packed)
         self.panels = self._panels()
 
     def schedule(self) -> None:
@@ -216,7 +222,7 @@ class _Tiling:
         place = outer.index(column_outer)
         at = fused if place < count else column_outer
         if panels is not None:
-            alone = count <= place + 1 and not self.order.by_rows
+            alone = count <= place + 1 and not self.order.by_rows and not self.both_sides
             self._schedule_panels(panels, at if alone else None)
             if alone:
                 self._convert_panels(sch.get(panels).writes[0].buffer, at)
