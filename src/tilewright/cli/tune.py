@@ -19,12 +19,14 @@ from tilewright.cli.options import (
     target_option,
     work_dir_option,
 )
-from tilewright.cli.output import json_option, make_console, print_json
+from tilewright.cli.output import given, json_option, make_console, print_json
 from tilewright.ir import IRModule
+from tilewright.meta_schedule.builder import Builder, LocalBuilder
 from tilewright.meta_schedule.database import Database, SQLDatabase
 from tilewright.meta_schedule.extracted_task import ExtractedTask, contexts_of
+from tilewright.meta_schedule.farm import RayBuilder, RayRunner
 from tilewright.meta_schedule.progress import ConsoleProgress, task_table
-from tilewright.meta_schedule.runner import EvaluatorConfig, LocalRunner
+from tilewright.meta_schedule.runner import EvaluatorConfig, LocalRunner, Runner
 from tilewright.meta_schedule.task_scheduler import TaskRecord, TaskScheduler
 from tilewright.meta_schedule.tune import open_database, tune_tasks
 from tilewright.relax.tuning import (
@@ -73,6 +75,10 @@ class _Effort:
                    "run is saved, and a wrong candidate that is fast may win; records of checked "
                    "ones come before these.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the search.")
+@click.option("--farm", metavar="ADDRESS",
+              help="Build and measure on a farm ('tilewright farm'), or 'local': one of this "
+                   "machine. The target is by default that of its devices.")  # fmt: skip
+@click.option("--farm-label", metavar="LABEL", help="Measure on the farm's devices of this label.")
 @shape_option
 @target_option
 @work_dir_option
@@ -89,6 +95,8 @@ def tune_command(
     as_json: bool,
     race: bool,
     verify: bool,
+    farm: str | None,
+    farm_label: str | None,
     **effort: Any,
 ) -> None:
     """Search for fast schedules of a model's functions, and keep them in a database.
@@ -96,12 +104,16 @@ def tune_command(
     Ctrl-C stops cleanly: everything measured is kept, the table is printed, and the exit code is 0.
     The next run with this folder continues from there.
     """
+    if farm_label is not None and farm is None:
+        raise click.UsageError("--farm-label chooses devices of a farm: say --farm too")
     console = make_console(stderr=as_json)
     search = _Effort(**effort)
-    runner = LocalRunner(EvaluatorConfig(verify=verify))
     if not verify:
         console.print(_UNVERIFIED, markup=False)
     mod = load_model(model, shapes).mod
+    builder, runner = _machines(farm, farm_label, EvaluatorConfig(verify=verify))
+    if isinstance(runner, RayRunner) and not given("target"):
+        target = runner.target()
     _check_names(_tasks(model, mod, target), ops)
     opened = open_database(database or "json", work_dir)
     try:
@@ -111,6 +123,7 @@ def tune_command(
             opened,
             max_trials=share_of_trials(search.trials, search.alternatives),
             op_names=ops or None,
+            builder=builder,
             runner=runner,
             progress=ConsoleProgress(console, transient=True),
         )
@@ -124,10 +137,13 @@ def tune_command(
             trials=search.trials - spent,
             trials_per_task=search.trials_per_task,
             seed=search.seed,
+            builder=builder,
             runner=runner,
             database=opened,
         )
-        if race and not tuned.interrupted:
+        if race and farm is not None and target != Target("native"):
+            console.print("whole graphs aren't compared: this machine isn't one of the devices")
+        elif race and not tuned.interrupted:
             tuned = _settled(tuned, mod, target, opened, console)
     place = opened.url if isinstance(opened, SQLDatabase) else work_dir
     if as_json:
@@ -144,6 +160,15 @@ def tune_command(
         console.print(task_table(tuned.tasks, f"tuned into {place}"))
         if tuned.interrupted:
             console.print("stopped early; run the same command again to go on", markup=False)
+
+
+def _machines(
+    farm: str | None, label: str | None, config: EvaluatorConfig
+) -> tuple[Builder, Runner]:
+    """Return what builds and measures: this machine, or a farm."""
+    if farm is not None:
+        return RayBuilder(farm), RayRunner(farm, label, config)
+    return LocalBuilder(), LocalRunner(config)
 
 
 def _settled(

@@ -43,9 +43,10 @@ _MOST_FAILURES = 5
 # Bytes of shared memory for objects between processes: candidates are some kilobytes each.
 _STORE = 100 << 20
 
-# Ray's own names: it must not report to its makers, and on a machine alone nothing may listen to
-# others (a setting that it has for other operating systems, but heeds on all).
-_QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
+# Ray's own names: it must not report to its makers, nor have workers give way to other processes
+# while they measure, and on a machine alone nothing may listen to others (a setting that it has for
+# other operating systems, but heeds on all).
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 _ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
@@ -124,7 +125,7 @@ def connect(address: str = LOCAL) -> Any:
         }
         if address == LOCAL:
             options |= {
-                "num_cpus": 1,
+                "num_cpus": 0,  # else so many idle processes
                 "include_dashboard": False,
                 "object_store_memory": _STORE,
                 "resources": resources(host.core_count(), 1, default_label()),

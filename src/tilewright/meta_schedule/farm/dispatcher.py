@@ -120,6 +120,8 @@ class Dispatcher(Generic[Message]):
         self._finished = finished
         self._fits = fits
         self._workers: dict[str, _Worker[Message]] = {}
+        self._idle: dict[str, None] = {}  # those of them without a job, longest first
+        self._looked = hands.now()
         self._waiting: deque[_Job[Message]] = deque()
         self._count = 0
 
@@ -131,7 +133,7 @@ class Dispatcher(Generic[Message]):
     @property
     def busy(self) -> int:
         """The number of workers that have a job."""
-        return sum(worker.job is not None for worker in self._workers.values())
+        return len(self._workers) - len(self._idle)
 
     @property
     def waiting(self) -> int:
@@ -167,30 +169,39 @@ class Dispatcher(Generic[Message]):
             worker = self._workers[event.worker]
             job, forgotten = worker.job, worker.forgotten
             worker.job, worker.forgotten = None, False
+            self._idle[event.worker] = None
             if job is not None and not forgotten:
                 self._finished(job.number, event.result)
 
     def give(self) -> None:
         """Start what can be started, and give up workers that take too long."""
         now = self.hands.now()
-        for name, worker in list(self._workers.items()):
-            if worker.job is not None and now - worker.since > worker.job.limit:
-                self.hands.discard(name, replace=True)
-                self._lose(name, f"no answer within {worker.job.limit:g} s")
-        for name, worker in list(self._workers.items()):
-            if worker.job is None and (job := self._next(worker)) is not None:
+        if now - self._looked >= _LOOK:
+            self._looked = now
+            for name, worker in list(self._workers.items()):
+                if worker.job is not None and now - worker.since > worker.job.limit:
+                    self.hands.discard(name, replace=True)
+                    self._lose(name, f"no answer within {worker.job.limit:g} s")
+        for name in list(self._idle):
+            if not self._waiting:
+                break
+            worker = self._workers[name]
+            if (job := self._next(worker.place)) is not None:
                 worker.job, worker.since = job, now
+                del self._idle[name]
                 self.hands.start(name, job.message(name))
 
     def dismiss(self) -> None:
         """Forget all workers and jobs."""
         self._workers.clear()
+        self._idle.clear()
         self._waiting.clear()
 
     def _join(self, event: Joined) -> None:
         why = self._fits(event.about)
         if why is None:
             self._workers[event.worker] = _Worker(event.place)
+            self._idle[event.worker] = None
             return
         logger.warning("farm: %s is not used: %s", event.worker, why)
         self.lost.append(why)
@@ -200,6 +211,7 @@ class Dispatcher(Generic[Message]):
         logger.warning("farm: %s is lost: %s", name, why)
         self.lost.append(why)
         worker = self._workers.pop(name)
+        self._idle.pop(name, None)
         job = worker.job
         if job is None or worker.forgotten:
             return
@@ -210,17 +222,19 @@ class Dispatcher(Generic[Message]):
         else:
             self._waiting.appendleft(job)
 
-    def _next(self, worker: _Worker[Message]) -> _Job[Message] | None:
+    def _next(self, place: str) -> _Job[Message] | None:
         """Take the first job for a worker: not one that was lost at its place, if there are others.
 
         What was lost with a machine isn't to blame on a second loss of the same machine.
         """
-        places = {item.place for item in self._workers.values()}
         for job in self._waiting:
-            if worker.place not in job.places or places <= set(job.places):
+            if place not in job.places or self._only_at(job.places):
                 self._waiting.remove(job)
                 return job
         return None
+
+    def _only_at(self, places: Collection[str]) -> bool:
+        return all(worker.place in places for worker in self._workers.values())
 
 
 class Crew(Generic[Message]):
