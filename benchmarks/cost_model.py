@@ -82,7 +82,7 @@ TRAINING = (
     "means of 32 ragged sequences 256x256",
     "bilateral filter 5x5 of 256x256",
 )
-#: Further ones, of kinds that the list of workloads has one of: channels, depth, size, filters, taps.
+#: Further ones (channels, depth, size, filters, taps): the list of workloads has only one of them.
 CONV3D = ((8, 8, 28, 16, 3), (32, 4, 14, 64, 3), (3, 8, 56, 16, 3), (64, 8, 14, 64, 1))
 #: What it is judged by.
 HELD_OUT = (
@@ -105,8 +105,8 @@ _ROUNDS = 200
 _TREES: dict[str, Any] = {
     "max_depth": 6,
     "eta": 0.05,
-    "min_child_weight": 10.0,
-    "lambda": 10.0,
+    "min_child_weight": 3.0,
+    "lambda": 3.0,
     "gamma": 0.001,
     "base_score": 0.0,
     "tree_method": "hist",

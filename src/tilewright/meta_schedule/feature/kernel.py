@@ -1,7 +1,7 @@
 """The machine code that computes features: eight candidates at a time, whatever the program.
 
 One function serves all programs, so it is compiled once on a machine. What differs between programs
-is in tables (see ``per_store``): which numbers (rows of ``[numbers, candidates]``) are the extents
+is in ``tables``: which numbers (rows of ``[numbers, candidates]``) are the extents
 of which loops, the strides of which accesses, and so on. All candidates of a population have the
 same loops; where they differ in a place in the nest (the innermost loop that isn't of extent one,
 where the register tile begins), each takes the element of its own level.
@@ -11,24 +11,17 @@ Arrays over levels have an element for each number of enclosing loops, ``0 .. lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple
-
 from tilewright.codegen.llvm.builder import Function, exported, external
-from tilewright.codegen.llvm.values import (
-    BOOL,
-    DOUBLE,
-    FLOAT,
-    I32,
-    I64,
-    PTR,
-    VOID,
-    Operand,
-    Place,
-    Type,
-    Value,
-    vector,
+from tilewright.codegen.llvm.values import DOUBLE, I32, I64, PTR, VOID, Value
+from tilewright.meta_schedule.feature.block import (
+    FLOATS,
+    INTS,
+    LANES,
+    POINTERS,
+    REALS,
+    TRUTHS,
+    Access,
+    Block,
 )
 from tilewright.meta_schedule.feature.names import (
     ACCESS_NAMES,
@@ -39,223 +32,28 @@ from tilewright.meta_schedule.feature.names import (
     MAX_ACCESSES,
 )
 from tilewright.meta_schedule.feature.program import FLOP_KINDS
-
-LANES = 8
-"""Candidates that are computed together."""
-_REALS, _INTS, _TRUTHS = vector(LANES, DOUBLE), vector(LANES, I64), vector(LANES, BOOL)
-_FLOATS, _WORDS = vector(LANES, FLOAT), vector(LANES, I32)
-_POINTERS = Type(f"<{LANES} x ptr>", lanes=LANES)
-_CEIL = external(_REALS, f"llvm.ceil.v{LANES}f64", _REALS)
-_ABS = external(_REALS, f"llvm.fabs.v{LANES}f64", _REALS)
-_GATHER = external(
-    _REALS, f"llvm.masked.gather.v{LANES}f64.v{LANES}p0", _POINTERS, I32, _TRUTHS, _REALS
-)
-_SCATTER = external(
-    VOID, f"llvm.masked.scatter.v{LANES}f32.v{LANES}p0", _FLOATS, _POINTERS, I32, _TRUTHS
+from tilewright.meta_schedule.feature.tables import (
+    COMPACT_FIELDS,
+    DIM_FIELDS,
+    LOOP_FIELDS,
+    MACHINE,
+    MATH_STEPS,
+    STORE_FIELDS,
+    STORE_REALS,
 )
 
-# ---- the tables of a program ------------------------------------------------------------------
-HEADER = (
-    "stores loops shapes levels limits buffers loop_table shape_table buffer_table compact_table "
-    "compacts term_table store_table store_loops access_table dim_table"
-).split()
-"""The first words: counts, and where the parts begin."""
-LOOP_FIELDS = "extent reduce chain".split()
-BUFFER_FIELDS = "shape dims local".split()
-COMPACT_FIELDS = "slot begin end".split()
-TERM_FIELDS = "loop stride".split()
-STORE_FIELDS = "loops depth access accesses instances".split()
-ACCESS_FIELDS = "buffer read write dims".split()
-DIM_FIELDS = "begin end".split()
-MACHINE = (
-    "l1 l2 l3 l2_rate l3_rate memory_rate registers cores launch gather max_instructions"
-).split()
-"""The first real constants: the target's. Then come the bytes of each buffer's elements."""
-STORE_REALS = (
-    "lanes latency_reducing latency work operations intensity math steps local "
-    + " ".join(f"flops_{kind}" for kind in FLOP_KINDS)
-).split()
-"""Real constants of each store."""
-
-# Copies of a statement that lowering makes for register tiles; what a statement with an expensive
-# intrinsic counts as when loops are unrolled.
-_TILE_COPIES, MATH_STEPS = 256.0, 16.0
+# Copies of a statement that lowering makes for register tiles.
+_TILE_COPIES = 256.0
 # Where footprints of this share of a cache still stay in it.
 _FILLED = 0.75
-_BY_LEVEL = "stride other unique lines rows reuse depends".split()
-_LEVEL_ARRAYS = 10
-"""Arrays by level that a store has itself."""
+
+_SCATTER = external(
+    VOID, f"llvm.masked.scatter.v{LANES}f32.v{LANES}p0", FLOATS, POINTERS, I32, TRUTHS
+)
 
 
-def scratch_vectors(table: Sequence[int]) -> int:
-    """Return how many vectors of memory the function needs for a program's table."""
-    head = dict(zip(HEADER, table))
-    by_level = _LEVEL_ARRAYS + len(_BY_LEVEL) * MAX_ACCESSES
-    fixed = 3 * MAX_ACCESSES + len(FEATURE_NAMES)
-    return head["loops"] + head["shapes"] + by_level * head["levels"] + fixed
-
-
-class _Access(NamedTuple):
-    """An access of the current store: what is the same for all candidates, and arrays by level."""
-
-    number: Value
-    reads: Value
-    writes: Value
-    shape: Value
-    dims: Value
-    local: Value
-    bytes: Value
-    table: Value
-    stride: Value
-    other: Value
-    unique: Value
-    lines: Value
-    rows: Value
-    reuse: Value
-    depends: Value
-
-
-class _Writer:
+class _Writer(Block):
     """Writes the function's parts."""
-
-    def __init__(
-        self, f: Function, table: Value, reals: Value, numbers: Value, padded: Value, scratch: Value
-    ) -> None:
-        self.f, self.table, self.reals, self.numbers = f, table, reals, numbers
-        self.padded, self.scratch = padded, scratch
-        self.head = {name: self.word(f.constant(I64, n)) for n, name in enumerate(HEADER)}
-        self.used: Value = f.constant(I64, 0)
-        self.levels = levels = self.head["levels"]
-        self.extents = self._room(self.head["loops"])
-        self.shapes = self._room(self.head["shapes"])
-        self.own, self.reduce, self.outer = (self._room(levels) for _ in range(3))
-        self.footprint, self.size, self.ratio = (self._room(levels) for _ in range(3))
-        self.steps, self.run, self.runs, self.joined = (self._room(levels) for _ in range(4))
-        self.by_level = self._room(levels * (len(_BY_LEVEL) * MAX_ACCESSES))
-        self.moved = self._room(f.constant(I64, 3 * MAX_ACCESSES))
-        self.row = self._room(f.constant(I64, len(FEATURE_NAMES)))
-        self.lane_numbers = Value(f, _INTS, f"<{', '.join(f'i64 {n}' for n in range(LANES))}>")
-
-    # ---- access to tables and arrays ----------------------------------------------------------
-    def word(self, at: Value) -> Value:
-        """A word of the program's tables."""
-        return self.table.at(I32, at).get().to(I64)
-
-    def fields(self, table: str, number: Value, names: list[str]) -> dict[str, Value]:
-        """An entry of a table of the program."""
-        at = self.head[table] + number * len(names)
-        return {name: self.word(at + n) for n, name in enumerate(names)}
-
-    def real(self, at: Value) -> Value:
-        """A real constant, in all lanes."""
-        return self.reals.at(DOUBLE, at).get().splat(LANES)
-
-    def machine(self, name: str) -> Value:
-        """A constant of the target."""
-        return self.real(self.f.constant(I64, MACHINE.index(name)))
-
-    def constant(self, name: str) -> Value:
-        """A real constant of the current store."""
-        return self.real(self.store_reals + STORE_REALS.index(name))
-
-    def _room(self, count: Value) -> Value:
-        made = self.scratch.at(_REALS, self.used).address
-        self.used = self.used + count
-        return made
-
-    def load(self, array: Value, at: Operand) -> Value:
-        """A vector of an array."""
-        return array.at(_REALS, at).get(align=8)
-
-    def store(self, array: Value, at: Operand, value: Operand) -> None:
-        """Write a vector of an array."""
-        array.at(_REALS, at).set(value, align=8)
-
-    def scale(self, array: Value, at: Operand, factor: Operand) -> None:
-        """Multiply a vector of an array."""
-        self.store(array, at, self.load(array, at) * factor)
-
-    def number(self, at: Value) -> Value:
-        """A number of the current candidates."""
-        place = self.numbers.at(DOUBLE, at * self.padded + self.column).address.at(_REALS)
-        return place.get(align=8)
-
-    def pick(self, array: Value, level: Value) -> Value:
-        """Of an array by level each candidate's own element."""
-        f, at = self.f, level * LANES + self.lane_numbers
-        each = f.here(f"getelementptr double, ptr {array.text}, {at.type} {at.text}")
-        return f.call(_GATHER, Value(f, _POINTERS, each), 8, True, 0)
-
-    def true(self, word: Value) -> Value:
-        """A flag of a table, in all lanes."""
-        return word.ne(0).splat(LANES)
-
-    def choose(self, truth: Value, a: Operand, b: Operand) -> Value:
-        """One of two vectors."""
-        return self.f.select(truth, a, b, _REALS)
-
-    def as_real(self, truth: Value) -> Value:
-        """1 where it holds, else 0."""
-        return self.choose(truth, 1, 0)
-
-    def variable(self, initial: Operand) -> Place:
-        """A vector that changes."""
-        return self.f.variable(_REALS, initial)
-
-    def ceil(self, value: Value) -> Value:
-        """The next integer."""
-        return self.f.call(_CEIL, value)
-
-    def log(self, value: Value) -> Value:
-        """``log2(1 + max(value, 0))`` as float32, good to its last digits; exact for zero."""
-        f = self.f
-        small = (f.greatest(value, 0) + 1).convert("fptrunc", _FLOATS)
-        bits = small.convert("bitcast", _WORDS)
-        exponent = ((bits >> 23) - 127).convert("sitofp", _FLOATS)
-        mantissa = ((bits & 0x7FFFFF) | 0x3F800000).convert("bitcast", _FLOATS)
-        large = mantissa > 1.4142135
-        mantissa = f.select(large, mantissa * 0.5, mantissa)
-        exponent = f.select(large, exponent + 1, exponent)
-        # log(m) = 2 artanh(s), by its series: |s| < 0.172.
-        s = (mantissa - 1) / (mantissa + 1)
-        square, scale = s * s, 2.885390081777927
-        total = square * (scale / 9) + scale / 7
-        for odd in (5, 3, 1):
-            total = total * square + scale / odd
-        return total * s + exponent
-
-    @contextmanager
-    def down(self, count: Value) -> Iterator[Value]:
-        """Repeat for ``count - 1`` down to 0."""
-        with self.f.for_(count) as number:
-            yield (count - 1) - number
-
-    @contextmanager
-    def terms(self, begin: Value, end: Value) -> Iterator[tuple[Value, Value]]:
-        """Repeat for the terms of an index: the loop or row, and the size of its steps."""
-        with self.f.for_(end, begin) as term:
-            own = self.fields("term_table", term, TERM_FIELDS)
-            yield own["loop"], self.f.call(_ABS, self.number(own["stride"]))
-
-    @contextmanager
-    def accesses(self) -> Iterator[_Access]:
-        """Repeat for the accesses of the current store."""
-        with self.f.for_(self.count) as number:
-            yield self.access(number)
-
-    def access(self, number: Value) -> _Access:
-        """An access of the current store."""
-        own = self.fields("access_table", self.first + number, ACCESS_FIELDS)
-        buffer = self.fields("buffer_table", own["buffer"], BUFFER_FIELDS)
-        start = self.levels * (number * len(_BY_LEVEL))
-        arrays = [
-            self.by_level.at(_REALS, start + self.levels * n).address for n in range(len(_BY_LEVEL))
-        ]
-        return _Access(
-            number, own["read"], own["write"], buffer["shape"], buffer["dims"],
-            self.true(buffer["local"]), self.real(own["buffer"] + len(MACHINE)), own["dims"],
-            *arrays,
-        )  # fmt: skip
 
     # ---- once for a block of candidates -------------------------------------------------------
     def begin(self, column: Value) -> None:
@@ -325,7 +123,7 @@ class _Writer:
                 again = extent * self.load(item.reuse, row)
                 self.store(item.reuse, row + 1, self.choose(depends > 0, 1, again))
 
-    def _dimension(self, item: _Access, dim: Value, last: Value) -> None:
+    def _dimension(self, item: Access, dim: Value, last: Value) -> None:
         """Add one dimension of an access, the innermost first."""
         f = self.f
         own = self.fields("dim_table", item.table + dim, DIM_FIELDS)
@@ -358,7 +156,7 @@ class _Writer:
     def vector(self) -> None:
         """Find the innermost loop of extent above one, and whether it is vectorised."""
         f, write = self.f, self.access(self.f.constant(I64, 0))
-        inner = f.variable(_INTS, f.greatest(self.depth - 1, 0).splat(LANES))
+        inner = f.variable(INTS, f.greatest(self.depth - 1, 0).splat(LANES))
         with f.for_(self.depth) as row:
             busy = self.load(self.own, row) > 1
             inner.set(f.select(busy, row.splat(LANES), inner.get()))
@@ -371,7 +169,7 @@ class _Writer:
         length = f.least(self.inner_extent, f.greatest(self.vectorize, 1))
         self.vector_length = self.choose(self.vectorized, length, 1)
 
-    def kind(self, item: _Access) -> tuple[Value, Value, Value]:
+    def kind(self, item: Access) -> tuple[Value, Value, Value]:
         """How an access moves along the innermost loop: contiguous, broadcast, strided."""
         stride, other = self.pick(item.stride, self.inner), self.pick(item.other, self.inner)
         none = other.eq(0)
@@ -381,7 +179,7 @@ class _Writer:
     def tile(self) -> None:
         """Analyse the register tile: the loops inside the innermost reduction loop."""
         f = self.f
-        level = f.variable(_INTS, 0)
+        level = f.variable(INTS, 0)
         with f.for_(self.depth) as row:
             reduces = self.choose(self.load(self.own, row) > 1, self.load(self.reduce, row), 0) > 0
             level.set(f.select(reduces, (row + 1).splat(LANES), level.get()))
@@ -407,7 +205,7 @@ class _Writer:
     def parallel_loops(self) -> None:
         """Mirror the postproc: fuse outermost loops up to the limit, but at least one."""
         f = self.f
-        jobs, going = self.variable(1), f.variable(_TRUTHS, self.parallel > 1)
+        jobs, going = self.variable(1), f.variable(TRUTHS, self.parallel > 1)
         with f.for_(self.depth) as row:
             own = self.fields("loop_table", self.word(self.loops + row), LOOP_FIELDS)
             with f.if_(own["reduce"].ne(0)):
@@ -433,10 +231,10 @@ class _Writer:
             self.store(self.footprint, level, self.load(self.footprint, level) + lines)
         self.traffic = []
         for number, cache in enumerate(("l1", "l2", "l3")):
-            size, fits = self.machine(cache) * _FILLED, f.variable(_INTS, 0)
+            size, fits = self.machine(cache) * _FILLED, f.variable(INTS, 0)
             with f.for_(self.depth) as level:
                 beyond = self.load(self.footprint, level) > size
-                fits.set(fits + f.select(beyond, 1, 0, _INTS))
+                fits.set(fits + f.select(beyond, 1, 0, INTS))
             level = fits.get()
             times, whole = self.pick(self.outer, level), self.variable(0)
             with self.accesses() as item:
@@ -548,11 +346,11 @@ class _Writer:
         for number, value in enumerate(last):
             self.store(self.row, end + INTENSITY_POINTS + number, value)
 
-    def _access_features(self, item: _Access) -> list[Value]:
+    def _access_features(self, item: Access) -> list[Value]:
         f = self.f
         contiguous, broadcast, strided = self.kind(item)
         moved = self.total * item.bytes
-        level = self.tile_level - f.select(self.reduces, 1, 0, _INTS)
+        level = self.tile_level - f.select(self.reduces, 1, 0, INTS)
         rows = self.pick(item.rows, level)
         count, iterations, between = self._reuse(item)
         length = self.variable(1)
@@ -583,10 +381,10 @@ class _Writer:
             moved / count,
         ]
 
-    def _reuse(self, item: _Access) -> tuple[Value, Value, Value]:
+    def _reuse(self, item: Access) -> tuple[Value, Value, Value]:
         """The nearest loop outwards that brings the same data again, and what is touched then."""
         count, iterations, between = self.variable(1), self.variable(0), self.variable(0)
-        looking = self.f.variable(_TRUTHS, True)
+        looking = self.f.variable(TRUTHS, True)
         with self.down(self.depth) as row:
             extent = self.load(self.own, row)
             again = looking & (self.choose(extent > 1, self.load(item.depends, row), 1) <= 0)
@@ -605,20 +403,20 @@ class _Writer:
             outer = self.load(self.outer, level)
             # From the inside out, so that sizes grow.
             at = self.depth - level
-            size = self.log(self.total / outer).convert("fpext", _REALS)
+            size = self.log(self.total / outer).convert("fpext", REALS)
             touched = f.greatest(self.load(self.footprint, level), 1)
             self.store(self.size, at, size)
-            ratio = self.log(work / outer / touched).convert("fpext", _REALS)
+            ratio = self.log(work / outer / touched).convert("fpext", REALS)
             self.store(self.ratio, at, ratio)
         top = self.load(self.size, self.depth)
         for point in range(INTENSITY_POINTS):
             wanted = top * (point / (INTENSITY_POINTS - 1))
-            place = f.variable(_INTS, 0)
+            place = f.variable(INTS, 0)
             with f.for_(self.depth) as level:
                 smaller = self.load(self.size, level) < wanted
-                place.set(place + f.select(smaller, 1, 0, _INTS))
+                place.set(place + f.select(smaller, 1, 0, INTS))
             above = place.get()
-            below = above - f.select(above > 0, 1, 0, _INTS)
+            below = above - f.select(above > 0, 1, 0, INTS)
             high, low = self.pick(self.size, above), self.pick(self.size, below)
             gap = f.greatest(high - low, 1e-9)
             share = self.choose(high > low, (wanted - low) / gap, 0)
@@ -634,12 +432,12 @@ class _Writer:
         start = rows + (store * width).splat(LANES)
         with f.for_(f.constant(I64, width)) as feature:
             value = self.load(self.row, feature)
-            made = f.variable(_FLOATS, value.convert("fptrunc", _FLOATS))
+            made = f.variable(FLOATS, value.convert("fptrunc", FLOATS))
             with f.if_(logarithms.at(I32, feature).get().ne(0)):
                 made.set(self.log(value))
             at = start + feature.splat(LANES)
             each = f.here(f"getelementptr float, ptr {out.text}, {at.type} {at.text}")
-            f.call(_SCATTER, made, Value(f, _POINTERS, each), 4, True)
+            f.call(_SCATTER, made, Value(f, POINTERS, each), 4, True)
 
 
 @exported(
@@ -657,7 +455,7 @@ def candidate_features(
         column = block * LANES
         writer.begin(column)
         whole, size = writer.variable(0), writer.variable(0)
-        good = f.variable(_REALS, 1)
+        good = f.variable(REALS, 1)
         with f.for_(writer.head["stores"]) as store:
             writer.begin_store(store)
             writer.measure_accesses()
@@ -673,4 +471,4 @@ def candidate_features(
             good *= writer.as_real(writer.fits)
         good *= writer.as_real(size <= writer.machine("max_instructions"))
         for array, value in ((cycles, whole), (valid, good), (code, size)):
-            array.at(DOUBLE, column).address.at(_REALS).set(value.get(), align=8)
+            array.at(DOUBLE, column).address.at(REALS).set(value.get(), align=8)

@@ -13,7 +13,7 @@ constant extents.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -21,16 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.meta_schedule.feature.kernel import (
-    HEADER,
-    LANES,
-    MATH_STEPS,
-    candidate_features,
-    scratch_vectors,
-)
-from tilewright.meta_schedule.feature.names import FEATURE_NAMES, LOGARITHMS, MAX_ACCESSES
+from tilewright.meta_schedule.feature.block import LANES, scratch_vectors
+from tilewright.meta_schedule.feature.kernel import candidate_features
+from tilewright.meta_schedule.feature.names import FEATURE_NAMES, LOGARITHMS
 from tilewright.meta_schedule.feature.numbers import Pool, compiled
 from tilewright.meta_schedule.feature.program import FLOP_KINDS, Program, StoreInfo
+from tilewright.meta_schedule.feature.tables import MATH_STEPS, Tables
 from tilewright.meta_schedule.machine_code import compiled as machine_code
 from tilewright.target import Target
 
@@ -67,7 +63,7 @@ class FeatureFunction:
         self.registers = 32 if on_gpu else target.vector_registers
         self.max_instructions = np.inf
         pool = Pool()
-        self._table = _Tables(program, pool).joined()
+        self._table = Tables(program, pool).joined()
         self._numbers = len(pool.numbers)
         self._evaluate = compiled(pool.numbers)
         self._room = scratch_vectors(self._table.tolist())
@@ -130,112 +126,3 @@ class FeatureFunction:
 @cache
 def _features() -> Callable[..., None]:
     return machine_code(candidate_features)
-
-
-class _Tables:
-    """A program as ``kernel`` reads it: a header, and tables of words."""
-
-    def __init__(self, program: Program, pool: Pool) -> None:
-        self.program, self.pool = program, pool
-        self.terms: list[int] = []
-        self.dims: list[int] = []
-        self.buffer_dims: list[int] = []
-        """Where the dimensions of each buffer begin."""
-        shapes: list[int] = []
-        for buffer in program.buffers:
-            self.buffer_dims.append(len(shapes))
-            shapes += [pool.add(size) for size in buffer.shape]
-        self.shapes = shapes
-        self.loops = [
-            word
-            for loop in program.loops
-            for word in (pool.add(loop.extent), int(loop.reduce), int(loop.chain))
-        ]
-        self.stores: list[int] = []
-        self.store_loops: list[int] = []
-        self.accesses: list[int] = []
-        for store in program.stores:
-            self._store(store)
-        self.compacts = [word for item in self._compacted() for word in item]
-
-    def _store(self, store: StoreInfo) -> None:
-        accesses = store.accesses[:MAX_ACCESSES]
-        instances = self.pool.add(store.instances)
-        first = len(self.accesses) // 4
-        self.stores += [
-            len(self.store_loops), len(store.loops), first, len(accesses), instances
-        ]  # fmt: skip
-        self.store_loops += store.loops
-        for access in accesses:
-            dims = len(self.dims) // 2
-            for linear in access.indices:
-                self.dims += self._terms(
-                    (store.loops.index(loop), self.pool.add(stride))
-                    for loop, stride in linear.items()
-                    if loop in store.loops
-                )
-            self.accesses += [access.buffer.index, int(access.read), int(access.write), dims]
-
-    def _terms(self, terms: Iterable[tuple[int, int]]) -> tuple[int, int]:
-        """Keep terms of an index; return where they begin and end."""
-        begin = len(self.terms) // 2
-        self.terms += chain.from_iterable(terms)
-        return begin, len(self.terms) // 2
-
-    def _compacted(self) -> Iterable[tuple[int, int, int]]:
-        """The dimensions of intermediate buffers, which shrink to what is in use at once.
-
-        Their extents then come from their first writer, and the loops that are not around all uses.
-        """
-        done = set()
-        for store in self.program.stores:
-            for access in store.accesses:
-                buffer = access.buffer
-                if not access.write or buffer.index in done:
-                    continue
-                done.add(buffer.index)
-                if not buffer.intermediate or buffer.around is None:
-                    continue
-                inside = store.loops[len(buffer.around) :]
-                for dim, linear in enumerate(access.indices):
-                    terms = (
-                        (loop, self.pool.add(stride))
-                        for loop, stride in linear.items()
-                        if loop in inside
-                    )
-                    yield self.buffer_dims[buffer.index] + dim, *self._terms(terms)
-
-    def joined(self) -> Any:
-        """Return all as one array of int32."""
-        program = self.program
-        buffers = [
-            word
-            for item, start in zip(program.buffers, self.buffer_dims)
-            for word in (start, len(item.shape), int(item.local))
-        ]
-        limits = [self.pool.add(x) for x in (program.parallel, program.vectorize, program.unroll)]
-        parts = {
-            "limits": limits,
-            "loop_table": self.loops,
-            "shape_table": self.shapes,
-            "buffer_table": buffers,
-            "compact_table": self.compacts,
-            "term_table": self.terms,
-            "store_table": self.stores,
-            "store_loops": self.store_loops,
-            "access_table": self.accesses,
-            "dim_table": self.dims,
-        }
-        counts = {
-            "stores": len(program.stores),
-            "loops": len(program.loops),
-            "shapes": len(self.shapes),
-            "levels": 1 + max((len(store.loops) for store in program.stores), default=0),
-            "buffers": len(program.buffers),
-            "compacts": len(self.compacts) // 3,
-        }
-        starts, words = dict(counts), list[int]()
-        for name, part in parts.items():
-            starts[name] = len(HEADER) + len(words)
-            words += part
-        return np.array([*(starts[name] for name in HEADER), *words], dtype=np.int32)
