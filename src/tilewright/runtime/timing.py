@@ -101,14 +101,15 @@ def measure(
     for _ in range(warmup):
         fn(*args)
     target = min_repeat_ms / 1e3
+    results: list[float] = []
     if target and not flush_cache_bytes:
         while (elapsed := _timed(fn, args, number)) < target:
             # Aim a little above the target, and grow at most 10 times at once: the first
             # measurements of a fast function are mostly noise.
             factor = min(10.0, max(1.2 * target / max(elapsed, 1e-9), 1.3))
             number = int(number * factor) + 1
-    results = []
-    for _ in range(repeat):
+        results = [elapsed / number]
+    for _ in range(repeat - len(results)):
         if flush_cache_bytes:
             flush_cache(flush_cache_bytes)
         results.append(_timed(fn, args, number) / number)

@@ -40,7 +40,7 @@ _STATE, _CORE_FIELD = Path("/proc/thread-self/stat"), 36
 _WAITING = 0.02
 
 #: The loop may take so many times the shortest time seen; disturbed it takes about twice as long.
-_SLACK = 1.3
+SLACK = 1.3
 
 
 def tick(threads: int = 1) -> float:
@@ -78,7 +78,7 @@ def run_delay() -> float:
 
 def is_undisturbed(seconds: float, fastest: float) -> bool:
     """Whether a tick of so many seconds is one of undisturbed cores, given the fastest tick."""
-    return seconds <= _SLACK * fastest
+    return seconds <= SLACK * fastest
 
 
 class Watch:
@@ -105,9 +105,14 @@ class Watch:
         self.begin()
         return float("inf") if delayed else seconds
 
+    def slowdown(self) -> float:
+        """Return how many times as long as on undisturbed cores the loop takes now, at least 1."""
+        seconds = self.tick()
+        return max(1.0, seconds / self.fastest)
+
     def undisturbed(self) -> bool:
         """Whether nobody disturbed this thread."""
-        return is_undisturbed(self.tick(), self.fastest)
+        return self.slowdown() <= SLACK
 
 
 def _core() -> int:

@@ -18,12 +18,13 @@ from tilewright.support.errors import TuneError
 class EvaluatorConfig:
     """How a candidate is timed.
 
-    ``repeat`` values are measured, each the mean over calls for ``min_repeat_ms``. With
-    ``flush_cache_bytes`` caches are flushed before each. A candidate whose first calls all take
-    more than ``race_factor`` times the best known time is not measured further. If the values
-    differ by more than ``max_spread`` (relative), the measurement is repeated, up to ``retries``
-    times. While other programs disturb the cores (``support.interference``) measurements are also
-    repeated, for up to ``patience_ms`` per candidate.
+    ``repeat`` values are measured, each the mean over calls for ``min_repeat_ms``; one is enough
+    for a candidate that is far from the best known time, and if its first calls all take more than
+    ``race_factor`` times that it isn't measured further. With ``flush_cache_bytes`` caches are
+    flushed before each value, which is a single call. If the values differ by more than
+    ``max_spread`` (relative), as many are added, up to ``retries`` times. While other programs
+    disturb the cores (``support.interference``) measurements are repeated for up to
+    ``patience_ms`` per candidate, less where that hasn't helped lately.
 
     Without ``verify`` candidates aren't checked: whatever computes something else the faster wins.
     Their records aren't verified, so those of checked ones come before them.
@@ -82,7 +83,8 @@ class RunnerResult:
     ``reason`` is ``"wrong"`` (disagrees with the unscheduled program), ``"run"`` (raised an
     error), ``"crash"`` (its process died) or ``"timeout"``. ``error_ratio`` is the largest
     difference from the reference relative to its largest value. ``trusted`` is false if the machine
-    was too noisy for the required spread. ``beat`` are the digests of the schedules that it won the
+    was too noisy for the required spread; ``slowdown`` says how many times as long as on undisturbed
+    cores plain code took then. ``beat`` are the digests of the schedules that it won the
     last race of its task against. ``verified`` is whether its results were checked, ``inputs`` with
     which kinds of inputs (and ``"again"`` for a second call), made from ``seed``.
     """
@@ -92,6 +94,7 @@ class RunnerResult:
     reason: str | None = None
     error_ratio: float | None = None
     trusted: bool = True
+    slowdown: float = 1.0
     beat: tuple[str, ...] = ()
     verified: bool = True
     inputs: tuple[str, ...] = ()
@@ -122,6 +125,9 @@ class NoReferenceError(TuneError):
 
 class Runner:
     """Base of all runners."""
+
+    def prepare(self, reference: Reference) -> None:
+        """Begin, without waiting, what has to be done before candidates of a task can be run."""
 
     def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
         """Check and measure the inputs one at a time; yield each result as soon as it is available.

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -31,6 +32,10 @@ from tilewright.target import Target, host
 # The worker keeps the arguments and results of so many tasks, so that a scheduler may go from task
 # to task without running their unscheduled programs again.
 _TASKS_KEPT = 24
+
+
+Request = tuple[float, tuple[object, ...]]
+"""How many seconds an answer may take, and what is asked."""
 
 
 class _Ended(Exception):
@@ -63,6 +68,8 @@ class LocalRunner(Runner):
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
         self._tasks: set[str] = set()
+        self._preparing: str | None = None  # the task whose answer hasn't been read yet
+        self._unprepared: dict[str, str] = {}  # what went wrong with tasks that were prepared
         if timeout_sec <= 0:
             raise TuneError("LocalRunner needs a positive timeout")
 
@@ -73,18 +80,11 @@ class LocalRunner(Runner):
             key = candidate.reference.key
             known = best.get(key, candidate.best_seconds)
             threads = self._threads(candidate.reference)
-            request = (
-                "measure",
-                candidate.module.with_sources({}),
-                key,
-                known,
-                self.evaluator_config,
-                candidate.packed,
-                candidate.varies,
-            )
+            what = (candidate.module.with_sources({}), key, known, self.evaluator_config)
+            request = ("measure", *what, candidate.packed, candidate.varies)
             self._set_task(candidate.reference, threads)
             try:
-                result: RunnerResult = self._ask(request, self.timeout_sec, threads)
+                result: RunnerResult = self._ask((self.timeout_sec, request), threads)
             except _Ended as ended:
                 result = RunnerResult(None, str(ended), ended.reason)
             if result.run_secs:
@@ -114,9 +114,12 @@ class LocalRunner(Runner):
             (item.module.with_sources({}), item.reference.key, item.packed, item.varies)
             for item in inputs
         ]
-        request = ("race", entries, rounds, self.evaluator_config)
+        request = (
+            self.timeout_sec * len(inputs),
+            ("race", entries, rounds, self.evaluator_config),
+        )
         try:
-            made: list[RunnerResult] = self._ask(request, self.timeout_sec * len(inputs), threads)
+            made: list[RunnerResult] = self._ask(request, threads)
         except _Ended as ended:
             made = self._without_culprits(inputs, rounds, ended)
         return made
@@ -141,22 +144,52 @@ class LocalRunner(Runner):
         target = reference.module.target
         return Target(target).num_cores if target else host.core_count()
 
+    def prepare(self, reference: Reference) -> None:
+        """Make the worker run the unscheduled program; its answer is read when it is needed.
+
+        Meanwhile candidates can be generated and built.
+        """
+        if reference.key in self._tasks or self._preparing or len(self._tasks) >= _TASKS_KEPT:
+            return
+        with suppress(_Ended):  # then it is asked again, and the error is raised
+            self._send(self._task_request(reference), self._threads(reference))
+            self._preparing = reference.key
+
+    def _task_request(self, reference: Reference) -> Request:
+        bare = replace(reference, module=reference.module.with_sources({}))
+        return self.reference_timeout_sec, ("task", bare, self.evaluator_config.verify)
+
+    def _settle(self) -> None:
+        """Read the answer to what is being prepared."""
+        key, self._preparing = self._preparing, None
+        if key is None:
+            return
+        try:
+            problem = self._receive(self.reference_timeout_sec)
+        except _Ended as ended:
+            problem = str(ended)
+        if problem is None:
+            self._tasks.add(key)
+        else:
+            self._unprepared[key] = problem
+
     def _set_task(self, reference: Reference, threads: int) -> None:
         """Make the worker run the unscheduled program, once per task and process."""
-        if reference.key in self._tasks:
+        self._settle()
+        key = reference.key
+        problem = self._unprepared.pop(key, None)
+        if key in self._tasks:
             return
-        if len(self._tasks) >= _TASKS_KEPT:
-            self.close()
-        try:
-            bare = replace(reference, module=reference.module.with_sources({}))
-            problem = self._ask(
-                ("task", bare, self.evaluator_config.verify), self.reference_timeout_sec, threads
-            )
-        except _Ended as ended:
-            raise _no_reference(str(ended)) from ended
+        if problem is None:
+            if len(self._tasks) >= _TASKS_KEPT:
+                self.close()
+            try:
+                problem = self._ask(self._task_request(reference), threads)
+            except _Ended as ended:
+                raise _no_reference(str(ended)) from ended
         if problem is not None:
             raise _no_reference(problem)
-        self._tasks.add(reference.key)
+        self._tasks.add(key)
 
     def _start(self) -> subprocess.Popen[bytes]:
         source = str(Path(worker.__file__).parents[3])
@@ -173,17 +206,33 @@ class LocalRunner(Runner):
         )
         return self._process
 
-    def _ask(self, request: tuple[object, ...], deadline: float, threads: int) -> Any:
+    def _ask(self, request: Request, threads: int) -> Any:
+        self._settle()
+        self._send(request, threads)
+        return self._receive(request[0])
+
+    def _send(self, request: Request, threads: int) -> None:
+        deadline, (kind, *rest) = request
         process = self._process or self._start()
-        assert process.stdin is not None and process.stdout is not None
-        kind, *rest = request
+        assert process.stdin is not None
         data = pickle.dumps((kind, deadline, threads, *rest))
-        try:
+        with self._talking(process, deadline):
             process.stdin.write(LENGTH.pack(len(data)) + data)
             process.stdin.flush()
+
+    def _receive(self, deadline: float) -> Any:
+        process = self._process
+        assert process is not None
+        with self._talking(process, deadline):
             (length,) = LENGTH.unpack(self._read(LENGTH.size, deadline))
             # Sent by our own worker, not by a stranger.
             return pickle.loads(self._read(length, deadline))
+
+    @contextmanager
+    def _talking(self, process: subprocess.Popen[bytes], deadline: float) -> Iterator[None]:
+        """Raise ``_Ended`` if the worker dies or takes longer; there is none afterwards."""
+        try:
+            yield
         except (BrokenPipeError, EOFError):
             code = process.wait()
             death = signal.Signals(-code).name if code < 0 else f"exit code {code}"
@@ -226,6 +275,7 @@ class LocalRunner(Runner):
         process, self._process = self._process, None
         stderr, self._stderr = self._stderr, None
         self._tasks.clear()
+        self._preparing = None
         if stderr is not None:
             stderr.close()
         if process is not None:

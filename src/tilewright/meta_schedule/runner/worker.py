@@ -20,15 +20,13 @@ from typing import Any, BinaryIO
 
 from tilewright.meta_schedule.packing import PackedOperand
 from tilewright.meta_schedule.runner.base import EvaluatorConfig, RunnerResult
+from tilewright.meta_schedule.runner.measuring import Stopwatch
 from tilewright.meta_schedule.runner.verification import Checked, Task, entry, replaced
 from tilewright.meta_schedule.times import is_steady
-from tilewright.runtime import Module, Tensor, measure, set_num_threads, tensor
-from tilewright.support.interference import Watch
+from tilewright.runtime import Module, Tensor, set_num_threads, tensor
 
 LENGTH = struct.Struct("<q")
 
-# A candidate that is to be given up as slow gets so many calls or so much time before.
-_RACE_CALLS, _RACE_SECONDS = 20, 2e-3
 # One whose first call takes so many times the best known time is checked with the first kind of
 # inputs only, unless it turns out to be the fastest.
 _SLOW = 2.0
@@ -36,8 +34,7 @@ _SLOW = 2.0
 # many seconds isn't called again.
 _HOPELESS, _HOPELESS_SECONDS = 5.0, 5e-3
 
-# Whether what was just measured may count.
-_WATCH = Watch()
+_STOPWATCH = Stopwatch()
 
 # In a race: how much of a measurement's time a turn takes, how many rounds use the same memory, and
 # how many times the best one's time is too much.
@@ -59,61 +56,6 @@ def write_message(stream: BinaryIO, value: object) -> None:
     stream.flush()
 
 
-def _fastest_call(function: Callable[[], object], args: list[object], limit: float) -> float:
-    """Return the shortest of enough calls to tell whether it is below ``limit``.
-
-    One call of a short function is unreliable: it may have to wake a pool thread.
-    """
-    fastest = math.inf
-    end = time.perf_counter() + _RACE_SECONDS
-    for _ in range(_RACE_CALLS):
-        start = time.perf_counter()
-        function(*args)
-        stop = time.perf_counter()
-        fastest = min(fastest, stop - start)
-        if fastest <= limit or stop > end:
-            break
-    return fastest
-
-
-def _time(
-    module: Module, arguments: list[object], best: float | None, config: EvaluatorConfig
-) -> tuple[tuple[float, ...], bool]:
-    """Return seconds per repeat, and whether cores were undisturbed and the spread small."""
-    function = entry(module).ffi
-    function(*arguments)
-    end = time.perf_counter() + 1e-3 * config.patience_ms
-    if best is not None:
-        limit = config.race_factor * best
-        _WATCH.begin()
-        fastest = _fastest_call(function, arguments, limit)
-        while fastest > limit and not _WATCH.undisturbed() and time.perf_counter() < end:
-            fastest = min(fastest, _fastest_call(function, arguments, limit))
-        if fastest > limit:
-            return (fastest,), True
-    found: tuple[float, ...] = ()
-    attempts = 1 + config.retries
-    while attempts:
-        _WATCH.begin()
-        result = measure(
-            function,
-            arguments,
-            number=1,
-            repeat=config.repeat,
-            min_repeat_ms=config.min_repeat_ms,
-            flush_cache_bytes=config.flush_cache_bytes,
-            warmup=0,
-        )
-        if not found or result.min < min(found):
-            found = result.results
-        undisturbed = _WATCH.undisturbed()
-        if undisturbed and result.max <= (1.0 + config.max_spread) * result.min:
-            return result.results, True
-        if undisturbed or time.perf_counter() >= end:
-            attempts -= 1
-    return found, False
-
-
 def evaluate(
     module: Module,
     task: Task,
@@ -131,14 +73,17 @@ def evaluate(
     if checked.seconds > hopeless:
         return replace(result, run_secs=(checked.seconds,))
     try:
-        seconds, trusted = _time(module, replaced(task.timing, checked.made), best, config)
+        arguments = replaced(task.timing, checked.made)
+        timing = _STOPWATCH.time(entry(module).ffi, arguments, best, config)
     except Exception as error:  # as above
         return RunnerResult(None, f"{type(error).__name__}: {error}", "run")
-    if best is not None and checked.seconds > slow and min(seconds) <= best:
+    if best is not None and checked.seconds > slow and min(timing.seconds) <= best:
         _, result = _checked(module, task, packed, varies, thorough=False)
         if result.reason is not None:
             return result
-    return replace(result, run_secs=seconds, trusted=trusted)
+    return replace(
+        result, run_secs=timing.seconds, trusted=timing.trusted, slowdown=timing.slowdown
+    )
 
 
 def race(
@@ -156,7 +101,8 @@ def race(
     checked = [_checked(*item) for item in entries]
     functions = [entry(module).ffi for module, *_ in entries]
     seconds: list[list[float]] = [[] for _ in entries]
-    patience = 1e-3 * config.patience_ms * len(entries)
+    watch, patience = _STOPWATCH.watch, _STOPWATCH.patience
+    allowed = left = 1e-3 * config.patience_ms * len(entries) * patience.share
     alive = [number for number, (_, result) in enumerate(checked) if result.reason is None]
     sittings: list[list[list[Any]]] = []  # kept, so that each has memory of its own
     for turn in range(rounds):
@@ -171,17 +117,20 @@ def race(
         for number in alive if turn % 2 == 0 else reversed(alive):
             burst = config.min_repeat_ms * _BURST_SHARE
             while True:
-                _WATCH.begin()
+                start = time.perf_counter()
+                watch.begin()
                 found = _burst(functions[number], sittings[-1][number], burst)
-                if _WATCH.undisturbed() or patience <= 0.0:
+                if watch.undisturbed() or left <= 0.0:
                     break
-                patience -= 1e-3 * burst
+                left -= time.perf_counter() - start
             seconds[number].append(found)
         if turn + 1 >= 2 * _SITTING:
             best: dict[Task, float] = {}
             for n in alive:
                 best[tasks[n]] = min(median_high(seconds[n]), best.get(tasks[n], math.inf))
             alive = [n for n in alive if min(seconds[n]) <= _FAR_BEHIND * best[tasks[n]]]
+    if left < allowed:
+        patience.learn(left > 0.0)
     return [
         result
         if result.reason is not None
@@ -258,7 +207,7 @@ def main() -> None:
         signal.setitimer(signal.ITIMER_REAL, 2 * deadline + 5)
         if threads != num_threads:
             set_num_threads(threads)
-            _WATCH.threads = num_threads = threads
+            _STOPWATCH.watch.threads = num_threads = threads
         if kind == "task":
             reference, verify = rest
             try:

@@ -175,6 +175,7 @@ class TaskScheduler:
             except TuneError as error:
                 self._give_up(task, str(error), session)
                 return False
+        session.runner.prepare(task.reference)
         return True
 
     def _give_up(self, task: TaskRecord, why: str, session: TuningSession) -> None:
