@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilewright.scheduling.cpu import Axis
 from tilewright.target import Costs, Target
@@ -108,38 +109,7 @@ def choose_tile(row: Axis | None, vector: Axis, limits: Limits) -> Tile:
 
 def rank_tiles(row: Axis | None, vector: Axis, limits: Limits) -> list[Tile]:
     """Return the best tile of each width, best first."""
-    made, widest = [], limits.most_columns
-    most = 1 if row is None else min(row.extent or MOST_ROWS, MOST_ROWS, limits.most_rows)
-    for width in _widths(row, vector, limits):
-        if widest is not None and width > max(2 * limits.lanes, widest):
-            continue
-        best = Tile(1, width)
-        for height in sorted({1, *range(limits.row_step, most + 1, limits.row_step)}):
-            if (height + 1) * limits.vectors(width) + 1 > limits.registers:
-                break
-            score = tile_score(row, vector, (height, width), limits)
-            if score > best.score + 1e-9:
-                best = Tile(height, width, score)
-        if best.score:
-            made.append(best)
-    # Narrow tiles win a tie.
-    return sorted(made, key=lambda tile: round(tile.score, 9), reverse=True)
-
-
-def _widths(row: Axis | None, vector: Axis, limits: Limits) -> list[int]:
-    """Extents along the vector axis that are worth trying."""
-    lanes, extent = limits.lanes, vector.extent
-    # Without rows, only more vectors keep the multiply-add units busy.
-    most = (6 if row is not None else 8) * lanes
-    widths = set(range(lanes, most + 1, lanes))
-    if extent is not None:
-        widths = {c for c in widths if c <= max(-(-extent // lanes), 1) * lanes}
-        if not limits.whole:
-            widths = {c for c in widths if c <= extent}
-            if extent <= most:
-                widths.add(extent)
-            widths |= {c for c in range(8, most, 4) if extent % c == 0}
-    return sorted(widths)
+    return list(_ranked(_extent(row), _extent(vector), limits))
 
 
 def tile_score(row: Axis | None, vector: Axis, size: tuple[int, int], limits: Limits) -> float:
@@ -147,16 +117,63 @@ def tile_score(row: Axis | None, vector: Axis, size: tuple[int, int], limits: Li
 
     Of axes whose size comes with the call it is the mean over sizes that these often have.
     """
+    return _score(_extent(row), _extent(vector), size, limits)
+
+
+# The extent of an axis, 0 if it comes with the call; ``None`` for no axis. A search ranks the same
+# tiles for each of a rule's other choices.
+_Extent = int | None
+
+
+def _extent(axis: Axis | None) -> _Extent:
+    return None if axis is None else axis.extent or 0
+
+
+@lru_cache(maxsize=1024)
+def _ranked(row: _Extent, vector: _Extent, limits: Limits) -> tuple[Tile, ...]:
+    made, widest = [], limits.most_columns
+    most = 1 if row is None else min(row or MOST_ROWS, MOST_ROWS, limits.most_rows)
+    for width in _widths(row, vector, limits):
+        if widest is not None and width > max(2 * limits.lanes, widest):
+            continue
+        best = Tile(1, width)
+        for height in sorted({1, *range(limits.row_step, most + 1, limits.row_step)}):
+            if (height + 1) * limits.vectors(width) + 1 > limits.registers:
+                break
+            score = _score(row, vector, (height, width), limits)
+            if score > best.score + 1e-9:
+                best = Tile(height, width, score)
+        if best.score:
+            made.append(best)
+    # Narrow tiles win a tie.
+    return tuple(sorted(made, key=lambda tile: round(tile.score, 9), reverse=True))
+
+
+def _widths(row: _Extent, vector: _Extent, limits: Limits) -> list[int]:
+    """Extents along the vector axis that are worth trying."""
+    lanes = limits.lanes
+    # Without rows, only more vectors keep the multiply-add units busy.
+    most = (6 if row is not None else 8) * lanes
+    widths = set(range(lanes, most + 1, lanes))
+    if vector:
+        widths = {c for c in widths if c <= max(-(-vector // lanes), 1) * lanes}
+        if not limits.whole:
+            widths = {c for c in widths if c <= vector}
+            if vector <= most:
+                widths.add(vector)
+            widths |= {c for c in range(8, most, 4) if vector % c == 0}
+    return sorted(widths)
+
+
+def _score(row: _Extent, vector: _Extent, size: tuple[int, int], limits: Limits) -> float:
     down = [(1, True)] if row is None else _sizes(row)
     scores = [_score_of(high, wide, *size, limits) for high in down for wide in _sizes(vector)]
     return sum(scores) / len(scores)
 
 
-def _sizes(axis: Axis) -> list[tuple[int, bool]]:
+def _sizes(extent: _Extent) -> list[tuple[int, bool]]:
     """Sizes of an axis, and whether it is that one."""
-    if axis.extent is None:
-        return [(size, False) for size in _USUAL]
-    return [(axis.extent, True)]
+    return [(extent, True)] if extent else [(size, False) for size in _USUAL]
 
 
 def _score_of(
