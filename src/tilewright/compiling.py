@@ -7,7 +7,6 @@ these steps is a function of its own elsewhere; nothing is done here that can't 
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,12 +28,9 @@ from tilewright.relax.frontend.torch.importer import functional_to_compile, impo
 from tilewright.relax.tuning import compile_relax, tune_relax
 from tilewright.runtime import Module
 from tilewright.support.errors import BuildError
+from tilewright.support.text import seconds_in
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
-
-#: More trials than any time is enough for: the budget is in seconds then.
-_UNLIMITED = 1 << 20
-_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 
 
 class CompiledModel(Executable):
@@ -160,13 +156,12 @@ def _budget(tune: int | str | None) -> dict[str, object] | None:
         return None
     if type(tune) is int and tune >= 0:
         return {"max_trials_global": tune}
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) *(s|min|h)", tune) if isinstance(tune, str) else None
-    if found is None:
+    seconds = seconds_in(tune) if isinstance(tune, str) else None
+    if seconds is None:
         raise BuildError(
             f"tune is a number of trials or a time such as '90s', '10min', '1h', got {tune!r}"
         )
-    seconds = float(found[1]) * _UNITS[found[2]]
-    return {"max_trials_global": _UNLIMITED, "max_seconds": seconds}
+    return {"time_budget": seconds}
 
 
 def _opened(database: Database | str | os.PathLike[str] | None, *, tuned: bool) -> Database | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -175,6 +176,74 @@ def test_no_trials_means_nothing_is_done() -> None:
     runner, builder = FakeRunner(), FakeBuilder()
     tune(RoundRobin(), contexts(Listed()), 0, runner=runner, builder=builder)
     assert not runner.known and not builder.batches and runner.closed == 1
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that only a ``Slow`` runner spends."""
+    now = [1000.0]
+    monkeypatch.setattr(
+        "tilewright.meta_schedule.task_scheduler.base.time.monotonic", lambda: now[0]
+    )
+    return now
+
+
+class Slow(FakeRunner):
+    """Takes half a second per candidate, and per round of one in the last comparison."""
+
+    def __init__(self, clock: list[float], *seconds: float) -> None:
+        super().__init__(*seconds)
+        self.clock = clock
+        self.rounds: list[int] = []
+
+    def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
+        for result in super().run(inputs):
+            self.clock[0] += 0.5
+            yield result
+
+    def race(self, inputs: Sequence[RunnerInput], rounds: int) -> list[RunnerResult]:
+        self.rounds.append(rounds)
+        self.clock[0] += 8e-3 * rounds * len(inputs)
+        return [replace(result, run_secs=(1e-3,) * rounds) for result in super().run(inputs)]
+
+
+@pytest.mark.parametrize("seconds", [5.0, 20.0, 60.0])
+def test_a_run_takes_the_time_it_is_given(clock: list[float], seconds: float) -> None:
+    runner, scheduler = Slow(clock), GradientBased()
+    tasks = contexts(*(Listed(1000) for _ in range(3)))
+    tune(scheduler, tasks, 1000, runner=runner, until=clock[0] + seconds, final_rounds=12)
+    assert 0.8 * seconds <= clock[0] - 1000.0 <= 1.05 * seconds + 0.5
+    assert len(runner.rounds) == sum(task.trials > 0 for task in scheduler.tasks)
+    assert all(task.finished for task in scheduler.tasks)
+
+
+def test_the_comparison_of_the_best_has_its_part_of_the_time(clock: list[float]) -> None:
+    """Calls of 0.1 s: the comparison takes longer than a batch, and is thought of beforehand."""
+    runner, scheduler = Slow(clock, 0.1), RoundRobin()
+    tune(scheduler, contexts(Listed(1000)), 1000, runner=runner, until=clock[0] + 60.0,
+         final_rounds=12)  # fmt: skip
+    (task,) = scheduler.tasks
+    assert 10 <= task.trials < 90 and runner.rounds == [12]
+
+
+def test_without_time_nothing_begins_and_with_little_something_does(clock: list[float]) -> None:
+    for seconds, trials in ((-1.0, 0), (1.1, 3)):
+        runner, scheduler = Slow(clock), RoundRobin()
+        tune(scheduler, contexts(Listed()), 10, runner=runner, until=clock[0] + seconds)
+        assert scheduler.tasks[0].trials == trials
+
+
+def test_a_task_ends_when_no_improvement_is_expected() -> None:
+    scheduler, runner = RoundRobin(), FakeRunner(*[2e-3] * 4, 1e-3)
+    tune(scheduler, contexts(Listed(1000)), 1000, runner=runner, min_improvement=0.01)
+    (task,) = scheduler.tasks
+    # It became twice as fast once, so half of that chance is worth waiting for, for some time.
+    assert task.steps == [0.5] and 100 < task.trials < 400
+    assert task.expected_gain(4) < 0.01 <= task.expected_gain(40)
+    tune(scheduler, contexts(Listed(1000)), 1000, min_improvement=0.01)
+    assert scheduler.tasks[0].trials < 20
+    with pytest.raises(TuneError, match=r"min_improvement is from 0 to 1, got 1\.5"):
+        tune(scheduler, contexts(Listed()), 1, min_improvement=1.5)
 
 
 def test_failures_are_counted_by_reason_and_the_run_goes_on() -> None:

@@ -10,6 +10,7 @@ import click
 from tilewright.cli.output import Command
 from tilewright.driver import check_target
 from tilewright.support.errors import TilewrightError
+from tilewright.support.text import seconds_in
 from tilewright.target import Target
 
 Shapes = Sequence[tuple[str, list[int]]]
@@ -40,6 +41,19 @@ class ShapeType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # sin
         if not found or not name or not all(extent.isdecimal() for extent in extents):
             self.fail(f"{value!r} is no shape such as image=1x3x224x224", param, ctx)
         return name, [int(extent) for extent in extents]
+
+
+class TimeType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # since click 8.4
+    """A time such as ``90s``, ``10min`` or ``1h``, in seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Parse a time; what is none is a usage error."""
+        seconds = value if isinstance(value, float) else seconds_in(str(value))
+        if seconds is None:
+            self.fail(f"{value!r} is no time such as 90s, 10min or 1h", param, ctx)
+        return seconds
 
 
 def shape_option(command: Command) -> Command:

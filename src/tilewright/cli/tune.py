@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -14,6 +14,7 @@ from tilewright.cli.logs import log_options
 from tilewright.cli.model import MODEL_HELP, load_model
 from tilewright.cli.options import (
     Shapes,
+    TimeType,
     database_option,
     shape_option,
     target_option,
@@ -22,22 +23,18 @@ from tilewright.cli.options import (
 from tilewright.cli.output import given, json_option, make_console, print_json
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.builder import Builder, LocalBuilder
-from tilewright.meta_schedule.database import Database, SQLDatabase
+from tilewright.meta_schedule.database import SQLDatabase
 from tilewright.meta_schedule.extracted_task import ExtractedTask, contexts_of
 from tilewright.meta_schedule.farm import RayBuilder, RayRunner
 from tilewright.meta_schedule.progress import ConsoleProgress, task_table
 from tilewright.meta_schedule.runner import EvaluatorConfig, LocalRunner, Runner
 from tilewright.meta_schedule.task_scheduler import TaskRecord, TaskScheduler
 from tilewright.meta_schedule.tune import open_database, tune_tasks
-from tilewright.relax.tuning import (
-    ALTERNATIVES,
-    extract_tasks,
-    settle_graph,
-    share_of_trials,
-    tune_alternatives,
-)
+from tilewright.relax.tuning import ALTERNATIVES, extract_tasks, tune_relax
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
+
+_TRIALS = 256
 
 _UNVERIFIED = (
     "without verification: what candidates compute isn't compared with the unscheduled program, so "
@@ -46,20 +43,16 @@ _UNVERIFIED = (
 )
 
 
-@dataclass(frozen=True)
-class _Effort:
-    """The trial budgets and the seed."""
-
-    trials: int
-    trials_per_task: int | None
-    alternatives: float
-    seed: int
-
-
 @click.command("tune", epilog=MODEL_HELP)
 @click.argument("model")
-@click.option("--trials", type=click.IntRange(min=0), default=256, show_default=True,
-              help="Candidates to measure in all.")  # fmt: skip
+@click.option("--trials", type=click.IntRange(min=0),
+              help=f"Candidates to measure in all; without a time budget {_TRIALS}.")  # fmt: skip
+@click.option("--time-budget", type=TimeType(), metavar="TIME",
+              help="Everything is done after this time, such as 90s, 10min or 1h.")  # fmt: skip
+@click.option("--min-improvement", type=click.FloatRange(0, 1, max_open=True), default=0.0,
+              show_default=True, metavar="SHARE",
+              help="A task ends if more trials are expected to gain less; 0.01 is one per "
+                   "cent.")  # fmt: skip
 @click.option("--trials-per-task", type=click.IntRange(min=1), help="At most so many for one task.")
 @click.option("--op", "ops", multiple=True, metavar="WORD",
               help="Only functions with this word in their name; may be repeated.")  # fmt: skip
@@ -74,6 +67,8 @@ class _Effort:
               help="Check the results of candidates against the unscheduled program. Without, its "
                    "run is saved, and a wrong candidate that is fast may win; records of checked "
                    "ones come before these.")  # fmt: skip
+@click.option("--cold-caches", is_flag=True,
+              help="Measure single calls with flushed caches, not many in a row.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the search.")
 @click.option("--farm", metavar="ADDRESS",
               help="Build and measure on a farm ('tilewright farm'), or 'local': one of this "
@@ -93,11 +88,14 @@ def tune_command(
     work_dir: str,
     database: str | None,
     as_json: bool,
-    race: bool,
     verify: bool,
+    cold_caches: bool,
     farm: str | None,
     farm_label: str | None,
-    **effort: Any,
+    race: bool,
+    trials: int | None,
+    trials_per_task: int | None,
+    **search: Any,
 ) -> None:
     """Search for fast schedules of a model's functions, and keep them in a database.
 
@@ -107,44 +105,40 @@ def tune_command(
     if farm_label is not None and farm is None:
         raise click.UsageError("--farm-label chooses devices of a farm: say --farm too")
     console = make_console(stderr=as_json)
-    search = _Effort(**effort)
+    flushed = 2 * max(target.l2_bytes, target.l3_bytes) if cold_caches else 0
     if not verify:
         console.print(_UNVERIFIED, markup=False)
     mod = load_model(model, shapes).mod
-    builder, runner = _machines(farm, farm_label, EvaluatorConfig(verify=verify))
+    config = EvaluatorConfig(verify=verify, flush_cache_bytes=flushed)
+    builder, runner = _machines(farm, farm_label, config)
     if isinstance(runner, RayRunner) and not given("target"):
         target = runner.target()
+    if race and farm is not None and target != Target("native"):
+        console.print("whole graphs aren't compared: this machine isn't one of the devices")
+        race = False
     _check_names(_tasks(model, mod, target), ops)
     opened = open_database(database or "json", work_dir)
+    scheduler, interrupted = TaskScheduler.create("gradient"), False
     try:
-        spent = tune_alternatives(
+        tune_relax(
             mod,
+            None,
             target,
-            opened,
-            max_trials=share_of_trials(search.trials, search.alternatives),
+            work_dir,
+            _TRIALS if trials is None and search["time_budget"] is None else trials,
+            database=opened,
             op_names=ops or None,
+            max_trials_per_task=trials_per_task,
             builder=builder,
             runner=runner,
+            task_scheduler=scheduler,
+            race=race,
             progress=ConsoleProgress(console, transient=True),
+            **search,
         )
     except KeyboardInterrupt:
-        tuned = Tuned([], True)
-    else:
-        tuned = run_tuning(
-            _chosen(_tasks(model, mod, target, opened), ops),
-            console,
-            work_dir=work_dir,
-            trials=search.trials - spent,
-            trials_per_task=search.trials_per_task,
-            seed=search.seed,
-            builder=builder,
-            runner=runner,
-            database=opened,
-        )
-        if race and farm is not None and target != Target("native"):
-            console.print("whole graphs aren't compared: this machine isn't one of the devices")
-        elif race and not tuned.interrupted:
-            tuned = _settled(tuned, mod, target, opened, console)
+        interrupted = True
+    tuned = Tuned(scheduler.tasks, interrupted or scheduler.interrupted)
     place = opened.url if isinstance(opened, SQLDatabase) else work_dir
     if as_json:
         print_json(
@@ -171,21 +165,8 @@ def _machines(
     return LocalBuilder(), LocalRunner(config)
 
 
-def _settled(
-    tuned: Tuned, mod: IRModule, target: Target, database: Database, console: Console
-) -> Tuned:
-    """Compare whole graphs, which the user may stop."""
-    try:
-        settle_graph(mod, target, database, progress=ConsoleProgress(console, transient=True))
-    except KeyboardInterrupt:
-        return replace(tuned, interrupted=True)
-    return tuned
-
-
-def _tasks(
-    model: str, mod: IRModule, target: Target, database: Database | None = None
-) -> list[ExtractedTask]:
-    tasks = extract_tasks(mod, target, database=database)
+def _tasks(model: str, mod: IRModule, target: Target) -> list[ExtractedTask]:
+    tasks = extract_tasks(mod, target)
     if not tasks:
         raise TuneError(f"{model} has nothing to tune: no tensor functions")
     return tasks

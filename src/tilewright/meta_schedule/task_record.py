@@ -11,6 +11,9 @@ from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import Reference
 from tilewright.meta_schedule.tune_context import TuneContext
 
+# How many steps say what the next one may gain, and what it is expected to gain in any case.
+_LATELY, _LEAST_STEP = 4, 0.02
+
 
 @dataclass(frozen=True, eq=False)
 class TopCandidate:
@@ -41,6 +44,30 @@ class TaskRecord:
     prepared: bool = False
     top_candidates: list[TopCandidate] = field(default_factory=list)
     rule: TopCandidate | None = None
+    steps: list[float] = field(default_factory=list)
+    """By how much (relative) each new best time was better than the one before."""
+
+    def took(self, seconds: float) -> None:
+        """Note a time; the first ones of a database or a rule are no improvement."""
+        if seconds >= self.best_seconds:
+            return
+        if math.isfinite(self.best_seconds):
+            self.steps.append(1.0 - seconds / self.best_seconds)
+        self.best_seconds = seconds
+
+    def expected_gain(self, trials: int) -> float:
+        """How much (relative) so many further trials are expected to improve the best time.
+
+        Of equally good draws the best of ``n`` is beaten among the next ``m`` with the probability
+        ``m / (n + m)``, and then by about as much as lately. A search draws better ones later on,
+        so what was gained lately is taken for at least ``_LEAST_STEP``. Infinite while nothing is
+        known.
+        """
+        if not math.isfinite(self.best_seconds) or self.trials == 0:
+            return math.inf
+        lately = self.steps[-_LATELY:]
+        step = max(_LEAST_STEP, sum(lately) / len(lately)) if lately else _LEAST_STEP
+        return step * trials / (self.trials + trials)
 
     @property
     def name(self) -> str:

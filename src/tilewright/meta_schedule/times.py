@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import median_high
 
@@ -17,3 +18,36 @@ def robust_seconds(run_secs: Sequence[float]) -> float:
 def is_steady(run_secs: Sequence[float], max_spread: float) -> bool:
     """Whether most of the measurements are within ``max_spread`` (relative) of the robust one."""
     return median_high(run_secs) <= (1.0 + max_spread) * robust_seconds(run_secs)
+
+
+def confidence_interval(run_secs: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+    """Return an interval that holds the lower quartile with a probability of at least ``level``.
+
+    Its ends are two of the measurements: the nearest pair around the ``robust_seconds`` with that
+    probability, whatever the distribution (order statistics; Conover, Practical Nonparametric
+    Statistics, section 3.2), and the extremes if there are too few measurements for it.
+    """
+    ordered, count = sorted(run_secs), len(run_secs)
+    # How many of them are below the quartile: binomial, with a probability of 1/4 each.
+    chances = [math.comb(count, k) * 0.25**k * 0.75 ** (count - k) for k in range(count + 1)]
+    low = high = (count - 1) // 4
+    while sum(chances[low + 1 : high + 1]) < level and (low > 0 or high < count - 1):
+        below = chances[low] if low > 0 else -1.0
+        above = chances[high + 1] if high < count - 1 else -1.0
+        if above >= below:
+            high += 1
+        else:
+            low -= 1
+    return ordered[low], ordered[high]
+
+
+def clearly_faster(a: Sequence[float], b: Sequence[float], level: float = 0.95) -> bool:
+    """Whether the program of the times ``a`` is faster than that of ``b``, beyond noise.
+
+    Times at the same position were measured in turns, so that a disturbance affects both. A sign
+    test: if both were equally fast, either would be faster in half of the rounds.
+    """
+    wins, losses = sum(x < y for x, y in zip(a, b)), sum(x > y for x, y in zip(a, b))
+    count = wins + losses
+    chance = sum(math.comb(count, k) for k in range(wins, count + 1)) / 2**count
+    return wins > losses and chance <= 1.0 - level

@@ -21,12 +21,14 @@ from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
 
+_TRIALS = 64
+
 
 def tune_tir(
     mod: IRModule | PrimFunc,
     target: Target | str,
     work_dir: str | os.PathLike[str] | None = None,
-    max_trials_global: int = 64,
+    max_trials_global: int | None = None,
     *,
     max_trials_per_task: int | None = None,
     num_trials_per_iter: int = 32,
@@ -42,12 +44,15 @@ def tune_tir(
     task_name: str = "main",
     seed: int = 0,
     progress: Progress | None = None,
-    max_seconds: float | None = None,
+    time_budget: float | None = None,
+    min_improvement: float = 0.0,
     symbols: Mapping[str, int] | None = None,
     num_tuning_cores: int | str | None = None,
     special_space: Mapping[str, Space] | None = None,
 ) -> Database:
     """Tune every TensorIR function of a module; see :func:`tune_tasks` for the options.
+
+    Without ``max_trials_global`` and ``time_budget`` there are 64 trials.
 
     Each function has its own copy of ``space`` and ``strategy``; ``special_space`` has other spaces
     for functions of these names. ``symbols`` are the sizes, by name, that functions with symbolic
@@ -72,6 +77,8 @@ def tune_tir(
         )
         for number, (name, function) in enumerate(functions.items())
     ]
+    if max_trials_global is None and time_budget is None:
+        max_trials_global = _TRIALS
     return tune_tasks(
         tasks,
         work_dir=work_dir,
@@ -86,7 +93,8 @@ def tune_tir(
         task_scheduler=task_scheduler,
         module_equality=module_equality,
         progress=progress,
-        max_seconds=max_seconds,
+        time_budget=time_budget,
+        min_improvement=min_improvement,
         num_tuning_cores=num_tuning_cores,
     )
 

@@ -30,6 +30,8 @@ from tilewright.target.host import core_count, physical_core_count
 
 logger = logging.getLogger("tilewright.meta_schedule")
 
+_UNLIMITED = 1 << 30
+
 
 def open_database(
     database: Database | str = "json",
@@ -88,12 +90,34 @@ def check_options(options: Iterable[str]) -> None:
             raise TuneError(f"tuning has no option {name!r}; {near_matches(name, known)}")
 
 
+def deadline(time_budget: float | None) -> float:
+    """Return when so many seconds are over, by ``time.monotonic``; never, if ``None``.
+
+    Raises ``TuneError`` if they aren't positive.
+    """
+    if time_budget is None:
+        return math.inf
+    if not time_budget > 0:
+        raise TuneError(f"time_budget is a positive number of seconds, got {time_budget}")
+    return time.monotonic() + time_budget
+
+
+def trial_budget(trials: int | None, time_budget: float | None) -> int:
+    """Return the number of trials: no limit if only the time has one.
+
+    Raises ``TuneError`` if there is no limit at all.
+    """
+    if trials is None and time_budget is None:
+        raise TuneError("max_trials_global or time_budget must say when tuning ends")
+    return _UNLIMITED if trials is None else trials
+
+
 def tune_tasks(
     tasks: Sequence[TuneContext],
     task_weights: Sequence[float] | None = None,
     *,
     work_dir: str | os.PathLike[str] | None = None,
-    max_trials_global: int,
+    max_trials_global: int | None = None,
     max_trials_per_task: int | None = None,
     num_trials_per_iter: int = 32,
     builder: Builder | str = "local",
@@ -104,21 +128,28 @@ def tune_tasks(
     task_scheduler: TaskScheduler | str = "gradient",
     module_equality: str = "structural",
     progress: Progress | None = None,
-    max_seconds: float | None = None,
+    time_budget: float | None = None,
+    min_improvement: float = 0.0,
     num_tuning_cores: int | str | None = None,
 ) -> Database:
     """Tune tasks into a database and return it.
+
+    The run ends after ``max_trials_global`` trials or ``time_budget`` seconds, and a task before
+    that after ``max_trials_per_task`` trials, or if its next batch is expected to gain less than
+    ``min_improvement`` (relative; 0.01 is one per cent). The seconds are for everything, the final
+    comparison of the best candidates included.
 
     Records and a log go to ``work_dir`` (without one, records stay in memory). The search starts
     from the database's existing records; a cost model requested by name starts from what it learned
     in ``work_dir`` before, and keeps there what it learns. ``num_tuning_cores`` are the processes
     of the builder ``"local"``, as a number or as ``"physical"`` or ``"logical"`` cores (default:
-    the latter). After ``max_seconds`` no batch of
-    trials begins; the last one and the final ranking of the best candidates still take their time.
-    Raises ``TuneError`` before anything is measured if the work directory can't be written.
+    the latter). Raises ``TuneError`` before anything is measured if the work directory can't be
+    written, or neither trials nor seconds are limited.
     """
     if not tasks:
         raise TuneError("there is nothing to tune: no tasks")
+    until = deadline(time_budget)
+    trials = trial_budget(max_trials_global, time_budget)
     builder, runner = builder_and_runner(builder, runner, num_tuning_cores)
     model = CostModel.create(cost_model)
     callbacks = MeasureCallback.create(measure_callbacks)
@@ -128,12 +159,13 @@ def tune_tasks(
         runner,
         None,
         model,
-        max_trials_global,
-        max_trials_global if max_trials_per_task is None else max_trials_per_task,
+        trials,
+        trials if max_trials_per_task is None else max_trials_per_task,
         num_trials_per_iter,
         callbacks if trial_log is None else [trial_log, *callbacks],
         progress or Progress(),
-        math.inf if max_seconds is None else time.monotonic() + max_seconds,
+        until,
+        min_improvement,
     )
     _say_what_is_assumed(tasks)
     # Opened last, so that a run that makes no sense leaves no folder.

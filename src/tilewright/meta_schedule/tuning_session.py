@@ -19,8 +19,9 @@ from tilewright.support.errors import TuneError
 class TuningSession:
     """The resources with which a task scheduler spends ``max_trials_global`` measurements.
 
-    Without a ``database`` nothing is kept, without a ``cost_model`` nothing is learned. No batch
-    begins after the time ``until``, by ``time.monotonic``.
+    Without a ``database`` nothing is kept, without a ``cost_model`` nothing is learned. Everything
+    ends at about the time ``until``, by ``time.monotonic``, the comparison of the best included. A
+    task ends when its next batch is expected to gain less than ``min_improvement`` (relative).
     """
 
     builder: Builder
@@ -33,8 +34,11 @@ class TuningSession:
     callbacks: Sequence[MeasureCallback] = field(default_factory=default_callbacks)
     progress: Progress = field(default_factory=Progress)
     until: float = math.inf
+    min_improvement: float = 0.0
 
     def __post_init__(self) -> None:
         negative = self.max_trials_global < 0 or self.max_trials_per_task < 0
         if negative or self.num_trials_per_iter < 1:
             raise TuneError("numbers of trials must not be negative, num_trials_per_iter positive")
+        if not 0.0 <= self.min_improvement < 1.0:
+            raise TuneError(f"min_improvement is from 0 to 1, got {self.min_improvement}")

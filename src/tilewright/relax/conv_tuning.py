@@ -10,6 +10,8 @@ records. They cost trials: the most expensive convolutions go first.
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -147,16 +149,19 @@ def measure_alternatives(
     builder: Builder,
     runner: Runner,
     progress: Progress | None = None,
+    until: float = math.inf,
 ) -> int:
     """Measure algorithms for convolutions; return how many trials that took.
 
     What the database knows isn't measured again. A convolution is measured only if all its
-    algorithms fit in ``max_trials``.
+    algorithms fit in ``max_trials``, and none after ``until`` (``time.monotonic``).
     """
     measuring = _Measuring(target, database, builder, runner, progress or Progress())
     left = max_trials
     try:
         for item in sorted(found, key=lambda item: -item.cost):
+            if time.monotonic() >= until:
+                break
             missing = measuring.missing(item)
             if 0 < len(missing) <= left:
                 left -= len(missing)
@@ -250,7 +255,7 @@ class _Measuring:
             result.run_secs,
             context.target,
             context.args_info,
-            provenance(result.verdict),
+            provenance(result.verdict, timing=result.timing),
         )
         self.database.commit_tuning_record(made)
         return made

@@ -11,8 +11,9 @@ faster: a tuned model is not slower than an untuned one.
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -39,6 +40,11 @@ logger = logging.getLogger("tilewright.meta_schedule")
 
 # How often kernels are measured in place, and graphs in turns; and how long a graph's turn is.
 _IN_PLACE, _ROUNDS, _TURN_SECONDS = 8, 12, 0.03
+# How many turns there are however little time is left.
+_FEW = 4
+# What a race costs: builds of each way, in those of the graph by rule (most kernels are known by
+# then), and a call in which each kernel is timed, in calls.
+_BUILDS, _PROFILED = 1.2, 1.2
 # In place, a record must be so much slower than the rules' schedule to be put back.
 _SLOWER = 0.01
 # The largest difference between two ways, relative to the largest value.
@@ -63,54 +69,106 @@ def graph_hash(mod: IRModule) -> str:
     return structural_hash(mod, ignore_ndarray=True)
 
 
-def race_graphs(
-    mod: IRModule,
-    lower: Lower,
-    target: Target,
-    database: Database,
-    *,
-    symbols: Mapping[str, int] | None = None,
-    progress: Progress | None = None,
-) -> GraphChoice | None:
-    """Measure a graph by rule and with the records of a database; return what wins.
+class GraphRace:
+    """The comparison of a graph's ways; ``symbols`` are sizes by name.
 
-    ``lower`` makes tensor functions of the graph. ``symbols`` are sizes by name. ``None`` if there
-    are no records, the graph can't be run with random inputs, or its calls have effects.
+    ``lower`` makes tensor functions of the graph.
     """
-    graph, progress = graph_hash(mod), progress or Progress()
-    if not all(f.is_pure for f in mod.functions.values() if isinstance(f, Function)):
-        progress.message("the graph isn't measured as a whole: its calls have effects")
-        return None
-    rules: _Way | None = None
-    inputs: dict[str, list[Any]] | None = None
-    ways: list[_Way] = []
-    for measured in (False, True):
-        base = _built(GraphChoice(graph, target, measured, ()), lower(measured), None)
-        if ways and rules is not None and structural_equal(base.functions, rules.functions):
-            continue  # the records change no algorithm and no layout
-        tuned = _built(base.choice, base.functions, database)
-        recorded = _changed(base.functions, tuned.functions)
-        if rules is None:
-            everything = tuple(sorted(recorded.values()))
-            rules = replace(base, choice=replace(base.choice, by_rule=everything), name="by rule")
-            if not recorded and structural_equal(lower(True), base.functions):
-                return None
-            inputs = _inputs(base.executable, symbols or {})
-            if inputs is None:
-                progress.message("the graph isn't measured as a whole: its inputs' sizes are open")
-                return None
-        assert inputs is not None
+
+    def __init__(
+        self,
+        mod: IRModule,
+        lower: Lower,
+        target: Target,
+        *,
+        symbols: Mapping[str, int] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.mod, self.lower, self.target = mod, lower, target
+        self.symbols, self.progress = symbols or {}, progress or Progress()
+        self.graph = graph_hash(mod)
+        self._by_rule: _Way | None = None
+        self._build_seconds = 0.0
+
+    @property
+    def by_rule(self) -> _Way:
+        """The graph built by the rules alone."""
+        if self._by_rule is None:
+            start = time.monotonic()
+            choice = GraphChoice(self.graph, self.target, False, ())
+            self._by_rule = replace(_built(choice, self.lower(False), None), name="by rule")
+            self._build_seconds = time.monotonic() - start
+        return self._by_rule
+
+    def seconds(self, *, measured_ways: bool) -> float:
+        """Estimate how long ``run`` takes, by building the graph by rule, and running it.
+
+        ``measured_ways``: algorithms of convolutions may be others by measured times.
+        """
+        executable = self.by_rule.executable
+        inputs = _inputs(executable, self.symbols)
+        if inputs is None or not self._has_no_effects():
+            return 0.0
         try:
-            back = _slower_in_place(base.executable, tuned.executable, recorded, inputs)
-        except TilewrightError as error:
-            progress.message(f"the graph isn't measured as a whole: {error}")
+            call = _turn(executable, inputs)
+        except TilewrightError:
+            return 0.0  # said when it is to be run
+        ways = 2 if measured_ways else 1
+        builds = ways * _BUILDS * self._build_seconds
+        turns = (1 + ways) * _ROUNDS * 2 * max(_TURN_SECONDS, call)
+        return builds + turns + ways * 2 * _IN_PLACE * _PROFILED * call
+
+    def _has_no_effects(self) -> bool:
+        return all(f.is_pure for f in self.mod.functions.values() if isinstance(f, Function))
+
+    def run(self, database: Database, *, until: float = math.inf) -> GraphChoice | None:
+        """Measure the graph by rule and with the records of a database; return what wins.
+
+        After ``until`` (``time.monotonic``) there are only as many rounds as it takes to tell.
+        ``None`` if there are no records, the graph can't be run with random inputs, or its calls
+        have effects.
+        """
+        if not self._has_no_effects():
+            self._say_not_measured("its calls have effects")
             return None
-        if back:
-            choice = replace(base.choice, by_rule=tuple(sorted({recorded[name] for name in back})))
-            tuned = _built(choice, base.functions, database)
-        ways.append(tuned)
-    assert rules is not None and inputs is not None
-    return _fastest([rules, *_that_agree(rules, ways, inputs)], inputs, progress)
+        rules: _Way | None = None
+        inputs: dict[str, list[Any]] | None = None
+        ways: list[_Way] = []
+        for measured in (False, True):
+            if not measured:
+                base = self.by_rule
+            else:
+                choice = GraphChoice(self.graph, self.target, True, ())
+                base = _built(choice, self.lower(True), None)
+            if ways and structural_equal(base.functions, self.by_rule.functions):
+                continue  # the records change no algorithm and no layout
+            tuned = _built(base.choice, base.functions, database)
+            recorded = _changed(base.functions, tuned.functions)
+            if rules is None:
+                everything = tuple(sorted(recorded.values()))
+                rules = replace(base, choice=replace(base.choice, by_rule=everything))
+                if not recorded and structural_equal(self.lower(True), base.functions):
+                    return None
+                inputs = _inputs(base.executable, self.symbols)
+                if inputs is None:
+                    self._say_not_measured("its inputs' sizes are open")
+                    return None
+            assert inputs is not None
+            try:
+                back = _slower_in_place(base.executable, tuned.executable, recorded, inputs, until)
+            except TilewrightError as error:
+                self._say_not_measured(str(error))
+                return None
+            if back:
+                left = tuple(sorted({recorded[name] for name in back}))
+                tuned = _built(replace(base.choice, by_rule=left), base.functions, database)
+            ways.append(tuned)
+        assert rules is not None and inputs is not None
+        agreeing = [rules, *_that_agree(rules, ways, inputs)]
+        return _fastest(agreeing, inputs, self.progress, until)
+
+    def _say_not_measured(self, why: str) -> None:
+        self.progress.message(f"the graph isn't measured as a whole: {why}")
 
 
 def _built(choice: GraphChoice, base: IRModule, database: Database | None) -> _Way:
@@ -152,13 +210,14 @@ def _slower_in_place(
     tuned: Executable,
     recorded: Mapping[str, str],
     inputs: Mapping[str, Sequence[object]],
+    until: float,
 ) -> list[str]:
     """The functions whose records take longer than the rules' schedules where the graph has them.
 
     Raises ``RunError`` if the graph can't be run with the inputs.
     """
     times: tuple[dict[str, list[float]], ...] = ({}, {})
-    for turn in range(_IN_PLACE):
+    for turn in _turns(_IN_PLACE, until):
         for which in (0, 1) if turn % 2 == 0 else (1, 0):
             executable, known = (by_rule, tuned)[which], times[which]
             for name, values in inputs.items():
@@ -211,12 +270,23 @@ def _close(expected: Any, found: Any) -> bool:
     return bool((np.abs(a[known] - b[known]) <= limit).all())
 
 
+def _turns(count: int, until: float) -> Iterator[int]:
+    """Yield the numbers of turns; after ``until`` only the first few."""
+    for turn in range(count):
+        if turn >= _FEW and time.monotonic() > until:
+            return
+        yield turn
+
+
 def _fastest(
-    ways: Sequence[_Way], inputs: Mapping[str, Sequence[object]], progress: Progress
+    ways: Sequence[_Way],
+    inputs: Mapping[str, Sequence[object]],
+    progress: Progress,
+    until: float,
 ) -> GraphChoice:
     """Call the graphs in turns; the first one wins unless another is clearly faster."""
     seconds: list[list[float]] = [[] for _ in ways]
-    for turn in range(_ROUNDS):
+    for turn in _turns(_ROUNDS, until):
         order = range(len(ways)) if turn % 2 == 0 else reversed(range(len(ways)))
         for number in order:
             seconds[number].append(_turn(ways[number].executable, inputs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -17,10 +18,13 @@ from tilewright.meta_schedule.passes import Applied, MetaScheduleApplyDatabase
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.runner import Runner
 from tilewright.meta_schedule.search_strategy import SearchStrategy
+from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.meta_schedule.tune import (
     builder_and_runner,
     check_options,
+    deadline,
     open_database,
+    trial_budget,
     tune_tasks,
 )
 from tilewright.meta_schedule.tune_context import Space
@@ -32,7 +36,7 @@ from tilewright.relax.conv_tuning import (
 )
 from tilewright.relax.executable import Executable, build
 from tilewright.relax.expr import Function
-from tilewright.relax.graph_race import graph_hash, race_graphs
+from tilewright.relax.graph_race import GraphRace, graph_hash
 from tilewright.relax.pipeline import get_pipeline
 from tilewright.relax.transform import BindParams
 from tilewright.support.errors import TuneError
@@ -44,9 +48,6 @@ ALTERNATIVES = 0.25
 
 #: The share of a run's trials for coordinate descent around the best.
 POST_OPTIMIZATION = 0.25
-
-# About how many trials a second has time for: what is a share of trials, if there are seconds only.
-_TRIALS_PER_SECOND = 8
 
 
 def to_tensor_functions(
@@ -112,7 +113,7 @@ def tune_relax(
     params: Mapping[str, Any] | None,
     target: Target | str,
     work_dir: str | os.PathLike[str] | None,
-    max_trials_global: int,
+    max_trials_global: int | None = None,
     max_trials_per_task: int | None = None,
     op_names: Sequence[str] | None = None,
     *,
@@ -127,7 +128,8 @@ def tune_relax(
     special_space: Mapping[str, Space] | None = None,
     post_optimization: bool = False,
     alternatives: float = ALTERNATIVES,
-    max_seconds: float | None = None,
+    task_scheduler: TaskScheduler | str = "gradient",
+    time_budget: float | None = None,
     symbols: Mapping[str, int] | None = None,
     race: bool = True,
     **options: Any,
@@ -141,29 +143,42 @@ def tune_relax(
     ``post_optimization``, the last quarter of the trials goes to coordinate descent around the best
     of each task. ``symbols`` are the sizes, by name, that functions with symbolic ones are measured
     at. In the end whole graphs are compared (``race``, see ``graph_race``), and the database keeps
-    what wins. Other options are those of :func:`tilewright.meta_schedule.tune_tasks`.
+    what wins. It all ends after ``max_trials_global`` trials, and what follows them, or
+    ``time_budget`` seconds. Other options are those of :func:`tilewright.meta_schedule.tune_tasks`.
     """
     check_options(options)
+    end = deadline(time_budget)
+    trials = trial_budget(max_trials_global, time_budget)
+    most = share_of_trials(trials, alternatives)
     builder, runner = builder_and_runner(builder, runner, num_tuning_cores)
     opened = open_database(database, work_dir, module_equality)
     if params:
         mod = _bound(mod, params)
-    start, trials = time.monotonic(), max_trials_global
-    if max_seconds is not None:
-        trials = min(trials, int(max_seconds * _TRIALS_PER_SECOND))
+    scheduler, progress = TaskScheduler.create(task_scheduler), options.get("progress")
+    comparison = _graph_race(mod, target, opened, symbols, progress) if race else None
+    until = end
+    if comparison is not None and math.isfinite(end):
+        until -= comparison.seconds(measured_ways=most > 0)
+
+    def part(share: float) -> float:
+        """When a share of the remaining time is over."""
+        now = time.monotonic()
+        return until if share == 1.0 or math.isinf(until) else now + share * (until - now)
+
     spent = tune_alternatives(
         mod,
         target,
         opened,
-        max_trials=share_of_trials(trials, alternatives),
+        max_trials=most,
         op_names=op_names,
+        until=part(alternatives),
         builder=builder,
         runner=runner,
-        progress=options.get("progress"),
+        progress=progress,
     )
     tasks = extract_tasks(mod, target, op_names=op_names, database=opened)
 
-    def search(how: SearchStrategy | str, count: int, seconds: float | None) -> None:
+    def search(how: SearchStrategy | str, count: int, until: float) -> None:
         contexts, weights = contexts_of(
             tasks,
             space=space,
@@ -181,20 +196,18 @@ def tune_relax(
             builder=builder,
             runner=runner,
             database=opened,
-            max_seconds=seconds,
+            task_scheduler=scheduler,
+            time_budget=None if math.isinf(until) else max(1e-3, until - time.monotonic()),
             **options,
         )
 
-    rest = max_trials_global - spent
+    rest = trials - spent
     last = int(rest * POST_OPTIMIZATION) if post_optimization else 0
-    seconds = None if max_seconds is None else max_seconds - (time.monotonic() - start)
-    before = seconds if seconds is None or not last else seconds * (1 - POST_OPTIMIZATION)
-    search(strategy, rest - last, before)
-    if last:
-        left = None if max_seconds is None else max_seconds - (time.monotonic() - start)
-        search("coordinate-descent", last, left)
-    if race:
-        settle_graph(mod, target, opened, symbols=symbols, progress=options.get("progress"))
+    search(strategy, rest - last, part(1.0 - POST_OPTIMIZATION if last else 1.0))
+    if last and not scheduler.interrupted:
+        search("coordinate-descent", last, until)
+    if comparison is not None and not scheduler.interrupted:
+        _settle(comparison, opened, end)
     return opened
 
 
@@ -211,8 +224,21 @@ def settle_graph(
     A graph that only calls tensor functions has no other way, and neither has one whose sizes
     aren't known, by ``symbols`` or at all.
     """
+    comparison = _graph_race(mod, target, database, symbols, progress)
+    if comparison is not None:
+        _settle(comparison, database, math.inf)
+
+
+def _graph_race(
+    mod: IRModule,
+    target: Target | str,
+    database: Database,
+    symbols: Mapping[str, int] | None,
+    progress: Progress | None,
+) -> GraphRace | None:
+    """The comparison of a graph's ways; ``None`` if there is no graph."""
     if not any(isinstance(function, Function) for function in mod.functions.values()):
-        return
+        return None
     resolved = Target(target)
 
     def lower(measured: bool) -> IRModule:
@@ -220,7 +246,11 @@ def settle_graph(
             mod, resolved, database=database if measured else MemoryDatabase()
         )
 
-    choice = race_graphs(mod, lower, resolved, database, symbols=symbols, progress=progress)
+    return GraphRace(mod, lower, resolved, symbols=symbols, progress=progress)
+
+
+def _settle(comparison: GraphRace, database: Database, until: float) -> None:
+    choice = comparison.run(database, until=until)
     if choice is not None:
         database.commit_graph_choice(choice)
 
@@ -245,12 +275,13 @@ def tune_alternatives(
     builder: Builder | str = "local",
     runner: Runner | str = "local",
     progress: Progress | None = None,
+    until: float = math.inf,
 ) -> int:
     """Measure convolution algorithms; return how many trials it took.
 
     A graph that only calls tensor functions has nothing left to choose. ``op_names`` limits this to
     convolutions in functions with one of these words in their name, fused as a build with this
-    database would.
+    database would. None begins after ``until`` (``time.monotonic``).
     """
     if not any(map(has_operators, mod.functions.values())):
         return 0
@@ -267,6 +298,7 @@ def tune_alternatives(
         builder=builder,
         runner=runner,
         progress=progress,
+        until=until,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 def caret_excerpt(
     source: str, line: int, column: int, end_column: int | None = None, *, name: str = "<script>"
@@ -35,6 +37,18 @@ def human_time(seconds: float) -> str:
         if seconds * scale >= 1.0:
             return f"{seconds * scale:.3g} {unit}"
     return f"{seconds * 1e9:.3g} ns"
+
+
+_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def seconds_in(text: str) -> float | None:
+    """Return the seconds of a time such as ``90s``, ``10min`` or ``1.5h``; ``None`` if it is none.
+
+    It is more than zero.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) *(s|min|h)", text)
+    return (float(found[1]) * _UNITS[found[2]] or None) if found else None
 
 
 def printable(text: str) -> str:

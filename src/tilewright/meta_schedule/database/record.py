@@ -165,20 +165,24 @@ class Workload:
 def provenance(
     verified: Mapping[str, object] | None = None,
     *,
+    timing: Mapping[str, object] | None = None,
     beat: Sequence[str] = (),
+    equal: Sequence[str] = (),
     origin: str | None = None,
 ) -> dict[str, object]:
-    """Return the origin of a record: version, machine, time, how it was verified.
+    """Return the origin of a record: version, machine, time, how it was verified and timed.
 
-    ``beat`` are the digests of the schedules that it won a race against; ``origin`` says what made
-    the schedule.
+    ``beat`` are the digests of the schedules that it won a race against, ``equal`` those of them
+    that were no slower beyond noise; ``origin`` says what made the schedule.
     """
     return {
         "version": __version__,
         "machine": f"{platform.machine()} {platform.system()}",
         "time": round(time.time(), 6),
         "verified": dict(verified or {}),
+        **({"timing": dict(timing)} if timing else {}),
         **({"beat": list(beat)} if beat else {}),
+        **({"equal": list(equal)} if equal else {}),
         **({"origin": origin} if origin else {}),
     }
 

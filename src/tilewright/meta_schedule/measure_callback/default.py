@@ -39,7 +39,13 @@ class AddToDatabase(MeasureCallback):
                 result.run_secs,
                 task.context.target,
                 candidate.args_info,
-                provenance(result.verdict, beat=result.beat, origin=candidate.made_by),
+                provenance(
+                    result.verdict,
+                    timing=result.timing,
+                    beat=result.beat,
+                    equal=result.equal,
+                    origin=candidate.made_by,
+                ),
             )
         )
 

@@ -9,9 +9,13 @@ from dataclasses import dataclass, replace
 from tilewright.meta_schedule.arg_info import ArgInfo
 from tilewright.meta_schedule.packing import PackedOperand
 from tilewright.meta_schedule.runner.traits import Traits, traits_of_arguments
-from tilewright.meta_schedule.times import robust_seconds
+from tilewright.meta_schedule.times import confidence_interval, robust_seconds
 from tilewright.runtime import Module
 from tilewright.support.errors import TuneError
+from tilewright.support.interference import SLACK
+
+# With which probability a time lies in the interval that is given for it.
+CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -83,9 +87,10 @@ class RunnerResult:
     ``reason`` is ``"wrong"`` (disagrees with the unscheduled program), ``"run"`` (raised an
     error), ``"crash"`` (its process died) or ``"timeout"``. ``error_ratio`` is the largest
     difference from the reference relative to its largest value. ``trusted`` is false if the machine
-    was too noisy for the required spread; ``slowdown`` says how many times as long as on undisturbed
-    cores plain code took then. ``beat`` are the digests of the schedules that it won the
-    last race of its task against. ``verified`` is whether its results were checked, ``inputs`` with
+    was too noisy for the required spread; ``slowdown`` says how many times as long plain code took
+    then as on undisturbed cores, and ``cold`` whether caches were flushed. ``beat`` are the digests
+    of the schedules that it won the last race of its task against, ``equal`` those of them that
+    weren't slower beyond noise. ``verified`` is whether its results were checked, ``inputs`` with
     which kinds of inputs (and ``"again"`` for a second call), made from ``seed``.
     """
 
@@ -95,7 +100,9 @@ class RunnerResult:
     error_ratio: float | None = None
     trusted: bool = True
     slowdown: float = 1.0
+    cold: bool = False
     beat: tuple[str, ...] = ()
+    equal: tuple[str, ...] = ()
     verified: bool = True
     inputs: tuple[str, ...] = ()
     seed: int | None = None
@@ -117,6 +124,19 @@ class RunnerResult:
             "trusted_timing": self.trusted,
             **inputs,
         }
+
+    @property
+    def timing(self) -> dict[str, object]:
+        """How its time was measured and how well it is known, for the origin of a record."""
+        if not self.run_secs:
+            return {}
+        low, high = confidence_interval(self.run_secs, CONFIDENCE)
+        made: dict[str, object] = {"interval": [low, high], "confidence": CONFIDENCE}
+        if self.slowdown > SLACK:
+            made["slowdown"] = round(min(self.slowdown, 1e3), 2)
+        if self.cold:
+            made["caches"] = "cold"
+        return made
 
 
 class NoReferenceError(TuneError):

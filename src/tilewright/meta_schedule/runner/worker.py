@@ -13,7 +13,7 @@ import signal
 import struct
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median_high
 from typing import Any, BinaryIO
@@ -23,7 +23,7 @@ from tilewright.meta_schedule.runner.base import EvaluatorConfig, RunnerResult
 from tilewright.meta_schedule.runner.measuring import Stopwatch
 from tilewright.meta_schedule.runner.verification import Checked, Task, entry, replaced
 from tilewright.meta_schedule.times import is_steady
-from tilewright.runtime import Module, Tensor, set_num_threads, tensor
+from tilewright.runtime import Module, Tensor, flush_cache, set_num_threads, tensor
 
 LENGTH = struct.Struct("<q")
 
@@ -82,7 +82,11 @@ def evaluate(
         if result.reason is not None:
             return result
     return replace(
-        result, run_secs=timing.seconds, trusted=timing.trusted, slowdown=timing.slowdown
+        result,
+        run_secs=timing.seconds,
+        trusted=timing.trusted,
+        slowdown=timing.slowdown,
+        cold=config.flush_cache_bytes > 0,
     )
 
 
@@ -119,7 +123,7 @@ def race(
             while True:
                 start = time.perf_counter()
                 watch.begin()
-                found = _burst(functions[number], sittings[-1][number], burst)
+                found = _burst(functions[number], sittings[-1][number], burst, config)
                 if watch.undisturbed() or left <= 0.0:
                     break
                 left -= time.perf_counter() - start
@@ -134,7 +138,12 @@ def race(
     return [
         result
         if result.reason is not None
-        else replace(result, run_secs=tuple(times), trusted=is_steady(times, config.max_spread))
+        else replace(
+            result,
+            run_secs=tuple(times),
+            trusted=is_steady(times, config.max_spread),
+            cold=config.flush_cache_bytes > 0,
+        )
         for times, (_, result) in zip(seconds, checked)
     ]
 
@@ -177,8 +186,18 @@ def _checked(
     return found, result
 
 
-def _burst(function: Any, arguments: list[Any], milliseconds: float) -> float:
-    """Return the mean seconds of calls for about ``milliseconds``, after some warm-up calls."""
+def _burst(
+    function: Any, arguments: list[Any], milliseconds: float, config: EvaluatorConfig
+) -> float:
+    """Return the mean seconds of calls for about ``milliseconds``, after some warm-up calls.
+
+    With flushed caches those of one call.
+    """
+    if config.flush_cache_bytes:
+        flush_cache(config.flush_cache_bytes)
+        start = time.perf_counter()
+        function(*arguments)
+        return time.perf_counter() - start
     end = time.perf_counter() + 0.25e-3 * milliseconds
     while True:
         start = time.perf_counter()

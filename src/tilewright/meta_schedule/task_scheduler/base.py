@@ -23,6 +23,7 @@ from tilewright.meta_schedule.task_record import TaskRecord, TopCandidate
 from tilewright.meta_schedule.task_scheduler.final_ranking import (
     elsewhere,
     entrants,
+    ranking_seconds,
     runner_input,
     winner,
 )
@@ -36,8 +37,11 @@ logger = logging.getLogger("tilewright.meta_schedule")
 
 # Lines of LLVM IR that a candidate may become: those that are fast have a few thousand at most.
 _MOST_LINES = 1 << 14
-# When a task ends, so many of its best candidates (and the rule-based one) are compared.
-_TOP = 6
+# When a task ends, so many of its best candidates (and the rule-based one) are compared; in so few
+# rounds at least, however little time is left.
+_TOP, _FEW_ROUNDS = 6, 4
+# What a trial takes, in seconds, before that is known.
+_TRIAL_SECONDS = 0.2
 
 
 class TaskScheduler:
@@ -88,28 +92,34 @@ class TaskScheduler:
         with session.progress.running(self.tasks, left):
             try:
                 for task in self.tasks:
-                    if left > 0 and session.max_trials_per_task > 0:
-                        self._prepare(task, session)
-                    else:
-                        self._start_from_records(task)
+                    self._start_from_records(task)
                 while left > 0 and time.monotonic() < session.until:
                     number = self.next_task()
                     if number is None:
                         break
                     task = self.tasks[number]
+                    if not (self._prepare(task, session) and self._set_reference(task, session)):
+                        continue
                     count = min(
                         session.num_trials_per_iter,
                         self._fair_share(task, left, math.isfinite(session.until)),
                         session.max_trials_per_task - task.trials,
+                        self._in_time(task, session),
                     )
-                    if not self._set_reference(task, session):
-                        continue
+                    if count < 1:
+                        break
                     left -= self._batch(task, count, session)
                     if task.trials >= session.max_trials_per_task:
                         self._finish(task)
+                    elif task.expected_gain(count) < session.min_improvement:
+                        session.progress.message(
+                            f"task {task.name}: {count} more trials are expected to gain "
+                            f"{task.expected_gain(count):.2%}, so it ends here"
+                        )
+                        self._finish(task)
                 with Profiler.timeit("comparing the best"):
-                    for task in self.tasks:
-                        self._rank_top(task, session)
+                    for position, task in enumerate(self.tasks):
+                        self._rank_top(task, session, self.tasks[position:])
             except KeyboardInterrupt:
                 self.interrupted = True
                 session.progress.message("interrupted; everything measured so far is kept")
@@ -138,6 +148,21 @@ class TaskScheduler:
             return FIRST_BATCH
         return max(1, left // (2 * waiting), min(FIRST_BATCH, left // waiting))
 
+    def _in_time(self, task: TaskRecord, session: TuningSession) -> int:
+        """Return for how many trials of a task there is time before the best are compared."""
+        if math.isinf(session.until):
+            return session.num_trials_per_iter
+        known = [item for item in (task, *self.tasks) if item.trials]
+        own = known[:1] if task.trials else known
+        spent, trials = sum(x.spent_seconds for x in own), sum(x.trials for x in own)
+        rate = spent / trials if trials else _TRIAL_SECONDS
+        return int(self._before_ranking(session) / rate)
+
+    def _before_ranking(self, session: TuningSession) -> float:
+        """Seconds that are left until the best of each task have to be compared."""
+        ranking = sum(ranking_seconds(task, self.final_rounds) for task in self.tasks)
+        return session.until - time.monotonic() - ranking
+
     def _start_from_records(self, task: TaskRecord) -> None:
         """Take the best time from the database."""
         if self.database is not None:
@@ -147,10 +172,11 @@ class TaskScheduler:
             if known is not None:
                 task.best_seconds = known.best_seconds
 
-    def _prepare(self, task: TaskRecord, session: TuningSession) -> None:
-        """Generate the design space, and start from the database's records."""
+    def _prepare(self, task: TaskRecord, session: TuningSession) -> bool:
+        """Generate the design space, once; false if that fails and the task is given up."""
+        if task.prepared:
+            return True
         context = task.context
-        self._start_from_records(task)
         try:
             with Profiler.timeit("design spaces"):
                 context.pre_tuning(
@@ -161,11 +187,12 @@ class TaskScheduler:
                 )
         except TilewrightError as error:
             self._give_up(task, f"its design space can't be generated: {error}", session)
-            return
+            return False
         task.prepared = True
         size = context.search_strategy.space_size
         if size:
             session.progress.message(f"task {task.name}: {size} candidates in its design space")
+        return True
 
     def _set_reference(self, task: TaskRecord, session: TuningSession) -> bool:
         """Compile the unscheduled program, once; false if that fails and the task is given up."""
@@ -221,9 +248,11 @@ class TaskScheduler:
                     for callback in session.callbacks:
                         callback.on_result(self, task, candidate, build, result)
                     session.progress.measured(task)
+                    if self._before_ranking(session) < 0.0:
+                        break
         except NoReferenceError as error:
             failed = str(error)
-            candidates = candidates[: len(results)]
+        candidates = candidates[: len(results)]
         with Profiler.timeit("learning"):
             context.notify_runner_results(candidates, results)
             for callback in session.callbacks:
@@ -237,7 +266,7 @@ class TaskScheduler:
     def _count(self, task: TaskRecord, candidate: MeasureCandidate, result: RunnerResult) -> None:
         task.trials += 1
         if result.run_secs is not None:
-            task.best_seconds = min(task.best_seconds, robust_seconds(result.run_secs))
+            task.took(robust_seconds(result.run_secs))
             return
         task.failures[result.reason or "run"] += 1
         logger.info("task %s: %s: %s", task.name, result.reason, result.error)
@@ -260,10 +289,13 @@ class TaskScheduler:
         task.top_candidates = sorted([*task.top_candidates, made], key=lambda item: item.seconds)
         del task.top_candidates[_TOP:]
 
-    def _rank_top(self, task: TaskRecord, session: TuningSession) -> None:
+    def _rank_top(
+        self, task: TaskRecord, session: TuningSession, waiting: Sequence[TaskRecord]
+    ) -> None:
         """Compare the best candidates of a task with the rules' schedule; record the winner.
 
-        These measurements don't count as trials.
+        These measurements don't count as trials. The time that is left is for all tasks that are
+        ``waiting`` for this.
         """
         if self.final_rounds < 1 or not task.top_candidates or task.error is not None:
             return
@@ -273,10 +305,11 @@ class TaskScheduler:
         )
         assert task.reference is not None
         inputs = [runner_input(x.candidate, x.build, task.reference) for x in entries]
+        rounds = self._rounds(task, session, waiting)
         try:
-            results = session.runner.race(inputs, self.final_rounds)
+            results = session.runner.race(inputs, rounds)
             results = elsewhere(
-                task.context, task.reference, entries, results, session.runner, self.final_rounds
+                task.context, task.reference, entries, results, session.runner, rounds
             )
         except NoReferenceError as error:
             logger.warning("task %s: the best can't be compared: %s", task.name, error)
@@ -293,13 +326,25 @@ class TaskScheduler:
         assert result.run_secs is not None
         task.best_seconds = robust_seconds(result.run_secs)
         logger.info(
-            "task %s: of %d, %s is best",
+            "task %s: of %d, %s is best%s",
             task.name,
             len(entries),
             "what the rules make" if entry.by_rule else "a candidate",
+            f"; {len(result.equal)} of the others are equal within noise" if result.equal else "",
         )
         for callback in session.callbacks:
             callback.on_result(self, task, entry.candidate, entry.build, result)
+
+    def _rounds(
+        self, task: TaskRecord, session: TuningSession, waiting: Sequence[TaskRecord]
+    ) -> int:
+        """Return how many rounds there is time for, at least a few."""
+        if math.isinf(session.until):
+            return self.final_rounds
+        left = session.until - time.monotonic()
+        wanted = sum(ranking_seconds(item, self.final_rounds) for item in waiting)
+        few = min(_FEW_ROUNDS, self.final_rounds)
+        return max(few, min(self.final_rounds, int(self.final_rounds * left / max(wanted, 1e-3))))
 
     def _measured(
         self,

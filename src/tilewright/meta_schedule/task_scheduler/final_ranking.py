@@ -29,7 +29,8 @@ from tilewright.meta_schedule.runner import (
     RunnerResult,
 )
 from tilewright.meta_schedule.runner.traits import traits_of
-from tilewright.meta_schedule.task_record import TopCandidate
+from tilewright.meta_schedule.task_record import TaskRecord, TopCandidate
+from tilewright.meta_schedule.times import clearly_faster
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.errors import TuneError
 from tilewright.tir.schedule import Schedule
@@ -45,6 +46,10 @@ _MOST_ELEMENTS = 1 << 24
 MARGIN = 0.02
 
 
+# What an entrant costs: seconds to be built and checked and of each turn, and the calls in these.
+_ENTRANT_SECONDS, _TURN_SECONDS, _CALLS, _CALLS_OF_TURN = 0.03, 6e-3, 8, 2.2
+
+
 @dataclass(frozen=True, eq=False)
 class Entrant:
     """A schedule in the last comparison; ``by_rule`` marks the rules' schedule."""
@@ -52,6 +57,17 @@ class Entrant:
     candidate: MeasureCandidate
     build: BuilderResult
     by_rule: bool = False
+
+
+def ranking_seconds(task: TaskRecord, rounds: int) -> float:
+    """Estimate how long the last comparison of a task takes."""
+    if not task.top_candidates or task.error is not None or rounds < 1:
+        return 0.0
+    count = len(task.top_candidates) + 2  # by rule, and the known one
+    call = task.best_seconds
+    races = 1 + len(OTHER_SIZES) * bool(size_names(task.context.mod["main"]))
+    turns = rounds * (_TURN_SECONDS + _CALLS_OF_TURN * call)
+    return count * races * (_ENTRANT_SECONDS + _CALLS * call + turns)
 
 
 def entrants(
@@ -105,8 +121,13 @@ def winner(
     if base is not None and base != best and gain(times[base], times[best]) < 1.0 + margin:
         best = base
     digests = {n: trace_digest(entries[n].candidate.sch.trace) for n in times}
-    beat = tuple(digests[number] for number in times if digests[number] != digests[best])
-    return entries[best], replace(results[best], beat=beat)
+    beaten = [number for number in times if digests[number] != digests[best]]
+    equal = [number for number in beaten if not clearly_faster(times[best], times[number])]
+    return entries[best], replace(
+        results[best],
+        beat=tuple(digests[number] for number in beaten),
+        equal=tuple(digests[number] for number in equal),
+    )
 
 
 def elsewhere(
