@@ -129,6 +129,8 @@ class TuneContext(Task):
         if rules is None:
             return search.generate_measure_candidates(count)
         if not rules.seconds:
+            if count <= FIRST_BATCH and (few := rules.candidates(count)):
+                return few  # a search is worth its time for more of them
             first = rules.candidates(max(1, round(_FIRST_SHARE * count)))
             rest = count - len(first)
             rest = min(rest, max(1, round((1 - _FIRST_SHARE) * count))) if first else rest

@@ -44,7 +44,7 @@ _IN_PLACE, _ROUNDS, _TURN_SECONDS = 8, 12, 0.03
 _FEW = 4
 # What a race costs: builds of each way, in those of the graph by rule (most kernels are known by
 # then), and a call in which each kernel is timed, in calls.
-_BUILDS, _PROFILED = 1.2, 1.2
+_BUILDS, _PROFILED = 0.8, 1.2
 # In place, a record must be so much slower than the rules' schedule to be put back.
 _SLOWER = 0.01
 # The largest difference between two ways, relative to the largest value.

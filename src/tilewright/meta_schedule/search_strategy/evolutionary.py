@@ -48,6 +48,10 @@ class Group:
         return Group(self.rows[chosen], picked, self.scores[chosen])
 
 
+# A population is so many times the candidates that are asked for, up to ``population_size``.
+_PER_CANDIDATE, _LEAST_POPULATION = 64, 256
+
+
 class EvolutionarySearch(SearchStrategy):
     """``population_size`` candidates for ``generations`` generations, per batch.
 
@@ -84,10 +88,11 @@ class EvolutionarySearch(SearchStrategy):
         """Search, and return the most promising candidates that were not measured yet."""
         if not self.variants or count < 1:
             return []
-        groups = self._initial()
+        size = min(self.population_size, max(_LEAST_POPULATION, _PER_CANDIDATE * count))
+        groups = self._initial(size)
         initial = dict(groups)
         for _ in range(self.generations):
-            groups = self._generation(groups)
+            groups = self._generation(groups, size)
         return self._select(groups, initial, count)
 
     def post_tuning(self) -> None:
@@ -108,9 +113,9 @@ class EvolutionarySearch(SearchStrategy):
         group = Group(rows, evaluation, scores)
         return group if evaluation.valid.all() else group.take(evaluation.valid)
 
-    def _initial(self) -> dict[int, Group]:
+    def _initial(self, population: int) -> dict[int, Group]:
         """Draw candidates of all variants; add the best measured ones."""
-        share = max(64, self.population_size // len(self.variants))
+        share = max(64, population // len(self.variants))
         best: dict[int, list[Any]] = {}
         for key, _ in sorted(self.times.items(), key=lambda item: item[1])[: self.elites]:
             number, data = key
@@ -130,7 +135,7 @@ class EvolutionarySearch(SearchStrategy):
                 groups[number] = group
         return groups
 
-    def _generation(self, groups: dict[int, Group]) -> dict[int, Group]:
+    def _generation(self, groups: dict[int, Group], population: int) -> dict[int, Group]:
         """Return the survivors of parents and children."""
         evolving = [n for n in groups if self.variants[n].function is not None]
         evolving.sort(key=lambda n: -float(groups[n].scores.max()))
@@ -141,7 +146,7 @@ class EvolutionarySearch(SearchStrategy):
         made = dict(groups)
         moved: dict[int, list[Rows]] = {}
         for number, weight in zip(evolving, weights):
-            size = max(16, int(self.population_size * weight))
+            size = max(16, int(population * weight))
             children, strays = self._children(number, groups[number], size)
             moved.setdefault(number, []).append(children)
             for other, rows in strays.items():
@@ -154,7 +159,7 @@ class EvolutionarySearch(SearchStrategy):
             known = made.get(number)
             together = fresh if known is None else _joined(known, fresh)
             if len(together.rows):
-                order = np.argsort(-together.scores, kind="stable")[: self.population_size]
+                order = np.argsort(-together.scores, kind="stable")[:population]
                 made[number] = together.take(order)
         return made
 
