@@ -19,7 +19,6 @@ from tilewright.target import host
 
 _COUNT = click.IntRange(min=0)
 _RAY = [sys.executable, "-m", "ray.scripts.scripts"]
-_TOKEN = "RAY_AUTH_MODE"
 
 
 @click.group("farm")
@@ -89,7 +88,7 @@ def start_command(
         click.echo(f"other machines join with: tilewright farm start --address {there}")
     _become(
         [*_RAY, *ray_arguments(address, host_name, port), "--resources", json.dumps(brought)],
-        {_TOKEN: "token", **os.environ, **cluster.environment(alone)},
+        cluster.environment(alone),
         make_token=head,
     )
 
@@ -110,7 +109,7 @@ def ray_arguments(address: str | None, host_name: str, port: int) -> list[str]:
 
 def _become(arguments: list[str], environment: dict[str, str], *, make_token: bool) -> None:
     """Become the process of Ray, so that signals reach it; a new farm gets a token first."""
-    if make_token and environment[_TOKEN] == "token":
+    if make_token and environment["RAY_AUTH_MODE"] == "token":
         # Its output is the token.
         made = subprocess.run(
             [*_RAY, "get-auth-token", "--generate"], capture_output=True, env=environment

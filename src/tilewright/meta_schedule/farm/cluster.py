@@ -48,6 +48,8 @@ _STORE = 100 << 20
 # other operating systems, but heeds on all).
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 _ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+# Only who has the cluster's token may use it, unless the user says otherwise.
+_TOKEN = {"RAY_AUTH_MODE": "token"}
 
 
 def default_label() -> str:
@@ -79,8 +81,8 @@ def is_alone(address: str) -> bool:
 
 
 def environment(alone: bool) -> dict[str, str]:
-    """Return what Ray's processes find in their environment."""
-    return {**_QUIET, **(_ALONE if alone else {})}
+    """Return what Ray's processes find in their environment, beside what the user has set."""
+    return {**_TOKEN, **os.environ, **_QUIET, **(_ALONE if alone else {})}
 
 
 def check_ray() -> None:
@@ -92,17 +94,14 @@ def check_ray() -> None:
 @contextmanager
 def _environment(alone: bool) -> Iterator[None]:
     """Set what Ray reads when it is imported and started."""
-    wanted = environment(alone)
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
+    before = dict(os.environ)
+    os.environ.update(environment(alone))
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def connect(address: str = LOCAL) -> Any:
