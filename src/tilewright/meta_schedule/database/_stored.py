@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from tilewright import script
 from tilewright.ir import IRModule, structural_equal, structural_hash
 from tilewright.meta_schedule.database.base import Database, serves
-from tilewright.meta_schedule.database.ranking import best_first, races_first
+from tilewright.meta_schedule.database.ranking import by_time, races_first
 from tilewright.meta_schedule.database.recent import Recent
 from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
 from tilewright.meta_schedule.database.schema import read_record, to_line
@@ -31,7 +31,10 @@ FEW = 16
 
 
 class Row(NamedTuple):
-    """A record's number and workload, what is kept of it beside its line, what it is ranked by."""
+    """A record's number and workload, what is kept of it beside its line, what it is ranked by.
+
+    Only winners of races need have their ``digest``: that of others is found when it is needed.
+    """
 
     number: int
     workload: int
@@ -110,6 +113,7 @@ class StoredDatabase(Database):
         self._records: Recent[TuningRecord] = Recent()
         self._numbers: WeakKeyDictionary[Workload, int] = WeakKeyDictionary()
         self._dropped: set[int] = set()  # workloads whose text turned out not to be a program
+        self._unreadable: dict[int, int] = {}  # records that turned out to be none: of workloads
 
     # ---- what a kind defines ------------------------------------------------------------------
     def _guard(self, question: Callable[[], Any]) -> Any:
@@ -225,20 +229,40 @@ class StoredDatabase(Database):
         serve: dict[int | None, bool] = {}
         winners = {item.number: item for item in suitable(winners=True)}
         ordered = (winners.get(item.number, item) for item in suitable())
-        return self._answer(races_first(ordered, winners.values()), top_k)
+        return self._answer(self._races_first(ordered, list(winners.values())), top_k)
+
+    def _races_first(self, ordered: Iterable[Row], winners: list[Row]) -> Iterator[Row]:
+        return races_first(map(self._with_digest, ordered) if winners else ordered, winners)
+
+    def _with_digest(self, row: Row) -> Row:
+        if row.digest:
+            return row
+        record = next(iter(self._read_records([row])), None)
+        return row if record is None else row._replace(digest=record.digest)
 
     @guarded
     def best_records(self) -> list[TuningRecord]:
         """Return the best record of each workload and target that has a valid one."""
+        while True:
+            unreadable = len(self._unreadable)
+            rows = self._best_rows()
+            found = self._answer(iter(rows), len(rows))
+            if len(self._unreadable) == unreadable:  # else others may be the best
+                return found
+
+    def _best_rows(self) -> list[Row]:
         found: list[tuple[int, Row]] = []
         for _, same in groupby(self._index.valid(), key=lambda item: item[0]):
-            rows = [row for _, row in same if row.workload not in self._dropped]
             groups: dict[int | None, list[Row]] = {}
-            for row in sorted(rows, key=lambda row: row.number):
-                groups.setdefault(row.fields[0], []).append(row)
-            found += [(group[0].number, next(best_first(group))) for group in groups.values()]
+            for row in sorted((row for _, row in same), key=lambda row: row.number):
+                if row.workload not in self._dropped and row.number not in self._unreadable:
+                    groups.setdefault(row.fields[0], []).append(row)
+            for group in groups.values():
+                ordered = by_time(group)
+                best = self._races_first(ordered, [row for row in ordered if row.beat])
+                found.append((group[0].number, next(best)))
         found.sort(key=lambda item: item[0])
-        return self._answer((row for _, row in found), len(found))
+        return [row for _, row in found]
 
     def get_all_tuning_records(self) -> list[TuningRecord]:
         """Return all records, oldest first."""
@@ -251,6 +275,9 @@ class StoredDatabase(Database):
         Raises ``TuneError`` if the record can't be written as JSON.
         """
         self.commit_tuning_records([record])
+
+    def _count_unreadable(self) -> int:
+        return sum(owner not in self._dropped for owner in self._unreadable.values())
 
     def _number_for(self, record: TuningRecord) -> int:
         """Return the number of a record's workload, which is added if it is new."""

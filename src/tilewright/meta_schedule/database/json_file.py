@@ -11,8 +11,9 @@ A line that can't be read is copied to ``<file>.corrupt``, reported in a warning
 files themselves are never rewritten. The hash in a file is always the structural one, so databases
 of any ``module_equality`` can read it.
 
-Each line is checked once, when it is new, and its place is kept in an index (``json_index.py``).
-Lines are read again when they are asked for, and stay in memory only while they are in use.
+A line that is new is checked for what it is ranked by, and its place is kept in an index
+(``json_index.py``). It is read as a whole, and checked, when it is asked for, and stays in memory
+only while it is in use.
 """
 
 from __future__ import annotations
@@ -46,19 +47,31 @@ from tilewright.meta_schedule.database.json_index import (
     Read,
     Stale,
 )
-from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
-from tilewright.meta_schedule.database.schema import LaterFormat, read_line, to_line
+from tilewright.meta_schedule.database.record import (
+    TuningRecord,
+    Workload,
+    normalized,
+    trace_digest,
+)
+from tilewright.meta_schedule.database.schema import (
+    LaterFormat,
+    Measured,
+    read_line,
+    read_measured,
+    to_line,
+)
 from tilewright.support.collector import few_collections
 from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.tir import PrimFunc
+from tilewright.tir.schedule import Trace
 
 logger = logging.getLogger("tilewright.meta_schedule.database")
 _LONGEST_REASON = 500  # characters in a warning
-_CHUNK = 4 << 20  # bytes of text that are read before the index is saved
+_CHUNK = 16 << 20  # bytes of text that are read before the index is saved
 _SOME = 1 << 18  # bytes of text whose records are in memory while all are gone through
 _SAVED_FROM = 1 << 18  # bytes of text that are worth a file: smaller ones are read at once
 _ATTEMPTS = 3
-_UNKNOWN = Workload(None, "", "")
+_UNKNOWN, _NO_TRACE = Workload(None, "", ""), Trace()
 
 WORKLOAD_FILE = "database_workload.json"
 RECORD_FILE = "database_tuning_record.json"
@@ -71,6 +84,11 @@ def _digest(line: bytes) -> bytes:
 
 def _corrupt(path: Path) -> Path:
     return path.with_name(path.name + ".corrupt")
+
+
+def _ranked(found: Measured) -> TuningRecord:
+    """Return a record as far as it is ranked."""
+    return TuningRecord(_NO_TRACE, _UNKNOWN, found.run_secs, found.target, (), found.provenance)
 
 
 class JSONDatabase(StoredDatabase):
@@ -108,7 +126,8 @@ class JSONDatabase(StoredDatabase):
         self._files = (self.path_workload, self.path_tuning_record, self.path_graph)
         self._lock = threading.RLock()
         self._graph = Read()
-        self._aside: dict[Path, set[bytes]] = {}  # what was set aside before, by its hash
+        # What was set aside before, by its hash, when the file for that was so long.
+        self._aside: dict[Path, tuple[int, set[bytes]]] = {}
         self._later: set[Path] = set()  # files with lines of later versions
         self._useless: list[Path] = []  # indices that can be neither used nor mended
         for path in self._files:
@@ -240,15 +259,22 @@ class JSONDatabase(StoredDatabase):
         if not line.strip():
             return False
         try:
-            found = TuningRecord.data_from_json(read_line(line))
-            owner = self._index.workload(found.workload)
-            record = TuningRecord.from_data(found, None if owner is None else _UNKNOWN)
+            owner, measured = self._measured(line)
+            record = _ranked(measured)
+            digest = trace_digest(measured.whole().trace) if record.beat else None
         except TilewrightError as error:
             self._set_aside(self.path_tuning_record, line, error)
             return False
-        assert owner is not None
-        self._index.add_record(place, owner.number, record)
+        self._index.add_record(place, owner, record, digest)
         return True
+
+    def _measured(self, line: bytes) -> tuple[int, Measured]:
+        """Read what a record is ranked by; return its workload's number, too."""
+        found = read_measured(read_line(line))
+        owner = self._index.workload(found.workload)
+        if owner is None:
+            raise TuneError(f"the record belongs to workload {found.workload}, which is missing")
+        return owner.number, found
 
     def _load_choice(self, _: Line, line: bytes) -> bool:
         try:
@@ -279,28 +305,31 @@ class JSONDatabase(StoredDatabase):
         except TilewrightError as error:
             raise Stale(f"line {number} is no workload: {error}", reset=True) from error
 
-    def _parse(self, line: bytes) -> tuple[int, TuningRecord]:
-        """Return a record and its workload's number."""
-        found = TuningRecord.data_from_json(read_line(line))
-        owner = self._index.workload(found.workload)
-        workload = None if owner is None else self._workload(owner.number)
-        record = TuningRecord.from_data(found, workload)
-        assert owner is not None
-        return owner.number, record
-
     def _read_records(self, rows: Sequence[Row]) -> Iterator[TuningRecord]:
         for row in rows:
             record = self._records.get(row.number)
-            if record is None:
+            if record is None and row.number not in self._unreadable:
+                line = self._line(self.path_tuning_record, Line(*row.place))
                 try:
-                    line = self._line(self.path_tuning_record, Line(*row.place))
-                    owner, record = self._parse(line)
+                    owner, found = self._measured(line)
                 except TilewrightError as error:
                     raise Stale(f"line {row.number} is no record: {error}", reset=True) from error
-                if (owner, fields_of(record, target_id(record.target))) != row[1:3]:
+                if (owner, fields_of(_ranked(found), target_id(found.target))) != row[1:3]:
                     raise Stale(f"{row} is ranked by what it isn't", reset=True)
-                self._records.add(row.number, record)
-            yield record
+                record = self._whole(row.number, owner, found, line)
+            if record is not None:
+                yield record
+
+    def _whole(self, number: int, owner: int, found: Measured, line: bytes) -> TuningRecord | None:
+        """Return a record; its line is set aside if its schedule can't be read."""
+        try:
+            record = TuningRecord.from_data(found.whole(), self._workload(owner))
+        except TilewrightError as error:
+            self._unreadable[number] = owner
+            self._set_aside(self.path_tuning_record, line, error)
+            return None
+        self._records.add(number, record)
+        return record
 
     def _set_workload_aside(self, number: int, error: Exception) -> None:
         place = self._index.workload(number)
@@ -339,23 +368,24 @@ class JSONDatabase(StoredDatabase):
 
         def load(place: Line, line: bytes) -> bool:
             record = self._records.get(place.number)
-            if record is None:
+            if record is None and place.number not in self._unreadable:
                 try:
-                    owner, record = self._parse(line)
+                    owner, found = self._measured(line)
                 except TilewrightError:
                     return False  # it has been set aside
-                if owner in self._dropped or not self._index.has_record(owner, place.number):
-                    return False
-                self._records.add(place.number, record)
-            some.append(record)
-            return True
+                if owner not in self._dropped and self._index.has_record(owner, place.number):
+                    record = self._whole(place.number, owner, found, line)
+            if record is not None:
+                some.append(record)
+            return record is not None
 
         path = self.path_tuning_record
         return some, self._read_on(path, read, {path: min(end, read.bytes + _SOME)}, load)
 
     @guarded
     def __len__(self) -> int:
-        return self._index.read.record.good - sum(map(self._index.count, self._dropped))
+        dropped = sum(map(self._index.count, self._dropped))
+        return self._index.read.record.good - dropped - self._count_unreadable()
 
     def _set_aside(self, path: Path, line: bytes, error: Exception) -> None:
         if not line.strip():
@@ -374,14 +404,16 @@ class JSONDatabase(StoredDatabase):
             corrupt.name,
         )
         try:
-            known = self._aside.get(path)
-            if known is None:
-                lines = corrupt.read_bytes().split(b"\n") if corrupt.exists() else []
-                known = self._aside[path] = {_digest(item) for item in lines}
+            size, known = self._aside.get(path, (0, set()))
+            if not corrupt.exists():
+                known = set()
+            elif corrupt.stat().st_size != size:  # others may have seen it, too
+                known = set(map(_digest, corrupt.read_bytes().split(b"\n")))
             if _digest(line) not in known:
                 with corrupt.open("ab") as file:
                     file.write(line + b"\n")
                 known.add(_digest(line))
+            self._aside[path] = corrupt.stat().st_size, known
         except OSError as problem:
             logger.warning("%s can't be written: %s", corrupt, problem)
 

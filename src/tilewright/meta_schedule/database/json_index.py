@@ -38,9 +38,10 @@ from tilewright.support.errors import TilewrightError
 from tilewright.support.settings import setting
 from tilewright.target import Target
 
-FORMAT = f"1, lines of format {schema.FORMAT}"
+FORMAT = f"2, lines of format {schema.FORMAT}"
 _NAMES_ANOTHER = bytes.fromhex("d9d505f920a163d7")  # SQLite's mark of a journal of several files
 _ENDS = 4096  # bytes at each end of what is covered that the checksum reads
+_MOST_LINES = 4096  # of workloads in memory
 _PATIENCE = 2.0  # seconds to wait for another process that is writing the index
 
 _SCHEMA = (
@@ -115,7 +116,9 @@ class Index:
         ]
         self._process = os.getpid()
         self._targets: dict[int, Target] = {}
-        self._numbers: dict[Target, int] = {}
+        self._numbers: dict[int, int] = {}  # of targets that are in self._targets
+        self._lines: dict[int, Line] = {}  # of workloads
+        self._new: list[tuple[Any, ...]] = []  # records that aren't in a table yet
         self._tables = sqlite3.connect(
             ":memory:", timeout=_PATIENCE, isolation_level=None, check_same_thread=False, uri=True
         )
@@ -134,6 +137,8 @@ class Index:
     def _run(self, statement: str, *values: object) -> sqlite3.Cursor:
         if self._process != os.getpid():
             raise Stale("a forked process must not use its parent's tables", reset=False)
+        if self._new:
+            self._add_new()
         try:
             return self._tables.execute(statement, values)
         except sqlite3.Error as error:
@@ -253,6 +258,8 @@ class Index:
                 return
             self._take_over()  # another process may have been quicker
         ends = self._ends(self.read)
+        if self._new:
+            self._add_new()
         try:
             self._tables.execute("BEGIN IMMEDIATE")
             try:
@@ -303,19 +310,27 @@ class Index:
             line.number, first, workload.hash, content, *line[1:],
         )  # fmt: skip
 
-    def add_record(self, line: Line, workload: int, record: TuningRecord) -> None:
-        """Add a record of a workload."""
+    def add_record(
+        self, line: Line, workload: int, record: TuningRecord, digest: str | None
+    ) -> None:
+        """Add a record of a workload; its digest, if it won a race."""
         target = self.target_number(record.target)
-        self._run(
-            "INSERT INTO main.records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            workload, *line, *fields_of(record, target), bytes.fromhex(record.digest),
-        )  # fmt: skip
+        kept = None if digest is None else bytes.fromhex(digest)
+        self._new.append((workload, *line, *fields_of(record, target), kept))
+
+    def _add_new(self) -> None:
+        new, self._new = self._new, []
+        statement = "INSERT INTO main.records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        try:
+            self._tables.executemany(statement, new)
+        except sqlite3.Error as error:
+            raise Stale(f"the index can't be used: {error}", reset=True) from error
 
     def target_number(self, target: Target | None) -> int | None:
         """Return a target's number; a new target is added."""
         if target is None:
             return None
-        number = self._numbers.get(target)
+        number = self._numbers.get(id(target))  # comparing targets writes their text
         if number is None:
             number = target_id(target)
             assert number is not None
@@ -323,7 +338,8 @@ class Index:
                 "INSERT OR IGNORE INTO main.targets VALUES (?, ?)",
                 number, json.dumps(target.export()),
             )  # fmt: skip
-            self._numbers[target], self._targets[number] = number, target
+            known = self._targets.setdefault(number, target)
+            self._numbers[id(known)] = number
         return number
 
     def target(self, number: int | None) -> Target | None:
@@ -341,12 +357,19 @@ class Index:
     # ---- questions --------------------------------------------------------------------------
     def workload(self, number: int) -> Line | None:
         """Return the line of a workload, or of the first that is the same."""
-        rows = self._all(
-            "SELECT number, offset, length, crc FROM all_workloads WHERE number ="
-            " (SELECT same FROM all_workloads WHERE number = ?)",
-            number,
-        )
-        return _line(rows[0]) if rows else None
+        found = self._lines.get(number)
+        if found is None:
+            rows = self._all(
+                "SELECT number, offset, length, crc FROM all_workloads WHERE number ="
+                " (SELECT same FROM all_workloads WHERE number = ?)",
+                number,
+            )
+            if not rows:
+                return None
+            if len(self._lines) >= _MOST_LINES:
+                self._lines.clear()
+            found = self._lines[number] = _line(rows[0])
+        return found
 
     def workloads(self) -> list[tuple[str, int]]:
         """Return hashes and numbers of all workloads, in order of their hashes."""
@@ -419,7 +442,7 @@ class Index:
             beaten = () if beat is None else tuple(map(str, json.loads(beat)))
             return Row(
                 place.number, workload, fields, self.target(target), bool(verified),
-                float(seconds), beaten, digest.hex(), place,
+                float(seconds), beaten, digest.hex() if beaten else "", place,
             )  # fmt: skip
         except (TypeError, ValueError, AttributeError, RecursionError) as error:
             raise Stale(f"a row is no record: {error}", reset=True) from error

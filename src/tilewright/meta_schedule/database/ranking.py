@@ -38,7 +38,13 @@ def best_first(records: Iterable[_T], target: Target | None = None) -> Iterator[
     among equals. Before a record comes, recursively, whatever beat its schedule in a race. Where
     each won once, times decide.
     """
-    ordered = sorted(
+    ordered = by_time(records, target)
+    return races_first(ordered, [item for item in ordered if item.beat])
+
+
+def by_time(records: Iterable[_T], target: Target | None = None) -> list[_T]:
+    """Return records in the order of ``best_first``, but for the races."""
+    return sorted(
         records,
         key=lambda item: (
             not item.verified,
@@ -47,7 +53,6 @@ def best_first(records: Iterable[_T], target: Target | None = None) -> Iterator[
             not item.beat,
         ),
     )
-    return races_first(ordered, [item for item in ordered if item.beat])
 
 
 def races_first(ordered: Iterable[_T], winners: Iterable[_T]) -> Iterator[_T]:

@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tilewright.meta_schedule.arg_info import ArgInfo, arg_info_from_json
@@ -109,23 +110,57 @@ class RecordData:
     provenance: dict[str, object]
 
 
+@dataclass(frozen=True)
+class Measured:
+    """A record without what it takes longest to read: its trace and arguments are as they came."""
+
+    workload: int
+    trace: object
+    run_secs: tuple[float, ...] | None
+    target: Target | None
+    args_info: list[object]
+    provenance: dict[str, object]
+
+    def whole(self) -> RecordData:
+        """Read the rest.
+
+        Raises ``TuneError`` if anything has a wrong type, or is out of bounds.
+        """
+        return RecordData(
+            self.workload,
+            Trace.from_json(self.trace, trusted=False),
+            self.run_secs,
+            self.target,
+            tuple(map(arg_info_from_json, self.args_info)),
+            self.provenance,
+        )
+
+
 def read_record(data: object) -> RecordData:
     """Read ``TuningRecord.as_json``'s data.
 
     Raises ``TuneError`` if anything has a wrong type, or is out of bounds.
     """
+    return read_measured(data).whole()
+
+
+def read_measured(data: object) -> Measured:
+    """Read what ``TuningRecord.as_json``'s data are ranked by.
+
+    Raises ``TuneError`` if any of that has a wrong type, or is out of bounds.
+    """
     index, parts = _list(_migrated(data, "record"), 2, "a record")
     trace, seconds, target, infos, origin = _list(parts, 5, "a record's second part")
     if type(index) is not int or index < 0:
         raise TuneError(f"the workload's number is {_short(index)}")
-    if isinstance(trace, list) and len(trace) > _MOST_INSTRUCTIONS:
+    if len(_list(trace, None, "a trace")) > _MOST_INSTRUCTIONS:
         raise TuneError(f"the trace has {len(trace)} instructions, more than {_MOST_INSTRUCTIONS}")
-    return RecordData(
+    return Measured(
         index,
-        Trace.from_json(trace, trusted=False),
+        trace,
         None if seconds is None else _seconds(seconds),
         None if target is None else read_target(target),
-        tuple(arg_info_from_json(info) for info in _list(infos, None, "the arguments")),
+        _list(infos, None, "the arguments"),
         _provenance(origin),
     )
 
@@ -176,7 +211,13 @@ def read_target(value: object) -> Target:
             raise TuneError(f"option {key!r} of the target is {_short(item)}")
     if type(value.get("kind")) is not str:
         raise TuneError(f"the kind of the target is {_short(value.get('kind'))}")
-    return Target(value)
+    return _target(tuple(value.items()))
+
+
+@lru_cache(maxsize=64)
+def _target(items: tuple[tuple[str, int | str], ...]) -> Target:
+    """Make a target, once: a database has few of them, and many records of each."""
+    return Target(dict(items))
 
 
 def _provenance(value: object) -> dict[str, object]:
@@ -207,6 +248,6 @@ def _check_depth(value: object) -> None:
 
 
 __all__ = [
-    "FORMAT", "LATEST", "LONGEST_LINE", "LaterFormat", "RecordData", "read_line", "read_record",
-    "read_target", "read_workload", "to_line",
+    "FORMAT", "LATEST", "LONGEST_LINE", "LaterFormat", "Measured", "RecordData", "read_line",
+    "read_measured", "read_record", "read_target", "read_workload", "to_line",
 ]  # fmt: skip

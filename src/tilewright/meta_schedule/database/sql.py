@@ -53,7 +53,6 @@ class SQLDatabase(StoredDatabase):
     ) -> None:
         super().__init__(module_equality)
         self._lock = threading.RLock()
-        self._warned: set[tuple[str, int]] = set()
         self._forget()
         self._index = Tables(url, allow_missing=allow_missing)
 
@@ -79,10 +78,8 @@ class SQLDatabase(StoredDatabase):
 
     # ---- reading ------------------------------------------------------------------------------
     def _leave_out(self, kind: str, number: int, error: object) -> None:
-        if (kind, number) not in self._warned:
-            self._warned.add((kind, number))
-            reason = str(error)[:_LONGEST_REASON]
-            logger.warning("%s %d of %s is not used: %s", kind, number, self.url, reason)
+        reason = str(error)[:_LONGEST_REASON]
+        logger.warning("%s %d of %s is not used: %s", kind, number, self.url, reason)
 
     def _read_workload(self, number: int) -> Workload | None:
         found = self._index.workload(number)
@@ -94,6 +91,7 @@ class SQLDatabase(StoredDatabase):
                 raise TuneError("it has another hash")
         except TilewrightError as error:
             self._leave_out("workload", number, error)
+            self._dropped.add(number)
             return None
         return workload
 
@@ -103,11 +101,12 @@ class SQLDatabase(StoredDatabase):
     def _record(self, number: int, owner: int, line: object) -> TuningRecord | None:
         """Return a record from memory, or from its line."""
         record = self._records.get(number)
-        if record is None:
+        if record is None and number not in self._unreadable:
             try:
                 found = TuningRecord.data_from_json(_value(line))
                 record = TuningRecord.from_data(found, self._workload(owner))
             except TilewrightError as error:
+                self._unreadable[number] = owner
                 self._leave_out("record", number, error)
                 return None
             self._records.add(number, record)
@@ -123,10 +122,11 @@ class SQLDatabase(StoredDatabase):
                 record = self._record(row.number, row.workload, lines.get(row.number))
             if record is None:
                 continue
-            if fields_of(record, target_id(record.target)) != row.fields:
+            if fields_of(record, target_id(record.target)) == row.fields:
+                yield record
+            elif row.number not in self._unreadable:
+                self._unreadable[row.number] = row.workload
                 self._leave_out("record", row.number, "it is ranked by what it isn't")
-                continue
-            yield record
 
     def records(self) -> Iterator[TuningRecord]:
         """Yield all records, oldest first, without holding them all at once."""
@@ -144,7 +144,7 @@ class SQLDatabase(StoredDatabase):
     @guarded
     def __len__(self) -> int:
         dropped = self._index.count_of(list(self._dropped)) if self._dropped else 0
-        return self._index.count("records") - dropped
+        return self._index.count("records") - dropped - self._count_unreadable()
 
     @guarded
     def statistics(self) -> dict[str, Any]:
