@@ -17,11 +17,14 @@ _LATELY, _LEAST_STEP = 4, 0.02
 
 @dataclass(frozen=True, eq=False)
 class TopCandidate:
-    """A candidate that agreed with the reference, and its time when it was first measured."""
+    """A candidate that agreed with the reference, and its time when it was first measured.
+
+    It has no ``build`` if that was in a run that ended early.
+    """
 
     seconds: float
     candidate: MeasureCandidate
-    build: BuilderResult
+    build: BuilderResult | None
 
 
 @dataclass(eq=False)

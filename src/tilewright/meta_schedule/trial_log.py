@@ -88,12 +88,16 @@ EVENTS: dict[str, dict[str, Reader]] = {
     },
     # A candidate was measured, or not; ``predicted`` is the cost model's score before that.
     "trial": {**_RESULT, "predicted": _number},
-    # A batch ended: all rejected so far, by reason.
-    "batch": {"rejected": _numbers_by_name, "best": _positive},
+    # A batch of ``size`` trials ended: all rejected so far, by reason.
+    "batch": {"rejected": _numbers_by_name, "best": _positive, "size": _positive},
     # The best were measured in turn.
     "race": {"entries": _entries},
-    # A run ended: seconds by phase.
-    "run": {"phases": _numbers_by_name, "trials": _positive, "tasks": _positive},
+    # A run begins, or goes on: what it is known by (``resume``).
+    "begin": {"digest": _text},
+    # A run ended, early unless it is ``finished``: seconds by phase.
+    "run": {
+        "phases": _numbers_by_name, "trials": _positive, "tasks": _positive, "finished": _flag,
+    },
 }  # fmt: skip
 """The kinds of lines and their fields; what is no such value is ``None``."""
 

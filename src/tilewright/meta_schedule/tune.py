@@ -20,6 +20,7 @@ from tilewright.meta_schedule.database import Database, MemoryDatabase, is_url, 
 from tilewright.meta_schedule.measure_callback import KeepTrialLog, MeasureCallback
 from tilewright.meta_schedule.profiler import Profiler
 from tilewright.meta_schedule.progress import Progress
+from tilewright.meta_schedule.resume import alone, interrupted_run, run_digest
 from tilewright.meta_schedule.runner import LocalRunner, Runner
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.meta_schedule.tune_context import TuneContext
@@ -145,6 +146,9 @@ def tune_tasks(
     of the builder ``"local"``, as a number or as ``"physical"`` or ``"logical"`` cores (default:
     the latter). Raises ``TuneError`` before anything is measured if the work directory can't be
     written, or neither trials nor seconds are limited.
+
+    A run in ``work_dir`` that ended early, killed or by Ctrl-C, goes on if it is asked for again:
+    what it measured is known, counts as trials, and its seconds are part of the budget.
     """
     if not tasks:
         raise TuneError("there is nothing to tune: no tasks")
@@ -153,7 +157,6 @@ def tune_tasks(
     builder, runner = builder_and_runner(builder, runner, num_tuning_cores)
     model = CostModel.create(cost_model)
     callbacks = MeasureCallback.create(measure_callbacks)
-    trial_log = None if work_dir is None else KeepTrialLog(work_dir)
     session = TuningSession(
         builder,
         runner,
@@ -162,7 +165,7 @@ def tune_tasks(
         trials,
         trials if max_trials_per_task is None else max_trials_per_task,
         num_trials_per_iter,
-        callbacks if trial_log is None else [trial_log, *callbacks],
+        callbacks,
         progress or Progress(),
         until,
         min_improvement,
@@ -176,22 +179,58 @@ def tune_tasks(
     scheduler = TaskScheduler.create(task_scheduler)
     weights = [1.0] * len(tasks) if task_weights is None else task_weights
     profiler = Profiler.current() or Profiler()
-    with log_file(work_dir), profiler:
+    session = replace(session, database=opened)
+    logged = _logged(work_dir, tasks, weights, session, scheduler, profiler)
+    with log_file(work_dir), logged as begun, profiler:
         if model is not None and kept is not None and kept.exists():
             try:
                 model.load(kept)
             except TuneError as error:
                 logger.warning("the cost model begins anew: %s", error.message)
-        try:
-            scheduler.tune(tasks, weights, replace(session, database=opened))
-        finally:
-            if model is not None and kept is not None and model.trained:
-                with Profiler.timeit("cost model"):
-                    model.save(kept)
-            if trial_log is not None:
-                trial_log.end(profiler.get())
+        scheduler.tune(tasks, weights, begun)
+        # A run that goes on later learns all of it again.
+        if model is not None and kept is not None and model.trained and not scheduler.interrupted:
+            with Profiler.timeit("cost model"):
+                model.save(kept)
         logger.info("where the time went:\n%s", profiler.table())
     return opened
+
+
+@contextmanager
+def _logged(
+    work_dir: str | os.PathLike[str] | None,
+    tasks: Sequence[TuneContext],
+    weights: Sequence[float],
+    session: TuningSession,
+    scheduler: TaskScheduler,
+    profiler: Profiler,
+) -> Iterator[TuningSession]:
+    """Keep a log of trials in ``work_dir``; a run that ended early goes on from its log."""
+    if work_dir is None:
+        yield session
+        return
+    digest = run_digest(
+        tasks, weights, session.num_trials_per_iter, session.min_improvement,
+        type(session.cost_model).__name__, type(scheduler).__name__,
+    )  # fmt: skip
+    finished = False
+    with alone(work_dir, digest) as own:
+        past = interrupted_run(work_dir, digest, tasks) if own else None
+        if past is not None:
+            count = sum(len(r) for of_task in past.results.values() for r in of_task.values())
+            session.progress.message(
+                f"the run that ended after {count} trials and {past.seconds:.0f} s goes on"
+            )
+        log = KeepTrialLog(work_dir, *(() if past is None else (past.run, past.batches)))
+        log.begin(digest)
+        until = session.until if past is None else session.until - past.seconds
+        try:
+            yield replace(
+                session, callbacks=[log, *session.callbacks], remembered=past, until=until
+            )
+            finished = not scheduler.interrupted
+        finally:
+            log.end(profiler.get(), finished=finished)
 
 
 def _model_file(work_dir: Path, tasks: Sequence[TuneContext]) -> Path:

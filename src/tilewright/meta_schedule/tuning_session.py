@@ -11,6 +11,7 @@ from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.measure_callback import MeasureCallback, default_callbacks
 from tilewright.meta_schedule.progress import Progress
+from tilewright.meta_schedule.resume import Remembered
 from tilewright.meta_schedule.runner import Runner
 from tilewright.support.errors import TuneError
 
@@ -22,6 +23,8 @@ class TuningSession:
     Without a ``database`` nothing is kept, without a ``cost_model`` nothing is learned. Everything
     ends at about the time ``until``, by ``time.monotonic``, the comparison of the best included. A
     task ends when its next batch is expected to gain less than ``min_improvement`` (relative).
+    What is ``remembered`` of a run that ended early isn't measured again, nor passed to
+    ``on_result`` of the callbacks.
     """
 
     builder: Builder
@@ -35,6 +38,7 @@ class TuningSession:
     progress: Progress = field(default_factory=Progress)
     until: float = math.inf
     min_improvement: float = 0.0
+    remembered: Remembered | None = None
 
     def __post_init__(self) -> None:
         negative = self.max_trials_global < 0 or self.max_trials_per_task < 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tilewright.meta_schedule.arg_info import argument_bytes
@@ -27,13 +28,21 @@ _LONGEST_ERROR = 200
 class KeepTrialLog(MeasureCallback):
     """Appends what happens to the logs in ``work_dir`` (see ``trial_log``).
 
+    ``run`` goes on, which has logged ``batches`` of each log before: these come again.
+
     A log that can't be written is given up with a warning: tuning goes on. It comes before the
     callback that trains the cost model, so that predictions are those before the measurement.
     """
 
-    def __init__(self, work_dir: str | os.PathLike[str]) -> None:
+    def __init__(
+        self,
+        work_dir: str | os.PathLike[str],
+        run: str | None = None,
+        batches: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
         self.folder = Path(work_dir) / FOLDER
-        self.run = f"{time.time():.3f}-{os.getpid()}"
+        self.run = run or f"{time.time():.3f}-{os.getpid()}"
+        self._logged = Counter({name: len(sizes) for name, sizes in (batches or {}).items()})
         self.trials = 0
         self._tasks: set[str] = set()
         self._raced: MeasureCandidate | None = None
@@ -96,7 +105,12 @@ class KeepTrialLog(MeasureCallback):
     ) -> None:
         """Log what has been rejected so far, which includes what never came to a trial."""
         name = self._of_task(scheduler, task)
-        self._append(name, "batch", rejected=dict(task.rejected), best=task.best_seconds)
+        if self._logged[name] > 0:
+            self._logged[name] -= 1
+            return
+        self._append(
+            name, "batch", rejected=dict(task.rejected), best=task.best_seconds, size=len(results)
+        )
 
     def on_race(
         self,
@@ -116,15 +130,21 @@ class KeepTrialLog(MeasureCallback):
             self._raced = candidates[won]
         self._append(self._of_task(scheduler, task), "race", entries=entries)
 
-    def end(self, phases: dict[str, float]) -> None:
-        """Log how long the phases of the run took."""
-        if self._tasks:
-            self._append(RUNS, "run", phases=phases, trials=self.trials, tasks=len(self._tasks))
+    def begin(self, digest: str) -> None:
+        """Log that the run begins, or goes on."""
+        self._append(RUNS, "begin", digest=digest)
+
+    def end(self, phases: dict[str, float], *, finished: bool = True) -> None:
+        """Log how long the phases of the run took, and whether it has come to its end."""
+        self._append(
+            RUNS, "run", phases=phases, trials=self.trials, tasks=len(self._tasks),
+            finished=finished,
+        )  # fmt: skip
 
 
 def _outcome(candidate: MeasureCandidate, result: RunnerResult) -> dict[str, object]:
     return {
-        "trace": trace_digest(candidate.sch.trace) if result.run_secs else None,
+        "trace": trace_digest(candidate.sch.trace),
         "origin": candidate.made_by,
         "seconds": list(result.run_secs) if result.run_secs else None,
         "reason": None if result.run_secs else result.reason or "run",

@@ -58,6 +58,7 @@ class TaskScheduler:
     def __init__(self) -> None:
         self.tasks: list[TaskRecord] = []
         self.database: Database | None = None
+        self._start_from: Database | None = None  # what a search may know when it begins
         self.cost_model: CostModel | None = None
         self.interrupted = False
 
@@ -87,25 +88,23 @@ class TaskScheduler:
             raise TuneError(f"{len(tasks)} tasks but {len(task_weights)} weights")
         self.interrupted = False
         self.database, self.cost_model = session.database, session.cost_model
+        self._start_from = session.database
+        if session.database is not None and session.remembered is not None:
+            self._start_from = session.remembered.without_own(session.database, tasks)
         self.tasks = [TaskRecord(task, weight) for task, weight in zip(tasks, task_weights)]
         left = session.max_trials_global
         with session.progress.running(self.tasks, left):
             try:
                 for task in self.tasks:
                     self._start_from_records(task)
-                while left > 0 and time.monotonic() < session.until:
+                while left > 0 and self._may_go_on(session):
                     number = self.next_task()
                     if number is None:
                         break
                     task = self.tasks[number]
                     if not (self._prepare(task, session) and self._set_reference(task, session)):
                         continue
-                    count = min(
-                        session.num_trials_per_iter,
-                        self._fair_share(task, left, math.isfinite(session.until)),
-                        session.max_trials_per_task - task.trials,
-                        self._in_time(task, session),
-                    )
+                    count = self._batch_size(task, left, session)
                     if count < 1:
                         break
                     left -= self._batch(task, count, session)
@@ -148,6 +147,23 @@ class TaskScheduler:
             return FIRST_BATCH
         return max(1, left // (2 * waiting), min(FIRST_BATCH, left // waiting))
 
+    @staticmethod
+    def _may_go_on(session: TuningSession) -> bool:
+        """Whether there is time for a batch; one that is remembered takes hardly any."""
+        past = session.remembered
+        return time.monotonic() < session.until or (past is not None and past.goes_on)
+
+    def _batch_size(self, task: TaskRecord, left: int, session: TuningSession) -> int:
+        """Return how many trials a task's next batch has: as many as before if it is remembered."""
+        past = session.remembered
+        before = None if past is None else past.batch(task.context)
+        return before or min(
+            session.num_trials_per_iter,
+            self._fair_share(task, left, math.isfinite(session.until)),
+            session.max_trials_per_task - task.trials,
+            self._in_time(task, session),
+        )
+
     def _in_time(self, task: TaskRecord, session: TuningSession) -> int:
         """Return for how many trials of a task there is time before the best are compared."""
         if math.isinf(session.until):
@@ -168,7 +184,8 @@ class TaskScheduler:
         if self.database is not None:
             # Committed now: what can't be kept should be known before anything is measured.
             self.database.commit_workload(task.context.mod)
-            known = self.database.query_tuning_record(task.context.mod, task.context.target)
+            assert self._start_from is not None
+            known = self._start_from.query_tuning_record(task.context.mod, task.context.target)
             if known is not None:
                 task.best_seconds = known.best_seconds
 
@@ -182,7 +199,7 @@ class TaskScheduler:
                 context.pre_tuning(
                     session.max_trials_per_task,
                     session.num_trials_per_iter,
-                    database=self.database,
+                    database=self._start_from,
                     cost_model=self.cost_model,
                 )
         except TilewrightError as error:
@@ -228,10 +245,12 @@ class TaskScheduler:
             logger.info("task %s: the design space is exhausted", task.name)
             self._finish(task)
             return 0
+        past = [self._remembered(task, candidate, session) for candidate in candidates]
+        new = [candidate for candidate, known in zip(candidates, past) if known is None]
         session.progress.working(task, "building")
         with Profiler.timeit("building"):
             built = session.builder.build(
-                [BuilderInput(c.sch.mod, context.target, _MOST_LINES) for c in candidates]
+                [BuilderInput(c.sch.mod, context.target, _MOST_LINES) for c in new]
             )
         session.progress.working(task, "measuring")
         results: list[RunnerResult] = []
@@ -239,16 +258,17 @@ class TaskScheduler:
         try:
             with Profiler.timeit("measuring"):
                 best = task.best_seconds if math.isfinite(task.best_seconds) else None
-                for candidate, build, result in self._measured(
-                    task, candidates, built, session.runner, best
-                ):
+                measured = self._measured(task, new, built, session.runner, best)
+                for candidate, known in zip(candidates, past):
+                    build, result = (None, known) if known is not None else next(measured)
                     results.append(result)
                     self._count(task, candidate, result)
                     self._remember(task, candidate, build, result)
-                    for callback in session.callbacks:
-                        callback.on_result(self, task, candidate, build, result)
+                    if build is not None:
+                        for callback in session.callbacks:
+                            callback.on_result(self, task, candidate, build, result)
                     session.progress.measured(task)
-                    if self._before_ranking(session) < 0.0:
+                    if build is not None and self._before_ranking(session) < 0.0:
                         break
         except NoReferenceError as error:
             failed = str(error)
@@ -262,6 +282,13 @@ class TaskScheduler:
         if failed is not None:
             self._give_up(task, failed, session)
         return len(candidates)
+
+    @staticmethod
+    def _remembered(
+        task: TaskRecord, candidate: MeasureCandidate, session: TuningSession
+    ) -> RunnerResult | None:
+        past = session.remembered
+        return None if past is None else past.result(task.context, candidate)
 
     def _count(self, task: TaskRecord, candidate: MeasureCandidate, result: RunnerResult) -> None:
         task.trials += 1
@@ -277,7 +304,7 @@ class TaskScheduler:
         self,
         task: TaskRecord,
         candidate: MeasureCandidate,
-        build: BuilderResult,
+        build: BuilderResult | None,
         result: RunnerResult,
     ) -> None:
         """Keep the best candidates, and the one by rule."""
@@ -353,8 +380,8 @@ class TaskScheduler:
         built: Sequence[BuilderResult],
         runner: Runner,
         best: float | None,
-    ) -> Iterator[tuple[MeasureCandidate, BuilderResult, RunnerResult]]:
-        """Run the candidates that were built; pair every candidate with its result, in order.
+    ) -> Iterator[tuple[BuilderResult, RunnerResult]]:
+        """Run the candidates that were built; pair every build with its result, in order.
 
         ``best`` is the time above which the runner may stop early, ``None`` if it must not.
         """
@@ -365,7 +392,7 @@ class TaskScheduler:
             if build.module is not None
         ]
         runs = runner.run(inputs)
-        for candidate, build in zip(candidates, built):
+        for build in built:
             if build.module is None:
                 result = RunnerResult(None, build.error, build.reason)
             else:
@@ -373,7 +400,7 @@ class TaskScheduler:
                 if answer is None:
                     raise TuneError(f"{type(runner).__name__} gave fewer results than inputs")
                 result = answer
-            yield candidate, build, result
+            yield build, result
 
 
 def make_reference(context: TuneContext, builder: Builder) -> Reference:

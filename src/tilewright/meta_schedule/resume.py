@@ -1,0 +1,211 @@
+"""Going on with a run that ended early: what it did is done again, but nothing is measured twice.
+
+A search depends on its seed and on results. So populations, cost model and random generators are as
+they were once the same candidates have been drawn again and given the results that the log of
+trials (``trial_log``) has of them. What the run itself has added to the database is hidden from it
+meanwhile, as it was at first.
+
+A run that is the same (tasks, seeds, strategies …) and whose log has no end goes on, with what is
+left of its budget.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tilewright.ir import IRModule
+from tilewright.meta_schedule.database import Database, TuningRecord, Workload
+from tilewright.meta_schedule.database.record import trace_digest
+from tilewright.meta_schedule.measure_candidate import MeasureCandidate
+from tilewright.meta_schedule.runner import RunnerResult
+from tilewright.meta_schedule.trial_log import FOLDER, RUNS, Event, file_name, read_log
+from tilewright.meta_schedule.tune_context import TuneContext
+from tilewright.support.version import __version__
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+
+
+def run_digest(tasks: Sequence[TuneContext], weights: Sequence[float], *others: object) -> str:
+    """Return what a run is known by: two of the same tasks, seeds and strategies do the same."""
+    known = [
+        [
+            task.task_name,
+            task.hash,
+            str(task.target),
+            task.seed,
+            type(task.search_strategy).__name__,
+        ]
+        for task in tasks
+    ]
+    text = json.dumps([__version__, known, list(weights), [str(item) for item in others]])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass
+class Remembered:
+    """What a run did before it ended: results, and sizes of batches, by the name of a task's log.
+
+    ``run`` is its name; ``seconds`` is how long it took.
+    """
+
+    run: str
+    seconds: float = 0.0
+    results: dict[str, dict[str, list[RunnerResult]]] = field(default_factory=dict)
+    batches: dict[str, list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        #: Schedules that were measured, by workload.
+        self.measured: dict[str, frozenset[str]] = {
+            name: frozenset(found) for name, found in self.results.items()
+        }
+        self._left = {name: list(sizes) for name, sizes in self.batches.items()}
+
+    def batch(self, task: TuneContext) -> int | None:
+        """Return how large the next batch of a task was; ``None`` if there was none."""
+        left = self._left.get(_log_of(task))
+        return left.pop(0) if left else None
+
+    def result(self, task: TuneContext, candidate: MeasureCandidate) -> RunnerResult | None:
+        """Return what a candidate was found to be; ``None`` if it wasn't measured."""
+        found = self.results.get(_log_of(task), {}).get(trace_digest(candidate.sch.trace))
+        if found:
+            return found.pop(0)
+        self._left.clear()  # the end of what the run did, or something else is done this time
+        return None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is a batch that is done again."""
+        return any(self._left.values())
+
+    def without_own(self, database: Database, tasks: Iterable[TuneContext]) -> Database:
+        """Return a view of a database without what the run itself measured."""
+        hidden = {task.hash: self.measured.get(_log_of(task), frozenset()) for task in tasks}
+        return _Before(database, hidden) if any(hidden.values()) else database
+
+
+def _log_of(task: TuneContext) -> str:
+    return file_name(task.task_name, task.hash)
+
+
+def interrupted_run(
+    work_dir: str | os.PathLike[str], digest: str, tasks: Iterable[TuneContext]
+) -> Remembered | None:
+    """Return what the last run of a digest did, if it ended early."""
+    folder = Path(work_dir) / FOLDER
+    run: str | None = None
+    begun: list[float] = []
+    for event in read_log(folder / RUNS).events:
+        if event["kind"] == "begin" and event["digest"] == digest and event["run"]:
+            begun = [] if event["run"] != run else begun
+            run = event["run"]
+            begun.append(event["time"] or 0.0)
+        elif event["kind"] == "run" and event["run"] == run and event["finished"]:
+            run = None
+    if run is None:
+        return None
+    made = Remembered(run)
+    times: list[float] = []
+    for task in tasks:
+        name = _log_of(task)
+        results: defaultdict[str, list[RunnerResult]] = defaultdict(list)
+        for event in read_log(folder / name).events:
+            if event["run"] != run:
+                continue
+            times.append(event["time"] or 0.0)
+            if event["kind"] == "trial" and event["trace"]:
+                results[event["trace"]].append(_result(event))
+            elif event["kind"] == "batch" and event["size"]:
+                made.batches.setdefault(name, []).append(int(event["size"]))
+        made.results[name] = dict(results)
+    made.__post_init__()
+    made.seconds = _spent(begun, times)
+    return made
+
+
+def _spent(begun: Sequence[float], times: Iterable[float]) -> float:
+    """Return the seconds from each beginning to the last event before the next one."""
+    known, total = sorted(times), 0.0
+    for start, end in zip(begun, [*begun[1:], float("inf")]):
+        within = [time for time in known if start <= time < end]
+        total += within[-1] - start if within else 0.0
+    return total
+
+
+def _result(event: Event) -> RunnerResult:
+    seconds = event["seconds"]
+    if seconds:
+        return RunnerResult(tuple(seconds))
+    return RunnerResult(None, event["error"], event["reason"] or "run")
+
+
+@contextmanager
+def alone(work_dir: str | os.PathLike[str], digest: str) -> Iterator[bool]:
+    """Hold the lock of a run, as far as nobody else does; yields whether that is so.
+
+    The system takes it away from a process that dies.
+    """
+    path = Path(work_dir) / FOLDER / f"run-{digest}.lock"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError:
+        yield False  # who can't write there leaves no log to go on from
+        return
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(handle)
+
+
+class _Before(Database):
+    """A database as it was before some schedules were measured; what is added goes to it."""
+
+    def __init__(self, database: Database, hidden: dict[str, frozenset[str]]) -> None:
+        super().__init__(database.module_equality)
+        self.database, self.hidden = database, hidden
+
+    def has_workload(self, mod: IRModule | PrimFunc) -> bool:
+        """Whether the module has been committed."""
+        return self.database.has_workload(mod)
+
+    def commit_workload(self, mod: IRModule | PrimFunc) -> Workload:
+        """Add a module if it is new; return its workload."""
+        return self.database.commit_workload(mod)
+
+    def commit_tuning_record(self, record: TuningRecord) -> None:
+        """Add a record."""
+        self.database.commit_tuning_record(record)
+
+    def get_top_k(
+        self, workload: Workload, top_k: int, target: Target | None = None
+    ) -> list[TuningRecord]:
+        """Return the best valid records of a workload, by rank, best first."""
+        if not self.hidden.get(workload.hash):
+            return self.database.get_top_k(workload, top_k, target)
+        known = self.database.get_top_k(workload, 2**31, target)
+        return [record for record in known if self._is_old(record)][:top_k]
+
+    def get_all_tuning_records(self) -> list[TuningRecord]:
+        """Return all records, oldest first."""
+        return [record for record in self.database.get_all_tuning_records() if self._is_old(record)]
+
+    def records(self) -> Iterator[TuningRecord]:
+        """Yield all records, oldest first."""
+        return filter(self._is_old, self.database.records())
+
+    def _is_old(self, record: TuningRecord) -> bool:
+        return record.digest not in self.hidden.get(record.workload.hash, ())

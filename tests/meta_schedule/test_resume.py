@@ -1,0 +1,186 @@
+"""Runs that end early go on as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewright import te
+from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
+from tilewright.meta_schedule.cost_model import CostModel
+from tilewright.meta_schedule.database import JSONDatabase
+from tilewright.meta_schedule.database.record import trace_digest
+from tilewright.meta_schedule.measure_callback import MeasureCallback
+from tilewright.meta_schedule.progress import Progress
+from tilewright.meta_schedule.resume import alone, interrupted_run
+from tilewright.meta_schedule.runner import Runner, RunnerInput, RunnerResult
+from tilewright.meta_schedule.search_strategy import EvolutionarySearch
+from tilewright.meta_schedule.task_scheduler import TaskScheduler
+from tilewright.meta_schedule.trial_log import read_logs, read_runs
+from tilewright.meta_schedule.tune import tune_tasks
+from tilewright.meta_schedule.tune_context import TuneContext
+from tilewright.runtime import Module
+from tilewright.target import Target
+
+TARGET = Target("llvm -mcpu=znver4 -num-cores=2")
+TRIALS, BATCH = 22, 6
+
+
+def task(name: str, n: int) -> TuneContext:
+    a, b = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")
+    k = te.reduce_axis((0, n), "k")
+    c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    search = EvolutionarySearch(population_size=64, generations=2)
+    return TuneContext(
+        te.create_prim_func([a, b, c]), target=TARGET, task_name=name, seed=n,
+        search_strategy=search,
+    )  # fmt: skip
+
+
+class Named(Builder):
+    """Gives modules that only have a name."""
+
+    def build(self, inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
+        return [BuilderResult(Module.__new__(Module)) for _ in inputs]
+
+
+class Killed(BaseException):
+    pass
+
+
+class Fake(Runner):
+    """Times that depend on the number of the trial only; ends the run after so many."""
+
+    def __init__(self, done: int = 0, after: int | None = None) -> None:
+        self.done, self.after = done, after
+
+    def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
+        for _ in inputs:
+            if self.done == self.after:
+                raise Killed
+            self.done += 1
+            if self.done % 11 == 0:
+                yield RunnerResult(None, "it is wrong", "wrong")
+            else:
+                yield RunnerResult((1e-3 * (1 + self.done * 7919 % 101),))
+
+    def race(self, inputs: Sequence[RunnerInput], rounds: int) -> list[RunnerResult]:
+        return [RunnerResult((1e-3,) * rounds) for _ in inputs]
+
+
+class Seen(MeasureCallback):
+    """What is measured, in order."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def on_result(self, scheduler: Any, task: Any, candidate: Any, built: Any, result: Any) -> None:
+        self.seen.append(f"{task.name} {trace_digest(candidate.sch.trace)}")
+
+
+class Said(Progress):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.said.append(text)
+
+
+def tune(folder: Path, runner: Runner, **options: Any) -> tuple[list[str], list[str]]:
+    """Tune two tasks; returns what was measured, and what was said."""
+    seen, said = Seen(), Said()
+    scheduler = TaskScheduler.create("gradient")
+    scheduler.final_rounds = 0
+    arguments: dict[str, Any] = {
+        "max_trials_global": TRIALS,
+        "num_trials_per_iter": BATCH,
+    } | options
+    try:
+        tune_tasks(
+            [task("small", 24), task("large", 48)], work_dir=folder, builder=Named(), runner=runner,
+            cost_model=arguments.pop("cost_model", CostModel.create("xgb")), progress=said,
+            measure_callbacks=["add-to-database", "update-cost-model", seen],
+            task_scheduler=scheduler, **arguments,
+        )  # fmt: skip
+    except Killed:
+        assert runner.after is not None  # type: ignore[attr-defined]
+    return seen.seen, said.said
+
+
+def predicted(folder: Path) -> list[list[float | None]]:
+    return [[e["predicted"] for e in log.of_kind("trial")] for log in read_logs(folder)]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], list[list[float | None]]]:
+    folder = tmp_path_factory.mktemp("whole")
+    seen, _ = tune(folder, Fake())
+    assert len(seen) == TRIALS
+    return seen, predicted(folder)
+
+
+@pytest.mark.parametrize("after", [1, BATCH, 13])
+def test_a_run_that_ended_goes_on_as_if_it_had_not(
+    after: int, tmp_path: Path, whole: tuple[list[str], list[list[float | None]]]
+) -> None:
+    """The same candidates in the same order, with the same predictions; none is measured twice."""
+    first, _ = tune(tmp_path, Fake(after=after))
+    again, _ = tune(tmp_path, Fake(after, after=after + 5))
+    rest, said = tune(tmp_path, Fake(len(first + again)))
+    assert [*first, *again, *rest] == whole[0]
+    assert predicted(tmp_path) == whole[1]
+    assert any(f"ended after {len(first + again)} trials" in text for text in said)
+    assert len(JSONDatabase(work_dir=tmp_path)) == TRIALS - TRIALS // 11
+
+
+def test_a_run_that_came_to_its_end_is_not_done_again(tmp_path: Path) -> None:
+    first, _ = tune(tmp_path, Fake(), max_trials_global=BATCH)
+    second, said = tune(tmp_path, Fake(), max_trials_global=BATCH)
+    assert not set(first) & set(second) and len(second) == BATCH
+    assert not any("goes on" in text for text in said)
+    assert [run["finished"] for run in read_runs(tmp_path)] == [True, True]
+
+
+def test_another_run_does_not_go_on(tmp_path: Path) -> None:
+    tune(tmp_path, Fake(after=5))
+    seen, said = tune(tmp_path, Fake(), num_trials_per_iter=4, max_trials_global=4)
+    assert len(seen) == 4 and not any("goes on" in text for text in said)
+
+
+def test_a_run_that_is_still_running_is_left_alone(tmp_path: Path) -> None:
+    tune(tmp_path, Fake(after=5))
+    (begin, *_) = [json.loads(x) for x in (tmp_path / "logs/runs.jsonl").read_text().splitlines()]
+    with alone(tmp_path, begin["digest"]) as own:
+        assert own
+        with alone(tmp_path, begin["digest"]) as second:
+            assert not second
+        _, said = tune(tmp_path, Fake(), max_trials_global=4)
+        assert not any("goes on" in text for text in said)
+
+
+def test_the_time_that_a_run_had_taken_is_part_of_its_budget(tmp_path: Path) -> None:
+    tune(tmp_path, Fake(after=5))
+    log = tmp_path / "logs/runs.jsonl"
+    begin = json.loads(log.read_text().splitlines()[0])
+    log.write_text(json.dumps(begin | {"time": begin["time"] - 100}) + "\n")  # killed: no end
+    past = interrupted_run(tmp_path, begin["digest"], [task("small", 24), task("large", 48)])
+    assert past is not None and 100 <= past.seconds < 200
+    assert sum(len(found) for found in past.results.values()) == 5
+    # Nothing is left of 50 s: what is known is done again, and nothing more.
+    seen, said = tune(tmp_path, Fake(5), time_budget=50.0)
+    assert len(seen) < BATCH and any("goes on" in text for text in said)
+
+
+def test_logs_of_a_stranger_can_not_stop_a_run(tmp_path: Path) -> None:
+    tune(tmp_path, Fake(after=5))
+    for path in (tmp_path / "logs").glob("*.jsonl"):
+        lines = path.read_text().splitlines()
+        odd = ['{"kind": "trial", "run": 3, "trace": []}', '{"kind": "begin"}', "{", "[]", "\x00"]
+        path.write_text("\n".join([*odd, *lines, *odd]) + "\n")
+    (tmp_path / "logs/runs.jsonl").open("ab").write(b'{"kind":"begin","digest":"')
+    seen, _ = tune(tmp_path, Fake(5))
+    assert len(seen) == TRIALS - 5
