@@ -72,6 +72,7 @@ def compile(
     dynamic_shapes: object = None,
     database: Database | str | os.PathLike[str] | None = None,
     tune: int | str | None = None,
+    adapt: str = "never",
 ) -> Any:
     """Compile a program for a target, the native CPU if none is given or active.
 
@@ -90,7 +91,8 @@ def compile(
 
     ``database`` holds tuned schedules: a ``Database``, or the folder or URL of one. ``tune`` is a
     budget for tuning into it first: a number of trials, or a time such as ``"90s"``, ``"10min"`` or
-    ``"1h"``. What has no record is scheduled by rule.
+    ``"1h"``. What has no record is scheduled by rule, unless ``adapt`` says that records of other
+    shapes and fusions may be adapted, see ``MetaScheduleApplyDatabase``.
 
     Raises ``BuildError`` for anything else and for arguments that don't belong together,
     ``ImportModelError`` for models that can't be imported.
@@ -98,6 +100,8 @@ def compile(
     resolved = resolve_target(target)
     budget = _budget(tune)
     opened = _opened(database, tuned=tune is not None)
+    if opened is None and adapt != "never":
+        raise BuildError("adapt= needs records: give a database= too")
     calling = None
     if isinstance(program, (str, os.PathLike)):
         program = _loaded(program)
@@ -120,31 +124,39 @@ def compile(
     if isinstance(program, IRModule) and any(
         isinstance(function, Function) for function in program.functions.values()
     ):
-        made = _graph(program, resolved, opened, budget)
+        made = _graph(program, resolved, opened, budget, adapt)
         return made if calling is None else CompiledModel(made, calling)
-    return _functions(as_module(program, name), resolved, opened, budget)
+    return _functions(as_module(program, name), resolved, opened, budget, adapt)
 
 
 def _functions(
-    mod: IRModule, target: Target, database: Database | None, budget: dict[str, Any] | None
+    mod: IRModule,
+    target: Target,
+    database: Database | None,
+    budget: dict[str, Any] | None,
+    adapt: str,
 ) -> Module:
     """Compile tensor functions."""
     if budget is not None:
         tune_tir(mod, target, database=database or "memory", **budget)
     if database is not None:
-        mod = MetaScheduleApplyDatabase(database=database, target=target)(mod)
+        mod = MetaScheduleApplyDatabase(database=database, target=target, adapt=adapt)(mod)
     return driver.compile(mod, target)
 
 
 def _graph(
-    mod: IRModule, target: Target, database: Database | None, budget: dict[str, Any] | None
+    mod: IRModule,
+    target: Target,
+    database: Database | None,
+    budget: dict[str, Any] | None,
+    adapt: str,
 ) -> Executable:
     """Compile graphs."""
     if database is None:
         return build(mod, target)
     if budget is not None:
         tune_relax(mod, None, target, None, database=database, **budget)
-    return compile_relax(database, mod, target)
+    return compile_relax(database, mod, target, adapt=adapt)
 
 
 # ---- arguments ------------------------------------------------------------------------------

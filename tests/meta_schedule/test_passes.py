@@ -38,7 +38,7 @@ from tilewright.support.errors import TuneError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.attrs import IS_SCHEDULED
-from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule import Schedule, Trace
 
 TARGET = Target("native").with_options(num_cores=1)
 
@@ -178,21 +178,68 @@ def test_schedules_by_hand_are_applied_too() -> None:
     assert len(scheduled(applied)) == 1
 
 
-def test_a_record_that_does_not_replay_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
-    def matmul(epilogue: bool) -> PrimFunc:
-        a, b = te.placeholder((8, 8), name="A"), te.placeholder((8, 8), name="B")
-        k = te.reduce_axis((0, 8), "k")
-        c = te.compute((8, 8), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
-        d = te.compute((8, 8), lambda i, j: c[i, j] + 1.0, name="D")
-        return te.create_prim_func([a, b, d if epilogue else c])
+def anchored(n: int = 8, *, epilogue: bool = False) -> PrimFunc:
+    a, b = te.placeholder((n, 8), name="A"), te.placeholder((8, 8), name="B")
+    k = te.reduce_axis((0, 8), "k")
+    c = te.compute((n, 8), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    d = te.compute((n, 8), lambda i, j: c[i, j] + 1.0, name="D")
+    return te.create_prim_func([a, b, d if epilogue else c])
 
-    database = MemoryDatabase("anchor-block")
-    parallel_rows(database, matmul(epilogue=True), 1e-5)
-    plain = IRModule({"main": matmul(epilogue=False)})
+
+def test_a_record_that_does_not_replay_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    database = MemoryDatabase()
+    workload = database.commit_workload(anchored())
+    trace = Trace.from_json([["get_block", ["nowhere"], ["b0"]]])
+    database.commit_tuning_record(TuningRecord(trace, workload, (1e-6,), TARGET))
+    parallel_rows(database, anchored(), 1e-5)  # the next one is used
+    plain = IRModule({"main": anchored()})
     with caplog.at_level(logging.WARNING):
         applied = MetaScheduleApplyDatabase(database=database, target=TARGET)(plain)
-    assert applied["main"] is plain["main"]
+    assert scheduled(applied) == ["main"]
     assert "does not replay, it is not used" in caplog.text
+
+
+def test_a_record_of_another_fusion_is_adapted_if_anchors_count_as_equal() -> None:
+    database = MemoryDatabase("anchor-block")
+    parallel_rows(database, anchored(epilogue=True), 1e-5)
+    applying = MetaScheduleApplyDatabase(database=database, target=TARGET)
+    assert scheduled(applying(IRModule({"f": anchored()}))) == ["f"]
+    assert applying.report == [
+        Applied("f", "adapted", "from another fusion (10 us, never checked)")
+    ]
+
+
+@pytest.mark.parametrize("kind", ["memory", "json"])
+def test_records_of_other_shapes_are_adapted_if_asked_for(kind: str, tmp_path: Path) -> None:
+    options = {"work_dir": tmp_path} if kind == "json" else {}
+    database = Database.create(kind, **options)
+    parallel_rows(database, anchored(16), 1e-5)
+    mod = IRModule({"f": anchored(epilogue=True), "g": anchored(16)})
+    never = MetaScheduleApplyDatabase(database=database, target=TARGET)
+    assert scheduled(never(mod)) == ["g"]
+    always = MetaScheduleApplyDatabase(database=database, target=TARGET, adapt="always")
+    applied = always(mod)
+    assert scheduled(applied) == ["f", "g"] and "T.parallel(8)" in applied["f"].script()
+    (first, second) = always.report
+    assert (first.outcome, second.outcome) == ("adapted", "record")
+    assert first.why == ("from another fusion, shapes 16x8 8x8 16x8 (10 us there), not measured")
+    with pytest.raises(TuneError, match="adapt is one of never, measure, always, got 'yes'"):
+        MetaScheduleApplyDatabase(adapt="yes")
+
+
+def test_adapted_schedules_are_measured_against_the_rules_and_the_winner_is_kept() -> None:
+    database, target = MemoryDatabase(), Target("native -num-cores=1")
+    workload = database.commit_workload(anchored(16))
+    sch = Schedule(workload.mod)
+    sch.parallel(sch.get_loops("C")[0])
+    database.commit_tuning_record(TuningRecord(sch.trace, workload, (1e-5,), target))
+    mod = IRModule({"f": anchored(64)})
+    measure = MetaScheduleApplyDatabase(database=database, target=target, adapt="measure")
+    measure(mod)
+    (first,) = measure.report
+    assert first.outcome in ("rule", "adapted") and len(database) == 2
+    measure(mod)
+    assert [item.outcome for item in measure.report] == ["record"] and len(database) == 2
 
 
 def test_warnings_about_missing_records_and_databases(

@@ -21,7 +21,7 @@ from tilewright.cli.options import (
 )
 from tilewright.cli.output import given, json_option, make_console, print_json
 from tilewright.meta_schedule.database import Database, MemoryDatabase, is_url, open_place
-from tilewright.meta_schedule.passes import Applied
+from tilewright.meta_schedule.passes import ADAPT, Applied
 from tilewright.relax import Executable, VirtualMachine, as_numpy, build, load_executable
 from tilewright.relax.tuning import apply_database
 from tilewright.runtime import numpy_dtype
@@ -33,7 +33,7 @@ from tilewright.tir import PrimFunc
 
 
 def build_model(
-    loaded: LoadedModel, target: Target, place: str | None
+    loaded: LoadedModel, target: Target, place: str | None, adapt: str = "never"
 ) -> tuple[Executable, list[Applied]]:
     """Build a model; return it, and what became of its functions."""
     if all(isinstance(function, PrimFunc) for function in loaded.mod.functions.values()):
@@ -45,13 +45,13 @@ def build_model(
         database: Database = MemoryDatabase()
     else:
         database = open_place(place, allow_missing=not is_url(place))
-    mod, report = apply_database(database, loaded.mod, target)
+    mod, report = apply_database(database, loaded.mod, target, adapt=adapt)
     return build(mod, target, pipeline=None), report
 
 
 def tuned_functions(report: Sequence[Applied]) -> int:
-    """How many functions have a record's schedule."""
-    return sum(item.outcome == "record" for item in report)
+    """How many functions have a record's schedule, their own or another's."""
+    return sum(item.outcome in ("record", "adapted") for item in report)
 
 
 def _known_work_dir(work_dir: str) -> str | None:
@@ -69,6 +69,9 @@ def _known_work_dir(work_dir: str) -> str | None:
               help="The shared library to write (.so); signatures go beside it.")  # fmt: skip
 @click.option("--explain", is_flag=True,
               help="Say of each function which schedule it gets, and why.")  # fmt: skip
+@click.option("--adapt", type=click.Choice(ADAPT), default=ADAPT[0], show_default=True,
+              help="Whether functions without a record get one of another shape or fusion: if it "
+                   "is measured to be faster than by rule, or always.")  # fmt: skip
 @shape_option
 @target_option
 @work_dir_option
@@ -76,15 +79,15 @@ def _known_work_dir(work_dir: str) -> str | None:
 @json_option
 @log_options
 def compile_command(
-    model: str, output: str, explain: bool, shapes: Shapes, target: Target, work_dir: str,
-    database: str | None, as_json: bool,
+    model: str, output: str, explain: bool, adapt: str, shapes: Shapes, target: Target,
+    work_dir: str, database: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Compile a model into a shared library.
 
     Functions with a record in the database get the tuned schedule, others one by rule.
     """
     place = database or _known_work_dir(work_dir)
-    executable, report = build_model(load_model(model, shapes), target, place)
+    executable, report = build_model(load_model(model, shapes), target, place, adapt)
     path, tuned = executable.export_library(output), tuned_functions(report)
     if as_json:
         made = {"library": str(path), "functions": len(report), "tuned": tuned}
@@ -94,7 +97,7 @@ def compile_command(
     if explain:
         width = max((len(item.name) for item in report), default=0)
         for item in report:
-            click.echo(f"{item.name:{width}}  {item.outcome:6}  {item.why}")
+            click.echo(f"{item.name:{width}}  {item.outcome:7}  {item.why}")
     click.echo(f"wrote {path}: {len(report)} functions, {tuned} of them tuned")
 
 

@@ -9,18 +9,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir import IRModule, Pass, structural_hash
+from tilewright.meta_schedule.adapted import adapted_schedules
+from tilewright.meta_schedule.adapted_race import best_adapted
+from tilewright.meta_schedule.builder import LocalBuilder
 from tilewright.meta_schedule.database import Database, JSONDatabase, TuningRecord, open_place
 from tilewright.meta_schedule.database.base import suits
 from tilewright.meta_schedule.database.record import normalized
 from tilewright.meta_schedule.extracted_task import contexts_of, extract_tasks
+from tilewright.meta_schedule.runner import LocalRunner
 from tilewright.meta_schedule.tune import check_options, tune_tasks
 from tilewright.support.errors import TuneError
 from tilewright.support.text import human_time
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.attrs import IS_SCHEDULED
+from tilewright.tir.schedule import Schedule
 
 logger = logging.getLogger("tilewright.meta_schedule")
+
+ADAPT = ("never", "measure", "always")
+"""When records of similar functions are adapted."""
 
 
 def current_target(target: Target | str | None) -> Target:
@@ -111,11 +119,18 @@ class MetaScheduleTuneTIR(MetaScheduleTuneIRMod):
 
 @dataclass(frozen=True)
 class Applied:
-    """What became of a function: ``"record"``, ``"rule"`` or ``"kept"``, and why."""
+    """What became of a function: ``"record"``, ``"adapted"``, ``"rule"`` or ``"kept"``, and why."""
 
     name: str
     outcome: str
     why: str
+
+
+class _Measuring:
+    """What measures adapted schedules: processes that start when something is measured."""
+
+    def __init__(self) -> None:
+        self.builder, self.runner = LocalBuilder(), LocalRunner()
 
 
 class MetaScheduleApplyDatabase(Pass):
@@ -124,6 +139,11 @@ class MetaScheduleApplyDatabase(Pass):
     The database is the one in ``work_dir``, the one given, or the current one (``with database:``).
     Workloads with a hash in ``leave`` are left to the rules. ``report`` says what was done with
     each function of the last module, and why.
+
+    ``adapt`` says whether functions without a record get an adapted one, of another shape, fusion
+    or target: ``"never"``; ``"measure"``, if a quick comparison on this machine shows that it is
+    clearly faster than what the rules make, and the winner becomes a record; ``"always"``, the
+    nearest one, unmeasured. Adapted schedules are correct by construction.
     """
 
     def __init__(
@@ -134,7 +154,11 @@ class MetaScheduleApplyDatabase(Pass):
         database: Database | None = None,
         target: Target | str | None = None,
         leave: Collection[str] = (),
+        adapt: str = "never",
     ) -> None:
+        if adapt not in ADAPT:
+            raise TuneError(f"adapt is one of {', '.join(ADAPT)}, got {adapt!r}")
+        self.adapt = adapt
         self.work_dir = work_dir
         self.leave = leave
         self.report: list[Applied] = []
@@ -161,7 +185,7 @@ class MetaScheduleApplyDatabase(Pass):
     def transform(self, mod: IRModule) -> IRModule:
         """Apply the best records."""
         database, target = self._open(), current_target(self.target)
-        self.report = []
+        self.report, measuring = [], _Measuring()
 
         def apply(name: str, func: PrimFunc) -> PrimFunc:
             if func.attrs.get(IS_SCHEDULED):
@@ -170,26 +194,50 @@ class MetaScheduleApplyDatabase(Pass):
             if self.leave and structural_hash(normalized(func)) in self.leave:
                 self.report.append(Applied(name, "rule", "the graph is not clearly faster"))
                 return func
-            found = database.query_replayed(func, target)
-            if found is None:
-                why = _why_not(database, func, target)
-                self.report.append(Applied(name, "rule", why))
+            outcome, why, sch = self._schedule(database, func, target, measuring)
+            self.report.append(Applied(name, outcome, why))
+            if sch is None:
                 if self.enable_warning:
                     logger.warning("%s: %s", name, why)
                 return func
-            record, sch = found
-            self.report.append(Applied(name, "record", _origin(record)))
             made: PrimFunc = sch.mod["main"]
             return made.replace(attrs={**func.attrs, **made.attrs, IS_SCHEDULED: 1})
 
-        return mod.map_functions(apply, PrimFunc)
+        try:
+            return mod.map_functions(apply, PrimFunc)
+        finally:
+            measuring.runner.close()
+
+    def _schedule(
+        self, database: Database, func: PrimFunc, target: Target, measuring: _Measuring
+    ) -> tuple[str, str, Schedule | None]:
+        """Return what becomes of a function, why, and its schedule, if it isn't left to rules."""
+        found = database.query_replayed(func, target)
+        if found is not None:
+            if found.adapted:
+                return "adapted", f"from another fusion ({_origin(found.record)})", found.schedule
+            return "record", _origin(found.record), found.schedule
+        why, best = _why_not(database, func, target), None
+        if self.adapt == "measure":
+            best, said = best_adapted(
+                database, normalized(func), target, measuring.builder, measuring.runner
+            )
+            why = f"{why}; {said}"
+        elif self.adapt == "always":
+            best = next(iter(adapted_schedules(database, func, target, 1)), None)
+            said = "not measured" if best else "none of a similar program fits"
+            why = f"{why}; {said}"
+        return (
+            ("rule", why, None)
+            if best is None
+            else ("adapted", f"{best.why}, {said}", best.schedule)
+        )
 
 
 def _why_not(database: Database, func: PrimFunc, target: Target) -> str:
     """Why a database has no schedule for a function."""
-    if not database.has_workload(func):
-        return "the database has no record"
-    known = database.get_top_k(database.commit_workload(func), 2**31)
+    workload = database.find_workload(func)
+    known = [] if workload is None else database.get_top_k(workload, 2**31)
     if not known:
         return "the database has no record"
     if not any(suits(record, target) for record in known):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tilewright import dlight
 from tilewright.ir import IRModule
+from tilewright.meta_schedule.adapted import adapted_schedules
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
@@ -30,6 +31,8 @@ FIRST_BATCH = 4
 # How much of its first batch a task spends on what rules could make; and by how many times the best
 # of these may be faster than what the search has found before the search is given up.
 _FIRST_SHARE, _FAR_BEHIND = 0.85, 2.0
+# Schedules from records of similar programs that a task starts from.
+_SEEDS = 3
 
 
 class TuneContext(Task):
@@ -67,6 +70,7 @@ class TuneContext(Task):
         self.symbols = symbols
         self.start_from_rules = start_from_rules
         self.num_trials_per_iter = 0
+        self._database: Database | None = None
         self.rule_choices: RuleChoices | None = None
         """What the rules could make of the task; ``None`` without ``start_from_rules``."""
         if start_from_rules and self.target.kind == "llvm":
@@ -116,22 +120,27 @@ class TuneContext(Task):
         )
         if self.rule_choices is not None and database is not None:
             self.rule_choices.warm_start(database, self.mod)
+            self._database = database
 
     def generate_measure_candidates(self, count: int | None = None) -> list[MeasureCandidate]:
         """Return up to ``count`` candidates (default: ``num_trials_per_iter``), none at the end.
 
         The very first candidate of a task is the rules' schedule, so tuning starts from untuned
-        code. A batch is divided between the rules' other choices and the search: whichever has the
-        faster candidate so far gets more, and a search that is far behind gets nothing more.
+        code; schedules of similar programs follow. A batch is divided between the rules' other
+        choices and the search: whichever has the faster candidate so far gets more, and a search
+        that is far behind gets nothing more.
         """
         count = self.num_trials_per_iter if count is None else count
         rules, search = self.rule_choices, self.search_strategy
         if rules is None:
             return search.generate_measure_candidates(count)
         if not rules.seconds:
-            if count <= FIRST_BATCH and (few := rules.candidates(count)):
+            by_rule = rules.candidates(1)
+            first = [*by_rule, *self._adapted((count - len(by_rule)) // 2)]
+            if count <= FIRST_BATCH and (few := [*first, *rules.candidates(count - len(first))]):
                 return few  # a search is worth its time for more of them
-            first = rules.candidates(max(1, round(_FIRST_SHARE * count)))
+            left = max(1, round(_FIRST_SHARE * count)) - len(first)
+            first += rules.candidates(left) if left > 0 else []
             rest = count - len(first)
             rest = min(rest, max(1, round((1 - _FIRST_SHARE) * count))) if first else rest
             return [*first, *(search.generate_measure_candidates(rest) if rest else ())]
@@ -145,6 +154,16 @@ class TuneContext(Task):
         found = search.generate_measure_candidates(count - len(first)) if len(first) < count else []
         more = rules.candidates(count - len(first) - len(found)) if first else []
         return [*first, *found, *more]
+
+    def _adapted(self, count: int) -> list[MeasureCandidate]:
+        """Return schedules from records of similar programs, also those of this very run."""
+        if self._database is None or count < 1:
+            return []
+        found = adapted_schedules(self._database, self.mod, self.target, min(count, _SEEDS))
+        return [
+            MeasureCandidate(item.schedule, self.args_info, origin=f"adapted {item.why}")
+            for item in found
+        ]
 
     def notify_runner_results(
         self, measure_candidates: Sequence[MeasureCandidate], runner_results: Sequence[RunnerResult]

@@ -308,14 +308,19 @@ def compile_relax(
     target: Target | str,
     params: Mapping[str, object] | None = None,
     enable_warning: bool = False,
+    *,
+    adapt: str = "never",
 ) -> Executable:
     """Build a model with the schedules that a database has for its functions.
 
     If the whole graph was measured (``settle_graph``), with those that served it. With
-    ``enable_warning``, functions without a record are logged, and why they have none.
+    ``enable_warning``, functions without a record are logged, and why they have none. ``adapt`` is
+    ``MetaScheduleApplyDatabase``'s: whether records of similar functions are used.
     """
     resolved = Target(target)
-    mod, _ = apply_database(database, mod, resolved, params, enable_warning=enable_warning)
+    mod, _ = apply_database(
+        database, mod, resolved, params, enable_warning=enable_warning, adapt=adapt
+    )
     return build(mod, resolved, pipeline=None)
 
 
@@ -326,6 +331,7 @@ def apply_database(
     params: Mapping[str, object] | None = None,
     *,
     enable_warning: bool = False,
+    adapt: str = "never",
 ) -> tuple[IRModule, list[Applied]]:
     """Return a model as tensor functions with a database's schedules, and what became of each.
 
@@ -341,6 +347,7 @@ def apply_database(
         database=database,
         target=target,
         leave=() if choice is None else choice.by_rule,
+        adapt=adapt,
     )
     mod = applying(mod)
     return mod, applying.report

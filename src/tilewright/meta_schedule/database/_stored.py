@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 from tilewright import script
 from tilewright.ir import IRModule, structural_equal, structural_hash
 from tilewright.meta_schedule.database.base import Database, serves
+from tilewright.meta_schedule.database.likeness import key_of
 from tilewright.meta_schedule.database.ranking import by_time, races_first
 from tilewright.meta_schedule.database.recent import Recent
 from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
@@ -162,15 +163,19 @@ class StoredDatabase(Database):
         key = self._hash(mod)
         if self._hash is structural_hash:
             return self._index.of_hash(key)
-        for number in self._index.without_key(self.module_equality):
+        return self._with_key(self.module_equality, key, lambda item: self._hash(item.mod))
+
+    def _with_key(self, kind: str, key: str, of: Callable[[Workload], str]) -> list[int]:
+        """Return the workloads that have a key of a kind; the index keeps the keys."""
+        for number in self._index.without_key(kind):
             workload = self._workload(number)
             if workload is None:
                 continue
             try:
-                self._index.add_key(self.module_equality, number, self._hash(workload.mod))
+                self._index.add_key(kind, number, of(workload))
             except (TilewrightError, RecursionError) as error:
                 self._drop(workload, error)
-        return self._index.of_key(self.module_equality, key)
+        return self._index.of_key(kind, key)
 
     def _drop(self, workload: Workload, error: Exception) -> None:
         """Use a workload no more: its text turns out, when it is parsed, not to be a program."""
@@ -194,6 +199,13 @@ class StoredDatabase(Database):
     def find_workload(self, mod: IRModule | PrimFunc) -> Workload | None:
         """Return the workload of a module, or ``None`` if it has not been committed."""
         return self._find(normalized(mod))
+
+    @guarded
+    def alike(self, kind: str, key: str) -> list[Workload]:
+        """Return the workloads with this key of a kind of ``likeness.KINDS``."""
+        numbers = self._with_key(kind, key, lambda item: key_of(kind, item.text))
+        found = (self._workload(number) for number in numbers)
+        return [workload for workload in found if workload is not None]
 
     def has_workload(self, mod: IRModule | PrimFunc) -> bool:
         """Whether the module has been committed."""

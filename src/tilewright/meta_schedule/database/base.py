@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from tilewright.ir import IRModule
+from tilewright.ir import IRModule, structural_equal
+from tilewright.meta_schedule.database.adapting import adapted_schedule
 from tilewright.meta_schedule.database.graph_choice import GraphChoice
+from tilewright.meta_schedule.database.likeness import key_of
 from tilewright.meta_schedule.database.ranking import best_first
 from tilewright.meta_schedule.database.record import TuningRecord, Workload, equality, normalized
 from tilewright.script.notebook import fragment
@@ -24,6 +26,14 @@ logger = logging.getLogger("tilewright.meta_schedule.database")
 
 # Databases of more records are only counted in notebooks.
 _MOST_SHOWN = 2000
+
+
+class Replayed(NamedTuple):
+    """A record and the schedule that it gives a program; ``adapted`` if it is of another one."""
+
+    record: TuningRecord
+    schedule: Schedule
+    adapted: bool = False
 
 
 class Database:
@@ -81,6 +91,14 @@ class Database:
     def check_writable(self) -> None:
         """Raise ``TuneError`` now if records could not be saved later."""
 
+    def workloads(self) -> Iterator[Workload]:
+        """Yield the workloads that have records, oldest first."""
+        yield from dict.fromkeys(record.workload for record in self.records())
+
+    def alike(self, kind: str, key: str) -> list[Workload]:
+        """Return the workloads with this key of a kind of ``likeness.KINDS``."""
+        return [item for item in self.workloads() if key_of(kind, item.text) == key]
+
     def find_workload(self, mod: IRModule | PrimFunc) -> Workload | None:
         """Return the workload of a module, or ``None`` if it has not been committed."""
         mod = normalized(mod)
@@ -118,16 +136,24 @@ class Database:
         Records that don't replay are skipped with a warning.
         """
         found = self.query_replayed(mod, target)
-        return None if found is None else found[1]
+        return None if found is None else found.schedule
 
     def query_replayed(
         self, mod: IRModule | PrimFunc, target: Target | None = None
-    ) -> tuple[TuningRecord, Schedule] | None:
-        """Return the best record that replays on a module, and its schedule, or ``None``."""
+    ) -> Replayed | None:
+        """Return the best record that replays on a module, and its schedule, or ``None``.
+
+        A record of a module that counts as equal but is another program (``"anchor-block"``) is
+        adapted to this one.
+        """
         mod = normalized(mod)
         for record in self._best_first(mod, target):
             try:
-                return record, record.schedule(mod)
+                own = record.workload.mod
+                if own is mod or structural_equal(own, mod, ignore_ndarray=True):
+                    return Replayed(record, record.schedule(mod))
+                adapted = adapted_schedule(record.trace, own, mod, target, record.target)
+                return Replayed(record, adapted, adapted=True)
             except TilewrightError as error:
                 logger.warning(
                     "a record of workload %s does not replay, it is not used: %s",

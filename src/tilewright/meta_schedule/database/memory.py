@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
@@ -82,6 +83,10 @@ class MemoryDatabase(Database):
         """Return the best valid records of a workload, best first."""
         found = [r for r in self._by_workload.get(workload, ()) if suits(r, target)]
         return list(islice(best_first(found, target), top_k))
+
+    def workloads(self) -> Iterator[Workload]:
+        """Yield the workloads that have records."""
+        yield from tuple(self._by_workload)
 
     def get_all_tuning_records(self) -> list[TuningRecord]:
         """Return all records, oldest first."""

@@ -169,11 +169,13 @@ def provenance(
     beat: Sequence[str] = (),
     equal: Sequence[str] = (),
     origin: str | None = None,
+    answers: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
     """Return the origin of a record: version, machine, time, how it was verified and timed.
 
     ``beat`` are the digests of the schedules that it won a race against, ``equal`` those of them
-    that were no slower beyond noise; ``origin`` says what made the schedule.
+    that were no slower beyond noise; ``origin`` says what made the schedule, ``answers`` what a
+    rule was told to choose (``Schedule.choices.answers``).
     """
     return {
         "version": __version__,
@@ -184,6 +186,7 @@ def provenance(
         **({"beat": list(beat)} if beat else {}),
         **({"equal": list(equal)} if equal else {}),
         **({"origin": origin} if origin else {}),
+        **({"answers": dict(answers)} if answers else {}),
     }
 
 
@@ -239,6 +242,14 @@ class TuningRecord:
         said = self.provenance.get("beat")
         return tuple(x for x in said if isinstance(x, str)) if isinstance(said, list) else ()
 
+    @property
+    def answers(self) -> dict[str, str]:
+        """What a rule was told to choose for this schedule, if a rule made it."""
+        said = self.provenance.get("answers")
+        if not isinstance(said, Mapping):
+            return {}
+        return {k: v for k, v in said.items() if isinstance(k, str) and isinstance(v, str)}
+
     @cached_property
     def digest(self) -> str:
         """The ``trace_digest`` of its schedule."""
@@ -284,6 +295,7 @@ class TuningRecord:
             raise ScheduleError(
                 f"the record can't be replayed: {type(error).__name__}: {error}"
             ) from error
+        sch.choices.answers.update(self.answers)
         return sch
 
     def as_json(self, workload_index: int) -> list[object]:

@@ -52,6 +52,15 @@ class UnionDatabase(Database):
                 found += database.get_top_k(own, top_k, target)
         return list(islice(best_first(found, target), top_k))
 
+    def find_workload(self, mod: IRModule | PrimFunc) -> Workload | None:
+        """Return the workload that the first database has for a module."""
+        found = (database.find_workload(mod) for database in self.databases)
+        return next((workload for workload in found if workload is not None), None)
+
+    def alike(self, kind: str, key: str) -> list[Workload]:
+        """Return the workloads of all databases with this key."""
+        return [item for database in self.databases for item in database.alike(kind, key)]
+
     def commit_graph_choice(self, choice: GraphChoice) -> None:
         """Refuse: the target database would be ambiguous."""
         raise self._read_only("commit choices for graphs")

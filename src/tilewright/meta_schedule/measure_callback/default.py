@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tilewright.meta_schedule.builder import BuilderResult
-from tilewright.meta_schedule.database import TuningRecord
+from tilewright.meta_schedule.database import Database, TuningRecord
 from tilewright.meta_schedule.database.record import provenance
 from tilewright.meta_schedule.measure_callback.base import MeasureCallback, Tuning
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
+from tilewright.meta_schedule.task import Task
 from tilewright.meta_schedule.task_record import TaskRecord
 
 
@@ -29,25 +30,32 @@ class AddToDatabase(MeasureCallback):
         result: RunnerResult,
     ) -> None:
         """Commit one record at once, so that nothing measured is lost."""
-        if scheduler.database is None or result.run_secs is None:
-            return
-        workload = scheduler.database.commit_workload(task.context.mod)
-        scheduler.database.commit_tuning_record(
-            TuningRecord(
-                candidate.sch.trace.simplified(),
-                workload,
-                result.run_secs,
-                task.context.target,
-                candidate.args_info,
-                provenance(
-                    result.verdict,
-                    timing=result.timing,
-                    beat=result.beat,
-                    equal=result.equal,
-                    origin=candidate.made_by,
-                ),
-            )
+        if scheduler.database is not None and result.run_secs is not None:
+            commit_measured(scheduler.database, task.context, candidate, result)
+
+
+def commit_measured(
+    database: Database, task: Task, candidate: MeasureCandidate, result: RunnerResult
+) -> None:
+    """Commit what was measured as a record."""
+    origin = provenance(
+        result.verdict,
+        timing=result.timing,
+        beat=result.beat,
+        equal=result.equal,
+        origin=candidate.made_by,
+        answers=candidate.sch.choices.answers,
+    )
+    database.commit_tuning_record(
+        TuningRecord(
+            candidate.sch.trace.simplified(),
+            database.commit_workload(task.mod),
+            result.run_secs,
+            task.target,
+            candidate.args_info,
+            origin,
         )
+    )
 
 
 class UpdateCostModel(MeasureCallback):

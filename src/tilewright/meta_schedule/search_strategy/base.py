@@ -20,7 +20,7 @@ from tilewright.meta_schedule.search_strategy.design import Variant, make_varian
 from tilewright.meta_schedule.task import Task
 from tilewright.support.errors import ScheduleError, TilewrightError, TuneError
 from tilewright.support.registry import Registry
-from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule import Schedule, Trace
 
 _SLACK = 2.0
 """How much more code than allowed a candidate may seem to have before it is known exactly."""
@@ -114,9 +114,11 @@ class SearchStrategy:
     def notify_runner_results(
         self, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
     ) -> None:
-        """Record the results of measured candidates."""
+        """Record the results of measured candidates, also of others that are in the space."""
         for candidate, result in zip(candidates, results):
             key = self._issued.pop(candidate, None)
+            if key is None and not candidate.sch.choices.answers:  # no rule has made it
+                key = self._place(candidate.sch.trace)
             if key is not None:
                 self.times[key] = result.seconds
 
@@ -149,22 +151,30 @@ class SearchStrategy:
         if not database.has_workload(context.mod):
             return
         workload = database.commit_workload(context.mod)
-        shapes = {variant.shape: number for number, variant in enumerate(self.variants)}
         evaluations: list[Evaluation] = []
         seconds: list[float | None] = []
         for record in database.get_top_k(workload, 2**31, context.target):
-            trace = record.trace.simplified(remove_postproc=True)
-            number = shapes.get(open_shape(trace))
-            row = None if number is None else self.variants[number].row_of(trace)
-            if number is None or row is None:
+            key = self._place(record.trace)
+            if key is None:
                 logger.debug("a record of task %s is of another space", context.task_name)
                 continue
-            self.times[(number, row.tobytes())] = record.best_seconds
+            number, row = key[0], np.frombuffer(key[1], dtype=np.int64)
+            self.times[key] = record.best_seconds
             evaluations.append(self.variants[number].evaluate(row[None, :]))
             seconds.append(record.best_seconds)
         if self.cost_model is not None and evaluations and not self.cost_model.knows(context.hash):
             self.cost_model.learn(context.hash, evaluations, seconds)
         logger.info("task %s: %d records to start from", context.task_name, len(seconds))
+
+    def _place(self, trace: Trace) -> tuple[int, bytes] | None:
+        """Return which candidate of the space a schedule is; ``None`` if it isn't one."""
+        trace = trace.simplified(remove_postproc=True)
+        shape = open_shape(trace)
+        for number, variant in enumerate(self.variants):
+            if variant.shape == shape:
+                row = variant.row_of(trace)
+                return None if row is None else (number, row.tobytes())
+        return None
 
     def _finish(self, number: int, row: Any, evaluation: Evaluation) -> MeasureCandidate | None:
         """Replay a candidate and apply postprocs.

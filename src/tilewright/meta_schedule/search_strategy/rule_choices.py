@@ -23,10 +23,10 @@ from tilewright.meta_schedule.runner import RunnerResult
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule, Trace
+from tilewright.tir.schedule.choices import RULE
 
 logger = logging.getLogger("tilewright.meta_schedule")
 
-_RULE = "rule"
 # The fastest so many have their neighbours tried.
 _CENTRES = 3
 
@@ -111,7 +111,7 @@ class RuleChoices:
         """Return the schedule for some choices, if they lead to one."""
         if self.start is None:
             return None
-        skip = dict(wanted).get(_RULE, 0)
+        skip = dict(wanted).get(RULE, 0)
         for number, rule in enumerate(self.rules):
             start, choices = self.start.copy(), Choices(dict(wanted), function=self.name)
             start.choices = choices
@@ -120,10 +120,11 @@ class RuleChoices:
                 continue
             if not wanted:
                 self.rules = self.rules[number:]  # those before don't apply
-            elif skip == 0 and number > 0 and _RULE not in dict(wanted):
+            elif skip == 0 and number > 0 and RULE not in dict(wanted):
                 break  # the rule doesn't like the choice
             if skip == 0:
-                self._counts[wanted] = {**choices.counts, _RULE: min(2, len(self.rules))}
+                self._counts[wanted] = {**choices.counts, RULE: min(2, len(self.rules))}
+                choices.answers[RULE] = type(rule).__name__
                 return sch
             skip -= 1
         if wanted:

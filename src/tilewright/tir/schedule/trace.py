@@ -107,7 +107,7 @@ class Trace:
                 break
             decision = inst.decision
             try:
-                args = _mapped(inst.args, handles)
+                args = mapped(inst.args, handles)
                 if decision_provider is not None and primitive.samples:
                     decision = decision_provider(inst, args, decision)
                 result = primitive.run(sch, args, decision)
@@ -227,7 +227,7 @@ class Trace:
             try:
                 inst = _from_entry(entry, handles)
                 if not trusted:
-                    _check_safe(inst)
+                    check_safe(inst)
             except RecursionError:
                 raise ScheduleError(f"entry {number} of the trace is nested too deeply") from None
             except (ScheduleError, TypeError, ValueError, KeyError, IndexError) as error:
@@ -249,7 +249,8 @@ _HARMLESS = frozenset({"unsafe_skip_padding"})
 _UNSAFE_ARGUMENTS = frozenset({"assume_injective_transform"})
 
 
-def _check_safe(inst: Instruction) -> None:
+def check_safe(inst: Instruction) -> None:
+    """Raise ``ScheduleError`` if an instruction keeps the program's meaning by its user's word."""
     if inst.name.startswith(_UNSAFE) and inst.name not in _HARMLESS:
         raise ScheduleError(f"{inst.name} takes its caller's word, which a record can't give")
     for name, value in inst.attrs.items():
@@ -274,20 +275,20 @@ def _replay_error(number: int, name: str, error: TilewrightError) -> ScheduleErr
     return ScheduleError(lambda: f"replay failed at instruction {number} ({name}): {error.message}")
 
 
-def _mapped(value: Any, handles: dict[Any, Any]) -> Any:
-    """Replace recorded handles by those of this replay."""
+def mapped(value: Any, handles: dict[Any, Any]) -> Any:
+    """Replace recorded handles by those of another schedule, inside of arguments too."""
     kind = type(value)
     if kind is tuple:
-        return tuple([_mapped(item, handles) for item in value])
+        return tuple([mapped(item, handles) for item in value])
     if kind is list:
-        return [_mapped(item, handles) for item in value]
+        return [mapped(item, handles) for item in value]
     if kind in RV_TYPES:
         try:
             return handles[value]
         except KeyError:
             raise ScheduleError(f"{value!r} is used before an instruction gives it") from None
     if kind is dict:
-        return {key: _mapped(item, handles) for key, item in value.items()}
+        return {key: mapped(item, handles) for key, item in value.items()}
     return value
 
 
