@@ -56,8 +56,8 @@ class Example:
     """The Before and After of the docstring are what happens.
 
     ``params`` maps names of buffer parameters to their shapes as text, with a dtype other than
-    float32 behind a colon (``"(16,): int8"``); ``before`` and ``after`` are the lines that
-    allocate what the docstring's programs use.
+    float32 behind a colon (``"(16,): int8"``), of scalars to types. ``before`` and ``after`` hold
+    lines that allocate what the docstring's programs use.
     """
 
     primitive: str

@@ -168,6 +168,9 @@ def test_example(case: Example) -> None:
 def _program(code: str, params: dict[str, str], allocated: str) -> PrimFunc:
     listed = []
     for name, shape in params.items():
+        if not shape.startswith("("):
+            listed.append(f"{name}: {shape}")
+            continue
         extents, _, dtype = shape.partition(":")
         listed.append(f'{name}: T.Buffer({extents}, "{dtype.strip() or "float32"}")')
     body = textwrap.indent(f"{textwrap.dedent(allocated)}\n{textwrap.dedent(code)}", "    ")

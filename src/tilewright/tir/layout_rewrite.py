@@ -47,7 +47,7 @@ def split_layout_rewrite(func: PrimFunc) -> tuple[PrimFunc, dict[int, PrimFunc]]
     buffer_map = dict(func.buffer_map)
     packers: dict[int, PrimFunc] = {}
     for nest in list(nests):
-        block = _packing_block(nest)
+        block = packing_block(nest)
         if block is None:
             continue
         source, packed = block.reads[0].buffer, block.writes[0].buffer
@@ -76,7 +76,7 @@ def split_layout_rewrite(func: PrimFunc) -> tuple[PrimFunc, dict[int, PrimFunc]]
     return func.replace(buffer_map=buffer_map, body=body, attrs=attrs), packers
 
 
-def _packing_block(nest: Stmt) -> Block | None:
+def packing_block(nest: Stmt) -> Block | None:
     """The marked block, if a statement is nothing but loops around one."""
     while isinstance(nest, For):
         nest = nest.body

@@ -347,6 +347,15 @@ class PrimitiveMethods:
     ) -> None:
         """Place the intermediate buffer that a block writes in another memory."""
 
+    def size_variants(
+        self,
+        block: BlockRV | str,
+        symbol: str,
+        limits: Sequence[int],
+        traces: Sequence[str],
+    ) -> None:
+        """Schedule the program once for each range of a symbolic size, which chooses when it runs."""
+
     def split(
         self,
         loop: LoopRV,
