@@ -63,6 +63,18 @@ def test_candidates_are_built_in_order_by_other_processes() -> None:
         assert result.seconds > 0
 
 
+def test_what_takes_too_much_memory_is_refused() -> None:
+    def build(candidate: BuilderInput) -> Module:
+        if number_of(candidate) == 1:
+            bytearray(1 << 30)
+        return driver.compile(candidate.mod, candidate.target)
+
+    results = LocalBuilder(max_workers=1, f_build=build, memory_bytes=1 << 28).build(inputs(3))
+    assert [result.reason for result in results] == [None, "build", None]
+    assert results[1].error == f"compiling took more than {1 << 28} bytes of memory"
+    check(results[2].module, 2)
+
+
 def test_what_takes_far_longer_than_the_others_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     def build(candidate: BuilderInput) -> Module:
         if number_of(candidate) == 5:

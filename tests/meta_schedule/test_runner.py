@@ -48,10 +48,10 @@ def double(size: int = 64, factor: float = 2.0) -> PrimFunc:
     return te.create_prim_func([a, te.compute((size,), lambda i: a[i] * factor, name="B")])
 
 
-def kernel(body: str) -> Module:
+def kernel(body: str, declared: str = "") -> Module:
     """A module with a kernel of the same signature, by its LLVM text."""
     args = (TensorArg("A", "float32", (64,), written=False), TensorArg("B", "float32", (64,)))
-    text = f"define i32 @kernel(ptr %a, ptr %b) {{\n{body}\n}}"
+    text = f"{declared}define i32 @kernel(ptr %a, ptr %b) {{\n{body}\n}}"
     return build_module(text, [FunctionSpec("main", args, "kernel")])
 
 
@@ -125,6 +125,34 @@ def test_each_failure_costs_its_candidate_only(reference: Reference, right: Modu
     assert results[5].error == "it ran longer than 3 s"
     assert "5" in (results[7].error or "")
     assert all(results[n].run_secs for n in (0, 2, 4, 6, 8))
+
+
+def test_memory_of_a_candidate_is_limited(reference: Reference, right: Module) -> None:
+    """Without a limit it gets the eight gigabytes that it asks for, as long as it writes none."""
+    greedy = kernel(
+        "entry:\n%p = call ptr @malloc(i64 8589934592)\n%none = icmp eq ptr %p, null\n"
+        "br i1 %none, label %no, label %yes\nno:\nret i32 5\n"
+        "yes:\nstore volatile i8 1, ptr %p\ncall void @free(ptr %p)\nret i32 0",
+        "declare ptr @malloc(i64)\ndeclare void @free(ptr)\n",
+    )
+    for limit, reason in ((1 << 29, "run"), (1 << 45, "wrong")):
+        limited = LocalRunner(CONFIG, num_threads=1, memory_bytes=limit)
+        assert [x.reason for x in run(limited, reference, greedy, right)] == [reason, None]
+        limited.close()
+
+
+def test_a_worker_is_replaced_after_some_candidates(
+    reference: Reference, right: Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = LocalRunner(CONFIG, num_threads=1, candidates_per_worker=2)
+    begun: list[None] = []
+    start = runner._start
+    monkeypatch.setattr(runner, "_start", lambda: (begun.append(None), start())[1])
+    assert all(result.run_secs for result in run(runner, reference, *[right] * 5))
+    assert 2 <= len(begun) <= 3
+    runner.close()
+    with pytest.raises(TuneError, match="positive memory_bytes and candidates_per_worker"):
+        LocalRunner(candidates_per_worker=0)
 
 
 def test_an_output_that_is_not_written_is_wrong(runner: LocalRunner, reference: Reference) -> None:

@@ -24,6 +24,7 @@ from tilewright.meta_schedule.packing import split_packing
 from tilewright.runtime import Module
 from tilewright.support.collector import few_collections
 from tilewright.support.errors import TilewrightError, TuneError
+from tilewright.support.limits import limit_memory, physical_memory
 from tilewright.target import Target, host
 
 _NUMBER = struct.Struct("<i")
@@ -33,6 +34,9 @@ _BEGUN = -1
 # How many times as long as a batch's faster ones so far a candidate may take, from how many results
 # on, and how many seconds it may take in any case: code that is so large isn't fast.
 _PATIENCE, _RESULTS, _LEAST_SECONDS = 4.0, 2, 2.0
+
+# What a process may take on any machine.
+_LEAST_MEMORY = 1 << 30
 
 BuildFunction = Callable[[BuilderInput], Module]
 
@@ -72,7 +76,7 @@ class _Worker:
 class LocalBuilder(Builder):
     """``max_workers`` processes (default: the machine's cores), ``timeout_sec`` per candidate.
 
-    A candidate that takes far longer than the previous ones of its batch is abandoned earlier.
+    A process may take ``memory_bytes`` (default: its share of half of the machine's). A candidate that takes far longer than the previous ones of its batch is abandoned earlier.
     ``f_build`` compiles one candidate; its exception becomes the candidate's error. Workers send
     only code: a module's texts are made on demand.
     """
@@ -82,10 +86,14 @@ class LocalBuilder(Builder):
         max_workers: int | None = None,
         timeout_sec: float = 30.0,
         f_build: BuildFunction = default_build,
+        memory_bytes: int | None = None,
     ) -> None:
         self.max_workers = max_workers or host.core_count()
         self.timeout_sec = timeout_sec
         self.f_build = f_build
+        total = physical_memory()
+        share = None if total is None else max(_LEAST_MEMORY, total // 2 // self.max_workers)
+        self.memory_bytes = memory_bytes or share
         if self.max_workers < 1 or timeout_sec <= 0:
             raise TuneError("LocalBuilder needs at least one worker and a positive timeout")
 
@@ -173,6 +181,7 @@ class _Batch:
             os.close(read_end)
             if self.jobs_write >= 0:
                 os.close(self.jobs_write)
+            limit_memory(self.builder.memory_bytes)
             gc.freeze()  # what the parent has made: collections here needn't look at it
             keep_switches()
             while len(number := os.read(self.jobs_read, _NUMBER.size)) == _NUMBER.size:
@@ -197,6 +206,8 @@ class _Batch:
             return pickle.dumps((BuilderResult(module, None, None, seconds), kinds))
         except TilewrightError as error:
             text = str(error)
+        except MemoryError:
+            text = f"compiling took more than {self.builder.memory_bytes} bytes of memory"
         except Exception as error:  # a bug: it costs this candidate, and is reported as such
             text = f"{type(error).__name__}: {error}"
         seconds = time.perf_counter() - start

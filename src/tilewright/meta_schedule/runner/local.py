@@ -27,6 +27,7 @@ from tilewright.meta_schedule.runner.base import (
 )
 from tilewright.meta_schedule.runner.worker import LENGTH
 from tilewright.support.errors import TuneError
+from tilewright.support.limits import physical_memory
 from tilewright.target import Target, host
 
 # The worker keeps the arguments and results of so many tasks, so that a scheduler may go from task
@@ -50,8 +51,9 @@ class LocalRunner(Runner):
     """One worker process, one candidate at a time.
 
     ``timeout_sec`` limits one candidate (check and measurement), ``reference_timeout_sec`` the
-    single run of the unscheduled program. A crash or a hang loses only the candidate; the worker is
-    restarted.
+    single run of the unscheduled program, ``memory_bytes`` what the worker may take (default: three
+    quarters of the machine's memory). A crash or a hang loses only the candidate; the worker is
+    restarted, as it is after ``candidates_per_worker``.
     """
 
     def __init__(
@@ -60,11 +62,17 @@ class LocalRunner(Runner):
         timeout_sec: float = 30.0,
         reference_timeout_sec: float = 300.0,
         num_threads: int | None = None,
+        memory_bytes: int | None = None,
+        candidates_per_worker: int = 2000,
     ) -> None:
         self.evaluator_config = evaluator_config or EvaluatorConfig()
         self.timeout_sec = timeout_sec
         self.reference_timeout_sec = reference_timeout_sec
         self.num_threads = num_threads
+        total = physical_memory()
+        self.memory_bytes = memory_bytes or (None if total is None else total * 3 // 4)
+        self.candidates_per_worker = candidates_per_worker
+        self._run = 0  # candidates of the worker
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
         self._tasks: set[str] = set()
@@ -72,6 +80,8 @@ class LocalRunner(Runner):
         self._unprepared: dict[str, str] = {}  # what went wrong with tasks that were prepared
         if timeout_sec <= 0:
             raise TuneError("LocalRunner needs a positive timeout")
+        if candidates_per_worker < 1 or (memory_bytes is not None and memory_bytes < 1):
+            raise TuneError("LocalRunner needs positive memory_bytes and candidates_per_worker")
 
     def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
         """Check and measure the inputs one at a time; yield each result once it is available."""
@@ -82,6 +92,9 @@ class LocalRunner(Runner):
             threads = self._threads(candidate.reference)
             what = (candidate.module.with_sources({}), key, known, self.evaluator_config)
             request = ("measure", *what, candidate.packed, candidate.varies)
+            if self._run >= self.candidates_per_worker:
+                self.close()  # what it may have leaked, and fragments of its memory
+            self._run += 1
             self._set_task(candidate.reference, threads)
             try:
                 result: RunnerResult = self._ask((self.timeout_sec, request), threads)
@@ -195,9 +208,11 @@ class LocalRunner(Runner):
         source = str(Path(worker.__file__).parents[3])
         path = os.pathsep.join(item for item in (source, os.environ.get("PYTHONPATH", "")) if item)
         self._tasks.clear()
+        self._run = 0
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the process)
+        memory = self.memory_bytes
         self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from {worker.__name__} import main; main()"],
+            [sys.executable, "-c", f"from {worker.__name__} import main; main({memory})"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

@@ -24,6 +24,7 @@ from tilewright.meta_schedule.runner.measuring import Stopwatch
 from tilewright.meta_schedule.runner.verification import Checked, Task, entry, replaced
 from tilewright.meta_schedule.times import is_steady
 from tilewright.runtime import Module, Tensor, flush_cache, set_num_threads, tensor
+from tilewright.support.limits import limit_memory
 
 LENGTH = struct.Struct("<q")
 
@@ -212,8 +213,9 @@ def _burst(
     return (time.perf_counter() - start) / count
 
 
-def main() -> None:
-    """Serve requests until the parent closes the pipe."""
+def main(memory: int | None = None) -> None:
+    """Serve requests until the parent closes the pipe, with so many bytes of memory at most."""
+    limit_memory(memory)
     stdin, stdout = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     # What a candidate prints must not disturb the protocol.
     os.dup2(2, 1)
