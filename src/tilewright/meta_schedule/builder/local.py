@@ -76,9 +76,10 @@ class _Worker:
 class LocalBuilder(Builder):
     """``max_workers`` processes (default: the machine's cores), ``timeout_sec`` per candidate.
 
-    A process may take ``memory_bytes`` (default: its share of half of the machine's). A candidate that takes far longer than the previous ones of its batch is abandoned earlier.
-    ``f_build`` compiles one candidate; its exception becomes the candidate's error. Workers send
-    only code: a module's texts are made on demand.
+    A process may take ``memory_bytes`` (default: its share of half of the machine's). A candidate
+    that takes far longer than the previous ones of its batch is abandoned earlier. ``f_build``
+    compiles one candidate; its exception becomes the candidate's error. Workers send only code: a
+    module's texts are made on demand.
     """
 
     def __init__(
