@@ -2,12 +2,16 @@
 
 A case starts one or two processes that write into one database, or one that tunes, lets each say
 what has been acknowledged, and kills them at a random moment. Then the database must open, hold
-all that was acknowledged, lose at most a line per writer, and take more.
+all that was acknowledged, lose at most a line per writer, and take more; a run that goes on keeps
+all records, in their order, and measures nothing twice. The database is a folder of text files or,
+where SQLAlchemy is installed, a file of SQLite.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import multiprocessing
+import shutil
 import tempfile
 import time
 from dataclasses import dataclass
@@ -19,7 +23,7 @@ from random import Random
 from tilewright import te
 from tilewright.meta_schedule import tune_tir
 from tilewright.meta_schedule.builder import BuilderResult
-from tilewright.meta_schedule.database import JSONDatabase, TuningRecord
+from tilewright.meta_schedule.database import Database, TuningRecord, is_url, open_place
 from tilewright.meta_schedule.measure_callback import AddToDatabase, MeasureCallback
 from tilewright.meta_schedule.measure_callback.base import Tuning
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
@@ -31,6 +35,7 @@ from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
 
 _PATIENCE = 30.0
+SQL = importlib.util.find_spec("sqlalchemy") is not None
 TARGET = Target("llvm -mcpu=znver4 -num-cores=2")
 
 
@@ -45,15 +50,18 @@ class Plan:
     seconds: float
     tunes: bool
     after_first: bool
+    sql: bool
 
 
 def make(rng: Random) -> Case:
     """Draw when the kill comes: mostly soon, for a write is short."""
-    after_first = rng.random() < 0.8
+    after_first, sql = rng.random() < 0.8, SQL and rng.random() < 0.4
+    kind = "SQLite" if sql else "text"
     if rng.random() < 0.15:
-        return Case("tuner", Plan(1, rng.uniform(0.0, 3.0), True, after_first))
-    writers = rng.choice((1, 1, 2))
-    return Case(f"{writers} writers", Plan(writers, rng.expovariate(10.0), False, after_first))
+        return Case(f"tuner, {kind}", Plan(1, rng.uniform(0.0, 3.0), True, after_first, sql))
+    writers = rng.choice((1, 2, 2))
+    plan = Plan(writers, rng.expovariate(10.0), False, after_first, sql)
+    return Case(f"{writers} writers, {kind}", plan)
 
 
 def _function(n: int) -> PrimFunc:
@@ -69,9 +77,9 @@ def _matmul() -> PrimFunc:
     )
 
 
-def _write(number: int, folder: Path, acknowledged: Connection) -> None:
+def _write(number: int, place: str, acknowledged: Connection) -> None:
     """Commit records until the end; tell the time of each that is kept."""
-    database = JSONDatabase(work_dir=folder)
+    database = open_place(place)
     count = 0
     while True:
         count += 1
@@ -102,14 +110,19 @@ class _Tell(MeasureCallback):
             self.acknowledged.send(result.run_secs[0])
 
 
-def _tune(_: int, folder: Path, acknowledged: Connection) -> None:
-    tune_tir(
+def _tune(_: int, place: str, acknowledged: Connection) -> None:
+    _run(place, 1000, _Tell(acknowledged))
+
+
+def _run(place: str, trials: int, *callbacks: MeasureCallback) -> Database:
+    return tune_tir(
         _matmul(),
         Target("native"),
-        work_dir=folder,
-        max_trials_global=1000,
+        work_dir=None if is_url(place) else place,
+        database=place if is_url(place) else "json",
+        max_trials_global=trials,
         num_trials_per_iter=4,
-        measure_callbacks=[AddToDatabase(), _Tell(acknowledged)],
+        measure_callbacks=[AddToDatabase(), *callbacks],
     )
 
 
@@ -121,14 +134,15 @@ def _folder() -> Path:
 def check(plan: Plan) -> str:
     """Write, kill, and look at what is left."""
     folder = _folder()
-    for path in folder.iterdir():
-        path.unlink()
+    shutil.rmtree(folder)
+    folder.mkdir()
+    place = f"sqlite:///{folder / 'records.db'}" if plan.sql else str(folder)
     context = multiprocessing.get_context("fork")
     running = []
     for number in range(plan.writers):
         ours, theirs = multiprocessing.Pipe(duplex=False)
         process = context.Process(
-            target=_tune if plan.tunes else _write, args=(number, folder, theirs)
+            target=_tune if plan.tunes else _write, args=(number, place, theirs)
         )
         process.start()
         theirs.close()
@@ -143,7 +157,7 @@ def check(plan: Plan) -> str:
         process.join()
         acknowledged.update(_all(ours))
         ours.close()
-    return _look(folder, acknowledged, plan)
+    return _look(place, acknowledged, plan)
 
 
 def _all(connection: Connection) -> list[float]:
@@ -155,9 +169,12 @@ def _all(connection: Connection) -> list[float]:
             return found
 
 
-def _look(folder: Path, acknowledged: set[float], plan: Plan) -> str:
+def _look(place: str, acknowledged: set[float], plan: Plan) -> str:
+    folder = _folder()
+    if plan.tunes:
+        _go_on(place)
     for _ in range(2):  # what was appended to the remains is read again
-        database = JSONDatabase(work_dir=folder)
+        database = open_place(place)
         found = {r.run_secs[0] for r in database.get_all_tuning_records() if r.run_secs}
         if not acknowledged <= found:
             raise Fault(f"{len(acknowledged - found)} of {len(acknowledged)} records are lost")
@@ -171,6 +188,23 @@ def _look(folder: Path, acknowledged: set[float], plan: Plan) -> str:
         acknowledged.add(seconds)
     kept = len(acknowledged) - 2
     return "nothing written" if not kept else "torn line" if aside else "all kept"
+
+
+def _go_on(place: str) -> None:
+    """Tune on: what there is stays as it is, and nothing is measured twice."""
+    kept = _keys(open_place(place))
+    found = _keys(_run(place, 4))
+    if found[: len(kept)] != kept:
+        raise Fault("the run that went on has changed what there was")
+    if len(found) < len(kept) + 4:
+        raise Fault(f"the run that went on added {len(found) - len(kept)} records, not 4")
+    if len(set(found)) != len(found):
+        raise Fault(f"{len(found) - len(set(found))} schedules were measured twice")
+
+
+def _keys(database: Database) -> list[str]:
+    """Schedules that were measured; the final race measures the best ones again."""
+    return [record.digest for record in database.records() if not record.beat]
 
 
 # Killed processes are what this is about: none of that is a fault.
