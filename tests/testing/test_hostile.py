@@ -81,7 +81,8 @@ def test_the_command_reports_and_counts(capsys):
 
 
 @pytest.mark.parametrize(
-    "name, seed, count", [("databases", 7, 15), ("libraries", 7, 60), ("kills", 8, 3)]
+    "name, seed, count",
+    [("databases", 7, 15), ("libraries", 7, 60), ("kills", 8, 3), ("disks", 8, 6)],
 )
 def test_hostile_files_are_read(name, seed, count):
     for result in run_cases(load_kind(name), seed, range(count)):

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from tilewright.testing.hostile.driver import Result, leave_no_dumps, make_case, run_cases
 from tilewright.testing.hostile.kind import Kind
 
-KINDS = ("scripts", "databases", "libraries", "models", "kills", "disks")
+KINDS = ("scripts", "databases", "libraries", "models", "kills", "disks", "candidates")
 """Modules of this package that hold a ``KIND``."""
 
 _SHOWN = 20

@@ -115,7 +115,7 @@ def _tune(_: int, place: str, acknowledged: Connection) -> None:
 
 
 def _run(place: str, trials: int, *callbacks: MeasureCallback) -> Database:
-    return tune_tir(
+    made: Database = tune_tir(
         _matmul(),
         Target("native"),
         work_dir=None if is_url(place) else place,
@@ -124,6 +124,7 @@ def _run(place: str, trials: int, *callbacks: MeasureCallback) -> Database:
         num_trials_per_iter=4,
         measure_callbacks=[AddToDatabase(), *callbacks],
     )
+    return made
 
 
 @lru_cache(maxsize=1)
