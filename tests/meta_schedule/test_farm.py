@@ -260,6 +260,20 @@ def test_a_device_gets_a_reference_once_and_no_texts() -> None:
         assert all(not item.module.code.sources for item in message.references)
 
 
+def test_idle_devices_prepare_for_a_task() -> None:
+    hands = devices(2)
+    made = runner(hands)
+    made.prepare(REFERENCE)
+    assert [(worker, len(message.references)) for worker, message in hands.sent] == [
+        ("d0", 1),
+        ("d1", 1),
+    ]
+    made.prepare(REFERENCE)  # they are busy
+    assert len(hands.sent) == 2
+    assert [item.seconds for item in made.run(INPUTS)] == SECONDS
+    assert not any(message.references for _, message in hands.sent[2:])
+
+
 def test_the_best_time_of_all_devices_ends_slow_candidates() -> None:
     hands = devices(2)
     list(runner(hands).run([replace(item, best_seconds=4.5) for item in INPUTS]))

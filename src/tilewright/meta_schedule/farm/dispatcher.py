@@ -191,6 +191,15 @@ class Dispatcher(Generic[Message]):
                 del self._idle[name]
                 self.hands.start(name, job.message(name))
 
+    def tell_idle(self, message: Callable[[str], Message], limit: float) -> None:
+        """Send each idle worker a message whose answer doesn't matter."""
+        for name in list(self._idle):
+            job = _Job(0, message, limit)
+            self._workers[name].job, self._workers[name].since = job, self.hands.now()
+            self._workers[name].forgotten = True
+            del self._idle[name]
+            self.hands.start(name, message(name))
+
     def dismiss(self) -> None:
         """Forget all workers and jobs."""
         self._workers.clear()
@@ -288,6 +297,12 @@ class Crew(Generic[Message]):
             for number in numbers:
                 self._results.pop(number, None)
                 self._heard.pop(number, None)
+
+    def tell_idle(self, message: Callable[[str], Message], limit: float) -> None:
+        """Send each worker that is there and has nothing to do a message, without waiting."""
+        for event in self.hands.wait(0.0):
+            self.dispatcher.handle(event)
+        self.dispatcher.tell_idle(message, limit)
 
     def ready(self) -> list[str]:
         """Wait until there is a worker; returns those that there are."""

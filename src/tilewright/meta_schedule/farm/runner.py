@@ -76,6 +76,11 @@ class DeviceRunner(Runner):
         assert self._target is not None
         return Target(self._target)
 
+    def prepare(self, reference: Reference) -> None:
+        """Have idle devices run a task's unscheduled program, while candidates are made."""
+        message = partial(self._measurement, (), references=(reference,))
+        self._crew.tell_idle(message, self.timeout_sec + _GRACE)
+
     def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
         """Check and measure the inputs, several at a time; yield each result in order.
 
@@ -122,23 +127,26 @@ class DeviceRunner(Runner):
         self._crew.close()
 
     def _measurement(
-        self, inputs: Sequence[RunnerInput], worker: str, rounds: int = 0
+        self,
+        inputs: Sequence[RunnerInput],
+        worker: str,
+        rounds: int = 0,
+        references: Sequence[Reference] = (),
     ) -> Measurement:
         """Return what a worker is sent: no texts, and no reference that it has."""
         has = self._sent.setdefault(worker, set())
-        new: dict[str, Reference] = {}
-        for item in inputs:
-            key = item.reference.key
-            if key not in has:
-                bare = item.reference.module.with_sources({})
-                new[key] = replace(item.reference, module=bare)
-        has.update(new)
-        bare_inputs = tuple(
+        wanted = {item.key: item for item in (*references, *(item.reference for item in inputs))}
+        new = [
+            replace(item, module=item.module.with_sources({}))
+            for key, item in wanted.items()
+            if key not in has
+        ]
+        has.update(wanted)
+        bare = tuple(
             replace(item, module=item.module.with_sources({}), reference=None)  # type: ignore[arg-type]  # put back there
             for item in inputs
         )
-        keys = tuple(item.reference.key for item in inputs)
-        return Measurement(bare_inputs, keys, tuple(new.values()), rounds)
+        return Measurement(bare, tuple(item.reference.key for item in inputs), tuple(new), rounds)
 
     def _results(self, found: object, count: int) -> list[RunnerResult]:
         if isinstance(found, GivenUp):

@@ -58,6 +58,7 @@ class Measurement:
     """Candidates to measure, one at a time or (``rounds``) against each other.
 
     ``references`` are those that the device hasn't been sent yet; ``keys`` say which is whose.
+    Without candidates the device prepares for them.
     """
 
     inputs: tuple[RunnerInput, ...]
@@ -130,6 +131,8 @@ class DeviceWorker:
         """Measure candidates."""
         for reference in message.references:
             self._references[reference.key] = reference
+            if not message.inputs:
+                self._runner.prepare(reference)
         inputs = [
             replace(item, reference=self._references[key])
             for item, key in zip(message.inputs, message.keys)
