@@ -1,8 +1,9 @@
 """A farm whose time is computed: how many trials a second so many devices make.
 
 Builders and devices are given jobs by the ``Dispatcher`` that also works with a cluster. Their
-times are recorded ones, drawn at random; so are those of the process that tunes, which does one
-thing at a time: it searches, sends, receives, writes records and learns.
+times are recorded ones, drawn at random. The process that tunes does one thing at a time: it
+searches (for one candidate after the other, so that the rest need not wait for a whole batch),
+sends, receives, writes records and learns.
 """
 
 from __future__ import annotations
@@ -225,7 +226,14 @@ class _Run:
         self.left -= size
         batch = _Batch(size)
         self.batches.append(batch)
-        self.driver.spend(size * self.recorded.search, partial(self._build, batch))
+        self._search_on(batch, size)
+
+    def _search_on(self, batch: _Batch, left: int) -> None:
+        """Search for so many more: in a thread of its own, so messages come in between."""
+        if left == 0:
+            self._build(batch)
+        else:
+            self.driver.spend(self.recorded.search, partial(self._search_on, batch, left - 1))
 
     def _build(self, batch: _Batch) -> None:
         for _ in range(batch.size):
