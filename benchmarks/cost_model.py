@@ -1,12 +1,13 @@
 """The cost model that ships with the package: its data, its training, what it is good for.
 
-    python -m benchmarks.cost_model gather DIRECTORY [--target TARGET] [--trials 64]
+    python -m benchmarks.cost_model gather DIRECTORY [--target TARGET] [--trials 64] [--again]
     python -m benchmarks.cost_model train DIRECTORY
 
 ``gather`` measures candidates of ``TRAINING`` and ``HELD_OUT`` without the rules' schedules (half
 of them as the search chooses them, half at random), and writes a file of features and times for
-each operator; what has a file is left alone, so it may be stopped and taken up again. ``train``
-states the rank correlation on operators that the model hasn't seen, and writes the model.
+each operator; what has a file is left alone, so it may be stopped and taken up again. A search
+finds what a model overestimates: ``--again`` measures that for the model of now. ``train`` states
+the rank correlation on operators that the model hasn't seen, and writes the model.
 """
 
 from __future__ import annotations
@@ -131,16 +132,21 @@ def operators(names: Sequence[str]) -> dict[str, PrimFunc]:
     return made
 
 
-def gather(folder: Path, target: str, trials: int, seconds: float) -> None:
-    """Measure what has no file yet, for about so many seconds."""
+def gather(folder: Path, target: str, trials: int, seconds: float, *, again: bool) -> None:
+    """Measure what has no file yet, for about so many seconds.
+
+    ``again`` is what the search chooses with the model of now: those that it overestimates.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + seconds
-    for name, func in {**operators(TRAINING), **operators(HELD_OUT)}.items():
-        path = folder / f"{name.replace('/', ' by ')} on {target.split('=')[-1]}.npz"
+    held_out = {} if again else operators(HELD_OUT)
+    for name, func in {**operators(TRAINING), **held_out}.items():
+        suffix = " again" if again else ""
+        path = folder / f"{name.replace('/', ' by ')} on {target.split('=')[-1]}{suffix}.npz"
         if path.exists() or time.monotonic() > until:
             continue
-        start, model = time.monotonic(), XGBModel()
-        for strategy, count in (("evolutionary", trials // 2), ("replay-trace", trials // 2)):
+        start, model = time.monotonic(), XGBModel(pretrained=again)
+        for strategy in ("evolutionary",) if again else ("evolutionary", "replay-trace"):
             task = TuneContext(
                 func,
                 target=own.target_of(1, target),
@@ -152,7 +158,7 @@ def gather(folder: Path, target: str, trials: int, seconds: float) -> None:
             try:
                 tune_tasks(
                     [task],
-                    max_trials_global=count,
+                    max_trials_global=trials // 2,
                     num_trials_per_iter=16,
                     cost_model=model,
                     task_scheduler=scheduler,
@@ -248,11 +254,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--target", default="native")
     parser.add_argument("--trials", type=int, default=64)
+    parser.add_argument(
+        "--again", action="store_true", help="what the search chooses with the model of now"
+    )
     parser.add_argument("--seconds", type=float, default=1e9)
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING)
     if options.what == "gather":
-        gather(options.folder, options.target, options.trials, options.seconds)
+        gather(options.folder, options.target, options.trials, options.seconds, again=options.again)
     else:
         train(options.folder)
     return 0

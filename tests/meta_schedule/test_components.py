@@ -70,7 +70,21 @@ def test_the_bases_have_their_other_names() -> None:
     assert len(bases) == 12
     for name in bases:
         assert getattr(ms, name) is getattr(ms, name.removeprefix("Py"))
+    for package, name in ((ms.builder, "PyBuilder"), (ms.runner, "PyRunner")):
+        assert getattr(package, name) is getattr(ms, name)
     assert ms.schedule_rule.PyScheduleRule is ms.ScheduleRule
+    assert ms.database.PyDatabase is ms.Database
+
+
+def test_builders_and_runners_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(ms.Builder.create(max_workers=1), ms.LocalBuilder)
+    runner = ms.Runner.create("local", timeout_sec=3.0)
+    assert isinstance(runner, ms.LocalRunner) and runner.timeout_sec == 3.0
+    # As a plug-in would register it.
+    monkeypatch.setitem(ms.builder.BUILDERS._entries, "instead", Instead)
+    monkeypatch.setitem(ms.runner.RUNNERS._entries, "says", Says)
+    options = quick(builder="instead", runner="says")
+    assert len(ms.tune_tir(matmul(8, 8, 8), NATIVE, None, 2, **options)) == 2
 
 
 def test_defaults_of_a_kind_are_made_by_create() -> None:

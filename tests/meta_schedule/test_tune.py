@@ -111,7 +111,9 @@ def test_logging_is_left_as_it_was(tmp_path: Path) -> None:
     [
         ({"max_trials_global": -1}, "numbers of trials must not be negative"),
         ({"num_trials_per_iter": 0}, "num_trials_per_iter positive"),
-        ({"builder": "remote"}, "builder and runner are 'local' or instances"),
+        ({"builder": "remote"}, "unknown builder 'remote'; known: local"),
+        ({"runner": "rpc"}, "unknown runner 'rpc'; known: local"),
+        ({"runner": 3}, "builder and runner are names or instances"),
         ({"database": "sql3"}, "unknown database 'sql3'; known: json, memory"),
         ({"task_scheduler": "gradiant"}, "gradient"),
         ({"strategy": "evolutionery"}, "evolutionary"),

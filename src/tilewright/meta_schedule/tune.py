@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from tilewright.meta_schedule.arg_info import ASSUMED_SIZE
-from tilewright.meta_schedule.builder import Builder, LocalBuilder
+from tilewright.meta_schedule.builder import Builder
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database, MemoryDatabase, is_url, open_place
 from tilewright.meta_schedule.measure_callback import KeepTrialLog, MeasureCallback
 from tilewright.meta_schedule.profiler import Profiler
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.resume import alone, interrupted_run, run_digest
-from tilewright.meta_schedule.runner import LocalRunner, Runner
+from tilewright.meta_schedule.runner import Runner
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.meta_schedule.tuning_session import TuningSession
@@ -64,9 +64,9 @@ _CORES: dict[object, Callable[[], int]] = {"physical": physical_core_count, "log
 def builder_and_runner(
     builder: Builder | str, runner: Runner | str, num_tuning_cores: int | str | None = None
 ) -> tuple[Builder, Runner]:
-    """Return instances; the name ``"local"`` makes one, which builds on ``num_tuning_cores``.
+    """Return instances; ``"local"`` and the names of plug-ins make them.
 
-    Raises ``TuneError`` for anything else.
+    The builder ``"local"`` builds on ``num_tuning_cores``. Raises ``TuneError`` for anything else.
     """
     cores = _CORES[num_tuning_cores]() if num_tuning_cores in _CORES else num_tuning_cores
     if cores is not None and (builder != "local" or not isinstance(cores, int) or cores < 1):
@@ -74,12 +74,13 @@ def builder_and_runner(
             "num_tuning_cores is a positive number of processes of the builder 'local', "
             "'physical' or 'logical'; give an instance LocalBuilder(max_workers=...) its own"
         )
-    if builder == "local":
-        builder = LocalBuilder(cores)
-    if runner == "local":
-        runner = LocalRunner()
+    if isinstance(builder, str):
+        options = {} if cores is None else {"max_workers": cores}
+        builder = Builder.create(builder, **options)
+    if isinstance(runner, str):
+        runner = Runner.create(runner)
     if not (isinstance(builder, Builder) and isinstance(runner, Runner)):
-        raise TuneError("builder and runner are 'local' or instances of Builder and Runner")
+        raise TuneError("builder and runner are names or instances of Builder and Runner")
     return builder, runner
 
 

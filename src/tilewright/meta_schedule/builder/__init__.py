@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from tilewright.meta_schedule.builder.base import Builder, BuilderInput, BuilderResult
+from tilewright.meta_schedule.builder.base import (
+    BUILDERS,
+    Builder,
+    BuilderInput,
+    BuilderResult,
+    PyBuilder,
+)
 from tilewright.meta_schedule.builder.local import LocalBuilder
 
-__all__ = ["Builder", "BuilderInput", "BuilderResult", "LocalBuilder"]
+BUILDERS.register("local", LocalBuilder)
+
+__all__ = ["BUILDERS", "Builder", "BuilderInput", "BuilderResult", "LocalBuilder", "PyBuilder"]

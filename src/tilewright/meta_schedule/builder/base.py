@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.ir import IRModule
 from tilewright.runtime import Module
+from tilewright.support.errors import TuneError
+from tilewright.support.registry import Registry
 from tilewright.target import Target
 
 
@@ -39,8 +41,20 @@ class BuilderResult:
 
 
 class Builder:
-    """Base of all builders."""
+    """Base of all builders; ``BUILDERS`` has those that can be asked for by name."""
 
     def build(self, inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
         """Compile all inputs; one result each, in order. Never raises for a single candidate."""
         raise NotImplementedError(f"{type(self).__name__} must define build")
+
+    @staticmethod
+    def create(kind: str = "local", **options: object) -> Builder:
+        """Make a builder by name, with options of its own."""
+        return BUILDERS.get(kind)(**options)
+
+
+PyBuilder = Builder
+"""The name under which TVM's users derive from it."""
+
+BUILDERS: Registry[Callable[..., Builder]] = Registry("builder", TuneError)
+"""Builders by name."""

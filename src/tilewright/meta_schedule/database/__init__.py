@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.meta_schedule.database.base import DATABASES, Database, is_url
+from tilewright.meta_schedule.database.base import DATABASES, Database, PyDatabase, is_url
 from tilewright.meta_schedule.database.opening import open_place
 from tilewright.meta_schedule.database.record import MODULE_EQUALITIES, TuningRecord, Workload
 from tilewright.support.folder import classes_in, register_classes
@@ -11,6 +11,6 @@ _FOUND = register_classes(DATABASES, classes_in(__name__, Database))
 globals().update(_FOUND)
 
 __all__ = [
-    "DATABASES", "Database", "MODULE_EQUALITIES", "TuningRecord", "Workload", "is_url",
-    "open_place", *_FOUND,
+    "DATABASES", "Database", "MODULE_EQUALITIES", "PyDatabase", "TuningRecord", "Workload",
+    "is_url", "open_place", *_FOUND,
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from tilewright.meta_schedule.database.base import DATABASES as DATABASES
 from tilewright.meta_schedule.database.base import Database as Database
+from tilewright.meta_schedule.database.base import PyDatabase as PyDatabase
 from tilewright.meta_schedule.database.base import is_url as is_url
 from tilewright.meta_schedule.database.json_file import JSONDatabase as JSONDatabase
 from tilewright.meta_schedule.database.memory import MemoryDatabase as MemoryDatabase

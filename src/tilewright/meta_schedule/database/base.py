@@ -256,6 +256,9 @@ class Database:
         return DATABASES.get(kind)(**options)
 
 
+PyDatabase = Database
+"""The name under which TVM's users derive from it."""
+
 DATABASES: Registry[Callable[..., Database]] = Registry("database", TuneError)
 """Databases by name."""
 

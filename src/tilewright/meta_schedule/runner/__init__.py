@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from tilewright.meta_schedule.runner.base import (
+    RUNNERS,
     EvaluatorConfig,
     NoReferenceError,
+    PyRunner,
     Reference,
     Runner,
     RunnerInput,
@@ -12,10 +14,14 @@ from tilewright.meta_schedule.runner.base import (
 )
 from tilewright.meta_schedule.runner.local import LocalRunner
 
+RUNNERS.register("local", LocalRunner)
+
 __all__ = [
+    "RUNNERS",
     "EvaluatorConfig",
     "LocalRunner",
     "NoReferenceError",
+    "PyRunner",
     "Reference",
     "Runner",
     "RunnerInput",

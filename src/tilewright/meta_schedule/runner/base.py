@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.meta_schedule.arg_info import ArgInfo
@@ -13,6 +13,7 @@ from tilewright.meta_schedule.times import confidence_interval, robust_seconds
 from tilewright.runtime import Module
 from tilewright.support.errors import TuneError
 from tilewright.support.interference import SLACK
+from tilewright.support.registry import Registry
 
 # With which probability a time lies in the interval that is given for it.
 CONFIDENCE = 0.95
@@ -144,7 +145,7 @@ class NoReferenceError(TuneError):
 
 
 class Runner:
-    """Base of all runners."""
+    """Base of all runners; ``RUNNERS`` has those that can be asked for by name."""
 
     def prepare(self, reference: Reference) -> None:
         """Begin, without waiting, what has to be done before candidates of a task can be run."""
@@ -176,3 +177,15 @@ class Runner:
 
     def close(self) -> None:
         """Release processes; the runner starts them again when used."""
+
+    @staticmethod
+    def create(kind: str = "local", **options: object) -> Runner:
+        """Make a runner by name, with options of its own."""
+        return RUNNERS.get(kind)(**options)
+
+
+PyRunner = Runner
+"""The name under which TVM's users derive from it."""
+
+RUNNERS: Registry[Callable[..., Runner]] = Registry("runner", TuneError)
+"""Runners by name."""
