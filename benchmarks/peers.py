@@ -146,6 +146,25 @@ def _torch_compile(request: Request) -> Prepared:
     return Prepared(call, lambda: _torch_numbers(torch, call()))
 
 
+def _numba(request: Request) -> Prepared:
+    loops, arrays = request.workload.loops, request.arrays
+    if loops is None:
+        raise Unavailable("there is no loop nest for Numba")
+    import numba
+
+    numba.set_num_threads(request.threads)
+    # Compiled below: until then, functions and ``prange`` are plain Python's.
+    loops.__globals__["prange"] = numba.prange
+    compiled = numba.njit(
+        loops, parallel=request.threads > 1, fastmath=True, error_model="numpy", cache=False
+    )
+
+    def call() -> Any:
+        return compiled(*arrays)
+
+    return Prepared(call, lambda: np.asarray(call()))
+
+
 def _fastest(request: Request, load: Callable[[bytes], Prepared]) -> Prepared:
     """Try every way to write the workload as a graph; return the fastest that the peer takes."""
     from benchmarks.onnx_graph import make_model
@@ -308,4 +327,5 @@ PEERS: dict[str, Peer] = {
     "onnxruntime": Peer(_onnxruntime, ("onnxruntime", "onnx")),
     "openvino": Peer(_openvino, ("openvino", "onnx")),
     "numpy": Peer(_numpy, ("numpy",)),
+    "numba": Peer(_numba, ("numba",)),
 }

@@ -76,8 +76,8 @@ class Workload:
     ``reference`` takes the operands as arrays of float64 (int64 for integers), and is the peer
     numpy too, with arrays of their own types, unless ``numpy`` is another function or None.
     ``torch`` takes torch, its functional module and tensors; ``torch_prepare`` what becomes of
-    the operands beforehand. ``onnx`` are ways to write it as a graph, each of a graph and names;
-    the fastest counts.
+    the operands beforehand. ``loops`` takes the arrays: a loop nest in what Numba compiles of
+    Python. ``onnx`` are ways to write it as a graph, each of a graph and names; the fastest counts.
 
     ``graph``, for what graph passes decide about (such as the algorithm of a convolution), writes
     it with operators of relax; with constant weights we then build the graph.
@@ -103,6 +103,7 @@ class Workload:
     tolerance: float | None = None
     quick: bool = False
     reads: int | None = None
+    loops: Callable[..., Any] | None = None
 
     def prim_func(self, constant_weights: bool = False) -> PrimFunc:
         """Return the operator as a function of its inputs and its result."""

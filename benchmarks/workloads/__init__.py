@@ -10,13 +10,18 @@ from benchmarks.workloads import (
     low_precision,
     memory,
     novel,
+    novel_elements,
+    novel_grids,
     order,
     rows,
 )
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
-    for module in (gemm, low_precision, conv, rows, memory, order, attention, novel)
+    for module in (
+        *(gemm, low_precision, conv, rows, memory, order, attention),
+        *(novel, novel_grids, novel_elements),
+    )
     for workload in module.WORKLOADS
 }
 
