@@ -11,9 +11,9 @@ import pytest
 from tilewright import dlight, driver, te
 from tilewright.dlight import NotApplicable
 from tilewright.dlight.cpu import MatrixVector, SlidingWindow, TiledReduction
-from tilewright.dlight.cpu.contraction.shared_work import sharing_axis
 from tilewright.ir import IRModule, Var, if_then_else
 from tilewright.scheduling import Contraction, describe
+from tilewright.scheduling.cpu import sharing_of
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir import op as tir
@@ -118,11 +118,42 @@ def test_a_tile_holds_the_results_that_share_arithmetic() -> None:
     found = describe(sch)
     assert isinstance(found, Contraction)
     axis, places, _ = found.axes
-    assert sharing_axis(found, places, WIDE.costs) is axis
-    assert sharing_axis(found, axis, WIDE.costs) is None, "nothing is shared along the bodies"
+    shared = sharing_of(found.store.value, found.places, places, 14, WIDE.costs)
+    assert shared is not None and shared.axis is axis
+    along = sharing_of(found.store.value, found.places, axis, 14, WIDE.costs)
+    assert along is None, "nothing is shared along the bodies"
     made = TiledReduction().apply(sch, WIDE)
     assert isinstance(made, Schedule)
     assert "T.unroll(3)" in made.mod["main"].script()
+
+
+def quotients(n: Any) -> PrimFunc:
+    """Sum, difference and quotients of two numbers that take a root each."""
+    x = te.placeholder((2, n), name="x")
+
+    def made(c: Any, i: Any) -> Any:
+        a, b = tir.sqrt(x[0, i] * x[0, i] + 1.0), tir.sqrt(x[1, i] * x[1, i] + 1.0)
+        return if_then_else(c == 0, a + b, if_then_else(c == 1, a - b, a / b))
+
+    return te.create_prim_func([x, te.compute((3, n), made, name="made")])
+
+
+@pytest.mark.parametrize("target", NATIVE)
+@pytest.mark.parametrize("n", [300, 1024, 40])
+def test_results_side_by_side(target: Target, n: int) -> None:
+    x = drawn(2, n)
+    a, b = np.sqrt(x.astype("float64") ** 2 + 1)
+    for func in (quotients(n), quotients(Var("n", "int64"))):
+        found = computed(func, target, (3, n), x)
+        np.testing.assert_allclose(found, np.stack([a + b, a - b, a / b]), rtol=1e-5, atol=1e-5)
+
+
+def test_results_side_by_side_are_unrolled_inside_vectors() -> None:
+    made = dlight.default_schedule(WIDE)(IRModule({"main": quotients(4096)}))["main"]
+    text = made.script()
+    assert text.index("T.serial" if "T.serial" in text else "range(") < text.index("T.unroll(3)")
+    short = dlight.default_schedule(WIDE)(IRModule({"main": quotients(64)}))["main"]
+    assert "unroll" not in short.script()
 
 
 def test_large_formulas_are_not_looked_through() -> None:
@@ -137,7 +168,7 @@ def test_large_formulas_are_not_looked_through() -> None:
     sch = Schedule(IRModule({"main": te.create_prim_func([x, te.compute((64, 64), value)])}))
     found = describe(sch)
     assert isinstance(found, Contraction)
-    assert sharing_axis(found, found.axes[1], WIDE.costs) is None
+    assert sharing_of(found.store.value, found.places, found.axes[1], 14, WIDE.costs) is None
 
 
 @pytest.mark.parametrize("target", NATIVE)

@@ -32,11 +32,13 @@ from tilewright.scheduling.cpu.elementwise import schedule_injective, stream_if_
 from tilewright.scheduling.cpu.joined import are_contiguous, are_equal, fused_indices
 from tilewright.scheduling.cpu.loops import parallelize, vector_extent, vectorize_tile
 from tilewright.scheduling.cpu.reduction import come_from_afar, schedule_reduction
+from tilewright.scheduling.cpu.shared_work import Sharing, sharing_of
 
 __all__ = [
     "Axis",
     "EXPENSIVE",
     "SEPARATE",
+    "Sharing",
     "are_contiguous",
     "are_equal",
     "axes_of",
@@ -56,6 +58,7 @@ __all__ = [
     "parallelize",
     "schedule_injective",
     "schedule_reduction",
+    "sharing_of",
     "size_of",
     "stores_of",
     "stream_if_large",

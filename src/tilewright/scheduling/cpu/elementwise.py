@@ -33,6 +33,7 @@ from tilewright.scheduling.cpu.cut_axes import with_cut_axes
 from tilewright.scheduling.cpu.gather import prefetch_gathered_rows, schedule_gather, shared_gather
 from tilewright.scheduling.cpu.joined import join_neighbours
 from tilewright.scheduling.cpu.loops import parallelize, vector_extent
+from tilewright.scheduling.cpu.shared_work import sharing_of
 from tilewright.scheduling.cpu.transpose import (
     Transposition,
     channels_of,
@@ -43,7 +44,7 @@ from tilewright.scheduling.cpu.transpose import (
 from tilewright.target import Target
 from tilewright.tir import Block, BufferLoad, BufferStore
 from tilewright.tir.attrs import STREAMING_STORES
-from tilewright.tir.schedule import Schedule, others_after
+from tilewright.tir.schedule import Choices, Schedule, others_after
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
 # Vectors that one step computes: enough to hide latencies, few enough for the registers.
@@ -56,6 +57,9 @@ _NEAR = (-1, 0, 1, 2, 3, 4, 5, 6, 7, 8)
 _LEAST_BYTES = 16
 # Bytes of a cache line.
 _LINE = 64
+# Results that are computed side by side, vectors and operations of all of them, and the shortest
+# rows of them.
+_MOST_CASES, _CASES, _MOST_OPERATIONS, _LEAST_ROW = 16, 8, 1 << 11, 256
 
 
 def schedule_injective(
@@ -78,15 +82,23 @@ def schedule_injective(
     lanes = target.vector_lanes(max(8, _moving_bits(block, last)))
     way, blocks = _way(block, axes, target, whole=skip == 0), [rv]
     if way == "vectors":
-        size = vector_extent(last.extent, lanes, vectors * lanes)
+        size, cases = vector_extent(last.extent, lanes, vectors * lanes), None
         if skip == 0 and _is_flat(block, axes):
             last = Axis(sch.fuse(*(axis.loop for axis in axes)), last.var, last.kind, None)
             outer, size = [], _flat_vector(axes, lanes, vectors)
+        elif skip == 0 and size is not None:
+            cases = _cases(sch.choices, block, axes, target)
+            if cases is not None:
+                size = min(size, max(1, _CASES // (cases.extent or 1)) * lanes)
+                outer = [axis.loop for axis in axes[:-1] if axis is not cases]
         if size is not None:
             inner = last.loop
             if size != last.extent:
                 chunk, inner = sch.split(last.loop, [None, size])
                 outer.append(chunk)
+            if cases is not None:
+                sch.reorder(*outer, cases.loop, inner)
+                sch.unroll(cases.loop)
             sch.vectorize(inner)
     elif isinstance(way, Segments):
         blocks = schedule_segments(sch, axes, way, lanes, vectors * lanes)
@@ -123,6 +135,21 @@ def _way(
     if turns is not None:
         return "channels"
     return "vectors" if _is_near(block, last) else None
+
+
+def _cases(choices: Choices, block: Block, axes: Sequence[Axis], target: Target) -> Axis | None:
+    """The short axis whose results are computed side by side, as they share arithmetic.
+
+    Such are the unknowns of a small system, and the parts that a transform makes of each place.
+    """
+    stores, last = stores_of(block), axes[-1].extent
+    short = [axis for axis in axes[:-1] if axis.extent and 1 < axis.extent <= _MOST_CASES]
+    if len(stores) != 1 or not short or (last is not None and last < _LEAST_ROW):
+        return None
+    shared = sharing_of(stores[0].value, short, axes[-1], _MOST_CASES, target.costs)
+    if shared is None or shared.operations * (shared.axis.extent or 1) > _MOST_OPERATIONS:
+        return None
+    return choices.choose(f"{block.name}.cases", (shared.axis, None))
 
 
 def _best_axes(sch: Schedule, rv: BlockRV, axes: list[Axis], target: Target) -> list[Axis]:

@@ -19,7 +19,7 @@ registers during the reduction, and operands are laid out in the order in which 
 - ``strided_axes``: grouped and transposed convolutions, decomposed for the forms below.
 - ``tiled_reduction``: anything with reuse (matmul, convolution); ``tile_order`` orders the tiles,
   ``image_axes`` and ``padded_taps`` handle images, ``joined_axes`` those of symbolic size,
-  ``shared_work`` finds results that share arithmetic instead of operands.
+  ``scheduling.cpu.shared_work`` finds results that share arithmetic instead of operands.
 - ``sliding_window``: small windows without other reuse (depthwise convolution, pooling, costs of
   shifted images).
 """

@@ -21,10 +21,9 @@ from tilewright.dlight.cpu.contraction.register_tile import (
     tile_registers,
     tile_score,
 )
-from tilewright.dlight.cpu.contraction.shared_work import computes_along, sharing_axis
-from tilewright.ir import Expr, as_int, dtypes, free_vars
+from tilewright.ir import Expr, as_int, dtypes, free_vars, uses_var
 from tilewright.scheduling import Reduction, depends, dimensions_of, longest, stride
-from tilewright.scheduling.cpu import Axis, coefficient_of, element_bits, work_of
+from tilewright.scheduling.cpu import Axis, coefficient_of, element_bits, sharing_of, work_of
 from tilewright.target import Costs, Target
 from tilewright.tir import BufferLoad
 
@@ -98,7 +97,9 @@ def _plans_along(found: Reduction, vector: Axis, wanted: _Wanted) -> list[Plan]:
     moving = found.along(vector)
     if len(moving) == len(found.loads):
         return []
-    if not moving and not (found.is_contiguous(vector) and computes_along(found, vector)):
+    if not moving and not (
+        found.is_contiguous(vector) and uses_var(found.store.value, {vector.var})
+    ):
         return []
     rows = [axis for axis in found.reusing(*moving) if axis is not vector]
     if not (found.is_contiguous(vector) or rows):
@@ -127,7 +128,7 @@ class _Along:
         self.contiguous = found.is_contiguous(vector)
         self.columns = vector.extent or 0
         if self.contiguous:
-            self.row = longest(rows) or sharing_axis(found, vector, wanted.target.costs)
+            self.row = longest(rows) or _sharing_axis(found, vector, wanted.target.costs)
         else:
             # The tile's rows are written side by side: they are the axis that is stored that way.
             self.row = rows[-1]
@@ -281,6 +282,12 @@ class _Along:
             return 1.0
         costs = self.target.costs
         return (self.uses + costs.transpose_uses) / (self.uses + costs.scatter_uses)
+
+
+def _sharing_axis(found: Reduction, vector: Axis, costs: Costs) -> Axis | None:
+    """The axis along which results share most of what each step computes."""
+    shared = sharing_of(found.store.value, found.places, vector, MOST_ROWS, costs)
+    return None if shared is None else shared.axis
 
 
 def pass_by_rows(size: int, target: Target) -> bool:
