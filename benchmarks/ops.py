@@ -26,12 +26,12 @@ import numpy as np
 
 from benchmarks import own, table
 from benchmarks.instruction_sets import limits, notes
-from benchmarks.peak import Peaks, measured_peaks
 from benchmarks.peers import PEERS
 from benchmarks.race import complaints, race, ratio
 from benchmarks.workload import Unavailable, Workload
 from benchmarks.workloads import FAMILIES, WORKLOADS
 from benchmarks.workloads.novel import FAMILY as NOVEL
+from tilewright.driver.peak import Peaks, measured_peaks
 from tilewright.support.errors import TilewrightError
 from tilewright.support.registry import near_matches
 from tilewright.target import Target

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tilewright import te
 from tilewright.meta_schedule.builder import BuilderResult
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database, MemoryDatabase
+from tilewright.meta_schedule.database.record import trace_digest
 from tilewright.meta_schedule.measure_callback import AddToDatabase, KeepTrialLog
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
@@ -78,4 +79,5 @@ class Run:
         """The last race, in which the first candidate wins."""
         results = [RunnerResult(tuple(time), error_ratio=0.0) for time in times]
         self.log.on_race(self, self.task, candidates, results, 0)
-        self.tell(candidates[0], results[0])
+        beat = tuple(trace_digest(item.sch.trace) for item in candidates[1:])
+        self.tell(candidates[0], replace(results[0], beat=beat))

@@ -1,4 +1,4 @@
-"""The command line: ``tilewright demo | tune | compile | run | db | doctor | farm``.
+"""The command line: ``tilewright demo | tune | report | explain | compile | run | db | farm …``.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage. Commands that report take ``--json``: then standard
 output is one JSON value and everything else goes to standard error. A command's code is loaded when
@@ -30,10 +30,14 @@ COMMANDS = {
     "db": ("tilewright.cli.db:db_group", "Look into a database of tuning records."),
     "demo": ("tilewright.cli.demo:demo_command", "See it all at work on two small networks."),
     "doctor": ("tilewright.cli.doctor:doctor_command", "Tell what works here and what is missing."),
+    "explain": (
+        "tilewright.cli.explain:explain_command", "Say why a function has its schedule.",
+    ),
     "farm": ("tilewright.cli.farm:farm_group", "Build and measure on several machines."),
+    "report": ("tilewright.cli.report:report_command", "Write a page about a tuning run."),
     "run": ("tilewright.cli.compile:run_command", "Run a model or a library, and measure it."),
     "tune": ("tilewright.cli.tune:tune_command", "Search fast schedules for a model."),
-}
+}  # fmt: skip
 
 
 class LazyGroup(click.Group):

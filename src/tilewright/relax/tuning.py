@@ -42,6 +42,7 @@ from tilewright.relax.transform import BindParams
 from tilewright.support.errors import TuneError
 from tilewright.support.registry import near_matches
 from tilewright.target import Target
+from tilewright.tir import PrimFunc
 
 #: The share of a run's trials for ways to compute convolutions.
 ALTERNATIVES = 0.25
@@ -339,15 +340,31 @@ def apply_database(
     """
     if params:
         mod = _bound(mod, params)
+    mod, applying = _to_be_applied(database, mod, target, enable_warning)
+    mod = applying(mod)
+    return mod, applying.report
+
+
+def explained_functions(
+    database: Database, mod: IRModule, target: Target
+) -> dict[str, tuple[PrimFunc, Applied]]:
+    """Return the tensor functions of a model, before scheduling, and what becomes of each."""
+    mod, applying = _to_be_applied(database, mod, target)
+    applying(mod)
+    return {item.name: (mod[item.name], item) for item in applying.report}
+
+
+def _to_be_applied(
+    database: Database, mod: IRModule, target: Target, enable_warning: bool = False
+) -> tuple[IRModule, MetaScheduleApplyDatabase]:
+    """Return a model as tensor functions, and the pass that gives them a database's schedules."""
     choice = database.graph_choice(graph_hash(mod), target)
     by_times = choice is None or choice.measured_ways
     mod = to_tensor_functions(mod, target, database=database if by_times else MemoryDatabase())
-    applying = MetaScheduleApplyDatabase(
+    return mod, MetaScheduleApplyDatabase(
         enable_warning=enable_warning,
         database=database,
         target=target,
         leave=() if choice is None else choice.by_rule,
         adapt=adapt,
     )
-    mod = applying(mod)
-    return mod, applying.report

@@ -156,7 +156,11 @@ class RuleChoices:
 
 def _described(wanted: Wanted) -> str:
     """Say which of a rule's choices are others than its own."""
-    return "rule with " + ", ".join(f"{key} {option}" for key, option in sorted(wanted))
+    parts = [
+        "the next rule" if key == RULE else f"option {option} of {key}"
+        for key, option in sorted(wanted)
+    ]
+    return f"rule, with {', '.join(parts)}"
 
 
 def _text(trace: Trace) -> str:

@@ -48,6 +48,8 @@ class Choices:
         self.function = function
         """The name of the function that is scheduled, for messages."""
         self.counts: dict[str, int] = {}
+        self.offered: dict[str, tuple[object, ...]] = {}
+        """The options of a search's choices, the rule's own first; to be read by people."""
         self.answers: dict[str, str] = {}
         """The options that were taken in place of the rules' own, as text, by key."""
 
@@ -66,6 +68,7 @@ class Choices:
         position = 0
         if self.is_search:
             self.counts[key] = max(len(options), self.counts.get(key, 0))
+            self.offered.setdefault(key, tuple(options))
             position = min(self.wanted.get(key, 0), len(options) - 1)
         if position == 0 and key in self.recalled:
             position = most_alike(self.recalled[key], [repr(option) for option in options])

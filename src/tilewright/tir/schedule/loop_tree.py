@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from tilewright.ir import is_const
 from tilewright.tir import SERIAL, Block, BlockRealize, For, PrimFunc, Stmt, While
 from tilewright.tir.schedule.explain import expr_text
 
 
 def loop_tree(func: PrimFunc) -> str:
     """Render loops with their kind and extent, and blocks with their axes, a line each.
+
+    Loops of one iteration are left out.
 
     For example::
 
@@ -32,16 +35,22 @@ def loop_tree(func: PrimFunc) -> str:
 
 
 def _next(stmt: Stmt) -> list[For | While | BlockRealize]:
-    """The outermost loops and blocks of a statement, in order."""
+    """The outermost loops and blocks of a statement, in order, without loops of one iteration."""
     found: list[For | While | BlockRealize] = []
     stack = [stmt]
     while stack:
         item = stack.pop()
-        if isinstance(item, (For, While, BlockRealize)):
+        if isinstance(item, (For, While, BlockRealize)) and not _runs_once(item):
             found.append(item)
         else:
             stack += [x for x in reversed(item.child_nodes()) if isinstance(x, Stmt)]
     return found
+
+
+def _runs_once(item: Stmt) -> bool:
+    if not isinstance(item, For) or item.kind != SERIAL or item.annotations:
+        return False
+    return is_const(item.extent, 1)
 
 
 def _described(item: For | While | BlockRealize) -> str:

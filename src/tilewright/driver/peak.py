@@ -1,8 +1,7 @@
 """The most that the cores can do: multiply-adds on registers, and reading and copying memory.
 
 Measured by small loops in LLVM IR, each on as many threads as asked at once; the best of some
-tries, for a first idea of the machine. What an operator can reach is measured beside it
-(``floor.py``).
+tries, for an idea of the machine: ``tilewright report`` draws roofs from it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,161 @@
+"""``tilewright explain SOURCE NAME``: why a function has its schedule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tilewright.cli.logs import log_options
+from tilewright.cli.model import MODEL_HELP, load_model
+from tilewright.cli.options import (
+    Shapes,
+    database_option,
+    shape_option,
+    target_option,
+    work_dir_option,
+)
+from tilewright.cli.output import given, json_option, print_json
+from tilewright.meta_schedule.database import (
+    Database,
+    MemoryDatabase,
+    TuningRecord,
+    is_url,
+    open_place,
+)
+from tilewright.meta_schedule.report import Explanation, explain_record, explain_rule, peaks_here
+from tilewright.meta_schedule.trial_log import TaskLog, read_logs
+from tilewright.relax.tuning import explained_functions
+from tilewright.support.errors import TuneError
+from tilewright.support.registry import near_matches
+from tilewright.support.text import printable
+from tilewright.target import Target
+
+
+@click.command("explain", epilog=MODEL_HELP)
+@click.argument("source")
+@click.argument("name", required=False)
+@click.option("--script", is_flag=True, help="Print the scheduled program too.")
+@click.option("--measure/--no-measure", default=True, show_default=True,
+              help="Measure the limits of this machine, if it is the target.")  # fmt: skip
+@shape_option
+@target_option
+@work_dir_option
+@database_option
+@json_option
+@log_options
+def explain_command(
+    source: str,
+    name: str | None,
+    script: bool,
+    measure: bool,
+    shapes: Shapes,
+    target: Target,
+    work_dir: str,
+    database: str | None,
+    as_json: bool,
+) -> None:
+    """Say why a function has its schedule: what made it, whom it beat, how it was checked.
+
+    SOURCE is the folder or URL of a database, and NAME a task or the beginning of a workload's
+    hash, with `/2` for its second best record; or SOURCE is a MODEL, and NAME one of its functions,
+    which get their schedules from the database of --work-dir, or by rule. Without NAME, say which
+    names there are.
+    """
+    if Path(source).is_dir() or is_url(source):
+        made = _of_record(source, name, work_dir, measure)
+    else:
+        place = database or (work_dir if Path(work_dir).is_dir() else None)
+        if place is None and given("work_dir"):
+            raise click.UsageError(f"there is no folder {work_dir}")
+        opened = MemoryDatabase() if place is None else _open(place, allow_missing=True)
+        made = _of_function(source, name, shapes, target, opened, work_dir, measure)
+    if isinstance(made, Explanation):
+        if as_json:
+            print_json(made.as_json())
+        else:
+            click.echo(printable(made.text(script=script)))
+        return
+    if as_json:
+        print_json([{"name": key, "what": what} for key, what in made.items()])
+        return
+    width = max(map(len, made), default=0)
+    for key, what in made.items():
+        click.echo(printable(f"{key:{width}}  {what}"))
+
+
+def _open(place: str, *, allow_missing: bool = False) -> Database:
+    try:
+        return open_place(place, allow_missing=allow_missing and not is_url(place))
+    except TuneError as error:
+        raise click.UsageError(error.message) from error
+
+
+def _of_record(
+    place: str, name: str | None, work_dir: str, measure: bool
+) -> Explanation | dict[str, str]:
+    folder = work_dir if is_url(place) else place  # where logs are
+    database = _open(place)
+    best = database.best_records()
+    tasks = {log.workload: log.task for log in read_logs(folder)}
+    if name is None:
+        return {
+            record.workload.hash[:12]: tasks.get(record.workload.hash, record.summary)
+            for record in best
+        }
+    prefix, _, number = name.partition("/")
+    found = [
+        record
+        for record in best
+        if prefix == tasks.get(record.workload.hash)
+        or (prefix and record.workload.hash.startswith(prefix))
+    ]
+    hashes = {record.workload.hash for record in found}
+    if len(hashes) != 1:
+        known = [record.workload.hash[:12] for record in best]
+        many = f"{len(hashes)} workloads have" if hashes else "no workload with a record has"
+        raise click.UsageError(
+            f"{many} a hash that begins with {prefix!r}; {near_matches(prefix, known)}"
+        )
+    record = found[0]
+    if number:
+        ranked = database.get_top_k(record.workload, 2**31)
+        if not number.isdecimal() or not 0 < int(number) <= len(ranked):
+            raise click.UsageError(f"{prefix} has records 1 to {len(ranked)}, not {number}")
+        record = ranked[int(number) - 1]
+    return _explained(record, database, folder, measure)
+
+
+def _of_function(
+    source: str,
+    name: str | None,
+    shapes: Shapes,
+    target: Target,
+    database: Database,
+    folder: str,
+    measure: bool,
+) -> Explanation | dict[str, str]:
+    if source.endswith(".so"):
+        raise click.UsageError(
+            f"{source} is a library, which doesn't keep its schedules: name the model it was made "
+            "from"
+        )
+    mod = load_model(source, shapes).mod
+    functions = explained_functions(database, mod, target)
+    if name is None:
+        return {key: f"{item.outcome}: {item.why}" for key, (_, item) in functions.items()}
+    if name not in functions:
+        raise click.UsageError(f"no function {name!r}; {near_matches(name, list(functions))}")
+    func, applied = functions[name]
+    replayed = database.query_replayed(func, target) if applied.outcome == "record" else None
+    if replayed is not None:
+        return _explained(replayed[0], database, folder, measure)
+    peaks = peaks_here(target) if measure else None
+    return explain_rule(func, target, name, why=applied.why, peaks=peaks)
+
+
+def _explained(record: TuningRecord, database: Database, folder: str, measure: bool) -> Explanation:
+    logs = (log for log in read_logs(folder) if log.workload == record.workload.hash)
+    peaks = peaks_here(record.target) if measure and record.target is not None else None
+    log: TaskLog | None = next(logs, None)
+    return explain_record(record, database=database, log=log, peaks=peaks)
