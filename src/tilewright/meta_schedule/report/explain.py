@@ -21,7 +21,7 @@ from tilewright.meta_schedule.feature import candidate_evaluation
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.report.roofline import floor_of
 from tilewright.meta_schedule.task import known_flops
-from tilewright.meta_schedule.times import robust_seconds
+from tilewright.meta_schedule.times import clearly_faster, confidence_interval, robust_seconds
 from tilewright.meta_schedule.trial_log import Event, TaskLog
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.scheduling import Choices, first_applied, start_schedule
@@ -32,10 +32,8 @@ from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import BlockRV, ExprRV, LoopRV, Schedule
 from tilewright.tir.schedule.loop_tree import loop_tree
 
+_MOST_TIMES = 1000
 _MOST_OPTIONS, _LONGEST_OPTION, _MOST_RIVALS = 6, 80, 8
-
-# A 95 % interval of the median needs so many values; fewer give the whole range.
-_ENOUGH = 6
 
 
 @dataclass
@@ -103,29 +101,17 @@ def by_rule(func: PrimFunc, target: Target) -> ByRule | None:
 
 
 def interval(seconds: Sequence[float]) -> tuple[float, float]:
-    """Return where the median of such measurements lies, by their order alone.
-
-    With 95 % certainty, as the binomial distribution says; the whole range of few values.
-    """
-    ordered = sorted(seconds)
-    count = len(ordered)
-    if count < _ENOUGH:
-        return ordered[0], ordered[-1]
-    skipped, tail = 0, 0.5**count
-    while tail + math.comb(count, skipped + 1) * 0.5**count <= 0.025:
-        skipped += 1
-        tail += math.comb(count, skipped) * 0.5**count
-    return ordered[skipped], ordered[-1 - skipped]
+    """Return the confidence interval of times; of very many, of the first ones."""
+    return confidence_interval(seconds[:_MOST_TIMES])
 
 
 def interval_text(seconds: Sequence[float]) -> str:
-    """Render times: the one that counts, and where the median lies."""
-    low, high = interval(seconds)
+    """Render times: the one that counts, and between which it lies."""
     text = human_time(robust_seconds(seconds))
     if len(seconds) == 1:
         return f"{text} (measured once)"
-    kind = "median within" if len(seconds) >= _ENOUGH else "all within"
-    return f"{text} ({kind} {human_time(low)} to {human_time(high)}, of {len(seconds)} values)"
+    low, high = interval(seconds)
+    return f"{text} ({human_time(low)} to {human_time(high)}, from {len(seconds)} values)"
 
 
 def explain_record(
@@ -219,6 +205,12 @@ def _times(record: TuningRecord) -> list[str]:
         counted = human_time(record.counted_seconds)
         lines.append(f"not trusted, the machine was too noisy: counts as {counted}")
     origin = record.provenance
+    timing = origin.get("timing")
+    if isinstance(timing, Mapping):
+        if timing.get("caches") == "cold":
+            lines.append("with cold caches")
+        if isinstance(timing.get("slowdown"), (int, float)):
+            lines.append(f"on cores slowed down {timing['slowdown']:g} times by others")
     when = "" if record.time is None else f"{datetime.fromtimestamp(record.time):%Y-%m-%d %H:%M}"
     parts = [when, *(str(origin[key]) for key in ("machine", "version") if key in origin)]
     if any(parts):
@@ -295,10 +287,8 @@ def _rival(entry: Event, record: TuningRecord, race: Event) -> str:
     ratio = race_ratio(entry, winner)
     if ratio is None:
         return f"{name}: {entry['error'] or entry['reason'] or 'failed'}"
-    low, high = interval(entry["seconds"])
-    mine = interval(winner["seconds"])
-    apart = "" if mine[1] < low else " (equal within noise)" if mine[0] <= high else ""
-    return f"{name}: {ratio:.2f} times as long{apart}"
+    noise = "" if clearly_faster(winner["seconds"], entry["seconds"]) else ", equal within noise"
+    return f"{name}: {ratio:.2f} times as long{noise}"
 
 
 def _verdict(record: TuningRecord) -> list[str]:
