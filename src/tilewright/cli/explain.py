@@ -147,9 +147,13 @@ def _of_function(
     if name not in functions:
         raise click.UsageError(f"no function {name!r}; {near_matches(name, list(functions))}")
     func, applied = functions[name]
-    replayed = database.query_replayed(func, target) if applied.outcome == "record" else None
-    if replayed is not None:
-        return _explained(replayed[0], database, folder, measure)
+    found = None if applied.outcome == "rule" else database.query_replayed(func, target)
+    if found is not None:
+        made = _explained(found.record, database, folder, measure)
+        if found.adapted:
+            made.add("adapted", applied.why)
+            made.show(found.schedule)
+        return made
     peaks = peaks_here(target) if measure else None
     return explain_rule(func, target, name, why=applied.why, peaks=peaks)
 

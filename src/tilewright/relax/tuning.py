@@ -340,22 +340,22 @@ def apply_database(
     """
     if params:
         mod = _bound(mod, params)
-    mod, applying = _to_be_applied(database, mod, target, enable_warning)
+    mod, applying = _to_be_applied(database, mod, target, adapt, enable_warning)
     mod = applying(mod)
     return mod, applying.report
 
 
 def explained_functions(
-    database: Database, mod: IRModule, target: Target
+    database: Database, mod: IRModule, target: Target, *, adapt: str = "never"
 ) -> dict[str, tuple[PrimFunc, Applied]]:
     """Return the tensor functions of a model, before scheduling, and what becomes of each."""
-    mod, applying = _to_be_applied(database, mod, target)
+    mod, applying = _to_be_applied(database, mod, target, adapt)
     applying(mod)
     return {item.name: (mod[item.name], item) for item in applying.report}
 
 
 def _to_be_applied(
-    database: Database, mod: IRModule, target: Target, enable_warning: bool = False
+    database: Database, mod: IRModule, target: Target, adapt: str, enable_warning: bool = False
 ) -> tuple[IRModule, MetaScheduleApplyDatabase]:
     """Return a model as tensor functions, and the pass that gives them a database's schedules."""
     choice = database.graph_choice(graph_hash(mod), target)

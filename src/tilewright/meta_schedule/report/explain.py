@@ -51,6 +51,10 @@ class Explanation:
         if kept:
             self.facts.setdefault(title, []).extend(kept)
 
+    def show(self, schedule: Schedule) -> None:
+        """Set the program that is shown, as a tree of loops and as script."""
+        self.tree, self.script = loop_tree(schedule.mod["main"]), schedule.mod.script()
+
     def text(self, *, script: bool = False) -> str:
         """Render for a terminal; with the ``script`` of the scheduled program at the end."""
         width = max(map(len, self.facts), default=0) + 2
@@ -150,7 +154,7 @@ def explain_record(
     except TilewrightError as error:
         made.add("problem", f"it doesn't replay: {error}")
         return made
-    made.tree, made.script = loop_tree(scheduled.mod["main"]), scheduled.mod.script()
+    made.show(scheduled)
     if own is not None:
         made.add("estimate", *_estimates(func, infos, target, scheduled, own.schedule))
         made.add("by rule", *_rule_lines(own))
@@ -174,7 +178,7 @@ def explain_rule(
     scheduled = own.schedule
     made.add("estimate", *_estimates(func, infos, target, scheduled, None))
     made.add("by rule", *_rule_lines(own))
-    made.tree, made.script = loop_tree(scheduled.mod["main"]), scheduled.mod.script()
+    made.show(scheduled)
     if scheduled.trace is not None:
         made.trace = scheduled.trace.as_python()
     return made
