@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,7 +17,12 @@ from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResul
 from tilewright.meta_schedule.database import Database, MemoryDatabase
 from tilewright.meta_schedule.measure_callback import MeasureCallback
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
-from tilewright.meta_schedule.progress import ConsoleProgress, Progress
+from tilewright.meta_schedule.progress import (
+    ConsoleProgress,
+    Progress,
+    gain_text,
+    whole_gain,
+)
 from tilewright.meta_schedule.runner import NoReferenceError, Runner, RunnerInput, RunnerResult
 from tilewright.meta_schedule.search_strategy import SearchStrategy
 from tilewright.meta_schedule.task_scheduler import (
@@ -448,6 +455,28 @@ def test_live_progress_shows_a_table() -> None:
     tune(RoundRobin(), contexts(Listed()), 4, progress=ConsoleProgress(console))
     text = console.export_text()
     assert "4/4 trials" in text and "task0" in text and "GFLOP/s" in text
+    assert "to gain by 32 more trials of each" in text
+
+
+def test_the_whole_gain_is_weighed_by_time() -> None:
+    slow, quick, broken = (TaskRecord(context) for context in contexts(*map(Listed, (1, 2, 3))))
+    assert whole_gain([slow, quick]) == math.inf  # nothing is known of them
+    for task, seconds in ((slow, 3e-3), (quick, 1e-3)):
+        task.trials, task.best_seconds = 32, seconds
+    broken.error = "it can't be built"
+    slow.steps[:] = [0.4] * 8
+    gains = slow.expected_gain(32), quick.expected_gain(32)
+    assert whole_gain([slow, quick, broken]) == pytest.approx((3 * gains[0] + gains[1]) / 4)
+    assert gain_text(0.0123) == "1.2%" and gain_text(math.inf) == "-"
+
+
+def test_the_rest_of_a_budget_of_time_is_shown() -> None:
+    console = Console(force_terminal=True, record=True, width=160)
+    progress = ConsoleProgress(console)
+    progress.until = time.monotonic() + 90
+    with progress.running([], 100):
+        title = progress._table().title
+    assert isinstance(title, str) and re.search(r"about (89|90)[.\d]* s left", title)
 
 
 def test_tuning_starts_from_the_rules_and_never_ends_below_them() -> None:

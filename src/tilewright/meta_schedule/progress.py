@@ -16,6 +16,9 @@ from rich.table import Table
 from tilewright.meta_schedule.task_record import TaskRecord
 from tilewright.support.text import human_time
 
+MORE_TRIALS = 32
+"""So many further trials the expected gains are for."""
+
 logger = logging.getLogger("tilewright.meta_schedule")
 
 
@@ -29,11 +32,31 @@ def best_text(task: TaskRecord) -> str:
     return human_time(task.best_seconds) if math.isfinite(task.best_seconds) else "-"
 
 
+def gain_text(gain: float) -> str:
+    """Render an expected gain; infinite ones aren't known."""
+    return f"{gain:.1%}" if math.isfinite(gain) else "-"
+
+
+def whole_gain(tasks: Sequence[TaskRecord]) -> float:
+    """By how much so many more trials of each task would shorten all of them together.
+
+    Infinite while nothing is known of some task that can still be tuned.
+    """
+    weights = [task.weight * task.best_seconds for task in tasks if task.error is None]
+    gains = [task.expected_gain(MORE_TRIALS) for task in tasks if task.error is None]
+    if not weights or not all(map(math.isfinite, [*weights, *gains])) or not sum(weights):
+        return math.inf
+    return sum(weight * gain for weight, gain in zip(weights, gains)) / sum(weights)
+
+
 def task_table(tasks: Sequence[TaskRecord], title: str | None = None) -> Table:
-    """Return a table of tasks: weight, trials, best time and rate, rejected by reason."""
+    """Return a table of tasks: weight, trials, best time and rate, rejected by reason.
+
+    ``to gain`` is by how much ``MORE_TRIALS`` are expected to shorten the best time.
+    """
     table = Table(title=title)
     table.add_column("task")
-    for column in ("weight", "trials", "best", "GFLOP/s"):
+    for column in ("weight", "trials", "best", "GFLOP/s", "to gain"):
         table.add_column(column, justify="right")
     table.add_column("rejected")
     for task in tasks:
@@ -44,13 +67,19 @@ def task_table(tasks: Sequence[TaskRecord], title: str | None = None) -> Table:
             str(task.trials),
             best_text(task),
             f"{rate:.1f}" if rate > 0 else "-",
+            gain_text(task.expected_gain(MORE_TRIALS)),
             rejected_text(task),
         )
     return table
 
 
 class Progress:
-    """Shows nothing; the base of progress displays."""
+    """Shows nothing; the base of progress displays.
+
+    ``until`` is when the run ends at the latest, by ``time.monotonic``; its owner sets it.
+    """
+
+    until = math.inf
 
     @contextmanager
     def running(self, tasks: Sequence[TaskRecord], max_trials: int) -> Iterator[None]:
@@ -106,10 +135,16 @@ class ConsoleProgress(Progress):
     def _table(self) -> Table:
         done = sum(task.trials for task in self._tasks)
         spent = time.monotonic() - self._start
-        rest = spent / done * (self._total - done) if done else math.nan
-        eta = f", about {human_time(rest)} left" if done and rest > 1 else ""
-        title = f"{done}/{self._total} trials, {spent:.0f} s{eta}: {self._doing}"
-        return task_table(self._tasks, title)
+        parts = [f"{done}/{self._total} trials, {spent:.0f} s"]
+        rest = self.until - time.monotonic()
+        if done:
+            rest = min(rest, spent / done * (self._total - done))
+        if 1 < rest < math.inf:
+            parts.append(f"about {human_time(rest)} left")
+        gain = whole_gain(self._tasks)
+        if math.isfinite(gain):
+            parts.append(f"{gain_text(gain)} to gain by {MORE_TRIALS} more trials of each")
+        return task_table(self._tasks, f"{', '.join(parts)}: {self._doing}")
 
     def working(self, task: TaskRecord, what: str) -> None:
         """Note what a task is doing."""
@@ -128,7 +163,8 @@ class ConsoleProgress(Progress):
         done = sum(item.trials for item in self._tasks)
         self.console.print(
             f"[{done}/{self._total}] {task.name}: best {best_text(task)}, {task.trials} trials, "
-            f"rejected {rejected_text(task)}",
+            f"rejected {rejected_text(task)}, "
+            f"to gain {gain_text(task.expected_gain(MORE_TRIALS))}",
             markup=False,
             highlight=False,
         )

@@ -93,6 +93,7 @@ class TaskScheduler:
             self._start_from = session.remembered.without_own(session.database, tasks)
         self.tasks = [TaskRecord(task, weight) for task, weight in zip(tasks, task_weights)]
         left = session.max_trials_global
+        session.progress.until = session.until
         with session.progress.running(self.tasks, left):
             try:
                 for task in self.tasks:
