@@ -117,6 +117,8 @@ def connect(address: str = LOCAL) -> Any:
 
         if ray.is_initialized():
             return ray
+        # It may have been imported before, and has then read another environment.
+        ray._raylet.Config.initialize("")
         options: dict[str, Any] = {
             "namespace": "tilewright",
             "log_to_driver": False,
