@@ -19,13 +19,14 @@ from tilewright.meta_schedule.arg_info import arg_infos, random_arguments
 from tilewright.meta_schedule.database import MemoryDatabase, TuningRecord
 from tilewright.meta_schedule.database.adapting import adapted_schedule
 from tilewright.meta_schedule.database.extents import nearest_cover, nearest_factors, nearest_tile
-from tilewright.meta_schedule.database.record import normalized
+from tilewright.meta_schedule.database.record import normalized, provenance
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.te import Tensor
 from tilewright.tir import PrimFunc
 from tilewright.tir.interpreter import run
-from tilewright.tir.schedule import Schedule, Trace
+from tilewright.tir.schedule import Choices, Schedule, Trace
+from tilewright.tir.schedule.choices import most_alike
 
 TARGET = Target("llvm -mcpu=skylake-avx512 -num-cores=2")
 Stage = Callable[[Tensor], Tensor]
@@ -240,3 +241,40 @@ def test_records_of_the_same_program_for_other_cores_are_near() -> None:
     assert "num-cores=16" in found.why
     narrow = Target("llvm -mcpu=haswell -num-cores=2")
     assert adapted_schedules(database_with(func, target=narrow), func, TARGET) == []
+
+
+def test_what_was_slower_than_by_rule_is_not_adapted() -> None:
+    own = product(128, 64, 32)
+    context = TuneContext(own, target=TARGET)
+    assert context.rule_choices is not None
+    by_rule = context.rule_schedule()
+    other = context.rule_choices.schedule(frozenset({("tiled_reduction.tasks", 1)}))
+    assert by_rule is not None and other is not None
+
+    def found(rule_seconds: float, other_seconds: float) -> list[dict[str, str]]:
+        database = MemoryDatabase()
+        workload = database.commit_workload(own)
+        for sch, seconds in ((by_rule, rule_seconds), (other, other_seconds)):
+            origin = provenance({"by": "test"}, answers=sch.choices.answers)
+            trace = sch.trace.simplified()
+            database.commit_tuning_record(
+                TuningRecord(trace, workload, (seconds,), TARGET, None, origin)
+            )
+        adapted = adapted_schedules(database, product(96, 64, 32), TARGET)
+        return [item.schedule.choices.answers for item in adapted]
+
+    assert found(1e-3, 2e-3) == []
+    assert found(2e-3, 1e-3) == [other.choices.answers]
+
+
+def test_a_choice_is_recalled_by_its_text_or_the_nearest_one() -> None:
+    assert most_alike("Tile(rows=6)", ["Tile(rows=4)", "Tile(rows=6)"]) == 1
+    assert most_alike("Tile(rows=6)", ["Tile(rows=1)", "Tile(rows=5)", "Other(rows=6)"]) == 1
+    assert most_alike("True", ["False", "True"]) == 1
+    search = Choices({"plan": 2, "tasks": 0})
+    assert search.choose("plan", (8, 4, 16)) == 16 and search.choose("tasks", (1, 2)) == 1
+    assert search.answers == {"plan": "16"}
+    recalled = Choices(recalled=search.answers)
+    assert recalled.choose("plan", (4, 8, 20)) == 20 and recalled.choose("tasks", (1, 2)) == 1
+    assert recalled.preferring("plan", (4, 15, 2)) == [15, 4, 2]
+    assert recalled.answers == {"plan": "15"}

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 
 from tilewright import dlight
 from tilewright.ir import IRModule, structural_hash
@@ -49,16 +49,33 @@ class Adapted:
     why: str
 
 
+@dataclass(frozen=True)
+class Near:
+    """A record of another program or target, how far away that is, and in what it is alike."""
+
+    distance: float
+    kind: str
+    record: TuningRecord
+
+
 def adapted_schedules(
     database: Database, mod: IRModule | PrimFunc, target: Target, most: int = 4
 ) -> list[Adapted]:
     """Return up to ``most`` different schedules from the records nearest to a function."""
+    return adapted_from(nearest_records(database, mod, target), mod, target, most)
+
+
+def adapted_from(
+    nearest: Iterable[Near], mod: IRModule | PrimFunc, target: Target, most: int
+) -> list[Adapted]:
+    """Return up to ``most`` different schedules for a function from records, in their order."""
     mod = normalized(mod)
     made: list[Adapted] = []
     programs: set[str] = set()
-    for apart, kind, record in _nearest(database, mod, target):
+    for near in nearest:
         if len(made) >= most:
             break
+        record = near.record
         try:
             schedule = _adapted(record, mod, target)
         except TilewrightError as error:
@@ -67,14 +84,14 @@ def adapted_schedules(
         program = structural_hash(schedule.mod) if schedule is not None else ""
         if schedule is not None and program not in programs:
             programs.add(program)
-            made.append(Adapted(schedule, record, apart, _origin(record, mod, kind, target)))
+            why = _origin(record, mod, near.kind, target)
+            made.append(Adapted(schedule, record, near.distance, why))
     return made
 
 
-def _nearest(
-    database: Database, mod: IRModule, target: Target
-) -> Iterator[tuple[float, str, TuningRecord]]:
-    """Yield records of other programs and targets, the nearest first."""
+def nearest_records(database: Database, mod: IRModule | PrimFunc, target: Target) -> list[Near]:
+    """Return records of other programs and targets, the nearest first."""
+    mod = normalized(mod)
     text, own = mod.script(), structural_hash(mod)
     places: dict[Workload, tuple[float, str]] = {}
     for number, kind in enumerate(KINDS):
@@ -84,17 +101,21 @@ def _nearest(
             if workload not in places and apart <= FARTHEST:
                 places[workload] = apart, kind
     nearest = sorted(places, key=lambda workload: places[workload][0])[:_WORKLOADS]
-    found = []
+    found: list[Near] = []
     for workload in nearest:
         apart, kind = places[workload]
+        # What comes after the rules' own schedule was slower than by rule there, too.
+        ahead = takewhile(
+            lambda record: set(record.answers) != {RULE}, database.get_top_k(workload, 2**31)
+        )
         usable = (
-            (more, record)
-            for record in database.get_top_k(workload, 2**31)
+            Near(apart + more, kind, record)
+            for record in ahead
             if (more := _target_distance(record.target, target)) is not None
             if not (workload.hash == own and serves(record.target, target))
         )
-        found += [(apart + more, kind, r) for more, r in islice(usable, _RECORDS)]
-    yield from sorted(found, key=lambda item: item[0])
+        found += islice(usable, _RECORDS)
+    return sorted(found, key=lambda near: near.distance)
 
 
 def _target_distance(own: Target | None, target: Target) -> float | None:
@@ -108,7 +129,7 @@ def _target_distance(own: Target | None, target: Target) -> float | None:
 
 
 def _adapted(record: TuningRecord, mod: IRModule, target: Target) -> Schedule | None:
-    """Return the schedule for a module; ``None`` if it is what the rules make anyway.
+    """Return the schedule for a module; ``None`` if that is what the rules make anyway.
 
     Raises ``ScheduleError`` if there is none.
     """
@@ -116,8 +137,6 @@ def _adapted(record: TuningRecord, mod: IRModule, target: Target) -> Schedule | 
     if not answers:
         own = record.workload.mod
         return adapted_schedule(record.trace, own, mod, target, record.target)
-    if set(answers) == {RULE}:
-        return None
     made = by_answers(mod, target, answers)
     return None if set(made.choices.answers) == {RULE} else made
 

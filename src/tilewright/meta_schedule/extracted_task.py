@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from tilewright.ir import GlobalVar, IRModule, pre_order, structural_equal
 from tilewright.meta_schedule.database.record import equality, normalized
 from tilewright.meta_schedule.search_strategy import SearchStrategy
+from tilewright.meta_schedule.sizes import Symbols, sizes_of
 from tilewright.meta_schedule.task import known_flops
 from tilewright.meta_schedule.tune_context import Space, TuneContext, own_space, own_strategy
 from tilewright.target import Target
@@ -83,28 +84,33 @@ def contexts_of(
     space: Space = "post-order-apply",
     strategy: SearchStrategy | str = "evolutionary",
     seed: int = 0,
-    symbols: Mapping[str, int] | None = None,
+    symbols: Symbols | None = None,
     special_space: Mapping[str, Space] | None = None,
 ) -> tuple[list[TuneContext], list[float]]:
     """Return tuning contexts and weights of extracted tasks.
 
     Each task has its own copy of ``space`` and ``strategy``; ``special_space`` has other spaces
     for tasks of these names. ``symbols`` are the sizes, by name, that functions with symbolic ones
-    are measured at.
+    are measured at; a function has a context for each of several values.
 
     Raises ``TuneError`` if ``special_space`` names no task.
     """
     names = [task.task_name for task in tasks]
-    contexts = [
-        TuneContext(
-            task.mod,
-            target=task.target,
-            space_generator=own_space(task.task_name, space, special_space, names),
-            search_strategy=own_strategy(strategy),
-            task_name=task.task_name,
-            seed=seed + number,
-            symbols=symbols,
-        )
-        for number, task in enumerate(tasks)
-    ]
-    return contexts, [float(task.weight) for task in tasks]
+    contexts: list[TuneContext] = []
+    weights: list[float] = []
+    for task in tasks:
+        values = sizes_of(task.mod, symbols)
+        for at, sizes in values:
+            contexts.append(
+                TuneContext(
+                    task.mod,
+                    target=task.target,
+                    space_generator=own_space(task.task_name, space, special_space, names),
+                    search_strategy=own_strategy(strategy),
+                    task_name=task.task_name + at,
+                    seed=seed + len(contexts),
+                    symbols=sizes,
+                )
+            )
+            weights.append(task.weight / len(values))
+    return contexts, weights

@@ -17,7 +17,9 @@ from tilewright.meta_schedule.database.base import suits
 from tilewright.meta_schedule.database.record import normalized
 from tilewright.meta_schedule.extracted_task import contexts_of, extract_tasks
 from tilewright.meta_schedule.runner import LocalRunner
-from tilewright.meta_schedule.tune import check_options, tune_tasks
+from tilewright.meta_schedule.size_family import SHARE, settle_sizes
+from tilewright.meta_schedule.sizes import Symbols, spread
+from tilewright.meta_schedule.tune import builder_and_runner, check_options, deadline, tune_tasks
 from tilewright.support.errors import TuneError
 from tilewright.support.text import human_time
 from tilewright.target import Target
@@ -47,8 +49,9 @@ class MetaScheduleTuneIRMod(Pass):
     """Tune the TensorIR functions of a module into ``work_dir``; the module is unchanged.
 
     ``op_names`` limits it to functions with one of these words in their name; ``symbols`` are the
-    sizes, by name, that functions with symbolic ones are measured at. Other options are
-    those of :func:`tilewright.meta_schedule.tune_tasks`.
+    sizes, by name, that functions with symbolic ones are measured at, one of which may have several
+    values (see ``tune_tir``). Other options are those of
+    :func:`tilewright.meta_schedule.tune_tasks`.
     """
 
     def __init__(
@@ -61,7 +64,7 @@ class MetaScheduleTuneIRMod(Pass):
         *,
         target: Target | str | None = None,
         seed: int = 0,
-        symbols: Mapping[str, int] | None = None,
+        symbols: Symbols | None = None,
         **options: Any,
     ) -> None:
         if params:
@@ -93,14 +96,28 @@ class MetaScheduleTuneIRMod(Pass):
         options = dict(self.options)
         if self.work_dir is None and "database" not in options:
             options["database"] = Database.current()
-        tune_tasks(
+        symbol, values = spread(self.symbols)
+        builder, runner = builder_and_runner(
+            options.pop("builder", "local"),
+            options.pop("runner", "local"),
+            options.pop("num_tuning_cores", None),
+        )
+        end = deadline(options.get("time_budget"))
+        if symbol is not None and options.get("time_budget") is not None:
+            options["time_budget"] *= 1.0 - SHARE
+        opened = tune_tasks(
             contexts,
             weights,
             work_dir=self.work_dir,
             max_trials_global=self.max_trials_global,
             max_trials_per_task=self.max_trials_per_task,
+            builder=builder,
+            runner=runner,
             **options,
         )
+        if symbol is not None:
+            progress = options.get("progress")
+            settle_sizes(contexts, symbol, values, opened, builder, runner, progress, end)
         return mod
 
 

@@ -88,7 +88,10 @@ class Remembered:
 
     def without_own(self, database: Database, tasks: Iterable[TuneContext]) -> Database:
         """Return a view of a database without what the run itself measured."""
-        hidden = {task.hash: self.measured.get(_log_of(task), frozenset()) for task in tasks}
+        hidden: dict[str, frozenset[str]] = {}
+        for task in tasks:  # several may be of one program, at different sizes
+            own = self.measured.get(_log_of(task), frozenset())
+            hidden[task.hash] = hidden.get(task.hash, frozenset()) | own
         return _Before(database, hidden) if any(hidden.values()) else database
 
 

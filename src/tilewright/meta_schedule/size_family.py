@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -41,35 +42,17 @@ from tilewright.tir.schedule import Schedule
 
 logger = logging.getLogger("tilewright.meta_schedule")
 
-Symbols = Mapping[str, int | Sequence[int]]
-"""Sizes by name; one of them may have several values."""
-
 # Records of each value that take part, how often each is measured, and how many sizes between.
 _RECORDS, _ROUNDS, _BETWEEN = 2, 8, 3
 # Winners at sizes closer than this factor need no other size between them.
 _CLOSE = 1.5
+SHARE = 0.25
+"""The share of a time budget for comparisons at several sizes."""
 # A record of all sizes is ahead of so many others.
 _MOST_BEATEN = 500
 
 Times = dict[int, list[tuple[float, ...] | None]]
 """For each size the times of the entrants."""
-
-
-def spread(symbols: Symbols | None) -> tuple[str | None, list[dict[str, int]]]:
-    """Return the symbol with several values, if there is one, and all sizes for each value.
-
-    Raises ``TuneError`` if several symbols have several values, or one has none.
-    """
-    fixed = {k: v for k, v in (symbols or {}).items() if isinstance(v, int)}
-    several = {k: list(v) for k, v in (symbols or {}).items() if not isinstance(v, int)}
-    if not several:
-        return None, [fixed]
-    if len(several) > 1:
-        raise TuneError(f"one size may have several values, not {', '.join(several)}")
-    ((name, values),) = several.items()
-    if not values or any(type(value) is not int or value < 1 for value in values):
-        raise TuneError(f"the values of size {name} are positive numbers, got {values}")
-    return name, [{**fixed, name: value} for value in sorted(set(values))]
 
 
 @dataclass
@@ -117,28 +100,35 @@ class _Race:
 
 
 def settle_sizes(
-    context: TuneContext,
+    tasks: Sequence[TuneContext],
     symbol: str,
     sizes: Sequence[Mapping[str, int]],
     database: Database,
     builder: Builder,
     runner: Runner,
     progress: Progress | None = None,
+    until: float = math.inf,
 ) -> None:
     """Compare what was measured at several sizes, and record what serves all of them best.
 
-    ``sizes`` are those that the database's records were measured at. A program without the symbol,
-    or without records, is left alone.
+    ``sizes`` are those of the tasks; programs without the symbol are left alone. What isn't begun
+    at ``until``, by ``time.monotonic``, isn't done.
     """
     progress = progress or Progress()
-    if symbol not in size_names(context.mod["main"]):
-        return
+    last = {task.hash: task for task in tasks if symbol in size_names(task.mod["main"])}
     try:
-        said = _settle(context, symbol, sizes, database, builder, runner)
-    except TilewrightError as error:
-        said = f"sizes aren't compared: {error.message}"
-    if said:
-        progress.message(f"task {context.task_name}: {said}")
+        for context in last.values():  # that of the largest size
+            if time.monotonic() >= until:
+                said = "sizes aren't compared: the time is over"
+            else:
+                try:
+                    said = _settle(context, symbol, sizes, database, builder, runner)
+                except TilewrightError as error:
+                    said = f"sizes aren't compared: {error.message}"
+            if said:
+                progress.message(f"task {context.task_name.partition('@')[0]}: {said}")
+    finally:
+        runner.close()
 
 
 def _settle(

@@ -9,12 +9,15 @@ from tilewright.ir import IRModule
 from tilewright.meta_schedule.builder import Builder
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database
+from tilewright.meta_schedule.database.record import normalized
 from tilewright.meta_schedule.measure_callback import MeasureCallback
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.runner import Runner
 from tilewright.meta_schedule.search_strategy import SearchStrategy
+from tilewright.meta_schedule.size_family import SHARE, settle_sizes
+from tilewright.meta_schedule.sizes import Symbols, sizes_of, spread
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
-from tilewright.meta_schedule.tune import tune_tasks
+from tilewright.meta_schedule.tune import builder_and_runner, deadline, tune_tasks
 from tilewright.meta_schedule.tune_context import Space, TuneContext, own_space, own_strategy
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
@@ -46,7 +49,7 @@ def tune_tir(
     progress: Progress | None = None,
     time_budget: float | None = None,
     min_improvement: float = 0.0,
-    symbols: Mapping[str, int] | None = None,
+    symbols: Symbols | None = None,
     num_tuning_cores: int | str | None = None,
     special_space: Mapping[str, Space] | None = None,
 ) -> Database:
@@ -56,7 +59,8 @@ def tune_tir(
 
     Each function has its own copy of ``space`` and ``strategy``; ``special_space`` has other spaces
     for functions of these names. ``symbols`` are the sizes, by name, that functions with symbolic
-    ones are measured at.
+    ones are measured at. One may have several values: the function is tuned at each, and gets
+    schedules for ranges of it (``size_family``), for which a quarter of ``time_budget`` is kept.
 
     Raises ``TuneError`` if there is no function to tune, or none of a name in ``special_space``.
     """
@@ -65,21 +69,27 @@ def tune_tir(
     functions = {n: f for n, f in mod.functions.items() if isinstance(f, PrimFunc)}
     if not functions:
         raise TuneError("the module has no TensorIR function to tune")
+    symbol, values = spread(symbols)
+    builder, runner = builder_and_runner(builder, runner, num_tuning_cores)
     tasks = [
         TuneContext(
             function,
             target=target,
             space_generator=own_space(name, space, special_space, functions),
             search_strategy=own_strategy(strategy),
-            task_name=name,
+            task_name=name + at,
             seed=seed + number,
-            symbols=symbols,
+            symbols=sizes,
         )
         for number, (name, function) in enumerate(functions.items())
+        for at, sizes in sizes_of(normalized(function), symbols)
     ]
+    end = deadline(time_budget)
+    if time_budget is not None and symbol is not None:
+        time_budget *= 1.0 - SHARE
     if max_trials_global is None and time_budget is None:
         max_trials_global = _TRIALS
-    return tune_tasks(
+    opened = tune_tasks(
         tasks,
         work_dir=work_dir,
         max_trials_global=max_trials_global,
@@ -95,8 +105,10 @@ def tune_tir(
         progress=progress,
         time_budget=time_budget,
         min_improvement=min_improvement,
-        num_tuning_cores=num_tuning_cores,
     )
+    if symbol is not None:
+        settle_sizes(tasks, symbol, values, opened, builder, runner, progress, end)
+    return opened
 
 
 def compile_tir(

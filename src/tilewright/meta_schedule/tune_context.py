@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tilewright import dlight
 from tilewright.ir import IRModule
-from tilewright.meta_schedule.adapted import adapted_schedules
+from tilewright.meta_schedule.adapted import Near, adapted_from, nearest_records
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
@@ -70,7 +70,7 @@ class TuneContext(Task):
         self.symbols = symbols
         self.start_from_rules = start_from_rules
         self.num_trials_per_iter = 0
-        self._database: Database | None = None
+        self._similar: list[Near] | None = None
         self.rule_choices: RuleChoices | None = None
         """What the rules could make of the task; ``None`` without ``start_from_rules``."""
         if start_from_rules and self.target.kind == "llvm":
@@ -120,7 +120,7 @@ class TuneContext(Task):
         )
         if self.rule_choices is not None and database is not None:
             self.rule_choices.warm_start(database, self.mod)
-            self._database = database
+            self.find_similar(database)
 
     def generate_measure_candidates(self, count: int | None = None) -> list[MeasureCandidate]:
         """Return up to ``count`` candidates (default: ``num_trials_per_iter``), none at the end.
@@ -136,7 +136,7 @@ class TuneContext(Task):
             return search.generate_measure_candidates(count)
         if not rules.seconds:
             by_rule = rules.candidates(1)
-            first = [*by_rule, *self._adapted((count - len(by_rule)) // 2)]
+            first = [*by_rule, *self._from_others((count - len(by_rule)) // 2)]
             if count <= FIRST_BATCH and (few := [*first, *rules.candidates(count - len(first))]):
                 return few  # a search is worth its time for more of them
             left = max(1, round(_FIRST_SHARE * count)) - len(first)
@@ -155,11 +155,18 @@ class TuneContext(Task):
         more = rules.candidates(count - len(first) - len(found)) if first else []
         return [*first, *found, *more]
 
-    def _adapted(self, count: int) -> list[MeasureCandidate]:
-        """Return schedules from records of similar programs, also those of this very run."""
-        if self._database is None or count < 1:
-            return []
-        found = adapted_schedules(self._database, self.mod, self.target, min(count, _SEEDS))
+    def find_similar(self, database: Database) -> None:
+        """Look for records of similar programs, once.
+
+        A task scheduler does that for all tasks at first: what a run adds to the database must not
+        change what it does.
+        """
+        if self._similar is None and self.rule_choices is not None:
+            self._similar = nearest_records(database, self.mod, self.target)
+
+    def _from_others(self, count: int) -> list[MeasureCandidate]:
+        """Return schedules from records of similar programs."""
+        found = adapted_from(self._similar or (), self.mod, self.target, min(count, _SEEDS))
         return [
             MeasureCandidate(item.schedule, self.args_info, origin=f"adapted {item.why}")
             for item in found

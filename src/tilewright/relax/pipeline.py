@@ -13,6 +13,7 @@ from typing import Any
 
 from tilewright.dlight import default_schedule
 from tilewright.ir import IRModule, Pass, Sequential
+from tilewright.relax import transform
 from tilewright.relax.transform import (
     AnnotateTIROpPattern,
     AttachAttrLayoutFreeBuffers,
@@ -158,12 +159,38 @@ def _default_build(target: Target | None) -> Pass:
     return Sequential([_zero(target), default_schedule(target), _lower(target)], "default_build")
 
 
+@register_pipeline("static_shape_tuning")
+def _static_shape_tuning(
+    target: Target | None,
+    total_trials: int = 1000,
+    work_dir: str = "tuning_logs",
+    cpu_weight_prepack: bool = False,
+    max_trials_per_task: int | None = None,
+) -> Pass:
+    """Lower a graph of known shapes, tune its functions into ``work_dir``, apply what was found.
+
+    With ``cpu_weight_prepack`` constants are packed by functions of their own. Otherwise that is
+    left to the build.
+    """
+    passes = [
+        _zero(target),
+        # Imported when they are used: few programs tune.
+        transform.MetaScheduleTuneIRMod(
+            {}, work_dir, total_trials, max_trials_per_task, target=target
+        ),
+        transform.MetaScheduleApplyDatabase(work_dir, target=target),
+        *([SplitLayoutRewritePreproc()] if cpu_weight_prepack else []),
+    ]
+    return Sequential(passes, name="static_shape_tuning")
+
+
 def get_pipeline(name: str = "zero", target: Target | str | None = None, **options: object) -> Pass:
     """Return a named pipeline.
 
     There are ``zero``, ``plan_memory``, ``lower_graph``, ``default`` (also ``default_build``: all
-    three, and schedules by rule before the last two), and those of ``register_pipeline``, which may
-    take ``options``.
+    three, and schedules by rule before the last two), ``static_shape_tuning`` (which tunes what
+    ``zero`` gives; options ``total_trials``, ``work_dir``, ``cpu_weight_prepack`` and
+    ``max_trials_per_task``), and those of ``register_pipeline``, which may take ``options``.
 
     Raises ``TilewrightError`` for an unknown name, and for options that the pipeline doesn't take.
     """

@@ -18,6 +18,8 @@ from tilewright.meta_schedule.passes import Applied, MetaScheduleApplyDatabase
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.runner import Runner
 from tilewright.meta_schedule.search_strategy import SearchStrategy
+from tilewright.meta_schedule.size_family import SHARE, settle_sizes
+from tilewright.meta_schedule.sizes import Symbols, spread
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.meta_schedule.tune import (
     builder_and_runner,
@@ -27,7 +29,7 @@ from tilewright.meta_schedule.tune import (
     trial_budget,
     tune_tasks,
 )
-from tilewright.meta_schedule.tune_context import Space
+from tilewright.meta_schedule.tune_context import Space, TuneContext
 from tilewright.relax.analysis import has_operators
 from tilewright.relax.conv_tuning import (
     alternatives_within,
@@ -131,7 +133,7 @@ def tune_relax(
     alternatives: float = ALTERNATIVES,
     task_scheduler: TaskScheduler | str = "gradient",
     time_budget: float | None = None,
-    symbols: Mapping[str, int] | None = None,
+    symbols: Symbols | None = None,
     race: bool = True,
     **options: Any,
 ) -> Database:
@@ -143,9 +145,10 @@ def tune_relax(
     these names. ``num_tuning_cores`` are the processes of the builder ``"local"``. With
     ``post_optimization``, the last quarter of the trials goes to coordinate descent around the best
     of each task. ``symbols`` are the sizes, by name, that functions with symbolic ones are measured
-    at. In the end whole graphs are compared (``race``, see ``graph_race``), and the database keeps
-    what wins. It all ends after ``max_trials_global`` trials, and what follows them, or
-    ``time_budget`` seconds. Other options are those of :func:`tilewright.meta_schedule.tune_tasks`.
+    at; one may have several values, see ``tune_tir``. In the end whole graphs are compared
+    (``race``, see ``graph_race``), and the database keeps what wins. It all ends after
+    ``max_trials_global`` trials, and what follows them, or ``time_budget`` seconds. Other options
+    are those of :func:`tilewright.meta_schedule.tune_tasks`.
     """
     check_options(options)
     end = deadline(time_budget)
@@ -156,7 +159,8 @@ def tune_relax(
     if params:
         mod = _bound(mod, params)
     scheduler, progress = TaskScheduler.create(task_scheduler), options.get("progress")
-    comparison = _graph_race(mod, target, opened, symbols, progress) if race else None
+    symbol, values = spread(symbols)
+    comparison = _graph_race(mod, target, opened, values[-1], progress) if race else None
     until = end
     if comparison is not None and math.isfinite(end):
         until -= comparison.seconds(measured_ways=most > 0)
@@ -179,7 +183,7 @@ def tune_relax(
     )
     tasks = extract_tasks(mod, target, op_names=op_names, database=opened)
 
-    def search(how: SearchStrategy | str, count: int, until: float) -> None:
+    def search(how: SearchStrategy | str, count: int, until: float) -> list[TuneContext]:
         contexts, weights = contexts_of(
             tasks,
             space=space,
@@ -201,12 +205,17 @@ def tune_relax(
             time_budget=None if math.isinf(until) else max(1e-3, until - time.monotonic()),
             **options,
         )
+        return contexts
 
     rest = trials - spent
     last = int(rest * POST_OPTIMIZATION) if post_optimization else 0
-    search(strategy, rest - last, part(1.0 - POST_OPTIMIZATION if last else 1.0))
+    share = 1.0 if symbol is None else 1.0 - SHARE
+    share *= 1.0 - POST_OPTIMIZATION if last else 1.0
+    contexts = search(strategy, rest - last, part(share))
     if last and not scheduler.interrupted:
-        search("coordinate-descent", last, until)
+        search("coordinate-descent", last, part(1.0 if symbol is None else 1.0 - SHARE))
+    if symbol is not None and not scheduler.interrupted:
+        settle_sizes(contexts, symbol, values, opened, builder, runner, progress, until)
     if comparison is not None and not scheduler.interrupted:
         _settle(comparison, opened, end)
     return opened

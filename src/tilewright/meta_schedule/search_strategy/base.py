@@ -154,6 +154,8 @@ class SearchStrategy:
         evaluations: list[Evaluation] = []
         seconds: list[float | None] = []
         for record in database.get_top_k(workload, 2**31, context.target):
+            if record.args_info not in (None, context.args_info):
+                continue  # measured at other values of a symbolic size
             key = self._place(record.trace)
             if key is None:
                 logger.debug("a record of task %s is of another space", context.task_name)

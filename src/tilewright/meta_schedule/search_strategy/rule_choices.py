@@ -64,7 +64,8 @@ class RuleChoices:
         if database.has_workload(mod):
             workload = database.commit_workload(mod)
             for record in reversed(database.get_top_k(workload, 2**31, self.target)):
-                self._recorded[_text(record.trace)] = record.best_seconds
+                if record.args_info in (None, self.args_info):  # of this size, if there are many
+                    self._recorded[_text(record.trace)] = record.best_seconds
 
     @property
     def best_seconds(self) -> float:

@@ -92,6 +92,9 @@ class TaskScheduler:
         if session.database is not None and session.remembered is not None:
             self._start_from = session.remembered.without_own(session.database, tasks)
         self.tasks = [TaskRecord(task, weight) for task, weight in zip(tasks, task_weights)]
+        if self._start_from is not None:
+            for context in tasks:
+                context.find_similar(self._start_from)
         left = session.max_trials_global
         session.progress.until = session.until
         with session.progress.running(self.tasks, left):
@@ -187,7 +190,7 @@ class TaskScheduler:
             self.database.commit_workload(task.context.mod)
             assert self._start_from is not None
             known = self._start_from.query_tuning_record(task.context.mod, task.context.target)
-            if known is not None:
+            if known is not None and known.args_info in (None, task.context.args_info):
                 task.best_seconds = known.best_seconds
 
     def _prepare(self, task: TaskRecord, session: TuningSession) -> bool:

@@ -1,0 +1,125 @@
+"""Schedules for ranges of a symbolic size: which are chosen, and what is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+
+from tilewright import te
+from tilewright.ir import Var
+from tilewright.meta_schedule import TuneContext
+from tilewright.meta_schedule.arg_info import arg_infos, random_arguments
+from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
+from tilewright.meta_schedule.database import MemoryDatabase, TuningRecord
+from tilewright.meta_schedule.runner import Runner, RunnerInput, RunnerResult
+from tilewright.meta_schedule.size_family import settle_sizes
+from tilewright.meta_schedule.sizes import sizes_of, spread
+from tilewright.support.errors import TuneError
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+from tilewright.tir.interpreter import run
+from tilewright.tir.schedule import Schedule
+
+TARGET = Target("llvm -mcpu=skylake-avx512 -num-cores=2")
+SIZES = [{"n": 1}, {"n": 16}, {"n": 128}]
+
+
+def rows() -> PrimFunc:
+    n = Var("n")
+    a = te.placeholder((n, 4), name="A")
+    return te.create_prim_func([a, te.compute((n, 4), lambda i, j: a[i, j] * 2.0, name="B")])
+
+
+class Modules(Builder):
+    """Keeps the program in place of machine code."""
+
+    def build(self, inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
+        return [BuilderResult(item.mod, None) for item in inputs]  # type: ignore[arg-type]
+
+
+class Clock(Runner):
+    """Gives times by the text of the program and the size."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.fails_at = fails_at
+        self.sizes: list[int] = []
+
+    def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
+        for item in inputs:
+            size = item.reference.args_info[0].shape[0]
+            self.sizes.append(size)
+            text = item.module["main"].script()
+            is_vector = "T.vectorized" in text
+            if is_vector and size == self.fails_at:
+                yield RunnerResult(None, "it is wrong", "wrong")
+                continue
+            # Threads cost 30, and pay off from n = 31 on.
+            seconds = 30.0 + size if "T.parallel" in text else 2.0 * size
+            yield RunnerResult((1e-6 * seconds * (0.5 if is_vector else 1.0),) * 3)
+
+
+def tuned(database: MemoryDatabase, *, vectors: bool = False) -> TuneContext:
+    context = TuneContext(rows(), target=TARGET, symbols=SIZES[-1], start_from_rules=False)
+    for sizes in SIZES:
+        for parallel in (False, True):
+            sch = Schedule(context.mod)
+            i, j = sch.get_loops("B")
+            if parallel:
+                sch.parallel(i)
+            if vectors:
+                sch.vectorize(j)
+            seconds = 1e-6 * (sizes["n"] if not parallel else 30 + sizes["n"] / 2)
+            infos = arg_infos(rows(), sizes)
+            workload = database.commit_workload(context.mod)
+            database.commit_tuning_record(
+                TuningRecord(sch.trace, workload, (seconds,), TARGET, infos)
+            )
+    return context
+
+
+def test_one_size_may_have_several_values() -> None:
+    assert spread({"n": 8}) == (None, [{"n": 8}])
+    assert spread({"n": [16, 1, 16], "m": 3}) == ("n", [{"n": 1, "m": 3}, {"n": 16, "m": 3}])
+    with pytest.raises(TuneError, match="one size may have several values, not n, m"):
+        spread({"n": [1], "m": [2]})
+    with pytest.raises(TuneError, match="positive numbers"):
+        spread({"n": [0, 2]})
+    context = TuneContext(rows(), target=TARGET)
+    assert [name for name, _ in sizes_of(context.mod, {"n": [1, 16]})] == ["@n=1", "@n=16"]
+    assert sizes_of(context.mod, {"m": [1, 16]}) == [("", {"m": 16})]
+
+
+def test_the_limit_lies_where_the_winner_changes() -> None:
+    database, runner = MemoryDatabase(), Clock()
+    context = tuned(database)
+    settle_sizes([context], "n", SIZES, database, Modules(), runner)
+    assert len(set(runner.sizes)) > 3  # sizes between were measured
+    best = database.query_tuning_record(context.mod, TARGET)
+    assert best is not None and best.trace.insts[-1].name == "size_variants"
+    (limit,) = best.trace.insts[-1].args[2]
+    assert 24 <= limit <= 40
+    sch = database.query_schedule(context.mod, TARGET)
+    assert sch is not None and f"if n <= {limit}:" in sch.mod.script()
+    for n in (0, 1, limit, limit + 1):
+        expected, found = (random_arguments(arg_infos(rows(), {"n": n})) for _ in range(2))
+        run(rows(), *expected)
+        run(sch.mod["main"], *found)
+        np.testing.assert_array_equal(found[-1], expected[-1])
+
+
+def test_what_fails_at_a_size_serves_none() -> None:
+    database = MemoryDatabase()
+    context = tuned(database)
+    tuned(database, vectors=True)
+    settle_sizes([context], "n", SIZES, database, Modules(), Clock(fails_at=16))
+    best = database.query_schedule(context.mod, TARGET)
+    assert best is not None and "T.vectorized" not in best.mod.script()
+
+
+def test_what_has_no_records_is_left_alone() -> None:
+    database = MemoryDatabase()
+    context = TuneContext(rows(), target=TARGET, symbols=SIZES[-1])
+    settle_sizes([context], "n", SIZES, database, Modules(), Clock())
+    assert len(database) == 0
