@@ -170,6 +170,7 @@ class TuneContext(Task):
         return [
             MeasureCandidate(item.schedule, self.args_info, origin=f"adapted {item.why}")
             for item in found
+            if self.rule_choices is None or self.rule_choices.claim(item.schedule)
         ]
 
     def notify_runner_results(

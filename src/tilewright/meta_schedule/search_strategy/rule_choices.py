@@ -99,6 +99,14 @@ class RuleChoices:
                 self._issued[made[-1]] = wanted
         return made
 
+    def claim(self, sch: Schedule) -> bool:
+        """Whether a schedule from elsewhere is new; from then on it is not proposed here."""
+        program = structural_hash(sch.mod)
+        if program in self._programs or _text(sch.trace) in self._recorded:
+            return False
+        self._programs.add(program)
+        return True
+
     def notify(
         self, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
     ) -> None:
