@@ -210,8 +210,10 @@ def _path(line: Line, across: _Scale, up: _Scale) -> list[Element]:
     made = [tag("path", d="M" + steps, class_=f"line {line.kind}", fill="none")]
     if line.label:
         (at, height), right = places[0], places[0][0] > WIDTH / 2
-        anchor, shift = ("end", -4) if right else ("start", 4)
-        made.append(tag("text", line.label, x=at + shift, y=height - 5, text_anchor=anchor))
+        # Above at the right end, else below: lines rise, and a label is not to be crossed.
+        anchor, shift, below = ("end", -4, -5) if right else ("start", 4, 13)
+        place = {"x": round(at + shift, 1), "y": round(height + below, 1)}
+        made.append(tag("text", line.label, **place, text_anchor=anchor))
     return made
 
 

@@ -50,6 +50,7 @@ th, td { text-align: left; padding: .25em .9em .25em 0; border-bottom: 1px solid
 th { color: var(--soft); font-weight: 600; } .number { text-align: right; white-space: nowrap; }
 .pair { display: flex; flex-wrap: wrap; gap: 1.5em; } .pair > div { flex: 1 1 420px; min-width: 0; }
 .facts td:first-child { white-space: nowrap; color: var(--soft); }
+.facts div { white-space: pre-wrap; }
 .bar { display: inline-block; height: .8em; background: var(--first); border-radius: 2px;
   vertical-align: middle; margin-right: .6em; min-width: 1px; }
 section { border-top: 1px solid var(--line); padding-top: .8em; margin-top: 1.4em; }
