@@ -2,8 +2,9 @@
 
 Needs the extra ``tilewright[sql]``. Lines are those of the JSON files (``schema.py``) and are
 checked in the same way whenever they are read, for others may write to the same tables. A write is
-one transaction, and is kept when the call returns. SQLite's file must be on a disk of the machine:
-over a network its locks can't be trusted.
+one transaction, and is kept when the call returns, whatever becomes of the process; a power cut may
+cost SQLite the last ones. Its file must be on a disk of the machine: over a network its locks can't
+be trusted.
 """
 
 from __future__ import annotations
