@@ -271,3 +271,30 @@ def test_some_rule_applies_for_every_cpu(build: Callable[[], PrimFunc], cpu: str
     target = Target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu} -num-cores=2")
     made = dlight.default_schedule(target)(IRModule({"main": build()}))
     assert driver.lower(made, target)
+
+
+def correlations(channels: int, n: int, width: int) -> PrimFunc:
+    a = te.placeholder((channels, n, n), name="a")
+    b = te.placeholder((channels, n + width - 1, n + width - 1), name="b")
+    c = te.reduce_axis((0, channels), "c")
+    return te.create_prim_func(
+        [a, b, te.compute(
+            (width, width, n, n),
+            lambda dy, dx, y, x: te.sum(a[c, y, x] * b[c, y + dy, x + dx], axis=c),
+            name="volume",
+        )]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("target", NATIVE)
+@pytest.mark.parametrize("n", [16, 21])
+def test_tiles_share_what_is_loaded_of_some_operands(target: Target, n: int) -> None:
+    func = correlations(5, n, 3)
+    assert applies(func, TiledReduction())
+    a, b = drawn(5, n, n), drawn(5, n + 2, n + 2)
+    expected = [
+        [(a.astype("float64") * b[:, y : y + n, x : x + n]).sum(0) for x in range(3)]
+        for y in range(3)
+    ]
+    found = computed(func, target, (3, 3, n, n), a, b)
+    np.testing.assert_allclose(found, np.array(expected), rtol=1e-5, atol=1e-5)

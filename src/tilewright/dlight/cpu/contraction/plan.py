@@ -69,13 +69,15 @@ def rank_plans(
     widths: int = 1,
     row_step: int = 1,
     most_rows: int = MOST_ROWS,
+    partly: bool = False,
 ) -> list[Plan]:
     """Return the ways to tile a reduction, best first; none if no axis is suitable.
 
     For each axis and way of packing there are up to ``widths`` tiles, of a multiple of ``row_step``
-    rows, at most ``most_rows``.
+    rows, at most ``most_rows``. ``partly``: all operands may vary along the vectors, if rows of a
+    tile share what is loaded of some.
     """
-    wanted = _Wanted(target, widths, row_step, most_rows)
+    wanted = _Wanted(target, widths, row_step, most_rows, partly)
     plans = [plan for vector in found.places for plan in _plans_along(found, vector, wanted)]
     # The contiguous axis, which is last, wins a tie.
     plans.reverse()
@@ -90,16 +92,17 @@ class _Wanted:
     widths: int
     row_step: int
     most_rows: int
+    partly: bool
 
 
 def _plans_along(found: Reduction, vector: Axis, wanted: _Wanted) -> list[Plan]:
     """The plans with vectors along an axis, along which the result may be contiguous."""
     moving = found.along(vector)
     if len(moving) == len(found.loads):
-        return []
-    if not moving and not (
-        found.is_contiguous(vector) and uses_var(found.store.value, {vector.var})
-    ):
+        shared = _partly_shared(found, vector) if wanted.partly else []
+        return _Along(found, vector, moving, shared, wanted).in_place() if shared else []
+    computed = uses_var(found.store.value, {vector.var})
+    if not moving and not (found.is_contiguous(vector) and computed):
         return []
     rows = [axis for axis in found.reusing(*moving) if axis is not vector]
     if not (found.is_contiguous(vector) or rows):
@@ -162,6 +165,10 @@ class _Along:
                 worth *= uses / (uses + costs.gather_uses)
             made += self._tiled(moving[0], False, False, worth, gathered=True)
         return made + panels
+
+    def in_place(self) -> list[Plan]:
+        """The plans that read operands in place, whose neighbours are side by side."""
+        return self._in_place(self._worth()) if self.side_by_side else []
 
     def _worth(self) -> float:
         """The fraction of a tile's rate that remains, however the operand is read."""
@@ -229,7 +236,7 @@ class _Along:
             lanes,
             tile_registers(target),
             step_costs,
-            most_rows=min(wanted.most_rows, *fitting),
+            most_rows=min([wanted.most_rows, *fitting]),
             most_columns=widest,
             whole=padded,
             masked=target.has("avx512f") and (self.side_by_side or packed),
@@ -282,6 +289,17 @@ class _Along:
             return 1.0
         costs = self.target.costs
         return (self.uses + costs.transpose_uses) / (self.uses + costs.scatter_uses)
+
+
+def _partly_shared(found: Reduction, vector: Axis) -> list[Axis]:
+    """The axes on which some operand doesn't depend, if results are contiguous along another."""
+    if not found.is_contiguous(vector):
+        return []
+    return [
+        axis
+        for axis in reversed(found.places)  # of equal ones that of the nearest elements wins
+        if axis is not vector and not all(depends(load, axis) for load in found.loads)
+    ]
 
 
 def _sharing_axis(found: Reduction, vector: Axis, costs: Costs) -> Axis | None:

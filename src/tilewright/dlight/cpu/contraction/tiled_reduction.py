@@ -17,8 +17,9 @@ The vectors may run along any axis of the result:
 - along the result's contiguous axis, reading an operand that is not contiguous there, if many rows
   share what is gathered from it: a strided convolution's pixels, a transposed operand's rows.
 
-Where no operand is reused, rows of a tile may share a part of the formula (``shared_work``). Of a
-product of an operand with itself, both sides are read from the same panels.
+Where all operands vary along the vectors, rows of a tile share vectors of some (a volume of
+correlations). Where no operand is reused, they may share a part of the formula (``shared_work``).
+Of a product of an operand with itself, both sides are read from the same panels.
 
 The axis and the tile's size are chosen by an estimate (``plan``); so is the order of tiles
 (``tile_order``).
@@ -118,6 +119,9 @@ class TiledReduction(Form):
         found = join_symbolic_axes(sch, found)
         apart, compact = pixels_apart(sch, found), sch.copy()
         found, plans, step = _ranked(sch, found, target)
+        partly = not plans and window_of(found) is None
+        if partly:
+            plans = rank_plans(found, target, partly=True)
         if not plans:
             return NotApplicable("no operand is reused along an axis that can be vectorised")
         if apart is not None and not apart.is_hidden(plans[0].tile, target):
@@ -130,7 +134,7 @@ class TiledReduction(Form):
         if plans[0].row is None and window_of(found) is not None:
             return NotApplicable("only a window is reused")
         if sch.choices.is_search:
-            wide = rank_plans(found, target, widths=_OFFERED, row_step=step)
+            wide = rank_plans(found, target, widths=_OFFERED, row_step=step, partly=partly)
             plans = sch.choices.preferring("tiled_reduction.plan", others_after(plans[0], wide))
         refusal = ""
         for plan in plans:
