@@ -175,7 +175,7 @@ def load(folder: Path, names: Sequence[str]) -> dict[str, Samples]:
     found = {}
     for path in sorted(folder.glob("*.npz")):
         if path.stem.replace(" by ", "/").rpartition(" on ")[0] in names:
-            model = XGBModel()
+            model = XGBModel(pretrained=False)
             model.load(path)
             samples = model.samples()
             if len(samples.wanted) >= _FEWEST:

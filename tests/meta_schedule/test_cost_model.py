@@ -50,7 +50,7 @@ def agreement(scores, seconds):
 
 
 def test_untrained_it_is_the_machine_model(population):
-    model = XGBModel()
+    model = XGBModel(pretrained=False)
     assert not model.trained
     np.testing.assert_allclose(model.score("t", population), AnalyticModel().score("t", population))
 

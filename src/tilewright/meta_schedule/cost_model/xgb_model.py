@@ -16,9 +16,12 @@ import numpy as np
 from tilewright.meta_schedule.cost_model._measured import MeasuredModel, Samples
 from tilewright.meta_schedule.cost_model.forest import MAX_DEPTH, Forest, forest_of
 from tilewright.meta_schedule.cost_model.pretrained import pretrained_forest
+from tilewright.meta_schedule.feature import FEATURE_NAMES
 from tilewright.support.errors import MissingExtraError, TuneError
 
 logger = logging.getLogger("tilewright.meta_schedule")
+
+_LANES, _FEWEST_LANES = FEATURE_NAMES.index("lanes"), 8
 
 
 def _xgboost() -> ModuleType:
@@ -34,7 +37,8 @@ class XGBModel(MeasuredModel):
     At most ``max_data`` candidates are kept per task, the latest ones. ``members`` models are
     fitted to different subsets of the data; where they disagree the score is lowered, because a
     search finds the candidates that a model overestimates most. With ``pretrained`` they are fitted
-    to what the model that ships with the package gets wrong, which rates candidates until then.
+    to what the model that ships with the package gets wrong, which rates candidates until then; it
+    was trained on CPUs with AVX2 and AVX-512, and says nothing of vectors of fewer than 8 elements.
     """
 
     name = "xgb"
@@ -49,7 +53,7 @@ class XGBModel(MeasuredModel):
         min_data: int = 12,
         max_data: int = 1024,
         seed: int = 0,
-        pretrained: bool = False,
+        pretrained: bool = True,
     ) -> None:
         super().__init__(min_data=min_data, max_data=max_data)
         if not 1 <= max_depth <= MAX_DEPTH:
@@ -76,7 +80,11 @@ class XGBModel(MeasuredModel):
         }
 
     def _base(self, rows: Any) -> Any:
-        return super()._base(rows) if self.pretrained is None else self.pretrained(rows)[0]
+        nothing = super()._base(rows)
+        if self.pretrained is None:
+            return nothing
+        # Of narrower vectors, and of GPUs, it has seen nothing.
+        return np.where(rows[:, _LANES] >= _FEWEST_LANES, self.pretrained(rows)[0], nothing)
 
     def _corrections(self, fitted: Forest, rows: Any) -> Any:
         return fitted(rows)
