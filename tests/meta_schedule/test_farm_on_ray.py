@@ -79,13 +79,21 @@ class Watched(DeviceRunner):
 
     def __init__(self, most: int) -> None:
         self.pids: list[int] = []
+        self.used: set[str] = set()
         hands = cluster.RayHands(ray, DEVICE, Recorded, (), most)
         super().__init__(hands, "device", patience=300.0)
+        while len(self.pids) < most:  # all of them have started
+            self._crew._wait()
 
     def _fits(self, about: object) -> str | None:
         assert isinstance(about, About)
         self.pids.append(about.pid)
         return super()._fits(about)
+
+    def _measurement(self, inputs: Any, worker: str, *options: Any, **named: Any) -> Measurement:
+        if inputs:
+            self.used.add(worker)
+        return super()._measurement(inputs, worker, *options, **named)
 
 
 class KillOne(MeasureCallback):
@@ -124,10 +132,10 @@ def test_two_devices_find_what_one_does_and_a_lost_one_costs_nothing(farm: Any) 
     assert len(alone[0]) == 16
     two = Watched(2)
     assert tune(two) == alone
-    assert len(two.pids) == 2
+    assert len(two.used) == 2
     killed = Watched(2)
     assert tune(killed, KillOne(killed, 3)) == alone
-    assert len(killed.pids) == 3
+    assert len(killed._crew.dispatcher.lost) == 1
 
 
 def test_builders_compile_and_their_texts_are_made_here(farm: Any) -> None:
