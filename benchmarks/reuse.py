@@ -3,7 +3,8 @@
 For each operator three shapes are tuned into a database. For other shapes these are compared in one
 race: what the rules make, the nearest record adapted, the best of up to four adapted ones (which
 is what ``adapt="measure"`` costs no trials for), and the best of as many trials on that very shape.
-The figures are the rules' time over theirs: above 1, they are faster than by rule.
+The figures are the rules' time over theirs: above 1, they are faster than by rule. Where the rules'
+own schedule won, nothing is adapted; ``--search-alone`` leaves the rules out of what is tuned.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from statistics import geometric_mean, median
 
 from tilewright import te, topi
-from tilewright.meta_schedule import TuneContext, tune_tir
+from tilewright.meta_schedule import TuneContext, tune_tasks
 from tilewright.meta_schedule.adapted import adapted_schedules
 from tilewright.meta_schedule.builder import BuilderInput, LocalBuilder
 from tilewright.meta_schedule.database import MemoryDatabase
@@ -77,17 +78,28 @@ CASES: dict[str, tuple[Make, Sequence[Shape], Make, Sequence[Shape]]] = {
 }
 
 
+def tune(
+    func: PrimFunc, target: Target, database: MemoryDatabase, options: argparse.Namespace,
+    runner: LocalRunner,
+) -> None:  # fmt: skip
+    """Tune a function into a database, with or without what the rules make."""
+    context = TuneContext(func, target=target, start_from_rules=not options.search_alone)
+    tune_tasks([context], max_trials_global=options.trials, database=database, runner=runner)
+
+
 def compare(
-    func: PrimFunc, target: Target, known: MemoryDatabase, trials: int, runner: LocalRunner
-) -> tuple[float, dict[str, float]]:
+    func: PrimFunc, target: Target, known: MemoryDatabase, options: argparse.Namespace,
+    runner: LocalRunner,
+) -> tuple[float, dict[str, float]]:  # fmt: skip
     """Return the seconds by rule, and the speedup over that of each way."""
     context = TuneContext(func, target=target)
     found = adapted_schedules(known, func, target)
     ways: dict[str, list[Schedule]] = {"nearest": [], "adapted": [], "tuned": []}
     ways["adapted"] = [item.schedule for item in found]
     ways["nearest"] = ways["adapted"][:1]
-    if trials:
-        own = tune_tir(func, target, database="memory", max_trials_global=trials, runner=runner)
+    if not options.untuned:
+        own = MemoryDatabase()
+        tune(func, target, own, options, runner)
         best = own.query_schedule(func, target)
         ways["tuned"] = [] if best is None else [best]
     base = context.rule_schedule() or Schedule(context.mod)
@@ -120,6 +132,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", default="", help="operators with these words in their name")
     parser.add_argument("--untuned", action="store_true", help="don't tune the other shapes")
+    parser.add_argument("--search-alone", action="store_true", help="records of no rule")
     options = parser.parse_args()
     target = Target(f"native -num-cores={options.threads}")
     runner = LocalRunner(num_threads=options.threads)
@@ -130,13 +143,9 @@ def main() -> None:
             continue
         known = MemoryDatabase()
         for shape in shapes:
-            tune_tir(
-                make(*shape), target, database=known, runner=runner,
-                max_trials_global=options.trials,
-            )  # fmt: skip
+            tune(make(*shape), target, known, options, runner)
         for shape in other_shapes:
-            trials = 0 if options.untuned else options.trials
-            seconds, speedups = compare(other(*shape), target, known, trials, runner)
+            seconds, speedups = compare(other(*shape), target, known, options, runner)
             for way, value in speedups.items():
                 every.setdefault(way, []).extend([value] if value else [])
             cells = " | ".join(f"{value:.2f}" if value else "" for value in speedups.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,3 +78,18 @@ def test_parameters_are_bound_by_name_or_variable() -> None:
         np.testing.assert_allclose(relax.interpreter.run(made, x), x + y, rtol=1e-6)
     with pytest.raises(VerifyError, match="the function has no parameter 'w'"):
         relax.bind_params(main, {n: y})
+
+
+def test_static_shape_tuning_takes_its_options_and_lowers(tmp_path: Path) -> None:
+    made = relax.get_pipeline(
+        "static_shape_tuning", TARGET, total_trials=0, work_dir=str(tmp_path), max_trials_per_task=4
+    )
+    assert isinstance(made, Sequential)
+    assert [item.name for item in made.passes] == [
+        "zero",
+        "MetaScheduleTuneIRMod",
+        "MetaScheduleApplyDatabase",
+    ]
+    packed = relax.get_pipeline("static_shape_tuning", TARGET, cpu_weight_prepack=True)
+    assert isinstance(packed, Sequential)
+    assert packed.passes[-1].name == "SplitLayoutRewritePreproc"
