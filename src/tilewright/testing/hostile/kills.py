@@ -35,6 +35,7 @@ from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
 
 _PATIENCE = 30.0
+_TRIALS = 8  # of a run that goes on
 SQL = importlib.util.find_spec("sqlalchemy") is not None
 TARGET = Target("llvm -mcpu=znver4 -num-cores=2")
 
@@ -118,7 +119,7 @@ def _run(place: str, trials: int, *callbacks: MeasureCallback) -> Database:
     made: Database = tune_tir(
         _matmul(),
         Target("native"),
-        work_dir=None if is_url(place) else place,
+        work_dir=_folder() / "run" if is_url(place) else place,
         database=place if is_url(place) else "json",
         max_trials_global=trials,
         num_trials_per_iter=4,
@@ -194,11 +195,11 @@ def _look(place: str, acknowledged: set[float], plan: Plan) -> str:
 def _go_on(place: str) -> None:
     """Tune on: what there is stays as it is, and nothing is measured twice."""
     kept = _keys(open_place(place))
-    found = _keys(_run(place, 4))
+    found = _keys(_run(place, _TRIALS))
     if found[: len(kept)] != kept:
         raise Fault("the run that went on has changed what there was")
-    if len(found) < len(kept) + 4:
-        raise Fault(f"the run that went on added {len(found) - len(kept)} records, not 4")
+    if len(found) != max(len(kept), _TRIALS):  # what was done counts
+        raise Fault(f"{len(kept)} records were there, now {len(found)}, of {_TRIALS} trials")
     if len(set(found)) != len(found):
         raise Fault(f"{len(found) - len(set(found))} schedules were measured twice")
 
