@@ -1,9 +1,10 @@
-"""How good the search itself is: ``python -m benchmarks.search scoring | share``.
+"""How good the search itself is: ``python -m benchmarks.search scoring | share | trials``.
 
 ``scoring``: candidates scored per second of one core, from rows of decisions to scores: formulas of
 the decisions, features, and the cost model, trained on candidates of the operator. ``share``: how
 many sketches of whole models' functions are searched as arrays; candidates of the others are
-replayed one by one.
+replayed one by one. ``trials``: verified trials per second, where the time of a tuning run goes,
+and by how much it misses a budget of the same time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from benchmarks import own
 from benchmarks.table import show
 from benchmarks.workloads import WORKLOADS
-from tilewright.meta_schedule import TuneContext
+from tilewright.meta_schedule import Profiler, TuneContext, tune_tir
 from tilewright.meta_schedule.cost_model import CostModel, XGBModel
 from tilewright.meta_schedule.search_strategy.base import candidate_of
 from tilewright.meta_schedule.search_strategy.design import Variant, make_variants
@@ -108,17 +109,44 @@ def share(models: list[str], target: Target) -> None:
     show("Sketches", ("model", "sketches", "as arrays", "share"), rows)
 
 
+def trials(names: list[str], count: int, target: Target) -> None:
+    """Tune some operators for a number of trials, and again for the time that this took."""
+    rows = []
+    for name in names:
+        func = WORKLOADS[name].prim_func()
+        with Profiler() as profiler:
+            tune_tir(func, target, None, count)
+        spent = profiler.get()
+        total = spent["total"]
+        start = time.monotonic()
+        tune_tir(func, target, None, time_budget=total)
+        missed = (time.monotonic() - start) / total - 1.0
+        phases = ("measuring", "comparing the best", "building")
+        known = [spent.get(phase, 0.0) / total for phase in phases]
+        rows.append(
+            (name, f"{count / total:.1f}", *(f"{x:.0%}" for x in (*known, 1.0 - sum(known))),
+             f"{missed:+.1%}")
+        )  # fmt: skip
+    columns = ("operator", "trials/s", "measuring", "races", "building", "searching", "budget")
+    show(f"{count} trials on {target.num_cores} threads", columns, rows)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description=__doc__)
-    parser.add_argument("what", choices=["scoring", "share"])
+    parser.add_argument("what", choices=["scoring", "share", "trials"])
     parser.add_argument("--models", default="resnet50,bert_base", help="for share, with commas")
+    parser.add_argument("--operators", default="gemm 512x512x512", help="for trials, with commas")
+    parser.add_argument("--trials", type=int, default=256)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--target", default="native")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args(arguments)
-    target = own.target_of(1, options.target)
+    target = own.target_of(options.threads, options.target)
     if options.what == "scoring":
         scoring(target, options.rounds)
+    elif options.what == "trials":
+        trials(options.operators.split(","), options.trials, target)
     else:
         share(options.models.split(","), target)
     return 0

@@ -17,7 +17,7 @@ _RACE_CALLS, _RACE_SECONDS = 20, 2e-3
 
 # One whose first value is so many times the best known time needs no more of them: it tells the
 # cost model enough, and nobody else asks.
-_FAR = 1.15
+_FAR = 1.05
 
 # Waiting for undisturbed cores: at least this share of the patience that was asked for, and this
 # share of it for a candidate that is far from the best.
