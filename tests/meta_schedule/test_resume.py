@@ -167,12 +167,30 @@ def test_the_time_that_a_run_had_taken_is_part_of_its_budget(tmp_path: Path) -> 
     log = tmp_path / "logs/runs.jsonl"
     begin = json.loads(log.read_text().splitlines()[0])
     log.write_text(json.dumps(begin | {"time": begin["time"] - 100}) + "\n")  # killed: no end
-    past = interrupted_run(tmp_path, begin["digest"], [task("small", 24), task("large", 48)])
+    tasks, database = [task("small", 24), task("large", 48)], JSONDatabase(work_dir=tmp_path)
+    past = interrupted_run(tmp_path, begin["digest"], tasks, database)
     assert past is not None and 100 <= past.seconds < 200
     assert sum(len(found) for found in past.results.values()) == 5
     # Nothing is left of 50 s: what is known is done again, and nothing more.
     seen, said = tune(tmp_path, Fake(5), time_budget=50.0)
     assert len(seen) < BATCH and any("goes on" in text for text in said)
+
+
+def test_what_the_database_does_not_have_is_measured_again(tmp_path: Path) -> None:
+    """A kill between the log and the database, or a database that was removed."""
+    tune(tmp_path, Fake(after=15))
+    records = tmp_path / "database_tuning_record.json"
+    lines = records.read_text().splitlines(keepends=True)
+    records.write_text("".join(lines[:-1]))
+    seen, _ = tune(tmp_path, Fake(14), max_trials_global=15)
+    assert len(seen) == 1 and len(JSONDatabase(work_dir=tmp_path)) == len(lines)
+    for file in tmp_path.glob("database_*"):
+        file.unlink()
+    log = tmp_path / "logs/runs.jsonl"
+    log.write_text(log.read_text().replace('"finished":true', '"finished":false'))
+    seen, _ = tune(tmp_path, Fake(), max_trials_global=15)
+    assert len(seen) == 14  # but for the one that failed
+    assert len(JSONDatabase(work_dir=tmp_path)) == 14 - 14 // 11
 
 
 def test_logs_of_a_stranger_can_not_stop_a_run(tmp_path: Path) -> None:

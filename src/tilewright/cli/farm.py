@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import click
@@ -45,6 +46,7 @@ def farm_group() -> None:
 @click.option("--label", metavar="LABEL",
               help="What the devices are: those with one label must be alike. By default the "
                    "CPU's name and the number of its cores.")  # fmt: skip
+@json_option
 @log_options
 def start_command(
     head: bool,
@@ -54,6 +56,7 @@ def start_command(
     builders: int | None,
     devices: int,
     label: str | None,
+    as_json: bool,
 ) -> None:
     """Bring this machine's builders and devices into a farm, until Ctrl-C.
 
@@ -79,13 +82,17 @@ def start_command(
     label = cluster.default_label() if label is None else label
     brought = cluster.resources(builders, devices, label)
     there = f"{host_name}:{port}" if address is None else address
-    click.echo(
+    console = make_console(stderr=as_json)
+    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+    say(
         f"{builders} builders, {devices} devices {label!r}; tune with: "
         f"tilewright tune MODEL --farm {there}"
     )
+    if as_json:
+        print_json({"address": there, "builders": builders, "devices": devices, "label": label})
     alone = address is None and cluster.is_alone(host_name)
     if address is None and not alone:
-        click.echo(f"other machines join with: tilewright farm start --address {there}")
+        say(f"other machines join with: tilewright farm start --address {there}")
     _become(
         [*_RAY, *ray_arguments(address, host_name, port), "--resources", json.dumps(brought)],
         cluster.environment(alone),

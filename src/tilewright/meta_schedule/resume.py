@@ -100,9 +100,16 @@ def _log_of(task: TuneContext) -> str:
 
 
 def interrupted_run(
-    work_dir: str | os.PathLike[str], digest: str, tasks: Iterable[TuneContext]
+    work_dir: str | os.PathLike[str],
+    digest: str,
+    tasks: Sequence[TuneContext],
+    database: Database,
 ) -> Remembered | None:
-    """Return what the last run of a digest did, if it ended early."""
+    """Return what the last run of a digest did, if it ended early.
+
+    Of what could be measured only that counts which the database has: the run may have been killed
+    before it was there, or the database is another one.
+    """
     folder = Path(work_dir) / FOLDER
     run: str | None = None
     begun: list[float] = []
@@ -128,10 +135,21 @@ def interrupted_run(
                 results[event["trace"]].append(_result(event))
             elif event["kind"] == "batch" and event["size"]:
                 made.batches.setdefault(name, []).append(int(event["size"]))
-        made.results[name] = dict(results)
+        kept = _digests_in(database, task)
+        made.results[name] = {
+            trace: [result for result in found if trace in kept or not result.run_secs]
+            for trace, found in results.items()
+        }
     made.__post_init__()
     made.seconds = _spent(begun, times)
     return made
+
+
+def _digests_in(database: Database, task: TuneContext) -> frozenset[str]:
+    workload = database.find_workload(task.mod)
+    if workload is None:
+        return frozenset()
+    return frozenset(x.digest for x in database.get_top_k(workload, 2**31, task.target))
 
 
 def _spent(begun: Sequence[float], times: Iterable[float]) -> float:

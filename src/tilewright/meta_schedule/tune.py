@@ -216,7 +216,7 @@ def _logged(
     )  # fmt: skip
     finished = False
     with alone(work_dir, digest) as own:
-        past = interrupted_run(work_dir, digest, tasks) if own else None
+        past = interrupted_run(work_dir, digest, tasks, session.database) if own else None
         if past is not None:
             count = sum(len(r) for of_task in past.results.values() for r in of_task.values())
             session.progress.message(
