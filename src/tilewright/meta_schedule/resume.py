@@ -2,8 +2,8 @@
 
 A search depends on its seed and on results. So populations, cost model and random generators are as
 they were once the same candidates have been drawn again and given the results that the log of
-trials (``trial_log``) has of them. What the run itself has added to the database is hidden from it
-meanwhile, as it was at first.
+trials (``trial_log``) has of them. What the run itself has added to the database is hidden from the
+search until that is drawn again.
 
 A run that is the same (tasks, seeds, strategies …) and whose log has no end goes on, with what is
 left of its budget.
@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +31,9 @@ from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.version import __version__
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
+
+Results = Mapping[str, Sequence[RunnerResult]]
+"""Results of schedules, by what these are known by."""
 
 
 def run_digest(tasks: Sequence[TuneContext], weights: Sequence[float], *others: object) -> str:
@@ -62,10 +65,6 @@ class Remembered:
     batches: dict[str, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        #: Schedules that were measured, by workload.
-        self.measured: dict[str, frozenset[str]] = {
-            name: frozenset(found) for name, found in self.results.items()
-        }
         self._left = {name: list(sizes) for name, sizes in self.batches.items()}
 
     def batch(self, task: TuneContext) -> int | None:
@@ -87,12 +86,11 @@ class Remembered:
         return any(self._left.values())
 
     def without_own(self, database: Database, tasks: Iterable[TuneContext]) -> Database:
-        """Return a view of a database without what the run itself measured."""
-        hidden: dict[str, frozenset[str]] = {}
+        """Return a view of a database without what the run itself measured and hasn't drawn yet."""
+        hidden: defaultdict[str, list[Results]] = defaultdict(list)
         for task in tasks:  # several may be of one program, at different sizes
-            own = self.measured.get(_log_of(task), frozenset())
-            hidden[task.hash] = hidden.get(task.hash, frozenset()) | own
-        return _Before(database, hidden) if any(hidden.values()) else database
+            hidden[task.hash].append(self.results.get(_log_of(task), {}))
+        return _Before(database, hidden)
 
 
 def _log_of(task: TuneContext) -> str:
@@ -193,9 +191,9 @@ def alone(work_dir: str | os.PathLike[str], digest: str) -> Iterator[bool]:
 
 
 class _Before(Database):
-    """A database as it was before some schedules were measured; what is added goes to it."""
+    """A database without ``hidden`` results, by workload and schedule; what is added goes to it."""
 
-    def __init__(self, database: Database, hidden: dict[str, frozenset[str]]) -> None:
+    def __init__(self, database: Database, hidden: Mapping[str, Sequence[Results]]) -> None:
         super().__init__(database.module_equality)
         self.database, self.hidden = database, hidden
 
@@ -229,4 +227,4 @@ class _Before(Database):
         return filter(self._is_old, self.database.records())
 
     def _is_old(self, record: TuningRecord) -> bool:
-        return record.digest not in self.hidden.get(record.workload.hash, ())
+        return not any(x.get(record.digest) for x in self.hidden.get(record.workload.hash, ()))

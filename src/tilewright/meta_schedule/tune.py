@@ -207,7 +207,7 @@ def _logged(
     profiler: Profiler,
 ) -> Iterator[TuningSession]:
     """Keep a log of trials in ``work_dir``; a run that ended early goes on from its log."""
-    if work_dir is None:
+    if work_dir is None or session.database is None:
         yield session
         return
     digest = run_digest(
