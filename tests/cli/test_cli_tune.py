@@ -167,7 +167,7 @@ def test_what_became_of_each_function(
     text = tilewright("compile", model, *options).out
     assert all(row["name"] in text and row["why"] in text for row in rows)
     empty = tilewright("compile", model, "-o", library, "--work-dir", tmp_path, "--explain").out
-    assert empty.count("rule    the database has no record") == len(rows)
+    assert len(re.findall(r"rule +the database has no record", empty)) == len(rows)
 
 
 def test_compile_and_run_a_library(

@@ -264,7 +264,7 @@ def test_a_share_of_the_trials():
     with pytest.raises(TuneError, match="is from 0 to 1, got 2"):
         share_of_trials(16, 2)
     assert [share_of_trials(trials, 0.25) for trials in (0, 15, 16)] == [0, 3, 4]
-    with pytest.raises(TuneError, match="'local' or instances"):
+    with pytest.raises(TuneError, match="unknown builder 'remote'; known: local"):
         tune_alternatives(mod, TARGET, database, max_trials=4, builder="remote")
 
 

@@ -8,6 +8,7 @@ import click
 
 from tilewright.cli.logs import log_options
 from tilewright.cli.options import database_option
+from tilewright.cli.output import json_option, print_json
 from tilewright.meta_schedule.database import open_place
 from tilewright.meta_schedule.report import write_report
 
@@ -27,9 +28,15 @@ def _known(work_dir: str) -> str:
 @click.option("--measure/--no-measure", default=True, show_default=True,
               help="Measure the limits of this machine for the roofline, if it is the one that was "
                    "tuned for.")  # fmt: skip
+@json_option
 @log_options
 def report_command(
-    work_dir: str, compare: str | None, output: str | None, database: str | None, measure: bool
+    work_dir: str,
+    compare: str | None,
+    output: str | None,
+    database: str | None,
+    measure: bool,
+    as_json: bool,
 ) -> None:
     """Write a page about the tuning runs in WORK_DIR: one HTML file that needs no other.
 
@@ -40,4 +47,7 @@ def report_command(
     other = None if compare is None else _known(compare)
     opened = None if database is None else open_place(database, allow_missing=False)
     made = write_report(work_dir, path, compare=other, database=opened, measure=measure)
-    click.echo(f"wrote {made}")
+    if as_json:
+        print_json({"report": str(made), "bytes": made.stat().st_size})
+    else:
+        click.echo(f"wrote {made}")

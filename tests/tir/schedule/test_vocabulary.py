@@ -18,6 +18,7 @@ ANY_TEXT = {
     "unannotate.ann_key",
     "use_kernel.kernel",  # looked up in a registry, like the next
     "tensorize.tensor_intrin",
+    "size_variants.symbol",
     "get_block.name",
     "get_block.func_name",
     "has_block.name",

@@ -91,13 +91,13 @@ class Database:
     def check_writable(self) -> None:
         """Raise ``TuneError`` now if records could not be saved later."""
 
-    def workloads(self) -> Iterator[Workload]:
+    def get_all_workloads(self) -> Iterator[Workload]:
         """Yield the workloads that have records, oldest first."""
         yield from dict.fromkeys(record.workload for record in self.records())
 
     def alike(self, kind: str, key: str) -> list[Workload]:
         """Return the workloads with this key of a kind of ``likeness.KINDS``."""
-        return [item for item in self.workloads() if key_of(kind, item.text) == key]
+        return [item for item in self.get_all_workloads() if key_of(kind, item.text) == key]
 
     def find_workload(self, mod: IRModule | PrimFunc) -> Workload | None:
         """Return the workload of a module, or ``None`` if it has not been committed."""

@@ -84,7 +84,7 @@ class MemoryDatabase(Database):
         found = [r for r in self._by_workload.get(workload, ()) if suits(r, target)]
         return list(islice(best_first(found, target), top_k))
 
-    def workloads(self) -> Iterator[Workload]:
+    def get_all_workloads(self) -> Iterator[Workload]:
         """Yield the workloads that have records."""
         yield from tuple(self._by_workload)
 

@@ -119,6 +119,7 @@ DRAWERS: dict[str, Row] = {
 
 EXCLUDED: dict[str, str] = {
     "unsafe_annotate_buffer_access": "its user's word that it is right is all there is",
+    "size_variants": "it takes whole traces; test_size_family.py draws them",
     "use_kernel": "a kernel replaces one program, which is not among those that are drawn",
 }
 """Primitives that are not fuzzed, and why."""
