@@ -308,12 +308,12 @@ def _folder() -> Path:
 
 def check(spoilt: Spoilt) -> str:
     """Open, ask, apply, list and append; returns whether lines were set aside."""
-    with _quiet():
+    with quiet():
         return _checked(spoilt, _folder())
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Say nothing of each line that can't be read."""
     log = logging.getLogger("tilewright")
     before = log.level

@@ -9,7 +9,6 @@ whatever the clock said, and more must be taken.
 from __future__ import annotations
 
 import importlib.util
-import logging
 import resource
 import shutil
 import tempfile
@@ -26,6 +25,7 @@ from tilewright.meta_schedule.database import Database, TuningRecord, open_place
 from tilewright.meta_schedule.database.record import provenance
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
+from tilewright.testing.hostile.databases import quiet
 from tilewright.testing.hostile.kind import Case, Fault, Kind, Limits
 from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
@@ -56,11 +56,6 @@ def make(rng: Random) -> Case:
     clocks = tuple(rng.choice((0.0, 1e9, 1.8e9, 9e10)) + rng.random() * 1e6 for _ in range(7))
     label = f"{'SQLite' if sql else 'text'}, {'full' if room else 'room enough'}"
     return Case(label, Plan(room, rng.choice((1, 1, 8)), clocks, sql))
-
-
-def be_quiet() -> None:
-    """Say nothing of each line that can't be read."""
-    logging.getLogger("tilewright").setLevel(logging.CRITICAL)
 
 
 @contextmanager
@@ -108,7 +103,7 @@ def check(plan: Plan) -> str:
     folder.mkdir()
     place = f"sqlite:///{folder / 'records.db'}" if plan.sql else str(folder)
     acknowledged: list[float] = []
-    with _jumping(plan.clocks):
+    with quiet(), _jumping(plan.clocks):
         with _limited(plan.room):
             failures = _fill(place, plan, acknowledged)
         _look(open_place(place), set(acknowledged), failures * plan.batch)
@@ -161,4 +156,4 @@ def _look(database: Database, acknowledged: set[float], unsure: int) -> None:
 
 
 # Files are what this is about: none of that is a fault.
-KIND = Kind(make, check, Limits(seconds=60.0, memory=0, watch=False), be_quiet)
+KIND = Kind(make, check, Limits(seconds=60.0, memory=0, watch=False))
