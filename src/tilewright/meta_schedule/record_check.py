@@ -16,7 +16,6 @@ import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -28,6 +27,7 @@ from tilewright.meta_schedule.database import TuningRecord, Workload
 from tilewright.meta_schedule.runner import LocalRunner, Reference, Runner, RunnerInput
 from tilewright.meta_schedule.runner.traits import traits_of
 from tilewright.support.errors import TilewrightError, TuneError, VerifyError
+from tilewright.support.limits import limit_memory
 from tilewright.target import Target
 
 RIGHT, WRONG, REFUSED, SKIPPED = "right", "wrong", "refused", "skipped"
@@ -142,10 +142,7 @@ def _serve(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the runner's process ends too
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = used + memory if hard == resource.RLIM_INFINITY else min(used + memory, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    limit_memory(memory)
     here, runner = Target("native"), LocalRunner()
     try:
         while True:

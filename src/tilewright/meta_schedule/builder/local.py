@@ -64,6 +64,13 @@ class _Text:
         return str, (self(),)
 
 
+def with_texts(
+    module: Module, kinds: Iterable[str], build: BuildFunction, candidate: BuilderInput
+) -> Module:
+    """Return a module that came without its texts, of these kinds; they are made on demand."""
+    return module.with_sources({kind: _Text(build, candidate, kind) for kind in kinds})
+
+
 @dataclass
 class _Worker:
     pid: int
@@ -221,8 +228,8 @@ class _Batch:
         result, kinds = pickle.loads(payload)
         if result.module is None or not kinds:
             return result
-        texts = {kind: _Text(self.builder.f_build, self.inputs[index], kind) for kind in kinds}
-        return replace(result, module=result.module.with_sources(texts))
+        module = with_texts(result.module, kinds, self.builder.f_build, self.inputs[index])
+        return replace(result, module=module)
 
     def limit(self) -> float:
         """Seconds that a candidate may take now."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
-from tilewright.meta_schedule.builder.local import BuildFunction, default_build
+from tilewright.meta_schedule.builder.local import BuildFunction, default_build, with_texts
 from tilewright.meta_schedule.farm.cluster import (
     BUILDER,
     LOCAL,
@@ -25,21 +25,6 @@ _Message = tuple[tuple[BuilderInput, ...], float]
 _MOST_TOGETHER = 4
 # Seconds beyond those of its candidates that a builder may take to answer.
 _GRACE = 30.0
-
-
-@dataclass(frozen=True)
-class _Text:
-    """A text of a module that was built elsewhere: made here on demand, by building it again."""
-
-    build: BuildFunction
-    candidate: BuilderInput
-    kind: str
-
-    def __call__(self) -> str:
-        return self.build(self.candidate).get_source(self.kind)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return str, (self(),)
 
 
 class RayBuilder(Builder):
@@ -102,9 +87,8 @@ class RayBuilder(Builder):
         module = built.result.module
         if module is None or not built.kinds:
             return built.result
-        build = self.f_build or default_build
-        texts = {kind: _Text(build, candidate, kind) for kind in built.kinds}
-        return replace(built.result, module=module.with_sources(texts))
+        module = with_texts(module, built.kinds, self.f_build or default_build, candidate)
+        return replace(built.result, module=module)
 
 
 def in_shares(

@@ -18,10 +18,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import tilewright
 from tilewright.meta_schedule.farm.dispatcher import Done, Event, Joined, Lost
 from tilewright.meta_schedule.farm.workers import About
 from tilewright.support.errors import MissingExtraError, TuneError
+from tilewright.support.version import __version__
 from tilewright.target import Target, host
 
 logger = logging.getLogger("tilewright.meta_schedule")
@@ -311,9 +311,9 @@ def own_count(resource: str) -> int:
 def check_version(about: object) -> str | None:
     """Return why a worker can't be used: another version."""
     assert isinstance(about, About)
-    if about.version != tilewright.__version__:
+    if about.version != __version__:
         return (
-            f"{about.host} has tilewright {about.version}, this is {tilewright.__version__}; "
+            f"{about.host} has tilewright {about.version}, this is {__version__}; "
             "install the same everywhere"
         )
     return None

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-import tilewright
 from tilewright.meta_schedule.builder import BuilderInput, BuilderResult, LocalBuilder
 from tilewright.meta_schedule.builder.local import BuildFunction
 from tilewright.meta_schedule.runner import (
@@ -28,6 +27,7 @@ from tilewright.meta_schedule.runner import (
     RunnerResult,
 )
 from tilewright.support.errors import TuneError
+from tilewright.support.version import __version__
 from tilewright.target import Target
 from tilewright.target.host import core_identity
 
@@ -83,7 +83,7 @@ class BuildWorker:
 
     def about(self) -> About:
         """Describe this worker."""
-        return About(platform.node(), tilewright.__version__, os.getpid())
+        return About(platform.node(), __version__, os.getpid())
 
     def work(self, message: tuple[tuple[BuilderInput, ...], float]) -> list[Built]:
         """Compile candidates, within so many seconds for each."""
@@ -125,7 +125,7 @@ class DeviceWorker:
     def about(self) -> About:
         """Describe this device."""
         target = str(Target("native"))
-        return About(platform.node(), tilewright.__version__, os.getpid(), target)
+        return About(platform.node(), __version__, os.getpid(), target)
 
     def work(self, message: Measurement) -> list[RunnerResult] | NoReference:
         """Measure candidates."""

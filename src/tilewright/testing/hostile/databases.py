@@ -30,7 +30,8 @@ from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
 from tilewright.support.errors import TilewrightError
 from tilewright.support.text import printable
 from tilewright.target import Target
-from tilewright.testing.hostile.kind import Case, Fault, Kind, Limits
+from tilewright.testing.hostile.kind import PREFIX, Case, Fault, Kind, Limits
+from tilewright.testing.hostile.kind import folder as own_folder
 from tilewright.testing.hostile.mutate import as_line, damaged_bytes, damaged_value, odd_value
 from tilewright.tir import PrimFunc
 from tilewright.tir.analysis import verify
@@ -40,7 +41,6 @@ from tilewright.tir.schedule.instruction import PRIMITIVES
 
 TARGET = Target("llvm -mcpu=znver4 -num-cores=2")
 
-PREFIX = "tilewright-hostile-"
 
 _ATTACKS = (
     "T.macro(T.serial).captured['__builtins__']['eval'](\"open('/tmp/tilewright-canary','w')\")",
@@ -301,15 +301,10 @@ _WAYS: dict[str, Callable[[Random, Files], Spoilt]] = {
 # ---- what is looked at ---------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1)
-def _folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix=PREFIX))
-
-
 def check(spoilt: Spoilt) -> str:
     """Open, ask, apply, list and append; returns whether lines were set aside."""
     with quiet():
-        return _checked(spoilt, _folder())
+        return _checked(spoilt, own_folder())
 
 
 @contextlib.contextmanager

@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import importlib.util
 import resource
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from random import Random
 
 from tilewright import te
@@ -26,7 +22,7 @@ from tilewright.meta_schedule.database.record import provenance
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
 from tilewright.testing.hostile.databases import quiet
-from tilewright.testing.hostile.kind import Case, Fault, Kind, Limits
+from tilewright.testing.hostile.kind import Case, Fault, Kind, Limits, emptied_folder
 from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
 
@@ -91,16 +87,9 @@ def _function(n: int) -> PrimFunc:
     return te.create_prim_func([a, te.compute((n, 4), lambda i, j: a[i, j] * 2.0, name="B")])
 
 
-@lru_cache(maxsize=1)
-def _folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="tilewright-hostile-"))
-
-
 def check(plan: Plan) -> str:
     """Commit until the disk is full, and look at what is there."""
-    folder = _folder()
-    shutil.rmtree(folder)
-    folder.mkdir()
+    folder = emptied_folder()
     place = f"sqlite:///{folder / 'records.db'}" if plan.sql else str(folder)
     acknowledged: list[float] = []
     with quiet(), _jumping(plan.clocks):

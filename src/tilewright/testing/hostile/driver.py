@@ -17,9 +17,9 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from random import Random
 
+from tilewright.support.limits import limit_memory
 from tilewright.testing.hostile.kind import EVENTS, Case, Fault, Kind, Limits
 
 # Seconds of the clock, before a child counts as hanging: for one of the processor, and at least
@@ -109,7 +109,7 @@ def _serve(connection: Connection, parents: Connection, kind: Kind) -> None:
     parents.close()  # so that the end of the parent's is the end of the connection
     warnings.simplefilter("ignore")
     watch = _Watch(kind.limits.harmless) if kind.limits.watch else None
-    _limit_memory(kind.limits)
+    limit_memory(kind.limits.memory or None)
     while True:
         try:
             payload = connection.recv()
@@ -156,13 +156,6 @@ class _Watch:
         if not self.harmless or not text.startswith(self.harmless):
             self.seen.append(text)
         self.active = True
-
-
-def _limit_memory(limits: Limits) -> None:
-    if limits.memory:
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (used + limits.memory, hard))
 
 
 def _limit_time(limits: Limits) -> None:

@@ -11,13 +11,9 @@ from __future__ import annotations
 
 import importlib.util
 import multiprocessing
-import shutil
-import tempfile
 import time
 from dataclasses import dataclass
-from functools import lru_cache
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from random import Random
 
 from tilewright import te
@@ -30,7 +26,8 @@ from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
 from tilewright.meta_schedule.task_record import TaskRecord
 from tilewright.target import Target
-from tilewright.testing.hostile.kind import Case, Fault, Kind, Limits
+from tilewright.testing.hostile.kind import Case, Fault, Kind, Limits, emptied_folder
+from tilewright.testing.hostile.kind import folder as own_folder
 from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
 
@@ -119,7 +116,7 @@ def _run(place: str, trials: int, *callbacks: MeasureCallback) -> Database:
     made: Database = tune_tir(
         _matmul(),
         Target("native"),
-        work_dir=_folder() / "run" if is_url(place) else place,
+        work_dir=own_folder() / "run" if is_url(place) else place,
         database=place if is_url(place) else "json",
         max_trials_global=trials,
         num_trials_per_iter=4,
@@ -128,16 +125,9 @@ def _run(place: str, trials: int, *callbacks: MeasureCallback) -> Database:
     return made
 
 
-@lru_cache(maxsize=1)
-def _folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="tilewright-hostile-"))
-
-
 def check(plan: Plan) -> str:
     """Write, kill, and look at what is left."""
-    folder = _folder()
-    shutil.rmtree(folder)
-    folder.mkdir()
+    folder = emptied_folder()
     place = f"sqlite:///{folder / 'records.db'}" if plan.sql else str(folder)
     context = multiprocessing.get_context("fork")
     running = []
@@ -172,7 +162,7 @@ def _all(connection: Connection) -> list[float]:
 
 
 def _look(place: str, acknowledged: set[float], plan: Plan) -> str:
-    folder = _folder()
+    folder = own_folder()
     if plan.tunes:
         _go_on(place)
     for _ in range(2):  # what was appended to the remains is read again

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -27,11 +31,28 @@ class Limits:
     seconds: float = 10.0
     """Time of the processor, and (six times over) of the clock."""
     memory: int = 1 << 30
-    """Bytes of address space above what the child starts with; 0 for no limit."""
+    """Bytes above what the child starts with; 0 for no limit."""
     watch: bool = True
     """Whether :data:`EVENTS` are faults. Kinds that open files by their nature say no."""
     harmless: tuple[str, ...] = ()
     """Beginnings of ``event arguments`` that are no fault all the same."""
+
+
+PREFIX = "tilewright-hostile-"
+
+
+@lru_cache(maxsize=1)
+def folder() -> Path:
+    """Return a folder for cases, made once: children share one that was made before them."""
+    return Path(tempfile.mkdtemp(prefix=PREFIX))
+
+
+def emptied_folder() -> Path:
+    """Return the folder, with nothing in it."""
+    made = folder()
+    shutil.rmtree(made)
+    made.mkdir()
+    return made
 
 
 EVENTS = (

@@ -21,6 +21,7 @@ from tilewright.relax.frontend import nn
 from tilewright.runtime import load_module
 from tilewright.support.errors import BuildError
 from tilewright.testing.hostile.kind import Case, Fault, Kind, Limits
+from tilewright.testing.hostile.kind import folder as own_folder
 from tilewright.testing.hostile.mutate import damaged_bytes
 from tilewright.tir.schedule import Schedule
 
@@ -123,16 +124,11 @@ _WAYS = {
 }
 
 
-@lru_cache(maxsize=1)
-def _folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="tilewright-hostile-"))
-
-
 def check(files: Files) -> str:
     """Load the library; run it if it can be loaded."""
     for name, data in files.content.items():
-        (_folder() / name).write_bytes(data)
-    path = _folder() / files.library
+        (own_folder() / name).write_bytes(data)
+    path = own_folder() / files.library
     try:
         if files.library == _GRAPH:
             found = np.array(relax.load_executable(path)["forward"](_input()))
