@@ -16,6 +16,8 @@ PARALLEL = """[["get_block", ["B"], ["b0"]], ["get_loops", ["$b0"], ["l0", "l1"]
 PARALLEL_ROW = PARALLEL.replace(', "l1"', "")
 NOWHERE = '[["get_block", ["nowhere"], ["b0"]]]'
 UNSAFE = '[["get_block", ["B"], ["b0"]], ["unsafe_hide_buffer_access", ["$b0", "read", [0]], []]]'
+NESTED = """[["get_block", ["root"], ["b0"]],
+    ["size_variants", ["$b0", "n", [1], ["[]", "[]"]], []]]"""
 MARKED = '[["get_block", ["root"], ["b0"]], ["annotate", ["$b0", "mark", 1], []]]'
 
 
@@ -48,6 +50,13 @@ CASES = [
         sizes=({"n": 0}, {"n": 1}, {"n": 2}, {"n": 4}, {"n": 5}),
     ),
     refused("root block", "'B' is not the root block", "B", "n", [2], [AS_IT_IS, PARALLEL]),
+    Refuse(
+        "size_variants",
+        "variants yet",
+        symbolic_chain,
+        lambda s: [s.size_variants("root", "n", [n], [AS_IT_IS, AS_IT_IS]) for n in (1, 2)],
+        "it has variants",
+    ),
     refused("name of a size", "the size 'm'", "root", "m", [2], [AS_IT_IS, PARALLEL]),
     Refuse(
         "size_variants",
@@ -58,6 +67,8 @@ CASES = [
     ),
     refused("limits ascend", r"2 variants need 1 .* got \[\]", "root", "n", [], ["[]", "[]"]),
     refused("limits ascend", r"got \[4, 4\]", "root", "n", [4, 4], ["[]", "[]", "[]"]),
+    refused("32 at most", "33 variants", "root", "n", [*range(32)], [AS_IT_IS] * 33),
+    refused("no variants itself", "itself", "root", "n", [2], [AS_IT_IS, NESTED]),
     refused("replays on the program", "has no block", "root", "n", [2], [AS_IT_IS, NOWHERE]),
     refused("replays on the program", "caller's word", "root", "n", [2], [AS_IT_IS, UNSAFE]),
     refused("replays on the program", "no JSON text", "root", "n", [2], [AS_IT_IS, "["]),

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from tilewright import te, topi
 from tilewright.ir import Var, structural_equal
 from tilewright.meta_schedule import PostOrderApply, TuneContext
-from tilewright.meta_schedule.adapted import adapted_schedules
+from tilewright.meta_schedule.adapted import Near, adapted_from, adapted_schedules
 from tilewright.meta_schedule.arg_info import arg_infos, random_arguments
 from tilewright.meta_schedule.database import MemoryDatabase, TuningRecord
 from tilewright.meta_schedule.database.adapting import adapted_schedule
 from tilewright.meta_schedule.database.extents import nearest_cover, nearest_factors, nearest_tile
-from tilewright.meta_schedule.database.record import normalized, provenance
+from tilewright.meta_schedule.database.record import Workload, normalized, provenance
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.te import Tensor
@@ -265,6 +265,21 @@ def test_what_was_slower_than_by_rule_is_not_adapted() -> None:
 
     assert found(1e-3, 2e-3) == []
     assert found(2e-3, 1e-3) == [other.choices.answers]
+
+
+def test_records_whose_program_is_none_are_passed_over() -> None:
+    own = product(128, 64, 32)
+    context = TuneContext(own, target=TARGET)
+    assert context.rule_schedule() is not None and context.rule_choices is not None
+    sch = context.rule_choices.schedule(frozenset({("tiled_reduction.tasks", 1)}))
+    assert sch is not None
+    origin = provenance({"by": "test"}, answers=sch.choices.answers)
+    text = normalized(own).script()
+    for spoilt in (text.replace("(128, 32)", "(127, 32)"), text.replace("def main", "def other")):
+        workload = Workload(None, "0" * 64, spoilt)
+        record = TuningRecord(sch.trace.simplified(), workload, (1e-3,), TARGET, None, origin)
+        near = Near(0.1, "alike", record)
+        assert adapted_from([near], product(96, 64, 32), TARGET, 4) == []
 
 
 def test_a_choice_is_recalled_by_its_text_or_the_nearest_one() -> None:

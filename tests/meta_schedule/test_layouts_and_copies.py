@@ -72,6 +72,37 @@ def test_layouts_stay_where_nothing_is_gained_or_known() -> None:
     assert "layout_rewrite_preproc" in transposed.mod["main"].script()
 
 
+REUSED = """
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), W: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+    T.func_attr({"layout_free_buffers": [1]})
+    P = T.alloc_buffer((4,), "float32")
+    for i in range(4):
+        with T.block("first"):
+            vi = T.axis.spatial(4, i)
+            P[vi] = A[vi]
+    for i in range(4):
+        with T.block("C"):
+            vi = T.axis.spatial(4, i)
+            C[vi] = P[vi] * 2.0
+    for i in range(4):
+        with T.block("packed"):
+            T.block_attr({"meta_schedule.layout_rewrite_preproc": True})
+            vi = T.axis.spatial(4, i)
+            P[vi] = W[vi]
+    for i in range(4):
+        with T.block("D"):
+            vi = T.axis.spatial(4, i)
+            C[vi] = C[vi] + P[vi]
+"""
+
+
+def test_what_is_packed_into_a_buffer_with_other_uses_stays() -> None:
+    func = parse(REUSED)
+    main, packers = split_layout_rewrite(func)
+    assert main is func and not packers
+
+
 # ---- pipelines -----------------------------------------------------------------------------------
 
 

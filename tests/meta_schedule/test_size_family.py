@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -19,6 +20,7 @@ from tilewright.meta_schedule.sizes import sizes_of, spread
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
+from tilewright.tir.attrs import LAYOUT_FREE, LAYOUT_REWRITE
 from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import Schedule
 
@@ -123,3 +125,23 @@ def test_what_has_no_records_is_left_alone() -> None:
     context = TuneContext(rows(), target=TARGET, symbols=SIZES[-1])
     settle_sizes([context], "n", SIZES, database, Modules(), Clock())
     assert len(database) == 0
+
+
+def test_only_constants_are_packed_ahead_whatever_is_marked() -> None:
+    n = Var("n", "int64")
+    a, w = te.placeholder((n, 4), name="A"), te.placeholder((4, 4), name="W")
+    k = te.reduce_axis((0, 4), "k")
+    b = te.compute((n, 4), lambda i, j: a[i, j] * 2.0, name="B")
+    c = te.compute((n, 4), lambda i, j: b[i, j] + 1.0, name="C")
+    d = te.compute((n, 4), lambda i, j: te.sum(c[i, k] * w[k, j], axis=k), name="D")
+    func = te.create_prim_func([a, w, d])
+    func = func.replace(attrs={**func.attrs, LAYOUT_FREE: [1]})
+    marked = Schedule(func)
+    marked.annotate(marked.get_block("C"), LAYOUT_REWRITE, True)
+    sch = Schedule(func)
+    sch.size_variants("root", "n", [2], [json.dumps(marked.trace.as_json())] * 2)
+    for size in (0, 2, 3):
+        expected, found = (random_arguments(arg_infos(func, {"n": size})) for _ in range(2))
+        run(func, *expected)
+        run(sch.mod["main"], *found)
+        np.testing.assert_array_equal(found[-1], expected[-1])

@@ -78,13 +78,13 @@ def adapted_from(
         record = near.record
         try:
             schedule = _adapted(record, mod, target)
+            why = _origin(record, mod, near.kind, target)  # its workload may be no program
         except TilewrightError as error:
             logger.info("a record of %s is not adapted: %s", record.workload, error)
             continue
         program = structural_hash(schedule.mod) if schedule is not None else ""
         if schedule is not None and program not in programs:
             programs.add(program)
-            why = _origin(record, mod, near.kind, target)
             made.append(Adapted(schedule, record, near.distance, why))
     return made
 

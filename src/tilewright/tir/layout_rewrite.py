@@ -11,12 +11,23 @@ whoever measures a schedule measures the first alone.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from tilewright.ir import Node, Var, as_int, pre_order
 from tilewright.tir.attrs import IS_SCHEDULED, LAYOUT_FREE, LAYOUT_REWRITE
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import renew_definitions
-from tilewright.tir.stmt import Block, BlockRealize, For, SeqStmt, Stmt, make_root_block, seq
+from tilewright.tir.stmt import (
+    Block,
+    BlockRealize,
+    BufferStore,
+    For,
+    SeqStmt,
+    Stmt,
+    make_root_block,
+    seq,
+)
 
 
 def layout_free_positions(func: PrimFunc) -> tuple[int, ...]:
@@ -55,7 +66,7 @@ def split_layout_rewrite(func: PrimFunc) -> tuple[PrimFunc, dict[int, PrimFunc]]
         others = [other for other in nests if other is not nest]
         if (
             position not in free
-            or packed not in allocated
+            or not packs_constant(nest, root, constants_of(func))
             or any(as_int(extent) is None for extent in (*source.shape, *packed.shape))
             or any(_uses(other, source) for other in others)
         ):
@@ -84,6 +95,35 @@ def packing_block(nest: Stmt) -> Block | None:
         return None
     block = nest.block
     return block if len(block.reads) == 1 and len(block.writes) == 1 else None
+
+
+def packs_constant(nest: Stmt, root: Block, constants: Collection[Buffer]) -> bool:
+    """Whether a statement of a root block packs a constant, so that it may come before all others.
+
+    The mark says so, but a schedule may put it on any block: the operand must be a constant, and
+    what it is packed into a buffer of the function that nothing else writes.
+    """
+    block = packing_block(nest)
+    if block is None:
+        return False
+    source, packed = block.reads[0].buffer, block.writes[0].buffer
+    stmts = root.body.stmts if isinstance(root.body, SeqStmt) else (root.body,)
+    others = [other for other in stmts if other is not nest]
+    return (
+        source in constants
+        and packed in root.alloc_buffers
+        and not any(_writes(other, (source, packed)) for other in others)
+    )
+
+
+def _writes(stmt: Stmt, buffers: Sequence[Buffer]) -> bool:
+    taken = {buffer.data for buffer in buffers}
+    for item in pre_order(stmt):
+        if isinstance(item, Block) and any(region.buffer.data in taken for region in item.writes):
+            return True
+        if isinstance(item, BufferStore) and item.buffer.data in taken:
+            return True
+    return False
 
 
 def _uses(stmt: Node, buffer: Buffer) -> bool:

@@ -440,6 +440,7 @@ CONVERTERS.update(
         "Sequence[Factor]": _factors,
         "Annotation": annotation_value,
         "Sequence[int]": _list_of(_int),
+        "Sequence[str]": _list_of(_str),
         "Sequence[float]": _list_of(_float),
     }
 )

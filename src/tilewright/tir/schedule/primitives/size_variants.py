@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir import Expr, IRModule, Var, const, free_vars, structural_equal
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import Block, Buffer, IfThenElse, PrimFunc, SeqStmt, Stmt, seq
-from tilewright.tir.layout_rewrite import layout_free_positions, packing_block
+from tilewright.tir.layout_rewrite import constants_of, packing_block, packs_constant
 from tilewright.tir.rewrite import fresh_name, renew_definitions, split_size_checks
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
@@ -19,6 +19,9 @@ from tilewright.tir.stmt import make_root_block
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
+
+# Each variant is a copy of the program, inside of all conditions before it.
+_MOST_VARIANTS = 32
 
 
 @primitive
@@ -33,10 +36,11 @@ def size_variants(
     afterwards.
 
     Preconditions:
-        - the block is the root block of its function
+        - the block is the root block of its function, which has neither variants yet nor other
+          conditions around its blocks
         - the symbol is the name of a size of the function's buffers
-        - the limits ascend, and there is one trace more than there are limits
-        - each trace is one that replays on the program
+        - the limits ascend, and there is one trace more than there are limits, 32 at most
+        - each trace is one that replays on the program, and has no variants itself
         - variants differ in the body only, and pack constant operands alike
     Before:
         for i in range(n):
@@ -59,10 +63,14 @@ def size_variants(
     func = sch.state.func(block.func)
     if sch.state.scope_realize(root) is not None:
         raise sch.error(f"block {root.block.name!r} is not the root block", root)
+    if any(isinstance(stmt, IfThenElse) for stmt in _stmts(root.block.body)):
+        raise sch.error("it has variants, or another condition around its blocks", root)
     size = _size(func, symbol)
     if size is None:
         raise sch.error(f"no buffer of the function has the size {symbol!r}", root)
     ascend = all(a < b for a, b in pairwise(limits))
+    if len(traces) > _MOST_VARIANTS:
+        raise sch.error(f"{len(traces)} variants are too many, {_MOST_VARIANTS} may be", root)
     if not limits or not ascend or len(traces) != len(limits) + 1:
         raise sch.error(
             f"{len(traces)} variants need {len(traces) - 1} ascending limits, at least one, got "
@@ -71,6 +79,10 @@ def size_variants(
         )
     variants = [_scheduled(sch, func, block.func, text) for text in traces]
     sch.state.replace(root.block, _dispatching(sch, func, size, limits, variants))
+
+
+def _stmts(body: Stmt) -> Sequence[Stmt]:
+    return body.stmts if isinstance(body, SeqStmt) else (body,)
 
 
 def _size(func: PrimFunc, symbol: str) -> Var | None:
@@ -83,7 +95,10 @@ def _scheduled(sch: Schedule, func: PrimFunc, name: str, text: str) -> Block:
     """Replay a trace; return the root block."""
     made = type(sch)(IRModule({name: func}), record=False)
     try:
-        Trace.from_json(json.loads(text), trusted=False).apply_to_schedule(made)
+        trace = Trace.from_json(json.loads(text), trusted=False)
+        if any(inst.name == "size_variants" for inst in trace.insts):
+            raise ScheduleError("it has variants itself")
+        trace.apply_to_schedule(made)
     except (ValueError, RecursionError) as error:
         raise sch.error(f"a trace is no JSON text: {error}", func.root) from None
     except ScheduleError as error:
@@ -105,12 +120,9 @@ def _dispatching(
 ) -> Block:
     """Return the root block that chooses between bodies."""
     checks, _ = split_size_checks(variants[0].body)
-    bodies = [split_size_checks(variant.body)[1] for variant in variants]
     allocated = [buffer for variant in variants for buffer in variant.alloc_buffers]
-    packing: list[Stmt] = []
-    if layout_free_positions(func):
-        packing, bodies, left_out = _packed_once(sch, func, bodies)
-        allocated = [buffer for buffer in allocated if buffer not in left_out]
+    packing, bodies, left_out = _packed_once(sch, func, variants)
+    allocated = [buffer for buffer in allocated if buffer not in left_out]
     taken: set[str] = set()
     packing = [_with_names(nest, taken) for nest in packing]
     bodies = [_with_names(body, taken) for body in bodies]
@@ -121,7 +133,7 @@ def _dispatching(
 
 
 def _packed_once(
-    sch: Schedule, func: PrimFunc, bodies: Sequence[Stmt]
+    sch: Schedule, func: PrimFunc, variants: Sequence[Block]
 ) -> tuple[list[Stmt], list[Stmt], set[Buffer]]:
     """Take what packs constant operands out of the bodies, once for all of them.
 
@@ -130,10 +142,13 @@ def _packed_once(
     """
     nests: list[list[Stmt]] = []
     rests: list[Stmt] = []
-    for body in bodies:
-        stmts = list(body.stmts) if isinstance(body, SeqStmt) else [body]
-        nests.append([stmt for stmt in stmts if packing_block(stmt) is not None])
-        rests.append(seq(*(stmt for stmt in stmts if packing_block(stmt) is None)))
+    constants = constants_of(func)
+    for variant in variants:
+        _, body = split_size_checks(variant.body)
+        stmts = _stmts(body)
+        packs = [packs_constant(stmt, variant, constants) for stmt in stmts]
+        nests.append([stmt for stmt, first in zip(stmts, packs) if first])
+        rests.append(seq(*(stmt for stmt, first in zip(stmts, packs) if not first)))
     left_out: set[Buffer] = set()
     for number, own in enumerate(nests[1:], 1):
         if len(own) != len(nests[0]):
