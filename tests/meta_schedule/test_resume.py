@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,68 @@ def test_what_the_database_does_not_have_is_measured_again(tmp_path: Path) -> No
     seen, _ = tune(tmp_path, Fake())
     assert len(seen) >= right - 1  # failures are known; by other times, others may be drawn
     assert len(JSONDatabase(work_dir=tmp_path)) >= right - 3
+
+
+def test_who_runs_beside_it_leaves_nothing_to_go_on_from(tmp_path: Path) -> None:
+    """Else the third would take the run of the second, which is still running."""
+    tune(tmp_path, Fake(after=5))
+    (begin, *_) = [json.loads(x) for x in (tmp_path / "logs/runs.jsonl").read_text().splitlines()]
+    with alone(tmp_path, begin["digest"]):
+        second, _ = tune(tmp_path, Fake(after=3))
+    assert len(second) == 3
+    _, said = tune(tmp_path, Fake(5), max_trials_global=6)
+    assert any("ended after 5 trials" in text for text in said)
+
+
+def test_a_forked_process_does_not_keep_the_lock(tmp_path: Path) -> None:
+    """A builder's process may outlive the killed run that forked it."""
+    ready, done = os.pipe(), os.pipe()
+    with alone(tmp_path, "run") as own:
+        assert own
+        pid = os.fork()
+        if pid == 0:
+            os.write(ready[1], b"x")
+            os.read(done[0], 1)
+            os._exit(0)
+        os.read(ready[0], 1)
+    try:
+        with alone(tmp_path, "run") as own:
+            assert own
+    finally:
+        os.write(done[1], b"x")
+        os.waitpid(pid, 0)
+        for end in (*ready, *done):
+            os.close(end)
+
+
+def test_numbers_of_a_stranger_are_kept_in_bounds(tmp_path: Path) -> None:
+    tune(tmp_path, Fake(after=BATCH + 1))
+    (name,) = (p for p in (tmp_path / "logs").glob("*.jsonl") if '"batch"' in p.read_text())
+    lines = [json.loads(line) for line in name.read_text().splitlines()]
+    run = lines[0]["run"]
+    odd: list[dict[str, object]] = [
+        {"kind": "batch", "run": run, "size": 1e300},
+        {"kind": "batch", "run": run, "size": 0.5},
+        {"kind": "trial", "run": run, "time": 1e300, "trace": "x", "seconds": [0.0]},
+    ]
+    for line in lines:
+        if line["kind"] == "batch":
+            line["size"] = 10**9
+        if line["kind"] == "trial":
+            line["seconds"] = [0.0]
+    name.write_text("".join(json.dumps(line) + "\n" for line in [*lines, *odd]))
+    seen, _ = tune(tmp_path, Fake(), time_budget=1000.0, max_trials_global=9)
+    assert 0 < len(seen) <= 9
+    assert all(record.best_seconds > 0 for record in JSONDatabase(work_dir=tmp_path).records())
+
+
+def test_the_same_task_twice_is_not_two_runs(tmp_path: Path) -> None:
+    tune(tmp_path, Fake(after=15))
+    (begin, *_) = [json.loads(x) for x in (tmp_path / "logs/runs.jsonl").read_text().splitlines()]
+    database, tasks = JSONDatabase(work_dir=tmp_path), [task("small", 24), task("large", 48)]
+    once = interrupted_run(tmp_path, begin["digest"], tasks, database)
+    twice = interrupted_run(tmp_path, begin["digest"], [*tasks, *tasks], database)
+    assert once is not None and twice is not None and once.batches == twice.batches
 
 
 def test_logs_of_a_stranger_can_not_stop_a_run(tmp_path: Path) -> None:

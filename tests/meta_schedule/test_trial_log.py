@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from trial_cases import Run
 
+from tilewright import te
 from tilewright.meta_schedule.trial_log import (
     FOLDER,
     append,
@@ -18,6 +19,7 @@ from tilewright.meta_schedule.trial_log import (
     read_logs,
     read_runs,
 )
+from tilewright.meta_schedule.tune_context import TuneContext
 
 
 def test_a_run_is_kept_trial_by_trial(tmp_path: Path) -> None:
@@ -79,10 +81,24 @@ def test_values_of_other_types_are_none(field: str, value: object, tmp_path: Pat
     assert event[field] is None
 
 
+def named(name: str, target: str = "llvm -mcpu=znver4", n: int | None = None) -> str:
+    size = te.var("n")
+    a = te.placeholder((size,), "float32", "A")
+    func = te.create_prim_func([a, te.compute((size,), lambda i: a[i] * 2.0, name="B")])
+    symbols = None if n is None else {"n": n}
+    return file_name(TuneContext(func, target=target, task_name=name, symbols=symbols))
+
+
 def test_names_of_files_are_plain_and_apart() -> None:
-    assert file_name("fused_add", "0123456789abcdef") == "fused_add-0123456789ab.jsonl"
-    hostile = file_name("../../etc/<script>", "0123456789abcdef")
-    assert "/" not in hostile and not hostile.startswith(".") and "<" not in hostile
+    """Long names may differ at their ends only, and tasks in their sizes or targets."""
+    assert named("fused_add").startswith("fused_add-") and named("fused_add").endswith(".jsonl")
+    hostile = named("../../etc/<script>\n\x00é")
+    assert "/" not in hostile and not hostile.startswith(".") and hostile.isascii()
+    tasks = [
+        named(100 * "a" + "@n=1"), named(100 * "a" + "@n=2"), named("a/b"), named("a b"),
+        named("a_b"), named("a_b", "llvm -mcpu=haswell"), named("a_b", n=7), named("a_b", n=8),
+    ]  # fmt: skip
+    assert len(set(tasks)) == len(tasks) and max(map(len, tasks)) < 100
 
 
 def test_a_log_that_is_no_file_is_empty(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ trials (``trial_log``) has of them. What the run itself has added to the databas
 search until that is drawn again.
 
 A run that is the same (tasks, seeds, strategies …) and whose log has no end goes on, with what is
-left of its budget.
+left of its budget. The tuning of a model is a ``Whole`` of several searches, which are its parts:
+as long as it has no end, they go on too, even those that have come to theirs.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import os
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,11 +30,13 @@ from tilewright.meta_schedule.database import Database, TuningRecord, Workload
 from tilewright.meta_schedule.database.record import trace_digest
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
-from tilewright.meta_schedule.trial_log import FOLDER, RUNS, Event, file_name, read_log
+from tilewright.meta_schedule.trial_log import FOLDER, RUNS, Event, append, file_name, read_log
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.version import __version__
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
+
+logger = logging.getLogger("tilewright.meta_schedule")
 
 Results = Mapping[str, Sequence[RunnerResult]]
 """Results of schedules, by what these are known by."""
@@ -56,25 +62,27 @@ def run_digest(tasks: Sequence[TuneContext], weights: Sequence[float], *others: 
 class Remembered:
     """What a run did before it ended: results, and sizes of batches, by the name of a task's log.
 
-    ``run`` is its name; ``seconds`` is how long it took.
+    ``run`` is its name; ``seconds`` is how long it took. A batch's size is how many candidates it
+    was to have. ``later`` are results of later parts of the same whole.
     """
 
     run: str
     seconds: float = 0.0
     results: dict[str, dict[str, list[RunnerResult]]] = field(default_factory=dict)
     batches: dict[str, list[int]] = field(default_factory=dict)
+    later: dict[str, dict[str, list[RunnerResult]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._left = {name: list(sizes) for name, sizes in self.batches.items()}
 
     def batch(self, task: TuneContext) -> int | None:
         """Return how large the next batch of a task was; ``None`` if there was none."""
-        left = self._left.get(_log_of(task))
+        left = self._left.get(file_name(task))
         return left.pop(0) if left else None
 
     def result(self, task: TuneContext, candidate: MeasureCandidate) -> RunnerResult | None:
         """Return what a candidate was found to be; ``None`` if it wasn't measured."""
-        found = self.results.get(_log_of(task), {}).get(trace_digest(candidate.sch.trace))
+        found = self.results.get(file_name(task), {}).get(trace_digest(candidate.sch.trace))
         if found:
             return found.pop(0)
         self._left.clear()  # the end of what the run did, or something else is done this time
@@ -89,12 +97,9 @@ class Remembered:
         """Return a view of a database without what the run itself measured and hasn't drawn yet."""
         hidden: defaultdict[str, list[Results]] = defaultdict(list)
         for task in tasks:  # several may be of one program, at different sizes
-            hidden[task.hash].append(self.results.get(_log_of(task), {}))
+            name = file_name(task)
+            hidden[task.hash] += [self.results.get(name, {}), self.later.get(name, {})]
         return _Before(database, hidden)
-
-
-def _log_of(task: TuneContext) -> str:
-    return file_name(task.task_name, task.hash)
 
 
 def interrupted_run(
@@ -102,31 +107,27 @@ def interrupted_run(
     digest: str,
     tasks: Sequence[TuneContext],
     database: Database,
+    *,
+    ended: bool = False,
 ) -> Remembered | None:
-    """Return what the last run of a digest did, if it ended early.
+    """Return what the last run of a digest did, if it ended early (or at all, if ``ended``).
 
     Of what could be measured only that counts which the database has: the run may have been killed
     before it was there, or the database is another one.
     """
     folder = Path(work_dir) / FOLDER
-    run: str | None = None
-    begun: list[float] = []
-    for event in read_log(folder / RUNS).events:
-        if event["kind"] == "begin" and event["digest"] == digest and event["run"]:
-            begun = [] if event["run"] != run else begun
-            run = event["run"]
-            begun.append(event["time"] or 0.0)
-        elif event["kind"] == "run" and event["run"] == run and event["finished"]:
-            run = None
+    run, begun = _last_run(folder, digest, ended=ended)
     if run is None:
         return None
     made = Remembered(run)
     times: list[float] = []
-    for task in tasks:
-        name = _log_of(task)
+    for name, task in {file_name(task): task for task in tasks}.items():
         results: defaultdict[str, list[RunnerResult]] = defaultdict(list)
+        later = made.later[name] = {}
         for event in read_log(folder / name).events:
             if event["run"] != run:
+                if event["kind"] == "trial" and event["trace"] and _is_later(event["run"], run):
+                    later[event["trace"]] = [_result(event)]
                 continue
             times.append(event["time"] or 0.0)
             if event["kind"] == "trial" and event["trace"]:
@@ -143,6 +144,27 @@ def interrupted_run(
     return made
 
 
+def _last_run(folder: Path, digest: str, *, ended: bool) -> tuple[str | None, list[float]]:
+    """Return the last run of a digest, unless it has ended, and when it began or went on."""
+    run: str | None = None
+    begun: list[float] = []
+    for event in read_log(folder / RUNS).events:
+        if event["kind"] == "begin" and event["digest"] == digest and event["run"]:
+            begun = [] if event["run"] != run else begun
+            run = event["run"]
+            begun.append(event["time"] or 0.0)
+        elif event["kind"] in ("run", "end") and event["run"] == run and event["finished"]:
+            run = run if ended else None
+    return run, begun
+
+
+def _is_later(other: str | None, part: str) -> bool:
+    """Whether a run is a later part of the same whole."""
+    whole, _, number = part.rpartition("/")
+    other_whole, _, other_number = (other or "").rpartition("/")
+    return bool(whole) and whole == other_whole and other_number > number
+
+
 def _digests_in(database: Database, task: TuneContext) -> frozenset[str]:
     workload = database.find_workload(task.mod)
     if workload is None:
@@ -152,16 +174,17 @@ def _digests_in(database: Database, task: TuneContext) -> frozenset[str]:
 
 def _spent(begun: Sequence[float], times: Iterable[float]) -> float:
     """Return the seconds from each beginning to the last event before the next one."""
-    known, total = sorted(times), 0.0
+    now = time.time()
+    known, total = sorted(x for x in times if x <= now), 0.0
     for start, end in zip(begun, [*begun[1:], float("inf")]):
-        within = [time for time in known if start <= time < end]
+        within = [x for x in known if start <= x < end]
         total += within[-1] - start if within else 0.0
     return total
 
 
 def _result(event: Event) -> RunnerResult:
     seconds = event["seconds"]
-    if seconds:
+    if seconds and min(seconds) > 0.0:
         return RunnerResult(tuple(seconds))
     return RunnerResult(None, event["error"], event["reason"] or "run")
 
@@ -170,7 +193,7 @@ def _result(event: Event) -> RunnerResult:
 def alone(work_dir: str | os.PathLike[str], digest: str) -> Iterator[bool]:
     """Hold the lock of a run, as far as nobody else does; yields whether that is so.
 
-    The system takes it away from a process that dies.
+    The system takes it away from a process that dies, whatever becomes of those forked by it.
     """
     path = Path(work_dir) / FOLDER / f"run-{digest}.lock"
     try:
@@ -179,6 +202,7 @@ def alone(work_dir: str | os.PathLike[str], digest: str) -> Iterator[bool]:
     except OSError:
         yield False  # who can't write there leaves no log to go on from
         return
+    _HELD.add(handle)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -187,7 +211,97 @@ def alone(work_dir: str | os.PathLike[str], digest: str) -> Iterator[bool]:
         else:
             yield True
     finally:
+        _HELD.discard(handle)
         os.close(handle)
+
+
+_HELD: set[int] = set()
+
+
+def _let_go() -> None:
+    """Close the locks that a forked process has inherited: it may outlive the one that has them."""
+    while _HELD:
+        os.close(_HELD.pop())
+
+
+os.register_at_fork(after_in_child=_let_go)
+
+
+class Whole:
+    """A run of several searches: each ``tune_tasks`` meanwhile is a part of it, by number.
+
+    ``seconds`` is how long it took before it ended early, ``alternatives`` how many trials went to
+    ways to compute convolutions. Whoever comes to its end says so by ``finished``.
+    """
+
+    def __init__(self, folder: Path | None = None, run: str = "") -> None:
+        self._folder, self.run = folder, run
+        self.seconds, self.alternatives, self.finished = 0.0, 0, False
+        self._parts = 0
+
+    @staticmethod
+    def current() -> Whole | None:
+        """The run in progress whose parts are known by number."""
+        return _WHOLE.get()
+
+    def next_part(self) -> str:
+        """Return what the next search is known by."""
+        self._parts += 1
+        return f"{self.run}/{self._parts}"
+
+    def spend(self, trials: int) -> None:
+        """Note trials of ways to compute convolutions."""
+        self.alternatives += trials
+        self.log("alternatives", trials=trials)
+
+    def log(self, kind: str, **values: object) -> None:
+        """Append to the log of runs, if there is one."""
+        if self._folder is None:
+            return
+        try:
+            now = round(time.time(), 3)
+            append(self._folder / RUNS, kind, run=self.run, time=now, **values)
+        except OSError as error:
+            self._folder = None
+            logger.warning("the run couldn't go on if it ended early: %s", error)
+
+
+_WHOLE: ContextVar[Whole | None] = ContextVar("whole run", default=None)
+
+
+@contextmanager
+def whole_run(work_dir: str | os.PathLike[str] | None, digest: str) -> Iterator[Whole]:
+    """Begin a run of several searches, or go on with the last one of a digest that ended early.
+
+    Without a folder, or while another process has that run, its parts aren't known by number.
+    """
+    if work_dir is None:
+        yield Whole()
+        return
+    with alone(work_dir, digest) as own:
+        if not own:
+            yield Whole()
+            return
+        folder = Path(work_dir) / FOLDER
+        run, begun = _last_run(folder, digest, ended=False)
+        made = Whole(folder, run or f"{time.time():.3f}-{os.getpid()}")
+        if run is not None:
+            events = [
+                event
+                for path in sorted(folder.glob("*.jsonl"))
+                for event in read_log(path).events
+                if event["run"] and event["run"].partition("/")[0] == run
+            ]
+            made.seconds = _spent(begun, (event["time"] or 0.0 for event in events))
+            spent = (event["trials"] or 0 for event in events if event["kind"] == "alternatives")
+            made.alternatives = int(sum(spent))
+        made.log("begin", digest=digest)
+        token = _WHOLE.set(made)
+        try:
+            yield made
+        finally:
+            _WHOLE.reset(token)
+            made.log("end", finished=made.finished)
 
 
 class _Before(Database):

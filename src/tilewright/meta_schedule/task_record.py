@@ -47,6 +47,8 @@ class TaskRecord:
     prepared: bool = False
     top_candidates: list[TopCandidate] = field(default_factory=list)
     rule: TopCandidate | None = None
+    asked: int = 0
+    """How many candidates the last batch was to have; a search may find fewer."""
     steps: list[float] = field(default_factory=list)
     """By how much (relative) each new best time was better than the one before."""
 

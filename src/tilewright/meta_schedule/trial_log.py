@@ -1,14 +1,15 @@
 """What a tuning run leaves beside its database, for reports: a log of each task, and one of runs.
 
-``logs/NAME-HASH.jsonl`` has a line for each trial, batch and race of one task; ``logs/runs.jsonl``
-one for each run. Lines are JSON objects with a ``kind``, appended by one write each, so that
-several runs may write at once and a kill tears one line at most. Only ``EVENTS`` are read, and of
-these only the fields listed there, by type and range: the files may be a stranger's. Lines of other
-kinds, and those that can't be read, are counted and left out.
+``logs/NAME-DIGEST.jsonl`` has a line for each trial, batch and race of one task;
+``logs/runs.jsonl`` one for each run. Lines are JSON objects with a ``kind``, appended by one write
+each, so that several runs may write at once and a kill tears one line at most. Only ``EVENTS`` are
+read, and of these only the fields listed there, by type and range: the files may be a stranger's.
+Lines of other kinds, and those that can't be read, are counted and left out.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import math
@@ -18,6 +19,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tilewright.meta_schedule.tune_context import TuneContext
 
 logger = logging.getLogger("tilewright.meta_schedule")
 
@@ -88,12 +91,15 @@ EVENTS: dict[str, dict[str, Reader]] = {
     },
     # A candidate was measured, or not; ``predicted`` is the cost model's score before that.
     "trial": {**_RESULT, "predicted": _number},
-    # A batch of ``size`` trials ended: all rejected so far, by reason.
+    # A batch ended for which ``size`` candidates were asked: all rejected so far, by reason.
     "batch": {"rejected": _numbers_by_name, "best": _positive, "size": _positive},
     # The best were measured in turn.
     "race": {"entries": _entries},
     # A run begins, or goes on: what it is known by (``resume``).
     "begin": {"digest": _text},
+    # Beside the searches of a model: trials of ways to compute convolutions; and its end.
+    "alternatives": {"trials": _positive},
+    "end": {"finished": _flag},
     # A run ended, early unless it is ``finished``: seconds by phase.
     "run": {
         "phases": _numbers_by_name, "trials": _positive, "tasks": _positive, "finished": _flag,
@@ -106,10 +112,15 @@ def _fields(item: Mapping[str, object], readers: Mapping[str, Reader]) -> Event:
     return {name: read(item.get(name)) for name, read in readers.items()}
 
 
-def file_name(task: str, workload: str) -> str:
-    """Return the name of a task's log: readable, and unlike that of any other task."""
-    plain = re.sub(r"[^A-Za-z0-9_.-]+", "_", task).lstrip(".")[:60] or "task"
-    return f"{plain}-{workload[:12]}.jsonl"
+def file_name(task: TuneContext) -> str:
+    """Return the name of a task's log: readable, and unlike that of any other task.
+
+    Tasks of one program may differ in their targets, or in the sizes that they are measured at.
+    """
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "_", task.task_name).lstrip(".")[:60] or "task"
+    known = (task.task_name, task.hash, str(task.target), str(task.args_info))
+    digest = hashlib.sha256(json.dumps(known).encode()).hexdigest()
+    return f"{plain}-{digest[:12]}.jsonl"
 
 
 def append(path: Path, kind: str, **values: object) -> None:

@@ -9,7 +9,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from tilewright.meta_schedule.database import Database, MemoryDatabase, is_url, 
 from tilewright.meta_schedule.measure_callback import KeepTrialLog, MeasureCallback
 from tilewright.meta_schedule.profiler import Profiler
 from tilewright.meta_schedule.progress import Progress
-from tilewright.meta_schedule.resume import alone, interrupted_run, run_digest
+from tilewright.meta_schedule.resume import Whole, alone, interrupted_run, run_digest
 from tilewright.meta_schedule.runner import Runner
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.meta_schedule.tune_context import TuneContext
@@ -109,7 +109,7 @@ def trial_budget(trials: int | None, time_budget: float | None) -> int:
 
     Raises ``TuneError`` if there is no limit at all.
     """
-    if trials is None and time_budget is None:
+    if trials is None and (time_budget is None or math.isinf(time_budget)):
         raise TuneError("max_trials_global or time_budget must say when tuning ends")
     return _UNLIMITED if trials is None else trials
 
@@ -206,29 +206,40 @@ def _logged(
     scheduler: TaskScheduler,
     profiler: Profiler,
 ) -> Iterator[TuningSession]:
-    """Keep a log of trials in ``work_dir``; a run that ended early goes on from its log."""
+    """Keep a log of trials in ``work_dir``; a run that ended early goes on from its log.
+
+    If the run is a part of a whole, that has the lock, and the seconds.
+    """
     if work_dir is None or session.database is None:
         yield session
         return
+    whole = Whole.current()
     digest = run_digest(
         tasks, weights, session.num_trials_per_iter, session.min_improvement,
         type(session.cost_model).__name__, type(scheduler).__name__,
     )  # fmt: skip
+    part = None if whole is None else whole.next_part()
     finished = False
-    with alone(work_dir, digest) as own:
-        past = interrupted_run(work_dir, digest, tasks, session.database) if own else None
+    with alone(work_dir, digest) if part is None else nullcontext(True) as own:
+        past = None
+        if own:
+            past = interrupted_run(
+                work_dir, part or digest, tasks, session.database, ended=part is not None
+            )
         if past is not None:
             count = sum(len(r) for of_task in past.results.values() for r in of_task.values())
             session.progress.message(
                 f"the run that ended after {count} trials and {past.seconds:.0f} s goes on"
             )
-        log = KeepTrialLog(work_dir, *(() if past is None else (past.run, past.batches)))
-        log.begin(digest)
-        until = session.until if past is None else session.until - past.seconds
+        log = KeepTrialLog(work_dir, *((part,) if past is None else (past.run, past.batches)))
+        if own:  # else nobody could go on with it
+            log.begin(part or digest)
+        before = 0.0 if past is None or part is not None else past.seconds
         try:
             yield replace(
-                session, callbacks=[log, *session.callbacks], remembered=past, until=until
-            )
+                session, callbacks=[log, *session.callbacks], remembered=past,
+                until=session.until - before,
+            )  # fmt: skip
             finished = not scheduler.interrupted
         finally:
             log.end(profiler.get(), finished=finished)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir import IRModule, structural_hash
@@ -150,11 +150,13 @@ def measure_alternatives(
     runner: Runner,
     progress: Progress | None = None,
     until: float = math.inf,
+    spend: Callable[[int], None] = lambda trials: None,
 ) -> int:
     """Measure algorithms for convolutions; return how many trials that took.
 
     What the database knows isn't measured again. A convolution is measured only if all its
-    algorithms fit in ``max_trials``, and none after ``until`` (``time.monotonic``).
+    algorithms fit in ``max_trials``, and none after ``until`` (``time.monotonic``). ``spend`` is
+    told of the trials of each.
     """
     measuring = _Measuring(target, database, builder, runner, progress or Progress())
     left = max_trials
@@ -166,6 +168,7 @@ def measure_alternatives(
             if 0 < len(missing) <= left:
                 left -= len(missing)
                 measuring.measure(item, missing)
+                spend(len(missing))
     finally:
         measuring.runner.close()
     return max_trials - left

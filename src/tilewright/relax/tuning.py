@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,6 +16,7 @@ from tilewright.meta_schedule.database import Database, MemoryDatabase
 from tilewright.meta_schedule.extracted_task import ExtractedTask, contexts_of
 from tilewright.meta_schedule.passes import Applied, MetaScheduleApplyDatabase
 from tilewright.meta_schedule.progress import Progress
+from tilewright.meta_schedule.resume import run_digest, whole_run
 from tilewright.meta_schedule.runner import Runner
 from tilewright.meta_schedule.search_strategy import SearchStrategy
 from tilewright.meta_schedule.size_family import SHARE, settle_sizes
@@ -149,6 +150,9 @@ def tune_relax(
     (``race``, see ``graph_race``), and the database keeps what wins. It all ends after
     ``max_trials_global`` trials, and what follows them, or ``time_budget`` seconds. Other options
     are those of :func:`tilewright.meta_schedule.tune_tasks`.
+
+    A run in ``work_dir`` that ended early, whatever it was doing, goes on if it is asked for again,
+    with what is left of its trials and seconds.
     """
     check_options(options)
     end = deadline(time_budget)
@@ -161,6 +165,13 @@ def tune_relax(
     scheduler, progress = TaskScheduler.create(task_scheduler), options.get("progress")
     symbol, values = spread(symbols)
     comparison = _graph_race(mod, target, opened, values[-1], progress) if race else None
+    settings = {**options, "strategy": strategy, "space": space, "scheduler": scheduler}
+    settings.pop("progress", None)
+    digest = run_digest(
+        (), (), graph_hash(mod), Target(target), op_names, seed, symbols, post_optimization,
+        sorted(special_space or ()),
+        *(f"{key}={_name(value)}" for key, value in sorted(settings.items())),
+    )  # fmt: skip
     until = end
     if comparison is not None and math.isfinite(end):
         until -= comparison.seconds(measured_ways=most > 0)
@@ -170,55 +181,64 @@ def tune_relax(
         now = time.monotonic()
         return until if share == 1.0 or math.isinf(until) else now + share * (until - now)
 
-    spent = tune_alternatives(
-        mod,
-        target,
-        opened,
-        max_trials=most,
-        op_names=op_names,
-        until=part(alternatives),
-        builder=builder,
-        runner=runner,
-        progress=progress,
-    )
-    tasks = extract_tasks(mod, target, op_names=op_names, database=opened)
-
-    def search(how: SearchStrategy | str, count: int, until: float) -> list[TuneContext]:
-        contexts, weights = contexts_of(
-            tasks,
-            space=space,
-            strategy=how,
-            seed=seed,
-            symbols=symbols,
-            special_space=special_space,
-        )
-        tune_tasks(
-            contexts,
-            weights,
-            work_dir=work_dir,
-            max_trials_global=count,
-            max_trials_per_task=max_trials_per_task,
+    with whole_run(work_dir, digest) as whole:
+        end, until = end - whole.seconds, until - whole.seconds
+        tune_alternatives(
+            mod,
+            target,
+            opened,
+            max_trials=max(0, most - whole.alternatives),
+            op_names=op_names,
+            until=part(alternatives),
             builder=builder,
             runner=runner,
-            database=opened,
-            task_scheduler=scheduler,
-            time_budget=None if math.isinf(until) else max(1e-3, until - time.monotonic()),
-            **options,
+            progress=progress,
+            spend=whole.spend,
         )
-        return contexts
+        tasks = extract_tasks(mod, target, op_names=op_names, database=opened)
 
-    rest = trials - spent
-    last = int(rest * POST_OPTIMIZATION) if post_optimization else 0
-    share = 1.0 if symbol is None else 1.0 - SHARE
-    share *= 1.0 - POST_OPTIMIZATION if last else 1.0
-    contexts = search(strategy, rest - last, part(share))
-    if last and not scheduler.interrupted:
-        search("coordinate-descent", last, part(1.0 if symbol is None else 1.0 - SHARE))
-    if symbol is not None and not scheduler.interrupted:
-        settle_sizes(contexts, symbol, values, opened, builder, runner, progress, until)
-    if comparison is not None and not scheduler.interrupted:
-        _settle(comparison, opened, end)
+        def search(how: SearchStrategy | str, count: int, until: float) -> list[TuneContext]:
+            contexts, weights = contexts_of(
+                tasks,
+                space=space,
+                strategy=how,
+                seed=seed,
+                symbols=symbols,
+                special_space=special_space,
+            )
+            tune_tasks(
+                contexts,
+                weights,
+                work_dir=work_dir,
+                max_trials_global=count,
+                max_trials_per_task=max_trials_per_task,
+                builder=builder,
+                runner=runner,
+                database=opened,
+                task_scheduler=scheduler,
+                time_budget=None if math.isinf(until) else max(1e-3, until - time.monotonic()),
+                **options,
+            )
+            return contexts
+
+        rest = max(0, trials - whole.alternatives)
+        last = int(rest * POST_OPTIMIZATION) if post_optimization else 0
+        share = 1.0 if symbol is None else 1.0 - SHARE
+        share *= 1.0 - POST_OPTIMIZATION if last else 1.0
+        contexts = search(strategy, rest - last, part(share))
+        if last and not scheduler.interrupted:
+            search("coordinate-descent", last, part(1.0 if symbol is None else 1.0 - SHARE))
+        if symbol is not None and not scheduler.interrupted:
+            settle_sizes(contexts, symbol, values, opened, builder, runner, progress, until)
+        if comparison is not None and not scheduler.interrupted:
+            _settle(comparison, opened, end)
+        whole.finished = not scheduler.interrupted
     return opened
+
+
+def _name(value: object) -> str:
+    """What a setting is known by in the next process."""
+    return str(value) if isinstance(value, str | int | float) else type(value).__name__
 
 
 def settle_graph(
@@ -286,12 +306,14 @@ def tune_alternatives(
     runner: Runner | str = "local",
     progress: Progress | None = None,
     until: float = math.inf,
+    spend: Callable[[int], None] = lambda trials: None,
 ) -> int:
     """Measure convolution algorithms; return how many trials it took.
 
     A graph that only calls tensor functions has nothing left to choose. ``op_names`` limits this to
     convolutions in functions with one of these words in their name, fused as a build with this
-    database would. None begins after ``until`` (``time.monotonic``).
+    database would. None begins after ``until`` (``time.monotonic``). ``spend`` is told of the
+    trials of each convolution.
     """
     if not any(map(has_operators, mod.functions.values())):
         return 0
@@ -309,6 +331,7 @@ def tune_alternatives(
         runner=runner,
         progress=progress,
         until=until,
+        spend=spend,
     )
 
 

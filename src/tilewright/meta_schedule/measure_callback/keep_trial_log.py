@@ -64,9 +64,9 @@ class KeepTrialLog(MeasureCallback):
     def _of_task(self, scheduler: Tuning, task: TaskRecord) -> str:
         """Return the name of a task's log; at first say what the task is."""
         context = task.context
-        name = file_name(task.name, context.hash)
-        if context.hash not in self._tasks:
-            self._tasks.add(context.hash)
+        name = file_name(context)
+        if name not in self._tasks:
+            self._tasks.add(name)
             known = None
             if scheduler.database is not None:
                 record = scheduler.database.query_tuning_record(context.mod, context.target)
@@ -109,7 +109,7 @@ class KeepTrialLog(MeasureCallback):
             self._logged[name] -= 1
             return
         self._append(
-            name, "batch", rejected=dict(task.rejected), best=task.best_seconds, size=len(results)
+            name, "batch", rejected=dict(task.rejected), best=task.best_seconds, size=task.asked
         )
 
     def on_race(

@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -139,10 +140,12 @@ def read(work_dir: str | os.PathLike[str], database: Database | None = None) -> 
         database = found_here if found_here.path_workload.exists() else None
     if not logs and database is None:
         raise TuneError(f"{work_dir} has no logs and no database of a tuning run")
-    tasks = {log.workload: _from_log(log) for log in logs}
+    tasks: dict[str, list[TaskData]] = {}
+    for log in logs:
+        tasks.setdefault(log.workload, []).append(_from_log(log))
     for record in [] if database is None else database.best_records():
         _add_record(tasks, record)
-    found = sorted(tasks.values(), key=lambda task: -len(task.trials))
+    found = sorted(chain.from_iterable(tasks.values()), key=lambda task: -len(task.trials))
     left_out = sum(log.left_out for log in logs)
     shown = sorted(found[:MOST_TASKS], key=lambda task: (task.name, task.workload))
     more = max(0, len(found) - MOST_TASKS)
@@ -154,19 +157,20 @@ def _from_log(log: TaskLog) -> TaskData:
     return TaskData(log.task, log.workload, log, None, start["flops"] or 0, start["bytes"] or 0)
 
 
-def _add_record(tasks: dict[str, TaskData], record: TuningRecord) -> None:
-    """Join a workload's best record to its task; of several targets the log's, or the first."""
-    task = tasks.get(record.workload.hash)
-    if task is None:
-        task = tasks[record.workload.hash] = TaskData(record.summary, record.workload.hash)
+def _add_record(tasks: dict[str, list[TaskData]], record: TuningRecord) -> None:
+    """Join a workload's best record to its tasks; of several targets the log's, or the first."""
+    if record.workload.hash not in tasks:
+        task = TaskData(record.summary, record.workload.hash)
+        tasks[record.workload.hash] = [task]
         task.nbytes = argument_bytes(record.args_info or ())
         try:
             task.flops = known_flops(record.workload.mod["main"])
         except TilewrightError as error:
             logger.info("workload %s can't be read: %s", record.workload.hash, error)
-    logged = [start["target"] for start in task.log.of_kind("start")]
-    if task.record is None or (logged and str(record.target) == logged[-1]):
-        task.record = record
+    for task in tasks[record.workload.hash]:
+        logged = [start["target"] for start in task.log.of_kind("start")]
+        if task.record is None or (logged and str(record.target) == logged[-1]):
+            task.record = record
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:

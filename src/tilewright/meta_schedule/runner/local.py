@@ -119,6 +119,7 @@ class LocalRunner(Runner):
                 f"a race compares candidates of up to {_TASKS_KEPT} tasks, got {len(references)}"
             )
         threads = max(map(self._threads, references.values()))
+        self._settle()
         if len(self._tasks | references.keys()) > _TASKS_KEPT:
             self.close()
         for reference in references.values():

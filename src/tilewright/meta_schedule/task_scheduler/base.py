@@ -161,8 +161,11 @@ class TaskScheduler:
         """Return how many trials a task's next batch has: as many as before if it is remembered."""
         past = session.remembered
         before = None if past is None else past.batch(task.context)
-        return before or min(
-            session.num_trials_per_iter,
+        most = min(left, session.num_trials_per_iter)
+        if before:
+            return min(before, most)  # the log may be a stranger's
+        return min(
+            most,
             self._fair_share(task, left, math.isfinite(session.until)),
             session.max_trials_per_task - task.trials,
             self._in_time(task, session),
@@ -176,7 +179,7 @@ class TaskScheduler:
         own = known[:1] if task.trials else known
         spent, trials = sum(x.spent_seconds for x in own), sum(x.trials for x in own)
         rate = spent / trials if trials else _TRIAL_SECONDS
-        return int(self._before_ranking(session) / rate)
+        return int(min(self._before_ranking(session) / rate, session.num_trials_per_iter))
 
     def _before_ranking(self, session: TuningSession) -> float:
         """Seconds that are left until the best of each task have to be compared."""
@@ -242,6 +245,7 @@ class TaskScheduler:
         """Measure one batch of a task; returns the number of trials spent."""
         start = time.monotonic()
         context = task.context
+        task.asked = count
         session.progress.working(task, "searching")
         with Profiler.timeit("searching"):
             candidates = context.generate_measure_candidates(count)
@@ -375,7 +379,8 @@ class TaskScheduler:
         left = session.until - time.monotonic()
         wanted = sum(ranking_seconds(item, self.final_rounds) for item in waiting)
         few = min(_FEW_ROUNDS, self.final_rounds)
-        return max(few, min(self.final_rounds, int(self.final_rounds * left / max(wanted, 1e-3))))
+        share = min(1.0, left / max(wanted, 1e-3))
+        return max(few, int(self.final_rounds * share))
 
     def _measured(
         self,
