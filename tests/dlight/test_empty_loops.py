@@ -12,6 +12,7 @@ import tilewright
 from tilewright import dlight, te, topi
 from tilewright.dlight import Choices
 from tilewright.ir import IRModule, as_int, collect
+from tilewright.meta_schedule import PostOrderApply, TuneContext
 from tilewright.script import tir as T
 from tilewright.target import Target
 from tilewright.tir import For, PrimFunc
@@ -68,6 +69,24 @@ def test_results(name: str) -> None:
     assert mod["main"].attrs[IS_SCHEDULED]
     assert not any(as_int(loop.extent) == 0 for loop in collect(mod["main"].body, For))
     np.testing.assert_allclose(run(mod, *arrays), expected(*arrays), rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(16, 0, 32), (0, 13, 8), (5, 7, 0)])
+def test_there_are_no_tiles_of_nothing(shape: tuple[int, int, int]) -> None:
+    n, m, k = shape
+    a, b = te.placeholder((n + 2, k), name="a"), te.placeholder((k, m), name="b")
+    steps, taps = te.reduce_axis((0, k), "k"), te.reduce_axis((0, 3), "t")
+    func = te.create_prim_func(
+        [a, b, te.compute(
+            (n, m),
+            lambda i, j: te.sum(a[i + taps, steps] * b[steps, j], axis=[steps, taps]),
+            name="product",
+        )]
+    )  # fmt: skip
+    space = PostOrderApply(seed=0)
+    space.initialize(TARGET)
+    assert space.generate_design_space(IRModule({"main": func}))
+    TuneContext(func, target=TARGET).rule_schedule()
 
 
 def test_what_is_left_is_fast() -> None:

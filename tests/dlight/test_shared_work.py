@@ -298,3 +298,16 @@ def test_tiles_share_what_is_loaded_of_some_operands(target: Target, n: int) -> 
     ]
     found = computed(func, target, (3, 3, n, n), a, b)
     np.testing.assert_allclose(found, np.array(expected), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", NATIVE)
+@pytest.mark.parametrize("steps", [1, 2])
+def test_sums_of_rows_of_a_product(target: Target, steps: int) -> None:
+    a, b = te.placeholder((31, steps), name="a"), te.placeholder((steps, 17), name="b")
+    k, j = te.reduce_axis((0, steps), "k"), te.reduce_axis((0, 17), "j")
+    c = te.compute((31, 17), lambda y, x: te.sum(a[y, k] * b[k, x], axis=k), name="c")
+    func = te.create_prim_func([a, b, te.compute((31,), lambda y: te.sum(c[y, j], axis=j))])
+    x, w = drawn(31, steps), drawn(steps, 17)
+    expected = (x.astype("float64") @ w).sum(1)
+    found = computed(func, target, (31,), x, w)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)

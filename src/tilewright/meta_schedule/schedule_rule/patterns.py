@@ -141,6 +141,8 @@ def describe_reduction(sch: Schedule, block: BlockRV) -> Reduction | NotApplicab
     if store is None or not has_reduction(item) or own_loops(sch, realize) is None:
         return other
     extents = [as_int(iter_var.dom.extent) for iter_var in item.iter_vars]
+    if 0 in extents:
+        return NotApplicable("there is nothing to compute")
     if any(extent is None for extent in extents) or len(item.writes) != 1:
         return other
     place: dict[Var, int] = {iter_var.var: n for n, iter_var in enumerate(item.iter_vars)}

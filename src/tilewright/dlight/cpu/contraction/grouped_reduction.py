@@ -95,6 +95,8 @@ def _choose_plan(
         return inner
     if isinstance(outer, NotApplicable):
         return outer
+    if work_of(inner.steps) == 1:
+        return NotApplicable("each group has one member")
     if len(outer.consumers) > 1 or not all(is_injective(sch, rv) for rv in outer.consumers):
         return NotApplicable("the reduction has several consumers")
     sums = inner.store.buffer

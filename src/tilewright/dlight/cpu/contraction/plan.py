@@ -349,7 +349,7 @@ def _is_part(index: Expr, axis: Axis) -> bool:
 
     Filters of a grouped convolution do: ``group * filters + filter``.
     """
-    if axis.extent is None:
+    if not axis.extent:
         return False
     factors = {var: coefficient_of(index, var) for var in free_vars(index)}
     own = factors.pop(axis.var, None)
