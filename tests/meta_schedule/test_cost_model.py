@@ -16,7 +16,7 @@ from tilewright.meta_schedule.cost_model import (
     RandomModel,
     XGBModel,
 )
-from tilewright.meta_schedule.feature import candidate_evaluation
+from tilewright.meta_schedule.feature import FEATURE_NAMES, candidate_evaluation
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
 from tilewright.meta_schedule.search_strategy.base import candidate_of
@@ -101,6 +101,36 @@ def test_a_file_of_other_features_is_refused(tmp_path):
         XGBModel().load(tmp_path / "other.npz")
     with pytest.raises(TuneError, match="nothing to save"):
         RandomModel().save(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("times", [0.0, 1.0]), ("times", [np.nan, 1.0]), ("times", ["a", "b"]),
+        ("times", [[1.0], [2.0]]),
+        ("priors", [np.inf, 1.0]), ("features", None), ("sizes", [2**62]), ("names", 3),
+    ],
+)  # fmt: skip
+def test_a_file_of_odd_numbers_is_refused(field, value, tmp_path):
+    names = FEATURE_NAMES
+    arrays = {
+        "names": names, "tasks": ["a"], "sizes": [2], "stores": [1, 1], "times": [1.0, np.inf],
+        "priors": [1.0, 2.0], "features": np.zeros((2, len(names)), "float32"),
+    }  # fmt: skip
+    path = tmp_path / "model.npz"
+    np.savez(path, **arrays)
+    XGBModel().load(path)
+    arrays[field] = np.full((2, len(names)), np.inf) if value is None else value
+    np.savez(path, **arrays)
+    with pytest.raises(TuneError, match=r"damaged|other features"):
+        XGBModel().load(path)
+
+
+def test_a_file_of_one_array_is_refused(tmp_path):
+    with (tmp_path / "model.npz").open("wb") as file:
+        np.save(file, np.zeros(3))
+    with pytest.raises(TuneError, match="single array"):
+        XGBModel().load(tmp_path / "model.npz")
 
 
 def test_models_by_name():

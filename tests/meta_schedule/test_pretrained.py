@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+
 import numpy as np
 import pytest
 
@@ -40,6 +43,35 @@ def test_a_damaged_file_is_no_model(tmp_path):
         read_forest(tmp_path / "a")
     with pytest.raises(TuneError, match="can't be read"):
         read_forest(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("depth", 99), ("depth", -1), ("groups", 0), ("groups", 10**9),
+        ("leaves", np.zeros((1, 2))),
+        ("features", np.full((4, 4), 30000)), ("features", np.full((4, 4), -1)), ("leaves", None),
+        ("thresholds", np.full((4, 4), np.nan)), ("names", np.array("x")),
+    ],
+)  # fmt: skip
+def test_a_file_that_would_be_read_out_of_bounds_is_no_model(field, value, tmp_path):
+    """The checksum is no signature: anyone can write one."""
+    arrays = {"depth": 2, "groups": 2, "names": np.array(FEATURE_NAMES)}
+    arrays |= {name: np.zeros((4, 4)) for name in ("features", "thresholds", "leaves")}
+    path = tmp_path / "made.forest"
+
+    def write():
+        content = io.BytesIO()
+        np.savez(content, **{key: item for key, item in arrays.items() if item is not None})
+        data = content.getvalue()
+        path.write_bytes(hashlib.sha256(data).digest() + data)
+
+    write()
+    assert read_forest(path).groups == 2
+    arrays[field] = value
+    write()
+    with pytest.raises(TuneError, match=r"damaged|other features"):
+        read_forest(path)
 
 
 def test_what_is_written_is_read(tmp_path):

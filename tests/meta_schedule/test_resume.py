@@ -12,7 +12,7 @@ import pytest
 
 from tilewright import te
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
-from tilewright.meta_schedule.cost_model import CostModel
+from tilewright.meta_schedule.cost_model import CostModel, XGBModel
 from tilewright.meta_schedule.database import JSONDatabase
 from tilewright.meta_schedule.database.record import trace_digest
 from tilewright.meta_schedule.measure_callback import MeasureCallback
@@ -25,6 +25,7 @@ from tilewright.meta_schedule.trial_log import read_logs, read_runs
 from tilewright.meta_schedule.tune import tune_tasks
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.runtime import Module
+from tilewright.support.errors import TuneError
 from tilewright.target import Target
 
 TARGET = Target("llvm -mcpu=znver4 -num-cores=2")
@@ -144,6 +145,20 @@ def test_a_run_that_came_to_its_end_is_not_done_again(tmp_path: Path) -> None:
     assert not set(first) & set(second) and len(second) == BATCH
     assert not any("goes on" in text for text in said)
     assert [run["finished"] for run in read_runs(tmp_path)] == [True, True]
+
+
+def test_a_model_that_can_not_be_kept_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def save(model: object, path: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(XGBModel, "save", save)
+    monkeypatch.setattr(XGBModel, "trained", True)
+    with caplog.at_level("WARNING", "tilewright"):
+        tune(tmp_path, Fake(), max_trials_global=BATCH, cost_model="xgb")
+    assert "what the cost model learned can't be kept: No space" in caplog.text
+    assert [run["finished"] for run in read_runs(tmp_path)] == [True]
 
 
 def test_another_run_does_not_go_on(tmp_path: Path) -> None:
@@ -267,3 +282,15 @@ def test_logs_of_a_stranger_can_not_stop_a_run(tmp_path: Path) -> None:
     (tmp_path / "logs/runs.jsonl").open("ab").write(b'{"kind":"begin","digest":"')
     seen, _ = tune(tmp_path, Fake(5))
     assert len(seen) == TRIALS - 5
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), -float("inf"), "10", float("inf")])
+def test_a_budget_that_is_none_is_refused(seconds: Any, tmp_path: Path) -> None:
+    with pytest.raises(TuneError, match="time_budget"):
+        tune(tmp_path, Fake(), time_budget=seconds, max_trials_global=None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_budget_may_be_huge(tmp_path: Path) -> None:
+    seen, _ = tune(tmp_path, Fake(), time_budget=1e308, max_trials_global=2)
+    assert len(seen) == 2

@@ -277,6 +277,27 @@ def test_more_tasks_than_are_kept(
         assert run(runner, reference, right)[0].run_secs
 
 
+def test_a_task_that_is_being_prepared_counts_before_a_race(
+    runner: LocalRunner, right: Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the worker would be replaced in the middle, without the tasks that it had got."""
+    monkeypatch.setattr("tilewright.meta_schedule.runner.local._TASKS_KEPT", 3)
+    a, b, c, d = (Reference(f"task {n}", right, arg_infos(double())) for n in range(4))
+    assert run(runner, a, right)[0].run_secs
+    runner.prepare(b)
+    results = runner.race([RunnerInput(right, item) for item in (a, c, d)], 1)
+    assert all(result.run_secs for result in results)
+
+
+def test_what_went_wrong_in_prepare_is_forgotten_when_the_runner_is_closed(
+    runner: LocalRunner, reference: Reference, right: Module
+) -> None:
+    runner.prepare(Reference("crashes", crashing(), arg_infos(double())))
+    assert run(runner, reference, right)[0].run_secs
+    runner.close()
+    assert run(runner, Reference("crashes", right, arg_infos(double())), right)[0].run_secs
+
+
 def test_an_interrupt_leaves_no_stale_answer(reference: Reference, right: Module) -> None:
     runner = LocalRunner(CONFIG, timeout_sec=20.0, num_threads=1)
     assert run(runner, reference, right)[0].run_secs
@@ -312,9 +333,12 @@ def test_candidates_are_timed_on_aligned_memory(size: int) -> None:
         np.testing.assert_array_equal(other.numpy(), argument)
 
 
-def test_a_timeout_must_be_positive() -> None:
-    with pytest.raises(TuneError, match="LocalRunner needs a positive timeout"):
-        LocalRunner(timeout_sec=0)
+@pytest.mark.parametrize("odd", [0, -1, float("nan")])
+def test_a_timeout_must_be_positive(odd: float) -> None:
+    for name in ("timeout_sec", "reference_timeout_sec"):
+        options: dict[str, float] = {name: odd}
+        with pytest.raises(TuneError, match="LocalRunner needs positive timeouts"):
+            LocalRunner(**options)  # type: ignore[arg-type]
 
 
 # ---- comparing, arguments ------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def deadline(time_budget: float | None) -> float:
     """
     if time_budget is None:
         return math.inf
-    if not time_budget > 0:
+    if not isinstance(time_budget, int | float) or not time_budget > 0:
         raise TuneError(f"time_budget is a positive number of seconds, got {time_budget}")
     return time.monotonic() + time_budget
 
@@ -192,7 +192,10 @@ def tune_tasks(
         # A run that goes on later learns all of it again.
         if model is not None and kept is not None and model.trained and not scheduler.interrupted:
             with Profiler.timeit("cost model"):
-                model.save(kept)
+                try:
+                    model.save(kept)
+                except OSError as error:
+                    logger.warning("what the cost model learned can't be kept: %s", error)
         logger.info("where the time went:\n%s", profiler.table())
     return opened
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 import os
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tilewright.meta_schedule.cost_model._arrays import read_arrays
 from tilewright.meta_schedule.cost_model.base import CostModel
 from tilewright.meta_schedule.cost_model.simple import analytic_score
 from tilewright.meta_schedule.feature import FEATURE_NAMES, Evaluation
@@ -165,22 +166,20 @@ class MeasuredModel(CostModel):
             "priors": np.array([p for task in tasks for p in self._priors[task]]),
         }
         part = f"{os.fspath(path)}.{os.getpid()}"
-        with open(part, "wb") as file:
-            np.savez(file, **arrays)
-        os.replace(part, path)  # so that whoever reads it meanwhile finds all of it
+        try:
+            with open(part, "wb") as file:
+                np.savez(file, **arrays)
+            os.replace(part, path)  # so that whoever reads it meanwhile finds all of it
+        except OSError:
+            Path(part).unlink(missing_ok=True)
+            raise
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Read a file that ``save`` wrote; the model is fitted when it is needed.
 
         Raises ``TuneError`` if the file is damaged, or is of other features.
         """
-        try:
-            with np.load(path, allow_pickle=False) as stored:
-                arrays = {name: stored[name] for name in stored.files}
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise TuneError(f"{os.fspath(path)} can't be read: {error}") from error
-        if "names" not in arrays or tuple(arrays["names"].tolist()) != FEATURE_NAMES:
-            raise TuneError(f"{os.fspath(path)} holds a cost model of other features")
+        arrays = read_arrays(path, os.fspath(path))
         try:
             measured = _measurements(arrays)
         except (KeyError, ValueError, TypeError, IndexError) as error:
@@ -199,13 +198,20 @@ def _measurements(
     Raises ``ValueError`` if they don't fit each other.
     """
     features, stores, sizes = arrays["features"], arrays["stores"], arrays["sizes"]
-    times, priors, tasks = arrays["times"], arrays["priors"], arrays["tasks"].tolist()
+    times, priors = arrays["times"].astype(np.float64), arrays["priors"].astype(np.float64)
+    tasks = arrays["tasks"].tolist()
     count = int(sizes.sum())
     whole = features.ndim == 2 and features.shape[1] == len(FEATURE_NAMES)
     if not whole or int(stores.sum()) != len(features) or (sizes < 0).any() or (stores < 0).any():
         raise ValueError("its features don't fit each other")
     if {len(stores), len(times), len(priors)} != {count} or len(tasks) != len(sizes):
         raise ValueError("its measurements don't fit each other")
+    if any(array.ndim != 1 for array in (stores, sizes, times, priors)):
+        raise ValueError("its measurements are no lists")
+    if not (times > 0.0).all() or not np.isfinite(priors).all():  # infinity: it failed
+        raise ValueError("its measurements are no times")
+    if not np.isfinite(features).all():
+        raise ValueError("its features aren't finite")
     samples = np.split(features.astype(np.float32), np.cumsum(stores)[:-1]) if count else []
     ends = np.cumsum(sizes).tolist()
     parts = [slice(end - size, end) for end, size in zip(ends, sizes.tolist())]

@@ -78,8 +78,8 @@ class LocalRunner(Runner):
         self._tasks: set[str] = set()
         self._preparing: str | None = None  # the task whose answer hasn't been read yet
         self._unprepared: dict[str, str] = {}  # what went wrong with tasks that were prepared
-        if timeout_sec <= 0:
-            raise TuneError("LocalRunner needs a positive timeout")
+        if not (timeout_sec > 0 and reference_timeout_sec > 0):
+            raise TuneError("LocalRunner needs positive timeouts")
         if candidates_per_worker < 1 or (memory_bytes is not None and memory_bytes < 1):
             raise TuneError("LocalRunner needs positive memory_bytes and candidates_per_worker")
 
@@ -292,6 +292,7 @@ class LocalRunner(Runner):
         stderr, self._stderr = self._stderr, None
         self._tasks.clear()
         self._preparing = None
+        self._unprepared.clear()
         if stderr is not None:
             stderr.close()
         if process is not None:
