@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -19,6 +20,7 @@ from tilewright.meta_schedule.arg_info import arg_infos, random_arguments
 from tilewright.meta_schedule.database import MemoryDatabase, TuningRecord
 from tilewright.meta_schedule.database.adapting import adapted_schedule
 from tilewright.meta_schedule.database.extents import nearest_cover, nearest_factors, nearest_tile
+from tilewright.meta_schedule.database.likeness import key_of
 from tilewright.meta_schedule.database.record import Workload, normalized, provenance
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
@@ -280,6 +282,16 @@ def test_records_whose_program_is_none_are_passed_over() -> None:
         record = TuningRecord(sch.trace.simplified(), workload, (1e-3,), TARGET, None, origin)
         near = Near(0.1, "alike", record)
         assert adapted_from([near], product(96, 64, 32), TARGET, 4) == []
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_likeness_of_a_strangers_text_takes_no_longer_than_its_length(step: int) -> None:
+    block = 'with T.block("b"):\n{0}    v = T.axis.reduce(4, k)'
+    spaces = (" " * (step * n) for n in range(700))
+    text = "\n".join(indent + block.format(indent) for indent in spaces)
+    began = time.process_time()
+    assert bool(key_of("alike-reductions", text)) == (step == 0)
+    assert time.process_time() - began < 5.0
 
 
 def test_a_choice_is_recalled_by_its_text_or_the_nearest_one() -> None:

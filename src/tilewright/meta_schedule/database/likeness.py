@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import lru_cache
+from itertools import takewhile
 
 from tilewright.ir import IRModule
 
@@ -21,7 +22,8 @@ Numbers = tuple[float, ...]
 _TOKEN = re.compile(r'"[^"\n]*"|T\.\w+|[A-Za-z_]\w*|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\S')
 _BLOCK = re.compile(r"with T\.s?block\(")
 _REDUCES = re.compile(r'T\.axis\.(?:reduce\(|remap\("[A-Z]*R)')
-_LONGEST = 1 << 20
+# Longer texts aren't looked at, nor reductions of more lines, which are within each other.
+_LONGEST, _MOST_LINES = 1 << 20, 1 << 16
 
 
 def whole_program(text: str) -> tuple[str, Numbers]:
@@ -32,21 +34,29 @@ def whole_program(text: str) -> tuple[str, Numbers]:
 def reductions(text: str) -> tuple[str, Numbers]:
     """Return the same for the blocks that have reductions, with the loops around them.
 
-    The hash is empty if there are none.
+    The hash is empty if there are none, or far too many.
     """
     lines = text.splitlines()
+    depths = [len(line) - len(line.lstrip()) for line in lines]
     kept: list[str] = []
+    around: list[int] = []  # what the line at hand is inside of, from the outermost
     for number, line in enumerate(lines):
-        if not _BLOCK.match(line.lstrip()):
+        if not line.strip():
             continue
-        body = []
-        for inner in lines[number + 1 :]:
-            if _depth(inner) <= _depth(line):
-                break
-            body.append(inner)
-        own = [item for item in body if _depth(item) == _depth(body[0])]
-        if any(_REDUCES.search(item) for item in own):
-            kept += [*_loops_around(lines, number), *body]
+        while around and depths[around[-1]] >= depths[number]:
+            around.pop()
+        if _BLOCK.match(line.lstrip()):
+            first = end = number + 1
+            while end < len(lines) and depths[end] > depths[number]:
+                end += 1
+            own = (lines[n] for n in range(first, end) if depths[n] == depths[first])
+            if any(_REDUCES.search(item) for item in own):
+                outer = (lines[n] for n in reversed(around))
+                loops = takewhile(lambda item: item.lstrip().startswith("for "), outer)
+                kept += [*list(loops)[::-1], *lines[first:end]]
+        around.append(number)
+        if len(kept) > _MOST_LINES:
+            return "", ()
     return _skeleton(kept) if kept else ("", ())
 
 
@@ -79,22 +89,6 @@ def distance(kind: str, a: str, b: str) -> float:
 @lru_cache(maxsize=1024)
 def _described(kind: str, text: str) -> tuple[str, Numbers]:
     return KINDS[kind](text) if len(text) <= _LONGEST else ("", ())
-
-
-def _depth(line: str) -> int:
-    return len(line) - len(line.lstrip())
-
-
-def _loops_around(lines: Sequence[str], number: int) -> list[str]:
-    found, depth = [], _depth(lines[number])
-    for line in reversed(lines[:number]):
-        if not line.strip() or _depth(line) >= depth:
-            continue
-        if not line.lstrip().startswith("for "):
-            break
-        found.append(line)
-        depth = _depth(line)
-    return found[::-1]
 
 
 def _skeleton(lines: Iterable[str]) -> tuple[str, Numbers]:
