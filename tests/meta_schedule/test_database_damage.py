@@ -102,6 +102,8 @@ def test_a_workload_whose_text_is_no_program_is_set_aside_when_it_is_needed(
         "[" * 100_000,
         "[" * 900 + "]" * 900,
         "[true,[[],null,null,[],{}]]",
+        "[9223372036854775808,[[],null,null,[],{}]]",
+        "[1" + "0" * 400 + ",[[],null,null,[],{}]]",
         "[0.0,[[],null,null,[],{}]]",
         "[0,[[],[NaN],null,[],{}]]",
         "[0,[[],[1e400],null,[],{}]]",

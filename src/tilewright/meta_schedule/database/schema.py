@@ -34,6 +34,7 @@ LONGEST_LINE = 32 << 20
 """Bytes of a line; programs with large constants take some."""
 
 _MOST_INSTRUCTIONS = 100_000
+_MOST_WORKLOADS = 1 << 48
 _MOST_TIMES = 10_000
 _DEEPEST_ORIGIN = 16
 LATEST = 1e11
@@ -151,7 +152,7 @@ def read_measured(data: object) -> Measured:
     """
     index, parts = _list(_migrated(data, "record"), 2, "a record")
     trace, seconds, target, infos, origin = _list(parts, 5, "a record's second part")
-    if type(index) is not int or index < 0:
+    if type(index) is not int or not 0 <= index <= _MOST_WORKLOADS:
         raise TuneError(f"the workload's number is {_short(index)}")
     if len(_list(trace, None, "a trace")) > _MOST_INSTRUCTIONS:
         raise TuneError(f"the trace has {len(trace)} instructions, more than {_MOST_INSTRUCTIONS}")
