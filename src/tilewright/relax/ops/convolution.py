@@ -56,14 +56,15 @@ def _conv_shape(
 def _transpose_shape(
     data: TensorStructInfo,
     weight: TensorStructInfo,
-    strides: int | Sequence[int],
-    padding: int | Sequence[int],
-    output_padding: int | Sequence[int],
-    dilation: int | Sequence[int],
+    steps: Sequence[int],
+    padding: tuple[Sequence[int], Sequence[int]],
+    extra: Sequence[int],
+    reach: Sequence[int],
     groups: int,
-    spatial: int,
     out_dtype: str | None,
 ) -> StructInfo:
+    """``steps`` and so on have a number for each axis of the image, ``padding`` two."""
+    spatial, (before, after) = len(steps), padding
     require_ndim(data, spatial + 2, "data")
     require_ndim(weight, spatial + 2, "weight")
     dtype = same_dtype(data, weight)
@@ -71,9 +72,6 @@ def _transpose_shape(
         dtypes.split_dtype(out_dtype)
         dtype = out_dtype
     x, w = known(data, "data"), known(weight, "weight")
-    steps, extra = pair(strides, spatial), pair(output_padding, spatial)
-    reach = pair(dilation, spatial)
-    before, after = padding_of(padding, spatial)
     require_equal("input channels differ", x[1], w[0])
     _check_groups("input channels", x[1], groups)
     for i in range(spatial):
@@ -167,9 +165,9 @@ def conv1d_transpose(
 
     Results have the operands' dtype, to which sums are rounded, or ``out_dtype``.
     """
-    return _transpose_shape(
-        data, weight, strides, padding, output_padding, dilation, groups, 1, out_dtype
-    )
+    steps, extra, reach = (pair(given, 1) for given in (strides, output_padding, dilation))
+    around = padding_of(padding, 1)
+    return _transpose_shape(data, weight, steps, around, extra, reach, groups, out_dtype)
 
 
 @operator("nn.conv2d_transpose", legalize=topi.nn.conv2d_transpose)
@@ -184,9 +182,9 @@ def conv2d_transpose(
     out_dtype: str | None = None,
 ) -> StructInfo:
     """Transposed convolution: data ``[N, I, H, W]``, weight ``[I, O / groups, KH, KW]``."""
-    return _transpose_shape(
-        data, weight, strides, padding, output_padding, dilation, groups, 2, out_dtype
-    )
+    steps, extra, reach = (pair(given, 2) for given in (strides, output_padding, dilation))
+    around = padding_of(padding, 2)
+    return _transpose_shape(data, weight, steps, around, extra, reach, groups, out_dtype)
 
 
 @operator("nn.conv3d_transpose", legalize=topi.nn.conv3d_transpose)
@@ -201,6 +199,6 @@ def conv3d_transpose(
     out_dtype: str | None = None,
 ) -> StructInfo:
     """Transposed convolution: data ``[N, I, D, H, W]``, weight ``[I, O / groups, …]``."""
-    return _transpose_shape(
-        data, weight, strides, padding, output_padding, dilation, groups, 3, out_dtype
-    )
+    steps, extra, reach = (pair(given, 3) for given in (strides, output_padding, dilation))
+    around = padding_of(padding, 3)
+    return _transpose_shape(data, weight, steps, around, extra, reach, groups, out_dtype)

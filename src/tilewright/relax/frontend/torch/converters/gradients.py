@@ -149,9 +149,9 @@ def _adaptive_avg_pool_backward(ctx: Context, grad: RelaxExpr, x: RelaxExpr) -> 
 @converts("aten.max_pool2d_with_indices_backward.default",
           "aten.max_pool3d_with_indices_backward.default")  # fmt: skip
 def _max_pool_backward(
-    ctx: Context, grad: RelaxExpr, x: RelaxExpr, kernel: Sequence[int], stride: Sequence[int],
-    padding: Sequence[int], dilation: Sequence[int], ceil_mode: bool, places: RelaxExpr,
-) -> RelaxExpr:  # fmt: skip
+    ctx: Context, grad: RelaxExpr, x: RelaxExpr, *windows_and_places: Any
+) -> RelaxExpr:
+    places = windows_and_places[-1]  # they say all that the windows do
     if x.ndim == ctx.spatial + 2:
         return op.grad.max_pool_places_backward(grad, x, places)
     one = (op.expand_dims(tensor, 0) for tensor in (grad, x, places))
