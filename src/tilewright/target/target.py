@@ -14,7 +14,7 @@ from typing import Any
 
 from tilewright.support.errors import TargetError
 from tilewright.support.registry import near_matches
-from tilewright.target import cpus, host
+from tilewright.target import cpus, gpus, host
 from tilewright.target.costs import Costs, costs_of
 
 # Options of each kind with the type of their value. ``None`` options are left out of the text.
@@ -32,13 +32,30 @@ TARGET_KINDS: dict[str, dict[str, type]] = {
     "llvm": _COMMON_CPU,
     "c": {"num-cores": int},
     "cuda": {
+        "model": str,
         "arch": str,
         "max-threads": int,
         "max-shared-memory": int,
         "thread-warp-size": int,
         "num-cores": int,
+        "registers": int,
+        "l2": int,
+        "bandwidth": int,
+        "memory": int,
+        "clock": int,
+        "math": str,
     },
 }
+# Other names of options: those that TVM has.
+_ALIASES = {
+    "max-threads-per-block": "max-threads",
+    "max-num-threads": "max-threads",
+    "max-shared-memory-per-block": "max-shared-memory",
+    "registers-per-block": "registers",
+    "l2-cache-size-bytes": "l2",
+    "multi-processor-count": "num-cores",
+}
+_CHOICES = {"math": ("exact", "fast")}
 DEVICE_OF_KIND = {"llvm": "cpu", "c": "cpu", "cuda": "cuda"}
 
 
@@ -49,8 +66,13 @@ class Target:
     ``Target("llvm -mcpu=znver4 -num-cores=2")`` specifies it; other options come from this machine
     if the named CPU is this machine's (or none is named), else from the CPU's name. CPUs and
     features are LLVM's: ``-mattr=+avx2`` also enables what it implies, ``-mattr=-avx512f`` also
-    disables what depends on it. Raises ``TargetError`` for an unknown kind, option, triple, CPU or
-    feature.
+    disables what depends on it.
+
+    ``Target("nvidia/nvidia-h200")`` (or ``"h200"``) is a GPU of the table in ``target/gpus.py``;
+    ``Target("cuda -arch=sm_90a")`` names an architecture, and ``Target("cuda")`` takes ``sm_80``.
+    TVM's names of options (``max_shared_memory_per_block``) are understood.
+
+    Raises ``TargetError`` for an unknown kind, option, triple, CPU, feature or GPU.
     """
 
     _local = threading.local()
@@ -72,16 +94,21 @@ class Target:
             kind = description.get("kind", "")
         if kind == "native":
             kind, options = "llvm", {"mcpu": host.cpu_name(), **options}
+        if kind not in TARGET_KINDS and gpus.is_tag(kind or str(options.get("tag", ""))):
+            kind, options = _tagged(kind or options.pop("tag"), options)
         known = TARGET_KINDS.get(kind)
         if known is None:
             names = ["native", *TARGET_KINDS]
             raise TargetError(f"unknown target {kind!r}; {near_matches(kind, names)}")
         self.kind: str = kind
+        options = {_option_name(known, key): value for key, value in options.items()}
         self.options: dict[str, Any] = {
             key: _option(kind, known, key, value) for key, value in options.items()
         }
         if kind == "llvm":
             self._fill_in_cpu()
+        elif kind == "cuda":
+            gpus.arch_of(self.arch)
 
     def _fill_in_cpu(self) -> None:
         options = self.options
@@ -254,6 +281,34 @@ class Target:
         return int(self.options.get("l3", 32 << 20))
 
     @property
+    def arch(self) -> str:
+        """Architecture of a GPU: ``sm_90a``. ``sm_80`` for a ``cuda`` target that says nothing."""
+        return str(self.options.get("arch", gpus.DEFAULT_ARCH if self.kind == "cuda" else ""))
+
+    @property
+    def gpu(self) -> gpus.GPUArch:
+        """What GPUs of the target's architecture have; ``TargetError`` if it is no GPU."""
+        if self.device_kind != "cuda":
+            raise TargetError(f"target {self.kind!r} is no GPU: it has no architecture of one")
+        return gpus.arch_of(self.arch)
+
+    @property
+    def max_shared_memory(self) -> int:
+        """Bytes of shared memory that a thread block may have.
+
+        48 KB unless the target states it or names an architecture: so much is on any GPU.
+        """
+        stated = self.options.get("max-shared-memory")
+        if stated is not None:
+            return int(stated)
+        return self.gpu.shared_per_block if "arch" in self.options else gpus.STATIC_SHARED_BYTES
+
+    @property
+    def has_fast_math(self) -> bool:
+        """Whether functions may be the GPU's approximations (``-math=fast``)."""
+        return self.options.get("math") == "fast"
+
+    @property
     def costs(self) -> Costs:
         """The costs: measured ones, if the target's CPU is this machine's and they exist."""
         here = self.kind == "llvm" and self._is_here
@@ -311,6 +366,20 @@ def _parse(text: str) -> tuple[str, dict[str, Any]]:
     return words[0], options
 
 
+def _tagged(tag: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return kind and options of a GPU by its tag; options given beside it count."""
+    known = TARGET_KINDS["cuda"]
+    given = {_option_name(known, key): value for key, value in options.items()}
+    return "cuda", {**gpus.options_of(tag), **given}
+
+
+def _option_name(known: Mapping[str, type], key: str) -> str:
+    """Return our name of an option that may be spelt as TVM does."""
+    spelt = key.replace("_", "-") if isinstance(key, str) else key
+    spelt = _ALIASES.get(spelt, spelt)
+    return spelt if spelt in known else key
+
+
 def _option(kind: str, known: Mapping[str, type], key: str, value: object) -> object:
     expected = known.get(key)
     if expected is None:
@@ -325,6 +394,10 @@ def _option(kind: str, known: Mapping[str, type], key: str, value: object) -> ob
         raise TargetError(
             f"option {key!r} of target {kind!r} takes {expected.__name__}, got {value!r}"
         ) from None
+    if key in _CHOICES and made not in _CHOICES[key]:
+        raise TargetError(
+            f"option {key!r} of target {kind!r} is one of {', '.join(_CHOICES[key])}, got {value!r}"
+        )
     if expected is int and made < 1:
         raise TargetError(f"option {key!r} of target {kind!r} must be positive, got {value!r}")
     return made

@@ -42,6 +42,7 @@ from tilewright.ir import (
     cast,
     const,
     dtypes,
+    is_const,
     not_,
 )
 from tilewright.tir.buffer import BufferLoad
@@ -51,6 +52,8 @@ from tilewright.tir.transform.base import FunctionTransform, function_analyzer, 
 from tilewright.tir.transform.effects import BufferMutator, lane_bound
 
 NARROW = "int32"
+_HARDWARE_LIMIT = 2**31 - 2
+"""The greatest index of a block or thread that GPUs have, whatever extent a program states."""
 _ARITHMETIC = (Add, Sub, Mul, FloorDiv, FloorMod, Min, Max)
 _CALLS = frozenset(
     "truncdiv truncmod indexdiv indexmod bitwise_and bitwise_or bitwise_xor if_then_else".split()
@@ -186,6 +189,8 @@ class _Narrower(BufferMutator):
     # ---- statements
 
     def visit_For(self, node: For) -> Stmt:
+        if node.thread is not None and node.loop_var.dtype == INDEX and is_const(node.min, 0):
+            return self._thread_loop(node)
         wide = node.loop_var.dtype == INDEX and node.kind != PARALLEL
         minimum, extent = self.narrow(node.min), self.narrow(node.extent)
         end = self._fits(node.min + node.extent) if wide else False
@@ -199,6 +204,17 @@ class _Narrower(BufferMutator):
             var = self.variables[node.loop_var] = Var(node.loop_var.name, NARROW)
             body = self.visit(node.body)
         return node.replace(loop_var=var, min=minimum, extent=extent, body=body)
+
+    def _thread_loop(self, node: For) -> Stmt:
+        """Indices of blocks and threads are numbers of 32 bits, also where the extent is open."""
+        extent = self.narrow(node.extent)
+        if extent is None:
+            extent = cast(self.visit(node.extent), NARROW)
+        with inside_loop(self.analyzer, node):
+            self.analyzer.update(node.loop_var, 0, _HARDWARE_LIMIT)
+            var = self.variables[node.loop_var] = Var(node.loop_var.name, NARROW)
+            body = self.visit(node.body)
+        return node.replace(loop_var=var, min=const(0, NARROW), extent=extent, body=body)
 
     def visit_LetStmt(self, node: LetStmt) -> Any:
         return self._let(node)
