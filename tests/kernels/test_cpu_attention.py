@@ -13,8 +13,9 @@ from tilewright import dlight, driver, te, topi
 from tilewright.ir import IRModule, as_int, assert_structural_equal, collect
 from tilewright.kernels.cpu.attention import AttentionKernel
 from tilewright.kernels.cpu.attention.decode import DecodeTiles
-from tilewright.kernels.cpu.attention.kernel import choose_tiles, read_attention
+from tilewright.kernels.cpu.attention.kernel import choose_tiles
 from tilewright.kernels.cpu.attention.prefill import PrefillTiles
+from tilewright.kernels.problems.attention import read_attention
 from tilewright.scheduling import Choices, NotApplicable
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target

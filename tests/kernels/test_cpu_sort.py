@@ -13,9 +13,10 @@ from sort_reference import awkward, order
 
 from tilewright import dlight, driver, te, topi
 from tilewright.ir import IRModule, assert_structural_equal, collect
-from tilewright.kernels.cpu.sort.kernel import choose_tiles, read_sorting
+from tilewright.kernels.cpu.sort.kernel import choose_tiles
 from tilewright.kernels.cpu.sort.network import batcher
 from tilewright.kernels.cpu.sort.top_k import TopKTiles
+from tilewright.kernels.problems.sorting import read_sorting
 from tilewright.scheduling import NotApplicable
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target

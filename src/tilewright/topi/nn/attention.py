@@ -34,7 +34,7 @@ ATTENTION = register_annotation(
         has_mask=FLAG,
     ),
     means="On the last stage: the fields of ``AttentionOptions``.",
-    read_by=("kernels.cpu.attention.kernel", "relax.transform.annotate_pattern"),
+    read_by=("kernels.problems.attention", "relax.transform.annotate_pattern"),
 )
 
 

@@ -31,14 +31,13 @@ from tilewright.ir import (
     select,
 )
 from tilewright.kernels.cpu.attention.common import (
-    FLOAT,
-    LOWEST,
-    Attention,
     exp2_of_negative,
     lane_sums,
     vector_segments,
     with_lets,
+    write_rows,
 )
+from tilewright.kernels.problems.attention import FLOAT, LOWEST, Attention
 from tilewright.script import tir as T
 from tilewright.tir import Buffer, BufferStore, Stmt, decl_buffer
 from tilewright.tir.attrs import PREFETCH_DISTANCE
@@ -322,7 +321,8 @@ class DecodeKernel:
                     self.split_sum[self.b, self.h, split, vr] = self._lane_sum(vr)
                     self.split_max[self.b, self.h, split, vr] = self.top[vr]
         if self.tiles.splits == 1:
-            self.problem.write_rows(
+            write_rows(
+                self.problem,
                 self.b,
                 self.h,
                 T.int64(0),
@@ -345,8 +345,13 @@ class DecodeKernel:
                 for s, top in enumerate(tops):
                     self.factors[vr, s] = exp2_of_negative(top - shift_of(largest(tops)))
                 self.factors[vr, self.tiles.splits] = inverse(self._sum_over_splits(b, h, vr))
-        self.problem.write_rows(
-            b, h, T.int64(0), self.rows, lambda r, d: self._output_over_splits(b, h, r, d)
+        write_rows(
+            self.problem,
+            b,
+            h,
+            T.int64(0),
+            self.rows,
+            lambda r, d: self._output_over_splits(b, h, r, d),
         )
 
     # ---- where the kernel is ----

@@ -8,12 +8,7 @@ so groups of heads are memory-bound too.
 from __future__ import annotations
 
 from tilewright.ir import Expr, ExprLike, Var, as_int, call, cast, const, minimum
-from tilewright.kernels.cpu.attention.common import (
-    FLOAT,
-    Attention,
-    exp2_of_negative,
-    with_lets,
-)
+from tilewright.kernels.cpu.attention.common import exp2_of_negative, with_lets
 from tilewright.kernels.cpu.attention.decode import DecodeKernel, DecodeTiles
 from tilewright.kernels.cpu.attention.dots import (
     DEGREE,
@@ -23,6 +18,7 @@ from tilewright.kernels.cpu.attention.dots import (
     interleaved,
     zero_unless,
 )
+from tilewright.kernels.problems.attention import FLOAT, Attention
 from tilewright.script import tir as T
 from tilewright.tir import Buffer, BufferStore, Stmt, decl_buffer, seq
 from tilewright.tir.building import lanes_from, load, store

@@ -26,8 +26,9 @@ from tilewright.ir import (
     minimum,
     select,
 )
-from tilewright.kernels.cpu.attention.common import FLOAT, Attention, exp2_of_negative
+from tilewright.kernels.cpu.attention.common import exp2_of_negative
 from tilewright.kernels.cpu.attention.prefill import PrefillKernel, PrefillTiles
+from tilewright.kernels.problems.attention import FLOAT, Attention
 from tilewright.script import tir as T
 from tilewright.target import Target
 from tilewright.tir import (

@@ -11,27 +11,23 @@ fused or changed is left to rules. The replacement is chosen by shape:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from tilewright import te
-from tilewright.ir import as_int, pre_order
-from tilewright.kernels.cpu.attention.common import Attention
+from tilewright.ir import as_int
 from tilewright.kernels.cpu.attention.decode import DecodeKernel, DecodeTiles
 from tilewright.kernels.cpu.attention.decode_dots import DotDecodeKernel
 from tilewright.kernels.cpu.attention.dots import DotPrefillKernel, has_dots
 from tilewright.kernels.cpu.attention.prefill import PrefillKernel, PrefillTiles
-from tilewright.kernels.definition import is_definition
 from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problems.attention import Attention, read_attention
 from tilewright.scheduling import Choices, NotApplicable, others_after
 from tilewright.target import Target
-from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc, make_root_block
+from tilewright.tir import Block, PrimFunc, make_root_block
 from tilewright.tir.schedule import Schedule
-from tilewright.topi.nn.attention import ATTENTION, AttentionOptions, define_attention
 
 PREFILL, DECODE = "attention_prefill", "attention_decode"
-DTYPES = ("float32", "float16", "bfloat16")
 
 # Up to so many queries per head of keys, lanes along the depth beat lanes along the queries.
 _FEW_ROWS = 8
@@ -102,62 +98,6 @@ def _work(problem: Attention) -> int:
     extents = (problem.batch, problem.heads, problem.rows, problem.keys)
     known = (as_int(extent) for extent in extents)
     return math.prod(_UNKNOWN if n is None else n for n in known) * problem.depth
-
-
-# ---- recognising --------------------------------------------------------------------------------
-
-
-def read_attention(func: PrimFunc) -> Attention | NotApplicable:
-    """Read operands and options from a function, or say why the kernels don't apply."""
-    blocks = {item.name: item for item in pre_order(func.body) if isinstance(item, Block)}
-    last = blocks.get("attention")
-    if last is None or ATTENTION not in last.annotations:
-        return NotApplicable("no block is annotated as attention")
-    options = AttentionOptions.from_annotation(last.annotations[ATTENTION])
-    try:
-        query, key = _operands(func, blocks["attention_scores"])
-        (value,) = _operands(func, blocks["attention_values"])
-        mask = _operands(func, blocks["attention_mask"])[0] if options.has_mask else None
-    except (KeyError, ValueError, IndexError):
-        return NotApplicable("the stages are not those of the definition")
-    if not last.writes:
-        return NotApplicable("the stages are not those of the definition")
-    out = last.writes[0].buffer
-    problem = Attention(query, key, value, mask, out, options)
-    reason = _unfit(problem)
-    if reason is not None:
-        return NotApplicable(reason)
-
-    def define(tensors: Mapping[Buffer, te.Tensor]) -> dict[Buffer, te.Tensor]:
-        masked = None if mask is None else tensors[mask]
-        return {
-            out: define_attention(tensors[query], tensors[key], tensors[value], masked, options)
-        }
-
-    if not is_definition(func, [item for item in func.buffers if item is not out], define):
-        return NotApplicable("the function is more or less than attention")
-    return problem
-
-
-def _operands(func: PrimFunc, block: Block) -> list[Buffer]:
-    """Operands of the function that a stage reads, in the order of its formula."""
-    params = set(func.buffers)
-    loads = [item.buffer for item in pre_order(block.body) if isinstance(item, BufferLoad)]
-    return [buffer for buffer in loads if buffer in params]
-
-
-def _unfit(problem: Attention) -> str | None:
-    operands = (problem.query, problem.key, problem.value)
-    if any(item.ndim != 4 for item in operands):
-        return "query, key and value don't have the layouts' dimensions"
-    if any(item.dtype not in DTYPES or item.dtype != problem.query.dtype for item in operands):
-        return f"the dtype is not one of {', '.join(DTYPES)}"
-    depths = (operands[i].shape[problem.options.layouts[i].index("D")] for i in (0, 2))
-    if any(as_int(depth) is None for depth in depths):
-        return "the depth of a head is not known"
-    if any(as_int(extent) == 0 for item in operands for extent in item.shape):
-        return "there is nothing to compute"
-    return None
 
 
 # ---- choosing -----------------------------------------------------------------------------------

@@ -33,14 +33,13 @@ from tilewright.ir import (
     select,
 )
 from tilewright.kernels.cpu.attention.common import (
-    FLOAT,
-    LOWEST,
-    Attention,
     exp2_of_negative,
     transposed,
     vector_segments,
     with_lets,
+    write_rows,
 )
+from tilewright.kernels.problems.attention import FLOAT, LOWEST, Attention
 from tilewright.script import tir as T
 from tilewright.tir import (
     VECTORIZED,
@@ -285,7 +284,8 @@ class PrefillKernel:
                 self.total[vq] = T.Select(
                     self.total[vq] == T.float32(0), T.float32(0), T.float32(1) / self.total[vq]
                 )
-        self.problem.write_rows(
+        write_rows(
+            self.problem,
             self.b,
             self.h,
             self.first_row,

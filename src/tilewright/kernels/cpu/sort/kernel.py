@@ -9,25 +9,20 @@ Sorts without a kernel (indices of float64 elements) are left to rules.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
-from tilewright import te
 from tilewright.ir import (
-    annotated,
     as_int,
-    contains,
-    pre_order,
 )
-from tilewright.kernels.cpu.sort.rows import Sorting, SortRows, SortTiles, key_bits
+from tilewright.kernels.cpu.sort.rows import SortRows, SortTiles, key_bits
 from tilewright.kernels.cpu.sort.top_k import TopK, TopKTiles
-from tilewright.kernels.definition import is_definition
 from tilewright.kernels.kernel import Kernel
+from tilewright.kernels.problems.sorting import Sorting, read_sorting
 from tilewright.scheduling import Choices, NotApplicable
 from tilewright.target import Target
-from tilewright.tir import Block, Buffer, PrimFunc, make_root_block
+from tilewright.tir import Block, PrimFunc, make_root_block
 from tilewright.tir.schedule import Schedule
-from tilewright.topi.sort import SORT, SortOptions, define_sort
 
 ROWS, TOP_K = "sort_rows", "top_k"
 
@@ -86,40 +81,6 @@ class SortKernel(Kernel[Sorting]):
 def _work(sorting: Sorting) -> int:
     known = (as_int(extent) for extent in sorting.x.shape)
     return 4 * math.prod(_UNKNOWN if n is None else n for n in known)
-
-
-_has_sort = contains(annotated(SORT))
-
-
-def read_sorting(func: PrimFunc) -> Sorting | NotApplicable:
-    """Read buffers and options from a function, or say why it is not a sort."""
-    if not _has_sort(func.body):
-        return NotApplicable("the function is not one sort")
-    blocks = [item for item in pre_order(func.body) if isinstance(item, Block)]
-    found = [item for item in blocks if SORT in item.annotations]
-    if len(found) != 1 or len(blocks) != 2 or not found[0].reads:
-        return NotApplicable("the function is not one sort")
-    options = SortOptions.from_annotation(found[0].annotations[SORT])
-    outputs = [region.buffer for region in found[0].writes]
-    x = found[0].reads[0].buffer
-    if options.axis >= x.ndim:
-        return NotApplicable(f"{x!r} has no axis {options.axis} to sort")
-    extent = as_int(x.shape[options.axis])
-    if extent is not None and extent < (options.count or 0):
-        return NotApplicable(f"{x!r} has fewer than {options.count} elements to sort")
-    wanted = 2 if options.returns == "both" else 1
-    if len(outputs) != wanted or any(b not in func.buffers for b in (x, *outputs)):
-        return NotApplicable("the sort isn't of arguments")
-    values = outputs[0] if options.returns != "indices" else None
-    indices = outputs[-1] if options.returns != "values" else None
-    sorting = Sorting(x, values, indices, options)
-
-    def define(tensors: Mapping[Buffer, te.Tensor]) -> dict[Buffer, te.Tensor]:
-        return dict(zip(outputs, define_sort(tensors[x], options)))
-
-    if not is_definition(func, [x], define):
-        return NotApplicable("the function is more or less than a sort")
-    return sorting
 
 
 # ---- choosing -----------------------------------------------------------------------------------

@@ -26,8 +26,9 @@ from tilewright.ir import (
     maximum,
     minimum,
 )
-from tilewright.kernels.cpu.sort.keys import KeyCoder, greatest, key_of, pack, place_of
 from tilewright.kernels.cpu.sort.network import SortNetwork
+from tilewright.kernels.problems.sort_keys import greatest, key_of, pack, place_of
+from tilewright.kernels.problems.sorting import Sorting
 from tilewright.tir import (
     PARALLEL,
     SERIAL,
@@ -38,52 +39,8 @@ from tilewright.tir import (
     decl_buffer,
     seq,
 )
-from tilewright.tir.building import Axis, block, lanes_from, load, loop, store
-from tilewright.topi.sort import MergeSort, SortOptions
-
-
-@dataclass(frozen=True)
-class Sorting:
-    """A sorting function: its buffers and options; a result that isn't requested is ``None``."""
-
-    x: Buffer
-    values: Buffer | None
-    indices: Buffer | None
-    options: SortOptions
-
-    @property
-    def extent(self) -> Expr:
-        """Length of the rows."""
-        extent: Expr = self.x.shape[self.options.axis]
-        return extent
-
-    @property
-    def count(self) -> Expr:
-        """The number of elements of a row to return."""
-        return self.extent if self.options.count is None else const(self.options.count)
-
-    @property
-    def rows(self) -> tuple[Expr, ...]:
-        """Extents of the other axes."""
-        at = self.options.axis
-        return (*self.x.shape[:at], *self.x.shape[at + 1 :])
-
-    def place(self, row: Sequence[Expr], index: Expr) -> tuple[Expr, ...]:
-        """Indices of an element of a row."""
-        at = self.options.axis
-        return (*row[:at], index, *row[at:])
-
-    def coder(self, *, exact: bool) -> KeyCoder:
-        """The converter of elements to keys."""
-        return KeyCoder(self.x.dtype, self.options.is_ascend, exact)
-
-    def read(self, row: Sequence[Expr], index: Expr) -> Expr:
-        """An element of a row."""
-        return load(self.x, *self.place(row, index))
-
-    def axes(self) -> list[Axis]:
-        """Loops over the rows."""
-        return [Axis(f"i{number}", extent) for number, extent in enumerate(self.rows)]
+from tilewright.tir.building import block, lanes_from, load, loop, store
+from tilewright.topi.sort import MergeSort
 
 
 def by_vectors(count: Expr, lanes: int, body: Callable[[Expr], Stmt], kind: str = SERIAL) -> Stmt:

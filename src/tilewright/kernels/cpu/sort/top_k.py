@@ -30,9 +30,10 @@ from tilewright.ir import (
     minimum,
     or_,
 )
-from tilewright.kernels.cpu.sort.keys import greatest, key_of, pack
 from tilewright.kernels.cpu.sort.network import KEPT, SortNetwork
-from tilewright.kernels.cpu.sort.rows import Sorting, give_packed
+from tilewright.kernels.cpu.sort.rows import give_packed
+from tilewright.kernels.problems.sort_keys import greatest, key_of, pack
+from tilewright.kernels.problems.sorting import Sorting
 from tilewright.script import tir as T
 from tilewright.tir import Stmt, decl_buffer
 from tilewright.tir.building import block, lanes_from, load
