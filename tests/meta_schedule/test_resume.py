@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,18 @@ from tilewright.meta_schedule.database import JSONDatabase
 from tilewright.meta_schedule.database.record import trace_digest
 from tilewright.meta_schedule.measure_callback import MeasureCallback
 from tilewright.meta_schedule.progress import Progress
-from tilewright.meta_schedule.resume import alone, interrupted_run
-from tilewright.meta_schedule.runner import Runner, RunnerInput, RunnerResult
+from tilewright.meta_schedule.resume import alone, interrupted_run, whole_run
+from tilewright.meta_schedule.runner import (
+    REASONS,
+    EvaluatorConfig,
+    LocalRunner,
+    Runner,
+    RunnerInput,
+    RunnerResult,
+)
 from tilewright.meta_schedule.search_strategy import EvolutionarySearch
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
-from tilewright.meta_schedule.trial_log import read_logs, read_runs
+from tilewright.meta_schedule.trial_log import file_name, read_logs, read_runs
 from tilewright.meta_schedule.tune import tune_tasks
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.runtime import Module
@@ -57,8 +65,13 @@ class Killed(BaseException):
 class Fake(Runner):
     """Times that depend on the number of the trial only; ends the run after so many."""
 
-    def __init__(self, done: int = 0, after: int | None = None) -> None:
-        self.done, self.after = done, after
+    def __init__(
+        self, done: int = 0, after: int | None = None, config: EvaluatorConfig | None = None
+    ) -> None:
+        self.done, self.after, self.config = done, after, config or EvaluatorConfig()
+
+    def settings(self) -> str:
+        return str(self.config)
 
     def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
         for _ in inputs:
@@ -167,6 +180,56 @@ def test_another_run_does_not_go_on(tmp_path: Path) -> None:
     assert len(seen) == 4 and not any("goes on" in text for text in said)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [{"verify": False}, {"flush_cache_bytes": 1 << 20}, {"repeat": 1}, {"min_repeat_ms": 1.0}],
+)
+def test_a_run_that_measures_otherwise_does_not_go_on(
+    other: dict[str, Any], tmp_path: Path
+) -> None:
+    """What wasn't verified must not count as measured by a run that verifies."""
+    tune(tmp_path, Fake(after=5, config=EvaluatorConfig(**other)))
+    seen, said = tune(tmp_path, Fake(), max_trials_global=4)
+    assert len(seen) == 4 and not any("goes on" in text for text in said)
+
+
+def test_settings_of_a_runner_tell_all_that_results_depend_on() -> None:
+    plain = LocalRunner().settings()
+    assert LocalRunner().settings() == plain
+    others = [
+        LocalRunner(EvaluatorConfig(verify=False)),
+        LocalRunner(timeout_sec=1.0),
+        LocalRunner(num_threads=1),
+    ]
+    assert len({plain, *(runner.settings() for runner in others)}) == 4
+
+
+def test_a_part_of_a_whole_goes_on_by_its_number(tmp_path: Path) -> None:
+    """Parts 9 and 10 of a whole: numbers, not texts."""
+    with whole_run(tmp_path, "model") as whole:
+        for _ in range(8):
+            whole.next_part()
+        tune(tmp_path, Fake(), max_trials_global=4, part_of=whole)
+        first, _ = tune(tmp_path, Fake(4, after=7), part_of=whole)
+        assert len(first) == 3
+        number = f"{whole.run}/10"
+    tasks, database = [task("small", 24), task("large", 48)], JSONDatabase(work_dir=tmp_path)
+    past = interrupted_run(tmp_path, f"{whole.run}/9", tasks, database, ended=True)
+    assert past is not None and past.run == f"{whole.run}/9"
+    assert sum(len(found) for found in past.results.values()) == 4
+    assert sum(len(found) for found in past.later.values()) == 3
+    later = interrupted_run(tmp_path, number, tasks, database, ended=True)
+    assert later is not None and not any(later.later.values())
+
+
+def test_a_whole_that_another_process_has_numbers_no_parts(tmp_path: Path) -> None:
+    with whole_run(tmp_path, "model") as whole, whole_run(tmp_path, "model") as other:
+        assert whole.next_part() == f"{whole.run}/1"
+        assert other.next_part() is None
+    with whole_run(None, "model") as nowhere:
+        assert nowhere.next_part() is None
+
+
 def test_a_run_that_is_still_running_is_left_alone(tmp_path: Path) -> None:
     tune(tmp_path, Fake(after=5))
     (begin, *_) = [json.loads(x) for x in (tmp_path / "logs/runs.jsonl").read_text().splitlines()]
@@ -251,6 +314,9 @@ def test_numbers_of_a_stranger_are_kept_in_bounds(tmp_path: Path) -> None:
     odd: list[dict[str, object]] = [
         {"kind": "batch", "run": run, "size": 1e300},
         {"kind": "batch", "run": run, "size": 0.5},
+        {"kind": "batch", "run": run, "size": -3},
+        {"kind": "batch", "run": run, "size": True},
+        {"kind": "trial", "run": run, "trace": "y", "reason": "[bold]not a reason"},
         {"kind": "trial", "run": run, "time": 1e300, "trace": "x", "seconds": [0.0]},
     ]
     for line in lines:
@@ -258,10 +324,43 @@ def test_numbers_of_a_stranger_are_kept_in_bounds(tmp_path: Path) -> None:
             line["size"] = 10**9
         if line["kind"] == "trial":
             line["seconds"] = [0.0]
+    tasks = [task("small", 24), task("large", 48)]
+    begin = json.loads((tmp_path / "logs/runs.jsonl").read_text().splitlines()[0])
     name.write_text("".join(json.dumps(line) + "\n" for line in [*lines, *odd]))
+    database = JSONDatabase(work_dir=tmp_path)
+    past = interrupted_run(tmp_path, begin["digest"], tasks, database)
+    assert past is not None and past.batches[name.name] == [10**9]
+    reasons = {r.reason for found in past.results[name.name].values() for r in found}
+    assert reasons <= {*REASONS, None}
     seen, _ = tune(tmp_path, Fake(), time_budget=1000.0, max_trials_global=9)
     assert 0 < len(seen) <= 9
     assert all(record.best_seconds > 0 for record in JSONDatabase(work_dir=tmp_path).records())
+
+
+def test_a_log_of_many_beginnings_is_read_in_linear_time(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    begin = '{"kind":"begin","run":"r","digest":"d","time":%d}\n'
+    (logs / "runs.jsonl").write_text("".join(begin % n for n in range(1, 40_000)))
+    small = task("small", 24)
+    trial = '{"kind":"trial","run":"r","time":%d.5,"trace":"t","reason":"run"}\n'
+    (logs / file_name(small)).write_text("".join(trial % n for n in range(1, 40_000)))
+    start = time.process_time()
+    past = interrupted_run(tmp_path, "d", [small], JSONDatabase(work_dir=tmp_path))
+    assert past is not None and past.seconds == pytest.approx(0.5 * 39_999)
+    assert time.process_time() - start < 20.0
+
+
+def test_a_beginning_without_a_time_takes_none(tmp_path: Path) -> None:
+    tune(tmp_path, Fake(after=5))
+    log = tmp_path / "logs/runs.jsonl"
+    begin = json.loads(log.read_text().splitlines()[0])
+    del begin["time"]
+    log.write_text(json.dumps(begin) + "\n")
+    past = interrupted_run(
+        tmp_path, begin["digest"], [task("small", 24)], JSONDatabase(work_dir=tmp_path)
+    )
+    assert past is not None and past.seconds == 0.0
 
 
 def test_the_same_task_twice_is_not_two_runs(tmp_path: Path) -> None:

@@ -16,20 +16,22 @@ import fcntl
 import hashlib
 import json
 import logging
+import math
 import os
 import time
-from collections import defaultdict
+from bisect import bisect_left
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.database import Database, TuningRecord, Workload
 from tilewright.meta_schedule.database.record import trace_digest
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
-from tilewright.meta_schedule.runner import RunnerResult
+from tilewright.meta_schedule.runner import REASONS, RunnerResult
 from tilewright.meta_schedule.trial_log import FOLDER, RUNS, Event, append, file_name, read_log
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.version import __version__
@@ -37,6 +39,8 @@ from tilewright.target import Target
 from tilewright.tir import PrimFunc
 
 logger = logging.getLogger("tilewright.meta_schedule")
+
+_MOST_DIGITS = 9  # of the number of a part, in the log of a stranger
 
 Results = Mapping[str, Sequence[RunnerResult]]
 """Results of schedules, by what these are known by."""
@@ -73,12 +77,12 @@ class Remembered:
     later: dict[str, dict[str, list[RunnerResult]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._left = {name: list(sizes) for name, sizes in self.batches.items()}
+        self._left = {name: deque(sizes) for name, sizes in self.batches.items()}
 
     def batch(self, task: TuneContext) -> int | None:
         """Return how large the next batch of a task was; ``None`` if there was none."""
         left = self._left.get(file_name(task))
-        return left.pop(0) if left else None
+        return left.popleft() if left else None
 
     def result(self, task: TuneContext, candidate: MeasureCandidate) -> RunnerResult | None:
         """Return what a candidate was found to be; ``None`` if it wasn't measured."""
@@ -119,29 +123,31 @@ def interrupted_run(
     run, begun = _last_run(folder, digest, ended=ended)
     if run is None:
         return None
-    made = Remembered(run)
+    results: dict[str, dict[str, list[RunnerResult]]] = {}
+    later: dict[str, dict[str, list[RunnerResult]]] = {}
+    batches: dict[str, list[int]] = {}
     times: list[float] = []
     for name, task in {file_name(task): task for task in tasks}.items():
-        results: defaultdict[str, list[RunnerResult]] = defaultdict(list)
-        later = made.later[name] = {}
-        for event in read_log(folder / name).events:
-            if event["run"] != run:
-                if event["kind"] == "trial" and event["trace"] and _is_later(event["run"], run):
-                    later[event["trace"]] = [_result(event)]
-                continue
-            times.append(event["time"] or 0.0)
-            if event["kind"] == "trial" and event["trace"]:
-                results[event["trace"]].append(_result(event))
-            elif event["kind"] == "batch" and event["size"]:
-                made.batches.setdefault(name, []).append(int(event["size"]))
+        events = read_log(folder / name).events
+        own = [event for event in events if event["run"] == run]
+        times += [event["time"] for event in own if event["time"]]
+        batches[name] = [x["size"] for x in own if x["kind"] == "batch" and x["size"]]
+        later[name] = _results(x for x in events if _is_later(x["run"], run))
         kept = _digests_in(database, task)
-        made.results[name] = {
+        results[name] = {
             trace: [result for result in found if trace in kept or not result.run_secs]
-            for trace, found in results.items()
+            for trace, found in _results(own).items()
         }
-    made.__post_init__()
-    made.seconds = _spent(begun, times)
-    return made
+    return Remembered(run, _spent(begun, times), results, batches, later)
+
+
+def _results(events: Iterable[Event]) -> dict[str, list[RunnerResult]]:
+    """Return the results of trials, by their schedules."""
+    found: defaultdict[str, list[RunnerResult]] = defaultdict(list)
+    for event in events:
+        if event["kind"] == "trial" and event["trace"]:
+            found[event["trace"]].append(_result(event))
+    return dict(found)
 
 
 def _last_run(folder: Path, digest: str, *, ended: bool) -> tuple[str | None, list[float]]:
@@ -152,7 +158,7 @@ def _last_run(folder: Path, digest: str, *, ended: bool) -> tuple[str | None, li
         if event["kind"] == "begin" and event["digest"] == digest and event["run"]:
             begun = [] if event["run"] != run else begun
             run = event["run"]
-            begun.append(event["time"] or 0.0)
+            begun += [event["time"]] if event["time"] else []
         elif event["kind"] in ("run", "end") and event["run"] == run and event["finished"]:
             run = run if ended else None
     return run, begun
@@ -160,9 +166,16 @@ def _last_run(folder: Path, digest: str, *, ended: bool) -> tuple[str | None, li
 
 def _is_later(other: str | None, part: str) -> bool:
     """Whether a run is a later part of the same whole."""
-    whole, _, number = part.rpartition("/")
-    other_whole, _, other_number = (other or "").rpartition("/")
+    whole, number = _part(part)
+    other_whole, other_number = _part(other or "")
     return bool(whole) and whole == other_whole and other_number > number
+
+
+def _part(run: str) -> tuple[str, int]:
+    """Return the whole that a run is a part of, and its number; an empty name if it is none."""
+    whole, _, number = run.rpartition("/")
+    known = number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS
+    return (whole, int(number)) if known else ("", 0)
 
 
 def _digests_in(database: Database, task: TuneContext) -> frozenset[str]:
@@ -176,9 +189,10 @@ def _spent(begun: Sequence[float], times: Iterable[float]) -> float:
     """Return the seconds from each beginning to the last event before the next one."""
     now = time.time()
     known, total = sorted(x for x in times if x <= now), 0.0
-    for start, end in zip(begun, [*begun[1:], float("inf")]):
-        within = [x for x in known if start <= x < end]
-        total += within[-1] - start if within else 0.0
+    for start, end in pairwise([*sorted(begun), math.inf]):
+        last = bisect_left(known, end) - 1
+        if last >= 0:
+            total += max(0.0, known[last] - start)
     return total
 
 
@@ -186,7 +200,8 @@ def _result(event: Event) -> RunnerResult:
     seconds = event["seconds"]
     if seconds and min(seconds) > 0.0:
         return RunnerResult(tuple(seconds))
-    return RunnerResult(None, event["error"], event["reason"] or "run")
+    reason = event["reason"] if event["reason"] in REASONS else "run"
+    return RunnerResult(None, event["error"], reason)
 
 
 @contextmanager
@@ -228,7 +243,7 @@ os.register_at_fork(after_in_child=_let_go)
 
 
 class Whole:
-    """A run of several searches: each ``tune_tasks`` meanwhile is a part of it, by number.
+    """A run of several searches: each ``tune_tasks`` that is told of it is a part, by number.
 
     ``seconds`` is how long it took before it ended early, ``alternatives`` how many trials went to
     ways to compute convolutions. Whoever comes to its end says so by ``finished``.
@@ -239,15 +254,10 @@ class Whole:
         self.seconds, self.alternatives, self.finished = 0.0, 0, False
         self._parts = 0
 
-    @staticmethod
-    def current() -> Whole | None:
-        """The run in progress whose parts are known by number."""
-        return _WHOLE.get()
-
-    def next_part(self) -> str:
-        """Return what the next search is known by."""
+    def next_part(self) -> str | None:
+        """Return what the next search is known by; ``None`` if parts aren't known by number."""
         self._parts += 1
-        return f"{self.run}/{self._parts}"
+        return f"{self.run}/{self._parts}" if self.run else None
 
     def spend(self, trials: int) -> None:
         """Note trials of ways to compute convolutions."""
@@ -264,9 +274,6 @@ class Whole:
         except OSError as error:
             self._folder = None
             logger.warning("the run couldn't go on if it ended early: %s", error)
-
-
-_WHOLE: ContextVar[Whole | None] = ContextVar("whole run", default=None)
 
 
 @contextmanager
@@ -292,15 +299,13 @@ def whole_run(work_dir: str | os.PathLike[str] | None, digest: str) -> Iterator[
                 for event in read_log(path).events
                 if event["run"] and event["run"].partition("/")[0] == run
             ]
-            made.seconds = _spent(begun, (event["time"] or 0.0 for event in events))
+            made.seconds = _spent(begun, [event["time"] for event in events if event["time"]])
             spent = (event["trials"] or 0 for event in events if event["kind"] == "alternatives")
-            made.alternatives = int(sum(spent))
+            made.alternatives = sum(spent)
         made.log("begin", digest=digest)
-        token = _WHOLE.set(made)
         try:
             yield made
         finally:
-            _WHOLE.reset(token)
             made.log("end", finished=made.finished)
 
 

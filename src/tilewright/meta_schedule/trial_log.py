@@ -32,6 +32,8 @@ _MOST_BYTES = 64 << 20
 _LONGEST_LINE = 1 << 20
 _LONGEST_TEXT = 2000
 _MOST_ITEMS = 10_000
+MOST_TRIALS = 1 << 30
+"""Of a run: more than anybody has time for."""
 
 Event = dict[str, Any]
 
@@ -49,6 +51,12 @@ def _number(value: object) -> float | None:
 def _positive(value: object) -> float | None:
     number = _number(value)
     return number if number is not None and number >= 0 else None
+
+
+def _count(value: object) -> int | None:
+    if type(value) is not int:
+        return None
+    return value if 0 <= value <= MOST_TRIALS else None
 
 
 def _flag(value: object) -> bool | None:
@@ -92,17 +100,17 @@ EVENTS: dict[str, dict[str, Reader]] = {
     # A candidate was measured, or not; ``predicted`` is the cost model's score before that.
     "trial": {**_RESULT, "predicted": _number},
     # A batch ended for which ``size`` candidates were asked: all rejected so far, by reason.
-    "batch": {"rejected": _numbers_by_name, "best": _positive, "size": _positive},
+    "batch": {"rejected": _numbers_by_name, "best": _positive, "size": _count},
     # The best were measured in turn.
     "race": {"entries": _entries},
     # A run begins, or goes on: what it is known by (``resume``).
     "begin": {"digest": _text},
     # Beside the searches of a model: trials of ways to compute convolutions; and its end.
-    "alternatives": {"trials": _positive},
+    "alternatives": {"trials": _count},
     "end": {"finished": _flag},
     # A run ended, early unless it is ``finished``: seconds by phase.
     "run": {
-        "phases": _numbers_by_name, "trials": _positive, "tasks": _positive, "finished": _flag,
+        "phases": _numbers_by_name, "trials": _count, "tasks": _count, "finished": _flag,
     },
 }  # fmt: skip
 """The kinds of lines and their fields; what is no such value is ``None``."""

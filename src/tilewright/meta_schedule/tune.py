@@ -23,6 +23,7 @@ from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.resume import Whole, alone, interrupted_run, run_digest
 from tilewright.meta_schedule.runner import Runner
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
+from tilewright.meta_schedule.trial_log import MOST_TRIALS
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.meta_schedule.tuning_session import TuningSession
 from tilewright.support.errors import TuneError
@@ -30,8 +31,6 @@ from tilewright.support.registry import near_matches
 from tilewright.target.host import core_count, physical_core_count
 
 logger = logging.getLogger("tilewright.meta_schedule")
-
-_UNLIMITED = 1 << 30
 
 
 def open_database(
@@ -86,7 +85,7 @@ def builder_and_runner(
 
 def check_options(options: Iterable[str]) -> None:
     """Raise ``TuneError`` for a name that is no option of ``tune_tasks``, before time is spent."""
-    known = list(inspect.signature(tune_tasks).parameters)
+    known = [name for name in inspect.signature(tune_tasks).parameters if name != "part_of"]
     for name in options:
         if name not in known:
             raise TuneError(f"tuning has no option {name!r}; {near_matches(name, known)}")
@@ -111,7 +110,7 @@ def trial_budget(trials: int | None, time_budget: float | None) -> int:
     """
     if trials is None and (time_budget is None or math.isinf(time_budget)):
         raise TuneError("max_trials_global or time_budget must say when tuning ends")
-    return _UNLIMITED if trials is None else trials
+    return MOST_TRIALS if trials is None else trials
 
 
 def tune_tasks(
@@ -133,6 +132,7 @@ def tune_tasks(
     time_budget: float | None = None,
     min_improvement: float = 0.0,
     num_tuning_cores: int | str | None = None,
+    part_of: Whole | None = None,
 ) -> Database:
     """Tune tasks into a database and return it.
 
@@ -149,7 +149,8 @@ def tune_tasks(
     written, or neither trials nor seconds are limited.
 
     A run in ``work_dir`` that ended early, killed or by Ctrl-C, goes on if it is asked for again:
-    what it measured is known, counts as trials, and its seconds are part of the budget.
+    what it measured is known, counts as trials, and its seconds are part of the budget. If it is
+    ``part_of`` a run of several searches, that one goes on.
     """
     if not tasks:
         raise TuneError("there is nothing to tune: no tasks")
@@ -181,7 +182,7 @@ def tune_tasks(
     weights = [1.0] * len(tasks) if task_weights is None else task_weights
     profiler = Profiler.current() or Profiler()
     session = replace(session, database=opened)
-    logged = _logged(work_dir, tasks, weights, session, scheduler, profiler)
+    logged = _logged(work_dir, tasks, weights, session, scheduler, profiler, part_of)
     with log_file(work_dir), logged as begun, profiler:
         if model is not None and kept is not None and kept.exists():
             try:
@@ -208,6 +209,7 @@ def _logged(
     session: TuningSession,
     scheduler: TaskScheduler,
     profiler: Profiler,
+    whole: Whole | None,
 ) -> Iterator[TuningSession]:
     """Keep a log of trials in ``work_dir``; a run that ended early goes on from its log.
 
@@ -216,10 +218,9 @@ def _logged(
     if work_dir is None or session.database is None:
         yield session
         return
-    whole = Whole.current()
     digest = run_digest(
         tasks, weights, session.num_trials_per_iter, session.min_improvement,
-        type(session.cost_model).__name__, type(scheduler).__name__,
+        type(session.cost_model).__name__, type(scheduler).__name__, session.runner.settings(),
     )  # fmt: skip
     part = None if whole is None else whole.next_part()
     finished = False

@@ -169,7 +169,7 @@ def tune_relax(
     settings.pop("progress", None)
     digest = run_digest(
         (), (), graph_hash(mod), Target(target), op_names, seed, symbols, post_optimization,
-        sorted(special_space or ()),
+        sorted(special_space or ()), runner.settings(),
         *(f"{key}={_name(value)}" for key, value in sorted(settings.items())),
     )  # fmt: skip
     until = end
@@ -217,6 +217,7 @@ def tune_relax(
                 database=opened,
                 task_scheduler=scheduler,
                 time_budget=None if math.isinf(until) else max(1e-3, until - time.monotonic()),
+                part_of=whole,
                 **options,
             )
             return contexts

@@ -217,6 +217,11 @@ class RayRunner(DeviceRunner):
             patience=patience,
         )
         self.any_threads = num_threads is not None
+        self._how = (self.label, evaluator_config or EvaluatorConfig(), timeout_sec, num_threads)
+
+    def settings(self) -> str:
+        """Return what devices measure, and how."""
+        return f"{type(self).__name__}{self._how}"
 
 
 RPCRunner = RayRunner

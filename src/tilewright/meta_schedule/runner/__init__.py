@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.meta_schedule.runner.base import (
+    REASONS,
     RUNNERS,
     EvaluatorConfig,
     NoReferenceError,
@@ -17,6 +18,7 @@ from tilewright.meta_schedule.runner.local import LocalRunner
 RUNNERS.register("local", LocalRunner)
 
 __all__ = [
+    "REASONS",
     "RUNNERS",
     "EvaluatorConfig",
     "LocalRunner",

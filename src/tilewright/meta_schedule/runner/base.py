@@ -81,6 +81,10 @@ class RunnerInput:
     varies: bool = False
 
 
+REASONS = ("build", "build-timeout", "build-crash", "wrong", "run", "crash", "timeout")
+"""Why a candidate has no time; the first three come from builders."""
+
+
 @dataclass(frozen=True)
 class RunnerResult:
     """Seconds per call (one value per repeat), or the reason why there are none.
@@ -146,6 +150,13 @@ class NoReferenceError(TuneError):
 
 class Runner:
     """Base of all runners; ``RUNNERS`` has those that can be asked for by name."""
+
+    def settings(self) -> str:
+        """Return what results depend on: a run that was begun with another text isn't gone on with.
+
+        Subclasses add their options to the name.
+        """
+        return type(self).__name__
 
     def prepare(self, reference: Reference) -> None:
         """Begin, without waiting, what has to be done before candidates of a task can be run."""

@@ -83,6 +83,11 @@ class LocalRunner(Runner):
         if candidates_per_worker < 1 or (memory_bytes is not None and memory_bytes < 1):
             raise TuneError("LocalRunner needs positive memory_bytes and candidates_per_worker")
 
+    def settings(self) -> str:
+        """Return how it checks and measures."""
+        how = (self.evaluator_config, self.timeout_sec, self.num_threads)
+        return f"{type(self).__name__}{how}"
+
     def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
         """Check and measure the inputs one at a time; yield each result once it is available."""
         best: dict[str, float] = {}
