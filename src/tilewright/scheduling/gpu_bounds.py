@@ -1,0 +1,530 @@
+"""What a GPU kernel can't be faster than: bounds read off the lowered kernel, without a device.
+
+Each access to memory is evaluated for a few warps: how many 32-byte sectors of global memory it
+touches, how often shared memory must be asked (bank conflicts). With the number of times that it
+runs, the kernel's arithmetic and the architecture's rates this gives the times that issuing, shared
+memory, the level-2 cache and memory take at least. It is the roofline model (Williams, Waterman and
+Patterson, CACM 2009) with four roofs.
+
+Not counted: index arithmetic, waiting for results (latency), and reads that the first-level cache
+serves, which count as if the level-2 cache did.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil, prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.arith import NotEvaluable, evaluate
+from tilewright.ir import (
+    Add,
+    BinaryExpr,
+    Broadcast,
+    Call,
+    Cast,
+    CompareExpr,
+    Expr,
+    IRModule,
+    Let,
+    Mul,
+    Ramp,
+    Select,
+    StringImm,
+    Sub,
+    Var,
+    as_int,
+    dtypes,
+)
+from tilewright.support.errors import LowerError
+from tilewright.target import Target
+from tilewright.tir import BufferLoad, BufferStore, For, PrimFunc
+from tilewright.tir.analysis import allocated_memory
+from tilewright.tir.buffer import Buffer
+from tilewright.tir.stmt import Evaluate, IfThenElse, LetStmt, Stmt, While
+from tilewright.tir.thread_scope import is_shared
+from tilewright.tir.transform import CALLING_CONV, launch_extents
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Lanes = NDArray[Any]
+
+SECTOR_BYTES = 32
+"""What global memory moves at least."""
+BANKS, BANK_BYTES = 32, 4
+"""Shared memory serves a word of each bank per clock."""
+ISSUES_PER_CLOCK = 4
+"""Warps that a processor gives an instruction at once, since sm_70."""
+SPECIAL_LANES = 16
+"""Special functions (exponential, root, reciprocal) that a processor computes per clock."""
+L2_BYTES_PER_CLOCK = 27.0
+"""Bytes per clock and processor from the level-2 cache, as measured with microbenchmarks: 25 (H100)
+to 30 (A100), less than its data path of 64."""
+MIN_CLOCK, MIN_BANDWIDTH = 1410, 1555
+"""MHz and GB/s of targets that say nothing of them: those of an A100 with 40 GB."""
+_SAMPLES = 8
+_SPECIAL = frozenset(
+    "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt sin cos tan tanh sigmoid erf pow "
+    "sinh cosh asin acos atan atan2 asinh acosh atanh fast_exp fast_tanh fast_erf".split()
+)
+
+
+@dataclass(frozen=True)
+class MemoryAccess:
+    """One access of a kernel: a load or a store of a place in the program."""
+
+    buffer: str
+    scope: str
+    is_write: bool
+    lane_bytes: int
+    """Bytes that a thread moves with one instruction."""
+    warps: float
+    """How often warps run it, in the whole grid."""
+    transactions: float
+    """On average, for a warp: sectors of global memory, or turns of shared memory."""
+    ideal: float
+    """The same, if neighbouring threads accessed neighbouring memory."""
+
+    @property
+    def excess(self) -> float:
+        """How many times more transactions there are than necessary: 1 is perfect."""
+        return self.transactions / self.ideal if self.ideal else 1.0
+
+
+@dataclass(frozen=True)
+class KernelBound:
+    """Bounds of one kernel; times are in seconds."""
+
+    symbol: str
+    blocks: int
+    threads: int
+    shared_bytes: int
+    registers: int
+    """32-bit registers of a thread that its own arrays need; the compiler takes more."""
+    blocks_per_processor: int
+    occupancy: float
+    """Threads that run at once, of those that a processor could have."""
+    waves: float
+    """How many times the grid fills the GPU."""
+    flops: float
+    accesses: tuple[MemoryAccess, ...]
+    issue: float
+    shared: float
+    l2: float
+    memory: float
+
+    @property
+    def seconds(self) -> float:
+        """The largest bound."""
+        return max(self.issue, self.shared, self.l2, self.memory)
+
+    @property
+    def limiter(self) -> str:
+        """What that bound is of: ``issue``, ``shared``, ``l2`` or ``memory``."""
+        bounds = {
+            "issue": self.issue,
+            "shared": self.shared,
+            "l2": self.l2,
+            "memory": self.memory,
+        }
+        return max(bounds, key=lambda name: bounds[name])
+
+    def worst(self, *, shared: bool) -> float:
+        """Return the greatest excess of the accesses to shared, or to global memory."""
+        found = [item for item in self.accesses if is_shared(item.scope) == shared]
+        return max((item.excess for item in found), default=1.0)
+
+
+def kernel_bounds(
+    lowered: IRModule, target: Target, sizes: Mapping[str, int] | None = None
+) -> list[KernelBound]:
+    """Return the bounds of the kernels of a module that ``tir.transform.gpu_pipeline`` lowered.
+
+    ``sizes`` are the values of symbolic extents and scalars, by name. Raises ``LowerError`` if one
+    that the launch depends on is missing.
+    """
+    return [
+        _Kernel(name, func, target, sizes or {}).bound()
+        for name, func in lowered.functions.items()
+        if isinstance(func, PrimFunc) and func.attrs.get(CALLING_CONV) == "device_kernel_launch"
+    ]
+
+
+@dataclass
+class _Work:
+    """What warps do: instructions by kind, in executions of warps of the whole grid."""
+
+    multiply_adds: float = 0.0
+    specials: float = 0.0
+    others: float = 0.0
+    tensor_flops: float = 0.0
+    flops: float = 0.0
+    accesses: list[MemoryAccess] = field(default_factory=list)
+
+
+class _Kernel:
+    """Walks a kernel with values of its variables for a few warps: arrays ``[samples, lanes]``."""
+
+    def __init__(self, name: str, func: PrimFunc, target: Target, sizes: Mapping[str, int]) -> None:
+        self.name, self.func, self.target = name, func, target
+        self.gpu = target.gpu
+        self.generator = np.random.default_rng(0)
+        self.values: dict[Var, Any] = {}
+        for var in (*func.params, *func.symbolic_vars()):
+            if var.name in sizes:
+                self.values[var] = np.full((1, 1), sizes[var.name])
+        extents = {tag: self._number(size, tag) for tag, size in launch_extents(func).items()}
+        self.blocks = prod(n for tag, n in extents.items() if tag.startswith("blockIdx"))
+        self.extents = [extents.get(f"threadIdx.{axis}", 1) for axis in "xyz"]
+        self.threads = prod(self.extents)
+        self.warps = ceil(self.threads / self.gpu.warp_size)
+        self.active = self._place_warps()
+        self.work = _Work()
+
+    def _number(self, size: Expr, tag: str) -> int:
+        try:
+            return int(np.max(evaluate(size, self.values)))
+        except NotEvaluable:
+            raise LowerError(
+                f"{self.name}: the extent of {tag} is {size!r}: give `sizes` for its variables"
+            ) from None
+
+    def _place_warps(self) -> Lanes:
+        """Draw warps of the grid, the first one first; return which of their lanes are threads."""
+        width, count = self.gpu.warp_size, self.warps
+        warp = np.concatenate(([0], self.generator.integers(0, count, _SAMPLES - 1)))
+        thread = warp[:, None] * width + np.arange(width)[None, :]
+        place, rest = {}, thread
+        for axis, extent in zip("xyz", self.extents):
+            place[f"threadIdx.{axis}"] = rest % extent
+            rest = rest // extent
+        body: Any = self.func.body
+        while not (isinstance(body, For) and body.thread is not None):
+            body = body.body
+        while isinstance(body, For) and body.thread is not None:
+            tag = body.thread
+            drawn = place.get(tag)
+            if drawn is None:
+                drawn = self._drawn(self._number(body.extent, tag))
+            self.values[body.loop_var] = drawn
+            body = body.body
+        self.body: Stmt = body
+        made: Lanes = thread < self.threads
+        return made
+
+    def _drawn(self, extent: int) -> Lanes:
+        values = self.generator.integers(0, max(extent, 1), (_SAMPLES, 1))
+        values[0] = 0
+        return values
+
+    # ---- statements
+
+    def bound(self) -> KernelBound:
+        """Walk the kernel, and turn its work into times."""
+        if self.blocks and self.threads:
+            self.stmt(self.body, self.active, np.ones((_SAMPLES, 1)))
+        return _bound_of(self)
+
+    def stmt(self, node: Any, mask: Lanes, times: Lanes) -> None:
+        """Count a statement that the lanes of ``mask`` run ``times``."""
+        kind = type(node)
+        if kind is For:
+            extent = self._known(node.extent)
+            trips = np.ones((1, 1)) if extent is None else np.maximum(extent, 0)
+            trips = np.max(np.broadcast_to(trips, mask.shape), axis=1, keepdims=True)
+            start = self._known(node.min)
+            drawn = (self.generator.random((_SAMPLES, 1)) * trips).astype(np.int64)
+            drawn[0] = 0
+            self.values[node.loop_var] = drawn + (0 if start is None else start)
+            self.stmt(node.body, mask & (trips > 0), times * trips)
+        elif kind is IfThenElse:
+            self.expr(node.condition, mask, times)
+            yes = self._condition(node.condition)
+            self.stmt(node.then_case, mask & yes, times)
+            if node.else_case is not None:
+                self.stmt(node.else_case, mask & ~yes, times)
+        elif kind is BufferStore:
+            self.expr(node.value, mask, times)
+            self._access(node.buffer, node.indices, node.value.dtype, True, mask, times)
+        elif kind is LetStmt:
+            self.expr(node.value, mask, times)
+            self._define(node.var, node.value)
+            self.stmt(node.body, mask, times)
+        elif kind is Evaluate:
+            self.expr(node.value, mask, times)
+        else:
+            if kind is While:
+                self.expr(node.condition, mask, times)
+            for item in node.child_nodes():
+                if isinstance(item, Stmt):
+                    self.stmt(item, mask, times)
+
+    def _known(self, value: Expr) -> Lanes | None:
+        try:
+            return np.atleast_2d(evaluate(value, self.values))
+        except NotEvaluable:
+            return None
+
+    def _condition(self, condition: Expr) -> Lanes:
+        """Where a condition holds; what depends on data is taken to hold."""
+        known = self._known(condition)
+        return np.ones((1, 1), bool) if known is None else known.astype(bool)
+
+    def _define(self, var: Var, value: Expr) -> None:
+        known = self._known(value)
+        if known is not None:
+            self.values[var] = known
+
+    # ---- expressions
+
+    def expr(self, node: Any, mask: Lanes, times: Lanes) -> None:
+        """Count what an expression computes and loads."""
+        kind = type(node)
+        if kind is BufferLoad:
+            self._access(node.buffer, node.indices, node.dtype, False, mask, times)
+            return
+        if kind is Let:
+            self.expr(node.value, mask, times)
+            self._define(node.var, node.value)
+            self.expr(node.body, mask, times)
+            return
+        name = node.op.name if kind is Call else ""
+        if kind is Select or name == "if_then_else":
+            condition, yes, no = node.child_nodes()
+            self.expr(condition, mask, times)
+            holds = self._condition(condition)
+            self.expr(yes, mask & holds, times)
+            self.expr(no, mask & ~holds, times)
+            self._add("others", node.dtype, mask, times)
+            return
+        if name == "address_of":
+            return
+        below = node.child_nodes()
+        if kind in (Add, Sub) and dtypes.is_float(node.dtype):
+            product = next((item for item in (node.b, node.a) if type(item) is Mul), None)
+            if product is not None:  # one instruction: a multiply-add
+                below = [*product.child_nodes(), node.a if product is node.b else node.b]
+                self.work.flops += self._count(node.dtype, mask, times, lanes=True)
+        for item in below:
+            if isinstance(item, Expr):
+                self.expr(item, mask, times)
+        self._operation(node, kind, name, mask, times)
+
+    def _operation(self, node: Any, kind: type, name: str, mask: Lanes, times: Lanes) -> None:
+        if name in TENSOR_OPERATORS:
+            flops = _tensor_flops(node)
+            # The whole warp computes it.
+            self.work.tensor_flops += flops * self._count("int32", mask, times)
+            self.work.flops += flops * self._count("int32", mask, times)
+        elif name in _SPECIAL:
+            self._add("specials", node.dtype, mask, times)
+            self.work.flops += self._count(node.dtype, mask, times, lanes=True)
+        elif isinstance(node, BinaryExpr) and not isinstance(node, CompareExpr):
+            is_float = dtypes.is_float(node.dtype)
+            self._add("multiply_adds" if is_float else "others", node.dtype, mask, times)
+            if is_float:
+                self.work.flops += self._count(node.dtype, mask, times, lanes=True)
+        elif kind is Call or isinstance(node, (CompareExpr, Cast)):
+            self._add("others", node.dtype, mask, times)
+
+    def _count(self, dtype: str, mask: Lanes, times: Lanes, *, lanes: bool = False) -> float:
+        """How often warps run an instruction of a dtype's lanes; or threads, if ``lanes``."""
+        active = np.broadcast_to(mask, (_SAMPLES, self.gpu.warp_size))
+        per = active.sum(axis=1) if lanes else active.any(axis=1)
+        mean = float((per * times[:, 0]).mean()) if times.shape[0] > 1 else float(per.mean())
+        return mean * self.warps * self.blocks * dtypes.lanes_of(dtype)
+
+    def _add(self, what: str, dtype: str, mask: Lanes, times: Lanes) -> None:
+        count = self._count(dtype, mask, times)
+        if dtypes.bits_of(dtype) == 16 and dtypes.lanes_of(dtype) > 1:
+            count /= 2  # pairs of half floats
+        setattr(self.work, what, getattr(self.work, what) + count)
+
+    # ---- memory
+
+    def _access(
+        self,
+        buffer: Buffer,
+        indices: Sequence[Expr],
+        dtype: str,
+        is_write: bool,
+        mask: Lanes,
+        times: Lanes,
+    ) -> None:
+        for index in indices:
+            if not is_write:
+                self.expr_of_index(index, mask, times)
+        if buffer.scope != "global" and not is_shared(buffer.scope):
+            return
+        size = dtypes.bits_of(buffer.dtype) * dtypes.lanes_of(buffer.dtype) // 8 or 1
+        for first, width in self._elements(indices[-1]):
+            if first is None:
+                continue
+            lanes = (_SAMPLES, self.gpu.warp_size)
+            start = np.broadcast_to(first, lanes) * size
+            active = np.broadcast_to(mask, lanes)
+            count = _turns if is_shared(buffer.scope) else _sectors
+            bytes_each = width * size
+            found = np.array([count(s[a], bytes_each) for s, a in zip(start, active)], float)
+            least = active.sum(axis=1) * bytes_each
+            unit = BANKS * BANK_BYTES if is_shared(buffer.scope) else SECTOR_BYTES
+            ideal = np.ceil(least / unit)
+            runs = np.broadcast_to(times, (_SAMPLES, 1))[:, 0] * active.any(axis=1)
+            total = float(runs.mean())
+            if total:
+                weight = runs / runs.sum()
+                self.work.accesses.append(
+                    MemoryAccess(
+                        buffer.name,
+                        buffer.scope,
+                        is_write,
+                        bytes_each,
+                        total * self.warps * self.blocks,
+                        float((found * weight).sum()),
+                        float((ideal * weight).sum()),
+                    )
+                )
+
+    def expr_of_index(self, index: Expr, mask: Lanes, times: Lanes) -> None:
+        """Count what an index loads; its arithmetic is not counted."""
+        for item in _loads(index):
+            self._access(item.buffer, item.indices, item.dtype, False, mask, times)
+
+    def _elements(self, index: Expr) -> Iterator[tuple[Lanes | None, int]]:
+        """Yield the first element and the number of elements of each instruction of an access."""
+        if type(index) is Ramp:
+            base, step = self._known(index.base), as_int(index.stride)
+            if step == 1:
+                yield base, index.lanes
+                return
+            for lane in range(index.lanes):
+                yield (None if base is None or step is None else base + lane * step), 1
+            return
+        if isinstance(index, Broadcast):
+            index = index.value
+        yield self._known(index), 1
+
+
+def _loads(node: Any) -> Iterator[BufferLoad]:
+    if type(node) is BufferLoad:
+        yield node
+        return
+    for item in node.child_nodes():
+        yield from _loads(item)
+
+
+def _sectors(start: Lanes, size: int) -> int:
+    """How many sectors the threads of a warp touch."""
+    pieces = start[:, None] + np.arange(0, size, min(size, SECTOR_BYTES))[None, :]
+    return len(np.unique(np.concatenate((pieces.ravel(), start + size - 1)) // SECTOR_BYTES))
+
+
+def _turns(start: Lanes, size: int) -> int:
+    """How often shared memory is asked for a warp: words of one bank take turns.
+
+    Threads that want the same word get it at once. Wide accesses are served for 16 (8 bytes) or 8
+    threads (16 bytes) at a time.
+    """
+    if not len(start):
+        return 0
+    together = max(1, BANKS * BANK_BYTES // max(size, BANK_BYTES))
+    turns = 0
+    for begin in range(0, len(start), together):
+        words = (
+            start[begin : begin + together, None] // BANK_BYTES
+            + np.arange(max(1, size // BANK_BYTES))[None, :]
+        )
+        _, busy = np.unique(np.unique(words) % BANKS, return_counts=True)
+        turns += int(busy.max())
+    return turns
+
+
+# ---- times
+
+TENSOR_OPERATORS = frozenset(("ptx_mma", "ptx_wgmma", "tvm_mma_sync"))
+"""Operators of tensor cores: one of their arguments is a text such as ``m16n8k16``."""
+_SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
+
+
+def _tensor_flops(node: Call) -> float:
+    """Return the operations of a warp: two for each product; 16 by 16 by 16 if no text says."""
+    texts = (item.value for item in node.args if isinstance(item, StringImm))
+    shape = next((found for found in map(_SHAPE.fullmatch, texts) if found), None)
+    return 2.0 * prod(map(int, shape.groups() if shape else (16, 16, 16)))
+
+
+def _bound_of(kernel: _Kernel) -> KernelBound:
+    gpu, target, work = kernel.gpu, kernel.target, kernel.work
+    needs = {scope: as_int(size) or 0 for scope, size in allocated_memory(kernel.func).items()}
+    shared_bytes = sum(size for scope, size in needs.items() if is_shared(scope))
+    registers = -(-sum(n for s, n in needs.items() if s == "local" or "." in s) // 4)
+    resident = _resident(kernel, shared_bytes, registers)
+    processors = target.num_cores
+    options = target.options
+    clock = float(options.get("clock", MIN_CLOCK)) * 1e6
+    bandwidth = float(options.get("bandwidth", MIN_BANDWIDTH)) * 1e9
+    # The busiest processor decides, and has whole blocks.
+    share = ceil(kernel.blocks / processors) / max(kernel.blocks, 1)
+    in_global = [item for item in work.accesses if item.scope == "global"]
+    moves = sum(item.warps * max(1.0, item.lane_bytes / 4) for item in in_global)
+    sectors = sum(item.warps * item.transactions for item in in_global)
+    turns = sum(i.warps * i.transactions for i in work.accesses if is_shared(i.scope))
+    instructions = work.multiply_adds + work.specials + work.others
+    instructions += sum(item.warps for item in work.accesses)
+    width = gpu.warp_size
+    issue = max(
+        instructions / ISSUES_PER_CLOCK,
+        work.multiply_adds * width / gpu.fp32_lanes,
+        work.specials * width / SPECIAL_LANES,
+        work.tensor_flops / gpu.tensor_flops,
+    )
+    return KernelBound(
+        kernel.name,
+        kernel.blocks,
+        kernel.threads,
+        shared_bytes,
+        registers,
+        resident,
+        resident * kernel.threads / gpu.threads_per_sm,
+        kernel.blocks / (processors * resident) if resident else 0.0,
+        work.flops,
+        tuple(work.accesses),
+        issue=issue * share / clock,
+        # The first-level cache and shared memory are one memory with one way in.
+        shared=(turns + max(moves, sectors / 4)) * share / clock,
+        l2=sectors * SECTOR_BYTES * share / (L2_BYTES_PER_CLOCK * clock),
+        memory=_memory_bytes(kernel, in_global) / bandwidth,
+    )
+
+
+def _resident(kernel: _Kernel, shared_bytes: int, registers: int) -> int:
+    """How many blocks a processor runs at once, by threads, shared memory and registers."""
+    gpu = kernel.gpu
+    threads = kernel.warps * gpu.warp_size
+    if not threads or kernel.threads > gpu.max_threads:
+        return 0
+    limits = [gpu.blocks_per_sm, gpu.threads_per_sm // threads]
+    limits.append(gpu.registers_per_sm // (threads * max(32, min(registers, 255))))
+    if shared_bytes:
+        limits.append(gpu.shared_per_sm // (shared_bytes + 1024))  # the system's share of a block
+    return min(limits)
+
+
+def _memory_bytes(kernel: _Kernel, accesses: Sequence[MemoryAccess]) -> float:
+    """Bytes that must come from or go to memory: each buffer once, or what is touched of it."""
+    sizes = {}
+    for buffer in kernel.func.buffer_map.values():
+        extents = [kernel._known(extent) for extent in buffer.shape]
+        elements = prod(1 if n is None else int(np.max(n)) for n in extents)
+        sizes[buffer.name] = elements * dtypes.bits_of(buffer.dtype) / 8
+    touched: dict[tuple[str, bool], float] = {}
+    for item in accesses:
+        key = item.buffer, item.is_write
+        moved = item.warps * item.transactions * SECTOR_BYTES
+        touched[key] = touched.get(key, 0.0) + moved
+    return sum(min(n, sizes.get(name, n)) for (name, _), n in touched.items())
