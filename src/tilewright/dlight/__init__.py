@@ -4,15 +4,22 @@
 
 That is two passes, hand-written kernels and rules for the rest, each usable by itself:
 
->>> with Target("native"):
+>>> with Target("nvidia/nvidia-h200"):
 ...     mod = kernels.ApplyKernels()(mod)
-...     mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules())(mod)
+...     mod = dlight.ApplyDefaultSchedule(dlight.gpu.Reduction(), dlight.gpu.Fallback())(mod)
+
+Without rules, ``ApplyDefaultSchedule`` takes all of those for the target.
 """
 
 from __future__ import annotations
 
-from tilewright.dlight import cpu
-from tilewright.dlight.apply import ApplyDefaultSchedule, default_schedule, kernels_and_rules
+from tilewright.dlight import cpu, gpu
+from tilewright.dlight.apply import (
+    ApplyDefaultSchedule,
+    default_schedule,
+    kernels_and_rules,
+    rules_for,
+)
 from tilewright.scheduling import (
     Choices,
     NotApplicable,
@@ -31,6 +38,8 @@ __all__ = [
     "default_schedule",
     "first_applied",
     "first_schedule",
+    "gpu",
     "kernels_and_rules",
+    "rules_for",
     "start_schedule",
 ]

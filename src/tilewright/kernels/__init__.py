@@ -7,7 +7,7 @@ that applies them; ``dlight.default_schedule`` is that pass followed by rules fo
 from __future__ import annotations
 
 from tilewright.kernels import cpu
-from tilewright.kernels.apply import ApplyKernels
+from tilewright.kernels.apply import ApplyKernels, kernels_for
 from tilewright.kernels.kernel import Kernel
 
-__all__ = ["ApplyKernels", "Kernel", "cpu"]
+__all__ = ["ApplyKernels", "Kernel", "cpu", "kernels_for"]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tilewright.kernels import cpu
-from tilewright.scheduling import ApplyFirst
+from tilewright.kernels.kernel import Kernel
+from tilewright.scheduling import ApplyFirst, ScheduleRule
 from tilewright.target import Target
 
 
 class ApplyKernels(ApplyFirst):
-    """Replaces functions that a CPU kernel recognises.
+    """Replaces functions that a kernel for the target recognises.
 
     Replaced functions are marked as scheduled (``tir.is_scheduled``), others are unchanged. So it
     may run before or after other scheduling passes: the first that applies to a function schedules
@@ -16,4 +19,13 @@ class ApplyKernels(ApplyFirst):
     """
 
     def __init__(self, *, target: Target | None = None) -> None:
-        super().__init__(*cpu.kernels(), target=target)
+        super().__init__(target=target)
+
+    def rules_for(self, target: Target) -> tuple[ScheduleRule, ...]:
+        """The kernels for the target."""
+        return kernels_for(target)
+
+
+def kernels_for(target: Target) -> tuple[Kernel[Any], ...]:
+    """Return the kernels for a kind of target, in any order."""
+    return cpu.kernels() if target.device_kind == "cpu" else ()

@@ -151,7 +151,7 @@ def by_answers(mod: IRModule, target: Target, answers: Mapping[str, str]) -> Sch
     func = mod["main"]
     assert isinstance(func, PrimFunc)
     start = dlight.start_schedule(func, record=True, name="main")
-    for rule in dlight.kernels_and_rules() if start is not None else ():
+    for rule in dlight.kernels_and_rules(target) if start is not None else ():
         if type(rule).__name__ != answers.get(RULE):
             continue
         assert start is not None

@@ -76,7 +76,7 @@ class TuneContext(Task):
         if start_from_rules and self.target.kind == "llvm":
             func: PrimFunc = self.mod["main"]
             self.rule_choices = RuleChoices(
-                func, self.args_info, dlight.kernels_and_rules(), self.target, task_name
+                func, self.args_info, dlight.kernels_and_rules(self.target), self.target, task_name
             )
             self.rule_choices.rejected = self.rejected
 

@@ -26,6 +26,11 @@ class ApplyFirst(Pass):
     def transform(self, mod: IRModule) -> IRModule:
         """Schedule the unscheduled functions."""
         target = self.target or Target.current() or Target("native")
+        rules = self.rules_for(target)
         return mod.map_functions(
-            lambda name, func: schedule_function(name, func, self.rules, target), PrimFunc
+            lambda name, func: schedule_function(name, func, rules, target), PrimFunc
         )
+
+    def rules_for(self, target: Target) -> tuple[ScheduleRule, ...]:
+        """The rules to try for a target, in order."""
+        return self.rules

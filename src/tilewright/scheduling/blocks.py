@@ -140,6 +140,11 @@ def stores_of(block: Block) -> list[BufferStore]:
     return collect(block.body, BufferStore)
 
 
+def accesses_of(block: Block) -> list[BufferLoad | BufferStore]:
+    """Return the reads and writes of a block's body, as ``loads_of`` and ``stores_of`` do."""
+    return [*loads_of(block), *stores_of(block)]
+
+
 def is_injective(sch: Schedule, rv: BlockRV) -> bool:
     """Whether a block computes each element independently, without a reduction."""
     block = sch.get(rv)
@@ -347,3 +352,19 @@ def can_vectorize(block: Block, axis: Axis) -> bool:
 def reads_along(block: Block, axis: Axis) -> bool:
     """Whether neighbours along an axis are neighbours in some operand of a block."""
     return any(stride_of(x.indices, x.buffer, axis.var) == 1 for x in loads_of(block))
+
+
+def is_flat(block: Block, axes: Sequence[Axis]) -> bool:
+    """Whether all accesses traverse their buffers in memory order, element by element."""
+    if len(axes) < 2:
+        return False
+    variables = [axis.var for axis in axes]
+    accesses = accesses_of(block)
+    return all(
+        len(item.indices) == len(axes)
+        and all(index is var for index, var in zip(item.indices, variables))
+        and all(
+            as_int(extent) == axis.extent for extent, axis in zip(item.buffer.shape[1:], axes[1:])
+        )
+        for item in accesses
+    )

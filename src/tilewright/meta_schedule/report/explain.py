@@ -94,7 +94,7 @@ def by_rule(func: PrimFunc, target: Target) -> ByRule | None:
     if start is None:
         return None
     refused: list[str] = []
-    for rule in dlight.kernels_and_rules():
+    for rule in dlight.kernels_and_rules(target):
         attempt, choices = start.copy(), Choices({})
         attempt.choices = choices
         made = first_applied(attempt, (rule,), target)

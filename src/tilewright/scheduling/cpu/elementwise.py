@@ -16,6 +16,7 @@ from tilewright.scheduling.blocks import (
     can_vectorize,
     exceeds,
     is_costly,
+    is_flat,
     leaf_blocks,
     loads_of,
     stores_of,
@@ -83,7 +84,7 @@ def schedule_injective(
     way, blocks = _way(block, axes, target, whole=skip == 0), [rv]
     if way == "vectors":
         size, cases = vector_extent(last.extent, lanes, vectors * lanes), None
-        if skip == 0 and _is_flat(block, axes):
+        if skip == 0 and is_flat(block, axes):
             last = Axis(sch.fuse(*(axis.loop for axis in axes)), last.var, last.kind, None)
             outer, size = [], _flat_vector(axes, lanes, vectors)
         elif skip == 0 and size is not None:
@@ -123,7 +124,7 @@ def _way(
     """How to vectorise; ``whole`` if all loops of the block may be changed."""
     last, turns = axes[-1], channels_of(block, axes)
     vectors = can_vectorize(block, last)
-    if vectors and (turns is None or _is_flat(block, axes)):
+    if vectors and (turns is None or is_flat(block, axes)):
         return (segments_of(block, last) if whole else None) or "vectors"
     if whole and not vectors and (wrapped := wrapped_segments(block, last)) is not None:
         return wrapped
@@ -207,22 +208,6 @@ def _moving_bits(block: Block, last: Axis) -> int:
     accesses: list[BufferLoad | BufferStore] = [*loads_of(block), *stores_of(block)]
     moving = [x.buffer for x in accesses if stride_of(x.indices, x.buffer, last.var) != 0]
     return max((dtypes.bits_of(buffer.dtype) for buffer in moving), default=32)
-
-
-def _is_flat(block: Block, axes: Sequence[Axis]) -> bool:
-    """Whether all accesses traverse their buffers in memory order, element by element."""
-    if len(axes) < 2:
-        return False
-    variables = [axis.var for axis in axes]
-    accesses: list[BufferLoad | BufferStore] = [*loads_of(block), *stores_of(block)]
-    return all(
-        len(item.indices) == len(axes)
-        and all(index is var for index, var in zip(item.indices, variables))
-        and all(
-            as_int(extent) == axis.extent for extent, axis in zip(item.buffer.shape[1:], axes[1:])
-        )
-        for item in accesses
-    )
 
 
 def _flat_vector(axes: Sequence[Axis], lanes: int, most: int) -> int:

@@ -95,7 +95,7 @@ class Conflicts:
 
     def between(self, a: Access, b: Access) -> bool:
         """Whether the accesses need a barrier between them."""
-        if a.buffer.data is not b.buffer.data or not (a.write or b.write):
+        if not self.threads or a.buffer.data is not b.buffer.data or not (a.write or b.write):
             return False
         if a.atomic and b.atomic:
             return False

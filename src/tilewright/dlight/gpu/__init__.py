@@ -1,0 +1,30 @@
+"""Rules for GPUs, most specific first.
+
+- ``Reduction``: one reduction, shared by the threads of a warp or block.
+- ``Fallback``: anything else: every block a kernel of its own.
+
+A rule of the folder that isn't listed is inserted by its ``before``.
+"""
+
+from __future__ import annotations
+
+from tilewright.dlight.gpu.fallback import Fallback
+from tilewright.dlight.gpu.reduction import Reduction
+from tilewright.scheduling import ScheduleRule, joined
+from tilewright.support.folder import classes_in
+
+__all__ = [
+    "Fallback",
+    "Reduction",
+    "rules",
+]
+
+
+def rules() -> tuple[ScheduleRule, ...]:
+    """All GPU rules in the order in which they are tried, most specific first."""
+    listed = (Reduction(), Fallback())
+    return joined(listed, _FOUND.values())
+
+
+_FOUND = classes_in(__name__, ScheduleRule)
+globals().update(_FOUND)

@@ -1,0 +1,74 @@
+"""One reduction: threads share rows or stand side by side along columns, the epilogue included."""
+
+from __future__ import annotations
+
+from tilewright.scheduling import Contraction, NotApplicable, ScheduleRule, describe
+from tilewright.scheduling.blocks import axes_of, is_injective
+from tilewright.scheduling.gpu import (
+    bind_shared,
+    limits_of,
+    place_scratch,
+    reads_rows,
+    shapes_of,
+)
+from tilewright.support.errors import ScheduleError
+from tilewright.target import Target
+from tilewright.tir import Block
+from tilewright.tir.analysis.update_order import threads_combine
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV
+
+
+class Reduction(ScheduleRule):
+    """Applies to functions that are one reduction, followed by at most one step per result.
+
+    The steps before it have been inlined. The results stay in registers until the step that
+    follows has been computed.
+    """
+
+    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+        """Divide results among blocks, and each reduction among threads."""
+        found = describe(sch)
+        if isinstance(found, NotApplicable):
+            return found
+        if found.others or not found.has_one_epilogue:
+            return NotApplicable("other steps come before or after the reduction and its epilogue")
+        if not threads_combine(found.block):
+            return NotApplicable("the order of its updates matters, or nobody registered its law")
+        if not found.steps:
+            return NotApplicable("it reduces over nothing")
+        return _first_that_fits(sch, found, target)
+
+
+def _first_that_fits(sch: Schedule, found: Contraction, target: Target) -> Schedule | NotApplicable:
+    spatial, steps, limits = found.spatial, found.steps, limits_of(target)
+    rows = reads_rows(found.block, spatial, steps)
+    why = "no shape of threads fits"
+    for shape in shapes_of(sch, found.block.name, spatial, steps, rows, limits):
+        attempt = sch.copy()
+        try:
+            inner = bind_shared(attempt, found.main, spatial, steps, shape, rows)
+            for consumer in found.consumers:
+                if not _is_alike(found, attempt, consumer):
+                    return NotApplicable("the step after it is no step for each result")
+                attempt.set_scope(found.main, 0, "local")
+                attempt.reverse_compute_at(consumer, inner)
+        except ScheduleError as error:
+            why = error.summary
+            continue
+        place_scratch(attempt)
+        return attempt
+    return NotApplicable(why)
+
+
+def _is_alike(found: Contraction, sch: Schedule, consumer: BlockRV) -> bool:
+    """Whether a step is computed once for each result of the reduction."""
+    block: Block = sch.get(consumer)
+    axes = axes_of(sch, consumer)
+    return (
+        is_injective(sch, consumer)
+        and axes is not None
+        and sorted(repr(a.dom.extent) for a in block.iter_vars)
+        == sorted(repr(a.dom.extent) for a in found.block.iter_vars if a.kind != "reduce")
+        and len(found.block.writes) == 1
+    )

@@ -1,0 +1,55 @@
+"""Blocks of functions for GPUs: limits, binding loops, scheduling a single block.
+
+``elementwise`` and ``reduction`` schedule blocks of known form, ``binding`` nests of any other;
+``alone`` makes kernels of what isn't in blocks, ``scratch`` places memory that blocks allocate.
+"""
+
+from __future__ import annotations
+
+from tilewright.scheduling.gpu.alone import alone, calls_the_host, run_rest_alone
+from tilewright.scheduling.gpu.binding import (
+    BLOCKS,
+    THREADS,
+    bind_alone,
+    bind_flat,
+    bind_nest,
+    flat_threads,
+    fused,
+    is_bound,
+)
+from tilewright.scheduling.gpu.elementwise import VECTOR_BYTES, schedule_injective
+from tilewright.scheduling.gpu.limits import GPULimits, limits_of
+from tilewright.scheduling.gpu.reduction import (
+    ROWS_OF_THREADS,
+    Shape,
+    bind_shared,
+    reads_rows,
+    schedule_reduction,
+    shapes_of,
+)
+from tilewright.scheduling.gpu.scratch import place_scratch
+
+__all__ = [
+    "BLOCKS",
+    "GPULimits",
+    "ROWS_OF_THREADS",
+    "Shape",
+    "THREADS",
+    "VECTOR_BYTES",
+    "alone",
+    "bind_alone",
+    "bind_flat",
+    "bind_nest",
+    "bind_shared",
+    "calls_the_host",
+    "flat_threads",
+    "fused",
+    "is_bound",
+    "limits_of",
+    "place_scratch",
+    "reads_rows",
+    "run_rest_alone",
+    "schedule_injective",
+    "schedule_reduction",
+    "shapes_of",
+]
