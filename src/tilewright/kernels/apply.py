@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.kernels import cpu
+from tilewright.kernels import cpu, gpu
 from tilewright.kernels.kernel import Kernel
 from tilewright.scheduling import ApplyFirst, ScheduleRule
 from tilewright.target import Target
@@ -28,4 +28,4 @@ class ApplyKernels(ApplyFirst):
 
 def kernels_for(target: Target) -> tuple[Kernel[Any], ...]:
     """Return the kernels for a kind of target, in any order."""
-    return cpu.kernels() if target.device_kind == "cpu" else ()
+    return gpu.kernels() if target.device_kind == "cuda" else cpu.kernels()

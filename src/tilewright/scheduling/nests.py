@@ -78,9 +78,7 @@ def over(shape: Sequence[Expr], body: Callable[..., BufferStore], name: str) -> 
     return nest_of(axes, body(*(axis.var for axis in axes)), name)
 
 
-def nest_of(
-    axes: Sequence[IterVar], body: BufferStore, name: str, init: BufferStore | None = None
-) -> Stmt:
+def nest_of(axes: Sequence[IterVar], body: Stmt, name: str, init: Stmt | None = None) -> Stmt:
     """Loops around one block, one per axis."""
     block = Block(tuple(axes), (), (), name, body, init)
     reads, writes = block_access_regions(block)
