@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 
 os.environ.setdefault("TILEWRIGHT_FREEZE_NODES", "1")
 # Tests replace parts of the compiler, of which the key of a compiled graph knows nothing.
@@ -24,3 +28,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+
+
+@pytest.fixture
+def fake_cuda() -> Iterator[Any]:
+    """A CUDA driver with eight devices, which are imaginary."""
+    from fake_cuda import fake_driver
+
+    with fake_driver(8) as driver:
+        yield driver

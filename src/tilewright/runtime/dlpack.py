@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -150,21 +152,40 @@ def numpy_capsule(array: np.ndarray[Any, Any]) -> Any:
 
     Raises ``RunError`` for strides that are not multiples of the element size.
     """
-    code, bits, lanes = dlpack_dtype(array.dtype.name)
     itemsize = array.dtype.itemsize
     if any(stride % itemsize for stride in array.strides):
         raise RunError(
             f"strides {array.strides} of the array are no multiples of its {itemsize}-byte elements"
         )
-    dims = ctypes.c_int64 * max(array.ndim, 1)
-    shape = dims(*array.shape)
-    strides = dims(*(stride // itemsize for stride in array.strides))
+    strides = tuple(stride // itemsize for stride in array.strides)
+    address = array.__array_interface__["data"][0]
+    return capsule(address, array.shape, array.dtype.name, strides=strides, owner=array)
+
+
+def capsule(
+    address: int,
+    shape: Sequence[int],
+    dtype: str,
+    device: tuple[int, int] = (1, 0),
+    *,
+    strides: Sequence[int] | None = None,
+    owner: object = None,
+) -> Any:
+    """Export memory as an (old style) DLPack capsule, which must be consumed.
+
+    ``device`` is DLPack's kind and the number; ``strides`` are in elements, compact ones if left
+    out. ``owner`` is kept alive for as long as somebody has the tensor.
+    """
+    code, bits, lanes = dlpack_dtype(dtype)
+    dims = ctypes.c_int64 * max(len(shape), 1)
+    extents = dims(*shape)
+    if strides is None:
+        strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    steps = dims(*strides)
     managed = _Managed()
-    managed.tensor = DLTensor(
-        array.__array_interface__["data"][0], 1, 0, array.ndim, code, bits, lanes, shape, strides, 0
-    )
+    managed.tensor = DLTensor(address, *device, len(shape), code, bits, lanes, extents, steps, 0)
     number = next(_numbers)
     managed.manager_ctx = number
     managed.deleter = _DELETE_ADDRESS
-    _live[number] = (array, managed, shape, strides)
+    _live[number] = (owner, managed, extents, steps)
     return _new_capsule(ctypes.addressof(managed), b"dltensor", None)

@@ -110,6 +110,7 @@ def ffi_addresses() -> Mapping[str, int]:
         "TVMFFIFunctionGetGlobal",
         "TVMFFIObjectDecRef",
         "TVMFFITensorFromDLPack",
+        "TVMFFIEnvGetStream",
     )
     found = {name: getattr(tvm_ffi.LIB, name) for name in names}
     found["TVMFFIErrorSetRaisedFromCStr"] = _set_raised_pointer
@@ -170,6 +171,16 @@ def _missing_symbols(code: Iterable[bytes], known: Mapping[str, int]) -> list[st
     return [name for name in needed if name not in defined and not hasattr(process, name)]
 
 
+class _Release:
+    """Calls a function of a library when nobody can call another one any more."""
+
+    def __init__(self, address: int, alive: object) -> None:
+        self._function, self._alive = ctypes.CFUNCTYPE(None)(address), alive
+
+    def __del__(self) -> None:
+        self._function()
+
+
 class Library:
     """Object code in memory. The code lives as long as this object."""
 
@@ -180,16 +191,18 @@ class Library:
         symbols: Mapping[str, int] | None = None,
         *,
         keep_alive: object = None,
+        release: str | None = None,
     ) -> None:
         """Link ``objects``; ``symbols`` gives addresses of further symbols that they reference.
 
-        ``keep_alive`` owns the memory that ``symbols`` point to.
+        ``keep_alive`` owns the memory that ``symbols`` point to. ``release`` is a function
+        ``void()`` that is called before the code is dropped.
         """
         import llvmlite.binding as llvm
 
         code = list(objects)
         _check_machine(code)
-        exported = list(dict.fromkeys(exports))
+        exported = list(dict.fromkeys((*exports, *filter(None, (release,)))))
         imported = dict(ffi_addresses())
         for support in support_objects_for(code):
             if not set(support.symbols) & set(exported):
@@ -210,8 +223,10 @@ class Library:
                 missing = _missing_symbols(code, imported)
                 reason = f"nothing defines {', '.join(missing)}" if missing else str(err)
                 raise BuildError(f"the module can't be loaded: {reason}") from err
-        self._alive = (self._tracker, keep_alive)
         self.addresses: dict[str, int] = {name: self._tracker[name] for name in exported}
+        self._alive: tuple[object, ...] = (self._tracker, keep_alive)
+        if release is not None:
+            self._alive = (*self._alive, _Release(self.addresses[release], self._alive))
 
     def leak(self) -> None:
         """Keep the code until the process ends."""

@@ -224,7 +224,8 @@ class ModuleCode:
     """The contents of a module, as values that can be pickled.
 
     ``sources`` are texts by format ("ll", "asm", "tir", …) or functions that make them.
-    ``constants`` are compact arrays that the objects refer to by symbol.
+    ``constants`` are compact arrays that the objects refer to by symbol. ``release`` is the symbol
+    of a function that frees what the code holds elsewhere, as on a device.
     """
 
     objects: tuple[bytes, ...]
@@ -234,6 +235,7 @@ class ModuleCode:
     constants: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     linker: Linker | None = None
     entry_name: str | None = None
+    release: str | None = None
 
 
 def _compact(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -286,6 +288,7 @@ class Module(BaseModule):
                 symbols,
                 {name: array.ctypes.data for name, array in constants.items()},
                 keep_alive=constants,
+                release=self.code.release,
             )
         return self._library
 

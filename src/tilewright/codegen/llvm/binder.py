@@ -134,6 +134,7 @@ class _Check:
             self.fail(messages.fail_dtype, tensor["dtype"])
         with f.if_(tensor["device"].ne(argument["device"])):
             self.fail(messages.fail_device, tensor)
+        self._common_device(tensor)
         with f.if_(tensor["ndim"].ne(argument["ndim"])):
             self.fail(messages.fail_shape, tensor, self.slots)
         shape, ndim = tensor["shape"].get(), tensor["ndim"].to(I64)
@@ -144,6 +145,16 @@ class _Check:
         with f.else_(), f.if_(strides.ne(0)):
             self._compact(tensor, shape, ndim, strides)
         self._memory(tensor, shape, ndim)
+
+    def _common_device(self, tensor: Place) -> None:
+        """See to it that all tensors are on one device, where that matters."""
+        f, slot, number = self.f, self.table["device_slot"].get(), tensor["device_id"].to(I64)
+        with f.if_(slot >= 0):
+            known = self.slots.at(I64, slot)
+            with f.if_(known < 0):
+                known.set(number)
+            with f.if_(known.ne(number)):
+                self.fail(messages.fail_common_device, tensor, known.get())
 
     def _given_tensor(self) -> Place:
         f, type_index = self.f, self.given["type_index"].get()
@@ -255,6 +266,8 @@ class _Check:
 def _bind(f: Function, table: Place, args: Value, count: Value, slots: Value) -> None:
     with f.if_(count.ne(table["count"])):
         f.ret(f.call(messages.fail_count, table, count))
+    with f.if_(table["device_slot"] >= 0):
+        slots.at(I64, table["device_slot"]).set(-1)
     with f.for_(count) as index:
         argument, given = table["arguments"].at(ARGUMENT, index), args.at(ANY, index)
         check = _Check(f, table, argument, index, given, slots)

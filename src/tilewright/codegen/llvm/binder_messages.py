@@ -22,23 +22,17 @@ from tilewright.codegen.llvm.builder import (
     Callee,
     Function,
     exported,
-    external,
     function,
 )
-from tilewright.codegen.llvm.values import (
-    BOOL,
-    I8,
-    I32,
-    I64,
-    PTR,
-    U32,
-    VOID,
-    Place,
-    Struct,
-    Type,
-    Value,
-    array,
+from tilewright.codegen.llvm.messages import (
+    COLD,
+    MESSAGE,
+    new_message,
+    raise_message,
+    say,
+    say_list,
 )
+from tilewright.codegen.llvm.values import BOOL, I32, I64, PTR, U32, VOID, Place, Type, Value
 from tilewright.runtime.device import DEVICE_TYPES
 from tilewright.runtime.dlpack import DLPACK_DTYPES
 
@@ -81,57 +75,14 @@ _DTYPES = {
 }
 _KINDS = ("a Tensor", "an int", "an int", "a float", "a bool")
 
-#: Bytes of a message; what is longer is cut.
-_BYTES = 1024
-_MESSAGE = Struct("tw.message", used=I64, text=array(_BYTES, I8))
 
-#: Compiling messages costs far more than running them.
-_COLD = "cold noinline optnone nounwind"
-
-_SNPRINTF = external(I32, "snprintf", PTR, I64, PTR, variadic=True)
-_SET_RAISED = external(VOID, "TVMFFIErrorSetRaisedFromCStr", PTR, PTR, weak=True)
-
-
-def _say(f: Function, m: Place, form: str | Value, *values: Value | Place) -> None:
-    """Append formatted text to a message."""
-    used = m["used"].get()
-    form = f.string(form) if isinstance(form, str) else form
-    written = f.call(_SNPRINTF, m["text"][used].address, _BYTES - used, form, *values)
-    f.call(_advance, m, written)
-
-
-@function(VOID, _COLD, m=_MESSAGE, written=I32)
-def _advance(f: Function, m: Place, written: Value) -> None:
-    used = m["used"] + f.greatest(written, 0).to(I64)
-    m["used"].set(f.least(used, _BYTES - 1))
-
-
-@function(I32, _COLD, kind=PTR, m=_MESSAGE)
-def _raise(f: Function, kind: Value, m: Place) -> None:
-    """Raise through tvm-ffi. A program without it (plain dlopen) just sees the -1."""
-    with f.if_(f.address_of(_SET_RAISED).ne(0)):
-        f.call(_SET_RAISED, kind, m["text"].address)
-    f.ret(-1)
-
-
-@function(VOID, _COLD, m=_MESSAGE, values=PTR, count=I32)
-def _say_list(f: Function, m: Place, values: Value, count: Value) -> None:
-    """``(a, b, c)``; a null pointer stands for unknown values."""
-    nothing = f.string("")
-    _say(f, m, "(")
-    with f.if_(values.ne(0)), f.for_(count) as i:
-        separator = f.select(i.eq(0), nothing, f.string(", "))
-        _say(f, m, "%s%lld", separator, values.at(I64, i))
-    _say(f, m, "%s)", f.select(count.eq(1), f.string(","), nothing))
-
-
-@function(VOID, _COLD, m=_MESSAGE, dtype=U32)
+@function(VOID, COLD, m=MESSAGE, dtype=U32)
 def _say_dtype(f: Function, m: Place, dtype: Value) -> None:
     code, bits, lanes = dtype & 255, (dtype >> 8) & 255, dtype >> 16
     form = f.name_of("tw.dtypes", code, _DTYPES, gap=_ODD_DTYPE, beyond=_ODD_DTYPE)
-    _say(f, m, form, bits, code)
+    say(f, m, form, bits, code)
     with f.if_(lanes > 1):
-        _say(f, m, "x%d", lanes)
+        say(f, m, "x%d", lanes)
 
 
 def _device(f: Function, code: Place) -> Value:
@@ -140,7 +91,7 @@ def _device(f: Function, code: Place) -> Value:
     return f.name_of("tw.devices", code.get(), names, gap=unknown, beyond=unknown)
 
 
-@function(VOID, _COLD, m=_MESSAGE, table=TABLE, argument=ARGUMENT, tensor=TENSOR, slots=PTR)
+@function(VOID, COLD, m=MESSAGE, table=TABLE, argument=ARGUMENT, tensor=TENSOR, slots=PTR)
 def _say_why(
     f: Function, m: Place, table: Place, argument: Place, tensor: Place, slots: Value
 ) -> None:
@@ -159,45 +110,39 @@ def _say_why(
             is_own = symbol["argument_name"].eq(argument["name"])
             with f.if_(known.ne(size) & ~(is_own & stopped)):
                 by = symbol["argument"], symbol["argument_name"]
-                _say(f, m, ": '%s' is %lld by argument #%d '%s'", symbol["name"], known, *by)
+                say(f, m, ": '%s' is %lld by argument #%d '%s'", symbol["name"], known, *by)
                 f.ret()
 
 
-def _message(f: Function) -> Place:
-    m = f.local(_MESSAGE)
-    m["used"].set(0)
-    return m
-
-
-@function(I32, _COLD, table=TABLE, count=I32)
+@function(I32, COLD, table=TABLE, count=I32)
 def fail_count(f: Function, table: Place, count: Value) -> None:
     """The number of arguments is wrong."""
-    m = _message(f)
+    m = new_message(f)
     plural = f.select(table["count"].eq(1), f.string(""), f.string("s"))
     values = table["name"], table["count"], plural, table["signature"], count
-    _say(f, m, "%s: expected %d argument%s (%s), got %d", *values)
-    f.ret(f.call(_raise, f.string("TypeError"), m))
+    say(f, m, "%s: expected %d argument%s (%s), got %d", *values)
+    f.ret(f.call(raise_message, f.string("TypeError"), m))
 
 
-@exported("tw_fail_code", I32, _COLD, function=PTR, code=I32)
+@exported("tw_fail_code", I32, COLD, function=PTR, code=I32)
 def fail_code(f: Function, name: Value, code: Value) -> None:
     """A function returned a code."""
-    m = _message(f)
-    _say(f, m, "%s: failed with code %d", name, code)
-    f.ret(f.call(_raise, f.string("RuntimeError"), m))
+    m = new_message(f)
+    say(f, m, "%s: failed with code %d", name, code)
+    f.ret(f.call(raise_message, f.string("RuntimeError"), m))
 
 
 def _failure(error: str, **parameters: Type) -> Callable[[Callable[..., None]], Callee]:
     """A function that raises an error about one argument: what it is about, and then the rest."""
 
     def made(tell: Callable[..., None]) -> Callee:
-        @function(I32, _COLD, table=TABLE, argument=ARGUMENT, index=I32, **parameters)
+        @function(I32, COLD, table=TABLE, argument=ARGUMENT, index=I32, **parameters)
         @wraps(tell)
         def body(f: Function, table: Place, argument: Place, index: Value, *values: Value) -> None:
-            m = _message(f)
-            _say(f, m, "%s: argument #%d '%s': ", table["name"], index, argument["name"])
+            m = new_message(f)
+            say(f, m, "%s: argument #%d '%s': ", table["name"], index, argument["name"])
             tell(f, m, table, argument, *values)
-            f.ret(f.call(_raise, f.string(error), m))
+            f.ret(f.call(raise_message, f.string(error), m))
 
         return body
 
@@ -210,13 +155,13 @@ def fail_type(f: Function, m: Place, _: Place, argument: Place, type_index: Valu
     kinds = dict(enumerate(_KINDS))
     want = f.name_of("tw.kinds", argument["kind"].get(), kinds, gap="", beyond="")
     got = f.name_of("tw.types", type_index, _TYPE_NAMES, gap="something else", beyond="an object")
-    _say(f, m, "expected %s, got %s", want, got)
+    say(f, m, "expected %s, got %s", want, got)
 
 
 @_failure("TypeError", dtype=U32)
 def fail_dtype(f: Function, m: Place, _: Place, argument: Place, dtype: Value) -> None:
     """Its elements are of another type."""
-    _say(f, m, "expected dtype %s, got ", argument["dtype_text"])
+    say(f, m, "expected dtype %s, got ", argument["dtype_text"])
     f.call(_say_dtype, m, dtype)
 
 
@@ -224,7 +169,17 @@ def fail_dtype(f: Function, m: Place, _: Place, argument: Place, dtype: Value) -
 def fail_device(f: Function, m: Place, _: Place, argument: Place, tensor: Place) -> None:
     """It is somewhere else."""
     want, got = _device(f, argument["device"]), _device(f, tensor["device"])
-    _say(f, m, "expected a tensor on %s, got one on %s:%d", want, got, tensor["device_id"])
+    say(f, m, "expected a tensor on %s, got one on %s:%d", want, got, tensor["device_id"])
+
+
+@_failure("ValueError", tensor=TENSOR, known=I64)
+def fail_common_device(
+    f: Function, m: Place, _: Place, argument: Place, tensor: Place, known: Value
+) -> None:
+    """It is on another device of that kind than the first tensor."""
+    kind = _device(f, argument["device"])
+    form = "expected a tensor on %s:%lld, where the first tensor is, got one on %s:%d"
+    say(f, m, form, kind, known, kind, tensor["device_id"])
 
 
 @_failure("ValueError", tensor=TENSOR, slots=PTR)
@@ -232,37 +187,37 @@ def fail_shape(
     f: Function, m: Place, table: Place, argument: Place, tensor: Place, slots: Value
 ) -> None:
     """It has another shape."""
-    _say(f, m, "expected shape %s, got ", argument["shape_text"])
-    f.call(_say_list, m, tensor["shape"], tensor["ndim"])
+    say(f, m, "expected shape %s, got ", argument["shape_text"])
+    f.call(say_list, m, tensor["shape"], tensor["ndim"])
     f.call(_say_why, m, table, argument, tensor, slots)
 
 
 @_failure("ValueError", tensor=TENSOR)
 def fail_strides(f: Function, m: Place, _: Place, argument: Place, tensor: Place) -> None:
     """It has other strides."""
-    _say(f, m, "expected %s, got strides ", argument["strides_text"])
-    f.call(_say_list, m, tensor["strides"], tensor["ndim"])
-    _say(f, m, " for shape ")
-    f.call(_say_list, m, tensor["shape"], tensor["ndim"])
+    say(f, m, "expected %s, got strides ", argument["strides_text"])
+    f.call(say_list, m, tensor["strides"], tensor["ndim"])
+    say(f, m, " for shape ")
+    f.call(say_list, m, tensor["shape"], tensor["ndim"])
 
 
 @_failure("ValueError")
 def fail_null(f: Function, m: Place, _: Place, argument: Place) -> None:
     """It has no memory."""
-    _say(f, m, "expected memory, got a null pointer")
+    say(f, m, "expected memory, got a null pointer")
 
 
 @_failure("ValueError", memory=PTR)
 def fail_alignment(f: Function, m: Place, _: Place, argument: Place, memory: Value) -> None:
     """Its memory begins at an odd address."""
     form = "expected memory aligned to %d bytes, got address %p"
-    _say(f, m, form, argument["alignment"], memory)
+    say(f, m, form, argument["alignment"], memory)
 
 
 @_failure("ValueError", value=I64)
 def fail_range(f: Function, m: Place, _: Place, argument: Place, value: Value) -> None:
     """The number is out of its type's range."""
-    _say(f, m, "expected a value of type %s, got %lld", argument["dtype_text"], value)
+    say(f, m, "expected a value of type %s, got %lld", argument["dtype_text"], value)
 
 
 @_failure("ValueError", value=I64, known=I64)
@@ -272,4 +227,4 @@ def fail_symbol(
     """The number isn't what its name stands for already."""
     symbol = table["symbols"].at(SYMBOL, argument["symbol"])
     by = symbol["argument"], symbol["argument_name"]
-    _say(f, m, "expected %lld as in argument #%d '%s', got %lld", known, *by, value)
+    say(f, m, "expected %lld as in argument #%d '%s', got %lld", known, *by, value)

@@ -26,8 +26,9 @@ TENSOR_KIND, INT_KIND, UINT_KIND, FLOAT_KIND, BOOL_KIND = range(5)
 # first, or anything.
 IS_VALUE, IS_DEFINED, IS_COMPARED, IS_ANY = range(4)
 
+#: ``device_slot``: where the number of the device goes that all tensors are on; -1: not asked.
 TABLE = Struct(
-    "tw.table", name=PTR, arguments=PTR, symbols=PTR, signature=PTR, count=I32, unused=I32
+    "tw.table", name=PTR, arguments=PTR, symbols=PTR, signature=PTR, count=I32, device_slot=I32
 )
 #: Extents and strides are arrays of EXTENT; no strides: compact ones.
 ARGUMENT = Struct(

@@ -319,10 +319,11 @@ def _parameter(f: Function, name: str, kind: Type) -> Operand:
 
 
 class Module:
-    """Collects functions, and what they use."""
+    """Collects functions, and what they use; the names of its texts begin with ``texts``."""
 
-    def __init__(self, architecture: str = "") -> None:
+    def __init__(self, architecture: str = "", texts: str = "tw.s") -> None:
         self.architecture = architecture
+        self._texts = texts
         self._structs: dict[str, Struct] = {}
         self._globals: dict[str, Global] = {}
         self._callees: dict[str, Callee] = {}
@@ -340,7 +341,7 @@ class Module:
 
     def string(self, text: str) -> str:
         """Return the name of a constant text, ended by a zero."""
-        return self._strings.setdefault(text, f"@tw.s{len(self._strings)}")
+        return self._strings.setdefault(text, f"@{self._texts}{len(self._strings)}")
 
     def use(self, variable: Global) -> str:
         """Define a global; return its name."""

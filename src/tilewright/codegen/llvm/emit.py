@@ -42,6 +42,12 @@ class EmittedModule:
 class ModuleEmitter:
     """What the functions of one module share: declarations, constants, math functions."""
 
+    #: Where the tensors are.
+    device = "cpu"
+    #: A parameter that all functions have after their own, and pass on.
+    frame = ""
+    function_emitter: type[FunctionEmitter] = FunctionEmitter
+
     def __init__(self, mod: IRModule, target: Target) -> None:
         self.target = target
         self.has_fma = target.has("fma") or target.has("avx512f") or target.has("neon")
@@ -55,7 +61,7 @@ class ModuleEmitter:
         self.signatures: dict[str, Signature] = {}
         for name, func in mod.functions.items():
             if isinstance(func, PrimFunc):
-                self.signatures[name] = make_signature(name, func)
+                self.signatures[name] = make_signature(name, func, self.device)
         self._declarations: dict[str, None] = {}
         self._strings: dict[str, str] = {}
         self._math: dict[tuple[str, str, int], str] = {}
@@ -116,6 +122,10 @@ class ModuleEmitter:
         self._names.add(f"{base}{number}")
         return f"{base}{number}"
 
+    def symbol_of(self, name: str) -> str:
+        """Return the LLVM symbol of a function of this module."""
+        return kernel_symbol(name)
+
     def kernel_symbol(self, name: str, kinds: Sequence[str]) -> str | None:
         """Return the symbol of a kernel of this module that is called by name, else ``None``."""
         signature = self.signatures.get(name)
@@ -127,7 +137,23 @@ class ModuleEmitter:
                 f"call_extern({name!r}) passes ({', '.join(kinds)}), but the kernel takes "
                 f"({', '.join(f'{k} {n}' for n, k in signature.spec.parameters())})"
             )
-        return global_name(kernel_symbol(name))
+        return global_name(self.symbol_of(name))
+
+    def emit_launch(
+        self, emitter: FunctionEmitter, name: str, args: Sequence[Expr], values: Sequence[str]
+    ) -> bool:
+        """Launch a kernel of a device; return whether the name is one's."""
+        return False
+
+    def constant_pointer(self, emitter: FunctionEmitter, symbol: str, size: int) -> str:
+        """Return the address of a constant of the module."""
+        name = global_name(symbol)
+        self.declare(f"{name} = external constant [{size} x i8]")
+        return name
+
+    def device_number(self, emitter: FunctionEmitter) -> str:
+        """Return the number of the device that the tensors are on, as an ``i32``."""
+        return "0"
 
     def extern(self, name: str, result: str, kinds: Sequence[str]) -> str:
         """Declare a function from elsewhere and return its symbol."""
@@ -149,7 +175,7 @@ class ModuleEmitter:
     def emit_function(self, name: str, func: PrimFunc) -> None:
         """Write one kernel."""
         signature = self.signatures[name]
-        emitter = FunctionEmitter(self, name)
+        emitter = self.function_emitter(self, name)
         emitter.noalias = set(signature.noalias)
         emitter.rounds_narrow = not func.attrs.get(EXCESS_PRECISION, False)
         params = []
@@ -181,7 +207,9 @@ class ModuleEmitter:
         emitter.visit(func.body)
         emitter.finish_streaming()
         emitter.effect("ret i32 0")
-        symbol = kernel_symbol(name)
+        if self.frame:
+            params.append(f"ptr {self.frame}")
+        symbol = self.symbol_of(name)
         self.functions.append(
             f'define hidden i32 @"{symbol}"({", ".join(params)}) {self.attributes} {{\nentry:'
         )

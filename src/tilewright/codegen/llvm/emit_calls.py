@@ -12,7 +12,6 @@ from tilewright.codegen.llvm.emit_masked import load_or
 from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
 from tilewright.codegen.llvm.types import (
     constant_text,
-    global_name,
     intrinsic_suffix,
     memory_type,
     register_type,
@@ -297,9 +296,7 @@ def _constant_data(emitter: FunctionEmitter, call: Call) -> str:
     symbol, size = call.args
     if not isinstance(symbol, StringImm) or not isinstance(size, IntImm):
         raise CodegenError("constant_data(symbol, bytes) takes a text and a number")
-    name = global_name(symbol.value)
-    emitter.module.declare(f"{name} = external constant [{size.value} x i8]")
-    return name
+    return str(emitter.module.constant_pointer(emitter, symbol.value, size.value))
 
 
 @intrinsic("prefetch")
@@ -352,9 +349,13 @@ def _call_extern(emitter: FunctionEmitter, call: Call) -> str:
     pure = call.op.name == "call_pure_extern"
     if not pure:
         emitter.forget()
+    if emitter.module.emit_launch(emitter, name.value, args, values):
+        return "0"
     kernel = emitter.module.kernel_symbol(name.value, kinds)
     if kernel is not None:
-        code = emitter.here(f"call i32 {kernel}({actual})")
+        frame = emitter.module.frame
+        passed = ", ".join(filter(None, (actual, frame and f"ptr {frame}")))
+        code = emitter.here(f"call i32 {kernel}({passed})")
         emitter.return_if_failed(code)
         return str(code)
     symbol = emitter.module.extern(name.value, register_type(call.dtype), kinds)

@@ -12,6 +12,7 @@ from tilewright.codegen.llvm.binder_tables import (
 from tilewright.codegen.llvm.emit_expr import intrinsic
 from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
 from tilewright.ir import Call, Expr, StringImm, cast, dtypes
+from tilewright.runtime.device import DEVICE_TYPES
 from tilewright.runtime.dlpack import dlpack_dtype
 from tilewright.support.errors import CodegenError
 
@@ -70,7 +71,7 @@ def _value(emitter: FunctionEmitter, arg: Expr) -> tuple[int, str, str]:
 
 
 def _tensor(emitter: FunctionEmitter, call: Call) -> str:
-    """A compact tensor on the CPU, on the stack."""
+    """A compact tensor, which is described on the stack."""
     data, dtype, *shape = call.args
     if not isinstance(dtype, StringImm):
         raise CodegenError("packed_tensor(pointer, dtype, *shape) takes the dtype as a text")
@@ -81,7 +82,8 @@ def _tensor(emitter: FunctionEmitter, call: Call) -> str:
         _store(emitter, extents, f"i64, ptr {extents}, i64 {axis}", f"i64 {value}")
     tensor = _stack(emitter, _TENSOR)
     fields = (
-        f"ptr {emitter.visit(data)}", "i32 1", "i32 0", f"i32 {len(shape)}",
+        f"ptr {emitter.visit(data)}", f"i32 {DEVICE_TYPES[emitter.module.device]}",
+        f"i32 {emitter.module.device_number(emitter)}", f"i32 {len(shape)}",
         f"i32 {code | bits << 8 | lanes << 16}", f"ptr {extents}", "ptr null", "i64 0",
     )  # fmt: skip
     for number, field in enumerate(fields):

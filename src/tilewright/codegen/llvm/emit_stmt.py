@@ -195,7 +195,7 @@ class FunctionEmitter(MemoryEmitter):
 
     def _return(self, code: str) -> None:
         for pointer in reversed(self._live_workspaces):
-            self.effect(f"call void @tw_workspace_free(ptr {pointer})")
+            self.give_back(pointer)
         self.finish_streaming()
         self.effect(f"ret i32 {code}")
 
@@ -416,23 +416,32 @@ class FunctionEmitter(MemoryEmitter):
         for extent in buffer.shape:
             count = extent if count is None else count * extent
         amount = str(total) if count is None else self.visit(count * total)
-        self.module.declare("declare noalias ptr @tw_workspace_alloc(i64)")
-        self.module.declare("declare void @tw_workspace_free(ptr)")
-        pointer = self.here(f"call noalias align 64 ptr @tw_workspace_alloc(i64 {amount})")
+        pointer = self.take(amount, buffer)
         missing = self.here(f"icmp eq ptr {pointer}, null")
         failed, passed = self.label("nomem"), self.label("mem")
         self.branch_if(missing, failed, passed)
         self.start_block(failed)
-        kind = self.module.string("MemoryError")
-        message = self.module.string(f"{self.name}: no memory for buffer {buffer.name}")
-        self.module.declare("declare void @TVMFFIErrorSetRaisedFromCStr(ptr, ptr)")
-        self.effect(f"call void @TVMFFIErrorSetRaisedFromCStr(ptr {kind}, ptr {message})")
+        self.raise_no_memory(buffer)
         self._return("-1")
         self.start_block(passed)
         self.define(buffer.data, pointer)
         self._live_workspaces.append(pointer)
         emit_body()
         self._live_workspaces.pop()
+        self.give_back(pointer)
+
+    def take(self, amount: str, buffer: Buffer) -> str:
+        """Take so many bytes for a buffer; the address is null if there are none."""
+        self.module.declare("declare noalias ptr @tw_workspace_alloc(i64)")
+        return str(self.here(f"call noalias align 64 ptr @tw_workspace_alloc(i64 {amount})"))
+
+    def raise_no_memory(self, buffer: Buffer) -> None:
+        """Set the error of a buffer without memory."""
+        self.raise_error("MemoryError", f"{self.name}: no memory for buffer {buffer.name}")
+
+    def give_back(self, pointer: str) -> None:
+        """Give memory back that was taken."""
+        self.module.declare("declare void @tw_workspace_free(ptr)")
         self.effect(f"call void @tw_workspace_free(ptr {pointer})")
 
 

@@ -9,7 +9,9 @@ tvm-ffi host can call: it has its arguments checked against a constant table by 
 - tensors in the order of the arguments, the byte offset applied;
 - scalars in their order, each in its own LLVM type (``bool`` is ``i1``, ``bfloat16`` its bits);
 - the symbolic extents that no scalar argument names, in the order of their first occurrence
-  (arguments from first to last; of a tensor first the shape, then the strides from the last).
+  (arguments from first to last; of a tensor first the shape, then the strides from the last);
+- for functions on a device other than the CPU its number, which all tensors have in common, or -1
+  if there are none: ``i64``.
 
 :meth:`FunctionSpec.parameters` gives this list. A kernel returns 0, or -1 after it has raised an
 error through tvm-ffi, or any other code, which the wrapper raises as a ``RuntimeError``.
@@ -99,12 +101,16 @@ class ScalarArg:
 
 @dataclass(frozen=True)
 class FunctionSpec:
-    """What a function takes: its public name, its arguments, and the kernel that it calls."""
+    """What a function takes: its public name, its arguments, and the kernel that it calls.
+
+    The kernel of one that is ``on_device`` gets the number of its tensors' device as well.
+    """
 
     name: str
     args: tuple[TensorArg | ScalarArg, ...]
     symbol: str | None = None
     returns_void: bool = False
+    on_device: bool = False
 
     @property
     def kernel(self) -> str:
@@ -112,7 +118,7 @@ class FunctionSpec:
         return self.symbol or self.name
 
     def parameters(self) -> list[tuple[str, str]]:
-        """Return the kernel's parameters as (name, LLVM type)."""
+        """Return the kernel's parameters as (name, LLVM type), without the device's number."""
         layout = _Layout(self)
         return [(name, scalar_llvm_type(dtype)) for name, dtype, _ in layout.parameters]
 
@@ -181,6 +187,8 @@ class _Layout:
         ]
         self.parameters += [(arg.name, arg.dtype, self.slots[arg.name]) for arg in scalars]
         self.parameters += [(name, "int64", self.slots[name]) for name in self._extra]
+        self.device_slot = len(self.slots) if spec.on_device else -1
+        self.slot_count = len(self.slots) + spec.on_device
 
     def _check_names(self) -> None:
         spec = self.spec
@@ -222,8 +230,11 @@ def _tuple_text(values: Iterable[int | str | None]) -> str:
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
 
 
-def _kernel(spec: FunctionSpec) -> Callee:
+def kernel_callee(spec: FunctionSpec) -> Callee:
+    """Return a function's kernel, as what calls or defines it sees it."""
     parameters = {f"p{i}": _TYPES[kind] for i, (_, kind) in enumerate(spec.parameters())}
+    if spec.on_device:
+        parameters["device"] = I64
     return Callee(_checked(spec.kernel), VOID if spec.returns_void else I32, parameters)
 
 
@@ -349,7 +360,7 @@ class _Wrapper:
             symbols=self._rows_of("y", SYMBOL, symbols),
             signature=text(signature),
             count=len(spec.args),
-            unused=0,
+            device_slot=self.layout.device_slot,
         )
         return Global(f"{spec.name}.table", TABLE, 8, initial, constant=True)
 
@@ -357,12 +368,14 @@ class _Wrapper:
 
     def _wrapper(self, f: Function, _: Value, args: Value, count: Value, __: Value) -> None:
         spec = self.spec
-        slots = f.local(array(max(len(self.layout.slots), 1), I64))
+        slots = f.local(array(max(self.layout.slot_count, 1), I64))
         bound = f.call(BIND, f.use(self._table()), args, count, slots.address)
         with f.if_(bound.ne(0)):
             f.ret(-1)
         values = [_loaded(slots[slot], dtype) for _, dtype, slot in self.layout.parameters]
-        code = f.call(_kernel(spec), *values)
+        if spec.on_device:
+            values.append(slots[self.layout.device_slot].get())
+        code = f.call(kernel_callee(spec), *values)
         if spec.returns_void:
             f.ret(0)
             return
@@ -403,7 +416,7 @@ def spec_metadata(spec: FunctionSpec) -> dict[str, object]:
 
 def kernel_declaration(spec: FunctionSpec) -> str:
     """Return the declaration of a function's kernel, for wrappers in a module of their own."""
-    return _kernel(spec).declaration
+    return kernel_callee(spec).declaration
 
 
 def emit_ffi_wrappers(specs: Iterable[FunctionSpec]) -> str:

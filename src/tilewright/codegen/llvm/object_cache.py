@@ -163,7 +163,11 @@ def write_entry(key: str, data: bytes) -> None:
 
 
 @lru_cache(maxsize=128)
+def oldest_cpu(triple: str) -> str:
+    """Return LLVM's name of the oldest CPU of an architecture."""
+    return "x86-64" if triple.startswith("x86_64") else "generic"
+
+
 def compile_portable(text: str, triple: str, passes: str = "fast") -> bytes:
     """Compile (or find) code for the oldest CPU of the triple's architecture."""
-    oldest = "x86-64" if triple.startswith("x86_64") else "generic"
-    return compile_cached(text, triple=triple, cpu=oldest, passes=passes)
+    return compile_cached(text, triple=triple, cpu=oldest_cpu(triple), passes=passes)

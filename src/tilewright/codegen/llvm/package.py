@@ -18,7 +18,7 @@ from tilewright.codegen.elf import data_object, link_shared
 from tilewright.codegen.llvm.binder import BINDER_SYMBOLS
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec, emit_ffi_wrappers, kernel_declaration
 from tilewright.codegen.llvm.jit import assembly, host_triple, resolve_cpu
-from tilewright.codegen.llvm.object_cache import compile_cached, compile_portable
+from tilewright.codegen.llvm.object_cache import compile_cached, compile_portable, oldest_cpu
 from tilewright.codegen.llvm.packed import PACKED_SYMBOLS
 from tilewright.codegen.llvm.pool import POOL_SYMBOLS
 from tilewright.codegen.llvm.workspace import WORKSPACE_SYMBOLS
@@ -81,6 +81,11 @@ class Machine:
     cpu: str | None = None
     features: str | None = None
 
+    @classmethod
+    def oldest(cls, triple: str) -> Machine:
+        """Return the oldest CPU of an architecture."""
+        return cls(triple, oldest_cpu(triple), "")
+
 
 def build_module(
     kernels: str,
@@ -91,13 +96,15 @@ def build_module(
     sources: Mapping[str, str | Callable[[], str]] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
     entry_name: str | None = None,
+    release: str | None = None,
 ) -> Module:
     """Compile kernels and make a module of the functions in ``specs``.
 
     ``kernels`` is LLVM IR text that defines each spec's kernel symbol. ``sources`` are further
     texts for ``Module.get_source``, besides "ll" and "asm". ``constants`` are compact arrays that
     the kernels refer to as ``@symbol = external constant [N x i8]``; they aren't copied until the
-    module is exported.
+    module is exported. ``release`` is the symbol of a function ``void()`` of theirs that frees what
+    they hold when the module is dropped.
     """
     names = [spec.name for spec in specs]
     if len(set(names)) != len(names):
@@ -122,5 +129,6 @@ def build_module(
             linker=partial(link_library, triple=machine.triple),
             constants=dict(constants or {}),
             entry_name=entry_name,
+            release=release,
         )
     )

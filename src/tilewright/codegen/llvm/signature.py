@@ -10,6 +10,7 @@ from typing import Any
 
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec, ScalarArg, TensorArg
 from tilewright.ir import Expr, Var
+from tilewright.runtime.device import DEVICE_TYPES
 from tilewright.tir import PrimFunc
 from tilewright.tir.transform import KERNEL_ABI, kernel_abi
 
@@ -32,10 +33,12 @@ def kernel_symbol(name: str) -> str:
     return f"{name}.kernel"
 
 
-def make_signature(name: str, func: PrimFunc) -> Signature:
-    """Describe the arguments of a function."""
+def make_signature(name: str, func: PrimFunc, device: str = "cpu") -> Signature:
+    """Describe the arguments of a function, whose tensors are on a kind of device."""
     abi = func.attrs.get(KERNEL_ABI) or kernel_abi(func)
-    spec = FunctionSpec(name, tuple(map(_argument, abi["arguments"])), kernel_symbol(name))
+    kind = DEVICE_TYPES[device]
+    args = tuple(_argument(entry, kind) for entry in abi["arguments"])
+    spec = FunctionSpec(name, args, kernel_symbol(name), on_device=device != "cpu")
     tensors = [func.buffer_map[var].data for var in func.params if var in func.buffer_map]
     scalars = [var for var in func.params if var not in func.buffer_map]
     labels = [label for label, _ in spec.parameters()[len(func.params) :]]
@@ -44,7 +47,7 @@ def make_signature(name: str, func: PrimFunc) -> Signature:
     return Signature(spec, (*tensors, *scalars, *symbols), noalias)
 
 
-def _argument(entry: dict[str, Any]) -> TensorArg | ScalarArg:
+def _argument(entry: dict[str, Any], device_type: int) -> TensorArg | ScalarArg:
     if "shape" not in entry:
         return ScalarArg(entry["name"], entry["dtype"])
     strides = entry["strides"]
@@ -54,5 +57,6 @@ def _argument(entry: dict[str, Any]) -> TensorArg | ScalarArg:
         tuple(entry["shape"]),
         None if strides is None else tuple(strides),
         alignment=entry["alignment"],
+        device_type=device_type,
         written=entry["written"],
     )
