@@ -6,7 +6,7 @@ import pytest
 
 from tilewright import te
 from tilewright.driver import lower
-from tilewright.scheduling.gpu_bounds import KernelBound, kernel_bounds
+from tilewright.scheduling.gpu.kernel_bounds import KernelBound, kernel_bounds
 from tilewright.script import parse
 from tilewright.support.errors import LowerError
 from tilewright.target import Target
@@ -141,3 +141,26 @@ def main(a: T.handle):
     assert bound(text, n=0).seconds == 0
     with pytest.raises(LowerError, match=r"blockIdx\.x is n: give `sizes`"):
         bound(text)
+
+
+def test_unrolled_loops_load_what_they_share_once() -> None:
+    """A thread sums 4 by 4 products of shared memory: 8 loads for 16 multiply-adds."""
+    a, b = te.placeholder((128, 32), name="A"), te.placeholder((32, 128), name="B")
+    k = te.reduce_axis((0, 32), "k")
+    total = te.compute((128, 128), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    sch = Schedule(te.create_prim_func([a, b, total]))
+    block = sch.get_block("C")
+    i, j, k = sch.get_loops(block)
+    i0, i1 = sch.split(i, [None, 4])
+    j0, j1 = sch.split(j, [None, 4])
+    k0, k1 = sch.split(k, [None, 32])
+    sch.reorder(i0, j0, k0, k1, i1, j1)
+    sch.bind(i0, "blockIdx.x")
+    sch.bind(j0, "threadIdx.x")
+    sch.reverse_compute_at(sch.cache_write(block, 0, "local"), j0)
+    sch.decompose_reduction(block, k0)
+    (made,) = kernel_bounds(lower(sch.mod, H200), H200)
+    for buffer in ("A", "B"):
+        loads = [item for item in made.accesses if item.buffer == buffer]
+        assert sum(item.warps for item in loads) == 32 * 32 * 4
+    assert made.flops == 2 * 128 * 128 * 32

@@ -2,19 +2,19 @@
 
 Each access to memory is evaluated for a few warps: how many 32-byte sectors of global memory it
 touches, how often shared memory must be asked (bank conflicts). With the number of times that it
-runs, the kernel's arithmetic and the architecture's rates this gives the times that issuing, shared
-memory, the level-2 cache and memory take at least. It is the roofline model (Williams, Waterman and
-Patterson, CACM 2009) with four roofs.
+runs, and the kernel's arithmetic, this gives the times of the GPU's ``roofs``.
 
-Not counted: index arithmetic, waiting for results (latency), and reads that the first-level cache
-serves, which count as if the level-2 cache did.
+Loads that the compiler makes once are counted once: of the same place between two stores, and of a
+place that innermost loops of few iterations don't change. Not counted: index arithmetic, waiting
+for results (latency), and reads that the first-level cache serves, which count as if the level-2
+cache did.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
@@ -39,35 +39,27 @@ from tilewright.ir import (
     Var,
     as_int,
     dtypes,
+    uses_var,
 )
+from tilewright.scheduling.gpu import roofs
 from tilewright.support.errors import LowerError
 from tilewright.target import Target
-from tilewright.tir import BufferLoad, BufferStore, For, PrimFunc
+from tilewright.tir import UNROLLED, BufferLoad, BufferStore, For, PrimFunc
 from tilewright.tir.analysis import allocated_memory
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.stmt import Evaluate, IfThenElse, LetStmt, Stmt, While
 from tilewright.tir.thread_scope import is_shared
 from tilewright.tir.transform import CALLING_CONV, launch_extents
+from tilewright.tir.walk import statements
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Lanes = NDArray[Any]
 
-SECTOR_BYTES = 32
-"""What global memory moves at least."""
-BANKS, BANK_BYTES = 32, 4
-"""Shared memory serves a word of each bank per clock."""
-ISSUES_PER_CLOCK = 4
-"""Warps that a processor gives an instruction at once, since sm_70."""
-SPECIAL_LANES = 16
-"""Special functions (exponential, root, reciprocal) that a processor computes per clock."""
-L2_BYTES_PER_CLOCK = 27.0
-"""Bytes per clock and processor from the level-2 cache, as measured with microbenchmarks: 25 (H100)
-to 30 (A100), less than its data path of 64."""
-MIN_CLOCK, MIN_BANDWIDTH = 1410, 1555
-"""MHz and GB/s of targets that say nothing of them: those of an A100 with 40 GB."""
 _SAMPLES = 8
+_UNROLLED = 16
+"""Iterations up to which a compiler unrolls an innermost loop by itself."""
 _SPECIAL = frozenset(
     "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt sin cos tan tanh sigmoid erf pow "
     "sinh cosh asin acos atan atan2 asinh acosh atanh fast_exp fast_tanh fast_erf".split()
@@ -126,12 +118,7 @@ class KernelBound:
     @property
     def limiter(self) -> str:
         """What that bound is of: ``issue``, ``shared``, ``l2`` or ``memory``."""
-        bounds = {
-            "issue": self.issue,
-            "shared": self.shared,
-            "l2": self.l2,
-            "memory": self.memory,
-        }
+        bounds: dict[str, float] = {name: getattr(self, name) for name in roofs.ROOFS}
         return max(bounds, key=lambda name: bounds[name])
 
     def worst(self, *, shared: bool) -> float:
@@ -155,18 +142,6 @@ def kernel_bounds(
     ]
 
 
-@dataclass
-class _Work:
-    """What warps do: instructions by kind, in executions of warps of the whole grid."""
-
-    multiply_adds: float = 0.0
-    specials: float = 0.0
-    others: float = 0.0
-    tensor_flops: float = 0.0
-    flops: float = 0.0
-    accesses: list[MemoryAccess] = field(default_factory=list)
-
-
 class _Kernel:
     """Walks a kernel with values of its variables for a few warps: arrays ``[samples, lanes]``."""
 
@@ -184,7 +159,11 @@ class _Kernel:
         self.threads = prod(self.extents)
         self.warps = ceil(self.threads / self.gpu.warp_size)
         self.active = self._place_warps()
-        self.work = _Work()
+        self.work = roofs.Work()
+        self.accesses: list[MemoryAccess] = []
+        self.innermost: list[tuple[Var, Lanes]] = []
+        """The unrolled loops around what is looked at, and how often each runs."""
+        self.loaded: set[tuple[Buffer, str]] = set()
 
     def _number(self, size: Expr, tag: str) -> int:
         try:
@@ -241,7 +220,12 @@ class _Kernel:
             drawn = (self.generator.random((_SAMPLES, 1)) * trips).astype(np.int64)
             drawn[0] = 0
             self.values[node.loop_var] = drawn + (0 if start is None else start)
+            around = self.innermost
+            unrolled = _is_unrolled(node)
+            self.innermost = [*around, (node.loop_var, trips)] if unrolled else []
+            loaded, self.loaded = self.loaded, self.loaded if unrolled else set()
             self.stmt(node.body, mask & (trips > 0), times * trips)
+            self.innermost, self.loaded = around, loaded
         elif kind is IfThenElse:
             self.expr(node.condition, mask, times)
             yes = self._condition(node.condition)
@@ -250,13 +234,15 @@ class _Kernel:
                 self.stmt(node.else_case, mask & ~yes, times)
         elif kind is BufferStore:
             self.expr(node.value, mask, times)
-            self._access(node.buffer, node.indices, node.value.dtype, True, mask, times)
+            self._access(node.buffer, node.indices, True, mask, times)
+            self.loaded = {item for item in self.loaded if item[0].data is not node.buffer.data}
         elif kind is LetStmt:
             self.expr(node.value, mask, times)
             self._define(node.var, node.value)
             self.stmt(node.body, mask, times)
         elif kind is Evaluate:
             self.expr(node.value, mask, times)
+            self.loaded.clear()  # a barrier, or something else with an effect
         else:
             if kind is While:
                 self.expr(node.condition, mask, times)
@@ -286,7 +272,7 @@ class _Kernel:
         """Count what an expression computes and loads."""
         kind = type(node)
         if kind is BufferLoad:
-            self._access(node.buffer, node.indices, node.dtype, False, mask, times)
+            self._access(node.buffer, node.indices, False, mask, times)
             return
         if kind is Let:
             self.expr(node.value, mask, times)
@@ -351,16 +337,22 @@ class _Kernel:
         self,
         buffer: Buffer,
         indices: Sequence[Expr],
-        dtype: str,
         is_write: bool,
         mask: Lanes,
         times: Lanes,
     ) -> None:
-        for index in indices:
-            if not is_write:
-                self.expr_of_index(index, mask, times)
+        for load in (item for index in indices for item in _loads(index)):
+            self._access(load.buffer, load.indices, False, mask, times)
         if buffer.scope != "global" and not is_shared(buffer.scope):
             return
+        if not is_write:
+            key = buffer, repr(indices)
+            if key in self.loaded:
+                return
+            self.loaded.add(key)
+            for var, trips in self.innermost:
+                if not any(uses_var(index, {var}) for index in indices):
+                    times = times / np.maximum(trips, 1)
         size = dtypes.bits_of(buffer.dtype) * dtypes.lanes_of(buffer.dtype) // 8 or 1
         for first, width in self._elements(indices[-1]):
             if first is None:
@@ -368,32 +360,36 @@ class _Kernel:
             lanes = (_SAMPLES, self.gpu.warp_size)
             start = np.broadcast_to(first, lanes) * size
             active = np.broadcast_to(mask, lanes)
-            count = _turns if is_shared(buffer.scope) else _sectors
-            bytes_each = width * size
-            found = np.array([count(s[a], bytes_each) for s, a in zip(start, active)], float)
-            least = active.sum(axis=1) * bytes_each
-            unit = BANKS * BANK_BYTES if is_shared(buffer.scope) else SECTOR_BYTES
-            ideal = np.ceil(least / unit)
             runs = np.broadcast_to(times, (_SAMPLES, 1))[:, 0] * active.any(axis=1)
-            total = float(runs.mean())
-            if total:
-                weight = runs / runs.sum()
-                self.work.accesses.append(
-                    MemoryAccess(
-                        buffer.name,
-                        buffer.scope,
-                        is_write,
-                        bytes_each,
-                        total * self.warps * self.blocks,
-                        float((found * weight).sum()),
-                        float((ideal * weight).sum()),
-                    )
-                )
+            if runs.any():
+                self._transactions(buffer, is_write, (start, active, width * size), runs)
 
-    def expr_of_index(self, index: Expr, mask: Lanes, times: Lanes) -> None:
-        """Count what an index loads; its arithmetic is not counted."""
-        for item in _loads(index):
-            self._access(item.buffer, item.indices, item.dtype, False, mask, times)
+    def _transactions(
+        self, buffer: Buffer, is_write: bool, place: tuple[Lanes, Lanes, int], runs: Lanes
+    ) -> None:
+        """Add an access whose samples run a number of times."""
+        work, (_, active, size) = self.work, place
+        in_shared = is_shared(buffer.scope)
+        found = (roofs.turns if in_shared else roofs.sectors)(*place)
+        unit = roofs.BANKS * roofs.BANK_BYTES if in_shared else roofs.SECTOR_BYTES
+        ideal = np.ceil(active.sum(axis=1) * size / unit)
+        weight = runs / runs.sum()
+        made = MemoryAccess(
+            buffer.name,
+            buffer.scope,
+            is_write,
+            size,
+            float(runs.mean()) * self.warps * self.blocks,
+            float((found * weight).sum()),
+            float((ideal * weight).sum()),
+        )
+        self.accesses.append(made)
+        work.accesses += made.warps
+        if in_shared:
+            work.turns += made.warps * made.transactions
+        else:
+            work.sectors += made.warps * made.transactions
+            work.moves += made.warps * max(1.0, size / 4)
 
     def _elements(self, index: Expr) -> Iterator[tuple[Lanes | None, int]]:
         """Yield the first element and the number of elements of each instruction of an access."""
@@ -410,38 +406,20 @@ class _Kernel:
         yield self._known(index), 1
 
 
+def _is_unrolled(loop: For) -> bool:
+    """Whether a compiler has the iterations of a loop, and of those inside, one after the other."""
+    loops = [loop, *(item for item in statements(loop) if type(item) is For)]
+    return all(
+        n.kind == UNROLLED or (as_int(n.extent) or _UNROLLED + 1) <= _UNROLLED for n in loops
+    )
+
+
 def _loads(node: Any) -> Iterator[BufferLoad]:
     if type(node) is BufferLoad:
         yield node
         return
     for item in node.child_nodes():
         yield from _loads(item)
-
-
-def _sectors(start: Lanes, size: int) -> int:
-    """How many sectors the threads of a warp touch."""
-    pieces = start[:, None] + np.arange(0, size, min(size, SECTOR_BYTES))[None, :]
-    return len(np.unique(np.concatenate((pieces.ravel(), start + size - 1)) // SECTOR_BYTES))
-
-
-def _turns(start: Lanes, size: int) -> int:
-    """How often shared memory is asked for a warp: words of one bank take turns.
-
-    Threads that want the same word get it at once. Wide accesses are served for 16 (8 bytes) or 8
-    threads (16 bytes) at a time.
-    """
-    if not len(start):
-        return 0
-    together = max(1, BANKS * BANK_BYTES // max(size, BANK_BYTES))
-    turns = 0
-    for begin in range(0, len(start), together):
-        words = (
-            start[begin : begin + together, None] // BANK_BYTES
-            + np.arange(max(1, size // BANK_BYTES))[None, :]
-        )
-        _, busy = np.unique(np.unique(words) % BANKS, return_counts=True)
-        turns += int(busy.max())
-    return turns
 
 
 # ---- times
@@ -463,26 +441,9 @@ def _bound_of(kernel: _Kernel) -> KernelBound:
     needs = {scope: as_int(size) or 0 for scope, size in allocated_memory(kernel.func).items()}
     shared_bytes = sum(size for scope, size in needs.items() if is_shared(scope))
     registers = -(-sum(n for s, n in needs.items() if s == "local" or "." in s) // 4)
-    resident = _resident(kernel, shared_bytes, registers)
-    processors = target.num_cores
-    options = target.options
-    clock = float(options.get("clock", MIN_CLOCK)) * 1e6
-    bandwidth = float(options.get("bandwidth", MIN_BANDWIDTH)) * 1e9
-    # The busiest processor decides, and has whole blocks.
-    share = ceil(kernel.blocks / processors) / max(kernel.blocks, 1)
-    in_global = [item for item in work.accesses if item.scope == "global"]
-    moves = sum(item.warps * max(1.0, item.lane_bytes / 4) for item in in_global)
-    sectors = sum(item.warps * item.transactions for item in in_global)
-    turns = sum(i.warps * i.transactions for i in work.accesses if is_shared(i.scope))
-    instructions = work.multiply_adds + work.specials + work.others
-    instructions += sum(item.warps for item in work.accesses)
-    width = gpu.warp_size
-    issue = max(
-        instructions / ISSUES_PER_CLOCK,
-        work.multiply_adds * width / gpu.fp32_lanes,
-        work.specials * width / SPECIAL_LANES,
-        work.tensor_flops / gpu.tensor_flops,
-    )
+    launch = roofs.Launch(kernel.blocks, kernel.threads, shared_bytes, registers)
+    resident = int(launch.resident(target))
+    work.memory_bytes = _memory_bytes(kernel, [a for a in kernel.accesses if a.scope == "global"])
     return KernelBound(
         kernel.name,
         kernel.blocks,
@@ -491,28 +452,11 @@ def _bound_of(kernel: _Kernel) -> KernelBound:
         registers,
         resident,
         resident * kernel.threads / gpu.threads_per_sm,
-        kernel.blocks / (processors * resident) if resident else 0.0,
-        work.flops,
-        tuple(work.accesses),
-        issue=issue * share / clock,
-        # The first-level cache and shared memory are one memory with one way in.
-        shared=(turns + max(moves, sectors / 4)) * share / clock,
-        l2=sectors * SECTOR_BYTES * share / (L2_BYTES_PER_CLOCK * clock),
-        memory=_memory_bytes(kernel, in_global) / bandwidth,
+        kernel.blocks / (target.num_cores * resident) if resident else 0.0,
+        float(work.flops),
+        tuple(kernel.accesses),
+        **{name: float(time) for name, time in roofs.seconds(work, launch, target).items()},
     )
-
-
-def _resident(kernel: _Kernel, shared_bytes: int, registers: int) -> int:
-    """How many blocks a processor runs at once, by threads, shared memory and registers."""
-    gpu = kernel.gpu
-    threads = kernel.warps * gpu.warp_size
-    if not threads or kernel.threads > gpu.max_threads:
-        return 0
-    limits = [gpu.blocks_per_sm, gpu.threads_per_sm // threads]
-    limits.append(gpu.registers_per_sm // (threads * max(32, min(registers, 255))))
-    if shared_bytes:
-        limits.append(gpu.shared_per_sm // (shared_bytes + 1024))  # the system's share of a block
-    return min(limits)
 
 
 def _memory_bytes(kernel: _Kernel, accesses: Sequence[MemoryAccess]) -> float:
@@ -525,6 +469,6 @@ def _memory_bytes(kernel: _Kernel, accesses: Sequence[MemoryAccess]) -> float:
     touched: dict[tuple[str, bool], float] = {}
     for item in accesses:
         key = item.buffer, item.is_write
-        moved = item.warps * item.transactions * SECTOR_BYTES
+        moved = item.warps * item.transactions * roofs.SECTOR_BYTES
         touched[key] = touched.get(key, 0.0) + moved
     return sum(min(n, sizes.get(name, n)) for (name, _), n in touched.items())

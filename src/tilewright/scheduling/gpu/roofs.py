@@ -1,0 +1,148 @@
+"""The roofs of a GPU: what memory and processors need at least for the work of warps.
+
+A roofline model (Williams, Waterman and Patterson, CACM 2009) with four roofs: issuing
+instructions, shared memory, the level-2 cache and memory. Everything is a number, or an array with
+one for each of many candidates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.target import Target
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+SECTOR_BYTES = 32
+"""What global memory moves at least."""
+BANKS, BANK_BYTES = 32, 4
+"""Shared memory serves a word of each bank per clock."""
+ISSUES_PER_CLOCK = 4
+"""Warps that a processor gives an instruction at once, since sm_70."""
+SPECIAL_LANES = 16
+"""Special functions (exponential, root, reciprocal) that a processor computes per clock."""
+L2_BYTES_PER_CLOCK = 27.0
+"""Bytes per clock and processor from the level-2 cache, as measured with microbenchmarks: 25 (H100)
+to 30 (A100), less than its data path of 64."""
+LEAST_CLOCK, LEAST_BANDWIDTH = 1410, 1555
+"""MHz and GB/s for targets that say nothing of them: those of an A100 with 40 GB."""
+SYSTEM_SHARED_BYTES = 1024
+"""Shared memory that the system takes for each block, since sm_80."""
+LEAST_REGISTERS = 32
+"""Registers of a thread for addresses and what it computes with, at least."""
+ROOFS = ("issue", "shared", "l2", "memory")
+
+
+def sectors(start: Array, active: Array, size: int) -> Array:
+    """Return how many sectors of global memory warps touch.
+
+    ``start`` are addresses in bytes ``[rows, lanes]``, ``active`` says which lanes access ``size``
+    bytes there.
+    """
+    pieces = range(0, size, min(size, SECTOR_BYTES))
+    touched = np.concatenate([start + piece for piece in (*pieces, size - 1)], axis=1)
+    order = np.sort(np.where(np.tile(active, len(pieces) + 1), touched // SECTOR_BYTES, -1), axis=1)
+    made: Array = (_is_first(order) & (order >= 0)).sum(axis=1)
+    return made
+
+
+def turns(start: Array, active: Array, size: int) -> Array:
+    """Return how often shared memory must be asked for warps: words of one bank take turns.
+
+    Threads that want the same word get it at once. Wide accesses are served for 16 (8 bytes) or 8
+    threads (16 bytes) at a time. Arguments are those of ``sectors``.
+    """
+    together = max(1, BANKS * BANK_BYTES // max(size, BANK_BYTES))
+    rows, lanes = start.shape
+    total = np.zeros(rows, np.int64)
+    for begin in range(0, lanes, together):
+        part = slice(begin, begin + together)
+        words = [start[:, part] // BANK_BYTES + n for n in range(max(1, size // BANK_BYTES))]
+        asked = np.concatenate(words, axis=1)
+        wanted = np.tile(active[:, part], len(words))
+        order = np.sort(np.where(wanted, asked, -1), axis=1)
+        first = _is_first(order) & (order >= 0)
+        busy = np.zeros((rows, BANKS), np.int64)
+        np.add.at(busy, (np.nonzero(first)[0], order[first] % BANKS), 1)
+        total += busy.max(axis=1)
+    return total
+
+
+def _is_first(order: Array) -> Array:
+    made: Array = np.ones(order.shape, bool)
+    made[:, 1:] = order[:, 1:] != order[:, :-1]
+    return made
+
+
+@dataclass
+class Work:
+    """What a kernel's warps do in the whole grid.
+
+    Instructions are counted once for a warp; ``flops`` and ``tensor_flops`` are operations,
+    ``turns`` those of shared memory, ``sectors`` those of global memory. ``moves`` are instructions
+    that access the latter, counted for every 4 bytes of a thread, and ``memory_bytes`` what must
+    come from or go to memory.
+    """
+
+    multiply_adds: Any = 0.0
+    specials: Any = 0.0
+    others: Any = 0.0
+    accesses: Any = 0.0
+    flops: Any = 0.0
+    tensor_flops: Any = 0.0
+    turns: Any = 0.0
+    sectors: Any = 0.0
+    moves: Any = 0.0
+    memory_bytes: Any = 0.0
+
+
+@dataclass
+class Launch:
+    """A kernel's grid: blocks, threads of one, its shared bytes, a thread's registers."""
+
+    blocks: Any
+    threads: Any
+    shared_bytes: Any = 0
+    registers: Any = 0
+
+    def resident(self, target: Target) -> Any:
+        """Return how many blocks a processor runs at once; 0 if it can't run one."""
+        gpu = target.gpu
+        threads = -(-np.maximum(self.threads, 1) // gpu.warp_size) * gpu.warp_size
+        registers = np.clip(self.registers, LEAST_REGISTERS, gpu.registers_per_thread)
+        found = np.minimum(gpu.blocks_per_sm, gpu.threads_per_sm // threads)
+        found = np.minimum(found, gpu.registers_per_sm // (threads * registers))
+        held = np.where(self.shared_bytes > 0, self.shared_bytes + SYSTEM_SHARED_BYTES, 1)
+        found = np.minimum(found, gpu.shared_per_sm // held)
+        return np.where(self.threads <= gpu.max_threads, found, 0)
+
+
+def seconds(work: Work, launch: Launch, target: Target) -> dict[str, Any]:
+    """Return the least time of each roof, by name (``ROOFS``), in seconds.
+
+    The busiest processor decides, and it has whole blocks.
+    """
+    gpu, options = target.gpu, target.options
+    clock = float(options.get("clock", LEAST_CLOCK)) * 1e6
+    bandwidth = float(options.get("bandwidth", LEAST_BANDWIDTH)) * 1e9
+    blocks = np.maximum(launch.blocks, 1)
+    share = np.ceil(blocks / target.num_cores) / blocks / clock
+    instructions = work.multiply_adds + work.specials + work.others + work.accesses
+    width = gpu.warp_size
+    issue = np.maximum(instructions / ISSUES_PER_CLOCK, work.multiply_adds * width / gpu.fp32_lanes)
+    issue = np.maximum(issue, work.specials * width / SPECIAL_LANES)
+    issue = np.maximum(issue, work.tensor_flops / gpu.tensor_flops)
+    # The first-level cache and shared memory are one memory with one way in.
+    shared = work.turns + np.maximum(work.moves, work.sectors / 4)
+    return {
+        "issue": issue * share,
+        "shared": shared * share,
+        "l2": work.sectors * SECTOR_BYTES * share / L2_BYTES_PER_CLOCK,
+        "memory": work.memory_bytes / bandwidth,
+    }
