@@ -1,0 +1,95 @@
+"""Lowered kernels to CUDA C++ text."""
+
+from __future__ import annotations
+
+from tilewright.codegen.c import text as t
+from tilewright.codegen.c.kernels import (
+    KernelCode,
+    KernelEmitter,
+    KernelInfo,
+    KernelParam,
+    emit_kernels_text,
+    kernels_of,
+)
+from tilewright.codegen.c.text import Text
+from tilewright.codegen.cuda.dialect import dialect_of
+from tilewright.ir import Broadcast, Call, Expr, IRModule, Ramp, as_int, dtypes, is_const
+from tilewright.target import Target
+from tilewright.tir import Buffer, BufferLoad, BufferStore
+from tilewright.tir.thread_scope import is_shared
+
+__all__ = ["KernelCode", "KernelInfo", "KernelParam", "emit_kernels", "kernels_of"]
+
+_COPY_SIZES = (4, 8, 16)
+
+
+def emit_kernels(lowered: IRModule, target: Target) -> KernelCode:
+    """Write the kernels of a lowered module (``driver.lower(mod, target)``) in CUDA C++.
+
+    The text includes no header and compiles by itself. Raises ``CodegenError`` for what has no
+    code, or needs more shared memory than the target has.
+    """
+    return emit_kernels_text(lowered, dialect_of(target), target, CudaEmitter)
+
+
+class CudaEmitter(KernelEmitter):
+    """Writes one kernel, with the copies from global to shared memory that don't wait."""
+
+    @property
+    def _has_async(self) -> bool:
+        return int(self.dialect.options["capability"]) >= 80
+
+    def copy_later(self, node: BufferStore) -> bool:
+        """Start a copy of 4, 8 or 16 bytes from global to shared memory, if the store is one."""
+        if not self._has_async or not is_shared(node.buffer.scope) or self.mask is not None:
+            return False
+        value, on = node.value, None
+        if isinstance(value, Call) and value.op.name == "if_then_else":
+            on, value, other = value.args
+            zero = other.value if isinstance(other, Broadcast) else other
+            if not is_const(zero, 0) or dtypes.lanes_of(on.dtype) > 1:
+                return False
+        if not isinstance(value, BufferLoad) or value.buffer.scope != "global":
+            return False
+        size = dtypes.bits_of(value.dtype) * dtypes.lanes_of(value.dtype) // 8
+        places = [self._start(*pair, size) for pair in (
+            (node.buffer, node.indices), (value.buffer, value.indices)
+        )]  # fmt: skip
+        if size not in _COPY_SIZES or None in places or value.buffer.dtype != node.buffer.dtype:
+            return False
+        condition = "true" if on is None else self.scalar(on)
+        to, source = (self._at(*place) for place in places if place is not None)
+        self.line(f"{self.help(f'copy_async{size}', 'uint8', to, source, condition)};")
+        return True
+
+    def _start(
+        self, buffer: Buffer, indices: tuple[Expr, ...], size: int
+    ) -> tuple[Buffer, Expr] | None:
+        """The first of neighbours that lie at a multiple of ``size`` bytes."""
+        index = self.flat_index(buffer, indices)
+        if isinstance(index, Ramp):
+            if as_int(index.stride) != 1:
+                return None
+            lanes, index = index.lanes, index.base
+        else:
+            lanes = dtypes.lanes_of(index.dtype)
+        if dtypes.lanes_of(index.dtype) > 1 or dtypes.lanes_of(buffer.dtype) > 1:
+            return None
+        if lanes == 1:
+            return (buffer, index) if size == dtypes.bytes_of(buffer.dtype) else None
+        return (buffer, index) if self.chunks(buffer, index, lanes) == [(0, lanes)] else None
+
+    def _at(self, buffer: Buffer, index: Expr) -> Text:
+        return t.binary(
+            "+",
+            self.pointer(buffer.data, self.dialect.memory(dtypes.element_of(buffer.dtype))),
+            self.scalar(index),
+        )
+
+    def commit_copies(self) -> None:
+        if self._has_async:
+            self.line('asm volatile("cp.async.commit_group;" ::: "memory");')
+
+    def await_copies(self, count: int) -> None:
+        if self._has_async:
+            self.line(f'asm volatile("cp.async.wait_group {count};" ::: "memory");')
