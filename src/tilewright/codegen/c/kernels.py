@@ -65,13 +65,13 @@ class KernelInfo:
     """How a kernel is launched.
 
     ``launch`` has the blocks and threads by tag, ``dynamic_shared_bytes`` the shared memory to ask
-    for: numbers, or expressions of the variables ``variables``, which are the kernel's parameters.
-    ``shared_bytes`` is what it has without asking.
+    for: numbers, or expressions of the parameters ``params``. ``arguments`` describes the same
+    parameters one by one; ``shared_bytes`` is what the kernel has without asking.
     """
 
     symbol: str
-    params: tuple[KernelParam, ...]
-    variables: tuple[Var, ...]
+    params: tuple[Var, ...]
+    arguments: tuple[KernelParam, ...]
     launch: Mapping[str, Expr]
     dynamic_shared_bytes: int | Expr = 0
     shared_bytes: int = 0
@@ -183,8 +183,8 @@ class KernelEmitter(FunctionEmitter):
             params.append(KernelParam(name, element, True, data in self.written, align))
         return KernelInfo(
             self.name,
-            tuple(params),
             tuple(self.original.params),
+            tuple(params),
             dict(self.launch),
             self.dynamic_bytes,
             self.static_bytes,
