@@ -1,8 +1,9 @@
 """Shared by kernels and rules, for every kind of target.
 
 ``rule`` (the base class of rules, and scheduling by the first one that applies), ``blocks``
-(queries about blocks and their axes), ``contraction`` (the structure of a reduction), ``nests``
-(rewriting loop nests); for one kind of target, such as ``cpu``: scheduling a single block.
+(queries about blocks and their axes), ``contraction`` (the structure of a reduction), ``rows``
+(stages that share rows), ``nests`` (rewriting loop nests); for one kind of target, ``cpu`` and
+``gpu``: scheduling a single block.
 Decisions by estimate, which a search may override, go through ``Schedule.choices``.
 """
 
@@ -31,6 +32,7 @@ from tilewright.scheduling.nests import (
     replaced_nest,
     with_block,
 )
+from tilewright.scheduling.rows import arrange_axes, shared_rows
 from tilewright.scheduling.rule import (
     NotApplicable,
     ScheduleRule,
@@ -50,6 +52,7 @@ __all__ = [
     "ReadInstead",
     "Reduction",
     "ScheduleRule",
+    "arrange_axes",
     "block_named",
     "block_of",
     "contraction_of",
@@ -67,6 +70,7 @@ __all__ = [
     "over",
     "reduction_of",
     "replaced_nest",
+    "shared_rows",
     "start_schedule",
     "stride",
     "warn_of_unscheduled",

@@ -1,6 +1,7 @@
 """``python -m tilewright.testing.fuzz``: look for primitives that change what programs mean.
 
-With ``--rules`` it looks for rules that do.
+With ``--rules`` it looks for rules that do; with ``--target cuda`` those are the rules for GPUs,
+whose kernels are compiled and simulated.
 
 Runs for some seconds or until so many primitives were applied, in several processes. A process that
 crashes (compiled code may) is a fault as well; another one takes over behind the case that it ran.
@@ -14,7 +15,7 @@ import logging
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -36,6 +37,12 @@ from tilewright.testing.fuzz.ruled import (
     run_rule_cases,
     smaller_program,
 )
+from tilewright.testing.fuzz.ruled_gpu import (
+    gpu_rule_sets,
+    program_for_gpu_rules,
+    run_gpu_rule_cases,
+    smaller_gpu_program,
+)
 from tilewright.testing.fuzz.session import Fault
 from tilewright.testing.fuzz.shrink import shrink, write
 from tilewright.testing.fuzz.stages_hard import STAGES, program_of_case
@@ -54,8 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         compile_every=args.compile_every,
         compile_each=args.compile_each,
     )
-    mode = RULES_MODE if args.rules else PRIMITIVES_MODE
+    mode = PRIMITIVES_MODE
     if args.rules:
+        mode = GPU_RULES_MODE if args.target == "cuda" else RULES_MODE
         logging.getLogger("tilewright.scheduling").setLevel(logging.ERROR)
     campaign = Campaign(
         options, args.seconds, args.applications, Path(args.folder), args.quiet, mode
@@ -85,6 +93,7 @@ def _arguments() -> argparse.ArgumentParser:
         help="draw programs of these families: " + ", ".join([STAGES, *FAMILIES]))  # fmt: skip
     add("--rules", action="store_true",
         help="programs through each rule of dlight, instead of random primitives")  # fmt: skip
+    add("--target", choices=("llvm", "cuda"), default="llvm", help="of the rules")
     add("--compile-every", type=int, default=4, metavar="N",
         help="compile at the end of every N sequences; 0: never")  # fmt: skip
     add("--compile-each", action="store_true", help="compile after every accepted step")
@@ -101,10 +110,13 @@ class Mode:
     run_cases: Callable[..., None]
     program: Callable[[str], Program]
     smaller: Callable[[Finding], Finding]
+    rules: Callable[[], Iterable[str]] | None = None
+    """The names of the rules, if these are what is fuzzed."""
 
 
 PRIMITIVES_MODE = Mode(run_cases, program_of_case, shrink)
-RULES_MODE = Mode(run_rule_cases, program_for_rules, smaller_program)
+RULES_MODE = Mode(run_rule_cases, program_for_rules, smaller_program, rule_sets)
+GPU_RULES_MODE = Mode(run_gpu_rule_cases, program_for_gpu_rules, smaller_gpu_program, gpu_rule_sets)
 
 
 class Campaign:
@@ -219,7 +231,7 @@ class Campaign:
     @property
     def applied(self) -> int:
         """How many primitives or rules were accepted."""
-        if self.mode is RULES_MODE:
+        if self.mode.rules is not None:
             return sum(self.counts.accepted.values())
         return self.counts.applications
 
@@ -248,8 +260,8 @@ class Campaign:
 
     def report(self) -> None:
         """Print the table at the end."""
-        if self.mode is RULES_MODE:
-            self.report_rules()
+        if self.mode.rules is not None:
+            self.report_rules(self.mode.rules())
         else:
             self.report_primitives()
         counts = self.counts
@@ -264,11 +276,11 @@ class Campaign:
         for (kind, primitive), paths in self.faults.items():
             print(f"  {len(paths):6}  {kind} ({primitive}): {paths[0]}")
 
-    def report_rules(self) -> None:
+    def report_rules(self, names: Iterable[str]) -> None:
         """Print how often rules applied, and why they didn't."""
         counts, seconds = self.counts, time.perf_counter() - self.start
         print(f"\n{'rule':28}{'applied':>10}{'refused':>10}")
-        for name in rule_sets():
+        for name in names:
             print(f"{name:28}{counts.accepted[name]:10}{counts.refused[name]:10}")
         print("\nrefused by reason:")
         for reason, number in counts.reasons.most_common(40):
@@ -277,7 +289,8 @@ class Campaign:
         print(
             f"\napplied {applied}, refused {sum(counts.refused.values())}, in {seconds:.0f} s "
             f"({applied / max(seconds, 1e-9):.1f} applied per second); programs "
-            f"{counts.programs} ({counts.symbolic} with symbolic shapes)"
+            f"{counts.programs} ({counts.symbolic} with symbolic shapes); simulated "
+            f"{counts.interpreted}, given up since they ran too long {counts.too_long}"
         )
 
     def report_primitives(self) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright import te, topi
-from tilewright.ir import IRModule, as_int
+from tilewright.ir import IRModule
+from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
 from tilewright.testing.fuzz.programs import Program, Tensor
 from tilewright.tir import PrimFunc
@@ -48,21 +49,34 @@ class Operator(Program):
         """Return the function as a module."""
         return IRModule({"main": self.func})
 
+    def sizes(self) -> list[dict[str, int]]:
+        """Return values of the dimensions: those drawn, and larger ones."""
+        larger = {name: extent + 1 for name, extent in self.dims.items()}
+        return [dict(self.dims), larger] if self.dims else [{}]
+
     def is_valid(self) -> bool:
         """There is nothing to make simpler."""
         return True
 
 
 class _Draw:
-    """What rows of the table draw."""
+    """What rows of the table draw; some of the sizes come with the call if ``symbolic``."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, symbolic: bool) -> None:
         self.rng = rng
         self.lanes = Target("native").vector_lanes(32)
         self.inputs: list[te.Tensor] = []
+        self.symbolic = symbolic
+        self.dims: dict[str, int] = {}
 
-    def size(self, most: int = 33) -> int:
-        return self.rng.choice([size for size in _SIZES if size <= most])
+    def size(self, most: int = 33, more: int = 0) -> Any:
+        """An extent; typed as any number, as it may be a variable."""
+        made = more + self.rng.choice([size for size in _SIZES if size <= most])
+        if not self.symbolic or self.rng.random() < 0.5:
+            return made
+        name = f"n{len(self.dims)}"
+        self.dims[name] = made
+        return te.var(name)
 
     def input(self, *shape: int, dtype: str = "float32") -> te.Tensor:
         made = te.placeholder(shape, dtype, name=f"x{len(self.inputs)}")
@@ -87,7 +101,7 @@ def _conv2d(d: _Draw) -> te.Tensor:
     groups = d.rng.choice([1, 1, 2])
     c, f = groups * d.size(8), groups * d.size(9)
     taps, pad = d.rng.choice([1, 3, 3]), d.rng.choice([0, 1, 1, 2])
-    data = d.input(1, c, d.size(9) + 4, d.size(12) + 4)
+    data = d.input(1, c, d.size(9, 4), d.size(12, 4))
     weight = d.input(f, c // groups, taps, taps)
     strides, dilation = d.rng.choice([1, 1, 2]), d.rng.choice([1, 1, 2])
     return topi.nn.conv2d(data, weight, strides, pad, dilation, groups)
@@ -95,7 +109,7 @@ def _conv2d(d: _Draw) -> te.Tensor:
 
 def _depthwise(d: _Draw) -> te.Tensor:
     c = d.size(9)
-    data, weight = d.input(1, c, d.size(12) + 2, d.size(17) + 2), d.input(c, 1, 3, 3)
+    data, weight = d.input(1, c, d.size(12, 2), d.size(17, 2)), d.input(c, 1, 3, 3)
     return topi.nn.depthwise_conv2d(data, weight, d.rng.choice([1, 2]), d.rng.choice([0, 1]))
 
 
@@ -106,7 +120,7 @@ def _transposed(d: _Draw) -> te.Tensor:
 
 
 def _pool(d: _Draw) -> te.Tensor:
-    data = d.input(1, d.size(9), d.size(12) + 3, d.size(17) + 3, dtype=d.dtype())
+    data = d.input(1, d.size(9), d.size(12, 3), d.size(17, 3), dtype=d.dtype())
     return topi.nn.max_pool2d(
         data, d.rng.choice([2, 3]), d.rng.choice([1, 2]), d.rng.choice([0, 1])
     )
@@ -174,7 +188,7 @@ def _attention(d: _Draw) -> te.Tensor:
 
 def _winograd(d: _Draw) -> te.Tensor:
     tile, filters = d.rng.choice([2, 4]), d.lanes * d.rng.choice([1, 2])
-    data = d.input(1, d.lanes, d.size(12) + 3, d.size(12) + 3)
+    data = d.input(1, d.lanes, d.size(12, 3), d.size(12, 3))
     weight = d.input(tile + 2, tile + 2, d.lanes, filters)
     made = topi.nn.conv2d_winograd_without_weight_transform(
         data, weight, d.rng.choice([0, 1]), tile
@@ -183,7 +197,7 @@ def _winograd(d: _Draw) -> te.Tensor:
 
 
 def _winograd_gradient(d: _Draw) -> te.Tensor:
-    height, width, padding = d.size(9) + 2, d.size(9) + 2, d.rng.choice([0, 1])
+    height, width, padding = d.size(9, 2), d.size(9, 2), d.rng.choice([0, 1])
     channels, filters = d.lanes * d.rng.choice([1, 2]), d.lanes * d.rng.choice([1, 2])
     images = d.size(3)
     data = d.input(images, channels, height, width)
@@ -194,7 +208,7 @@ def _winograd_gradient(d: _Draw) -> te.Tensor:
 def _blocked_conv2d(d: _Draw) -> te.Tensor:
     block, size = d.lanes, d.rng.choice([1, 3])
     ins, outs = d.rng.choice([1, 2]), d.rng.choice([1, 2])
-    data = d.input(1, ins, d.size(9) + 4, d.size(12) + 4, block)
+    data = d.input(1, ins, d.size(9, 4), d.size(12, 4), block)
     weight = d.input(outs, ins, size, size, block, block)
     layouts = f"NCHW{block}c", f"OIHW{block}i{block}o", f"NCHW{block}c"
     strides, padding, dilation = d.rng.choice([1, 2]), d.rng.choice([0, 1]), d.rng.choice([1, 2])
@@ -204,7 +218,7 @@ def _blocked_conv2d(d: _Draw) -> te.Tensor:
 
 def _blocked_window(d: _Draw) -> te.Tensor:
     block, blocks = d.lanes, d.rng.choice([1, 2, 3])
-    data = d.input(1, blocks, d.size(9) + 4, d.size(17) + 4, block)
+    data = d.input(1, blocks, d.size(9, 4), d.size(17, 4), block)
     strides, padding = d.rng.choice([1, 2]), d.rng.choice([0, 1])
     layout = f"NCHW{block}c"
     if d.rng.random() < 0.5:
@@ -216,20 +230,20 @@ def _blocked_window(d: _Draw) -> te.Tensor:
 
 def _pointwise(d: _Draw) -> te.Tensor:
     channels, filters = d.size(9), 8 * d.size(5)
-    data = d.input(1, channels, d.size(9) + 22, d.size(9) + 24)
+    data = d.input(1, channels, d.size(9, 22), d.size(9, 24))
     made = topi.nn.conv2d(data, d.input(filters, channels, 1, 1))
     return topi.nn.relu(made) if d.rng.random() < 0.4 else made
 
 
 def _place_in_rows(d: _Draw) -> te.Tensor:
     function = d.rng.choice([topi.argmax, topi.argmin])
-    data = d.input(d.size(3), 500 + d.size(), dtype=d.rng.choice(["float32", "int32", "int8"]))
+    data = d.input(d.size(3), d.size(33, 500), dtype=d.rng.choice(["float32", "int32", "int8"]))
     return function(data, -1, False, "int64", d.rng.random() < 0.5)
 
 
 def _resize(d: _Draw) -> te.Tensor:
-    data = d.input(1, d.size(3), d.size(9) + 3, d.size(17) + 8)
-    size = (d.size(17) + 3, d.size(33) + 16)
+    data = d.input(1, d.size(3), d.size(9, 3), d.size(17, 8))
+    size = (d.size(17, 3), d.size(33, 16))
     return topi.image.resize2d(data, size, method=d.rng.choice(["nearest_neighbor", "linear"]))
 
 
@@ -278,19 +292,41 @@ OPERATORS: dict[str, tuple[Callable[[_Draw], Any], bool]] = {
 """What makes an operator, and whether its results are rounded in an order that is free."""
 
 
-def operator(rng: random.Random, seed: int | str, label: str = "") -> Operator:
-    """Draw an operator and its extents."""
+def operator(
+    rng: random.Random, seed: int | str, label: str = "", symbolic: bool = False
+) -> Operator:
+    """Draw an operator and its extents, some of which come with the call if ``symbolic``.
+
+    An operator that takes numbers only gets numbers all the same.
+    """
     label = label or rng.choice(sorted(OPERATORS))
     make, rounds = OPERATORS[label]
-    draw = _Draw(rng)
+    state = rng.getstate()
+    draw = _Draw(rng, symbolic)
+    try:
+        func = _function(draw, make)
+    except (TypeError, ValueError, AttributeError, TilewrightError):
+        if not draw.dims:
+            raise
+        rng.setstate(state)
+        draw = _Draw(rng, False)
+        func = _function(draw, make)
+    buffers = [func.buffer_map[var] for var in func.params]
+    params = tuple(
+        Tensor(buffer.name, tuple(str(extent) for extent in buffer.shape), buffer.dtype, 4)
+        for buffer in buffers
+    )
+    dims = {var.name: draw.dims[var.name] for var in func.symbolic_vars()}
+    return Operator(
+        seed, dims, frozenset(dims), params, (), frozenset(),
+        func=func, label=label, rounds=rounds,
+    )  # fmt: skip
+
+
+def _function(draw: _Draw, make: Callable[[_Draw], Any]) -> PrimFunc:
     made = make(draw)
     outputs = list(made) if isinstance(made, (list, tuple)) else [made]
     func = te.create_prim_func([*draw.inputs, *outputs])
-    buffers = [func.buffer_map[var] for var in func.params]
-    params = tuple(
-        Tensor(buffer.name, tuple(str(as_int(extent)) for extent in buffer.shape), buffer.dtype, 4)
-        for buffer in buffers
-    )
-    return Operator(
-        seed, {}, frozenset(), params, (), frozenset(), func=func, label=label, rounds=rounds
-    )
+    if set(func.sizes()) - set(func.symbolic_vars()):
+        raise ValueError("a size is in formulas only: no call says how large it is")
+    return func

@@ -38,7 +38,7 @@ THREADS = (1, 2)
 _TARGETS = ("llvm -mcpu=x86-64-v2", "llvm -mcpu=haswell", "llvm -mcpu=skylake-avx512")
 _EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 47, 64, 65)
 _ITERATIONS = 20_000
-_OPERATORS, _KERNELS = "operators", "kernels"
+_OPERATORS, KERNELS_FAMILY = "operators", "kernels"
 ALL = "all rules"
 
 
@@ -62,8 +62,10 @@ def program_for_rules(case: str) -> Program:
     rng = random.Random(f"rules {case}")
     _, _, family = case.partition("@")
     if not family:
-        others = [name for name in sorted(FAMILIES) if name != _KERNELS]
-        family = rng.choice([_OPERATORS, _KERNELS, _KERNELS, STAGES, rng.choice(others)])
+        others = [name for name in sorted(FAMILIES) if name != KERNELS_FAMILY]
+        family = rng.choice(
+            [_OPERATORS, KERNELS_FAMILY, KERNELS_FAMILY, STAGES, rng.choice(others)]
+        )
     if family == _OPERATORS:
         return operator(rng, case)
     if family == STAGES:
@@ -110,7 +112,7 @@ class RuleSession:
             raise Fault("rule crashes", name, f"{type(error).__name__}: {error}") from error
         if not isinstance(made, Schedule):
             counts.refused[name] += 1
-            counts.reasons[f"{name}: {_short(made.reason)}"] += 1
+            counts.reasons[f"{name}: {gist(made.reason)}"] += 1
             return
         counts.accepted[name] += 1
         try:
@@ -170,13 +172,14 @@ class RuleSession:
                 Trace(trace.insts[:number]).apply_to_schedule(sch)
                 self.start.compare(sch.mod, inst.name, every=True)
             except (Fault, TilewrightError) as problem:
-                return f"wrong from primitive {number} on, {inst.name}: {_short(str(problem))}"
+                return f"wrong from primitive {number} on, {inst.name}: {gist(str(problem))}"
             except TooLong:
                 return f"the interpreter takes too long from primitive {number} on, {inst.name}"
         return "each of its primitives keeps the meaning for the interpreter: the code is wrong"
 
 
-def _short(text: str) -> str:
+def gist(text: str) -> str:
+    """Return the first line of a message without names and numbers, to group by."""
     words = text.strip().split("\n")[0].split()
     return " ".join(word for word in words if not any(c.isdigit() or c in "'\"`" for c in word))[
         :110
@@ -199,7 +202,7 @@ def check_program(program: Program, seed: int, limit: float, counts: Counts) -> 
         return fault
     except TooLong as reason:
         counts.too_long += 1
-        counts.not_compiled[_short(str(reason))] += 1
+        counts.not_compiled[gist(str(reason))] += 1
     return None
 
 
@@ -225,7 +228,12 @@ def run_rule_cases(
             found(Finding(fault, program, [], case, seed))
 
 
-def smaller_program(finding: Finding, *, seconds: float = 30.0) -> Finding:
+def smaller_program(
+    finding: Finding,
+    *,
+    seconds: float = 30.0,
+    check: Callable[[Program, int, float, Counts], Fault | None] = check_program,
+) -> Finding:
     """Return a smaller program with the same fault."""
     end = time.perf_counter() + seconds
     program, fault = finding.program, finding.fault
@@ -235,7 +243,7 @@ def smaller_program(finding: Finding, *, seconds: float = 30.0) -> Finding:
         for candidate in simpler(program):
             if time.perf_counter() > end or not candidate.is_valid():
                 continue
-            found = check_program(candidate, finding.seed, 20.0, Counts())
+            found = check(candidate, finding.seed, 20.0, Counts())
             if found is not None and (found.kind, found.primitive) == finding.key:
                 program, fault, changed = candidate, found, True
                 break

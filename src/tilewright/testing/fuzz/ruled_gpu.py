@@ -1,0 +1,231 @@
+"""Random programs through each rule for GPUs alone, and through ``ApplyDefaultSchedule``.
+
+No function may stay unscheduled, and no rule's schedule may fail to lower or exceed the GPU's
+limits; NVRTC must compile it. A share of the kernels is simulated, races reported, and must compute
+what the unscheduled program does. Nothing needs a GPU.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from functools import cache
+from math import prod
+from typing import Any
+
+from tilewright.dlight import (
+    ApplyDefaultSchedule,
+    ScheduleRule,
+    first_applied,
+    gpu,
+    start_schedule,
+)
+from tilewright.ir import IRModule, as_int, pre_order, structural_equal
+from tilewright.scheduling.gpu import limits_of
+from tilewright.target import Target
+from tilewright.testing.fuzz.driver import Counts, Finding, Options
+from tilewright.testing.fuzz.hard_programs import FAMILIES
+from tilewright.testing.fuzz.operators import OPERATORS, operator
+from tilewright.testing.fuzz.programs import Program
+from tilewright.testing.fuzz.ruled import KERNELS_FAMILY, gist, smaller_program
+from tilewright.testing.fuzz.session import Fault, Session, TooLong, TooSlow, deadline
+from tilewright.testing.fuzz.stages import generate
+from tilewright.testing.fuzz.stages_hard import STAGES, hard_program
+from tilewright.tir import BufferStore, PrimFunc, Stmt
+from tilewright.tir.analysis import allocated_memory, verify
+from tilewright.tir.attrs import IS_SCHEDULED
+from tilewright.tir.interpreter import compile_function
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.transform import CALLING_CONV, gpu_pipeline, launch_extents
+
+ALL = "ApplyDefaultSchedule"
+_TARGETS = ("nvidia/tesla-t4", "nvidia/nvidia-a100", "nvidia/nvidia-h200")
+_EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 47, 64, 65)
+_ITERATIONS = 4000
+_SIMULATED = 0.25
+"""Share of the kernels that are simulated."""
+_LONGEST = 4.0
+"""Seconds of a simulation."""
+
+
+@cache
+def gpu_rule_sets() -> dict[str, tuple[ScheduleRule, ...]]:
+    """Each rule by itself, and none, which stands for all of them in order."""
+    return {**{rule.name: (rule,) for rule in gpu.rules()}, ALL: ()}
+
+
+def program_for_gpu_rules(case: str) -> Program:
+    """Return the program of a case: an operator most often, or any other program."""
+    rng = random.Random(f"gpu rules {case}")
+    _, _, family = case.partition("@")
+    if not family:
+        others = [name for name in sorted(FAMILIES) if name != KERNELS_FAMILY]
+        family = rng.choice(["operators"] * 4 + [STAGES, rng.choice(others)])
+    if family == "operators" or family in OPERATORS:
+        label = family if family in OPERATORS else ""
+        return operator(rng, case, label, symbolic=rng.random() < 0.4)
+    if family == STAGES:
+        return generate(case)
+    label = rng.choice(sorted(FAMILIES[family]))
+    return hard_program(rng, case, label, extents=_EXTENTS, iterations=_ITERATIONS)
+
+
+class GPURuleSession:
+    """A program, what it means, and what rules for GPUs make of it."""
+
+    def __init__(self, program: Program, seed: int, limit: float) -> None:
+        self.start = Session(program, seed=seed, limit=limit)
+        self.program = program
+        self.limit = limit
+
+    def check(self, counts: Counts, rng: random.Random) -> None:
+        """Try every rule, on one target."""
+        target = Target(rng.choice(_TARGETS))
+        seen: list[Stmt] = []
+        for name, rules in gpu_rule_sets().items():
+            mod = self.applied(name, rules, target, counts)
+            if mod is None:
+                continue
+            counts.accepted[name] += 1
+            body = mod["main"].body
+            if any(structural_equal(body, other) for other in seen):
+                continue
+            seen.append(body)
+            lowered = self.lowered(mod, name, target)
+            if rng.random() < _SIMULATED:
+                self.simulate(lowered, name, counts)
+
+    def applied(
+        self, name: str, rules: tuple[ScheduleRule, ...], target: Target, counts: Counts
+    ) -> IRModule | None:
+        """Apply one rule, or all of them in order; ``None`` if the rule doesn't apply."""
+        try:
+            with deadline(self.limit):
+                if not rules:
+                    return self.by_default(target)
+                begin = start_schedule(self.start.func, record=True)
+                made = None if begin is None else first_applied(begin, rules, target)
+        except TooSlow:
+            raise Fault("slow rule", name, f"took more than {self.limit:g} s") from None
+        except Fault:
+            raise
+        except Exception as error:
+            raise Fault("rule crashes", name, f"{type(error).__name__}: {error}") from error
+        if made is None:
+            counts.refused[f"{name}: some loops have no iterations"] += 1
+            return None
+        if not isinstance(made, Schedule):
+            counts.refused[name] += 1
+            counts.reasons[f"{name}: {gist(made.reason)}"] += 1
+            return None
+        return made.mod
+
+    def by_default(self, target: Target) -> IRModule:
+        """Apply all rules in order; every function ends scheduled."""
+        mod: IRModule = ApplyDefaultSchedule(target=target)(self.start.mod)
+        for name, func in mod.functions.items():
+            if isinstance(func, PrimFunc) and not func.attrs.get(IS_SCHEDULED):
+                raise Fault("unscheduled", ALL, f"function {name!r}")
+        return mod
+
+    def lowered(self, mod: IRModule, rule: str, target: Target) -> IRModule:
+        """Lower a schedule, and look at its kernels."""
+        try:
+            verify(mod)
+        except Exception as error:
+            raise Fault("rule's program is not well formed", rule, str(error)) from error
+        try:
+            with deadline(self.limit):
+                made: IRModule = gpu_pipeline(target)(mod)
+                verify(made)
+        except TooSlow:
+            raise Fault("slow lowering", rule, f"took more than {self.limit:g} s") from None
+        except Exception as error:
+            detail = f"{type(error).__name__}: {error}\n{mod.script()}"
+            raise Fault("not lowered", rule, detail) from error
+        wrong = fault_of(made, target)
+        if wrong is not None:
+            raise Fault("beyond the GPU", rule, f"{wrong}\n{target}\n{mod.script()}")
+        return made
+
+    def simulate(self, lowered: IRModule, rule: str, counts: Counts) -> None:
+        """Run the kernels with their threads in lock step, on all sizes."""
+        function = compile_function(lowered["main"], lowered, check_races=True)
+        for which in range(len(self.start.sizes)):
+            expected = self.start.reference(which)
+            actual = self.start.arrays(which)
+            try:
+                with deadline(_LONGEST):
+                    function(*actual)
+            except TooSlow:
+                counts.too_long += 1
+                return
+            except Exception as error:
+                detail = f"{type(error).__name__}: {error}\n{lowered.script()}"
+                raise Fault("simulation fails", rule, detail) from error
+            self.start.agree("simulation differs", rule, expected, actual)
+        counts.interpreted += 1
+
+
+def fault_of(lowered: IRModule, target: Target) -> str | None:
+    """Say what of a lowered module a GPU can't run, if anything."""
+    limits = limits_of(target)
+    for name, func in lowered.functions.items():
+        if not isinstance(func, PrimFunc):
+            continue
+        if func.attrs.get(CALLING_CONV) != "device_kernel_launch":
+            if any(type(item) is BufferStore for item in pre_order(func.body)):
+                return f"{name} writes memory on the host"
+            continue
+        extents = launch_extents(func)
+        threads = prod(as_int(n) or 1 for tag, n in extents.items() if tag.startswith("thread"))
+        if threads > limits.max_threads:
+            return f"{name} has {threads} threads in a block"
+        shared = as_int(allocated_memory(func).get("shared", 0))
+        if shared is None or shared > limits.max_shared_memory:
+            return f"{name} has {shared} bytes of shared memory"
+    return None
+
+
+def check_gpu_program(program: Program, seed: int, limit: float, counts: Counts) -> Fault | None:
+    """Return what is wrong with a program under the rules."""
+    rng = random.Random(f"targets {seed}")
+    try:
+        session = GPURuleSession(program, seed, limit)
+    except Exception as error:
+        return Fault("program", "", f"{type(error).__name__}: {error}")
+    try:
+        session.check(counts, rng)
+    except Fault as fault:
+        return fault
+    except TooLong as reason:
+        counts.too_long += 1
+        counts.not_compiled[gist(str(reason))] += 1
+    return None
+
+
+def run_gpu_rule_cases(
+    cases: Iterable[str],
+    options: Options,
+    *,
+    counts: Counts,
+    enough: Callable[[], bool],
+    found: Callable[[Finding], Any],
+) -> None:
+    """Run cases until it is enough, reporting faults as they come."""
+    for case in cases:
+        if enough():
+            break
+        seed = random.Random(f"seed {case}").getrandbits(32)
+        program = program_for_gpu_rules(case)
+        counts.programs += 1
+        counts.symbolic += bool(program.symbolic)
+        counts.forms.update(program.forms)
+        fault = check_gpu_program(program, seed, options.limit, counts)
+        if fault is not None:
+            found(Finding(fault, program, [], case, seed))
+
+
+def smaller_gpu_program(finding: Finding) -> Finding:
+    """Return a smaller program with the same fault."""
+    return smaller_program(finding, check=check_gpu_program)
