@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
 import numpy as np
+import pytest
 
-from tilewright import dlight
+from tilewright import dlight, te
 from tilewright.arith import simplify
+from tilewright.codegen.cuda import nvrtc
+from tilewright.codegen.cuda.emit import emit_kernels
 from tilewright.ir import IRModule, as_int, const, dtypes, free_vars, pre_order, substitute
 from tilewright.scheduling import ScheduleRule
 from tilewright.scheduling.gpu import limits_of
+from tilewright.support.errors import MissingExtraError
 from tilewright.target import Target
 from tilewright.tir import BufferStore, PrimFunc
 from tilewright.tir.analysis import allocated_memory, verify
@@ -20,6 +25,28 @@ from tilewright.tir.interpreter import run
 from tilewright.tir.transform import CALLING_CONV, gpu_pipeline, launch_extents
 
 CUDA = Target("cuda -arch=sm_80")
+
+
+def tensor(*shape: Any, dtype: str = "float32", name: str = "x") -> te.Tensor:
+    """A placeholder."""
+    return te.placeholder(shape, dtype, name=name)
+
+
+def function(build: Callable[..., Any], *inputs: te.Tensor) -> PrimFunc:
+    """The function of what is built of inputs."""
+    made = build(*inputs)
+    outputs = made if isinstance(made, (list, tuple)) else [made]
+    return te.create_prim_func([*inputs, *outputs])
+
+
+def compiled(mod: IRModule, target: Target = CUDA) -> dict[str, Any]:
+    """What each kernel takes, as NVRTC says; skips the test where there is none."""
+    try:
+        nvrtc.nvrtc_version()
+    except MissingExtraError:
+        pytest.skip("needs NVRTC (the extra 'cuda')")
+    code = nvrtc.compile_text(emit_kernels(mod, target).text, target.arch)
+    return dict(code.resources)
 
 
 def scheduled(func: PrimFunc, *rules: ScheduleRule, target: Target = CUDA) -> IRModule:

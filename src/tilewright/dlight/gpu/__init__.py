@@ -1,6 +1,8 @@
 """Rules for GPUs, most specific first.
 
 - ``Reduction``: one reduction, shared by the threads of a warp or block.
+- ``RMSNorm``: norms by a sum of squares.
+- ``GeneralReduction``: chains of reductions over the same rows (softmax, norms), in one kernel.
 - ``Fallback``: anything else: every block a kernel of its own.
 
 A rule of the folder that isn't listed is inserted by its ``before``.
@@ -9,12 +11,16 @@ A rule of the folder that isn't listed is inserted by its ``before``.
 from __future__ import annotations
 
 from tilewright.dlight.gpu.fallback import Fallback
+from tilewright.dlight.gpu.general_reduction import GeneralReduction
 from tilewright.dlight.gpu.reduction import Reduction
+from tilewright.dlight.gpu.rms_norm import RMSNorm
 from tilewright.scheduling import ScheduleRule, joined
 from tilewright.support.folder import classes_in
 
 __all__ = [
     "Fallback",
+    "GeneralReduction",
+    "RMSNorm",
     "Reduction",
     "rules",
 ]
@@ -22,7 +28,7 @@ __all__ = [
 
 def rules() -> tuple[ScheduleRule, ...]:
     """All GPU rules in the order in which they are tried, most specific first."""
-    listed = (Reduction(), Fallback())
+    listed = (Reduction(), RMSNorm(), GeneralReduction(), Fallback())
     return joined(listed, _FOUND.values())
 
 

@@ -18,13 +18,13 @@ from tilewright.scheduling.gpu import (
     run_rest_alone,
     schedule_injective,
     schedule_reduction,
+    why_not_lowered,
 )
-from tilewright.support.errors import LowerError, ScheduleError
+from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import Block, For, While
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
-from tilewright.tir.transform import gpu_pipeline
 
 _OUTSIDE = "it isn't in blocks"
 _HOST = "it calls a function of the host"
@@ -65,20 +65,9 @@ def schedule_block(sch: Schedule, rv: BlockRV, target: Target) -> str | None:
             return reason
     except ScheduleError:
         pass  # it is a nest like any other
-    return bind_nest(sch, rv, limits_of(target), lambda made: _can_be_lowered(made, target))
+    return bind_nest(sch, rv, limits_of(target), lambda made: why_not_lowered(made, target) is None)
 
 
 def _is_simple(sch: Schedule, rv: BlockRV) -> bool:
     """Whether a block is one formula: such blocks are lowered whatever threads they have."""
     return not any(isinstance(item, (Block, While, For)) for item in pre_order(sch.get(rv).body))
-
-
-def _can_be_lowered(sch: Schedule, target: Target) -> bool:
-    """Whether the threads of a kernel meet where they must, which lowering finds out."""
-    attempt = sch.copy()
-    place_scratch(attempt)
-    try:
-        gpu_pipeline(target)(attempt.mod)
-    except LowerError:
-        return False
-    return True

@@ -19,6 +19,7 @@ from tilewright.scheduling.gpu.binding import (
 )
 from tilewright.scheduling.gpu.elementwise import VECTOR_BYTES, schedule_injective
 from tilewright.scheduling.gpu.limits import GPULimits, limits_of
+from tilewright.scheduling.gpu.lowering import why_not_lowered
 from tilewright.scheduling.gpu.reduction import (
     ROWS_OF_THREADS,
     Shape,
@@ -27,12 +28,14 @@ from tilewright.scheduling.gpu.reduction import (
     schedule_reduction,
     shapes_of,
 )
+from tilewright.scheduling.gpu.rows import RowPlan, row_plans, schedule_rows
 from tilewright.scheduling.gpu.scratch import place_scratch
 
 __all__ = [
     "BLOCKS",
     "GPULimits",
     "ROWS_OF_THREADS",
+    "RowPlan",
     "Shape",
     "THREADS",
     "VECTOR_BYTES",
@@ -48,8 +51,11 @@ __all__ = [
     "limits_of",
     "place_scratch",
     "reads_rows",
+    "row_plans",
     "run_rest_alone",
     "schedule_injective",
     "schedule_reduction",
+    "schedule_rows",
     "shapes_of",
+    "why_not_lowered",
 ]
