@@ -96,7 +96,7 @@ def test_from_dlpack_shares_torch_memory() -> None:
 
 def test_other_devices_are_refused_with_advice() -> None:
     with pytest.raises(RunError, match=r"can't be allocated here.*from_dlpack"):
-        runtime.empty((1,), device="cuda")
+        runtime.empty((1,), device="metal")
 
 
 def test_unknown_dtype_is_refused() -> None:

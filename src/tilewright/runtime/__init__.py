@@ -10,6 +10,7 @@ from tilewright.runtime.global_functions import (
     register_global_func,
     remove_global_func,
 )
+from tilewright.runtime.gpu.streams import Event, Stream
 from tilewright.runtime.guarded_memory import GuardedArray, guarded
 from tilewright.runtime.loader import (
     Library,
@@ -42,6 +43,7 @@ __all__ = [
     "BaseModule",
     "CompiledFunction",
     "Device",
+    "Event",
     "FunctionInfo",
     "GuardedArray",
     "Library",
@@ -49,6 +51,7 @@ __all__ = [
     "Linker",
     "Module",
     "ModuleCode",
+    "Stream",
     "SupportObject",
     "Tensor",
     "TimingResult",

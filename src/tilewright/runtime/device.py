@@ -1,12 +1,14 @@
 """Names of devices: ``cpu``, ``cuda:1``.
 
-A :class:`Device` says where a tensor lives, with DLPack's numbering of kinds.
+A :class:`Device` says where a tensor lives, with DLPack's numbering of kinds. What a GPU is can be
+asked of it, under TVM's names.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.runtime.gpu import attributes, driver, streams
 from tilewright.support.errors import RunError
 
 #: DLPack's device types by name.
@@ -41,6 +43,95 @@ class Device:
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.index}"
+
+    @property
+    def exist(self) -> bool:
+        """Whether there is such a device."""
+        if self.kind == "cuda":
+            return self.index < driver.device_count()
+        return self.kind == "cpu" and self.index == 0
+
+    def sync(self) -> None:
+        """Wait until a GPU has done all its work.
+
+        Raises ``RunError`` if one of its kernels has failed.
+        """
+        if self.kind != "cpu":
+            streams.synchronize(self._gpu())
+
+    def _gpu(self) -> int:
+        """The number of a GPU; only these can be asked what they are."""
+        if self.kind != "cuda":
+            raise RunError(f"only cuda devices can be asked what they are, not {self}")
+        return self.index
+
+    @property
+    def device_name(self) -> str:
+        """What a GPU's maker calls it."""
+        return attributes.device_name(self._gpu())
+
+    @property
+    def compute_version(self) -> str:
+        """The compute capability of a GPU: ``"9.0"``."""
+        gpu = self._gpu()
+        return ".".join(str(attributes.attribute(gpu, f"compute_{p}")) for p in ("major", "minor"))
+
+    @property
+    def max_threads_per_block(self) -> int:
+        """How many threads a block may have."""
+        return attributes.attribute(self._gpu(), "max_threads_per_block")
+
+    @property
+    def max_shared_memory_per_block(self) -> int:
+        """How many bytes of shared memory a kernel may ask for."""
+        return attributes.attribute(self._gpu(), "max_shared_memory_per_block")
+
+    @property
+    def registers_per_block(self) -> int:
+        """How many registers a block may have."""
+        return attributes.attribute(self._gpu(), "registers_per_block")
+
+    @property
+    def warp_size(self) -> int:
+        """How many threads run in lock step."""
+        return attributes.attribute(self._gpu(), "warp_size")
+
+    @property
+    def multi_processor_count(self) -> int:
+        """How many multiprocessors there are."""
+        return attributes.attribute(self._gpu(), "multi_processor_count")
+
+    @property
+    def max_clock_rate(self) -> int:
+        """The highest clock in kHz."""
+        return attributes.attribute(self._gpu(), "max_clock_rate")
+
+    @property
+    def memory_bandwidth(self) -> int:
+        """Bytes per second of the memory, at two transfers a clock."""
+        gpu = self._gpu()
+        bits = attributes.attribute(gpu, "memory_bus_bits")
+        return 2 * 1000 * attributes.attribute(gpu, "memory_clock_rate") * bits // 8
+
+    @property
+    def l2_cache_size_bytes(self) -> int:
+        """Bytes of the last cache."""
+        return attributes.attribute(self._gpu(), "l2_cache_size_bytes")
+
+    @property
+    def total_global_memory(self) -> int:
+        """Bytes of memory."""
+        return attributes.total_memory(self._gpu())
+
+    @property
+    def available_global_memory(self) -> int:
+        """Bytes of memory that nobody uses."""
+        return attributes.free_memory(self._gpu())
+
+    @property
+    def api_version(self) -> int:
+        """The CUDA version that the driver is for: 12040 for 12.4."""
+        return attributes.driver_version(self._gpu())
 
 
 def device(text: str | Device) -> Device:

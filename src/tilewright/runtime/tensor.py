@@ -20,16 +20,20 @@ from tilewright.runtime.device import Device, cpu
 from tilewright.runtime.device import device as parse_device
 from tilewright.runtime.dlpack import (
     DLTensor,
+    capsule,
     dlpack_dtype,
     dtype_name,
     numpy_capsule,
     numpy_dtype,
 )
 from tilewright.runtime.ffi import tvm_ffi
+from tilewright.runtime.gpu import memory
 from tilewright.support.errors import RunError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+_CUDA = 2  # DLPack's number
 
 #: Memory of :func:`empty` starts at a multiple of this: a cache line, and the widest vector.
 ALIGNMENT = 64
@@ -57,17 +61,53 @@ class Tensor(tvm_ffi.Tensor):  # type: ignore[misc]  # the base is a Cython clas
     __slots__ = ()
 
     def numpy(self) -> NDArray[Any]:
-        """Return a numpy array over the same memory (tensors on the CPU only).
+        """Return a numpy array over the same memory; of a tensor on a GPU, a copy.
 
-        Raises ``RunError`` for others.
+        Such a copy is made when the current stream is done with what it has so far.
+
+        Raises ``RunError`` for other devices, and for tensors on a GPU that aren't compact.
         """
-        kind, _ = self.__dlpack_device__()
+        kind, number = self.__dlpack_device__()
+        if kind == _CUDA:
+            made = np.empty(self.shape, numpy_dtype(str(self.dtype)))
+            memory.download(_compact_address(self), made, number)
+            return made
         if kind != 1:
             raise RunError(f"a tensor on {self.device} has no numpy view; copy it to the CPU first")
         dtype = numpy_dtype(str(self.dtype))
         if 0 in self.shape:
             return np.empty(self.shape, dtype)
         return np.asarray(_Memory(self, dtype)).view(dtype)
+
+    def copyfrom(self, source: object) -> Tensor:
+        """Copy what an array or tensor of the same shape and dtype holds into this one.
+
+        Raises ``RunError`` if shape or dtype differ, or a tensor on a GPU isn't compact.
+        """
+        given: Any = source if _is_tensor(source) else np.asarray(source)
+        have, want = ((tuple(item.shape), _name_of_dtype(item.dtype)) for item in (given, self))
+        if have != want:
+            raise RunError(
+                f"can't copy: expected shape {want[0]} and dtype {want[1]}, got {have[0]} and "
+                f"{have[1]}"
+            )
+        kind, number = self.__dlpack_device__()
+        if kind != _CUDA:
+            self.numpy()[...] = as_array(given)
+        elif _is_on_gpu(given):
+            tensor = from_dlpack(given)
+            size = math.prod(self.shape) * numpy_dtype(want[1]).itemsize
+            memory.copy(_compact_address(tensor), _compact_address(self), size, number)
+        else:
+            array = np.ascontiguousarray(as_array(given))
+            memory.upload(array, _compact_address(self), number)
+        return self
+
+    def copyto(self, target: Tensor | Device | str) -> Tensor:
+        """Copy into a tensor, or into a new one on a device; return that."""
+        if isinstance(target, (Device, str)):
+            target = empty(self.shape, str(self.dtype), target)
+        return target.copyfrom(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         array = self.numpy()
@@ -110,24 +150,66 @@ def from_dlpack(source: object) -> Tensor:
 
 
 def _check_device(place: Device) -> None:
-    if place.kind != "cpu":
+    if place.kind not in ("cpu", "cuda"):
         raise RunError(
             f"memory on {place} can't be allocated here; make the tensor with the library of that "
             f"device (for example PyTorch) and pass it, or tilewright.runtime.from_dlpack(it)"
         )
 
 
+def _is_tensor(value: object) -> bool:
+    return hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray)
+
+
+def _is_on_gpu(value: Any) -> bool:
+    return _is_tensor(value) and value.__dlpack_device__()[0] == _CUDA
+
+
+def _name_of_dtype(dtype: object) -> str:
+    """The name of a data type of NumPy, tvm-ffi or PyTorch."""
+    name = dtype.name if isinstance(dtype, np.dtype) else str(dtype)
+    return name.rpartition(".")[2]
+
+
+def _compact_address(tensor: Any) -> int:
+    """Where the elements of a compact tensor lie."""
+    extents = [*map(int, tensor.shape)]
+    wanted = [math.prod(extents[axis + 1 :]) for axis in range(len(extents))]
+    strides = [*map(int, tensor.strides)]
+    off = any(have != want for n, have, want in zip(extents, strides, wanted) if n != 1)
+    if off and 0 not in extents:
+        raise RunError(
+            f"only compact tensors are copied to and from GPUs, this one of shape {extents} has "
+            f"strides {strides}"
+        )
+    return int(tensor.data_ptr())
+
+
+def as_array(value: object) -> NDArray[Any]:
+    """Return a numpy array of what an array or tensor holds; of memory on a GPU, a copy."""
+    if _is_tensor(value) and not isinstance(value, Tensor):
+        value = from_dlpack(value)
+    return value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+
+
 def empty(shape: Sequence[int], dtype: str = "float32", device: Device | str = "cpu") -> Tensor:
     """Allocate a tensor without setting its elements; the memory is aligned to 64 bytes.
 
-    Raises ``RunError`` for negative extents.
+    Memory of a GPU is allocated in the order of the current stream, and freed there.
+
+    Raises ``RunError`` for negative extents, and for a device that isn't there; ``MemoryError`` if
+    it has no memory.
     """
-    if device != "cpu":
-        _check_device(parse_device(device))
+    place = cpu() if device == "cpu" else parse_device(device)
+    _check_device(place)
     if any(extent < 0 for extent in shape):
         raise RunError(f"extents must not be negative, got shape {tuple(shape)}")
     kind = numpy_dtype(dtype)
     extents = tuple(map(int, shape))
+    if place.kind == "cuda":
+        owner = memory.DeviceMemory(math.prod(extents) * kind.itemsize, place.index)
+        where = place.type_code, place.index
+        return from_dlpack(capsule(owner.address, extents, dtype, where, owner=owner))
     raw = np.empty(math.prod(extents) * kind.itemsize + ALIGNMENT, np.uint8)
     # A graph's results are made here at every call: numpy alone takes 0.8 us to tell an address.
     start = -tvm_ffi.from_dlpack(raw).data_ptr() % ALIGNMENT
@@ -148,16 +230,19 @@ def tensor(source: object, dtype: str | None = None, device: Device | str | None
     """Copy anything that numpy or DLPack understands into a new, aligned tensor.
 
     ``device`` is the result's device (default: the CPU).
+
+    Raises ``RunError`` for a device that isn't there.
     """
-    _check_device(cpu() if device is None else parse_device(device))
-    if isinstance(source, Tensor):
-        array = source.numpy()
-    elif not isinstance(source, np.ndarray) and hasattr(source, "__dlpack__"):
-        array = from_dlpack(source).numpy()
-    else:
-        array = np.asarray(source)
+    place = cpu() if device is None else parse_device(device)
+    _check_device(place)
+    if place.kind == "cuda" and dtype is None and _is_on_gpu(source):
+        given = from_dlpack(source)
+        return empty(given.shape, str(given.dtype), place).copyfrom(given)
+    array = as_array(source)
     kind = numpy_dtype(dtype) if dtype is not None else array.dtype
-    result = empty(array.shape, dtype_name(*dlpack_dtype(kind.name)))
+    result = empty(array.shape, dtype_name(*dlpack_dtype(kind.name)), place)
+    if place.kind == "cuda":
+        return result.copyfrom(array.astype(kind, copy=False))
     result.numpy()[...] = array
     return result
 
