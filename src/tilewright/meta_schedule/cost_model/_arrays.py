@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from tilewright.meta_schedule.feature import FEATURE_NAMES
+from tilewright.meta_schedule.feature import is_feature_names
 from tilewright.support.errors import TuneError
 
 
@@ -27,6 +27,6 @@ def read_arrays(file: str | os.PathLike[str] | IO[bytes], name: str) -> dict[str
     except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise TuneError(f"{name} can't be read: {error}") from error
     names = arrays.get("names")
-    if names is None or names.shape != (len(FEATURE_NAMES),) or tuple(names) != FEATURE_NAMES:
+    if names is None or names.ndim != 1 or not is_feature_names(names.tolist()):
         raise TuneError(f"{name} holds a cost model of other features")
     return arrays

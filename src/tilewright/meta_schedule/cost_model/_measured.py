@@ -19,7 +19,7 @@ import numpy as np
 from tilewright.meta_schedule.cost_model._arrays import read_arrays
 from tilewright.meta_schedule.cost_model.base import CostModel
 from tilewright.meta_schedule.cost_model.simple import analytic_score
-from tilewright.meta_schedule.feature import FEATURE_NAMES, Evaluation
+from tilewright.meta_schedule.feature import FEATURE_NAMES, Evaluation, names_by_width
 from tilewright.support.errors import TuneError
 
 logger = logging.getLogger("tilewright.meta_schedule")
@@ -118,9 +118,19 @@ class MeasuredModel(CostModel):
     def learn(
         self, task: str, evaluations: Sequence[Evaluation], seconds: Sequence[float | None]
     ) -> None:
-        """Add measurements and refit the corrections."""
+        """Add measurements and refit the corrections.
+
+        Raises ``TuneError`` for features of another kind of target than those before.
+        """
         if not len(evaluations):
             return
+        widths = {item.features.shape[2] for item in evaluations}
+        widths |= {known[0].shape[1] for known in self._features.values() if known}
+        if len(widths) > 1:
+            raise TuneError(
+                "a cost model learns of one kind of target: it was given features of CPUs and of "
+                "GPUs; make a model for each"
+            )
         features = self._features.setdefault(task, [])
         times = self._times.setdefault(task, [])
         priors = self._priors.setdefault(task, [])
@@ -154,8 +164,9 @@ class MeasuredModel(CostModel):
         """Write all measurements to one ``.npz`` file; whoever loads it fits the model again."""
         tasks = [task for task in self._times if self._times[task]]
         samples = [item for task in tasks for item in self._features[task]]
+        width = samples[0].shape[1] if samples else len(FEATURE_NAMES)
         arrays: dict[str, Any] = {
-            "names": np.array(FEATURE_NAMES),
+            "names": np.array(names_by_width(width) or FEATURE_NAMES),
             "tasks": np.array(tasks, dtype=str),
             "sizes": np.array([len(self._times[task]) for task in tasks], dtype=np.int64),
             "stores": np.array([len(item) for item in samples], dtype=np.int64),
@@ -201,7 +212,7 @@ def _measurements(
     times, priors = arrays["times"].astype(np.float64), arrays["priors"].astype(np.float64)
     tasks = arrays["tasks"].tolist()
     count = int(sizes.sum())
-    whole = features.ndim == 2 and features.shape[1] == len(FEATURE_NAMES)
+    whole = features.ndim == 2 and features.shape[1] == len(arrays["names"])
     if not whole or int(stores.sum()) != len(features) or (sizes < 0).any() or (stores < 0).any():
         raise ValueError("its features don't fit each other")
     if {len(stores), len(times), len(priors)} != {count} or len(tasks) != len(sizes):

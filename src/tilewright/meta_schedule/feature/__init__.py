@@ -9,7 +9,15 @@ from tilewright.meta_schedule.feature.extractors import (
     PerStoreFeature,
     PyFeatureExtractor,
 )
+from tilewright.meta_schedule.feature.gpu import GPUFeatureFunction
 from tilewright.meta_schedule.feature.names import FEATURE_NAMES
+from tilewright.meta_schedule.feature.of_target import (
+    GPU_FEATURE_NAMES,
+    feature_function,
+    is_feature_names,
+    names_by_width,
+    names_of,
+)
 from tilewright.meta_schedule.feature.per_store import (
     Evaluation,
     FeatureFunction,
@@ -21,7 +29,7 @@ from tilewright.tir import PrimFunc
 
 def features_of(func: PrimFunc, target: Target) -> Evaluation:
     """Compute the features of one scheduled function (before postprocs)."""
-    return FeatureFunction(extract(func), target)([], 1)
+    return feature_function(func, target)([], 1)
 
 
 __all__ = [
@@ -30,11 +38,17 @@ __all__ = [
     "Evaluation",
     "FeatureExtractor",
     "FeatureFunction",
+    "GPUFeatureFunction",
+    "GPU_FEATURE_NAMES",
     "PerStoreFeature",
     "Program",
     "PyFeatureExtractor",
     "candidate_evaluation",
     "extract",
+    "feature_function",
     "features_of",
+    "is_feature_names",
+    "names_by_width",
+    "names_of",
     "remember",
 ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from weakref import WeakKeyDictionary
 
-from tilewright.meta_schedule.feature.per_store import Evaluation, FeatureFunction
-from tilewright.meta_schedule.feature.program import extract
+from tilewright.meta_schedule.feature.of_target import feature_function
+from tilewright.meta_schedule.feature.per_store import Evaluation
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.task import Task
 from tilewright.tir import PrimFunc
@@ -28,6 +28,6 @@ def candidate_evaluation(context: Task, candidate: MeasureCandidate) -> Evaluati
         trace.apply_to_schedule(sch)
         func = sch.mod.functions[sch.working_func]
         assert isinstance(func, PrimFunc)
-        found = FeatureFunction(extract(func), context.target)([], 1)
+        found = feature_function(func, context.target)([], 1)
         remember(candidate, found)
     return found

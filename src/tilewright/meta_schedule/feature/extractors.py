@@ -43,7 +43,7 @@ FEATURE_EXTRACTORS: Registry[Callable[[], FeatureExtractor]] = Registry(
 
 
 class PerStoreFeature(FeatureExtractor):
-    """One row for each store statement; the columns are ``FEATURE_NAMES``.
+    """One row for each store statement; the columns are ``FEATURE_NAMES``, and a GPU's after them.
 
     With ``extract_workload``, each row ends with the operations of the unscheduled program, as
     ``log2(1 + flops)``, so that tasks can be told apart.
@@ -56,7 +56,7 @@ class PerStoreFeature(FeatureExtractor):
 
     @property
     def feature_vector_length(self) -> int:
-        """How many columns there are."""
+        """How many columns there are for a CPU."""
         return len(FEATURE_NAMES) + self.extract_workload
 
     def extract_from(self, context: Task, candidates: Sequence[MeasureCandidate]) -> list[Any]:

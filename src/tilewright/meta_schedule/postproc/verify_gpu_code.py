@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.ir import IRModule, as_int, dtypes, pre_order
 from tilewright.meta_schedule.postproc.base import Postproc, Rejected
-from tilewright.meta_schedule.schedule_rule.binding import limits_of
+from tilewright.meta_schedule.schedule_rule.binding import MAX_VTHREADS, limits_of
 from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
 from tilewright.tir import BufferLoad, BufferStore, For, PrimFunc
@@ -28,7 +28,7 @@ class VerifyGPUCode(Postproc):
 
     name = "verify-gpu-code"
 
-    def __init__(self, *, max_vthread: int = 8, max_vector_bytes: int = 16) -> None:
+    def __init__(self, *, max_vthread: int = MAX_VTHREADS, max_vector_bytes: int = 16) -> None:
         self.max_vthread = max_vthread
         self.max_vector_bytes = max_vector_bytes
         self.target = Target("cuda")

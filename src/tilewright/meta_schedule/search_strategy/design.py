@@ -19,7 +19,12 @@ import numpy as np
 
 from tilewright.ir import IRModule, Var, as_int, const, dtypes, free_vars, uses_var
 from tilewright.meta_schedule.column import Column
-from tilewright.meta_schedule.feature import Evaluation, FeatureFunction, extract
+from tilewright.meta_schedule.feature import (
+    Evaluation,
+    FeatureFunction,
+    GPUFeatureFunction,
+    feature_function,
+)
 from tilewright.meta_schedule.feature.numbers import Num
 from tilewright.meta_schedule.postproc.rewrite_parallel_vectorize_unroll import vector_loop
 from tilewright.meta_schedule.schedule_rule.binding import limits_of
@@ -53,8 +58,8 @@ MAX_FORKS = 8
 """Combinations of compute locations tried for each sketch."""
 _TIGHTER = 0.7
 """By how much at most the limit of code comes down for one candidate that was too large."""
-_REDRAWS = 8
-"""How often candidates with too many threads are drawn again."""
+_REDRAWS = 24
+"""How often candidates that a GPU has not enough threads or memory for are drawn again."""
 MAX_LOOPS = 18
 """How far inside compute locations are looked for."""
 
@@ -241,9 +246,9 @@ class Variant:
                 result = inst.primitive.run(sch, args, inst.decision)
             record_outputs(inst, result, handles)
         func = sch.mod.functions[sch.working_func]
-        program = extract(func, tiles)  # type: ignore[arg-type]  # schedulable, so a PrimFunc
         self._limit_vectors(sch, vector_positions)
-        return FeatureFunction(program, self.target)
+        # Schedulable, so a PrimFunc.
+        return feature_function(func, self.target, tiles)  # type: ignore[arg-type]
 
     def limit_code(self, instructions: float) -> None:
         """Make candidates with much more code invalid, so that none is replayed in vain."""
@@ -285,12 +290,20 @@ class Variant:
         rows = drawn(count)
         if not self.threads.products:
             return rows
+        wrong = np.arange(count)
         for _ in range(_REDRAWS):
-            wrong = np.flatnonzero(~self.threads.fits(self.columns, rows))
+            wrong = wrong[~self._fit_the_gpu(rows[wrong])]
             if not len(wrong):
                 break
             rows[wrong] = drawn(len(wrong))
         return rows
+
+    def _fit_the_gpu(self, rows: Rows) -> Any:
+        """Whether candidates have no more threads, registers and shared memory than there are."""
+        good = self.threads.fits(self.columns, rows)
+        if isinstance(self.function, GPUFeatureFunction):
+            good &= self.function.runnable(self.values(rows), len(rows))
+        return good
 
     def values(self, rows: Rows) -> list[Any]:
         """Return, per column, the numbers of the options."""
@@ -323,7 +336,7 @@ class Variant:
             try:
                 sch = self.replay(row)
                 func = sch.mod.functions[sch.working_func]
-                function = FeatureFunction(extract(func), self.target)  # type: ignore[arg-type]
+                function = feature_function(func, self.target)  # type: ignore[arg-type]
                 found.append(function([], 1))
             except (ScheduleError, TuneError):
                 found.append(None)  # Not valid; counted when somebody tries to measure it.
