@@ -421,6 +421,8 @@ class _Population:
             if tag in _AXES:
                 values[loop.loop_var] = place[tag]
                 mask = mask & (place[tag] < extent)
+            elif is_vthread(tag) and store.fetch is not None:
+                pass  # virtual threads share what their block fetched
             elif not is_block_tag(tag):
                 times = times * extent
         warps = np.ceil(self.threads[store.kernel] / self.target.gpu.warp_size)[:, None]
