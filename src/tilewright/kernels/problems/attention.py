@@ -167,6 +167,12 @@ class Attention:
         """Elements of a value in float32."""
         return widen(self.value_elements(b, head, k, d))
 
+    def result_at(self, b: Expr, head: Expr, row: Expr, d: Expr) -> tuple[Expr, ...]:
+        """Indices of an element of the result."""
+        where = self.query_head(head, row), self.query_of(row)
+        at: tuple[Expr, ...] = in_layout(self.options.layouts[3], b, *where, d)
+        return at
+
     # ---- which keys a row sees ----
 
     @property

@@ -1,0 +1,187 @@
+"""Attention on GPUs, simulated without races, against float64: shapes, masks, groups, refusals."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from attention_reference import attention
+from gpu_cases import CUDA, SMALL, applied, function, lowered, simulated
+
+from tilewright import topi
+from tilewright.ir import IRModule, Var
+from tilewright.kernels import ApplyKernels
+from tilewright.kernels.gpu.attention.kernel import choose_threads
+from tilewright.kernels.problems.attention import read_attention
+from tilewright.scheduling import Choices
+from tilewright.support.errors import ScheduleError
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+from tilewright.tir.schedule import Schedule, Trace
+
+RNG = np.random.default_rng(0)
+BFLOAT = np.dtype(ml_dtypes.bfloat16)
+
+
+def definition(arrays: list[Any], shapes: Any = None, **options: Any) -> PrimFunc:
+    """The definition; ``shapes`` may be symbolic."""
+    operands = [
+        (shape, str(item.dtype)) for shape, item in zip(shapes or [a.shape for a in arrays], arrays)
+    ]
+    return function(lambda *x: topi.nn.scaled_dot_product_attention(*x, **options), *operands)
+
+
+def heads(b: int, hq: int, hkv: int, sq: int, sk: int, d: int, dv: int | None = None) -> list[Any]:
+    """Random queries, keys and values."""
+    shapes = ((b, hq, sq, d), (b, hkv, sk, d), (b, hkv, sk, dv or d))
+    return [RNG.standard_normal(shape, dtype="float32") for shape in shapes]
+
+
+def check(
+    arrays: list[Any], shapes: Any = None, tolerance: float = 3e-6, target: Target = SMALL,
+    **options: Any,
+) -> IRModule:  # fmt: skip
+    func = definition(arrays, shapes, **options)
+    expected = attention(*arrays, **options)
+    found = np.full(expected.shape, 7, arrays[0].dtype)
+    mod = simulated(func, arrays, [found], target)
+    np.testing.assert_allclose(
+        found.astype("float64"), expected, rtol=10 * tolerance, atol=tolerance
+    )
+    return mod
+
+
+# ---- many queries ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "causal"),
+    [
+        ((1, 1, 1, 16, 32, 8), None),  # whole tiles
+        ((2, 2, 1, 19, 21, 5), None),  # nothing divides
+        ((1, 2, 2, 20, 37, 4), "TopLeft"),
+        ((1, 2, 2, 20, 37, 6), "BottomRight"),
+        ((1, 1, 1, 30, 12, 8, 3), "BottomRight"),  # the first queries see nothing
+        ((1, 1, 1, 17, 1, 1, 12), None),
+        ((1, 6, 2, 4, 20, 8), "BottomRight"),  # a group makes one tile
+    ],
+)
+def test_prefill(shape: Any, causal: str | None) -> None:
+    check(heads(*shape), causal_mask=causal)
+
+
+@pytest.mark.parametrize("layout", ["BSHD", ("BSHD", "BHSD", "BHSD", "BSHD")])
+def test_layouts(layout: Any) -> None:
+    arrays = heads(1, 2, 1, 18, 10, 4)
+    layouts = (layout,) * 4 if isinstance(layout, str) else layout
+    arrays = [a.transpose(0, 2, 1, 3).copy() if x == "BSHD" else a for a, x in zip(arrays, layouts)]
+    check(arrays, layout=layout)
+
+
+@pytest.mark.parametrize("shape", [(18, 10), (1, 2, 18, 10), (2, 1, 1, 10), (1, 1, 18, 1), (10,)])
+@pytest.mark.parametrize("dtype", ["bool", "float32"])
+def test_masks(shape: tuple[int, ...], dtype: str) -> None:
+    mask = RNG.standard_normal(shape) > 0
+    values = mask if dtype == "bool" else np.where(mask, 0, -np.inf).astype("float32")
+    check([*heads(2, 2, 1, 18, 10, 4), values], causal_mask="TopLeft")
+
+
+@pytest.mark.parametrize("causal", [None, "BottomRight"])
+def test_rows_that_see_nothing_are_zero(causal: str | None) -> None:
+    mask = np.ones((17, 9), bool)
+    mask[[0, 5, 16]] = False
+    check([*heads(1, 1, 1, 17, 9, 4), mask], causal_mask=causal)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float16, 2e-3), (BFLOAT, 2e-2)])
+@pytest.mark.parametrize("queries", [1, 17])
+def test_half_floats(dtype: Any, tolerance: float, queries: int) -> None:
+    check([a.astype(dtype) for a in heads(1, 2, 1, queries, 20, 8)], tolerance=tolerance)
+
+
+def test_large_scores() -> None:
+    query, key, value = heads(1, 1, 1, 17, 9, 4)
+    check([1e4 * query, key, value])
+
+
+def test_nan_and_infinite_values() -> None:
+    arrays = heads(1, 1, 1, 17, 9, 4)
+    arrays[2][0, 0, 3, 1] = np.inf
+    arrays[0][0, 0, 2, 0] = np.nan
+    check(arrays)
+
+
+@pytest.mark.parametrize("causal", [None, "BottomRight"])
+@pytest.mark.parametrize("sizes", [(1, 17, 20), (2, 5, 3), (1, 1, 1)])
+def test_symbolic_sizes(sizes: tuple[int, int, int], causal: str | None) -> None:
+    batch, queries, keys = (Var(name) for name in ("b", "n", "m"))
+    b, n, m = sizes
+    shapes = [(batch, 2, queries, 4), *[(batch, 1, keys, 4)] * 2]
+    check(heads(b, 2, 1, n, m, 4), shapes, causal_mask=causal)
+
+
+def test_no_keys_give_zeros() -> None:
+    arrays, keys = heads(1, 2, 1, 5, 0, 4), Var("m")
+    func = definition(arrays, [(1, 2, Var("n"), 4), *[(1, 1, keys, 4)] * 2])
+    found = np.full((1, 2, 5, 4), 7, "float32")
+    simulated(func, arrays, [found])
+    assert not found.any()
+
+
+def test_other_scales() -> None:
+    check(heads(1, 1, 1, 17, 9, 4), scale=0.3)
+
+
+# ---- sizes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arch", ["cuda", "cuda -arch=sm_75", "cuda -arch=sm_90a"])
+@pytest.mark.parametrize("depth", [64, 96, 256])
+def test_tiles_fit_into_shared_memory(arch: str, depth: int) -> None:
+    target = Target(arch)
+    func = definition([np.zeros((1, 8, 512, depth), "float16")] * 3)
+    lowered(applied(func, target), target)
+
+
+def test_each_form_replays() -> None:
+    func = definition(heads(1, 4, 2, 40, 50, 8), causal_mask="TopLeft")
+    problem = read_attention(func)
+    for target in (CUDA, SMALL):
+        plan = choose_threads(problem, target, Choices())
+        sch = Schedule(IRModule({"main": func}), record=True)
+        sch.use_kernel("root", "attention_prefill_threads", asdict(plan))
+        again = Schedule(IRModule({"main": func}))
+        Trace.from_json(sch.trace.as_json()).apply_to_schedule(again)
+        assert again.mod["main"].script() == sch.mod["main"].script()
+
+
+def test_sizes_are_checked() -> None:
+    func = definition(heads(1, 4, 2, 40, 50, 8))
+    sch = Schedule(IRModule({"main": func}))
+    good = {"row_threads": 4, "columns": 8, "rows": 2, "keys": 2}
+    for name, value, said in (
+        ("columns", 12, "power of two"),
+        ("columns", 64, "power of two up to 32"),
+        ("row_threads", 5, "whole warps"),
+        ("row_threads", 256, "whole warps up to 1024"),
+        ("rows", 0, "at least one"),
+    ):
+        with pytest.raises(ScheduleError, match=said):
+            sch.use_kernel("root", "attention_prefill_threads", {**good, name: value})
+
+
+def test_what_is_more_than_attention_is_for_rules() -> None:
+    func = function(
+        lambda q, k, v: topi.nn.relu(topi.nn.scaled_dot_product_attention(q, k, v)),
+        *[((1, 2, 8, 4), "float32")] * 3,
+    )
+    assert ApplyKernels(target=CUDA)(IRModule({"main": func}))["main"] is func
+
+
+def test_too_little_shared_memory() -> None:
+    target = Target("cuda -max-shared-memory=1024")
+    func = definition(heads(1, 1, 1, 20, 20, 256))
+    assert ApplyKernels(target=target)(IRModule({"main": func}))["main"] is func
