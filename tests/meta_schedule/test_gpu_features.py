@@ -57,7 +57,7 @@ def test_arrays_agree_with_lowered_kernels() -> None:
         assert found["gpu_registers"] == pytest.approx(bound.registers, rel=1e-3)
         assert found["gpu_occupancy"] == pytest.approx(100 * bound.occupancy, rel=1e-3)
         # Padding against bank conflicts, and alignment, come with lowering.
-        assert found["gpu_shared_bytes"] == pytest.approx(bound.shared_bytes, rel=0.1, abs=64)
+        assert found["gpu_shared_bytes"] == pytest.approx(bound.shared_bytes, rel=0.2, abs=64)
         # Arrays have the first warp's accesses, the other has those of several.
         assert found["gpu_l2"] == pytest.approx(bound.l2 * 1e9, rel=0.25)
         checked += 1
