@@ -23,6 +23,7 @@ from tilewright.ir import (
 )
 from tilewright.script import tir as T
 from tilewright.tir import BufferStore, For, IfThenElse, renew_definitions
+from tilewright.tir.analysis import runs_at_once
 
 
 def test_classes_of_a_tree() -> None:
@@ -99,3 +100,19 @@ def test_definitions() -> None:
     assert defines(loop) and not defines(loop.body) and not defines(i + 1)
     assert renew_definitions(loop.body) is loop.body
     assert renew_definitions(loop).loop_var is not loop.loop_var
+
+
+def test_loops_that_run_at_once() -> None:
+    @T.prim_func
+    def func(A: T.Buffer((8, 8), "float32")):
+        for i in T.serial(8, annotations={"pragma": 1}):
+            for j in T.vectorized(8):
+                A[i, j] = 0.0
+        for i in range(8):
+            for j in T.unroll(8):
+                A[i, j] = 1.0
+
+    first, second = func.body.stmts
+    assert runs_at_once(func.body) and runs_at_once(first) and runs_at_once(first.body)
+    assert not runs_at_once(first.body.body) and not runs_at_once(second)
+    assert contains(annotated("pragma"))(first) and not contains(annotated("pragma"))(second)

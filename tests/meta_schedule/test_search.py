@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from tests.meta_schedule.conftest import conv2d, matmul, softmax
+from tilewright.ir import structural_equal
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import MemoryDatabase, TuningRecord
 from tilewright.meta_schedule.feature import candidate_evaluation
 from tilewright.meta_schedule.postproc import Postproc, Rejected
 from tilewright.meta_schedule.runner import RunnerResult as Result
 from tilewright.meta_schedule.search_strategy import EvolutionarySearch, SearchStrategy
-from tilewright.meta_schedule.search_strategy.design import make_variants
+from tilewright.meta_schedule.search_strategy.design import Variant, make_variants
 from tilewright.meta_schedule.space_generator import PostOrderApply, ScheduleFn
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.errors import TuneError
@@ -186,6 +187,27 @@ def test_code_that_is_far_too_large_is_invalid_before_it_is_replayed(target):
             sizes[bool(fits)].append(estimate_code_size(sch.mod, target.vector_bits))
     assert min(map(len, sizes.values())) > 10
     assert np.quantile(sizes[True], 0.9) < 4000 and np.quantile(sizes[False], 0.1) > 250
+
+
+def test_candidates_that_share_decisions_are_replayed_from_there(target):
+    """As if each were replayed from the start, in whatever order they come."""
+    context, _ = prepared(matmul(32, 32, 32), target)
+    rng = np.random.default_rng(0)
+    shared = 0
+    for variant in context.search_strategy.variants[:3]:
+        rows = variant.draw(5, rng)
+        alike = rows.copy()
+        alike[:, -1] = rows[0, -1]  # the same up to the last decision
+        for row in rng.permutation(np.repeat(np.concatenate([rows, alike]), 2, axis=0)):
+            shared += tuple(row[:-1]) in variant._begun
+            made = variant.replay(row)
+            alone = Variant(variant.mod, variant.trace, variant.family, target).replay(row)
+            assert structural_equal(made.mod, alone.mod)
+            texts = [item.trace.as_python() for item in (made, alone)]
+            assert texts[0] == texts[1]
+            made.annotate("root", "of_this_one", 1)
+        assert 0 < len(variant._begun) <= 13
+    assert shared > 5
 
 
 def test_what_was_too_large_keeps_larger_ones_of_its_variant_from_being_replayed(target):

@@ -11,6 +11,7 @@ from tilewright.ir.contents import (
     DEFINITIONS,
     EFFECTS,
     STRIDED,
+    add_content,
     annotated,
     collect,
     contains,

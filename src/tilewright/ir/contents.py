@@ -124,11 +124,20 @@ def _strided(node: Any) -> int:
 
 
 def _annotations(node: Any) -> int:
-    return content_mask(*map(annotated, node.annotations)) if node.annotations else 0
+    return content_mask(*map(annotated, node.annotations))
 
 
-#: What single nodes add to what their class says.
+#: What single nodes add to what their class says, besides their annotations.
 _FURTHER: dict[type, Callable[[Any], int]] = {Call: _effects, Ramp: _strided}
+
+
+def add_content(kind: type[Node], name: str, test: Callable[[Any], bool]) -> None:
+    """Add a kind of content: those nodes of a class that pass a test.
+
+    It is called where the class is declared, before there are nodes of it. A class has one.
+    """
+    bit = _bit(name)
+    _FURTHER[kind] = lambda item: bit if test(item) else 0
 
 
 class _OfType(dict[Any, int]):
@@ -149,9 +158,11 @@ def _make_collector(kind: type[Node]) -> Callable[[Any], int]:
     """Generate the collector of a class as straight-line code: it runs for every new node."""
     names = {field.name for field in kind.fields}
     lines = ["def collect(node):", f"    found = own[{'node.dtype' if 'dtype' in names else None}]"]
-    further = _FURTHER.get(kind, _annotations if "annotations" in names else None)
+    further = _FURTHER.get(kind)
     if further is not None:
         lines.append("    found |= further(node)")
+    if "annotations" in names:
+        lines.append("    if node.annotations: found |= annotations(node)")
     for field in kind.fields:
         lines += _collecting(field)
     frozen = setting("freeze_nodes")
@@ -160,6 +171,7 @@ def _make_collector(kind: type[Node]) -> Callable[[Any], int]:
     scope: dict[str, Any] = {
         "own": _OfType(kind),
         "further": further,
+        "annotations": _annotations,
         "below": _collect,
         "set": object.__setattr__,
     }

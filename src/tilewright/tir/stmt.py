@@ -17,6 +17,7 @@ from tilewright.ir import (
     Node,
     Range,
     Var,
+    add_content,
     as_int,
     attr,
     check_name,
@@ -150,6 +151,11 @@ class For(Stmt):
             _check_one_of(FOR_KINDS, "loop kind", self.kind)
         if self.thread is not None:
             check_thread(self.thread)
+
+
+AT_ONCE = "loops that run at once"
+"""Kind of content: loops whose iterations run at the same time."""
+add_content(For, AT_ONCE, lambda loop: loop.kind not in (SERIAL, UNROLLED))
 
 
 def check_thread(tag: object) -> None:

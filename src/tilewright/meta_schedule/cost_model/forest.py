@@ -74,33 +74,30 @@ def forest_of(boosters: Sequence[Any], depth: int) -> Forest:
     trees = [
         tree for part in parts for tree in part["learner"]["gradient_booster"]["model"]["trees"]
     ]
+    left, right = _table(trees, "left_children"), _table(trees, "right_children")
+    feature, value = _table(trees, "split_indices"), _table(trees, "split_conditions")
     shape = len(trees), 1 << depth
-    made = Forest(
-        depth,
-        len(boosters),
-        np.zeros(shape, dtype=np.int32),
-        np.zeros(shape, dtype=np.float32),
-        np.zeros(shape, dtype=np.float32),
-    )
-    for number, tree in enumerate(trees):
-        _fill(tree, depth, made, number)
-    return made
-
-
-def _fill(tree: dict[str, Any], depth: int, forest: Forest, number: int) -> None:
-    """Write a tree of XGBoost as a complete one."""
-    left = np.array(tree["left_children"], dtype=np.int64)
-    right = np.array(tree["right_children"], dtype=np.int64)
-    feature = np.array(tree["split_indices"], dtype=np.int32)
-    value = np.array(tree["split_conditions"], dtype=np.float32)
-    at = np.zeros(1, dtype=np.int64)
+    features, thresholds = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
+    every = np.arange(len(trees))[:, None]
+    at = np.zeros((len(trees), 1), dtype=np.int64)
     for level in range(depth):
         own = slice(1 << level, 2 << level)
-        inner = left[at] >= 0
-        forest.features[number, own] = np.where(inner, feature[at], 0)
-        forest.thresholds[number, own] = np.where(inner, value[at], 0.0)
-        at = np.stack([np.where(inner, left[at], at), np.where(inner, right[at], at)], 1).ravel()
-    forest.leaves[number] = value[at]
+        below = left[every, at]
+        inner = below >= 0
+        features[:, own] = np.where(inner, feature[every, at], 0)
+        thresholds[:, own] = np.where(inner, value[every, at], 0.0)
+        both = np.where(inner, below, at), np.where(inner, right[every, at], at)
+        at = np.stack(both, axis=2).reshape(len(trees), -1)
+    leaves = value[every, at].astype(np.float32)
+    return Forest(depth, len(boosters), features, thresholds, leaves)
+
+
+def _table(trees: Sequence[dict[str, Any]], key: str) -> Any:
+    """Return a property of all nodes, ``[trees, nodes]``; there are none where a tree has fewer."""
+    made = np.zeros((len(trees), max((len(tree[key]) for tree in trees), default=1)))
+    for number, tree in enumerate(trees):
+        made[number, : len(tree[key])] = tree[key]
+    return made.astype(np.float32 if key == "split_conditions" else np.int64)
 
 
 def _gather(f: Function, kind: Type, array: Value, places: Value) -> Value:

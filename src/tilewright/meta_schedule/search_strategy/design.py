@@ -54,6 +54,8 @@ logger = logging.getLogger("tilewright.meta_schedule")
 TILES = ("sample_perfect_tile", "sample_partitioned_tile", "sample_tile")
 MAX_LOCATIONS = 3
 """Compute locations tried for each block."""
+_BEGUN = 12
+"""Schedules of a sketch that are kept, decided in part, besides the one before all decisions."""
 MAX_FORKS = 8
 """Combinations of compute locations tried for each sketch."""
 _TIGHTER = 0.7
@@ -200,6 +202,7 @@ class Variant:
         self.columns = make_columns(trace, None, self.covered)
         self.threads = ThreadCount(trace, self.columns, limits_of(target).max_threads)
         self.max_code = np.inf
+        self._begun: dict[tuple[int, ...], tuple[int, Schedule, dict[Any, Any]]] = {}
         self.function: FeatureFunction | None = None
         self.fallback_reason: str | None = None
         try:
@@ -360,15 +363,32 @@ class Variant:
         }
 
     def replay(self, row: Sequence[int]) -> Schedule:
-        """Replay the sketch with a candidate's decisions; no postprocs."""
+        """Replay the sketch with a candidate's decisions; no postprocs.
+
+        It goes on from a copy of the last one that was decided alike up to there.
+        """
         chosen = self.decisions(row)
-        sch = Schedule(self.mod, seed=0)
-        handles: dict[object, object] = {}
-        for position, inst in enumerate(self.trace.insts):
+        done = len(self.columns)
+        while done and tuple(row[:done]) not in self._begun:
+            done -= 1
+        start, sch, handles = self._begun.get(tuple(row[:done]), (0, None, {}))
+        sch, handles = Schedule(self.mod, seed=0) if sch is None else sch.copy(), dict(handles)
+        ends = {column.position: n for n, column in enumerate(self.columns)}
+        for position, inst in enumerate(self.trace.insts[start:], start):
+            if position in ends and position > start:
+                self._keep(tuple(row[: ends[position]]), position, sch, handles)
             decision = chosen.get(position, inst.decision)
             result = inst.primitive.run(sch, mapped(inst.args, handles), decision)
             record_outputs(inst, result, handles)
         return sch
+
+    def _keep(
+        self, decided: tuple[int, ...], position: int, sch: Schedule, handles: Mapping[Any, Any]
+    ) -> None:
+        """Keep a copy of a schedule before the instruction at ``position``."""
+        if len(self._begun) > _BEGUN:
+            del self._begun[next(key for key in self._begun if key)]
+        self._begun[decided] = position, sch.copy(), dict(handles)
 
     def row_of(self, trace: Trace) -> Rows | None:
         """Return the candidate of a trace (without postprocs) of the same shape."""

@@ -67,7 +67,7 @@ from tilewright.tir.analysis.regions import (
 )
 from tilewright.tir.analysis.traffic import Traffic, estimate_block_traffic, estimate_traffic
 from tilewright.tir.analysis.verify import verify
-from tilewright.tir.analysis.verify_races import find_race
+from tilewright.tir.analysis.verify_races import find_race, runs_at_once
 from tilewright.tir.analysis.verify_regions import undeclared_accesses
 from tilewright.tir.attrs import TRUSTED_REGIONS
 
@@ -94,6 +94,7 @@ __all__ = [
     "infer_regions", "is_affine_binding", "is_complete_block", "is_dominant_block",
     "is_injective_binding", "is_output_block", "is_pure_function", "is_reduction_block",
     "is_stage_pipeline", "lca_of_buffer_accesses", "linear_terms", "match_reduction",
+    "runs_at_once",
     "side_effect", "undeclared_accesses", "updates_commute", "verify", "verify_in_bounds",
 ]  # fmt: skip
 

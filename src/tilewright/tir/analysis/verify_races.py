@@ -43,6 +43,7 @@ from tilewright.tir.analysis.update_order import feeds_reduction, threads_combin
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
+    AT_ONCE,
     PARALLEL,
     REDUCE,
     THREAD_BINDING,
@@ -58,10 +59,12 @@ from tilewright.tir.stmt import (
     Stmt,
     While,
 )
-from tilewright.tir.walk import outermost, per_statement, statements, symbols_in
+from tilewright.tir.walk import outermost, per_statement, symbols_in
 
-_AT_ONCE = (PARALLEL, VECTORIZED, THREAD_BINDING)
+_KINDS = (PARALLEL, VECTORIZED, THREAD_BINDING)
 _has_loads = contains(BufferLoad)
+runs_at_once = contains(AT_ONCE)
+"""Whether there is a loop in a statement whose iterations run at the same time."""
 _ACCESSES = (BufferLoad, BufferStore, BufferRegion, Allocate)
 
 
@@ -83,14 +86,16 @@ def find_race(func: PrimFunc, *, known: Collection[For] = ()) -> tuple[For, str]
         contents(root) & content_mask(AssertStmt),
     )  # fmt: skip
     for part in parts:
-        if not _runs_at_once(part):
+        if not runs_at_once(part):
             continue
-        own = _memory_in(part)
-        # What others do with the same memory decides whose it is, and whether it is an input.
-        others = [item for item in parts if not own.isdisjoint(_memory_in(item))]
-        context = (*around, others)
-        if _FREE_OF_RACES.get(part) == context:
-            continue
+        before, context = _FREE_OF_RACES.get(part), None
+        if before is not None or not known:  # else nobody asks for what takes a walk
+            own = _memory_in(part)
+            # What others do with the same memory decides whose it is, and whether it is an input.
+            others = [item for item in parts if not own.isdisjoint(_memory_in(item))]
+            context = (*around, others)
+            if before == context:
+                continue
         finder.walk(part)
         if finder.found is not None:
             return finder.found
@@ -104,11 +109,6 @@ def find_race(func: PrimFunc, *, known: Collection[For] = ()) -> tuple[For, str]
 _REMEMBERED = 256
 _FREE_OF_RACES: dict[Stmt, Any] = {}
 """Statements of outermost blocks, with what else their iterations were looked at by."""
-
-
-@per_statement
-def _runs_at_once(stmt: Stmt) -> bool:
-    return any(type(item) is For and item.kind in _AT_ONCE for item in (stmt, *statements(stmt)))
 
 
 @per_statement
@@ -143,7 +143,7 @@ class _Finder:
         self.users: dict[Any, Counter[Var]] = {}
 
     def walk(self, stmt: Any) -> None:
-        if self.found is not None:
+        if self.found is not None or not (self.around or runs_at_once(stmt)):
             return
         kind = type(stmt)
         if kind is For:
@@ -185,7 +185,7 @@ class _Finder:
     def loop(self, loop: For) -> None:
         self.depends(loop.loop_var, loop.min, loop.extent)
         extent = as_int(loop.extent)
-        if loop.kind not in _AT_ONCE or (extent is not None and extent <= 1):
+        if loop.kind not in _KINDS or (extent is not None and extent <= 1):
             self.walk(loop.body)
             return
         item = _AtOnce(loop)
