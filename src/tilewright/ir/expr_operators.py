@@ -368,6 +368,8 @@ def call(op: str | Op, *args: ExprLike, dtype: str | None = None) -> Expr:
     if dtype is None:
         if op.result == "given":
             raise VerifyError(f"{op.name} needs dtype=")
+        if op.result in ("handle", "void"):
+            return Call(op, made, op.result)
         dtype = made[-1].dtype if op.result == "last" else made[0].dtype
         if op.result == "bool":
             dtype = vector_dtype("bool", lanes_of(dtype))

@@ -17,7 +17,8 @@ class Op:
 
     ``arity`` is ``None`` for any number of arguments. ``result`` is ``"same"`` (dtype of the first
     argument), ``"bool"`` (truth value with the first argument's lanes), ``"last"`` (dtype of the
-    last argument) or ``"given"`` (the call says). ``effect`` is ``"pure"``, ``"read"``
+    last argument), ``"handle"``, ``"void"`` or ``"given"`` (the call says). ``effect`` is
+    ``"pure"``, ``"read"``
     (reads memory), ``"update"`` (writes memory) or ``"opaque"`` (anything, ordering matters).
     ``operands`` says which kinds of numbers it takes: those of ``"float"``, ``"integer"`` or
     ``"number"`` (both), ``"bits"`` (integers and truth values), or ``"any"`` dtypes.
@@ -132,7 +133,7 @@ register_op(
 )
 register_op("call_llvm_intrin", None, "given", "opaque", "call_llvm_intrin(name, *args)")
 register_op("call_llvm_pure_intrin", None, "given", "pure", "call_llvm_pure_intrin(name, *args)")
-register_op("address_of", 1, "given", "pure", "pointer to a buffer element")
+register_op("address_of", 1, "handle", "pure", "pointer to a buffer element")
 register_op("misalignment", 2, "given", "pure", "(address, n): bytes from a multiple of n to it")
 register_op(
     "access_ptr", None, "given", "opaque", "access_ptr(buffer_var, offset, extent, rw_mask)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.support.later import imported_later
+from tilewright.tir import gpu_ops as _gpu_ops  # registers its operators
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion, access_dtype, decl_buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map_text import AXIS_SEPARATOR

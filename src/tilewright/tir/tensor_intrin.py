@@ -10,14 +10,15 @@ an intrinsic is first used.
 from __future__ import annotations
 
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
 
 from tilewright.ir import Expr, as_int, dtypes
 from tilewright.support.errors import ScheduleError, VerifyError
-from tilewright.support.registry import Registry
+from tilewright.support.registry import Registry, near_matches
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import run
 
@@ -28,7 +29,8 @@ class TensorIntrin:
     """One intrinsic; ``checked`` says whether its two halves have been compared yet."""
 
     _registry: Registry[TensorIntrin] = Registry("tensor intrinsic", ScheduleError)
-    _lock = threading.Lock()
+    _makers: ClassVar[dict[str, Callable[[], tuple[PrimFunc, PrimFunc]]]] = {}
+    _lock = threading.RLock()
 
     def __init__(self, name: str, desc: PrimFunc, impl: PrimFunc, *, check: bool = True) -> None:
         self.name = name
@@ -61,9 +63,18 @@ class TensorIntrin:
         """
         made = TensorIntrin(name, desc, impl, check=check)
         with TensorIntrin._lock:
-            if override and name in TensorIntrin._registry:
-                TensorIntrin._registry._entries.pop(name)
+            if override:
+                TensorIntrin._registry._entries.pop(name, None)
+                TensorIntrin._makers.pop(name, None)
             return TensorIntrin._registry.register(name, made)
+
+    @staticmethod
+    def register_later(name: str, make: Callable[[], tuple[PrimFunc, PrimFunc]]) -> None:
+        """Add an intrinsic whose description and implementation are made when it is first used."""
+        with TensorIntrin._lock:
+            if name in TensorIntrin._registry or name in TensorIntrin._makers:
+                raise ScheduleError(f"tensor intrinsic {name!r} is registered already")
+            TensorIntrin._makers[name] = make
 
     @staticmethod
     def get(name: str, allow_missing: bool = False) -> TensorIntrin:
@@ -71,14 +82,24 @@ class TensorIntrin:
 
         With ``allow_missing`` an unknown name gives ``None`` instead.
         """
-        if allow_missing and name not in TensorIntrin._registry:
-            return None  # type: ignore[return-value]
+        with TensorIntrin._lock:
+            if name in TensorIntrin._makers:
+                made = TensorIntrin(name, *TensorIntrin._makers[name]())
+                TensorIntrin._registry._entries[name] = made
+                del TensorIntrin._makers[name]
+        if name not in TensorIntrin._registry:
+            TensorIntrin._registry._load_plugins()
+        if name not in TensorIntrin._registry:
+            if allow_missing:
+                return None  # type: ignore[return-value]
+            near = near_matches(name, TensorIntrin.names())
+            raise ScheduleError(f"unknown tensor intrinsic {name!r}; {near}")
         return TensorIntrin._registry.get(name)
 
     @staticmethod
     def names() -> list[str]:
-        """Names of all registered intrinsics, in order of registration."""
-        return [name for name, _ in TensorIntrin._registry.items()]
+        """Names of all registered intrinsics, those that were used first."""
+        return [*(name for name, _ in TensorIntrin._registry.items()), *TensorIntrin._makers]
 
     def verify(self, seed: int = 0) -> None:
         """Run both halves on the same random data; raise ``VerifyError`` if they differ.

@@ -31,4 +31,6 @@ def shared_by_threads(scope: str, tag: str) -> bool:
     """Whether the threads that a tag numbers see the same memory of a scope."""
     if scope == "global":
         return True
+    if scope == "warp" and tag in ("threadIdx.y", "threadIdx.z"):
+        return False  # a warp is 32 neighbours along x: LiftThreadBinding asks for that
     return not is_private(scope) and not is_block_tag(tag)

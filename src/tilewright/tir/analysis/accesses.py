@@ -54,7 +54,7 @@ from tilewright.tir.stmt import (
     While,
 )
 
-_POINTERS = ("address_of", "access_ptr")
+_POINTERS = ("address_of", "access_ptr", "tile_of")
 _LONGEST_VALUE = 256  # nodes of a value that takes its variable's place
 
 

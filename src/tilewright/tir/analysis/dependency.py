@@ -168,7 +168,7 @@ def has_outside_effect(block: Block) -> bool:
 
 def _is_pointer(node: Node) -> bool:
     if type(node) is Call:
-        return node.op.name in ("access_ptr", "address_of")
+        return node.op.name in ("access_ptr", "address_of", "tile_of")
     return type(node) is Var and bool(node.dtype == "handle")
 
 

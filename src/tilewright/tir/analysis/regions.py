@@ -39,6 +39,7 @@ from tilewright.ir import (
     uses_var,
 )
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
+from tilewright.tir.gpu_ops import GPU_OPS, memory_uses
 from tilewright.tir.lanes import scalarized
 from tilewright.tir.stmt import (
     Allocate,
@@ -120,7 +121,10 @@ class Accesses:
             self.walk(node.condition)
         elif kind is Allocate or kind is DeclBuffer:
             self.hidden.add(node.buffer)
-        elif kind is Call and node.op.name in ("address_of", "access_ptr"):
+        elif kind is Call and node.op.name in GPU_OPS:
+            self.gpu_op(node)
+            return
+        elif kind is Call and node.op.name in ("address_of", "access_ptr", "tile_of"):
             self.pointer(node)
             return
         elif kind is Var:
@@ -155,6 +159,23 @@ class Accesses:
                     self.walk(index)
             else:
                 self.walk(arg)
+
+    def gpu_op(self, node: Call) -> None:
+        """An operator that tells what it accesses: a box for each operand that is memory."""
+        known: dict[Any, Any] = {use.pointer: use for use in memory_uses(node)}
+        for arg in node.args:
+            use = known.get(arg)
+            if use is None:
+                self.walk(arg)
+                continue
+            loads: list[Any] = list(use.pointer.args)
+            for letter, table in (("r", self.reads), ("w", self.writes)):
+                if letter in use.access:
+                    for load in loads:
+                        self.access(table, load.buffer, place_box(load))
+            for load in loads:
+                for index in load.indices:
+                    self.walk(index)
 
     def whole(self, buffer: Buffer, mask: int = 3) -> None:
         """All of a buffer is accessed, through a pointer; ``mask`` is 1 to read, 2 to write."""

@@ -235,6 +235,8 @@ def _reached(item: Node) -> Sequence[Node]:
     if type(item) is Call and item.op.name == "if_then_else":
         return [item.args[0]]
     # The address of an element that isn't there is no access: it may be what a loop ends at.
-    if type(item) is Call and (item.op.effect != "pure" or item.op.name == "address_of"):
+    if type(item) is Call and (
+        item.op.effect != "pure" or item.op.name in ("address_of", "tile_of")
+    ):
         return []
     return item.child_nodes()

@@ -30,6 +30,7 @@ from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.empty_reduction import initial_values, may_be_empty
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.gpu_ops import GPU_OPS
 from tilewright.tir.interpreter.emit_expr import CALLS, ExprEmitter
 from tilewright.tir.interpreter.emit_threads import COLLECTIVES, ThreadEmitter
 from tilewright.tir.interpreter.lanes import by_lanes
@@ -109,7 +110,8 @@ def _symbols(stmt: Stmt) -> tuple[Any, ...]:
     if any(type(item) is For and item.thread is not None for item in (stmt, *statements(stmt))):
         return ()
     if contents(stmt) & content_mask(Call) and any(
-        type(item) is Call and (item.op.name in COLLECTIVES or item.op.name in CALLS)
+        type(item) is Call
+        and (item.op.name in COLLECTIVES or item.op.name in CALLS or item.op.name in GPU_OPS)
         for item in pre_order(stmt)
     ):
         return ()

@@ -32,6 +32,9 @@ from tilewright.ir import (
 from tilewright.ir.op import UNARY_NUMBER
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.gpu_checks import check_call
+from tilewright.tir.gpu_ops import GPU_OPS
+from tilewright.tir.interpreter.emit_gpu import gpu_call
 from tilewright.tir.interpreter.emit_threads import COLLECTIVES, ThreadEmitter
 from tilewright.tir.interpreter.lanes import in_lane
 from tilewright.tir.interpreter.values import PLACES, is_view_dtype, numpy_dtype
@@ -328,6 +331,9 @@ class ExprEmitter(Visitor):
             return self.expr(node.args[0])
         if name in COLLECTIVES:
             return self.threads.exchange(node)
+        if name in GPU_OPS:
+            check_call(node)
+            return gpu_call(self, node)
         if name in _MEMORY_CALLS:
             return _MEMORY_CALLS[name](self, node)
         args = [self.expr(arg) for arg in node.args]

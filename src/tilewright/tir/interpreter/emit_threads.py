@@ -26,6 +26,8 @@ from tilewright.support.errors import VerifyError
 from tilewright.tir.attrs import ASYNC_COMMIT, ASYNC_INFLIGHT, ASYNC_SCOPE, ASYNC_WAIT
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.gpu_ops import WARP_OPS, WMMA_OPS
+from tilewright.tir.interpreter.emit_gpu import LANES_TAG
 from tilewright.tir.reducer import REDUCERS
 from tilewright.tir.stmt import (
     NO_OP,
@@ -66,6 +68,7 @@ class ThreadEmitter:
         self.emitter = emitter
         self.check_races = check_races
         self.lockstep = False  # inside a generator
+        self.tags: frozenset[str] = frozenset()  # of the threads that run in lock step
         self.depth = 0  # thread-bound loops around
         self.blocks: list[tuple[str, str]] = []  # tag and variable of the block loops around
         self.private: set[Var] = set()  # pointers of memory of one thread
@@ -79,15 +82,43 @@ class ThreadEmitter:
     def is_collective(self, node: Node) -> bool:
         """Whether threads meet somewhere below a node."""
         if self._collective is None:
-            found: set[Any] = set()
             body = self.emitter.func.body
-            for item in post_order(body) if contents(body) & content_mask(EFFECTS) else ():
-                if (type(item) is Call and item.op.name in COLLECTIVES) or any(
-                    child in found for child in item.child_nodes()
-                ):
-                    found.add(item)
-            self._collective = found
+            self._collective = set()
+            if contents(body) & content_mask(EFFECTS):
+                self._collective = _holding(body, COLLECTIVES | (WARP_OPS - WMMA_OPS))
+                self._collective |= _below_lanes(body)
         return node in self._collective
+
+    def _in_turn(self, node: For) -> bool:
+        """Whether all meetings are of warps whose lanes are loops further down.
+
+        Such a program is not lowered yet: its thread loops run one after the other, those of lanes
+        in lock step.
+        """
+        body: Stmt = node
+        while (type(body) is For and body.thread) or type(body) in _WRAPPERS:
+            if type(body) is For and body.thread == LANES_TAG:
+                return False
+            body = body.body  # type: ignore[attr-defined]
+        lanes = [s for s in pre_order(body) if type(s) is For and s.thread == LANES_TAG]
+        inside = {id(item) for loop in lanes for item in pre_order(loop)}
+        met = [
+            item
+            for item in pre_order(body)
+            if type(item) is Call and item.op.name in (COLLECTIVES | WARP_OPS)
+        ]
+        return all(
+            id(item) in inside and item.op.name not in ("storage_sync", "thread_allreduce")
+            for item in met
+        )
+
+    def is_private(self, buffer: Buffer) -> bool:
+        """Whether a buffer belongs to one thread (or is the fragment of a warp)."""
+        return buffer.data in self.private or buffer.scope.split(".")[0] == "local"
+
+    def is_bytewise(self, buffer: Buffer) -> bool:
+        """Whether buffers of several dtypes share the buffer's memory."""
+        return self._bytewise(buffer.data)
 
     def _bytewise(self, data: Var) -> bool:
         """Whether buffers of several dtypes share the pointer."""
@@ -101,7 +132,7 @@ class ThreadEmitter:
             self._mixed = {var for var, names in kinds.items() if len(names) > 1}
         return data in self._mixed
 
-    def _site(self, what: str) -> str:
+    def site(self, what: str) -> str:
         self.sites += 1
         return f"{what} (number {self.sites} of the program)"
 
@@ -123,7 +154,7 @@ class ThreadEmitter:
         self.depth += 1
         if tag.startswith("blockIdx"):
             self._block_loop(node)
-        elif self.check_races or self.is_collective(node):
+        elif self.check_races or (self.is_collective(node) and not self._in_turn(node)):
             self._threads(node)
         else:
             emitter.serial_loop(node, node.body)
@@ -163,6 +194,7 @@ class ThreadEmitter:
         blocks = [f"({tag!r}, {var})" for tag, var in self.blocks]
         emitter.line(f"def {name}({variables}):")
         nest, emitter.nest, self.lockstep = emitter.nest, 0, True
+        self.tags = frozenset(loop.thread or "" for loop in loops)
         emitter.depth += 1
         emitter.line("if False: yield")
         for wrapper in around:
@@ -178,7 +210,7 @@ class ThreadEmitter:
 
     def allocation(self, buffer: Buffer, size: str) -> str:
         """Text that allocates: shared memory once per block, warp memory once per warp."""
-        if self.lockstep and (buffer.scope == "warp" or buffer.scope.startswith("shared")):
+        if self.lockstep and buffer.scope.startswith(("warp", "wmma", "shared")):
             self.sites += 1
             return f"thread.allocate({self.sites}, {size}, {buffer.dtype!r}, {buffer.scope!r})"
         if self.lockstep:
@@ -242,7 +274,7 @@ class ThreadEmitter:
                 f"{', '.join(_BARRIERS)}"
             )
         if self.lockstep:
-            site = self._site(f'storage_sync("{scope}")')
+            site = self.site(f'storage_sync("{scope}")')
             self.emitter.line(f"yield ('barrier.{scope}', {site!r}, None)")
 
     def exchange(self, node: Call) -> str:
@@ -250,7 +282,7 @@ class ThreadEmitter:
         name = node.op.name
         if not self.lockstep:
             raise VerifyError(f"{name} is outside of threadIdx loops: it has no warp")
-        site = self._site(name)
+        site = self.site(name)
         if name == "warp_activemask":
             return f"(yield ('activemask', {site!r}, None))"
         args = [self.emitter.expr(arg) for arg in node.args]
@@ -269,7 +301,7 @@ class ThreadEmitter:
         joined = ", ".join(emitter.expr(part) for part in reducer.result)
         brought = ", ".join(emitter.expr(value) for value in values)
         emitter.line(
-            f"joined = yield ('reduce', {self._site('thread_allreduce')!r}, "
+            f"joined = yield ('reduce', {self.site('thread_allreduce')!r}, "
             f"({tags!r}, lambda {inputs}: ({joined},), ({brought},)))"
         )
         for number, address in enumerate(addresses):
@@ -302,6 +334,31 @@ def all_reduce_operands(
             "results, and thread tags"
         )
     return name, values, addresses, tags
+
+
+def _holding(body: Stmt, names: frozenset[str]) -> set[Any]:
+    """All nodes below which an operator of these names is called."""
+    found: set[Any] = set()
+    for item in post_order(body):
+        if (type(item) is Call and item.op.name in names) or any(
+            child in found for child in item.child_nodes()
+        ):
+            found.add(item)
+    return found
+
+
+def _below_lanes(body: Stmt) -> set[Any]:
+    """Nodes that hold operators of wmma which lanes run together, and what is around them."""
+    holding = _holding(body, WMMA_OPS)
+    if not holding:
+        return holding
+    found: set[Any] = set()
+    for item in post_order(body):
+        if type(item) is For and item.thread == LANES_TAG and item in holding:
+            found.update(inner for inner in pre_order(item) if inner in holding)
+        elif any(child in found for child in item.child_nodes()):
+            found.add(item)
+    return found
 
 
 _WRAPPERS = (Allocate, DeclBuffer, AttrStmt, LetStmt)

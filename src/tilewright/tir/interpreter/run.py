@@ -17,7 +17,9 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import values
 from tilewright.tir.interpreter.emit import python_source
 from tilewright.tir.interpreter.races import Races
+from tilewright.tir.interpreter.thread_ops import run_unwatched
 from tilewright.tir.interpreter.threads import run_threads
+from tilewright.tir.interpreter.warp_matrix import run_alone
 
 Program = Callable[[dict[int, Any], dict[int, Any]], None]
 
@@ -107,6 +109,7 @@ class _Linker:
         known: dict[str, Any] = {name: getattr(values, name) for name in _NAMES}
         known.update(np=np, nan=math.nan, inf=math.inf, fail=_fail, Races=Races)
         known["run_threads"] = partial(run_threads, warp_size=self.warp_size)
+        known.update(run_alone=run_alone, run_unwatched=run_unwatched)
         known["call_function"] = self.call
         for name in source.intrinsics:
             known["intrinsic_" + name] = values.float_intrinsic(name)

@@ -7,7 +7,6 @@ thread and answers the requests of those that have all arrived. Blocks run one a
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from itertools import product
@@ -15,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir import dtypes
 from tilewright.support.errors import RunError
 from tilewright.tir.interpreter.races import Access, Races
+from tilewright.tir.interpreter.thread_ops import THREAD_FUNCTIONS
 from tilewright.tir.interpreter.values import Memory, allocate
+from tilewright.tir.interpreter.warp_matrix import Constant
+from tilewright.tir.interpreter.warps import WARP_REQUESTS
 
 Coordinates = Sequence[tuple[str, int]]
 Request = tuple[str, str, Any]
@@ -57,6 +58,7 @@ class Thread:
         self.answer: object = None
         self.issued: list[_Copy] = []
         self.groups: dict[int, list[list[_Copy]]] = defaultdict(list)
+        self.follows = block.races is not None
         self.steps: Generator[Request, Any, None]
 
     def __str__(self) -> str:
@@ -72,7 +74,7 @@ class Thread:
 
     def allocate(self, site: int, size: int, dtype: str, scope: str) -> np.ndarray[Any, Any]:
         """Return memory that the block (or the warp) has once for this place in the program."""
-        key = (site, self.warp) if scope == "warp" else site
+        key = (site, self.warp) if scope.startswith(("warp", "wmma")) else site
         memory = self.block.memory
         if key not in memory:
             memory[key] = allocate(size, dtype)
@@ -96,6 +98,27 @@ class Thread:
         access = self._access(value is None)
         self.block.races.write(access, memory, place, name, bytewise, value)
         return place
+
+    def touch(
+        self,
+        access: str,
+        memory: Any,
+        places: Any,
+        constant: Constant,
+        values: np.ndarray[Any, Any] | None,
+    ) -> None:
+        """Note what an operator of the thread or its warp accesses."""
+        if constant.private or constant.scope.startswith("wmma"):
+            return
+        if access == "read":
+            self.read(memory, places, constant.name, constant.bytewise)
+        else:
+            value = None if values is None else values.reshape(-1)
+            self.write(memory, places, constant.name, constant.bytewise, value)
+
+    def run(self, name: str, site: str, brought: tuple[Any, ...]) -> None:
+        """Run an operator that needs no other thread."""
+        THREAD_FUNCTIONS[name](self, brought, site)
 
     # Asynchronous copies: what is issued is committed as a group to a queue; waiting makes the
     # oldest groups of the queue arrive. Memory may change at any time between.
@@ -182,7 +205,7 @@ def _resolved(block: Block, threads: list[Thread], waiting: list[Thread]) -> lis
                 if len(group) == len(members):
                     block.warp_epochs[warp] += 1
                     ready += group
-            elif kind in _WARP_REQUESTS and _WARP_REQUESTS[kind](group, members):
+            elif kind in WARP_REQUESTS and WARP_REQUESTS[kind](group, members):
                 ready += group
     ready += _all_reduce(threads, waiting)
     if ready:
@@ -200,6 +223,8 @@ def _stuck(threads: list[Thread], waiting: list[Thread]) -> RunError:
     """Say which thread never comes to where another one waits."""
     one = next((t for t in waiting if t.request and t.request[0] == "barrier.shared"), waiting[0])
     assert one.request is not None
+    if one.request[0] == "warp":  # a lane of the same warp is who is missed
+        threads = [t for t in threads if t.warp == one.warp]
     for other in threads:
         if other.request is None:
             what = "has ended"
@@ -212,93 +237,6 @@ def _stuck(threads: list[Thread], waiting: list[Thread]) -> RunError:
             f"{what}; all threads that take part must reach it"
         )
     return RunError(f"thread ({one}) waits at {one.request[1]} for lanes that don't exist")
-
-
-# ---- warps ------------------------------------------------------------------------------------
-
-
-def _complete(group: list[Thread], members: list[Thread]) -> bool:
-    """Whether all lanes that the group's masks name (and that exist) have arrived."""
-    here = 0
-    for thread in group:
-        here |= 1 << thread.lane
-    existing = 0
-    for thread in members:
-        existing |= 1 << thread.lane
-    for thread in group:
-        assert thread.request is not None
-        mask = int(thread.request[2][0])
-        if not mask >> thread.lane & 1:
-            raise RunError(
-                f"thread ({thread}) at {thread.request[1]}: mask {mask:#x} leaves out its own "
-                f"lane {thread.lane}"
-            )
-        if mask & existing & ~here:
-            return False
-    return True
-
-
-def _shuffle(group: list[Thread], members: list[Thread]) -> bool:
-    if not _complete(group, members):
-        return False
-    values = {}
-    for thread in group:
-        assert thread.request is not None
-        values[thread.lane] = thread.request[2][1]
-    for thread in group:
-        assert thread.request is not None
-        _, _, operand, width, kind, dtype = thread.request[2]
-        start = thread.lane // width * width
-        lane = {
-            "warp_shuffle": start + operand % width,
-            "warp_shuffle_up": thread.lane - operand,
-            "warp_shuffle_down": thread.lane + operand,
-            "warp_shuffle_xor": thread.lane ^ operand,
-        }[kind]
-        if lane < start or lane >= start + width:
-            lane = thread.lane  # a lane of another segment: the own value comes back
-        thread.answer = values[lane] if lane in values else _undefined(dtype)
-    return True
-
-
-def _undefined(dtype: str) -> float:
-    """What a lane that takes no part has: a value that shows up."""
-    if dtypes.is_float(dtype):
-        return math.nan
-    return True if dtypes.is_bool(dtype) else dtypes.integer_limits(dtype)[1] - 3
-
-
-def _vote(group: list[Thread], members: list[Thread]) -> bool:
-    if not _complete(group, members):
-        return False
-    ballot = 0
-    for thread in group:
-        assert thread.request is not None
-        ballot |= bool(thread.request[2][1]) << thread.lane
-    for thread in group:
-        assert thread.request is not None
-        mask, _, kind = thread.request[2]
-        present = sum(1 << other.lane for other in group) & int(mask)
-        thread.answer = {
-            "warp_ballot": ballot & present,
-            "warp_any": bool(ballot & present),
-            "warp_all": ballot & present == present,
-        }[kind]
-    return True
-
-
-def _active_mask(group: list[Thread], members: list[Thread]) -> bool:
-    mask = sum(1 << thread.lane for thread in group)
-    for thread in group:
-        thread.answer = mask
-    return True
-
-
-_WARP_REQUESTS: dict[str, Callable[[list[Thread], list[Thread]], bool]] = {
-    "shuffle": _shuffle,
-    "vote": _vote,
-    "activemask": _active_mask,
-}
 
 
 # ---- all-reduce -------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.tir.intrin import cuda
 from tilewright.tir.intrin.dot import DOT_PRODUCTS, DotProduct, dot_product_of
 
-__all__ = ["DOT_PRODUCTS", "DotProduct", "dot_product_of"]
+__all__ = ["cuda", "DOT_PRODUCTS", "DotProduct", "dot_product_of"]

@@ -299,7 +299,9 @@ def _call(p: Printer, node: Call, precedence: int) -> str:
     texts = [quote(arg.value) if type(arg) is StringImm else p.expr(arg) for arg in args]
     usual = (op.arity is None or op.arity == len(args)) and wrong_operand(op, args) is None
     derived: str | None = None
-    if usual and op.result != "given" and args:
+    if op.result in ("handle", "void"):
+        derived = op.result
+    elif usual and op.result != "given" and args:
         derived = args[-1].dtype if op.result == "last" else args[0].dtype
         if op.result == "bool":
             derived = dtypes.vector_dtype("bool", dtypes.lanes_of(derived))
@@ -330,7 +332,8 @@ def write_indices(p: Printer, indices: tuple[Expr, ...]) -> str:
     """Return indices as they stand between brackets."""
     if not indices:
         return "()"
-    return ", ".join([_index(p, index) for index in indices])
+    # Only the last one may be a slice where a value is meant.
+    return ", ".join([*(p.expr(index) for index in indices[:-1]), _index(p, indices[-1])])
 
 
 _MOST_INDEX = dtypes.integer_limits(INDEX)[1]

@@ -39,6 +39,7 @@ from tilewright.ir import (
 from tilewright.tir.analysis.regions import union_box
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.gpu_ops import is_gpu_op, memory_uses
 from tilewright.tir.stmt import (
     Allocate,
     Block,
@@ -112,7 +113,12 @@ class _Accesses:
                 self.allocate(node.alloc_buffers)
             elif kind is Allocate:
                 self.allocate((node.buffer,))
-            elif kind is Call and node.op.name == "address_of":
+            elif is_gpu_op(node):
+                pointers = {use.pointer for use in memory_uses(node)}  # tell how far they go
+                for arg in node.args:
+                    self.walk_all(arg.args if arg in pointers else (arg,))
+                return
+            elif kind is Call and node.op.name in ("address_of", "tile_of"):
                 # Whoever gets the pointer may touch anything behind it.
                 place = node.args[0]
                 if type(place) is BufferLoad and place.buffer.data in self.of_data:

@@ -35,6 +35,7 @@ from tilewright.tir.analysis import SideEffect, side_effect
 from tilewright.tir.attrs import NO_ALIAS
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.gpu_ops import GPU_OPS, memory_uses
 from tilewright.tir.lanes import scalarized
 from tilewright.tir.stmt import (
     Allocate,
@@ -132,12 +133,17 @@ class EffectTable:
                 writes |= inner.writes
                 opaque = opaque or inner.opaque
             elif not opaque:
-                opaque = any(
-                    type(part) is Call
-                    and part.op.effect in _EFFECTS
-                    and part.op.name not in _HARMLESS
-                    for part in pre_order(item)
-                )
+                for part in pre_order(item):
+                    if type(part) is not Call or part.op.effect not in _EFFECTS:
+                        continue
+                    if part.op.name in GPU_OPS and not GPU_OPS[part.op.name].synchronises:
+                        writes |= {
+                            use.tile.along.buffer.data
+                            for use in memory_uses(part)
+                            if "w" in use.access
+                        }
+                    elif part.op.name not in _HARMLESS:
+                        opaque = True
         if isinstance(stmt, BufferStore):
             writes.add(stmt.buffer.data)
         if self._together is not None and not self._together.isdisjoint(writes):

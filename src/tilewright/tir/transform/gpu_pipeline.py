@@ -6,10 +6,12 @@ from tilewright.ir import Pass, Sequential
 from tilewright.target import Target
 from tilewright.tir.transform.compact_buffer_allocation import CompactBufferAllocation
 from tilewright.tir.transform.flatten_buffer import FlattenBuffer
+from tilewright.tir.transform.inject_ptx_async_copy import InjectPTXAsyncCopy
 from tilewright.tir.transform.inject_virtual_thread import InjectVirtualThread
 from tilewright.tir.transform.lift_thread_binding import LiftThreadBinding
 from tilewright.tir.transform.lower_cross_thread_reduction import LowerCrossThreadReduction
 from tilewright.tir.transform.lower_thread_allreduce import LowerThreadAllreduce
+from tilewright.tir.transform.lower_warp_memory import LowerWarpMemory
 from tilewright.tir.transform.make_kernel_abi import MakeKernelABI
 from tilewright.tir.transform.merge_shared_allocations import MergeSharedAllocations
 from tilewright.tir.transform.pipeline import block_passes
@@ -20,7 +22,12 @@ from tilewright.tir.transform.unify_thread_binding import UnifyThreadBinding
 from tilewright.tir.transform.unroll_loop import UnrollLoop
 from tilewright.tir.transform.vectorize_loop import VectorizeLoop
 
+_ASYNC_COPIES = 80  # the first compute capability that has them
 _VECTOR_BITS = 128  # what one thread loads or stores at once
+
+
+def _has_async_copies(target: Target) -> bool:
+    return target.kind == "cuda" and target.gpu.capability >= _ASYNC_COPIES
 
 
 def gpu_pipeline(target: Target) -> Sequential:
@@ -42,6 +49,8 @@ def gpu_pipeline(target: Target) -> Sequential:
         InjectVirtualThread(),
         # Needs the kernel's threads on top, and adds shared memory, to be flattened and merged.
         LowerThreadAllreduce(warp_size),
+        # Takes lanes' numbers for what they are while buffers have a dimension for them.
+        LowerWarpMemory(),
         FlattenBuffer(keep_separators=False),
         # Tidies up after all of these, for the passes that look for forms of index or body.
         Simplify(),
@@ -54,6 +63,8 @@ def gpu_pipeline(target: Target) -> Sequential:
         UnrollLoop(),
         # Loop variables have become numbers in the copies.
         Simplify(),
+        # After the passes that know copies in flight by their attributes.
+        InjectPTXAsyncCopy(_has_async_copies(target)),
         # Last, as all passes above look at kernels within their function.
         SplitHostDevice(target),
         # Records parameters, of which kernels have their own only now.

@@ -10,10 +10,13 @@ XOR swizzling, from CUTLASS and the use of ``ldmatrix``.)
 
 from __future__ import annotations
 
+from typing import Any
+
 from tilewright.arith import Analyzer
 from tilewright.ir import (
     Expr,
     Mutator,
+    Ramp,
     Range,
     Var,
     annotated,
@@ -96,13 +99,32 @@ class _Rewriter(Mutator):
             return made
         size, count = _chunks(block, buffer)
         column = made[-1]
-        if dtypes.lanes_of(column.dtype) > 1:
-            raise LowerError(f"{buffer.name}: permuted before loops are vectorized, not after")
+        if isinstance(column, Ramp):
+            return self.ramp(buffer, made, size)
+        if any(dtypes.lanes_of(index.dtype) > 1 for index in made):
+            raise LowerError(
+                f"{buffer.name} is accessed by a tile of several rows, which lie in no order once "
+                "its columns are permuted: use operators that take the address of each row "
+                "(ptx_ldmatrix), or leave the annotation away"
+            )
         chunk = floordiv(column, const(size, column.dtype))
         row = floormod(made[-2], const(count, column.dtype))
         moved = call("bitwise_xor", self.analyzer.simplify(chunk), self.analyzer.simplify(row))
         inside = self.analyzer.simplify(floormod(column, const(size, column.dtype)))
         return (*made[:-1], moved * size + inside)
+
+    def ramp(self, buffer: Buffer, indices: tuple[Expr, ...], size: int) -> tuple[Expr, ...]:
+        """Neighbours within one chunk stay neighbours."""
+        column: Any = indices[-1]
+        inside = self.analyzer.simplify(floormod(column.base, const(size, column.base.dtype)))
+        last = self.analyzer.const_int_bound(inside).max
+        if as_int(column.stride) != 1 or last + column.lanes > size:
+            raise LowerError(
+                f"{buffer.name} is accessed by {column!r}, which is not shown to stay within one "
+                f"of the chunks of {size} elements that are permuted"
+            )
+        *rest, base = self.indices(buffer, (*indices[:-1], column.base))
+        return (*rest, Ramp(base, column.stride, column.lanes))
 
     def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         return BufferLoad(node.buffer, self.indices(node.buffer, node.indices))

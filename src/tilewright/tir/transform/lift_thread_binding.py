@@ -14,6 +14,7 @@ from tilewright.arith import Analyzer
 from tilewright.ir import (
     Expr,
     IntImm,
+    Ramp,
     Range,
     Var,
     and_,
@@ -24,7 +25,9 @@ from tilewright.ir import (
 )
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
+from tilewright.tir.fragments import WARP_SIZE
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.gpu_ops import WARP_OPS, WMMA_OPS
 from tilewright.tir.stmt import (
     THREAD_BINDING,
     Allocate,
@@ -62,6 +65,7 @@ def _lifted(kernel: For) -> Stmt:
                     f"{item.extent!r}; run UnifyThreadBinding first"
                 )
     _check_blocks(kernel, loops)
+    _check_warps(kernel, loops)
     tags = sorted(loops, key=lambda tag: (is_vthread(tag), not is_block_tag(tag)))
     body = _Lifter(loops).visit(kernel)
     _check_private(body, loops)
@@ -92,6 +96,25 @@ def _check_blocks(kernel: For, loops: dict[str, For]) -> None:
             )
 
 
+def _check_warps(kernel: For, loops: dict[str, For]) -> None:
+    """Where warps have memory or operators, a warp is 32 neighbours along x."""
+    lanes = loops.get("threadIdx.x")
+    size = 1 if lanes is None else _extent(lanes)
+    if size is not None and size % WARP_SIZE == 0:
+        return
+    rows = any(_extent(loops[tag]) != 1 for tag in ("threadIdx.y", "threadIdx.z") if tag in loops)
+    for item in pre_order(kernel):
+        buffers = item.alloc_buffers if type(item) is Block else ()
+        of_warp = [buffer.name for buffer in buffers if buffer.scope == "warp"] if rows else []
+        name = call_name(item)
+        if of_warp or name in WARP_OPS:
+            raise LowerError(
+                f"{name or of_warp[0]!r} belongs to a warp, which is {WARP_SIZE} neighbours along "
+                f"threadIdx.x, yet the kernel's loop on threadIdx.x has "
+                f"{'no' if lanes is None else lanes.extent!r} threads: bind a loop of {WARP_SIZE}"
+            )
+
+
 def _extent(loop: For) -> int | None:
     return loop.extent.value if isinstance(loop.extent, IntImm) else None
 
@@ -115,9 +138,14 @@ class _Lifter(Replacing, SeqMutator):
             self.bound.discard(node.thread)
         return made
 
-    def alone(self, stmt: Stmt) -> Stmt:
-        """``stmt`` for one thread of those that run it without having been asked to."""
+    def alone(self, stmt: Stmt, all_lanes: bool = False) -> Stmt:
+        """``stmt`` for one thread of those that run it without having been asked to.
+
+        With ``all_lanes`` it is what a warp does as one: then all threads along x run it.
+        """
         missing = [tag for tag in self.loops if tag not in self.bound]
+        if all_lanes:
+            missing = [tag for tag in missing if tag != "threadIdx.x"]
         condition = and_(
             *(self.loops[tag].loop_var == 0 for tag in missing if _extent(self.loops[tag]) != 1)
         )
@@ -129,9 +157,10 @@ class _Lifter(Replacing, SeqMutator):
 
     def visit_Evaluate(self, node: Evaluate) -> Stmt:
         made = self.generic_visit(node)
-        if is_no_op(node) or call_name(node) in ("thread_allreduce", "storage_sync"):
+        name = call_name(node)
+        if is_no_op(node) or name in ("thread_allreduce", "storage_sync"):
             return made
-        return self.alone(made)
+        return self.alone(made, all_lanes=name in WMMA_OPS)
 
     def visit_While(self, node: While) -> While:
         if len(self.bound) < len(self.loops):
@@ -171,7 +200,8 @@ def _check_private(body: Stmt, loops: dict[str, For]) -> None:
     for item in pre_order(body):
         if not isinstance(item, (BufferLoad, BufferStore)) or not is_private(item.buffer.scope):
             continue
-        made = tuple(analyzer.simplify(index - substitute(index, first)) for index in item.indices)
+        starts = [index.base if isinstance(index, Ramp) else index for index in item.indices]
+        made = tuple(analyzer.simplify(index - substitute(index, first)) for index in starts)
         known = parts.setdefault(item.buffer, made)
         if item.buffer in allocated and not all(map(analyzer.can_prove_equal, known, made)):
             raise LowerError(

@@ -18,6 +18,7 @@ from tilewright.ir import (
     Expr,
     IntImm,
     Node,
+    Ramp,
     Range,
     StringImm,
     Var,
@@ -32,6 +33,7 @@ from tilewright.support.errors import LowerError
 from tilewright.tir.attrs import ASYNC_SCOPE, ASYNC_WAIT
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.gpu_ops import Use, is_gpu_op, memory_uses, stride_between_rows
 from tilewright.tir.stmt import (
     Allocate,
     AssertStmt,
@@ -133,9 +135,17 @@ class _Planner:
 
     def accesses(self, node: Node, place: _Place) -> list[Access]:
         """Accesses of an expression or of one store or call."""
-        found = []
+        found: list[Access] = []
         pointed: dict[BufferLoad, str] = {}
+        known: set[Node] = set()
         for item in pre_order(node):
+            if is_gpu_op(item):
+                for use in memory_uses(item):  # type: ignore[arg-type]
+                    known.update(use.pointer.args)
+                    if self.watches(use.tile.along.buffer.scope):
+                        found += self.of_operator(use, place)
+            if item in known:
+                continue
             if isinstance(item, Call):
                 for arg in item.args:
                     if isinstance(arg, Call) and arg.op.name == "address_of":
@@ -154,6 +164,29 @@ class _Planner:
                     )
                 )
         return found
+
+    def of_operator(self, use: Use, place: _Place) -> list[Access]:
+        """The access of an operator that says what it touches."""
+        tile, loops = use.tile, dict(place.loops)
+        indices = list(tile.along.indices)
+        if tile.down is not None:  # one more variable, for the rows
+            row = Var("row")
+            loops[row] = Range(const(0), const(tile.rows))
+            (along,) = indices  # buffers are flat
+            base = along.base if isinstance(along, Ramp) else along
+            column = Var("column")
+            loops[column] = Range(const(0), const(tile.columns))
+            indices = [base + stride_between_rows(tile) * row + column]
+        made = Access(
+            tile.along.buffer,
+            tuple(substitute(index, place.values) for index in indices),
+            "w" in use.access,
+            False,
+            loops,
+            place.conditions,
+            frozenset(set(loops) - set(place.loops)),
+        )
+        return [made]
 
     def clash(self, before: list[Access], after: list[Access]) -> bool:
         return any(self.conflicts.between(a, b) for a in before for b in after)

@@ -165,7 +165,7 @@ def single_access(state: ScheduleState, realize: BlockRealize, buffer: Buffer) -
                 found = item.indices
             elif (
                 type(item) is Call
-                and item.op.name in ("address_of", "access_ptr")
+                and item.op.name in ("address_of", "access_ptr", "tile_of")
                 and any(getattr(part, "buffer", None) is buffer for part in item.args)
             ):
                 raise state.error(

@@ -42,7 +42,7 @@ class ElementRewriter(Mutator):
 
     def visit_Call(self, node: Call) -> Call:
         """Refuse the address of an element."""
-        if node.op.name == "address_of" and any(
+        if node.op.name in ("address_of", "tile_of") and any(
             isinstance(arg, BufferLoad) and arg.buffer is self.old for arg in node.args
         ):
             raise self.refuse("is used through its pointer")

@@ -205,7 +205,7 @@ class _Inliner(Mutator):
         return node
 
     def visit_Call(self, node: Call) -> Expr:
-        if node.op.name in ("address_of", "access_ptr") and any(
+        if node.op.name in ("address_of", "access_ptr", "tile_of") and any(
             getattr(item, "buffer", None) is self.buffer for item in node.args
         ):
             raise self.refuse("is used through its pointer")

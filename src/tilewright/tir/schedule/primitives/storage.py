@@ -88,7 +88,9 @@ def _check_one_name(sch: Schedule, owner: Block, buffer: Buffer) -> None:
                     node,
                     remedy="use one name for the memory",
                 )
-        taken = isinstance(node, Call) and node.op.name == "address_of" and _loaded(node)
+        taken = (
+            isinstance(node, Call) and node.op.name in ("address_of", "tile_of") and _loaded(node)
+        )
         if node is buffer.data or (taken and buffer in taken):
             raise sch.error(
                 f"buffer {buffer.name!r} is used through its pointer, so its layout can't change",

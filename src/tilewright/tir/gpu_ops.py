@@ -1,0 +1,224 @@
+"""Operators of GPUs: matrix fragments, asynchronous copies, barriers in memory. One table.
+
+An operand that is memory says how much of it is touched, so that every pass sees it as an access:
+
+- ``address_of(B[i, T.Ramp(j, 1, n)])``: ``n`` neighbouring elements (one, without a ramp).
+- ``tile_of(B[T.Ramp(i, 1, m), j], B[i, T.Ramp(j, 1, n)])``: a tile of ``m`` rows and ``n`` columns,
+  by its first column and its first row. Once buffers are flat, the first ramp's stride is how far
+  its rows lie apart.
+
+``GpuOp.operands`` names the operands of a call; those of memory say what is done with it. The
+meaning is that of the interpreter (``tir/interpreter/warp_matrix.py`` and its neighbours), the text
+that of ``codegen/cuda/ptx.py``. Layouts of fragments are in ``tir/fragments.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tilewright.ir import Call, Expr, Ramp, StringImm, Var, as_int, register_op
+from tilewright.support.errors import VerifyError
+from tilewright.tir.buffer import BufferLoad
+
+THREAD, WARP, WARPGROUP = "thread", "warp", "warpgroup"
+
+
+@dataclass(frozen=True)
+class GpuOp:
+    """An operator: who runs it together, its operands, its meaning in a few words.
+
+    An operand is ``name``, or ``name:r``, ``name:w``, ``name:rw`` where it is memory that is
+    read, written or both; ``name?`` may be left out. ``synchronises`` is set where the operator
+    orders accesses of others, which no access to memory tells.
+    """
+
+    name: str
+    level: str
+    operands: tuple[str, ...]
+    doc: str
+    synchronises: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the operands, in order."""
+        return tuple(item.partition(":")[0].rstrip("?") for item in self.operands)
+
+    @property
+    def required(self) -> int:
+        """How many operands a call has at least."""
+        return sum(not item.endswith("?") for item in self.operands)
+
+    def named(self, call: Call) -> dict[str, Expr]:
+        """Operands of a call by name; raises ``VerifyError`` for a wrong number of them."""
+        if not self.required <= len(call.args) <= len(self.operands):
+            raise VerifyError(
+                f"{self.name} takes ({', '.join(self.operands)}), got {len(call.args)} operands"
+            )
+        return dict(zip(self.names, call.args))
+
+
+def _table(level: str, *rows: tuple[str, str, str], synchronises: bool = False) -> list[GpuOp]:
+    return [
+        GpuOp(name, level, tuple(operands.split()), doc, synchronises)
+        for name, operands, doc in rows
+    ]
+
+
+_FRAGMENT_OPS = _table(
+    WARP,
+    ("tvm_fill_fragment", "fragment:w m n k value", "all elements of a fragment get a value"),
+    (
+        "tvm_load_matrix_sync", "fragment:w m n k source:r layout",
+        "loads a fragment from a tile; layout is row_major or col_major",
+    ),
+    (
+        "tvm_store_matrix_sync", "fragment:r m n k target:w layout",
+        "stores an accumulator to a tile",
+    ),
+    (
+        "tvm_mma_sync", "d:w a:r b:r c:r m n k a_layout b_layout",
+        "d = a * b + c on fragments of wmma; layouts as they were loaded",
+    ),
+    (
+        "ptx_ldmatrix", "trans num type target:w source:r",
+        "loads num (1, 2, 4) 8x8 matrices of 16-bit words: lane i brings the address of row i % 8 "
+        "of matrix i // 8, and gets two neighbours of row lane // 4 of each (of column, if trans)",
+    ),
+    (
+        "ptx_stmatrix", "trans num type target:w source:r",
+        "stores num 8x8 matrices of 16-bit words: the reverse of ptx_ldmatrix",
+    ),
+    (
+        "ptx_mma", "shape a_layout b_layout a_type b_type c_type a:r b:r c:rw saturate?",
+        "c = a * b + c on fragments in registers, laid out as the PTX ISA says for the shape",
+    ),
+    (
+        "mma_store", "m n target:w source:r",
+        "stores the lane's elements of an accumulator of ptx_mma, m x n of them in the warp",
+    ),
+)  # fmt: skip
+_THREAD_OPS = _table(
+    THREAD,
+    ("mma_fill", "target:w value", "elements of a thread's fragment get a value"),
+    (
+        "ptx_cp_async", "target:w source:r bytes source_bytes?",
+        "starts a copy of 4, 8 or 16 bytes from global to shared memory; bytes from source_bytes "
+        "on become zeros",
+    ),
+)  # fmt: skip
+_GROUP_OPS = _table(
+    THREAD,
+    ("ptx_commit_group", "", "makes a group of the copies that the thread has started"),
+    ("ptx_wait_group", "in_flight", "waits until no more of the thread's groups are under way"),
+    synchronises=True,
+)
+
+GPU_OPS: dict[str, GpuOp] = {
+    item.name: item for item in (*_FRAGMENT_OPS, *_THREAD_OPS, *_GROUP_OPS)
+}
+"""The operators by name."""
+
+for _item in GPU_OPS.values():
+    register_op(_item.name, None, "void", "opaque", f"({', '.join(_item.names)}): {_item.doc}")
+register_op(
+    "tile_of", 2, "handle", "pure", "(first column, first row) of a buffer: a tile's address"
+)
+
+WARP_OPS = frozenset(name for name, item in GPU_OPS.items() if item.level == WARP)
+"""What all lanes of a warp run together."""
+POINTERS = ("address_of", "tile_of")
+WMMA_OPS = frozenset(name for name in WARP_OPS if name.startswith("tvm_"))
+"""What a warp runs as one: its operands are the same in all lanes."""
+
+
+class Tile(NamedTuple):
+    """Memory that an operand means: ``rows`` of ``columns`` elements each.
+
+    ``down`` is an element of the first column (a ramp, if there are several rows), ``along`` the
+    first row.
+    """
+
+    down: BufferLoad | None
+    along: BufferLoad
+    rows: int
+    columns: int
+
+
+def _lanes(load: BufferLoad) -> int:
+    return max((item.lanes for item in load.indices if isinstance(item, Ramp)), default=1)
+
+
+def tile_at(pointer: Expr, op: str = "an operator") -> Tile:
+    """Read an operand that is memory; ``VerifyError`` for anything else."""
+    if isinstance(pointer, Call) and pointer.op.name in POINTERS:
+        loads: Any = pointer.args
+        if all(isinstance(load, BufferLoad) for load in loads):
+            if pointer.op.name == "address_of":
+                return Tile(None, loads[0], 1, _lanes(loads[0]))
+            down, along = loads
+            if down.buffer is along.buffer:
+                return Tile(down, along, _lanes(down), _lanes(along))
+    raise VerifyError(
+        f"{op} takes address_of(buffer[..., Ramp]) or tile_of(first column, first row) of one "
+        f"buffer where it wants memory, got {pointer!r}"
+    )
+
+
+class Use(NamedTuple):
+    """An operand that is memory: what is done with it (``r``, ``w``, ``rw``), and where."""
+
+    access: str
+    pointer: Call
+    tile: Tile
+
+
+def memory_uses(call: Call) -> Iterator[Use]:
+    """What a call of one of these operators does with memory."""
+    op = GPU_OPS[call.op.name]
+    for text, arg in zip(op.operands, call.args):
+        _, is_memory, access = text.partition(":")
+        if is_memory:
+            yield Use(access.rstrip("?"), arg, tile_at(arg, op.name))  # type: ignore[arg-type]
+
+
+def is_gpu_op(node: Any) -> bool:
+    """Whether a node is a call of one of these operators."""
+    return type(node) is Call and node.op.name in GPU_OPS
+
+
+def known_pointers(call: Call) -> list[BufferLoad]:
+    """The loads whose extents tell all that a call of these operators touches."""
+    return [load for use in memory_uses(call) for load in use.pointer.args]  # type: ignore[misc]
+
+
+def text_operand(operands: dict[str, Expr], name: str, *known: str) -> str:
+    """The text of an operand, one of ``known`` if any are given."""
+    value = operands[name]
+    if type(value) is not StringImm or (known and value.value not in known):
+        raise VerifyError(f"{name} is one of the texts {', '.join(known)}; got {value!r}")
+    return value.value
+
+
+def number_operand(operands: dict[str, Expr], name: str) -> int:
+    """The value of an operand that must be a constant."""
+    value = as_int(operands[name])
+    if value is None:
+        raise VerifyError(f"{name} must be a constant, got {operands[name]!r}")
+    return value
+
+
+def stride_between_rows(tile: Tile) -> Expr:
+    """Elements from one row of a flat buffer's tile to the next."""
+    if tile.down is None or len(tile.down.indices) != 1:
+        raise VerifyError(f"{tile.along!r} is not a tile of a flat buffer")
+    (index,) = tile.down.indices
+    if not isinstance(index, Ramp):  # a tile of one row
+        return index * 0 + 1
+    return index.stride
+
+
+def uses_pointer(call: Call, data: Var) -> bool:
+    """Whether an operator of this table touches the memory behind a pointer."""
+    return any(use.tile.along.buffer.data is data for use in memory_uses(call))
