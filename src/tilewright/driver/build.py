@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.codegen.c.package import build_c_module
+from tilewright.codegen.c.portable import emit_module as emit_c
 from tilewright.codegen.llvm.emit import emit_module
 from tilewright.codegen.llvm.jit import target_machine
 from tilewright.codegen.llvm.package import Machine, build_module
@@ -36,6 +38,8 @@ def check_target(target: TargetLike) -> Target:
     """Return a target if code can be generated for it; an error says why it can't."""
     target = resolve_target(target)
     _check_kind(target)
+    if target.kind != "llvm":
+        return target
     target_machine(target.triple or None, target.mcpu or None, target.feature_string or None)
     return target
 
@@ -85,15 +89,16 @@ def lower(mod_or_func: IRModule | PrimFunc, target: TargetLike = None) -> IRModu
 
 _LOWERINGS: dict[str, Callable[[Target], Callable[[IRModule], IRModule]]] = {
     "llvm": cpu_pipeline,
+    "c": cpu_pipeline,
     "cuda": gpu_pipeline,
 }
 
 
 def _check_kind(target: Target) -> None:
-    if target.kind != "llvm":
+    if target.kind not in _BUILDERS:
         raise BuildError(
             f"no code generator for target kind {target.kind!r}; the kinds that can be built are: "
-            "llvm"
+            f"{', '.join(_BUILDERS)}"
         )
 
 
@@ -112,7 +117,13 @@ def build(
     target = resolve_target(target)
     _check_kind(target)
     with few_collections():
-        emitted = emit_module(lowered, target)
+        return _BUILDERS[target.kind](lowered, target, entry_name, max_lines)
+
+
+def _build_llvm(
+    lowered: IRModule, target: Target, entry_name: str | None, max_lines: int | None
+) -> Module:
+    emitted = emit_module(lowered, target)
     if max_lines is not None and (lines := emitted.text.count("\n")) > max_lines:
         raise BuildError(f"the code has {lines} lines of LLVM IR, more than {max_lines}")
     return build_module(
@@ -121,9 +132,35 @@ def build(
         machine=Machine(target.triple or None, target.mcpu or None, target.feature_string or None),
         target=str(target),
         sources={"tir": _ScriptText(lowered)},
-        constants={name: data.array for name, data in lowered.attrs.get(CONSTANTS, {}).items()},
+        constants=_constants(lowered),
         entry_name=entry_name,
     )
+
+
+def _build_c(
+    lowered: IRModule, target: Target, entry_name: str | None, max_lines: int | None
+) -> Module:
+    emitted = emit_c(lowered)
+    if max_lines is not None and (lines := emitted.text.count("\n")) > max_lines:
+        raise BuildError(f"the code has {lines} lines of C, more than {max_lines}")
+    return build_c_module(
+        emitted.text,
+        emitted.specs,
+        target=str(target),
+        sources={"tir": _ScriptText(lowered)},
+        constants=_constants(lowered),
+        entry_name=entry_name,
+    )
+
+
+_Builder = Callable[[IRModule, Target, "str | None", "int | None"], Module]
+_BUILDERS: dict[str, _Builder] = {"llvm": _build_llvm, "c": _build_c}
+"""What makes a module of lowered functions, by the target's kind."""
+
+
+def _constants(lowered: IRModule) -> dict[str, Any]:
+    """The arrays that ``constant_data`` refers to, by symbol."""
+    return {name: data.array for name, data in lowered.attrs.get(CONSTANTS, {}).items()}
 
 
 class _ScriptText:

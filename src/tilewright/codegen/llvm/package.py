@@ -87,6 +87,24 @@ class Machine:
         return cls(triple, oldest_cpu(triple), "")
 
 
+def check_specs(specs: Sequence[FunctionSpec]) -> None:
+    """Raise ``CodegenError`` for names that functions of a module can't have."""
+    names = [spec.name for spec in specs]
+    if len(set(names)) != len(names):
+        raise CodegenError(f"function names of a module must differ, got {names}")
+    for spec in specs:
+        if not _NAME.fullmatch(spec.name):
+            raise CodegenError(f"{spec.name!r} can't be the name of a function: letters, digits, _")
+        if spec.kernel in SUPPORT_SYMBOLS:
+            raise CodegenError(f"{spec.kernel!r} is the name of a support function; choose another")
+
+
+def wrapper_object(specs: Sequence[FunctionSpec], triple: str) -> bytes:
+    """Return the object code through which functions are called by tvm-ffi."""
+    wrappers, declared = _wrappers(tuple(specs))
+    return compile_portable(f"{wrappers}\n{declared}\n", triple, passes="O0")
+
+
 def build_module(
     kernels: str,
     specs: Sequence[FunctionSpec],
@@ -106,23 +124,15 @@ def build_module(
     module is exported. ``release`` is the symbol of a function ``void()`` of theirs that frees what
     they hold when the module is dropped.
     """
-    names = [spec.name for spec in specs]
-    if len(set(names)) != len(names):
-        raise CodegenError(f"function names of a module must differ, got {names}")
-    for spec in specs:
-        if not _NAME.fullmatch(spec.name):
-            raise CodegenError(f"{spec.name!r} can't be the name of a function: letters, digits, _")
-        if spec.kernel in SUPPORT_SYMBOLS:
-            raise CodegenError(f"{spec.kernel!r} is the name of a support function; choose another")
-    wrappers, declared = _wrappers(tuple(specs))
+    check_specs(specs)
+    wrappers, _ = _wrappers(tuple(specs))
     text = f"{kernels}\n{wrappers}"
     triple, cpu, features = resolve_cpu(machine.triple, machine.cpu, machine.features)
     options = {"triple": triple, "cpu": cpu, "features": features}
     code = compile_cached(kernels, passes="fast", **options)
-    calls = compile_portable(f"{wrappers}\n{declared}\n", triple, passes="O0")
     return Module(
         ModuleCode(
-            objects=(code, calls),
+            objects=(code, wrapper_object(specs, triple)),
             functions=tuple(function_info(spec) for spec in specs),
             target=target,
             sources={"ll": text, "asm": _Assembly(text, options), **(sources or {})},
