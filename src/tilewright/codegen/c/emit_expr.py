@@ -162,6 +162,8 @@ class ExprEmitter(ValueEmitter, Visitor):
         element, lanes = dtypes.split_dtype(dtype)
         if family is None or element not in self.dialect.packed or lanes % 2:
             return None
+        if family in self.dialect.options.get("unpacked", ()):
+            return None
         if not self.rounds_narrow or not any(
             isinstance(value, Vector) and value.words is not None for value in values
         ):

@@ -134,7 +134,7 @@ class MemoryEmitter(ExprEmitter):
         chunks = self.chunks(buffer, index.base, lanes)
         if all(size == 1 for _, size in chunks):
             return self._one_by_one(buffer, index, dtype)
-        base = self.named(self.scalar(index.base), "int64", "at")
+        base = self.named(self.scalar(index.base), index.base.dtype, "at")
         short = dtypes.bits_of(element) < 32
         words: list[str] = []
         made: list[str] = []
@@ -149,7 +149,7 @@ class MemoryEmitter(ExprEmitter):
         return Vector(dtype, made)
 
     def _one_by_one(self, buffer: Buffer, index: Ramp, dtype: str) -> Vector:
-        base = self.named(self.scalar(index.base), "int64", "at")
+        base = self.named(self.scalar(index.base), index.base.dtype, "at")
         lanes = range(index.lanes)
         return Vector(dtype, [self.load_one(buffer, self._plus(base, lane)) for lane in lanes])
 
@@ -305,7 +305,7 @@ class MemoryEmitter(ExprEmitter):
     def _store_contiguous(self, buffer: Buffer, index: Ramp, value: Vector) -> None:
         element, lanes = dtypes.element_of(buffer.dtype), index.lanes
         chunks = self.chunks(buffer, index.base, lanes)
-        base = self.named(self.scalar(index.base), "int64", "at")
+        base = self.named(self.scalar(index.base), index.base.dtype, "at")
         if all(size == 1 for _, size in chunks):
             value = self.settled(value)
             for lane in range(lanes):

@@ -414,8 +414,10 @@ def _parameters(
             wide = kind == "i64" and element != INDEX and expr not in func.params
             texts.append(f"{'int64_t' if wide else emitter.dialect.memory(element)} {name}")
             value = Text(name)
-            text = emitter.convert(value, INDEX, element) if wide else emitter.from_memory(
-                value, element
+            text = (
+                emitter.convert(value, INDEX, element)
+                if wide
+                else emitter.from_memory(value, element)
             )
             emitter.values[expr] = text
             if element != INDEX and dtypes.is_integer(element):

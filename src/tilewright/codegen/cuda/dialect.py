@@ -82,6 +82,7 @@ def cuda_dialect(capability: int, fast_math: bool = False) -> Dialect:
         calls=CALLS,
         options={
             "capability": capability,
+            "unpacked": () if capability >= 80 else ("min2", "max2"),
             "aligned_arguments": True,
             "dynamic_name": "dynamic_shared",
         },
