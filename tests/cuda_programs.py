@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from fake_cuda import FakeDriver
 
-from tilewright.codegen.cuda.host import split
-from tilewright.codegen.cuda.package import link_kernels
-from tilewright.driver import lower
+from tilewright.driver import compile
 from tilewright.runtime import Module, from_dlpack
 from tilewright.runtime.dlpack import capsule
 from tilewright.script import parse
 from tilewright.tir import PrimFunc, Schedule
-from tilewright.tir.attrs import CONSTANTS
-from tilewright.tir.transform import launch_extents
 
 
 def add_one(shape: str = "(n,)", dtype: str = "float32") -> PrimFunc:
@@ -77,27 +72,6 @@ def contents(driver: FakeDriver, tensor: Any) -> np.ndarray[Any, Any]:
     return driver.array(tensor.data_ptr(), tuple(tensor.shape), str(tensor.dtype))
 
 
-@dataclass
-class Launched:
-    """How a kernel is launched."""
-
-    symbol: str
-    params: tuple[Any, ...]
-    launch: dict[str, Any]
-    dynamic_shared_bytes: int = 0
-
-
-def linked(driver: FakeDriver | None, mod: Any, **options: Any) -> Module:
-    """A module of a program whose kernels the driver knows; no compiler is asked."""
-    lowered = lower(mod.mod if isinstance(mod, Schedule) else mod, "cuda")
-    host, kernels = split(lowered)
-    shared = options.pop("shared", 0)
-    infos = {
-        name: Launched(name, func.params, launch_extents(func), shared)
-        for name, func in kernels.items()
-    }
-    image = b"\x7fELF" + lowered.script().encode()
-    if driver is not None:
-        driver.add_image(image, lowered)
-    constants = {name: data.array for name, data in lowered.attrs.get(CONSTANTS, {}).items()}
-    return link_kernels(host, infos, image, "sm_80", constants=constants, **options)
+def built(mod: Any, target: str = "cuda") -> Module:
+    """A module of a scheduled program."""
+    return compile(mod.mod if isinstance(mod, Schedule) else mod, target)

@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 from tilewright.arith import simplify
+from tilewright.codegen.cuda import package
 from tilewright.codegen.elf import link_shared
 from tilewright.codegen.llvm.jit import host_triple
 from tilewright.codegen.llvm.object_cache import compile_portable
@@ -661,9 +663,33 @@ def load() -> FakeDriver:
 
 
 @contextlib.contextmanager
+def watched(driver: FakeDriver) -> Iterator[None]:
+    """Tell the driver of all kernels that are compiled meanwhile."""
+    emit, compile_text = package.emit_kernels, package.compile_text
+    texts: dict[str, IRModule] = {}
+
+    def emit_kernels(lowered: IRModule, target: Any) -> Any:
+        code = emit(lowered, target)
+        texts[code.text] = lowered
+        return code
+
+    def compiled(text: str, arch: str) -> Any:
+        made = compile_text(text, arch)
+        driver.add_image(made.cubin, texts[text])
+        return made
+
+    with (
+        mock.patch.object(package, "emit_kernels", emit_kernels),
+        mock.patch.object(package, "compile_text", compiled),
+    ):
+        yield
+
+
+@contextlib.contextmanager
 def fake_driver(devices: int = 1) -> Iterator[FakeDriver]:
     """The driver, as it is after it was started; what failed in it fails the test."""
     driver = load()
     driver.reset(devices)
-    yield driver
+    with watched(driver):
+        yield driver
     assert not driver.errors, "\n".join(driver.errors)

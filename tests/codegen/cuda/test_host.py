@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_programs import add_one, bound, contents, linked, matmul, on_device
+from cuda_programs import add_one, bound, built, contents, matmul, on_device
 from fake_cuda import FakeDriver, Refused
 
-from tilewright.runtime import load_module
+from tilewright.runtime import from_dlpack, load_module
+from tilewright.runtime.dlpack import capsule
 from tilewright.script import parse
-from tilewright.support.errors import BuildError
+from tilewright.support.errors import BuildError, CodegenError
 
 RNG = np.random.default_rng(0)
 
@@ -34,7 +35,7 @@ def main(A: T.Buffer((4,), "float32"), m: T.{scalar}):
 
 @pytest.mark.parametrize("size", [1, 31, 32, 100])
 def test_a_call_runs_the_kernel(fake_cuda: FakeDriver, size: int) -> None:
-    module = linked(fake_cuda, bound(add_one(), "B"))
+    module = built(bound(add_one(), "B"))
     a = numbers(size)
     given, result = on_device(fake_cuda, a), on_device(fake_cuda, np.zeros_like(a))
     module(given, result)
@@ -44,14 +45,14 @@ def test_a_call_runs_the_kernel(fake_cuda: FakeDriver, size: int) -> None:
 
 
 def test_nothing_is_launched_for_no_elements(fake_cuda: FakeDriver) -> None:
-    module = linked(fake_cuda, bound(add_one(), "B"))
+    module = built(bound(add_one(), "B"))
     empty = on_device(fake_cuda, numbers(0))
     module(empty, empty)
     assert not fake_cuda.launches
 
 
 def test_reductions_and_two_dimensions(fake_cuda: FakeDriver) -> None:
-    module = linked(fake_cuda, bound(matmul(5, 7, 6), "C"))
+    module = built(bound(matmul(5, 7, 6), "C"))
     a, b = numbers(5, 6), numbers(6, 7)
     given = [on_device(fake_cuda, item) for item in (a, b, np.zeros((5, 7), "float32"))]
     module(*given)
@@ -59,7 +60,7 @@ def test_reductions_and_two_dimensions(fake_cuda: FakeDriver) -> None:
 
 
 def test_kernels_are_loaded_once_per_device_and_freed(fake_cuda: FakeDriver) -> None:
-    module = linked(fake_cuda, bound(add_one(), "B"))
+    module = built(bound(add_one(), "B"))
     for device in (0, 1, 1, 0):
         given, result = (on_device(fake_cuda, numbers(8), device) for _ in range(2))
         module(given, result)
@@ -77,13 +78,13 @@ def test_kernels_are_loaded_once_per_device_and_freed(fake_cuda: FakeDriver) -> 
 
 
 def test_tensors_of_the_cpu_are_refused(fake_cuda: FakeDriver) -> None:
-    module = linked(fake_cuda, bound(add_one(), "B"))
+    module = built(bound(add_one(), "B"))
     with pytest.raises(ValueError, match=r"argument #1 'B': expected a tensor on cuda, got one on"):
         module(on_device(fake_cuda, numbers(8)), numbers(8))
 
 
 def test_tensors_of_two_devices_are_refused(fake_cuda: FakeDriver) -> None:
-    module = linked(fake_cuda, bound(add_one(), "B"))
+    module = built(bound(add_one(), "B"))
     given, result = on_device(fake_cuda, numbers(8)), on_device(fake_cuda, numbers(8), 1)
     with pytest.raises(
         ValueError, match=r"'B': expected a tensor on cuda:0, where the first .*cuda:1"
@@ -93,11 +94,28 @@ def test_tensors_of_two_devices_are_refused(fake_cuda: FakeDriver) -> None:
 
 
 def test_dtypes_and_shapes_are_checked(fake_cuda: FakeDriver) -> None:
-    module = linked(fake_cuda, bound(add_one(), "B"))
+    module = built(bound(add_one(), "B"))
     with pytest.raises(TypeError, match="expected dtype float32, got float64"):
         module(on_device(fake_cuda, np.zeros(8)), on_device(fake_cuda, numbers(8)))
     with pytest.raises(ValueError, match="'n' is 8 by argument #0 'A'"):
         module(on_device(fake_cuda, numbers(8)), on_device(fake_cuda, numbers(9)))
+
+
+def test_addresses_must_fit_vectors(fake_cuda: FakeDriver) -> None:
+    func = parse(
+        """
+@T.prim_func
+def main(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+    for x in T.thread_binding(16, thread="threadIdx.x"):
+        for i in T.vectorized(4):
+            B[x * 4 + i] = A[x * 4 + i]
+"""
+    )
+    module, result = built(func), on_device(fake_cuda, numbers(64))
+    odd = from_dlpack(capsule(fake_cuda.put(numbers(65)) + 4, (64,), "float32", (2, 0)))
+    with pytest.raises(ValueError, match="'A': expected memory aligned to 16 bytes, got address"):
+        module(odd, result)
+    module(result, result)
 
 
 # ---- sizes
@@ -110,7 +128,7 @@ def test_blocks_beyond_the_limit_are_an_error(fake_cuda: FakeDriver) -> None:
             if y == 0:
                 A[x] = T.float32(1)"""
     )
-    module, a = linked(fake_cuda, func), on_device(fake_cuda, numbers(4))
+    module, a = built(func), on_device(fake_cuda, numbers(4))
     module(a, 0)
     module(a, -3)
     assert not fake_cuda.launches
@@ -133,26 +151,57 @@ def test_scalars_reach_kernels(fake_cuda: FakeDriver) -> None:
         A[x] = T.Cast("float32", m)""",
             scalar,
         )
-        module, a = linked(fake_cuda, func), on_device(fake_cuda, numbers(4))
+        module, a = built(func), on_device(fake_cuda, numbers(4))
         module(a, value)
         assert contents(fake_cuda, a).tolist() == [float(value)] * 4
 
 
+def shared(elements: int) -> Any:
+    """A kernel with so many numbers in shared memory."""
+    return parse(
+        f"""
+@T.prim_func
+def main(A: T.Buffer((4,), "float32")):
+    for x in T.thread_binding(4, thread="threadIdx.x"):
+        S = T.allocate(({elements},), "float32", scope="shared")
+        S[x] = A[x]
+        T.evaluate(T.storage_sync("shared"))
+        A[x] = S[3 - x]
+"""
+    )
+
+
 def test_shared_memory_beyond_48_kb_is_asked_for_once(fake_cuda: FakeDriver) -> None:
-    module = linked(fake_cuda, bound(add_one(), "B"), shared=100_000)
-    given = on_device(fake_cuda, numbers(8))
-    module(given, given)
-    module(given, given)
-    assert [args[1:] for args in fake_cuda.called("cuFuncSetAttribute")] == [(8, 100_000)]
-    assert [launch[2] for launch in fake_cuda.launches] == [100_000, 100_000]
+    module = built(shared(25_000), "cuda -arch=sm_90a")
+    given = on_device(fake_cuda, np.arange(4, dtype="float32"))
+    module(given)
+    module(given)
+    module(given)
+    assert contents(fake_cuda, given).tolist() == [3, 2, 1, 0]
+    (asked,) = fake_cuda.called("cuFuncSetAttribute")
+    assert asked[1] == 8 and 100_000 <= asked[2] < 100_200
+    assert [launch[2] for launch in fake_cuda.launches] == [asked[2]] * 3
+
+
+def test_little_shared_memory_is_the_kernels_own(fake_cuda: FakeDriver) -> None:
+    given = on_device(fake_cuda, np.arange(4, dtype="float32"))
+    built(shared(100))(given)
+    assert not fake_cuda.called("cuFuncSetAttribute") and fake_cuda.launches[0][2] == 0
 
 
 def test_more_shared_memory_than_the_device_has(fake_cuda: FakeDriver) -> None:
-    module = linked(fake_cuda, bound(add_one(), "B"), shared=300_000)
-    given = on_device(fake_cuda, numbers(8))
-    message = r"300000 bytes of dynamic shared memory.*1024 threads and 232448 bytes of shared mem"
+    fake_cuda.attributes[0][97] = 65_536
+    given = on_device(fake_cuda, numbers(4))
+    message = r"100096 bytes of dynamic shared memory.*1024 threads and 65536 bytes of shared mem"
     with pytest.raises(RuntimeError, match=message):
-        module(given, given)
+        built(shared(25_000))(given)
+
+
+def test_more_than_the_target_has_is_refused() -> None:
+    with pytest.raises(CodegenError, match=r"needs 400000 bytes of shared memory, the target has"):
+        built(shared(100_000))
+    with pytest.raises(BuildError, match="blocks of 1024 threads, the target cuda .* at most 512"):
+        built(bound(add_one(), "B", 1024), "cuda -max-threads=512")
 
 
 # ---- workspaces
@@ -170,7 +219,7 @@ def main(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
 
 
 def test_memory_between_kernels_is_taken_in_the_order_of_the_stream(fake_cuda: FakeDriver) -> None:
-    module = linked(fake_cuda, parse(TWO_KERNELS))
+    module = built(parse(TWO_KERNELS))
     a = numbers(64)
     given, result = on_device(fake_cuda, a), on_device(fake_cuda, a)
     used = fake_cuda.used()
@@ -183,7 +232,7 @@ def test_memory_between_kernels_is_taken_in_the_order_of_the_stream(fake_cuda: F
 
 def test_devices_without_pools(fake_cuda: FakeDriver) -> None:
     fake_cuda.attributes[7][115] = 0
-    module = linked(fake_cuda, parse(TWO_KERNELS))
+    module = built(parse(TWO_KERNELS))
     a = numbers(64)
     given, result = on_device(fake_cuda, a, 7), on_device(fake_cuda, a, 7)
     used = fake_cuda.used()
@@ -193,7 +242,7 @@ def test_devices_without_pools(fake_cuda: FakeDriver) -> None:
 
 
 def test_too_little_memory(fake_cuda: FakeDriver) -> None:
-    module = linked(fake_cuda, parse(TWO_KERNELS))
+    module = built(parse(TWO_KERNELS))
     given, result = on_device(fake_cuda, numbers(64)), on_device(fake_cuda, numbers(64))
     fake_cuda.capacity = fake_cuda.used() + 100
     message = (
@@ -205,7 +254,7 @@ def test_too_little_memory(fake_cuda: FakeDriver) -> None:
 
 
 def test_memory_is_freed_when_a_launch_fails(fake_cuda: FakeDriver) -> None:
-    module = linked(fake_cuda, parse(TWO_KERNELS))
+    module = built(parse(TWO_KERNELS))
     given = on_device(fake_cuda, numbers(64))
     module(given, given)
     fake_cuda.finish()
@@ -224,7 +273,7 @@ def test_memory_is_freed_when_a_launch_fails(fake_cuda: FakeDriver) -> None:
 
 
 def test_a_device_that_is_not_there(fake_cuda: FakeDriver) -> None:
-    module = linked(fake_cuda, bound(add_one(), "B"))
+    module = built(bound(add_one(), "B"))
     given = on_device(fake_cuda, numbers(8), 9)
     message = "main: there is no cuda:9; this process sees 8 devices: no CUDA-capable device"
     with pytest.raises(RuntimeError, match=message):
@@ -232,7 +281,7 @@ def test_a_device_that_is_not_there(fake_cuda: FakeDriver) -> None:
 
 
 def test_kernels_that_the_device_can_not_run(fake_cuda: FakeDriver) -> None:
-    module = linked(fake_cuda, bound(add_one(), "B"))
+    module = built(bound(add_one(), "B"))
     given = on_device(fake_cuda, numbers(8))
     fake_cuda.failing["cuModuleLoadData"] = 209
     message = (
@@ -246,7 +295,7 @@ def test_kernels_that_the_device_can_not_run(fake_cuda: FakeDriver) -> None:
 
 
 def test_a_fault_is_told_once_and_the_device_is_lost(fake_cuda: FakeDriver) -> None:
-    module = linked(fake_cuda, bound(add_one(), "B"))
+    module = built(bound(add_one(), "B"))
     given, gone = (on_device(fake_cuda, numbers(8), 6) for _ in range(2))
     fake_cuda.free(gone.data_ptr())
     module(given, gone)
@@ -262,14 +311,24 @@ def test_a_fault_is_told_once_and_the_device_is_lost(fake_cuda: FakeDriver) -> N
 
 def test_functions_that_compute_on_the_host_are_refused() -> None:
     with pytest.raises(BuildError, match=r"main: the host writes to B, which is memory of the dev"):
-        linked(None, add_one())
+        built(add_one())
 
 
 # ---- modules
 
 
+def test_texts_need_no_device() -> None:
+    module = built(bound(add_one(), "B"), "cuda -arch=sm_90a")
+    assert "main_kernel" in module.get_source("cuda")
+    assert ".target sm_90a" in module.inspect_source("ptx")
+    assert "tw_cuda_launch" in module.get_source("ll")
+    assert "tw_cuda_launch" in module.get_source("asm")
+    assert "blockIdx.x" in module.get_source("tir")
+    assert module.target.startswith("cuda -arch=sm_90a")
+
+
 def test_modules_can_be_pickled(fake_cuda: FakeDriver) -> None:
-    module = pickle.loads(pickle.dumps(linked(fake_cuda, bound(add_one(), "B"))))
+    module = pickle.loads(pickle.dumps(built(bound(add_one(), "B"))))
     a = numbers(8)
     given = on_device(fake_cuda, a)
     module(given, given)
@@ -277,7 +336,7 @@ def test_modules_can_be_pickled(fake_cuda: FakeDriver) -> None:
 
 
 def test_exported_libraries_hold_their_kernels(fake_cuda: FakeDriver, tmp_path: Any) -> None:
-    linked(fake_cuda, bound(add_one(), "B")).export_library(tmp_path / "one.so")
+    built(bound(add_one(), "B")).export_library(tmp_path / "one.so")
     module = load_module(tmp_path / "one.so")
     a = numbers(8)
     given = on_device(fake_cuda, a)

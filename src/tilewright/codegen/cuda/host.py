@@ -9,9 +9,10 @@ What the host needs to know of a tensor's contents (a condition of a graph, an e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
 
+from tilewright.codegen.c.kernels import KernelInfo
+from tilewright.codegen.cuda.alignments import Alignments
 from tilewright.codegen.cuda.launch import CONSTANT, ENTER, FRAME, LEAVE, MODULE, UNLOAD
 from tilewright.codegen.llvm.builder import Callee, Function, Global, exported
 from tilewright.codegen.llvm.builder import Module as Builder
@@ -21,7 +22,17 @@ from tilewright.codegen.llvm.ffi_abi import FunctionSpec, kernel_callee
 from tilewright.codegen.llvm.jit import host_triple
 from tilewright.codegen.llvm.types import global_name, memory_bytes, memory_type
 from tilewright.codegen.llvm.values import I32, PTR, VOID, Value, array
-from tilewright.ir import INDEX, Expr, IRModule, Var, as_expr, cast, dtypes, pre_order, substitute
+from tilewright.ir import (
+    INDEX,
+    Expr,
+    IRModule,
+    Var,
+    as_expr,
+    cast,
+    dtypes,
+    pre_order,
+    substitute,
+)
 from tilewright.support.errors import BuildError, CodegenError
 from tilewright.target import Target
 from tilewright.tir import (
@@ -34,7 +45,6 @@ from tilewright.tir import (
     For,
     PrimFunc,
 )
-from tilewright.tir.transform import CALLING_CONV
 
 #: Symbols of what all functions of a module share: the kernels, the record, what frees all.
 IMAGE, RECORD, RELEASE = "tw_cuda_image", "tw_cuda_record", "tw_cuda_release"
@@ -42,26 +52,6 @@ IMAGE, RECORD, RELEASE = "tw_cuda_image", "tw_cuda_record", "tw_cuda_release"
 _GRAPH = "relax.graph"
 _LINE = 256  # what constants are aligned to on the device
 _TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
-
-
-class Kernel(Protocol):
-    """How a kernel is launched: extents and bytes in terms of its parameters."""
-
-    @property
-    def symbol(self) -> str:
-        """Its name in the image."""
-
-    @property
-    def params(self) -> Sequence[Var]:
-        """What it takes: addresses, then numbers."""
-
-    @property
-    def launch(self) -> Mapping[str, Expr]:
-        """Extents by tag; a tag that isn't there has one."""
-
-    @property
-    def dynamic_shared_bytes(self) -> int | Expr:
-        """Shared memory that the launch asks for."""
 
 
 @dataclass(frozen=True)
@@ -72,19 +62,8 @@ class HostCode:
     specs: tuple[FunctionSpec, ...]
 
 
-def split(mod: IRModule) -> tuple[IRModule, dict[str, PrimFunc]]:
-    """Split a lowered module into what the host runs and the kernels."""
-    kernels = {
-        name: func
-        for name, func in mod.functions.items()
-        if isinstance(func, PrimFunc) and CALLING_CONV in func.attrs
-    }
-    host = {name: func for name, func in mod.functions.items() if name not in kernels}
-    return mod.replace(functions=host), kernels
-
-
 def emit_host(
-    host: IRModule, kernels: Mapping[str, Kernel], constants: Mapping[str, int], arch: str
+    host: IRModule, kernels: Mapping[str, KernelInfo], constants: Mapping[str, int], arch: str
 ) -> HostCode:
     """Generate the host's functions.
 
@@ -172,11 +151,15 @@ class _HostEmitter(ModuleEmitter):
     function_emitter = _HostFunction
 
     def __init__(
-        self, host: IRModule, kernels: Mapping[str, Kernel], constants: Mapping[str, int]
+        self, host: IRModule, kernels: Mapping[str, KernelInfo], constants: Mapping[str, int]
     ) -> None:
         # For the oldest CPU of the architecture: what the host computes are sizes.
         super().__init__(host, Target({"kind": "llvm", "mtriple": host_triple()}))
         self.kernels = {name: (i, kernel) for i, (name, kernel) in enumerate(kernels.items())}
+        needed = Alignments(host, kernels)
+        for name, signature in self.signatures.items():
+            spec = needed.applied(name, signature.spec)
+            self.signatures[name] = replace(signature, spec=spec)
         self.sizes = dict(constants)
         self.offsets: dict[str, int] = {}
         total = 0
