@@ -37,6 +37,7 @@ _KINDS = {"i": ("i32", ctypes.c_int), "l": ("i64", ctypes.c_int64), "p": ("ptr",
 CALLS = {
     "cuInit": "i",
     "cuDriverGetVersion": "p",
+    "cuGetExportTable": "pp",
     "cuGetErrorName": "ip",
     "cuGetErrorString": "ip",
     "cuDeviceGet": "pi",
@@ -356,6 +357,10 @@ class Functions:
 
     def cuDriverGetVersion(self, to: int) -> None:
         _at(to, ctypes.c_int, self.d.version)
+
+    def cuGetExportTable(self, to: int, number: int) -> None:
+        """NVRTC asks for one, where there is a driver, and does without."""
+        raise Refused(500)
 
     def cuGetErrorName(self, code: int, to: int) -> None:
         _at(to, ctypes.c_void_p, ctypes.addressof(self.texts.get(code, self.texts[999])[0]))

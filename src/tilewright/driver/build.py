@@ -11,6 +11,7 @@ from typing import Any
 
 from tilewright.codegen.c.package import build_c_module
 from tilewright.codegen.c.portable import emit_module as emit_c
+from tilewright.codegen.cuda.package import build_cuda_module
 from tilewright.codegen.llvm.emit import emit_module
 from tilewright.codegen.llvm.jit import target_machine
 from tilewright.codegen.llvm.package import Machine, build_module
@@ -153,8 +154,21 @@ def _build_c(
     )
 
 
+def _build_cuda(
+    lowered: IRModule, target: Target, entry_name: str | None, max_lines: int | None
+) -> Module:
+    return build_cuda_module(
+        lowered,
+        target,
+        sources={"tir": _ScriptText(lowered)},
+        constants=_constants(lowered),
+        entry_name=entry_name,
+        max_lines=max_lines,
+    )
+
+
 _Builder = Callable[[IRModule, Target, "str | None", "int | None"], Module]
-_BUILDERS: dict[str, _Builder] = {"llvm": _build_llvm, "c": _build_c}
+_BUILDERS: dict[str, _Builder] = {"llvm": _build_llvm, "c": _build_c, "cuda": _build_cuda}
 """What makes a module of lowered functions, by the target's kind."""
 
 

@@ -26,6 +26,7 @@ def build_cuda_module(
     sources: Sources | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
     entry_name: str | None = None,
+    max_lines: int | None = None,
 ) -> Module:
     """Compile kernels and the functions that launch them.
 
@@ -33,14 +34,16 @@ def build_cuda_module(
     host's code. ``constants`` are compact arrays by symbol, which each device that is used gets a
     copy of.
 
-    Raises ``BuildError`` for a function that computes outside of kernels and for blocks with more
-    threads than the target has, ``CodegenError`` for kernels that have no code, and
-    ``MissingExtraError`` where NVRTC isn't installed.
+    Raises ``BuildError`` for a function that computes outside of kernels, for blocks with more
+    threads than the target has and for more than ``max_lines`` lines of CUDA; ``CodegenError`` for
+    kernels that have no code, and ``MissingExtraError`` where NVRTC isn't installed.
     """
     kernels = kernels_of(lowered)
     functions = {name: f for name, f in lowered.functions.items() if name not in kernels}
     code = emit_kernels(lowered, target)
     _check_threads(code, target)
+    if max_lines is not None and (lines := code.text.count("\n")) > max_lines:
+        raise BuildError(f"the code has {lines} lines of CUDA, more than {max_lines}")
     data = dict(constants or {})
     sizes = {symbol: array.nbytes for symbol, array in data.items()}
     # Before the kernels are compiled: this takes no time, and says what isn't scheduled.
