@@ -13,6 +13,7 @@ from tilewright.codegen.c.text import Text
 from tilewright.codegen.c.vector import Value, Vector
 from tilewright.codegen.cuda.math import table
 from tilewright.codegen.cuda.prelude import PRELUDE
+from tilewright.codegen.cuda.ptx import PTX, PTX_HELPERS
 from tilewright.ir import Call, as_int, dtypes
 from tilewright.support.errors import CodegenError
 from tilewright.target import Target
@@ -70,7 +71,7 @@ def cuda_dialect(capability: int, fast_math: bool = False) -> Dialect:
             "nan64": "__longlong_as_double(0x7fffffffffffffffll)",
         },
         math={**table(fast_math), **_INTEGERS, **_BITS},
-        helpers=PRELUDE,
+        helpers={**PRELUDE, **PTX_HELPERS},
         vector_types=VECTOR_TYPES,
         shared="__shared__ __align__({align})",
         dynamic_shared="extern __shared__ __align__(128) unsigned char {name}[];",
@@ -79,7 +80,7 @@ def cuda_dialect(capability: int, fast_math: bool = False) -> Dialect:
         barriers={"shared": "__syncthreads();", "warp": "__syncwarp();"},
         fail="__trap();",
         packed=frozenset(("float16", "bfloat16") if capability >= 80 else ("float16",)),
-        calls=CALLS,
+        calls={**CALLS, **PTX},
         options={
             "capability": capability,
             "unpacked": () if capability >= 80 else ("min2", "max2"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tilewright.codegen.c import text as t
 from tilewright.codegen.c.kernels import (
     KernelCode,
@@ -13,7 +15,8 @@ from tilewright.codegen.c.kernels import (
 )
 from tilewright.codegen.c.text import Text
 from tilewright.codegen.cuda.dialect import dialect_of
-from tilewright.ir import Broadcast, Call, Expr, IRModule, Ramp, as_int, dtypes, is_const
+from tilewright.codegen.cuda.ptx import declare_fragment, fragment_shapes
+from tilewright.ir import Broadcast, Call, Expr, IRModule, Ramp, Var, as_int, dtypes, is_const
 from tilewright.target import Target
 from tilewright.tir import Buffer, BufferLoad, BufferStore
 from tilewright.tir.thread_scope import is_shared
@@ -33,7 +36,19 @@ def emit_kernels(lowered: IRModule, target: Target) -> KernelCode:
 
 
 class CudaEmitter(KernelEmitter):
-    """Writes one kernel, with the copies from global to shared memory that don't wait."""
+    """Writes one kernel, with fragments, and copies to shared memory that don't wait."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.fragments = fragment_shapes(self.func)
+        self.fragment_names: dict[Var, str] = {}
+
+    def private(self, buffer: Buffer) -> None:
+        """Declare memory of one thread, or its registers of a warp's fragments."""
+        if buffer.scope.startswith("wmma"):
+            declare_fragment(self, buffer)
+        else:
+            super().private(buffer)
 
     @property
     def _has_async(self) -> bool:

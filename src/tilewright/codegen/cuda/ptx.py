@@ -1,0 +1,353 @@
+"""Operators of ``tir/gpu_ops.py`` as CUDA C++: calls of helpers that hold one PTX instruction each.
+
+``PTX`` maps operators to functions that write them, ``PTX_HELPERS`` families of helpers to their
+makers; the dialect of CUDA joins both to its own. Each function asks first whether the target's
+architecture has the instruction. Fragments are arrays of a thread's own, which the compiler keeps
+in registers where all indices are constants after unrolling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.codegen.c import text as t
+from tilewright.codegen.c.text import Text
+from tilewright.codegen.c.vector import Value
+from tilewright.codegen.cuda.ptx_helpers import (
+    PTX_HELPERS,
+    mma_family,
+    wmma_load_family,
+    wmma_mma_family,
+    wmma_store_family,
+)
+from tilewright.ir import (
+    Broadcast,
+    Call,
+    Expr,
+    Ramp,
+    Range,
+    Var,
+    as_int,
+    const,
+    dtypes,
+    floordiv,
+    floormod,
+    pre_order,
+)
+from tilewright.support.errors import CodegenError, VerifyError
+from tilewright.tir import Buffer, BufferLoad, BufferStore, PrimFunc
+from tilewright.tir.fragments import WARP_SIZE, WMMA_ARCH, mma_shape, wmma_registers
+from tilewright.tir.gpu_checks import check_call
+from tilewright.tir.gpu_ops import (
+    GPU_OPS,
+    WMMA_OPS,
+    Tile,
+    is_gpu_op,
+    number_operand,
+    stride_between_rows,
+    text_operand,
+    tile_at,
+)
+from tilewright.tir.thread_scope import is_shared
+
+__all__ = ["PTX", "PTX_HELPERS", "declare_fragment", "fragment_shapes"]
+
+Operands = dict[str, Expr]
+Writer = Callable[[Any, Operands], None]
+Shape = tuple[int, int, int]
+_WRITERS: dict[str, Writer] = {}
+_WORD = "uint32"
+
+
+def _writes(name: str) -> Callable[[Writer], Writer]:
+    def register(function: Writer) -> Writer:
+        _WRITERS[name] = function
+        return function
+
+    return register
+
+
+def _written(emitter: Any, call: Call) -> Value:
+    """Write a call as statements; there is no value."""
+    try:
+        check_call(call)
+        operands = GPU_OPS[call.op.name].named(call)
+    except VerifyError as error:
+        raise CodegenError(error.message) from error
+    _WRITERS[call.op.name](emitter, operands)
+    return Text("0")
+
+
+def _require(emitter: Any, what: str, capability: int) -> None:
+    found = int(emitter.dialect.options["capability"])
+    if found < capability:
+        raise CodegenError(f"{what} needs sm_{capability} or newer; the target is sm_{found}")
+
+
+def _say(emitter: Any, family: str, *args: str) -> None:
+    emitter.line(f"{emitter.help(family, _WORD, *args)};")
+
+
+# ---- addresses --------------------------------------------------------------------------------
+
+
+def _start(tile: Tile) -> Expr:
+    (index,) = tile.along.indices
+    return index.base if isinstance(index, Ramp) else index
+
+
+def _pointer(emitter: Any, tile: Tile) -> str:
+    """Address of the first element."""
+    return str(emitter.address(tile.along))
+
+
+def _registers(emitter: Any, tile: Tile) -> str:
+    """A lane's fragment as words of 32 bits (or as floats)."""
+    buffer = tile.along.buffer
+    kind = "float" if buffer.dtype == "float32" else emitter.dialect.register(_WORD)
+    return str(t.prefix(f"({kind}*)", emitter.address(tile.along)))
+
+
+def _stride(emitter: Any, tile: Tile) -> str:
+    return str(emitter.scalar(emitter.analyzer.simplify(stride_between_rows(tile))))
+
+
+# ---- fragments of ptx_mma -----------------------------------------------------------------------
+
+
+@_writes("ptx_mma")
+def _mma(emitter: Any, operands: Operands) -> None:
+    shape = text_operand(operands, "shape")
+    types = [text_operand(operands, f"{name}_type") for name in "abc"]
+    what = f"ptx_mma {shape} of {types[0]}"
+    _require(emitter, what, mma_shape(shape, types[0], types[1], types[2]).arch)
+    saturate = "saturate" in operands and bool(number_operand(operands, "saturate"))
+    a, b, c = (_registers(emitter, tile_at(operands[name])) for name in "abc")
+    # tf32 operands are words, whatever their memory is declared as.
+    if types[0] == "tf32":
+        word = emitter.dialect.register(_WORD)
+        a, b = (
+            str(t.prefix(f"({word}*)", emitter.address(tile_at(operands[name]).along)))
+            for name in "ab"
+        )
+    _say(emitter, mma_family(shape, types[0], types[1], types[2], saturate), c, a, b)
+
+
+def _matrices(name: str, memory: str, registers: str, capability: int) -> None:
+    @_writes(name)
+    def write(emitter: Any, operands: Operands) -> None:
+        _require(emitter, name, capability)
+        count, trans = number_operand(operands, "num"), number_operand(operands, "trans")
+        row, own = tile_at(operands[memory]), tile_at(operands[registers])
+        word = emitter.dialect.register(_WORD)
+        fragment = t.prefix(f"({word}*)", emitter.address(own.along))
+        family = f"{name.removeprefix('ptx_')}_x{count}{'_trans' if trans else ''}"
+        _say(emitter, family, str(fragment), _pointer(emitter, row))
+
+
+_matrices("ptx_ldmatrix", "source", "target", 75)
+_matrices("ptx_stmatrix", "target", "source", 90)
+
+
+@_writes("mma_fill")
+def _mma_fill(emitter: Any, operands: Operands) -> None:
+    load = tile_at(operands["target"]).along
+    lanes = dtypes.lanes_of(load.dtype)
+    value = operands["value"]
+    emitter.visit(
+        BufferStore(load.buffer, Broadcast(value, lanes) if lanes > 1 else value, load.indices)
+    )
+
+
+@_writes("mma_store")
+def _mma_store(emitter: Any, operands: Operands) -> None:
+    """Each lane stores pairs of neighbours; where they lie follows from the layout of C."""
+    target, source = tile_at(operands["target"]), tile_at(operands["source"])
+    first, start = _start(target), _start(source)
+    stride = stride_between_rows(target)
+    lane = Var("lane", first.dtype)
+    emitter.analyzer.bind(lane, Range(const(0, lane.dtype), const(WARP_SIZE, lane.dtype)))
+    index = emitter.dialect.indices["threadIdx.x"]
+    name = emitter.let(f"(int)({index} % {WARP_SIZE})", lane.dtype, "lane")
+    emitter.define(lane, Text(name))
+
+    def number(value: int) -> Expr:
+        return const(value, lane.dtype)
+
+    for element in range(0, number_operand(operands, "n") // 2, 2):
+        row = floordiv(lane, number(4)) + number(element % 4 // 2 * 8)
+        column = floormod(lane, number(4)) * number(2) + number(element // 4 * 8)
+        place = first + row * stride + column
+        one = const(1, lane.dtype)
+        own = start + const(element, start.dtype)
+        pair = BufferLoad(source.along.buffer, (Ramp(own, const(1, start.dtype), 2),))
+        emitter.visit(BufferStore(target.along.buffer, pair, (Ramp(place, one, 2),)))
+
+
+# ---- fragments of wmma --------------------------------------------------------------------------
+
+
+def fragment_shapes(func: PrimFunc) -> dict[Var, tuple[Shape, Tile]]:
+    """The instruction's shape, and a tile, of each buffer of fragments that a kernel uses."""
+    found: dict[Var, tuple[Shape, Tile]] = {}
+    for item in pre_order(func.body):
+        if not is_gpu_op(item) or item.op.name not in WMMA_OPS:  # type: ignore[attr-defined]
+            continue
+        operands = GPU_OPS[item.op.name].named(item)  # type: ignore[attr-defined,arg-type]
+        m, n, k = (number_operand(operands, name) for name in "mnk")
+        for name in ("fragment", "a", "b", "c", "d"):
+            if name not in operands:
+                continue
+            tile = tile_at(operands[name])
+            known = found.setdefault(tile.along.buffer.data, ((m, n, k), tile))
+            if known[0] != (m, n, k):
+                raise CodegenError(
+                    f"fragments of {tile.along.buffer.name} are used with shapes {known[0]} and "
+                    f"{(m, n, k)}; use buffers of their own"
+                )
+    return found
+
+
+def declare_fragment(emitter: Any, buffer: Buffer) -> None:
+    """Declare a buffer of fragments: registers of each lane, one fragment after the other."""
+    if buffer.data not in emitter.fragments:
+        raise CodegenError(
+            f"{buffer.name} of scope {buffer.scope} is used by no operator on fragments"
+        )
+    shape, tile = emitter.fragments[buffer.data]
+    elements = emitter.elements(buffer)
+    per = tile.rows * tile.columns
+    if elements is None or elements % per:
+        raise CodegenError(
+            f"{buffer.name} has {elements} elements, which are no whole fragments of {per}"
+        )
+    count = wmma_registers(buffer.dtype, buffer.scope, *shape) * (elements // per)
+    kind = "float" if buffer.dtype == "float32" and buffer.scope.endswith("accumulator") else None
+    kind = kind or emitter.dialect.register(_WORD)
+    name = emitter.fresh(buffer.name)
+    emitter.line(f"{kind} {name}[{count}];")
+    emitter.fragment_names[buffer.data] = name
+
+
+def _fragment(emitter: Any, tile: Tile) -> str:
+    """Registers of the fragment that holds a tile."""
+    buffer = tile.along.buffer
+    shape, _ = emitter.fragments[buffer.data]
+    stride = as_int(emitter.analyzer.simplify(stride_between_rows(tile)))
+    if stride is None or stride % tile.columns:
+        raise CodegenError(
+            f"fragments of {buffer.name} don't lie side by side: rows are {stride} elements apart, "
+            f"a fragment has {tile.columns} columns"
+        )
+    start = _start(tile)
+
+    def number(value: int) -> Expr:
+        return const(value, start.dtype)
+
+    count = wmma_registers(buffer.dtype, buffer.scope, *shape)
+    index = floordiv(start, number(stride * tile.rows)) * number(stride // tile.columns)
+    index = index + floordiv(floormod(start, number(stride)), number(tile.columns))
+    place = emitter.scalar(emitter.analyzer.simplify(index * number(count)))
+    name = Text(emitter.fragment_names[buffer.data])
+    return str(name if place == "0" else t.binary("+", name, place))
+
+
+def _wmma_part(tile: Tile) -> str:
+    return {"matrix_a": "a", "matrix_b": "b"}.get(tile.along.buffer.scope.partition(".")[2], "c")
+
+
+def _shape(operands: Operands) -> str:
+    return "".join(f"{name}{number_operand(operands, name)}" for name in "mnk")
+
+
+def _space(tile: Tile) -> str:
+    return "shared" if is_shared(tile.along.buffer.scope) else "global"
+
+
+def _require_wmma(emitter: Any, dtype: str) -> None:
+    _require(emitter, f"wmma of {dtype}", WMMA_ARCH.get(dtype, 70))
+
+
+@_writes("tvm_fill_fragment")
+def _fill(emitter: Any, operands: Operands) -> None:
+    tile = tile_at(operands["fragment"])
+    buffer = tile.along.buffer
+    shape, _ = emitter.fragments[buffer.data]
+    count = wmma_registers(buffer.dtype, buffer.scope, *shape)
+    bits = dtypes.bits_of(buffer.dtype)
+    value = str(emitter.scalar(operands["value"]))
+    if not (buffer.dtype == "float32" and buffer.scope.endswith("accumulator")):
+        value = emitter.named(emitter.to_bits(value, buffer.dtype), f"uint{bits}", "bits")
+        word = emitter.dialect.register(_WORD)
+        if bits < 32:
+            value = f"({word}){value} * {0x01010101 if bits == 8 else 0x00010001}u"
+    place = _fragment(emitter, tile)
+    emitter.line("#pragma unroll")
+    emitter.line(f"for (int r = 0; r < {count}; ++r) ({place})[r] = {value};")
+
+
+@_writes("tvm_load_matrix_sync")
+def _load(emitter: Any, operands: Operands) -> None:
+    tile, source = tile_at(operands["fragment"]), tile_at(operands["source"])
+    dtype, layout = tile.along.buffer.dtype, text_operand(operands, "layout")
+    part = _wmma_part(tile)
+    if part != "c":
+        _require_wmma(emitter, dtype)
+    family = wmma_load_family(part, _shape(operands), dtype, layout, _space(source))
+    _say(
+        emitter, family, _fragment(emitter, tile), _pointer(emitter, source),
+        _stride(emitter, source),
+    )  # fmt: skip
+
+
+@_writes("tvm_store_matrix_sync")
+def _store(emitter: Any, operands: Operands) -> None:
+    tile, target = tile_at(operands["fragment"]), tile_at(operands["target"])
+    dtype, layout = tile.along.buffer.dtype, text_operand(operands, "layout")
+    family = wmma_store_family(_shape(operands), dtype, layout, _space(target))
+    _say(
+        emitter, family, _pointer(emitter, target), _fragment(emitter, tile),
+        _stride(emitter, target),
+    )  # fmt: skip
+
+
+@_writes("tvm_mma_sync")
+def _mma_sync(emitter: Any, operands: Operands) -> None:
+    tiles = {name: tile_at(operands[name]) for name in "abcd"}
+    dtype, total = (tiles[name].along.buffer.dtype for name in "ad")
+    _require_wmma(emitter, dtype)
+    layouts = [text_operand(operands, f"{name}_layout") for name in "ab"]
+    family = wmma_mma_family(_shape(operands), dtype, total, layouts[0], layouts[1])
+    _say(emitter, family, *(_fragment(emitter, tiles[name]) for name in "dabc"))
+
+
+# ---- asynchronous copies ------------------------------------------------------------------------
+
+
+@_writes("ptx_cp_async")
+def _cp_async(emitter: Any, operands: Operands) -> None:
+    _require(emitter, "ptx_cp_async", 80)
+    size = number_operand(operands, "bytes")
+    places = [_pointer(emitter, tile_at(operands[name])) for name in ("target", "source")]
+    if "source_bytes" in operands:
+        _say(emitter, f"cp_async_zfill_{size}", *places, emitter.scalar(operands["source_bytes"]))
+    else:
+        _say(emitter, f"cp_async_{size}", *places)
+
+
+@_writes("ptx_commit_group")
+def _commit(emitter: Any, operands: Operands) -> None:
+    _require(emitter, "ptx_commit_group", 80)
+    emitter.line('asm volatile("cp.async.commit_group;" ::: "memory");')
+
+
+@_writes("ptx_wait_group")
+def _wait(emitter: Any, operands: Operands) -> None:
+    _require(emitter, "ptx_wait_group", 80)
+    count = number_operand(operands, "in_flight")
+    emitter.line(f'asm volatile("cp.async.wait_group {count};" ::: "memory");')
+
+
+PTX: dict[str, Callable[[Any, Call], Value]] = dict.fromkeys(_WRITERS, _written)
+"""What writes each operator: the emitter and the call give text."""
