@@ -168,17 +168,22 @@ class PrefillKernel:
         ):
             with T.block("attention_tile"):
                 vtile, vthread = T.axis.remap("SS", [tile, thread])
-                for buffer in self._buffers():
+                for buffer in (self.queries.buffer, *self.own.values()):
                     T.alloc_buffer(buffer)
                 self._enter(vtile, vthread)
                 self.start()
                 for k_block in T.serial(self._key_blocks()):
-                    self._at_keys(k_block)
-                    self.copy_rows(self.keys, self._key, self.first_key, self.problem.keys)
-                    self.scores()
-                    self.softmax()
-                    self.copy_rows(self.values, self._value, self.first_key, self.problem.keys)
-                    self.weigh()
+                    with T.block("key_block"):
+                        vk_block = T.axis.remap("O", [k_block])
+                        # Here, so that what is not needed at a time may share memory.
+                        for tile in (self.keys, self.powers, self.values):
+                            T.alloc_buffer(tile.buffer)
+                        self._at_keys(vk_block)
+                        self.copy_rows(self.keys, self._key, self.first_key, self.problem.keys)
+                        self.scores()
+                        self.softmax()
+                        self.copy_rows(self.values, self._value, self.first_key, self.problem.keys)
+                        self.weigh()
                 self.finish()
 
     @T.macro
@@ -324,10 +329,6 @@ class PrefillKernel:
         self.thread = thread
         self.first_row = simplify(q_tile * self.sizes.query_tile)
         self.y, self.x = thread // self.sizes.columns, thread % self.sizes.columns
-
-    def _buffers(self) -> list[Buffer]:
-        tiles = (self.queries, self.keys, self.values, self.powers)
-        return [*(tile.buffer for tile in tiles), *self.own.values()]
 
     def _key_blocks(self) -> Expr:
         limit = self.problem.key_limit(self.first_row + self.sizes.query_tile - 1)
