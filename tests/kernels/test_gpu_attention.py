@@ -9,14 +9,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 from attention_reference import attention
-from gpu_cases import CUDA, SMALL, applied, function, lowered, simulated
+from gpu_cases import CUDA, SMALL, applied, function, kernels_of, lowered, simulated
 
 from tilewright import topi
 from tilewright.ir import IRModule, Var
 from tilewright.kernels import ApplyKernels
-from tilewright.kernels.gpu.attention.kernel import choose_threads
-from tilewright.kernels.problems.attention import read_attention
-from tilewright.scheduling import Choices
+from tilewright.kernels.gpu.attention.decode import DecodeThreads
+from tilewright.kernels.gpu.attention.prefill import PrefillThreads
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
@@ -135,6 +134,56 @@ def test_other_scales() -> None:
     check(heads(1, 1, 1, 17, 9, 4), scale=0.3)
 
 
+# ---- a few queries -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "causal"),
+    [
+        ((1, 1, 1, 1, 64, 8), None),
+        ((2, 3, 1, 1, 131, 20), None),  # a group; nothing divides
+        ((1, 4, 2, 2, 150, 16), "BottomRight"),
+        ((1, 1, 1, 16, 40, 8, 3), "TopLeft"),
+        ((1, 1, 1, 5, 3, 1, 70), "BottomRight"),  # the first queries see nothing
+        ((1, 1, 1, 1, 1, 1), None),
+    ],
+)
+def test_decoding(shape: Any, causal: str | None) -> None:
+    mod = check(heads(*shape), causal_mask=causal)
+    assert len(kernels_of(mod)) == (2 if shape[4] > 100 else 1)
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 3, 70), (3, 1), (70,)])
+@pytest.mark.parametrize("dtype", ["bool", "float32"])
+def test_masks_of_a_few_queries(shape: tuple[int, ...], dtype: str) -> None:
+    mask = RNG.standard_normal(shape) > 0
+    mask[..., 0] = False
+    values = mask if dtype == "bool" else np.where(mask, 0, -np.inf).astype("float32")
+    check([*heads(1, 2, 1, 3, 70, 4), values])
+
+
+def test_decoding_from_other_layouts() -> None:
+    arrays = [a.transpose(0, 2, 1, 3).copy() for a in heads(2, 4, 2, 1, 40, 8)]
+    check(arrays, layout="BSHD")
+
+
+@pytest.mark.parametrize("keys", [0, 1, 40, 200])
+def test_decoding_of_symbolic_lengths(keys: int) -> None:
+    arrays, batch, length = heads(2, 2, 1, 1, keys, 4), Var("b"), Var("m")
+    func = definition(arrays, [(batch, 2, 1, 4), *[(batch, 1, length, 4)] * 2])
+    found = np.full((2, 2, 1, 4), 7, "float32")
+    simulated(func, arrays, [found], Target("cuda -max-threads=32 -num-cores=1"))
+    expected = attention(*arrays) if keys else np.zeros(found.shape)
+    np.testing.assert_allclose(found, expected, rtol=3e-5, atol=3e-6)
+
+
+def test_special_values_of_a_few_queries() -> None:
+    arrays = heads(1, 2, 1, 1, 40, 4)
+    arrays[2][0, 0, 3, 1] = np.inf
+    arrays[0][0, 1, 0, 0] = np.nan
+    check(arrays)
+
+
 # ---- sizes -------------------------------------------------------------------------------------
 
 
@@ -147,12 +196,13 @@ def test_tiles_fit_into_shared_memory(arch: str, depth: int) -> None:
 
 
 def test_each_form_replays() -> None:
-    func = definition(heads(1, 4, 2, 40, 50, 8), causal_mask="TopLeft")
-    problem = read_attention(func)
-    for target in (CUDA, SMALL):
-        plan = choose_threads(problem, target, Choices())
+    func = definition(heads(1, 4, 2, 2, 50, 8), causal_mask="TopLeft")
+    for name, plan in (
+        ("attention_prefill_threads", PrefillThreads(4, 8, 2, 2)),
+        ("attention_decode_threads", DecodeThreads(64, 32, 3)),
+    ):
         sch = Schedule(IRModule({"main": func}), record=True)
-        sch.use_kernel("root", "attention_prefill_threads", asdict(plan))
+        sch.use_kernel("root", name, asdict(plan))
         again = Schedule(IRModule({"main": func}))
         Trace.from_json(sch.trace.as_json()).apply_to_schedule(again)
         assert again.mod["main"].script() == sch.mod["main"].script()
@@ -171,6 +221,24 @@ def test_sizes_are_checked() -> None:
     ):
         with pytest.raises(ScheduleError, match=said):
             sch.use_kernel("root", "attention_prefill_threads", {**good, name: value})
+
+
+def test_sizes_of_a_few_queries_are_checked() -> None:
+    func = definition(heads(1, 4, 2, 2, 50, 8))
+    sch = Schedule(IRModule({"main": func}))
+    good = {"threads": 64, "keys": 32}
+    for name, value, said in (
+        ("threads", 96, "powers of two"),
+        ("keys", 16, "a warp or more"),
+        ("keys", 128, "up to the threads"),
+        ("threads", 2048, "1024 fit"),
+        ("splits", 0, "at least one"),
+    ):
+        with pytest.raises(ScheduleError, match=said):
+            sch.use_kernel("root", "attention_decode_threads", {**good, name: value})
+    sch = Schedule(IRModule({"main": definition(heads(1, 4, 2, 20, 50, 8))}))
+    with pytest.raises(ScheduleError, match="at most 16"):
+        sch.use_kernel("root", "attention_decode_threads", good)
 
 
 def test_what_is_more_than_attention_is_for_rules() -> None:

@@ -1,7 +1,10 @@
 """Attention as one kernel: recognised by ``topi``'s definition, replaced by its online form.
 
-The replacement is :mod:`.prefill`: tiles of queries. Where a group of heads shares keys and each
-has but a few queries, the group's queries make one tile.
+The replacement is chosen by shape:
+
+- a few queries per head of keys (decoding): :mod:`.decode`, bound by memory;
+- else tiles of queries: :mod:`.prefill`. Where a group of heads shares keys and each has but a few
+  queries, the group's queries make one tile.
 """
 
 from __future__ import annotations
@@ -11,7 +14,9 @@ from dataclasses import replace
 from typing import ClassVar
 
 from tilewright.ir import as_int
+from tilewright.kernels.gpu.attention.decode import MOST_ROWS, DecodeKernel, DecodeThreads
 from tilewright.kernels.gpu.attention.prefill import PrefillKernel, PrefillThreads
+from tilewright.kernels.gpu.sizes import known_product
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problems.attention import Attention, read_attention
 from tilewright.scheduling import Choices, NotApplicable
@@ -20,7 +25,9 @@ from tilewright.target import Target
 from tilewright.tir import Block, PrimFunc, make_root_block
 from tilewright.tir.schedule import Schedule
 
-PREFILL = "attention_prefill_threads"
+PREFILL, DECODE = "attention_prefill_threads", "attention_decode_threads"
+
+Plan = PrefillThreads | DecodeThreads
 
 # Threads along queries and keys, and what each has of both: the largest that fit are preferred, as
 # they read least from shared memory per product.
@@ -37,29 +44,35 @@ _PREFILL = (
     (4, 4, 1, 1),
     (1, 4, 1, 1),
 )
+# Threads, and keys that are processed together.
+_DECODE = ((128, 128), (128, 64), (128, 32), (64, 64), (64, 32), (32, 32))
+# Thread blocks that a multiprocessor runs at a time, and parts of the keys at most.
+_BLOCKS_PER_PROCESSOR, _MOST_SPLITS = 4, 64
 
 
 class AttentionKernel(Kernel[Attention]):
     """For functions that are scaled dot-product attention, and nothing else."""
 
-    forms: ClassVar = {PREFILL: PrefillThreads}
+    forms: ClassVar = {PREFILL: PrefillThreads, DECODE: DecodeThreads}
 
     def recognise(self, func: PrimFunc) -> Attention | NotApplicable:
         """Compare with the definition named by the annotation."""
         return read_attention(func)
 
-    def plan(
-        self, problem: Attention, target: Target, choices: Choices
-    ) -> PrefillThreads | NotApplicable:
+    def plan(self, problem: Attention, target: Target, choices: Choices) -> Plan | NotApplicable:
         """Choose tiles that fit into shared memory."""
         return choose_threads(problem, target, choices)
 
-    def fault(self, problem: Attention, plan: PrefillThreads) -> str | None:
+    def fault(self, problem: Attention, plan: Plan) -> str | None:
         """Say what is wrong with the sizes, if anything is."""
-        return plan.fault(problem)
+        stacked = isinstance(plan, DecodeThreads) or plan.stacked
+        return plan.fault(problem.with_stacked(stacked))
 
-    def build(self, func: PrimFunc, problem: Attention, plan: PrefillThreads) -> Block:
+    def build(self, func: PrimFunc, problem: Attention, plan: Plan) -> Block:
         """Write the form."""
+        if isinstance(plan, DecodeThreads):
+            few = DecodeKernel(problem.with_stacked(True), plan)
+            return make_root_block(few.build(), few.root_buffers).block
         problem = problem.with_stacked(plan.stacked)
         return make_root_block(PrefillKernel(problem, plan).build()).block
 
@@ -67,18 +80,52 @@ class AttentionKernel(Kernel[Attention]):
         self,
         sch: Schedule,
         problem: Attention,
-        plan: PrefillThreads,
+        plan: Plan,
         kept: Sequence[str],
         target: Target,
     ) -> None:
         """Do nothing: blocks and threads are the kernel's own."""
 
 
-def choose_threads(
-    problem: Attention, target: Target, choices: Choices
-) -> PrefillThreads | NotApplicable:
-    """Return sizes for a problem, or why none fit."""
+def choose_threads(problem: Attention, target: Target, choices: Choices) -> Plan | NotApplicable:
+    """Return the form and its sizes for a problem, or why none fit."""
     limits = limits_of(target)
+    rows = as_int(problem.with_stacked(True).rows)
+    few = rows is not None and rows <= MOST_ROWS
+    made = _decode(problem.with_stacked(True), limits, choices) if few else None
+    return made or _prefill(problem, limits, choices)
+
+
+def _decode(problem: Attention, limits: GPULimits, choices: Choices) -> DecodeThreads | None:
+    """Sizes for a few queries: the most keys of which several blocks fit on a multiprocessor."""
+    fitting = []
+    for threads, keys in _DECODE:
+        sizes = DecodeThreads(threads, keys)
+        needed = sizes.shared_bytes(problem)
+        if threads <= limits.max_threads and needed <= limits.max_shared_memory:
+            fitting.append((needed > limits.max_shared_memory // _BLOCKS_PER_PROCESSOR, sizes))
+    if not fitting:
+        return None
+    ordered = [sizes for _, sizes in sorted(fitting, key=lambda item: item[0])]
+    sizes = choices.choose("attention.threads", ordered)
+    usual = _splits(problem, sizes, limits)
+    options = [usual, *{max(1, usual // 2), min(2 * usual, _MOST_SPLITS)}.difference({usual})]
+    return replace(sizes, splits=choices.choose("attention.splits", options))
+
+
+def _splits(problem: Attention, sizes: DecodeThreads, limits: GPULimits) -> int:
+    """Parts of the keys that fill the GPU; two blocks of keys each, at least."""
+    units = known_product([problem.batch, problem.heads]) or 1
+    wanted = -(-limits.processors * _BLOCKS_PER_PROCESSOR // max(1, units))
+    keys = as_int(problem.keys)
+    most = _MOST_SPLITS if keys is None else -(-keys // (2 * sizes.keys))
+    return max(1, min(wanted, most, _MOST_SPLITS))
+
+
+def _prefill(
+    problem: Attention, limits: GPULimits, choices: Choices
+) -> PrefillThreads | NotApplicable:
+    """Sizes for many queries."""
     fitting = [
         sizes
         for sizes in (PrefillThreads(*item) for item in _PREFILL)

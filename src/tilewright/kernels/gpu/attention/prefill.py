@@ -19,9 +19,7 @@ sees under a causal mask are skipped; tiles with the most blocks start first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from tilewright.arith import simplify
 from tilewright.ir import (
@@ -30,43 +28,27 @@ from tilewright.ir import (
     Var,
     and_,
     as_expr,
-    as_int,
-    call,
     ceildiv,
     const,
     if_then_else,
     minimum,
-    select,
+)
+from tilewright.kernels.gpu.attention.common import (
+    PAD,
+    Tile,
+    TileKernel,
+    exp2,
+    inverse,
+    is_whole,
+    shift_of,
+    vector_of,
 )
 from tilewright.kernels.gpu.lanes import WARP, from_other_lane, steps_down
 from tilewright.kernels.gpu.sizes import MOST_THREADS, is_power
 from tilewright.kernels.problems.attention import FLOAT, LOWEST, Attention
 from tilewright.script import tir as T
-from tilewright.tir import Buffer, Stmt, decl_buffer
+from tilewright.tir import Stmt, decl_buffer
 from tilewright.tir.script.parser import expand
-
-# Elements that a thread reads and writes at once: 16 bytes of float32.
-_VECTOR = 4
-# By so many elements rows of shared memory are longer than their contents.
-_PAD = 4
-
-
-class Tile(NamedTuple):
-    """Rows in shared memory, one after the other."""
-
-    buffer: Buffer
-    rows: int
-    width: int
-
-    @staticmethod
-    def of(name: str, rows: int, width: int) -> Tile:
-        """Declare one."""
-        shape = (rows * (width + _PAD),)
-        return Tile(decl_buffer(shape, FLOAT, name, scope="shared"), rows, width)
-
-    def at(self, row: ExprLike, column: ExprLike) -> Expr:
-        """The index of an element."""
-        return as_expr(row) * (self.width + _PAD) + column
 
 
 @dataclass(frozen=True)
@@ -110,21 +92,17 @@ class PrefillThreads:
 
     def shared_bytes(self, problem: Attention) -> int:
         """Bytes of shared memory."""
-        depth, width = problem.depth + _PAD, problem.value_depth + _PAD
+        depth, width = problem.depth + PAD, problem.value_depth + PAD
         tiles = self.query_tile * depth + self.key_tile * max(depth, width)
-        return 4 * (tiles + self.query_tile * (self.key_tile + _PAD))
+        return 4 * (tiles + self.query_tile * (self.key_tile + PAD))
 
 
-def vector_of(extent: int, most: int = _VECTOR) -> int:
-    """The longest vector that divides an extent."""
-    return next(n for n in (4, 2, 1) if n <= most and extent % n == 0)
-
-
-class PrefillKernel:
+class PrefillKernel(TileKernel):
     """Builds the body of the function; see the module's docstring."""
 
     def __init__(self, problem: Attention, sizes: PrefillThreads) -> None:
-        self.problem, self.sizes = problem, sizes
+        super().__init__(problem, sizes.threads)
+        self.sizes = sizes
         depth, width = problem.depth, problem.value_depth
         self.vector, self.key_vector = vector_of(depth), vector_of(sizes.key_tile)
         # Columns of V: vectors side by side; shorter ones if some threads would have none.
@@ -179,42 +157,23 @@ class PrefillKernel:
                         for tile in (self.keys, self.powers, self.values):
                             T.alloc_buffer(tile.buffer)
                         self._at_keys(vk_block)
-                        self.copy_rows(self.keys, self._key, self.first_key, self.problem.keys)
+                        end = T.meta_var(self.problem.keys)
+                        self.copy_rows(self.keys, self.read_key, self.first_key, end)
                         self.scores()
                         self.softmax()
-                        self.copy_rows(self.values, self._value, self.first_key, self.problem.keys)
+                        self.copy_rows(self.values, self.read_value, self.first_key, end)
                         self.weigh()
                 self.finish()
 
     @T.macro
     def start(self) -> None:
         """Load the queries; initialise maxima and sums."""
-        self.copy_rows(self.queries, self._query, self.first_row, self.problem.rows)
+        self.copy_rows(self.queries, self.read_query, self.first_row, self.problem.rows)
         for r in T.unroll(self.sizes.rows):
             self.own["top"][r] = LOWEST
             self.own["total"][r] = T.float32(0)
         for i in T.unroll(self.own["sums"].shape[0]):
             self.own["sums"][i] = T.float32(0)
-
-    @T.macro
-    def copy_rows(
-        self, tile: Tile, read: Callable[[Expr, Expr], Expr], start: Expr, end: Expr
-    ) -> None:
-        """Copy rows from ``start`` on, all threads together; zeros from ``end`` on."""
-        vector = vector_of(tile.width)
-        per_row, threads = tile.width // vector, self.sizes.threads
-        count = tile.rows * per_row
-        for i in T.serial(-(-count // threads)):
-            place = T.meta_var(i * threads + self.thread)
-            if count % threads == 0 or place < count:
-                row = T.meta_var(place // per_row)
-                first = T.meta_var(place % per_row * vector)
-                if _is_whole(end, tile.rows) or start + row < end:
-                    for lane in T.vectorized(vector):
-                        tile.buffer[tile.at(row, first + lane)] = read(start + row, first + lane)
-                else:
-                    for lane in T.vectorized(vector):
-                        tile.buffer[tile.at(row, first + lane)] = T.float32(0)
 
     @T.macro
     def scores(self) -> None:
@@ -366,50 +325,20 @@ class PrefillKernel:
 
     # ---- elements ----
 
-    def _query(self, row: Expr, d: Expr) -> Expr:
-        return self.problem.read_query(self.b, self.h, row, d)
-
-    def _key(self, k: Expr, d: Expr) -> Expr:
-        return self.problem.read_key(self.b, self.h, k, d)
-
-    def _value(self, k: Expr, d: Expr) -> Expr:
-        return self.problem.read_value(self.b, self.h, k, d)
-
     def _masked(self, score: Expr, r: Expr, c: Expr) -> Expr:
         """Apply the mask, causality and the end of the sequence to a score."""
         problem, row, key = self.problem, self._row(r), self.first_key + self._column(c)
         conditions = []
         if problem.causal_offset is not None:
             conditions.append(key <= problem.query_of(row) + problem.causal_offset)
-        if not _is_whole(problem.keys, self.sizes.key_tile):
+        if not is_whole(problem.keys, self.sizes.key_tile):
             conditions.append(key < problem.keys)
         if problem.mask is not None:
-            if not _is_whole(problem.rows, self.sizes.query_tile):
+            if not is_whole(problem.rows, self.sizes.query_tile):
                 row = minimum(row, problem.rows - 1)
             score = score + problem.read_mask(self.b, self.h, row, key)
         # Nothing is read where the condition doesn't hold: the mask ends with the keys.
         return if_then_else(and_(*conditions), score, LOWEST) if conditions else score
-
-
-def _is_whole(extent: Expr, size: int) -> bool:
-    """Whether an extent is known to be a multiple of a tile's size."""
-    known = as_int(extent)
-    return known is not None and known % size == 0
-
-
-def exp2(value: Expr) -> Expr:
-    """``2 ** value``."""
-    return call("exp2", value)
-
-
-def shift_of(top: Expr) -> Expr:
-    """The value to subtract from scores: if all are masked, -inf - -inf would be NaN."""
-    return select(top == LOWEST, const(0.0, FLOAT), top)
-
-
-def inverse(total: Expr) -> Expr:
-    """``1 / total``; zero for a row that sees no key."""
-    return select(total == 0.0, const(0.0, FLOAT), const(1.0, FLOAT) / total)
 
 
 __all__ = ["PrefillKernel", "PrefillThreads"]
