@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import secrets
 import select
 import signal
 import subprocess
@@ -14,9 +15,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from tilewright.meta_schedule.runner import worker
+from tilewright.meta_schedule.runner.answers import (
+    LENGTH,
+    Answer,
+    InvalidAnswerError,
+    decoded,
+    length_of,
+)
 from tilewright.meta_schedule.runner.base import (
     EvaluatorConfig,
     NoReferenceError,
@@ -25,7 +33,6 @@ from tilewright.meta_schedule.runner.base import (
     RunnerInput,
     RunnerResult,
 )
-from tilewright.meta_schedule.runner.worker import LENGTH
 from tilewright.support.errors import TuneError
 from tilewright.support.limits import physical_memory
 from tilewright.target import Target, host
@@ -73,6 +80,7 @@ class LocalRunner(Runner):
         self.memory_bytes = memory_bytes or (None if total is None else total * 3 // 4)
         self.candidates_per_worker = candidates_per_worker
         self._run = 0  # candidates of the worker
+        self._token = ""  # of the request that is answered next
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
         self._tasks: set[str] = set()
@@ -102,7 +110,7 @@ class LocalRunner(Runner):
             self._run += 1
             self._set_task(candidate.reference, threads)
             try:
-                result: RunnerResult = self._ask((self.timeout_sec, request), threads)
+                (result,) = self._ask((self.timeout_sec, request), threads).results
             except _Ended as ended:
                 result = RunnerResult(None, str(ended), ended.reason)
             if result.run_secs:
@@ -138,7 +146,7 @@ class LocalRunner(Runner):
             ("race", entries, rounds, self.evaluator_config),
         )
         try:
-            made: list[RunnerResult] = self._ask(request, threads)
+            made = list(self._ask(request, threads, len(entries)).results)
         except _Ended as ended:
             made = self._without_culprits(inputs, rounds, ended)
         return made
@@ -184,7 +192,7 @@ class LocalRunner(Runner):
         if key is None:
             return
         try:
-            problem = self._receive(self.reference_timeout_sec)
+            problem = self._receive(self.reference_timeout_sec, 0).problem
         except _Ended as ended:
             problem = str(ended)
         if problem is None:
@@ -203,7 +211,7 @@ class LocalRunner(Runner):
             if len(self._tasks) >= _TASKS_KEPT:
                 self.close()
             try:
-                problem = self._ask(self._task_request(reference), threads)
+                problem = self._ask(self._task_request(reference), threads, 0).problem
             except _Ended as ended:
                 raise _no_reference(str(ended)) from ended
         if problem is not None:
@@ -227,31 +235,34 @@ class LocalRunner(Runner):
         )
         return self._process
 
-    def _ask(self, request: Request, threads: int) -> Any:
+    def _ask(self, request: Request, threads: int, count: int = 1) -> Answer:
         self._settle()
         self._send(request, threads)
-        return self._receive(request[0])
+        return self._receive(request[0], count)
 
     def _send(self, request: Request, threads: int) -> None:
         deadline, (kind, *rest) = request
         process = self._process or self._start()
         assert process.stdin is not None
-        data = pickle.dumps((kind, deadline, threads, *rest))
+        self._token = secrets.token_hex(16)
+        data = pickle.dumps((self._token, kind, deadline, threads, *rest))
         with self._talking(process, deadline):
             process.stdin.write(LENGTH.pack(len(data)) + data)
             process.stdin.flush()
 
-    def _receive(self, deadline: float) -> Any:
+    def _receive(self, deadline: float, count: int) -> Answer:
         process = self._process
         assert process is not None
         with self._talking(process, deadline):
-            (length,) = LENGTH.unpack(self._read(LENGTH.size, deadline))
-            # Sent by our own worker, not by a stranger.
-            return pickle.loads(self._read(length, deadline))
+            length = length_of(self._read(LENGTH.size, deadline))
+            return decoded(self._read(length, deadline), self._token, count)
 
     @contextmanager
     def _talking(self, process: subprocess.Popen[bytes], deadline: float) -> Iterator[None]:
-        """Raise ``_Ended`` if the worker dies or takes longer; there is none afterwards."""
+        """Raise ``_Ended`` if the worker dies, takes longer, or answers something else.
+
+        There is none afterwards.
+        """
         try:
             yield
         except (BrokenPipeError, EOFError):
@@ -259,6 +270,10 @@ class LocalRunner(Runner):
             death = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             text = f"the process that ran it died ({death}){self._last_words()}"
             self.close()
+            raise _Ended("crash", text) from None
+        except InvalidAnswerError as error:
+            self.close()
+            text = f"it wrote into the pipe of the process that ran it: {error}"
             raise _Ended("crash", text) from None
         except TimeoutError:
             self.close()

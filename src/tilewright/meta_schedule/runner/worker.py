@@ -1,7 +1,7 @@
 """The process in which candidates run: checks them against the reference, then times them.
 
-Started by ``LocalRunner``; communicates through standard input and output in length-prefixed
-pickles. It compiles nothing; a crash loses only the candidate.
+Started by ``LocalRunner``, which sends pickles to its standard input, after their lengths; its
+answers are ``answers``. It compiles nothing; a crash loses only the candidate.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import math
 import os
 import pickle
 import signal
-import struct
 import sys
 import time
 from collections.abc import Sequence
@@ -19,14 +18,13 @@ from statistics import median_high
 from typing import Any, BinaryIO
 
 from tilewright.meta_schedule.packing import PackedOperand
+from tilewright.meta_schedule.runner.answers import LENGTH, Answer, encoded
 from tilewright.meta_schedule.runner.base import EvaluatorConfig, RunnerResult
 from tilewright.meta_schedule.runner.measuring import Stopwatch
 from tilewright.meta_schedule.runner.verification import Checked, Task, entry, replaced
 from tilewright.meta_schedule.times import is_steady
 from tilewright.runtime import Module, Tensor, flush_cache, set_num_threads, tensor
 from tilewright.support.limits import limit_memory
-
-LENGTH = struct.Struct("<q")
 
 # One whose first call takes so many times the best known time is checked with the first kind of
 # inputs only, unless it turns out to be the fastest.
@@ -48,13 +46,6 @@ def read_message(stream: BinaryIO) -> Any:
     if len(head) < LENGTH.size:
         return None
     return pickle.loads(stream.read(LENGTH.unpack(head)[0]))
-
-
-def write_message(stream: BinaryIO, value: object) -> None:
-    """Write one message."""
-    data = pickle.dumps(value)
-    stream.write(LENGTH.pack(len(data)) + data)
-    stream.flush()
 
 
 def evaluate(
@@ -224,23 +215,28 @@ def main(memory: int | None = None) -> None:
     # If the parent is gone, nobody else ends a candidate that hangs: the alarm kills this process.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     while (message := read_message(stdin)) is not None:
-        kind, deadline, threads, *rest = message
+        token, kind, deadline, threads, *rest = message
         signal.setitimer(signal.ITIMER_REAL, 2 * deadline + 5)
         if threads != num_threads:
             set_num_threads(threads)
             _STOPWATCH.watch.threads = num_threads = threads
-        if kind == "task":
-            reference, verify = rest
-            try:
-                tasks[reference.key] = Task(reference, verify)
-                write_message(stdout, None)
-            except Exception as error:  # reported to the parent, which refuses the task
-                write_message(stdout, f"{type(error).__name__}: {error}")
-        elif kind == "race":
-            entries, *limits = rest
-            found = [(module, tasks[key], *rest) for module, key, *rest in entries]
-            write_message(stdout, race(found, *limits))
-        else:
-            module, key, *options = rest
-            write_message(stdout, evaluate(module, tasks[key], *options))
+        stdout.write(encoded(_answer(kind, rest, tasks), token))
+        stdout.flush()
         signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+
+def _answer(kind: str, rest: Sequence[Any], tasks: dict[str, Task]) -> Answer:
+    """Do what a request asks for."""
+    if kind == "task":
+        reference, verify = rest
+        try:
+            tasks[reference.key] = Task(reference, verify)
+        except Exception as error:  # reported to the parent, which refuses the task
+            return Answer(problem=f"{type(error).__name__}: {error}")
+        return Answer()
+    if kind == "race":
+        entries, *limits = rest
+        found = [(module, tasks[key], *others) for module, key, *others in entries]
+        return Answer(tuple(race(found, *limits)))
+    module, key, *options = rest
+    return Answer((evaluate(module, tasks[key], *options),))

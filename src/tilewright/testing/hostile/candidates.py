@@ -11,6 +11,7 @@ import ctypes
 import faulthandler
 import os
 import signal
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -70,6 +71,33 @@ BUILDS: dict[str, tuple[Callable[[], object], bool]] = {
 """What may happen while a candidate is built, and whether that makes it a bad one."""
 
 _TEXT = '@text = constant [7 x i8] c"\\80\\04\\ff\\01\\02!\\00"\ndeclare i32 @puts(ptr)\n'
+
+
+def _writing(data: bytes) -> tuple[str, str]:
+    """Return a kernel that writes into every descriptor, as into that of the runner's answers."""
+    escaped = "".join(f"\\{byte:02x}" for byte in data)
+    before = (
+        f'@data = constant [{len(data)} x i8] c"{escaped}"\ndeclare i64 @write(i32, ptr, i64)\n'
+    )
+    body = (
+        f"br label %l\nl:\n%i = phi i32 [0, %0], [%j, %l]\n"
+        f"%r = call i64 @write(i32 %i, ptr @data, i64 {len(data)})\n%j = add i32 %i, 1\n"
+        "%c = icmp slt i32 %j, 64\nbr i1 %c, label %l, label %e\ne:\nret i32 0"
+    )
+    return before, body
+
+
+def _prefixed(data: bytes) -> bytes:
+    return struct.pack("<q", len(data)) + data
+
+
+# Ends the process that loads it; and a time that nobody measured.
+_PICKLE = _prefixed(b"cos\n_exit\n(I77\ntR.")
+_FORGED = _prefixed(
+    b'{"token": "", "problem": null, "results": [{"run_secs": [1e-9], "error": null, "reason": '
+    b'null, "error_ratio": 0.0, "trusted": true, "slowdown": 1.0, "cold": false, "verified": '
+    b'true, "inputs": [], "seed": null}]}'
+)
 RUNS: dict[str, tuple[str, str]] = {
     "crash": ("", "store volatile float 1.0, ptr null\nret i32 0"),
     "exit": ("declare void @_exit(i32)\n", "call void @_exit(i32 0)\nret i32 0"),
@@ -93,6 +121,9 @@ RUNS: dict[str, tuple[str, str]] = {
         "%j = add i32 %i, 1\n%c = icmp slt i32 %j, 20000\nbr i1 %c, label %l, label %e\n"
         "e:\nret i32 0",
     ),
+    "pickle": _writing(_PICKLE),
+    "forge": _writing(_FORGED),
+    "length": _writing(b"\xff" * 16),
     "fail": ("", "ret i32 5"),
     "wrong": ("", "ret i32 0"),
 }
