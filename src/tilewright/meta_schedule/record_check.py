@@ -25,6 +25,7 @@ from tilewright.meta_schedule.arg_info import arg_infos
 from tilewright.meta_schedule.containment import contained
 from tilewright.meta_schedule.database import TuningRecord, Workload
 from tilewright.meta_schedule.runner import LocalRunner, Reference, Runner, RunnerInput
+from tilewright.meta_schedule.runner.on_device import reference_target
 from tilewright.meta_schedule.runner.traits import traits_of
 from tilewright.support.errors import TilewrightError, TuneError, VerifyError
 from tilewright.support.limits import limit_memory
@@ -190,7 +191,8 @@ def check_here(
     except VerifyError as error:
         return Verdict(REFUSED, str(error))
     infos = record.args_info or arg_infos(mod["main"])
-    module, traits = driver.compile(guarded, target), traits_of(mod["main"], infos)
+    module = driver.compile(guarded, reference_target(target))
+    traits = traits_of(mod["main"], infos)
     reference = Reference(record.workload.hash, module, infos, traits=traits)
     candidate = driver.compile(record.schedule().mod, target)
     (result,) = runner.run([RunnerInput(candidate, reference)])

@@ -20,6 +20,7 @@ from tilewright.meta_schedule.arg_info import TensorInfo, random_arguments
 from tilewright.meta_schedule.packing import PackedOperand
 from tilewright.meta_schedule.runner.base import Reference
 from tilewright.meta_schedule.runner.inputs import KINDS, arguments_of, limits
+from tilewright.meta_schedule.runner.on_device import DeviceFunction, is_for_gpu
 from tilewright.runtime import GuardedArray, Module, numpy_dtype, tensor
 from tilewright.runtime.module import CompiledFunction
 
@@ -55,9 +56,13 @@ class Checked:
     kinds: tuple[str, ...] = ()
 
 
-def entry(module: Module) -> CompiledFunction:
-    """Return the function of a candidate that is measured."""
-    return module["main" if module.implements_function("main") else module.entry_name]
+Function = CompiledFunction | DeviceFunction
+
+
+def entry(module: Module) -> Function:
+    """Return the function of a candidate that is measured; it takes arrays of the host."""
+    found = module["main" if module.implements_function("main") else module.entry_name]
+    return DeviceFunction(found) if is_for_gpu(module) else found
 
 
 def replaced(arguments: Sequence[object], others: dict[int, Any]) -> list[Any]:
@@ -286,12 +291,14 @@ class Task:
         return self.reference.args_info[index].dtype
 
     def call(
-        self, function: CompiledFunction, arguments: Sequence[Any], results: dict[int, Array]
+        self, function: Function, arguments: Sequence[Any], results: dict[int, Array]
     ) -> float:
         """Call a function whose results go to other memory; return its seconds."""
         actual = replaced(arguments, results)
         for index, memory in results.items():
             np.copyto(memory, arguments[index])
+        if isinstance(function, DeviceFunction):
+            return function.run(actual, results)
         start = time.perf_counter()
         function(*actual)
         return time.perf_counter() - start
@@ -385,7 +392,7 @@ class Task:
         return self.reference.traits.tolerance if given is None else given
 
     def _differs_again(
-        self, function: CompiledFunction, operands: dict[int, Any], varies: bool
+        self, function: Function, operands: dict[int, Any], varies: bool
     ) -> str | None:
         """Call again with the first inputs, other memory for results, and compare the bits."""
         case, (before, after) = self.cases[0], self.results

@@ -21,6 +21,7 @@ from tilewright.meta_schedule.packing import PackedOperand
 from tilewright.meta_schedule.runner.answers import LENGTH, Answer, encoded
 from tilewright.meta_schedule.runner.base import EvaluatorConfig, RunnerResult
 from tilewright.meta_schedule.runner.measuring import Stopwatch
+from tilewright.meta_schedule.runner.on_device import burst, is_for_gpu, placed, time_on_device
 from tilewright.meta_schedule.runner.verification import Checked, Task, entry, replaced
 from tilewright.meta_schedule.times import is_steady
 from tilewright.runtime import Module, Tensor, flush_cache, set_num_threads, tensor
@@ -65,8 +66,11 @@ def evaluate(
     if checked.seconds > hopeless:
         return replace(result, run_secs=(checked.seconds,))
     try:
-        arguments = replaced(task.timing, checked.made)
-        timing = _STOPWATCH.time(entry(module).ffi, arguments, best, config)
+        arguments, function = replaced(task.timing, checked.made), entry(module).ffi
+        if is_for_gpu(module):
+            timing = time_on_device(function, placed(arguments), best, config)
+        else:
+            timing = _STOPWATCH.time(function, arguments, best, config)
     except Exception as error:  # as above
         return RunnerResult(None, f"{type(error).__name__}: {error}", "run")
     if best is not None and checked.seconds > slow and min(timing.seconds) <= best:
@@ -96,6 +100,8 @@ def race(
     tasks = [task for _, task, _, _ in entries]
     checked = [_checked(*item) for item in entries]
     functions = [entry(module).ffi for module, *_ in entries]
+    on_gpu = any(is_for_gpu(module) for module, *_ in entries)
+    timed = burst if on_gpu else _burst
     seconds: list[list[float]] = [[] for _ in entries]
     watch, patience = _STOPWATCH.watch, _STOPWATCH.patience
     allowed = left = 1e-3 * config.patience_ms * len(entries) * patience.share
@@ -103,20 +109,22 @@ def race(
     sittings: list[list[list[Any]]] = []  # kept, so that each has memory of its own
     for turn in range(rounds):
         if turn % _SITTING == 0:
-            shared = {task: _fresh(task.timing) for task in dict.fromkeys(tasks)}
+            copied = placed if on_gpu else _fresh
+            shared = {task: copied(task.timing) for task in dict.fromkeys(tasks)}
             sittings.append(
                 [
-                    replaced(shared[task], _fresh_packed(item.made))
+                    replaced(shared[task], dict(zip(item.made, copied(list(item.made.values())))))
                     for task, (item, _) in zip(tasks, checked)
                 ]
             )
         for number in alive if turn % 2 == 0 else reversed(alive):
-            burst = config.min_repeat_ms * _BURST_SHARE
+            lasting = config.min_repeat_ms * _BURST_SHARE
             while True:
                 start = time.perf_counter()
                 watch.begin()
-                found = _burst(functions[number], sittings[-1][number], burst, config)
-                if watch.undisturbed() or left <= 0.0:
+                found = timed(functions[number], sittings[-1][number], lasting, config)
+                # Whoever disturbs the cores of the CPU doesn't disturb the device.
+                if on_gpu or watch.undisturbed() or left <= 0.0:
                     break
                 left -= time.perf_counter() - start
             seconds[number].append(found)
@@ -143,10 +151,6 @@ def race(
 def _fresh(arguments: Sequence[object]) -> list[Any]:
     """Copy tensors to other memory."""
     return [tensor(x) if isinstance(x, Tensor) else x for x in arguments]
-
-
-def _fresh_packed(packed: dict[int, Any]) -> dict[int, Any]:
-    return dict(zip(packed, _fresh(list(packed.values()))))
 
 
 def _checked(

@@ -18,6 +18,7 @@ from tilewright.meta_schedule.runner import (
     Runner,
     RunnerResult,
 )
+from tilewright.meta_schedule.runner.on_device import reference_target
 from tilewright.meta_schedule.runner.traits import traits_of
 from tilewright.meta_schedule.task_record import TaskRecord, TopCandidate
 from tilewright.meta_schedule.task_scheduler.final_ranking import (
@@ -417,7 +418,8 @@ def make_reference(context: TuneContext, builder: Builder) -> Reference:
 
     Raises ``TuneError`` if it doesn't compile.
     """
-    (built,) = builder.build([BuilderInput(context.mod, context.target)])
+    target = reference_target(context.target)
+    (built,) = builder.build([BuilderInput(context.mod, target)])
     if built.module is None:
         raise TuneError(
             "the unscheduled program can't be compiled, so no candidate could be checked: "
