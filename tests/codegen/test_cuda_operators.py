@@ -19,7 +19,7 @@ from tilewright.codegen.cuda.nvrtc import compile_text
 from tilewright.target import Target
 
 sys.path.insert(0, str(Path(__file__).parent / "cuda"))
-from cuda_on_cpu import COMPILER, Program  # noqa: E402
+from cuda_on_cpu import COMPILER, Program
 
 SHORT = ("int8", "float16", "bfloat16", *cases.FP8)
 GROUPS = {

@@ -312,15 +312,14 @@ class ExprEmitter(ValueEmitter, Visitor):
         self.line(f"{self.dialect.register(kind)} {', '.join(results)};")
         for head, value, lines in zip((f"if ({condition})", "} else"), values, bodies):
             self.line(f"{head} {{")
-            self.depth += 1
-            self.spliced(lines)
-            for number, result in enumerate(results):
-                if in_words:
-                    part = value.words[number]  # type: ignore[union-attr,index]
-                else:
-                    part = lane_of(value, number)
-                self.line(f"{result} = {part};")
-            self.depth -= 1
+            with self.inside():
+                self.spliced(lines)
+                for number, result in enumerate(results):
+                    if in_words:
+                        part = value.words[number]  # type: ignore[union-attr,index]
+                    else:
+                        part = lane_of(value, number)
+                    self.line(f"{result} = {part};")
         self.line("}")
         if lanes == 1:
             return Text(results[0])
@@ -352,7 +351,7 @@ class ExprEmitter(ValueEmitter, Visitor):
 
     def visit_Ramp(self, node: Ramp) -> Value:
         element = dtypes.element_of(node.dtype)
-        base = self.named(self.scalar(node.base), element, "base")
+        base = self.place(self.scalar(node.base), element)
         stride = as_int(node.stride)
         step = self.named(self.scalar(node.stride), element, "step") if stride is None else ""
         lanes: list[str] = []

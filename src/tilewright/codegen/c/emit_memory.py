@@ -122,7 +122,7 @@ class MemoryEmitter(ExprEmitter):
         element = dtypes.element_of(buffer.dtype)
         pointer = self.pointer(buffer.data, self.dialect.memory(element))
         if dtypes.bits_of(element) == 4:
-            place = self.named(index, "int64", "place")
+            place = self.place(index, "int64")
             byte = t.element(pointer, t.binary(">>", place, "1"))
             shift = t.binary("*", t.binary("&", place, "1"), "4")
             return self.help("nibble", element, t.binary(">>", byte, shift))
@@ -134,7 +134,7 @@ class MemoryEmitter(ExprEmitter):
         chunks = self.chunks(buffer, index.base, lanes)
         if all(size == 1 for _, size in chunks):
             return self._one_by_one(buffer, index, dtype)
-        base = self.named(self.scalar(index.base), index.base.dtype, "at")
+        base = self.place(self.scalar(index.base), index.base.dtype)
         short = dtypes.bits_of(element) < 32
         words: list[str] = []
         made: list[str] = []
@@ -149,7 +149,7 @@ class MemoryEmitter(ExprEmitter):
         return Vector(dtype, made)
 
     def _one_by_one(self, buffer: Buffer, index: Ramp, dtype: str) -> Vector:
-        base = self.named(self.scalar(index.base), index.base.dtype, "at")
+        base = self.place(self.scalar(index.base), index.base.dtype)
         lanes = range(index.lanes)
         return Vector(dtype, [self.load_one(buffer, self._plus(base, lane)) for lane in lanes])
 
@@ -305,7 +305,7 @@ class MemoryEmitter(ExprEmitter):
     def _store_contiguous(self, buffer: Buffer, index: Ramp, value: Vector) -> None:
         element, lanes = dtypes.element_of(buffer.dtype), index.lanes
         chunks = self.chunks(buffer, index.base, lanes)
-        base = self.named(self.scalar(index.base), index.base.dtype, "at")
+        base = self.place(self.scalar(index.base), index.base.dtype)
         if all(size == 1 for _, size in chunks):
             value = self.settled(value)
             for lane in range(lanes):

@@ -164,9 +164,8 @@ class FunctionEmitter(MemoryEmitter):
         self.line("}")
 
     def _inside(self, stmt: Stmt) -> None:
-        self.depth += 1
-        self.visit(stmt)
-        self.depth -= 1
+        with self.inside():
+            self.visit(stmt)
 
     def _by_lanes(self, node: IfThenElse, condition: Vector) -> None:
         """Whole vectors where all lanes are on, else lane by lane."""
@@ -178,11 +177,12 @@ class FunctionEmitter(MemoryEmitter):
                     "which has no code"
                 )
         if self.mask is None:
-            with self.braces(f"if ({' && '.join(on)})"):
+            with self.braces(f"if ({' && '.join(on)})", "} else {"):
                 self.visit(node.then_case)
-            with self.braces("else"):
+            with self.inside():
                 self.under_mask(list(on), lambda: self.visit(node.then_case))
                 self._others(node, on)
+            self.line("}")
             return
         self.under_mask(list(on), lambda: self.visit(node.then_case))
         self._others(node, on)

@@ -34,6 +34,8 @@ class ValueEmitter:
         self.depth = 1
         self.taken: set[str] = set()
         self.rounds_narrow = True
+        self._unrounded: dict[tuple[str, str], str] = {}
+        self._places: list[dict[str, Text]] = [{}]
 
     # ---- statements and names
 
@@ -45,19 +47,29 @@ class ValueEmitter:
     def braces(self, head: str, tail: str = "}") -> Iterator[None]:
         """Write lines in braces behind ``head``."""
         self.line(f"{head} {{" if head else "{")
-        self.depth += 1
-        yield
-        self.depth -= 1
+        with self.inside():
+            yield
         self.line(tail)
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Write lines that stand in braces; what they name ends there."""
+        self.depth += 1
+        self._places.append({})
+        yield
+        self._places.pop()
+        self.depth -= 1
 
     @contextmanager
     def aside(self) -> Iterator[list[str]]:
         """Collect the lines that are written meanwhile instead of writing them."""
         before, self.lines = self.lines, []
+        self._places.append({})
         try:
             yield self.lines
         finally:
             self.lines = before
+            self._places.pop()
 
     def fresh(self, name: str) -> str:
         """Return an unused name like the given one."""
@@ -72,6 +84,16 @@ class ValueEmitter:
     def named(self, value: str, element: str, name: str = "x") -> Text:
         """Give a scalar a name, unless it may be repeated as it is."""
         return Text(value) if t.is_simple(value) else self.let(value, element, name)
+
+    def place(self, value: str, element: str) -> Text:
+        """Give an index a name, the one that it has already if it is known here."""
+        if t.is_simple(value):
+            return Text(value)
+        for names in self._places:
+            if value in names:
+                return names[value]
+        made = self._places[-1][value] = self.let(value, element, "at")
+        return made
 
     def let(self, value: str, element: str, name: str) -> Text:
         """Write the definition of a name for a scalar."""
@@ -160,8 +182,17 @@ class ValueEmitter:
     def rounded(self, value: str, element: str) -> Text:
         """Round what an operation gave to its dtype, if registers are wider."""
         if self.rounds_narrow and element in NARROW:
-            return self.help("round", element, value)
+            return self._round(value, element)
         return value if isinstance(value, Text) else Text(value)
+
+    def _round(self, value: str, element: str) -> Text:
+        made = self.help("round", element, value)
+        self._unrounded[element, made] = value
+        return made
+
+    def unrounded(self, value: str, element: str) -> str:
+        """What a value was before it was rounded, for what rounds by itself."""
+        return self._unrounded.get((element, value), value)
 
     def fma(self, element: str, a: str, b: str, c: str) -> Text:
         """``a * b + c``, rounded once."""
@@ -226,12 +257,12 @@ class ValueEmitter:
             value = self.help("to_odd", "float64", value) if odd else t.prefix(f"({single})", value)
         if element == "float32":
             return value if isinstance(value, Text) else Text(value)
-        return self.help("round", element, value)
+        return self._round(value, element)
 
     def to_memory(self, value: str, element: str) -> Text:
         """Convert a scalar to its form in memory."""
         if element in NARROW:
-            return self.help("to", element, value)
+            return self.help("to", element, self.unrounded(value, element))
         if element == "bool":
             return t.prefix(f"({self.dialect.memory('bool')})", value)
         return value if isinstance(value, Text) else Text(value)
@@ -279,7 +310,8 @@ class ValueEmitter:
         made: list[str] = []
         for start in range(0, len(value), per):
             if element in self.dialect.packed and start + 1 < len(value):
-                pair = (value.lane(start + 1), value.lane(start))
+                lanes = (value.lane(start + 1), value.lane(start))
+                pair = [self.unrounded(lane, element) for lane in lanes]
                 made.append(self.let(self.help("pack", element, *pair), "uint32", "pair"))
                 continue
             word = ""

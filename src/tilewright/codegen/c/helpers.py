@@ -6,6 +6,7 @@ types; a dialect may have a better one, or one that its instructions do (``Diale
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from string import Template
 
@@ -13,6 +14,7 @@ from tilewright.codegen.c.dialect import NARROW, SUFFIXES, Dialect, Helper, Make
 from tilewright.ir import dtypes
 from tilewright.support.errors import CodegenError
 
+_CALLED = re.compile(r"\btw_\w+")
 HELPERS: dict[str, Maker] = {}
 """The makers of helpers by family."""
 
@@ -30,6 +32,12 @@ def helper(*families: str) -> Callable[[Maker], Maker]:
 def helper_symbol(family: str, element: str) -> str:
     """Return the name of a helper."""
     return f"tw_{family}_{SUFFIXES[element]}"
+
+
+def used_helpers(wanted: Iterable[tuple[str, str]], texts: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the helpers that are called in texts, of those that were asked for."""
+    called = {name for text in texts for name in _CALLED.findall(text)}
+    return [key for key in wanted if helper_symbol(*key) in called]
 
 
 def helper_texts(dialect: Dialect, wanted: Iterable[tuple[str, str]]) -> list[str]:

@@ -13,10 +13,11 @@ from tilewright.arith import Analyzer
 from tilewright.codegen.c import text as t
 from tilewright.codegen.c.dialect import Dialect
 from tilewright.codegen.c.emit_stmt import FunctionEmitter
-from tilewright.codegen.c.helpers import helper_texts
+from tilewright.codegen.c.helpers import helper_texts, used_helpers
 from tilewright.codegen.c.text import Text
 from tilewright.ir import (
     INDEX,
+    Call,
     Expr,
     IRModule,
     Var,
@@ -29,15 +30,10 @@ from tilewright.ir import (
 from tilewright.support.errors import CodegenError
 from tilewright.target import Target
 from tilewright.target.gpus import STATIC_SHARED_BYTES
-from tilewright.tir import Allocate, AttrStmt, Buffer, PrimFunc
+from tilewright.tir import Allocate, AttrStmt, Buffer, BufferStore, PrimFunc
 from tilewright.tir.attrs import ASYNC_WAIT, EXCESS_PRECISION, NO_ALIAS
 from tilewright.tir.thread_scope import is_shared
-from tilewright.tir.transform import (
-    KERNEL_ABI,
-    NarrowDataType,
-    kernel_abi,
-    launch_extents,
-)
+from tilewright.tir.transform import NarrowDataType, launch_extents
 from tilewright.tir.transform.base import function_analyzer
 
 KERNEL = "device_kernel_launch"
@@ -117,7 +113,7 @@ def emit_kernels_text(
         except CodegenError as error:
             raise CodegenError(f"kernel {name}: {error}") from error
         infos[name] = writer.info()
-    parts = [dialect.header, *helper_texts(dialect, helpers), *texts]
+    parts = [dialect.header, *helper_texts(dialect, used_helpers(helpers, texts)), *texts]
     return KernelCode("\n\n".join(part for part in parts if part) + "\n", infos)
 
 
@@ -194,15 +190,14 @@ class KernelEmitter(FunctionEmitter):
 
     def _parameters(self) -> list[str]:
         func = self.func
-        abi = func.attrs.get(KERNEL_ABI) or kernel_abi(func)
-        alias = func.attrs.get(NO_ALIAS, True)
+        alias, written = func.attrs.get(NO_ALIAS, True), _written(func)
         texts = []
-        for var, entry in zip(func.params, abi["arguments"]):
+        for var in func.params:
             buffer = func.buffer_map.get(var)
             if buffer is None:
                 texts.append(self._scalar(var))
             else:
-                texts.append(self._tensor(buffer, bool(entry["written"]), bool(alias)))
+                texts.append(self._tensor(buffer, buffer.data in written, bool(alias)))
         return texts
 
     def _scalar(self, var: Var) -> str:
@@ -298,6 +293,21 @@ def _queues(func: PrimFunc) -> set[int]:
         for item in pre_order(func.body)
         if isinstance(item, AttrStmt) and item.key == ASYNC_WAIT
     }
+
+
+def _written(func: PrimFunc) -> set[Var]:
+    """Data that the kernel stores to, or whose address it gives to what may."""
+    found: set[Var] = set()
+    for item in pre_order(func.body):
+        if isinstance(item, BufferStore):
+            found.add(item.buffer.data)
+        elif isinstance(item, Call) and item.op.effect in ("opaque", "update"):
+            for arg in item.args:
+                if isinstance(arg, Call) and arg.op.name == "address_of":
+                    found.add(arg.args[0].buffer.data)  # type: ignore[attr-defined]
+                elif isinstance(arg, Var) and arg.dtype == "handle":
+                    found.add(arg)
+    return found
 
 
 def narrowed(func: PrimFunc) -> PrimFunc:

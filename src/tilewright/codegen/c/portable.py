@@ -15,7 +15,7 @@ from tilewright.codegen.c import math_helpers as _math_helpers  # noqa: F401 - r
 from tilewright.codegen.c import text as t
 from tilewright.codegen.c.dialect import SUFFIXES, Dialect, Helper
 from tilewright.codegen.c.emit_stmt import FunctionEmitter
-from tilewright.codegen.c.helpers import fill, helper_texts
+from tilewright.codegen.c.helpers import fill, helper_texts, used_helpers
 from tilewright.codegen.c.text import Text
 from tilewright.codegen.c.vector import Value, Vector
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec
@@ -313,18 +313,16 @@ class CEmitter(FunctionEmitter):
             for item in pre_order(node.body)
         )
         heap, self.heap = self.heap, []
-        label = self.fresh("end_of_iteration")
-        self.parallel_ends.append(label)
+        if not fails:
+            self._parallel_loop(node, "")
+            self.heap = heap
+            return
         with self.braces(""):
             self.line("int32_t tw_failed = 0;")
-            self.parallel_ends.pop()
-            self._parallel_loop(node, label)
+            self._parallel_loop(node, self.fresh("end_of_iteration"))
             self.heap = heap
-            if fails:
-                with self.braces("if (tw_failed != 0)"):
-                    self.leave("tw_failed")
-            else:
-                self.line("(void)tw_failed;")
+            with self.braces("if (tw_failed != 0)"):
+                self.leave("tw_failed")
 
     def _parallel_loop(self, node: For, label: str) -> None:
         kind = self.dialect.register(node.loop_var.dtype)
@@ -335,7 +333,8 @@ class CEmitter(FunctionEmitter):
         self.parallel_ends.append(label)
         with self.braces(f"for ({kind} {name} = {begin}; {name} < {end}; ++{name})"):
             self.visit(node.body)
-            self.line(f"{label}:;")
+            if label:
+                self.line(f"{label}:;")
         self.parallel_ends.pop()
 
 
@@ -354,7 +353,7 @@ class CModule:
 
     def text(self) -> str:
         """The whole module."""
-        helpers = helper_texts(C, self.helpers)
+        helpers = helper_texts(C, used_helpers(self.helpers, self.texts))
         parts = [_HEADER, "\n".join(self.types.values()), *helpers]
         parts += ["\n".join(self.externs.values()), "\n".join(self.heads), *self.texts]
         return "\n\n".join(part for part in parts if part) + "\n"

@@ -133,6 +133,9 @@ def string_text(text: str) -> str:
     made = []
     for byte in text.encode():
         char = chr(byte)
+        if char == "\n":
+            made.append("\\n")
+            continue
         plain = 32 <= byte < 127 and char not in '"\\?'
         made.append(char if plain else f"\\{byte:03o}")
     return '"' + "".join(made) + '"'

@@ -217,6 +217,16 @@ $fn $T tw_atomic_add_$s($T* place, $T value) {
   return ($T)atomicAdd(($u64*)place, ($u64)value);
 }"""
         return Helper(fill(dialect, element, text))
+    least = {"float16": 70, "bfloat16": 90}.get(element)
+    if least is not None and _capability(dialect) >= least:
+        text = """
+$fn float tw_atomic_add_$s(unsigned short* place, float value) {
+  unsigned short made;
+  asm volatile("atom.add.noftz.$s %0, [%1], %2;"
+               : "=h"(made) : "l"(place), "h"(tw_to_$s(value)) : "memory");
+  return tw_from_$s(made);
+}"""
+        return Helper(fill(dialect, element, text), (("from", element), ("to", element)))
     if dtypes.bits_of(element) not in (8, 16):
         raise CodegenError(f"atomic_add of {element} has no code; it takes whole bytes")
     return _by_exchange(dialect, element)
