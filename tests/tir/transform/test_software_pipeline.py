@@ -349,3 +349,23 @@ def test_passes_leave_other_functions_alone() -> None:
         LowerAutoCopy(),
     ):
         assert item(mod)["main"] is mod["main"]
+
+
+def test_no_iterations_of_a_size_that_comes_with_the_call() -> None:
+    """The last times are drained only if there was an iteration, also inside of other loops."""
+    func = parse(
+        HEAD
+        + "def main(a: T.handle, b: T.handle):\n    k = T.int64()\n"
+        + "    A = T.match_buffer(a, (k, 8))\n    B = T.match_buffer(b, (2, 8))\n"
+        + "    for r in range(2):\n        B[r, 0] = T.float32(1)\n"
+        + "        for i in T.serial(k, annotations={'software_pipeline_stage': [0, 1]}):\n"
+        + '            S = T.allocate((8,), "float32", scope="local")\n'
+        + "            for j in range(8):\n                S[j] = A[i, j]\n"
+        + "            for j in range(8):\n                B[r, j] = B[r, j] + S[j]\n"
+    )
+    made = InjectSoftwarePipeline()(IRModule({"main": func}))
+    for rows in (0, 1, 3):
+        a, first, second = np.ones((rows, 8), "float32"), *np.zeros((2, 2, 8), "float32")
+        run(func, a, first)
+        run(made, a, second)
+        np.testing.assert_array_equal(second, first)

@@ -40,11 +40,16 @@ VECTOR_TYPES = {
     )
     for count in counts
 }
+#: Operands may be numbers without a suffix: overloads must not depend on them.
 _INTEGERS = {
-    (name, dtype): f"{name}({{0}}, {{1}})"
+    (name, dtype): f"{name}(({kind}){{0}}, ({kind}){{1}})" if dtype[-2:] == "64" else
+    f"{name}({{0}}, {{1}})"
     for name in ("min", "max")
-    for dtype in ("int32", "uint32", "int64", "uint64")
-}
+    for dtype, kind in (
+        ("int32", "int"), ("uint32", "unsigned"),
+        ("int64", "long long"), ("uint64", "unsigned long long"),
+    )
+}  # fmt: skip
 _BITS = {
     ("bits", "float32"): "__float_as_uint({0})",
     ("from_bits", "float32"): "__uint_as_float({0})",

@@ -1,5 +1,6 @@
 """Rules for GPUs, most specific first.
 
+- ``Matmul``, ``Convolution``: tiles of products in shared memory and registers.
 - ``Reduction``: one reduction, shared by the threads of a warp or block.
 - ``RMSNorm``: norms by a sum of squares.
 - ``GeneralReduction``: chains of reductions over the same rows (softmax, norms), in one kernel.
@@ -10,16 +11,20 @@ A rule of the folder that isn't listed is inserted by its ``before``.
 
 from __future__ import annotations
 
+from tilewright.dlight.gpu.convolution import Convolution
 from tilewright.dlight.gpu.fallback import Fallback
 from tilewright.dlight.gpu.general_reduction import GeneralReduction
+from tilewright.dlight.gpu.matmul import Matmul
 from tilewright.dlight.gpu.reduction import Reduction
 from tilewright.dlight.gpu.rms_norm import RMSNorm
 from tilewright.scheduling import ScheduleRule, joined
 from tilewright.support.folder import classes_in
 
 __all__ = [
+    "Convolution",
     "Fallback",
     "GeneralReduction",
+    "Matmul",
     "RMSNorm",
     "Reduction",
     "rules",
@@ -28,7 +33,7 @@ __all__ = [
 
 def rules() -> tuple[ScheduleRule, ...]:
     """All GPU rules in the order in which they are tried, most specific first."""
-    listed = (Reduction(), RMSNorm(), GeneralReduction(), Fallback())
+    listed = (Matmul(), Convolution(), Reduction(), RMSNorm(), GeneralReduction(), Fallback())
     return joined(listed, _FOUND.values())
 
 

@@ -2,6 +2,7 @@
 
 ``elementwise`` and ``reduction`` schedule blocks of known form, ``binding`` nests of any other;
 ``alone`` makes kernels of what isn't in blocks, ``scratch`` places memory that blocks allocate.
+Several stages: ``rows`` (chains over the same rows), ``matrix_form`` and ``simt_tile`` (products).
 """
 
 from __future__ import annotations
@@ -17,9 +18,16 @@ from tilewright.scheduling.gpu.binding import (
     fused,
     is_bound,
 )
+from tilewright.scheduling.gpu.block import schedule_block, schedule_rest
 from tilewright.scheduling.gpu.elementwise import VECTOR_BYTES, schedule_injective
 from tilewright.scheduling.gpu.limits import GPULimits, limits_of
 from tilewright.scheduling.gpu.lowering import why_not_lowered
+from tilewright.scheduling.gpu.matrix_form import (
+    MatrixForm,
+    bring_into_form,
+    extents_of,
+    matrix_form_of,
+)
 from tilewright.scheduling.gpu.reduction import (
     ROWS_OF_THREADS,
     Shape,
@@ -30,8 +38,18 @@ from tilewright.scheduling.gpu.reduction import (
 )
 from tilewright.scheduling.gpu.rows import RowPlan, row_plans, schedule_rows
 from tilewright.scheduling.gpu.scratch import place_scratch
+from tilewright.scheduling.gpu.simt_tile import SimtTile, rank_tiles, schedule_tiles
 
 __all__ = [
+    "schedule_tiles",
+    "rank_tiles",
+    "SimtTile",
+    "matrix_form_of",
+    "extents_of",
+    "bring_into_form",
+    "MatrixForm",
+    "schedule_rest",
+    "schedule_block",
     "BLOCKS",
     "GPULimits",
     "ROWS_OF_THREADS",

@@ -84,8 +84,8 @@ from tilewright.tir.stmt import (
 from tilewright.tir.transform.base import (
     FunctionTransform,
     StmtMutator,
-    bind_loop,
     function_analyzer,
+    inside_loop,
 )
 from tilewright.tir.transform.effects import EffectTable, memory_read
 
@@ -110,8 +110,9 @@ class _Rewriter(StmtMutator):
         self.effects = EffectTable(func)
 
     def visit_For(self, node: For) -> Stmt:
-        bind_loop(self.analyzer, node)
-        made: For = self.generic_visit(node)
+        # Outside of it, a loop is not known to have an iteration.
+        with inside_loop(self.analyzer, node):
+            made: For = self.generic_visit(node)
         if PIPELINE_STAGE not in made.annotations:
             return made
         return _Pipeline(made, self.analyzer, self.effects).build()

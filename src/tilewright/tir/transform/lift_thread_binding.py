@@ -42,7 +42,7 @@ from tilewright.tir.stmt import (
     is_no_op,
 )
 from tilewright.tir.thread_scope import is_block_tag, is_private, is_vthread
-from tilewright.tir.transform.base import FunctionTransform, Replacing, SeqMutator
+from tilewright.tir.transform.base import FunctionTransform, Replacing, SeqMutator, bind_loop
 from tilewright.tir.transform.kernels import call_name, map_kernels
 
 
@@ -196,6 +196,8 @@ def _check_private(body: Stmt, loops: dict[str, For]) -> None:
             allocated.update(item.alloc_buffers)
         elif type(item) is Allocate:
             allocated.add(item.buffer)
+        elif type(item) is For:
+            bind_loop(analyzer, item)
     parts: dict[Buffer, tuple[Expr, ...]] = {}
     for item in pre_order(body):
         if not isinstance(item, (BufferLoad, BufferStore)) or not is_private(item.buffer.scope):

@@ -1,0 +1,140 @@
+"""Contractions as products of matrices: ``C[b, m, n] = sum over k of A[b, m, k] * B[b, n, k]``.
+
+Axes are sorted by role: ``b`` in both operands and the result, ``m`` in the first and the result,
+``n`` in the second and the result, ``k`` reduced. Copies of the operands in that form are inserted,
+and axes of one role are fused; the copies are computed later where a tile of them is fetched, so
+that a convolution is its matrix product without the matrix (implicit GEMM).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tilewright.ir import Expr, Range, as_int, uses_var
+from tilewright.scheduling.blocks import is_injective, leaf_blocks
+from tilewright.scheduling.contraction import Contraction, depends
+from tilewright.scheduling.rule import NotApplicable
+from tilewright.support.errors import ScheduleError
+from tilewright.tir import Block, BufferLoad, IterVar
+from tilewright.tir.analysis import match_reduction
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV
+
+ROLES = "bmnk"
+
+
+@dataclass(frozen=True)
+class MatrixForm:
+    """Positions of a block's axes by role, and which operand is the first one."""
+
+    roles: tuple[str, ...]
+    """The role of each axis of the block, in order."""
+    first: int
+    """Position of the operand ``A`` among the block's reads."""
+    second: int
+
+    def axes(self, role: str) -> list[int]:
+        """Positions of the axes with a role."""
+        return [n for n, own in enumerate(self.roles) if own == role]
+
+
+def matrix_form_of(sch: Schedule, found: Contraction) -> MatrixForm | NotApplicable:
+    """Sort the axes of a contraction by role."""
+    loads = {load.buffer: load for load in found.loads}
+    if len(found.loads) != 2 or len(loads) != 2:
+        return NotApplicable("it isn't a product of two different operands, each read once")
+    reduction = match_reduction(found.block)
+    if reduction is None or reduction.name != "sum" or len(reduction.targets) != 1:
+        return NotApplicable("it is no sum")
+    reads = [region.buffer for region in found.block.reads]
+    a, b = loads.values()
+    last = [axis for axis in found.places if found.is_contiguous(axis)]
+    if last and depends(a, last[-1]) and not depends(b, last[-1]):
+        a, b = b, a  # neighbouring results are along n
+    roles = []
+    for axis in found.block.iter_vars:
+        role = _role(axis, a, b)
+        if role is None:
+            return NotApplicable(f"axis {axis.var.name} reuses or reduces one operand alone")
+        roles.append(role)
+    if "k" not in roles or ("m" not in roles and "n" not in roles):
+        return NotApplicable("it has no rows and columns, or reduces over nothing")
+    return MatrixForm(tuple(roles), reads.index(a.buffer), reads.index(b.buffer))
+
+
+def _role(axis: IterVar, a: BufferLoad, b: BufferLoad) -> str | None:
+    in_a, in_b = uses_var(a, {axis.var}), uses_var(b, {axis.var})
+    if axis.kind == "reduce":
+        return "k" if in_a and in_b else None
+    if in_a and in_b:
+        return "b"
+    return "m" if in_a else "n" if in_b else None
+
+
+def extents_of(block: Block, form: MatrixForm, role: str) -> int | None:
+    """All elements along the axes of a role; ``None`` if their number comes with the call."""
+    total = 1
+    for position in form.axes(role):
+        extent = as_int(block.iter_vars[position].dom.extent)
+        if extent is None:
+            return None
+        total *= extent
+    return total
+
+
+def bring_into_form(sch: Schedule, main: BlockRV, form: MatrixForm) -> tuple[BlockRV, BlockRV]:
+    """Rewrite a contraction so that it has four axes ``b, m, n, k``, whatever it had.
+
+    Returns the blocks that copy the operands. Raises ``ScheduleError`` if that is impossible.
+    """
+    names = [sch.get(main).reads[n].buffer.name for n in (form.first, form.second)]
+    copies = [sch.reindex(main, name) for name in names]
+    domains = [item.dom for item in sch.get(main).iter_vars]
+    used = [[n for n, role in enumerate(form.roles) if role in own] for own in ("bmk", "bnk")]
+    result = [n for n, role in enumerate(form.roles) if role != "k"]
+    writer = sch.reindex(main, ("write", 0))
+    for copy, axes, own in zip(copies, used, ("bmk", "bnk")):
+        sch.transform_layout(copy, ("write", 0), _fused(form, axes, own, domains))
+    sch.transform_layout(main, ("write", 0), _fused(form, result, "bmn", domains))
+    everything = list(range(len(form.roles)))
+    sch.transform_block_layout(main, _fused(form, everything, ROLES, domains))
+    for copy, axes, own in zip(copies, used, ("bmk", "bnk")):
+        sch.transform_block_layout(copy, _fused(form, axes, own, domains))
+    sch.transform_block_layout(writer, _fused(form, result, "bmn", domains))
+    return copies[0], copies[1]
+
+
+def _fused(
+    form: MatrixForm, axes: Sequence[int], roles: str, domains: Sequence[Range]
+) -> Callable[..., tuple[Expr | int, ...]]:
+    """Map indices of some axes to one index per role."""
+
+    def indices(*i: Expr) -> tuple[Expr | int, ...]:
+        made: list[Expr | int] = []
+        for role in roles:
+            joined: Expr | int = 0
+            for place, axis in enumerate(axes):
+                if form.roles[axis] == role:
+                    joined = joined * domains[axis].extent + i[place]
+            made.append(joined)
+        return tuple(made)
+
+    return indices
+
+
+def inline_into(sch: Schedule, rv: BlockRV) -> None:
+    """Compute what a block reads of other blocks where it reads it, as far as that is possible."""
+    for _ in range(len(leaf_blocks(sch))):
+        done = True
+        for producer in sch.get_producers(rv):
+            if not is_injective(sch, producer) or len(sch.get_consumers(producer)) != 1:
+                continue
+            try:
+                sch.compute_inline(producer)
+            except ScheduleError:
+                continue
+            done = False
+            break
+        if done:
+            return
