@@ -69,11 +69,13 @@ static inline int __clz(int x) { return x ? __builtin_clz(x) : 32; }
 static inline int __clzll(long long x) { return x ? __builtin_clzll(x) : 64; }
 template <class T> static inline T min(T a, T b) { return b < a ? b : a; }
 template <class T> static inline T max(T a, T b) { return a < b ? b : a; }
-#define ATOMIC(name, T, op) \\
-  template <class T, class U> static inline T name(T* at, U x) { T old = *at; *at op x; return old; }
-ATOMIC(atomicAdd, T, +=)
-ATOMIC(atomicAnd, T, &=)
-ATOMIC(atomicOr, T, |=)
+#define ATOMIC(name, op) \\
+  template <class T, class U> static inline T name(T* at, U x) { \\
+    T old = *at; *at op x; return old; \\
+  }
+ATOMIC(atomicAdd, +=)
+ATOMIC(atomicAnd, &=)
+ATOMIC(atomicOr, |=)
 static inline unsigned atomicCAS(unsigned* at, unsigned seen, unsigned x) {
   unsigned old = *at; if (old == seen) *at = x; return old;
 }

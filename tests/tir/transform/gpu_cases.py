@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.codegen.cuda.emit import emit_kernels, kernels_of
+from tilewright.codegen.cuda.nvrtc import compile_text
 from tilewright.ir import IRModule
 from tilewright.script import parse
 from tilewright.target import Target
@@ -19,13 +21,18 @@ CUDA = Target("cuda")
 
 
 def lowered(sch: Schedule | IRModule | PrimFunc) -> IRModule:
-    """Run the pipeline; what comes out is well formed and has its thread loops at the top."""
+    """Run the pipeline; what comes out is well formed and has its thread loops at the top.
+
+    As CUDA C++ it compiles.
+    """
     mod = gpu_pipeline(CUDA)(sch.mod if isinstance(sch, Schedule) else sch)
     verify(mod)
     for func in mod.functions.values():
         if func.attrs.get("calling_conv") == "device_kernel_launch":
             tags = list(launch_extents(func))
             assert tags == func.attrs["tir.kernel_launch_params"] and len(set(tags)) == len(tags)
+    if kernels_of(mod):
+        compile_text(emit_kernels(mod, CUDA).text, CUDA.arch)
     return mod
 
 

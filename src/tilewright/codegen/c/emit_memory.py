@@ -155,15 +155,19 @@ class MemoryEmitter(ExprEmitter):
 
     def load_chunk(self, buffer: Buffer, element: str, index: str, size: int) -> list[str]:
         """Load ``size`` neighbours at once; return names of 32-bit words, or of lanes."""
-        kind, count, scaled = self._moved(element, size)
-        place = self.chunk_address(buffer, element, index, kind, scaled)
-        name = self.fresh(buffer.name)
-        self.line(f"const {kind} {name} = {place};")
-        if count == 1:
+        kind, count, _ = self._moved(element, size)
+        place = self.chunk_address(buffer, element, index, kind)
+
+        def load() -> list[str]:
+            name = self.fresh(buffer.name)
+            self.line(f"const {kind} {name} = {place};")
+            if count > 1:
+                return [Text(f"{name}.{LANE_NAMES[number]}") for number in range(count)]
             if dtypes.bits_of(element) * size < 32:
                 return [t.prefix(f"({self.dialect.register('uint32')})", name)]
             return [Text(name)]
-        return [Text(f"{name}.{LANE_NAMES[number]}") for number in range(count)]
+
+        return self.loaded(place, load)
 
     def _moved(self, element: str, size: int) -> tuple[str, int, int]:
         """The type that moves ``size`` elements, its parts, and its bytes."""
@@ -178,9 +182,7 @@ class MemoryEmitter(ExprEmitter):
             kind = self.dialect.vector_types[kind, count]
         return kind, count, total
 
-    def chunk_address(
-        self, buffer: Buffer, element: str, index: str, kind: str, total: int
-    ) -> Text:
+    def chunk_address(self, buffer: Buffer, element: str, index: str, kind: str) -> Text:
         """Return the chunk of memory of a type at an element."""
         memory = self.dialect.memory(element)
         pointer = self.pointer(buffer.data, memory)
@@ -318,8 +320,8 @@ class MemoryEmitter(ExprEmitter):
             parts = (self.settled(value) if len(chunks) > 1 else value).lanes()
             parts = [self.to_memory(part, element) for part in parts]
         for start, size in chunks:
-            kind, count, total = self._moved(element, size)
-            place = self.chunk_address(buffer, element, self._plus(base, start), kind, total)
+            kind, count, _ = self._moved(element, size)
+            place = self.chunk_address(buffer, element, self._plus(base, start), kind)
             first = start * dtypes.bits_of(element) // 32 if short else start
             self.line(f"{place} = {self.made(kind, count, parts[first : first + count])};")
 

@@ -78,6 +78,7 @@ class FunctionEmitter(MemoryEmitter):
     def visit_SeqStmt(self, node: SeqStmt) -> None:
         """One statement after the other."""
         for stmt in node.stmts:
+            self.new_statement()
             self.visit(stmt)
 
     def visit_Evaluate(self, node: Evaluate) -> None:
@@ -104,6 +105,7 @@ class FunctionEmitter(MemoryEmitter):
     def visit_LetStmt(self, node: LetStmt) -> None:
         """A definition, which the body follows."""
         self.bind(node)
+        self.new_statement()
         self.visit(node.body)
 
     def visit_AttrStmt(self, node: AttrStmt) -> None:
@@ -165,6 +167,7 @@ class FunctionEmitter(MemoryEmitter):
 
     def _inside(self, stmt: Stmt) -> None:
         with self.inside():
+            self.new_statement()
             self.visit(stmt)
 
     def _by_lanes(self, node: IfThenElse, condition: Vector) -> None:
@@ -201,6 +204,7 @@ class FunctionEmitter(MemoryEmitter):
             if lines:
                 self.spliced(lines)
                 self.line(f"if (!{t.within(condition, t.ATOM)}) break;")
+            self.new_statement()
             self.visit(node.body)
 
     def visit_For(self, node: For) -> None:
@@ -223,8 +227,10 @@ class FunctionEmitter(MemoryEmitter):
             self.parallel(node)
         elif node.kind == UNROLLED or self._keeps_registers(node):
             self.line(self.dialect.unroll)
+        self.new_statement()
         with self.braces(f"for ({kind} {name} = {begin}; {name} < {end}; ++{name})"):
             self.visit(node.body)
+        self.new_statement()
 
     def parallel(self, node: For) -> None:
         """Say that the iterations of a loop may run at once."""

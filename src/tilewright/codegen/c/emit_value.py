@@ -36,6 +36,7 @@ class ValueEmitter:
         self.rounds_narrow = True
         self._unrounded: dict[tuple[str, str], str] = {}
         self._places: list[dict[str, Text]] = [{}]
+        self._loads: list[dict[str, list[str]]] = [{}]
 
     # ---- statements and names
 
@@ -56,8 +57,10 @@ class ValueEmitter:
         """Write lines that stand in braces; what they name ends there."""
         self.depth += 1
         self._places.append({})
+        self._loads.append({})
         yield
         self._places.pop()
+        self._loads.pop()
         self.depth -= 1
 
     @contextmanager
@@ -65,11 +68,26 @@ class ValueEmitter:
         """Collect the lines that are written meanwhile instead of writing them."""
         before, self.lines = self.lines, []
         self._places.append({})
+        self._loads.append({})
         try:
             yield self.lines
         finally:
             self.lines = before
             self._places.pop()
+            self._loads.pop()
+
+    def new_statement(self) -> None:
+        """Forget what was loaded: memory may have changed."""
+        for known in self._loads:
+            known.clear()
+
+    def loaded(self, place: str, load: Callable[[], list[str]]) -> list[str]:
+        """Return the parts of what is loaded, which a statement loads once."""
+        for known in self._loads:
+            if place in known:
+                return known[place]
+        made = self._loads[-1][place] = load()
+        return made
 
     def fresh(self, name: str) -> str:
         """Return an unused name like the given one."""
@@ -308,11 +326,14 @@ class ValueEmitter:
         bits = dtypes.bits_of(element)
         per, unsigned = 32 // bits, self.dialect.register("uint32")
         made: list[str] = []
+        known: dict[tuple[str, ...], str] = {}  # constants repeat
         for start in range(0, len(value), per):
             if element in self.dialect.packed and start + 1 < len(value):
                 lanes = (value.lane(start + 1), value.lane(start))
-                pair = [self.unrounded(lane, element) for lane in lanes]
-                made.append(self.let(self.help("pack", element, *pair), "uint32", "pair"))
+                pair = tuple(self.unrounded(lane, element) for lane in lanes)
+                if pair not in known:
+                    known[pair] = self.let(self.help("pack", element, *pair), "uint32", "pair")
+                made.append(known[pair])
                 continue
             word = ""
             for number in range(start, min(start + per, len(value))):

@@ -32,6 +32,7 @@ from tilewright.target import Target
 from tilewright.target.gpus import STATIC_SHARED_BYTES
 from tilewright.tir import Allocate, AttrStmt, Buffer, BufferStore, PrimFunc
 from tilewright.tir.attrs import ASYNC_WAIT, EXCESS_PRECISION, NO_ALIAS
+from tilewright.tir.interpreter.emit_threads import COLLECTIVES
 from tilewright.tir.thread_scope import is_shared
 from tilewright.tir.transform import NarrowDataType, launch_extents
 from tilewright.tir.transform.base import function_analyzer
@@ -133,7 +134,7 @@ class KernelEmitter(FunctionEmitter):
         self.name = symbol
         self.taken.add(symbol)
         self.target = target
-        self.func = narrowed(func)
+        self.func = narrowed(func, dialect.options.get("thread_limits", {}))
         self.analyzer = function_analyzer(self.func)
         self.rounds_narrow = not func.attrs.get(EXCESS_PRECISION, False)
         self.names: list[str] = []
@@ -296,23 +297,25 @@ def _queues(func: PrimFunc) -> set[int]:
 
 
 def _written(func: PrimFunc) -> set[Var]:
-    """Data that the kernel stores to, or whose address it gives to what may."""
+    """Data that the kernel stores to, or gives to what may."""
     found: set[Var] = set()
     for item in pre_order(func.body):
         if isinstance(item, BufferStore):
             found.add(item.buffer.data)
         elif isinstance(item, Call) and item.op.effect in ("opaque", "update"):
-            for arg in item.args:
-                if isinstance(arg, Call) and arg.op.name == "address_of":
-                    found.add(arg.args[0].buffer.data)  # type: ignore[attr-defined]
-                elif isinstance(arg, Var) and arg.dtype == "handle":
-                    found.add(arg)
+            if item.op.name in COLLECTIVES:
+                continue  # they take values
+            for inner in pre_order(item):
+                if isinstance(inner, Buffer):
+                    found.add(inner.data)
+                elif isinstance(inner, Var) and inner.dtype == "handle":
+                    found.add(inner)
     return found
 
 
-def narrowed(func: PrimFunc) -> PrimFunc:
+def narrowed(func: PrimFunc, thread_limits: Mapping[str, int]) -> PrimFunc:
     """Return a kernel whose indices have 32 bits where they are proven to fit."""
-    made = NarrowDataType()(IRModule({"kernel": func}))
+    made = NarrowDataType(thread_limits)(IRModule({"kernel": func}))
     result = made["kernel"]
     assert isinstance(result, PrimFunc)
     return result

@@ -57,6 +57,15 @@ _BITS = {
 INDICES = {
     f"{group}.{axis}": f"{group}.{axis}" for group in ("blockIdx", "threadIdx") for axis in "xyz"
 }
+# The most that any NVIDIA GPU has; a launch with more is refused by the driver.
+_LIMITS = {
+    "blockIdx.x": 2**31 - 1,
+    "blockIdx.y": 65535,
+    "blockIdx.z": 65535,
+    "threadIdx.x": 1024,
+    "threadIdx.y": 1024,
+    "threadIdx.z": 64,
+}
 
 
 @cache
@@ -88,6 +97,7 @@ def cuda_dialect(capability: int, fast_math: bool = False) -> Dialect:
         calls={**CALLS, **PTX},
         options={
             "capability": capability,
+            "thread_limits": _LIMITS,
             "unpacked": () if capability >= 80 else ("min2", "max2"),
             "aligned_arguments": True,
             "dynamic_name": "dynamic_shared",

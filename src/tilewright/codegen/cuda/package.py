@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
 from tilewright.codegen.cuda.emit import KernelCode, KernelInfo, emit_kernels, kernels_of
 from tilewright.codegen.cuda.host import IMAGE, RELEASE, emit_host
 from tilewright.codegen.cuda.nvrtc import compile_text
+from tilewright.codegen.cuda.sass import disassemble
 from tilewright.codegen.llvm.jit import host_triple
 from tilewright.codegen.llvm.package import Machine, build_module
 from tilewright.ir import IRModule, as_int
@@ -30,9 +32,9 @@ def build_cuda_module(
 ) -> Module:
     """Compile kernels and the functions that launch them.
 
-    ``sources`` are further texts for ``Module.get_source``, besides "cuda", "ptx" and those of the
-    host's code. ``constants`` are compact arrays by symbol, which each device that is used gets a
-    copy of.
+    ``sources`` are further texts for ``Module.get_source``, besides "cuda", "ptx", "sass" and those
+    of the host's code. ``constants`` are compact arrays by symbol, which each device that is used
+    gets a copy of.
 
     Raises ``BuildError`` for a function that computes outside of kernels, for blocks with more
     threads than the target has and for more than ``max_lines`` lines of CUDA; ``CodegenError`` for
@@ -54,7 +56,12 @@ def build_cuda_module(
         host.specs,
         machine=Machine.oldest(host_triple()),
         target=str(target),
-        sources={"cuda": code.text, "ptx": compiled.ptx, **(sources or {})},
+        sources={
+            "cuda": code.text,
+            "ptx": compiled.ptx,
+            "sass": partial(disassemble, compiled.cubin),
+            **(sources or {}),
+        },
         constants={IMAGE: np.frombuffer(compiled.cubin, np.uint8), **data},
         entry_name=entry_name,
         release=RELEASE,

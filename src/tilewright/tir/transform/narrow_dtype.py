@@ -17,6 +17,7 @@ nevertheless.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tilewright.ir import (
@@ -53,7 +54,7 @@ from tilewright.tir.transform.effects import BufferMutator, lane_bound
 
 NARROW = "int32"
 _HARDWARE_LIMIT = 2**31 - 2
-"""The greatest index of a block or thread that GPUs have, whatever extent a program states."""
+"""The greatest index of a block or thread that any GPU has, whatever extent a program states."""
 _ARITHMETIC = (Add, Sub, Mul, FloorDiv, FloorMod, Min, Max)
 _CALLS = frozenset(
     "truncdiv truncmod indexdiv indexmod bitwise_and bitwise_or bitwise_xor if_then_else".split()
@@ -61,11 +62,17 @@ _CALLS = frozenset(
 
 
 class NarrowDataType(FunctionTransform):
-    """Use ``int32`` for loop variables and index arithmetic where every value fits."""
+    """Use ``int32`` for loop variables and index arithmetic where every value fits.
+
+    ``thread_limits`` are the most blocks and threads that the hardware has, by thread tag.
+    """
+
+    def __init__(self, thread_limits: Mapping[str, int] | None = None) -> None:
+        self.thread_limits = dict(thread_limits or {})
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        return func.map_children(_Narrower(func).visit)
+        return func.map_children(_Narrower(func, self.thread_limits).visit)
 
 
 def _is_wide(expr: Expr) -> bool:
@@ -77,8 +84,9 @@ def _narrow_dtype(dtype: str) -> str:
 
 
 class _Narrower(BufferMutator):
-    def __init__(self, func: PrimFunc) -> None:
+    def __init__(self, func: PrimFunc, thread_limits: Mapping[str, int]) -> None:
         super().__init__()
+        self.thread_limits = thread_limits
         self.analyzer = function_analyzer(func)
         self.variables: dict[Var, Var] = {}
 
@@ -211,7 +219,8 @@ class _Narrower(BufferMutator):
         if extent is None:
             extent = cast(self.visit(node.extent), NARROW)
         with inside_loop(self.analyzer, node):
-            self.analyzer.update(node.loop_var, 0, _HARDWARE_LIMIT)
+            most = self.thread_limits.get(node.thread or "", _HARDWARE_LIMIT + 1)
+            self.analyzer.update(node.loop_var, 0, most - 1)
             var = self.variables[node.loop_var] = Var(node.loop_var.name, NARROW)
             body = self.visit(node.body)
         return node.replace(loop_var=var, min=const(0, NARROW), extent=extent, body=body)
