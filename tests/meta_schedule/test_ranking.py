@@ -88,11 +88,30 @@ def test_what_nobody_checked_comes_last_and_other_machines_after_this_one() -> N
     assert order(*records, target=None) == [2, 1, 0]
 
 
+def test_what_serves_several_sizes_comes_before_what_was_measured_at_one() -> None:
+    family = record(50, sizes=[1, 16, 128])
+    later, slower = record(2, factor=2), record(80, factor=4)
+    assert order(later, slower, family) == [2, 0, 1]
+    # Among families times decide, and whatever has beaten one is before it.
+    other = record(40, factor=8, sizes=[1, 64])
+    assert order(family, later, other) == [2, 0, 1]
+    winner = record(3, factor=16, beat=(1,))
+    assert order(family, later, winner) == [2, 0, 1]
+    # Unchecked ones, and those of other machines, stay behind.
+    unchecked = record(1, factor=2, verified={}, sizes=[1, 16])
+    elsewhere = record(1, factor=4, target=Target(f"{TARGET} -l2=4194304"), sizes=[1, 16])
+    assert order(unchecked, elsewhere, slower) == [2, 1, 0]
+
+
 def test_origins_that_strangers_wrote() -> None:
     for said in ("yes", 3, [1, None], {"a": 1}, [["x"]]):
         odd = replace(record(2), provenance={"verified": CHECKED, "beat": said})
         assert odd.beat == () and order(odd, record(1)) == [1, 0]
     assert replace(record(1), provenance={"verified": "yes"}).verified is False
+    for sizes in ("yes", 3, [], {"a": 1}, [None, "1", True]):
+        odd = record(2, sizes=sizes)
+        assert odd.sizes == () and order(odd, record(1)) == [1, 0]
+    assert record(0.0, sizes=[1]).rank == 0.0 and record(sizes=[1]).rank == float("inf")
 
 
 def test_every_order_is_total_and_independent_of_the_order_of_arrival() -> None:
@@ -121,6 +140,12 @@ def test_databases_give_the_best_first(opened: Callable[..., Database]) -> None:
         database = opened()
     ranked = database.get_top_k(database.commit_workload(matmul()), 2, TARGET)
     assert [r.best_seconds for r in ranked] == pytest.approx([1.5e-6, 1e-6])
+    database.commit_tuning_record(record(9, factor=16, sizes=[1, 4]))
+    if not isinstance(database, MemoryDatabase):
+        database = opened()
+    (family,) = database.get_top_k(database.commit_workload(matmul()), 1, TARGET)
+    assert family.sizes == (1, 4) and family.counted_seconds == pytest.approx(9e-6)
+    assert database.best_records() == [family]
     pruned = MemoryDatabase()
     database.dump_pruned(pruned)
     assert len(pruned) == 1
@@ -129,4 +154,4 @@ def test_databases_give_the_best_first(opened: Callable[..., Database]) -> None:
     lucky.commit_workload(matmul())
     lucky.commit_tuning_record(record(0.5, factor=2))
     best = UnionDatabase(lucky, pruned).query_tuning_record(matmul(), TARGET)
-    assert best is not None and best.best_seconds == pytest.approx(1.5e-6)
+    assert best is not None and best.sizes == (1, 4)

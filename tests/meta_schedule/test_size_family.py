@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,6 +110,37 @@ def test_the_limit_lies_where_the_winner_changes() -> None:
         run(rows(), *expected)
         run(sch.mod["main"], *found)
         np.testing.assert_array_equal(found[-1], expected[-1])
+
+
+def test_a_later_record_of_one_size_does_not_take_the_place_of_a_family() -> None:
+    """Its time, at a small size, is shorter than that of the family at the largest one."""
+    database = MemoryDatabase()
+    context = tuned(database)
+    settle_sizes([context], "n", SIZES, database, Modules(), Clock())
+    family = database.query_tuning_record(context.mod, TARGET)
+    assert family is not None and family.sizes[0] == 1 and family.sizes[-1] == 128
+    sch = Schedule(context.mod)
+    sch.vectorize(sch.get_loops("B")[1])
+    checked = {"verified": family.provenance["verified"]}
+    infos = arg_infos(rows(), SIZES[0])
+    later = replace(family, trace=sch.trace, run_secs=(1e-9,), provenance=checked, args_info=infos)
+    database.commit_tuning_record(later)
+    assert database.query_tuning_record(context.mod, TARGET) is family
+    # Unless the two have met, and it was faster.
+    database.commit_tuning_record(
+        replace(later, provenance={**later.provenance, "beat": [family.digest]})
+    )
+    best = database.query_tuning_record(context.mod, TARGET)
+    assert best is not None and best.beat == (family.digest,)
+
+
+def test_one_schedule_for_all_sizes_is_a_family_too() -> None:
+    database = MemoryDatabase()
+    context = tuned(database)
+    settle_sizes([context], "n", SIZES[:2], database, Modules(), Clock())
+    best = database.query_tuning_record(context.mod, TARGET)
+    assert best is not None and best.sizes == (1, 16)
+    assert all(inst.name != "size_variants" for inst in best.trace.insts)
 
 
 def test_what_fails_at_a_size_serves_none() -> None:

@@ -85,6 +85,10 @@ class FakeBuilder(Builder):
     def __init__(self, *fails: int) -> None:
         self.fails = fails
         self.batches: list[int] = []
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
 
     def build(self, inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
         self.batches.append(len(inputs))
@@ -182,7 +186,7 @@ def test_limits_per_task_and_exhausted_spaces_leave_trials_unspent() -> None:
 def test_no_trials_means_nothing_is_done() -> None:
     runner, builder = FakeRunner(), FakeBuilder()
     tune(RoundRobin(), contexts(Listed()), 0, runner=runner, builder=builder)
-    assert not runner.known and not builder.batches and runner.closed == 1
+    assert not runner.known and not builder.batches and runner.closed == builder.closed == 1
 
 
 @pytest.fixture
@@ -311,10 +315,13 @@ def test_an_interrupt_keeps_what_was_measured() -> None:
         def message(self, text: str) -> None:
             messages.append(text)
 
-    database = tune(scheduler, contexts(strategy), 8, runner=runner, progress=Noting())
+    builder = FakeBuilder()
+    database = tune(
+        scheduler, contexts(strategy), 8, runner=runner, builder=builder, progress=Noting()
+    )
     assert scheduler.interrupted
     assert [r.best_seconds for r in database.get_all_tuning_records()] == [1e-3, 2e-3]
-    assert runner.closed == 1 and strategy.ended == 1
+    assert runner.closed == builder.closed == 1 and strategy.ended == 1
     assert messages[-1] == "interrupted; everything measured so far is kept"
 
 

@@ -224,6 +224,7 @@ class MetaScheduleApplyDatabase(Pass):
             return mod.map_functions(apply, PrimFunc)
         finally:
             measuring.runner.close()
+            measuring.builder.close()
 
     def _schedule(
         self, database: Database, func: PrimFunc, target: Target, measuring: _Measuring

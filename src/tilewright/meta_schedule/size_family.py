@@ -129,6 +129,7 @@ def settle_sizes(
                 progress.message(f"task {context.task_name.partition('@')[0]}: {said}")
     finally:
         runner.close()
+        builder.close()
 
 
 def _settle(
@@ -194,7 +195,9 @@ def _recorded(
     workload = database.commit_workload(context.mod)
     others = database.get_top_k(workload, _MOST_BEATEN, context.target)
     beat = tuple({record.digest for record in others} - {own})
-    commit_measured(database, context, entry.candidate, replace(result, beat=beat))
+    commit_measured(
+        database, context, entry.candidate, replace(result, beat=beat), sizes=sorted(race.results)
+    )
     return text
 
 

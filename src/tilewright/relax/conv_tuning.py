@@ -171,6 +171,7 @@ def measure_alternatives(
                 spend(len(missing))
     finally:
         measuring.runner.close()
+        measuring.builder.close()
     return max_trials - left
 
 

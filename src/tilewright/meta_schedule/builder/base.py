@@ -47,6 +47,9 @@ class Builder:
         """Compile all inputs; one result each, in order. Never raises for a single candidate."""
         raise NotImplementedError(f"{type(self).__name__} must define build")
 
+    def close(self) -> None:
+        """Release processes and machines; the builder takes them again when used."""
+
     @staticmethod
     def create(kind: str = "local", **options: object) -> Builder:
         """Make a builder by name, with options of its own."""

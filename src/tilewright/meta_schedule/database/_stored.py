@@ -42,7 +42,7 @@ class Row(NamedTuple):
     fields: tuple[Any, ...]
     target: Target | None
     verified: bool
-    counted_seconds: float
+    rank: float
     beat: tuple[str, ...]
     digest: str
     place: tuple[int, ...] = ()
@@ -82,7 +82,7 @@ def fields_of(record: TuningRecord, target: int | None) -> tuple[Any, ...]:
     """Return what an index keeps of a record, but for its place and its digest."""
     beat = json.dumps(record.beat) if record.beat else None
     valid = record.is_valid()
-    return target, int(record.verified), record.counted_seconds, int(valid), beat
+    return target, int(record.verified), record.rank, int(valid), beat
 
 
 def content_of(workload: Workload) -> bytes:

@@ -1,7 +1,9 @@
 """The order of a workload's records: the first that replays is the one that is used.
 
 Times decide, the clock on the wall never does. Two schedules that met in a race are an exception:
-the winner comes before the loser, however lucky the loser was when it was measured alone.
+the winner comes before the loser, however lucky the loser was when it was measured alone. Times at
+different values of a symbolic size don't compare: what served several of them best comes before
+what was measured at one, unless that has beaten it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ class Ranked(Protocol):
     @property
     def target(self) -> Target | None: ...
     @property
-    def counted_seconds(self) -> float: ...
+    def rank(self) -> float: ...
     @property
     def beat(self) -> tuple[str, ...]: ...
     @property
@@ -34,9 +36,9 @@ def best_first(records: Iterable[_T], target: Target | None = None) -> Iterator[
     """Yield the records of one workload, best first; equals stay in their order.
 
     Checked records come before unchecked ones, those for ``target`` itself before others, since
-    times of two machines don't compare; then the shorter ``counted_seconds``, raced ones first
-    among equals. Before a record comes, recursively, whatever beat its schedule in a race. Where
-    each won once, times decide.
+    times of two machines don't compare; then the lower ``rank``, which is the counted time, and
+    below zero for what served several sizes best; raced ones first among equals. Before a record
+    comes, recursively, whatever beat its schedule in a race. Where each won once, times decide.
     """
     ordered = by_time(records, target)
     return races_first(ordered, [item for item in ordered if item.beat])
@@ -49,7 +51,7 @@ def by_time(records: Iterable[_T], target: Target | None = None) -> list[_T]:
         key=lambda item: (
             not item.verified,
             target is not None and not _same(item.target, target),
-            item.counted_seconds,
+            item.rank,
             not item.beat,
         ),
     )

@@ -170,12 +170,14 @@ def provenance(
     equal: Sequence[str] = (),
     origin: str | None = None,
     answers: Mapping[str, str] | None = None,
+    sizes: Sequence[int] = (),
 ) -> dict[str, object]:
     """Return the origin of a record: version, machine, time, how it was verified and timed.
 
     ``beat`` are the digests of the schedules that it won a race against, ``equal`` those of them
     that were no slower beyond noise; ``origin`` says what made the schedule, ``answers`` what a
-    rule was told to choose (``Schedule.choices.answers``).
+    rule was told to choose (``Schedule.choices.answers``), ``sizes`` at which values of a symbolic
+    size it was compared and served all of them best.
     """
     return {
         "version": __version__,
@@ -187,6 +189,7 @@ def provenance(
         **({"equal": list(equal)} if equal else {}),
         **({"origin": origin} if origin else {}),
         **({"answers": dict(answers)} if answers else {}),
+        **({"sizes": list(sizes)} if sizes else {}),
     }
 
 
@@ -225,6 +228,18 @@ class TuningRecord:
             if self._verdict.get("trusted_timing") is False
             else (self.best_seconds)
         )
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The values of a symbolic size at which it was compared, and served all of them best."""
+        said = self.provenance.get("sizes")
+        return tuple(x for x in said if type(x) is int) if isinstance(said, list) else ()
+
+    @property
+    def rank(self) -> float:
+        """What is ordered by: ``counted_seconds``; less than zero if it served several sizes."""
+        seconds = self.counted_seconds
+        return -1.0 / seconds if self.sizes and 0.0 < seconds < math.inf else seconds
 
     @property
     def verified(self) -> bool:

@@ -35,9 +35,14 @@ class AddToDatabase(MeasureCallback):
 
 
 def commit_measured(
-    database: Database, task: Task, candidate: MeasureCandidate, result: RunnerResult
+    database: Database,
+    task: Task,
+    candidate: MeasureCandidate,
+    result: RunnerResult,
+    *,
+    sizes: Sequence[int] = (),
 ) -> None:
-    """Commit what was measured as a record."""
+    """Commit what was measured as a record; ``sizes`` are those that it serves best."""
     origin = provenance(
         result.verdict,
         timing=result.timing,
@@ -45,6 +50,7 @@ def commit_measured(
         equal=result.equal,
         origin=candidate.made_by,
         answers=candidate.sch.choices.answers,
+        sizes=sizes,
     )
     database.commit_tuning_record(
         TuningRecord(

@@ -208,6 +208,8 @@ def _times(record: TuningRecord) -> list[str]:
     if isinstance(verdict, Mapping) and verdict.get("trusted_timing") is False:
         counted = human_time(record.counted_seconds)
         lines.append(f"not trusted, the machine was too noisy: counts as {counted}")
+    if record.sizes:
+        lines.append(f"compared at sizes {', '.join(map(str, record.sizes))}: serves all of them")
     origin = record.provenance
     timing = origin.get("timing")
     if isinstance(timing, Mapping):

@@ -131,6 +131,7 @@ class TaskScheduler:
                 for task in self.tasks:
                     self._finish(task)
                 session.runner.close()
+                session.builder.close()
         if self.tasks and all(task.error is not None for task in self.tasks):
             raise TuneError(
                 "no task could be tuned: "

@@ -214,6 +214,11 @@ class Named:
         self.make = make
 
 
+def drawer(name: str, draw: Drawer) -> Drawer:
+    """Return the drawer of a primitive, which its row has."""
+    return draw.make(name) if isinstance(draw, Named) else draw
+
+
 def block(d: Draw) -> Any:
     """A block."""
     return d.block()

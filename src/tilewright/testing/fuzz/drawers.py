@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.testing.fuzz.draw import Draw, Drawer, Named, Row, args, block, loop
+from tilewright.testing.fuzz.draw import Draw, Row, args, block, loop
 from tilewright.testing.fuzz.draw_blocks import (
     draw_annotate,
     draw_block_layout,
@@ -51,6 +51,7 @@ from tilewright.testing.fuzz.draw_loops import (
     draw_reorder,
     draw_split,
 )
+from tilewright.testing.fuzz.draw_variants import draw_size_variants
 from tilewright.testing.fuzz.steps import BlockRef, Step
 from tilewright.tir.schedule import PRIMITIVES
 
@@ -107,6 +108,7 @@ DRAWERS: dict[str, Row] = {
     "sample_partitioned_tile": Row(0.05, args(loop, lambda d: 2, lambda d: 1, lambda d: 2)),
     "sample_perfect_tile": Row(0.05, args(loop, lambda d: d.rng.choice([0, 1, 2, 3]))),
     "set_scope": Row(0.5, draw_set_scope),
+    "size_variants": Row(0.4, draw_size_variants(lambda: drawn())),
     "split": Row(4, draw_split),
     "tensorize": Row(0.7, draw_tensorize),
     "transform_block_layout": Row(0.7, draw_block_layout),
@@ -119,7 +121,6 @@ DRAWERS: dict[str, Row] = {
 
 EXCLUDED: dict[str, str] = {
     "unsafe_annotate_buffer_access": "its user's word that it is right is all there is",
-    "size_variants": "it takes whole traces; test_size_family.py draws them",
     "use_kernel": "a kernel replaces one program, which is not among those that are drawn",
 }
 """Primitives that are not fuzzed, and why."""
@@ -151,8 +152,3 @@ def drawn() -> dict[str, Row]:
     names = [*DRAWERS, *(name for name in PRIMITIVES if name not in DRAWERS)]
     rows = {name: row(name) for name in names if name in PRIMITIVES}
     return {name: found for name, found in rows.items() if found is not None}
-
-
-def drawer(name: str, draw: Drawer) -> Drawer:
-    """Return the drawer of a primitive, which its row has."""
-    return draw.make(name) if isinstance(draw, Named) else draw

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.support.collector import few_collections
-from tilewright.testing.fuzz.draw import Draw
-from tilewright.testing.fuzz.drawers import EXCLUDED, drawer, drawn, row
+from tilewright.testing.fuzz.draw import Draw, drawer
+from tilewright.testing.fuzz.drawers import EXCLUDED, drawn, row
 from tilewright.testing.fuzz.programs import Program
 from tilewright.testing.fuzz.session import ACCEPTED, REFUSED, Fault, Session, TooLong
 from tilewright.testing.fuzz.stages_hard import program_of_case
