@@ -15,7 +15,7 @@ from tilewright.support.errors import LowerError
 from tilewright.target import Target
 from tilewright.tir import Schedule
 from tilewright.tir.analysis import verify
-from tilewright.tir.interpreter import run
+from tilewright.tir.interpreter import run, simulate
 from tilewright.tir.transform import gpu_pipeline
 
 GEMMS: dict[str, Callable[[], Schedule]] = {
@@ -36,6 +36,18 @@ def test_a_gemm_is_right_before_and_after_lowering(name: str) -> None:
     c[:] = 0
     run(lowered, a, b, c, check_races=True)
     np.testing.assert_allclose(c, expected, rtol=1e-5, atol=1e-4)
+
+
+def test_permuted_tiles_have_no_bank_conflicts() -> None:
+    reports = {}
+    for permuted in (False, True):
+        lowered = gpu_pipeline(Target("cuda"))(mma_gemm(permuted=permuted, stages=2).mod)
+        a, b, c, expected = operands()
+        reports[permuted] = simulate(lowered, a, b, c, check_races=False)
+        np.testing.assert_allclose(c, expected, rtol=1e-5, atol=1e-4)
+        assert reports[permuted].sectors == reports[permuted].ideal_sectors
+    assert reports[True].bank_conflicts == 0
+    assert reports[False].bank_conflicts > reports[False].wavefronts // 2
 
 
 def test_registers_replace_the_memory_of_a_warp() -> None:

@@ -10,7 +10,7 @@ that a program of which a primitive has changed one statement has the other piec
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -34,6 +34,7 @@ from tilewright.tir.gpu_ops import GPU_OPS
 from tilewright.tir.interpreter.emit_expr import CALLS, ExprEmitter
 from tilewright.tir.interpreter.emit_threads import COLLECTIVES, ThreadEmitter
 from tilewright.tir.interpreter.lanes import by_lanes
+from tilewright.tir.interpreter.traffic import Site
 from tilewright.tir.rewrite import split_size_checks
 from tilewright.tir.stmt import (
     PARALLEL,
@@ -68,6 +69,8 @@ class Source:
     """Names of the functions that ``values.float_intrinsic`` makes."""
     checks: dict[str, tuple[str, int, int]]
     """Buffer's name, dimension and extent for each checked dimension of a known extent."""
+    accesses: dict[int, Site] = field(default_factory=dict)
+    """Places that access memory, where they are counted."""
 
     @property
     def text(self) -> str:
@@ -81,14 +84,16 @@ def python_source(
     functions: Container[str] = (),
     check_races: bool = False,
     backwards: bool = False,
+    report: bool = False,
 ) -> Source:
     """Return a function as Python that reads ``memory`` and ``symbols``.
 
     ``memory`` maps parameter number to flat memory, ``symbols`` maps names of scalars and symbolic
     extents to numbers. ``functions`` are those that it may call. ``check_races`` notes what
-    threads access. ``backwards`` runs parallel and vectorized loops from the end.
+    threads access, ``report`` counts it. ``backwards`` runs parallel and vectorized loops from the
+    end.
     """
-    return Emitter(func, functions, check_races, backwards).emit()
+    return Emitter(func, functions, check_races, backwards, report).emit()
 
 
 class Piece(NamedTuple):
@@ -122,13 +127,18 @@ class Emitter(ExprEmitter):
     """Writes a function as Python, one statement per statement."""
 
     def __init__(
-        self, func: PrimFunc, functions: Container[str], check_races: bool, backwards: bool
+        self,
+        func: PrimFunc,
+        functions: Container[str],
+        check_races: bool,
+        backwards: bool,
+        report: bool = False,
     ) -> None:
         super().__init__(functions)
         self.func = func
         self.backwards = backwards
         self.nest = 0
-        self.threads = ThreadEmitter(self, check_races)
+        self.threads = ThreadEmitter(self, check_races, report)
 
     # ---- functions ----------------------------------------------------------------------
     def emit(self) -> Source:
@@ -151,13 +161,15 @@ class Emitter(ExprEmitter):
             self.open_checks.update(piece.open_checks)
         first += [f"{name} = Places({what})" for name, what in self.open_checks.items()]
         pieces.insert(0, "\n".join([*first, ""]))
-        return Source(tuple(pieces), tuple(self.intrinsics), self.checks)
+        return Source(
+            tuple(pieces), tuple(self.intrinsics), self.checks, dict(self.threads.accessed)
+        )
 
     def piece(self, stmt: Stmt, names: dict[Any, str]) -> Piece:
         """A statement of the outermost block, given the names of arguments and memory."""
         symbols = _symbols(stmt)
         key = None
-        if symbols and not self.threads.check_races:
+        if symbols and not self.threads.follows:
             places = [self.layouts.get(item) for item in symbols]
             key = (
                 self.backwards,
@@ -249,7 +261,9 @@ class Emitter(ExprEmitter):
             numbers += "[::-1]"
         self.line(f"for {var} in {numbers}:")
         if body is not None:
+            self.threads.around.append(var)
             self.nested(body)
+            self.threads.around.pop()
 
     def visit_While(self, node: While) -> None:
         """A loop whose condition is asked before each iteration."""
@@ -330,6 +344,7 @@ class Emitter(ExprEmitter):
         vector = dtypes.lanes_of(node.value.dtype) > 1
         if node.value.dtype != "bool" and dtypes.is_bool(buffer.dtype) and not vector:
             value = f"bool({value})"
+        self.threads.indices = node.indices
         if self.threads.issuing:
             self.threads.issue(buffer, place, value, vector)
             return

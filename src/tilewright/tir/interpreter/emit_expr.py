@@ -303,6 +303,7 @@ class ExprEmitter(Visitor):
     def visit_BufferLoad(self, node: BufferLoad) -> str:
         place = self.address(node.buffer, node.indices)
         memory = self.layouts[node.buffer][0]
+        self.threads.indices = node.indices
         place = self.threads.noted(node.buffer, place, "read")
         if dtypes.lanes_of(node.dtype) > 1:
             wide = ".astype(np.float64)" if dtypes.is_float(node.dtype) else ""

@@ -33,8 +33,8 @@ def gpu_call(emitter: Emits, node: Call) -> str:
     threads = emitter.threads
     texts = []
     for spec, value in zip(op.operands, operands.values()):
-        is_memory = ":" in spec
-        texts.append(_memory(emitter, value, op.name) if is_memory else emitter.expr(value))
+        _, is_memory, access = spec.partition(":")
+        texts.append(_memory(emitter, value, op.name, access) if is_memory else emitter.expr(value))
     if op.level != THREAD:
         return _together(emitter, node, texts)
     brought = f"({', '.join(texts)},)" if texts else "()"
@@ -56,11 +56,12 @@ def _together(emitter: Emits, node: Call, texts: list[str]) -> str:
     )
 
 
-def _memory(emitter: Emits, pointer: Expr, op: str) -> str:
+def _memory(emitter: Emits, pointer: Expr, op: str, access: str) -> str:
     """Text of an operand: memory, first place, and places at the end of first column and row."""
     tile = tile_at(pointer, op)
     buffer = tile.along.buffer
     memory = emitter.memory(buffer)
+    emitter.threads.indices = tile.along.indices
     constant = (
         buffer.name,
         tile.rows,
@@ -68,6 +69,7 @@ def _memory(emitter: Emits, pointer: Expr, op: str) -> str:
         emitter.threads.is_bytewise(buffer),
         emitter.threads.is_private(buffer),
         buffer.scope,
+        emitter.threads.number_of(buffer, access),
     )
     first = _place(emitter, tile.along, last=False)
     along = _place(emitter, tile.along, last=True) if tile.columns > 1 else first
@@ -75,7 +77,8 @@ def _memory(emitter: Emits, pointer: Expr, op: str) -> str:
     if tile.down is not None and tile.rows > 1:
         _check_same_start(tile, op)
         down = _place(emitter, tile.down, last=True)
-    return f"({memory}_np, {first}, {down}, {along}, {constant!r})"
+    loops = emitter.threads.loops() if emitter.threads.report else "()"
+    return f"({memory}_np, {first}, {down}, {along}, {constant!r}, {loops})"
 
 
 def _place(emitter: Emits, load: BufferLoad, *, last: bool) -> str:

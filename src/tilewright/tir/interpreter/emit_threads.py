@@ -14,6 +14,7 @@ from tilewright.ir import (
     Call,
     Expr,
     Node,
+    Ramp,
     StringImm,
     Var,
     content_mask,
@@ -28,6 +29,7 @@ from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.gpu_ops import WARP_OPS, WMMA_OPS
 from tilewright.tir.interpreter.emit_gpu import LANES_TAG
+from tilewright.tir.interpreter.traffic import Site
 from tilewright.tir.reducer import REDUCERS
 from tilewright.tir.stmt import (
     NO_OP,
@@ -38,6 +40,7 @@ from tilewright.tir.stmt import (
     LetStmt,
     Stmt,
 )
+from tilewright.tir.thread_scope import is_shared
 
 SHUFFLES = ("warp_shuffle", "warp_shuffle_up", "warp_shuffle_down", "warp_shuffle_xor")
 VOTES = ("warp_ballot", "warp_any", "warp_all")
@@ -64,9 +67,14 @@ class Emits(Protocol):
 class ThreadEmitter:
     """The part of the emitter that knows about threads."""
 
-    def __init__(self, emitter: Emits, check_races: bool) -> None:
+    def __init__(self, emitter: Emits, check_races: bool, report: bool = False) -> None:
         self.emitter = emitter
         self.check_races = check_races
+        self.report = report  # count what threads do to memory
+        self.follows = check_races or report
+        self.accessed: dict[int, Site] = {}
+        self.indices: tuple[Expr, ...] = ()  # of the access that is emitted now
+        self.around: list[str] = []  # variables of the loops inside of the threads' ones
         self.lockstep = False  # inside a generator
         self.tags: frozenset[str] = frozenset()  # of the threads that run in lock step
         self.depth = 0  # thread-bound loops around
@@ -142,7 +150,7 @@ class ThreadEmitter:
         """Emit a thread-bound loop; ``False`` if it is like any other loop."""
         emitter, tag = self.emitter, node.thread or ""
         if self.lockstep:
-            if self.check_races or self.is_collective(node):
+            if self.follows or self.is_collective(node):
                 raise VerifyError(
                     f"the loop on {tag} is not directly below the other thread loops, yet threads "
                     "meet in it or are checked for races; run LiftThreadBinding and "
@@ -154,7 +162,7 @@ class ThreadEmitter:
         self.depth += 1
         if tag.startswith("blockIdx"):
             self._block_loop(node)
-        elif self.check_races or (self.is_collective(node) and not self._in_turn(node)):
+        elif self.follows or (self.is_collective(node) and not self._in_turn(node)):
             self._threads(node)
         else:
             emitter.serial_loop(node, node.body)
@@ -165,7 +173,7 @@ class ThreadEmitter:
         emitter = self.emitter
         self.blocks.append((node.thread or "", emitter.name(node.loop_var)))
         threads_below = any(type(s) is For and s.thread for s in pre_order(node.body))
-        if threads_below or not (self.check_races or self.is_collective(node)):
+        if threads_below or not (self.follows or self.is_collective(node)):
             emitter.serial_loop(node, node.body)
         else:
             emitter.serial_loop(node, None)
@@ -194,6 +202,7 @@ class ThreadEmitter:
         blocks = [f"({tag!r}, {var})" for tag, var in self.blocks]
         emitter.line(f"def {name}({variables}):")
         nest, emitter.nest, self.lockstep = emitter.nest, 0, True
+        outer, self.around = self.around, []
         self.tags = frozenset(loop.thread or "" for loop in loops)
         emitter.depth += 1
         emitter.line("if False: yield")
@@ -202,9 +211,13 @@ class ThreadEmitter:
         emitter.visit(stmt)
         emitter.line("thread.end()")
         emitter.depth -= 1
-        emitter.nest, self.lockstep = nest, False
+        emitter.nest, self.lockstep, self.around = nest, False, outer
         races = "races" if self.check_races else "None"
-        emitter.line(f"run_threads({name}, [{', '.join(extents)}], [{', '.join(blocks)}], {races})")
+        traffic = "traffic" if self.report else "None"
+        emitter.line(
+            f"run_threads({name}, [{', '.join(extents)}], [{', '.join(blocks)}], "
+            f"{races}, {traffic})"
+        )
 
     # ---- memory ---------------------------------------------------------------------------
 
@@ -215,6 +228,8 @@ class ThreadEmitter:
             return f"thread.allocate({self.sites}, {size}, {buffer.dtype!r}, {buffer.scope!r})"
         if self.lockstep:
             self.private.add(buffer.data)
+            if self.check_races:
+                return f"thread.own(allocate({size}, {buffer.dtype!r}))"
         return f"allocate({size}, {buffer.dtype!r})"
 
     def noted(self, buffer: Buffer, place: str, access: str, value: str = "") -> str:
@@ -222,13 +237,44 @@ class ThreadEmitter:
 
         ``value`` is the text of what is written there, unless that is an atomic update.
         """
-        if not (self.check_races and self.lockstep):
+        if not (self.follows and self.lockstep):
             return place
-        if buffer.data in self.private or buffer.scope.split(".")[0] == "local":
+        memory = self.emitter.memory(buffer)
+        if self.is_private(buffer):
+            if not self.check_races:
+                return place
+            return f"thread.{access}_own({memory}_np, {place}, {buffer.name!r})"
+        place = self.counted(buffer, place, "load" if access == "read" else "store")
+        if not self.check_races:
             return place
-        memory, bytewise = self.emitter.memory(buffer), self._bytewise(buffer.data)
+        bytewise = self._bytewise(buffer.data)
         extra = f", {value}" if value else ""
         return f"thread.{access}({memory}_np, {place}, {buffer.name!r}, {bytewise}{extra})"
+
+    def counted(self, buffer: Buffer, place: str, access: str) -> str:
+        """Text of a place whose access is counted, if that is asked for."""
+        if not (self.report and self.lockstep):
+            return place
+        number = self.access(buffer, access)
+        return f"thread.count({number}, {self.loops()}, {self.emitter.memory(buffer)}_np, {place})"
+
+    def access(self, buffer: Buffer, access: str) -> int:
+        """Number a place of the program that accesses memory."""
+        number = len(self.accessed)
+        text = f"{buffer.name}[{', '.join(map(_shown, self.indices))}]"
+        self.accessed[number] = Site(buffer.name, buffer.scope, access, text)
+        return number
+
+    def number_of(self, buffer: Buffer, access: str) -> int:
+        """The number of an operator's operand, if what it accesses is counted; else -1."""
+        counts = buffer.scope == "global" or is_shared(buffer.scope)
+        if not (self.report and self.lockstep and counts):
+            return -1
+        return self.access(buffer, "load" if access == "r" else "store")
+
+    def loops(self) -> str:
+        """The iteration of the loops around, as a tuple."""
+        return f"({', '.join(self.around)},)" if self.around else "()"
 
     # ---- asynchronous copies --------------------------------------------------------------
 
@@ -259,6 +305,7 @@ class ThreadEmitter:
         """Emit a store that arrives later."""
         memory, bytewise = self.emitter.memory(buffer), self._bytewise(buffer.data)
         target = f"{memory}_np" if vector else memory
+        place = self.counted(buffer, place, "store")
         self.emitter.line(
             f"thread.issue({target}, {place}, {value}, {memory}_np, {buffer.name!r}, {bytewise})"
         )
@@ -361,6 +408,13 @@ def _below_lanes(body: Stmt) -> set[Any]:
     return found
 
 
+def _shown(index: Expr) -> str:
+    """An index as it stands in a report."""
+    text = repr(index.base if isinstance(index, Ramp) else index)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+_SHOWN = 60
 _WRAPPERS = (Allocate, DeclBuffer, AttrStmt, LetStmt)
 
 

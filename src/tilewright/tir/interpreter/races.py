@@ -57,6 +57,8 @@ class Races:
     def __init__(self) -> None:
         self._cells: dict[int, _Cell] = {}
         self._alive: dict[int, object] = {}  # memory must not be freed and given to others
+        self._filled: dict[int, bytearray] = {}  # bytes that were written, of the kernel's memory
+        self._pending: tuple[object, int, str] | None = None  # a read of what nothing had written
 
     def _places(self, memory: Any, place: Any, bytewise: bool) -> list[tuple[int, int]]:
         """Addresses of the elements (of all their bytes) with the element's number."""
@@ -67,10 +69,56 @@ class Races:
         width = size if bytewise else 1
         return [(base + n * size + byte, n) for n in elements for byte in range(width)]
 
+    # ---- memory that the kernel allocates holds nothing at first ------------------------------
+
+    def own(self, memory: Any) -> None:
+        """Take in memory that was allocated now."""
+        base = memory.__array_interface__["data"][0]
+        self._alive[base] = memory
+        self._filled[base] = bytearray(memory.nbytes)
+
+    def write_own(self, memory: Any, place: Any) -> None:
+        """Note that elements are written."""
+        filled = self._filled.get(memory.__array_interface__["data"][0])
+        if filled is None:
+            return
+        size = memory.itemsize
+        full = b"\1" * size
+        for element in place.tolist() if isinstance(place, np.ndarray) else (place,):
+            filled[element * size : (element + 1) * size] = full
+
+    def read_own(self, thread: object, memory: Any, place: Any, name: str) -> None:
+        """Raise ``RunError`` if an element is read that nothing has written."""
+        empty = self._empty(memory, place)
+        if empty is not None:
+            raise _unwritten(thread, empty, name)
+
+    def _empty(self, memory: Any, place: Any) -> int | None:
+        """An element of the kernel's memory that nothing has written."""
+        filled = self._filled.get(memory.__array_interface__["data"][0])
+        if filled is None:
+            return None
+        size = memory.itemsize
+        for element in place.tolist() if isinstance(place, np.ndarray) else (place,):
+            if 0 in filled[element * size : (element + 1) * size]:
+                return int(element)
+        return None
+
+    def end_block(self) -> None:
+        """Raise ``RunError`` for what was read and not written, if it wasn't a race."""
+        if self._pending is not None:
+            raise _unwritten(*self._pending)
+
+    # ---- memory that threads share --------------------------------------------------------------
+
     def read(
         self, access: Access, memory: object, place: object, name: str, bytewise: bool
     ) -> None:
-        """Note a read; raise ``RunError`` if it races with a write."""
+        """Note a read; raise ``RunError`` if it races with a write, or nothing was written."""
+        if self._pending is None:
+            empty = self._empty(memory, place)
+            if empty is not None:  # maybe it is written soon, which is the race to report
+                self._pending = access.thread, empty, name
         for address, element in self._places(memory, place, bytewise):
             cell = self._cells.get(address)
             if cell is None:
@@ -83,6 +131,7 @@ class Races:
         self, access: Access, memory: Any, place: Any, name: str, bytewise: bool, value: object
     ) -> None:
         """Note a write of ``value``; raise ``RunError`` if it races with a read or write."""
+        self.write_own(memory, place)
         same: bool | None = None
         for address, element in self._places(memory, place, bytewise):
             cell = self._cells.get(address)
@@ -108,6 +157,12 @@ def _changes_nothing(memory: Any, place: Any, value: object) -> bool:
     with np.errstate(all="ignore"):
         after = np.asarray(value).astype(memory.dtype)
     return np.broadcast_to(after, before.shape).tobytes() == before.tobytes()
+
+
+def _unwritten(thread: object, element: int, name: str) -> RunError:
+    return RunError(
+        f"thread ({thread}) reads element {element} of {name}, which nothing has written yet"
+    )
 
 
 def _race(name: str, element: int, does: str, now: Access, did: str, before: Access) -> RunError:

@@ -19,6 +19,7 @@ from tilewright.tir.interpreter.emit import python_source
 from tilewright.tir.interpreter.races import Races
 from tilewright.tir.interpreter.thread_ops import run_unwatched
 from tilewright.tir.interpreter.threads import run_threads
+from tilewright.tir.interpreter.traffic import MemoryReport, Traffic
 from tilewright.tir.interpreter.warp_matrix import run_alone
 
 Program = Callable[[dict[int, Any], dict[int, Any]], None]
@@ -40,13 +41,7 @@ def compile_function(
     """
     program = _Linker(mod, check_races, warp_size, backwards).compiled(func)
 
-    def call(*args: object) -> None:
-        memory, symbols, written_back = _bind(func, args)
-        program(memory, symbols)
-        for original, copy in written_back:
-            original[...] = copy.reshape(original.shape)
-
-    return call
+    return lambda *args: _call(program, func, args)
 
 
 def run(
@@ -70,6 +65,34 @@ def run(
     compile_function(chosen, mod, check_races=check_races, warp_size=warp_size)(*args)
 
 
+def simulate(
+    func: PrimFunc | IRModule,
+    *args: object,
+    name: str = "main",
+    check_races: bool = True,
+    warp_size: int = 32,
+) -> MemoryReport:
+    """Run a lowered program as ``run`` does, and return how its threads use memory.
+
+    Accesses of shared memory come with their bank conflicts, those of global memory with the
+    sectors that they move. Raises ``RunError`` as ``run``, and if ``name`` is not in the module.
+    """
+    mod = func if isinstance(func, IRModule) else None
+    if mod is not None and name not in mod:
+        raise RunError(f"the module has no function {name!r}; it has {', '.join(mod.functions)}")
+    chosen: Any = func if mod is None else mod[name]
+    linker = _Linker(mod, check_races, warp_size, False, report=True)
+    _call(linker.compiled(chosen), chosen, args)
+    return MemoryReport(tuple(item for one in linker.traffic for item in one.report().accesses))
+
+
+def _call(program: Program, func: PrimFunc, args: tuple[object, ...]) -> None:
+    memory, symbols, written_back = _bind(func, args)
+    program(memory, symbols)
+    for original, copy in written_back:
+        original[...] = copy.reshape(original.shape)
+
+
 def _fail(message: str, *values: object) -> None:
     raise RunError(message.format(*values) if values else message)
 
@@ -91,12 +114,19 @@ class _Linker:
     """Compiles functions, and those that they call when they are first called."""
 
     def __init__(
-        self, mod: IRModule | None, check_races: bool, warp_size: int, backwards: bool
+        self,
+        mod: IRModule | None,
+        check_races: bool,
+        warp_size: int,
+        backwards: bool,
+        report: bool = False,
     ) -> None:
         self.mod = mod
         self.backwards = backwards
         self.warp_size = warp_size
         self.check_races = check_races
+        self.report = report
+        self.traffic: list[Traffic] = []
         self.programs: dict[str, Program] = {}
 
     def compiled(self, func: PrimFunc) -> Program:
@@ -105,12 +135,16 @@ class _Linker:
             functions=self.mod or (),
             check_races=self.check_races,
             backwards=self.backwards,
+            report=self.report,
         )
         known: dict[str, Any] = {name: getattr(values, name) for name in _NAMES}
         known.update(np=np, nan=math.nan, inf=math.inf, fail=_fail, Races=Races)
         known["run_threads"] = partial(run_threads, warp_size=self.warp_size)
         known.update(run_alone=run_alone, run_unwatched=run_unwatched)
         known["call_function"] = self.call
+        if self.report:
+            self.traffic.append(Traffic(source.accesses))
+            known["traffic"] = self.traffic[-1]
         for name in source.intrinsics:
             known["intrinsic_" + name] = values.float_intrinsic(name)
         for name, check in source.checks.items():

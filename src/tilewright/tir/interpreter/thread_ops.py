@@ -37,6 +37,7 @@ def _cp_async(thread: Any, brought: tuple[Any, ...], site: str) -> None:
     if thread is None:
         target.memory[target.places().reshape(-1)] = values.view(target.memory.dtype)
         return
+    target.count(target.places())
     thread.issue(
         target.memory,
         target.places().reshape(-1),

@@ -17,8 +17,9 @@ import numpy as np
 from tilewright.support.errors import RunError
 from tilewright.tir.interpreter.races import Access, Races
 from tilewright.tir.interpreter.thread_ops import THREAD_FUNCTIONS
+from tilewright.tir.interpreter.traffic import Traffic
 from tilewright.tir.interpreter.values import Memory, allocate
-from tilewright.tir.interpreter.warp_matrix import Constant
+from tilewright.tir.interpreter.warp_matrix import Operand
 from tilewright.tir.interpreter.warps import WARP_REQUESTS
 
 Coordinates = Sequence[tuple[str, int]]
@@ -29,9 +30,12 @@ Request = tuple[str, str, Any]
 class Block:
     """What the threads of one block share."""
 
-    def __init__(self, coordinates: Coordinates, races: Races | None) -> None:
+    def __init__(
+        self, coordinates: Coordinates, races: Races | None, traffic: Traffic | None
+    ) -> None:
         self.coordinates = coordinates
         self.races = races
+        self.traffic = traffic
         self.epoch = 0  # barriers passed
         self.memory: dict[Any, np.ndarray[Any, Any]] = {}
         self.warp_epochs: dict[object, int] = defaultdict(int)
@@ -58,7 +62,7 @@ class Thread:
         self.answer: object = None
         self.issued: list[_Copy] = []
         self.groups: dict[int, list[list[_Copy]]] = defaultdict(list)
-        self.follows = block.races is not None
+        self.follows = block.races is not None or block.traffic is not None
         self.steps: Generator[Request, Any, None]
 
     def __str__(self) -> str:
@@ -78,6 +82,8 @@ class Thread:
         memory = self.block.memory
         if key not in memory:
             memory[key] = allocate(size, dtype)
+            if self.block.races is not None:
+                self.block.races.own(memory[key])
         return memory[key]
 
     def _access(self, atomic: bool) -> Access:
@@ -99,18 +105,48 @@ class Thread:
         self.block.races.write(access, memory, place, name, bytewise, value)
         return place
 
+    def own(self, memory: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Note memory of the thread's own, which holds nothing yet."""
+        assert self.block.races is not None
+        self.block.races.own(memory)
+        return memory
+
+    def read_own(self, memory: Memory, place: Any, name: str) -> Any:
+        """Note that the thread reads memory of its own; return ``place``."""
+        assert self.block.races is not None
+        self.block.races.read_own(self, memory, place, name)
+        return place
+
+    def write_own(self, memory: Memory, place: Any, name: str) -> Any:
+        """Note that the thread writes memory of its own; return ``place``."""
+        assert self.block.races is not None
+        self.block.races.write_own(memory, place)
+        return place
+
+    def count(self, number: int, loops: Any, memory: Any, place: Any) -> Any:
+        """Count an access at a place of the program; return ``place``."""
+        assert self.block.traffic is not None
+        self.block.traffic.note(self, number, loops, memory, place)
+        return place
+
     def touch(
         self,
         access: str,
-        memory: Any,
-        places: Any,
-        constant: Constant,
+        operand: Operand,
+        places: np.ndarray[Any, Any],
         values: np.ndarray[Any, Any] | None,
     ) -> None:
         """Note what an operator of the thread or its warp accesses."""
-        if constant.private or constant.scope.startswith("wmma"):
+        constant, memory = operand.constant, operand.memory
+        if self.block.races is None:
             return
-        if access == "read":
+        places = places.reshape(-1)
+        if constant.private or constant.scope.startswith("wmma"):
+            if access == "read":
+                self.read_own(memory, places, constant.name)
+            else:
+                self.write_own(memory, places, constant.name)
+        elif access == "read":
             self.read(memory, places, constant.name, constant.bytewise)
         else:
             value = None if values is None else values.reshape(-1)
@@ -169,11 +205,12 @@ def run_threads(
     extents: Sequence[tuple[str, int]],
     block: Coordinates,
     races: Races | None = None,
+    traffic: Traffic | None = None,
     *,
     warp_size: int = 32,
 ) -> None:
     """Run ``body(thread, *indices)`` for all threads of a block."""
-    shared = Block(block, races)
+    shared = Block(block, races, traffic)
     by_tag = dict(extents)
     threads = []
     # The last loop varies slowest, so that the order is that of the warps if x comes first.
@@ -190,6 +227,10 @@ def run_threads(
             thread.advance()
         waiting = [thread for thread in threads if thread.request is not None]
         running = _resolved(shared, threads, waiting) if waiting else []
+    if races is not None:
+        races.end_block()
+    if traffic is not None:
+        traffic.end_block()
 
 
 def _resolved(block: Block, threads: list[Thread], waiting: list[Thread]) -> list[Thread]:

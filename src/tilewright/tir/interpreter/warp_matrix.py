@@ -28,17 +28,19 @@ class Constant(NamedTuple):
     bytewise: bool
     private: bool
     scope: str
+    number: int
 
 
 class Operand:
     """Memory that one lane brings: a run of elements, or a tile of rows."""
 
-    __slots__ = ("along", "constant", "down", "first", "lane", "memory")
+    __slots__ = ("along", "constant", "down", "first", "lane", "loops", "memory")
 
     def __init__(self, brought: Any, lane: Any) -> None:
         self.memory: Array = brought[0]
         self.first, self.down, self.along = brought[1:4]
         self.constant = Constant(*brought[4])
+        self.loops: tuple[int, ...] = brought[5]
         self.lane = lane
 
     def row_stride(self) -> int:
@@ -79,10 +81,21 @@ class Operand:
         self.note("write", places, values)
         self.memory[places] = values
 
+    def count(self, places: Array) -> None:
+        """Count an access that is noted elsewhere."""
+        traffic = None if self.lane is None else self.lane.block.traffic
+        if traffic is not None and self.constant.number >= 0:
+            number, loops = self.constant.number, self.loops
+            if self.constant.rows > 1 and places.ndim > 1:
+                traffic.note_tile(self.lane, number, loops, self.memory, places)
+            else:
+                traffic.note(self.lane, number, loops, self.memory, places.reshape(-1))
+
     def note(self, access: str, places: Array, values: Array | None = None) -> None:
         """Tell the lane what it accesses."""
         if self.lane is not None and self.lane.follows:
-            self.lane.touch(access, self.memory, places.reshape(-1), self.constant, values)
+            self.count(places)
+            self.lane.touch(access, self, places, values)
 
 
 def _same(operands: Sequence[Operand], site: str) -> Operand:

@@ -2,8 +2,9 @@
 
 A block that fills a tile in shared memory and has the annotation ``permuted_layout`` asks for it.
 Rows are cut into chunks of so many elements as the annotation says (1 or true: 16 bytes); chunk
-``c`` of row ``r`` moves to place ``c ^ (r % n)``, where ``n`` is the largest power of two that
-divides the number of chunks, at most 8. The map is its own inverse within a row, so all accesses of
+``c`` of row ``r`` moves to place ``c ^ (r // l % n)``, where ``n`` is the largest power of two that
+divides the number of chunks, at most 8, and ``l`` the number of rows that share the 128 bytes of
+all banks. The map is its own inverse within a row, so all accesses of
 the buffer are rewritten by one formula; reads of whole columns then meet no bank twice. (Known as
 XOR swizzling, from CUTLASS and the use of ``ldmatrix``.)
 """
@@ -108,7 +109,9 @@ class _Rewriter(Mutator):
                 "(ptx_ldmatrix), or leave the annotation away"
             )
         chunk = floordiv(column, const(size, column.dtype))
-        row = floormod(made[-2], const(count, column.dtype))
+        shared = max(1, _MOST // (as_int(buffer.shape[-1]) // size))  # type: ignore[operator]
+        row = floordiv(made[-2], const(shared, column.dtype))
+        row = floormod(row, const(count, column.dtype))
         moved = call("bitwise_xor", self.analyzer.simplify(chunk), self.analyzer.simplify(row))
         inside = self.analyzer.simplify(floormod(column, const(size, column.dtype)))
         return (*made[:-1], moved * size + inside)

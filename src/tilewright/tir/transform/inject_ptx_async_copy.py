@@ -30,7 +30,7 @@ from tilewright.support.errors import LowerError
 from tilewright.tir.attrs import ASYNC_COMMIT, ASYNC_INFLIGHT, ASYNC_SCOPE, ASYNC_WAIT
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import AttrStmt, BufferStore, Evaluate, For, Stmt, seq
+from tilewright.tir.stmt import AttrStmt, BufferStore, Evaluate, For, IfThenElse, Stmt, seq
 from tilewright.tir.thread_scope import is_shared
 from tilewright.tir.transform.base import (
     FunctionTransform,
@@ -97,6 +97,14 @@ class _Rewriter(SeqMutator):
             count = const(low if isinstance(low, int) and low > 0 else 0)
             return seq(Evaluate(call("ptx_wait_group", count)), self.visit(body))
         return self.generic_visit(node)
+
+    def visit_IfThenElse(self, node: IfThenElse) -> Any:
+        if dtypes.lanes_of(node.condition.dtype) == 1:
+            return self.generic_visit(node)
+        before, self.inside = self.inside, False  # some lanes are copied and others aren't
+        made = self.generic_visit(node)
+        self.inside = before
+        return made
 
     def visit_BufferStore(self, node: BufferStore) -> Stmt:
         made = _async_copy(node) if self.inside else None
