@@ -40,7 +40,7 @@ SCAN = register_annotation(
     "scan",
     integer(),
     means="On the definition: the axis.",
-    read_by=("dlight.cpu.scan",),
+    read_by=("dlight.cpu.scan", "kernels.problems.scan"),
 )
 
 _GROUP = 4
@@ -74,7 +74,7 @@ def logcumsumexp(x: Tensor, axis: int = -1) -> Tensor:
         def row(*outer: Var) -> Stmt:
             def add(k: Var) -> Stmt:
                 at = (*outer[:axis], k, *outer[axis:])
-                value = _log_add_exp(load(total, 0), cast_expr(load(source, *at), inner))
+                value = running_log_add_exp(load(total, 0), cast_expr(load(source, *at), inner))
                 return seq(
                     store(total, value, 0),
                     store(result, cast_expr(load(total, 0), x.dtype), *at),
@@ -90,7 +90,7 @@ def logcumsumexp(x: Tensor, axis: int = -1) -> Tensor:
     return made
 
 
-def _log_add_exp(a: Expr, b: Expr) -> Expr:
+def running_log_add_exp(a: Expr, b: Expr) -> Expr:
     """``log(exp(a) + exp(b))``; of equal infinities the same infinity."""
     high, low = maximum(a, b), minimum(a, b)
     # Neither is NaN if they are equal, so only infinities are left to be taken as they are.

@@ -131,9 +131,24 @@ class Conflicts:
         if places is None:
             return None
         first, second, lanes = places
-        first, second, ignored = self._without_common(a, b, first, second)
-        if first is None or second is None:
-            return None
+        less, other, ignored = self._without_common(a, b, first, second)
+        found = self._meet(a, b, (less, other), lanes, ignored)
+        conditions = (*a.conditions, *b.conditions)
+        if found and any(uses_var(item, ignored) for item in conditions):
+            # What was ignored may keep them apart.
+            found = self._meet(a, b, (first, second), lanes, set()) is not False
+        return found
+
+    def _meet(
+        self,
+        a: Access,
+        b: Access,
+        places: tuple[Expr, Expr],
+        lanes: Mapping[Var, Range],
+        ignored: set[Var],
+    ) -> bool | None:
+        """Whether two threads touch one of the places; ``None`` if that can't be counted."""
+        first, second = places
         common = [
             var
             for var in {*free_vars(first), *free_vars(second)}
