@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import itertools
+import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
@@ -118,6 +120,17 @@ ATTRIBUTES = {
     75: 9, 76: 0, 81: 233_472, 82: 65536, 97: 232_448, 115: 1,
 }  # fmt: skip
 _STATIC_SHARED = 49152
+
+
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Refused(Exception):
@@ -271,14 +284,16 @@ class FakeDriver:
         if self.lost:
             raise Refused(self.lost)
         chosen = self.streams.values() if not stream else [self.streams[0], self.streams[stream]]
-        for item in list(chosen):
-            while item.work:
-                action = item.work.pop(0)
-                try:
-                    action()
-                except Refused as error:
-                    self.lost = error.code
-                    raise
+        # Whoever frees something in the middle of a kernel would wait for its end.
+        with without_collections():
+            for item in list(chosen):
+                while item.work:
+                    action = item.work.pop(0)
+                    try:
+                        action()
+                    except Refused as error:
+                        self.lost = error.code
+                        raise
 
     def no_capture(self) -> None:
         if any(stream.captured is not None for stream in self.streams.values()):
@@ -630,6 +645,8 @@ def _callback(driver: FakeDriver, name: str, body: Callable[..., None]) -> Calla
     quiet = name.startswith("cuGetError")
 
     def call(*args: int) -> int:
+        if sys.is_finalizing():
+            return 4  # CUDA_ERROR_DEINITIALIZED
         if not quiet:
             driver.log.append((name, args))
         if name in driver.failing:
@@ -662,7 +679,8 @@ def load() -> FakeDriver:
     for index, (name, kinds) in enumerate(CALLS.items()):
         kind = ctypes.CFUNCTYPE(ctypes.c_int, *(_KINDS[item][1] for item in kinds))
         made = kind(_callback(driver, name, getattr(functions, name)))
-        _alive.append(made)
+        # The last tensors may be dropped when this module is gone.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
         library.fake_cuda_set(index, ctypes.cast(made, ctypes.c_void_p))
     return driver
 

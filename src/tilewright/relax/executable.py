@@ -95,6 +95,11 @@ class Executable:
         return self._planned
 
     @property
+    def device_kind(self) -> str:
+        """Where inputs and results are: ``cpu`` or ``cuda``."""
+        return Target(self.target).device_kind if self.target else "cpu"
+
+    @property
     def mod(self) -> BaseModule:
         """The compiled module, under TVM's name."""
         return self.module
@@ -107,7 +112,7 @@ class Executable:
                 raise RunError(
                     f"no graph function {name!r}; there is {', '.join(self.signatures) or 'none'}"
                 )
-            found = GraphFunction(self.signatures[name], self.module[name])
+            found = GraphFunction(self.signatures[name], self.module[name], self.device_kind)
             self._functions[name] = found
         return found
 
@@ -285,7 +290,8 @@ def build(
     ]
     by_rule = schedule == "default"
     lower = partial(_lowered, target=resolved, by_rule=by_rule)
-    key = GraphKey(mod, resolved) if by_rule else None
+    # Kernels are found by their text (``codegen.cuda.nvrtc``).
+    key = GraphKey(mod, resolved) if by_rule and resolved.kind == "llvm" else None
     found = None if key is None else find(key, lower)
     if found is not None:
         module, later, places = found
@@ -309,6 +315,9 @@ def _lowered(mod: IRModule, *, target: Target, by_rule: bool) -> tuple[IRModule,
     """Schedule, plan and lower a graph: the planned module and the one to compile."""
     scheduled = default_schedule(target)(mod) if by_rule else mod
     planned = run_pipeline(scheduled, "plan_memory", target)
+    if by_rule and target.device_kind == "cuda":
+        # Copies that planning added: on a CPU they run as they are.
+        planned = default_schedule(target)(planned)
     lowered = LowerGraph()(planned)
     if not all(isinstance(function, PrimFunc) for function in lowered.functions.values()):
         lowered = lowered.map_functions(

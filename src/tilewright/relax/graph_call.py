@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.codegen.cuda.tensors import native_cuda_empty
 from tilewright.codegen.llvm.tensors import native_empty, packed_dtype
 from tilewright.runtime import CompiledFunction, from_dlpack
 from tilewright.runtime.ffi import tvm_ffi
 from tilewright.runtime.tensor import as_argument, is_native_class
 from tilewright.support.errors import RunError
+
+_CUDA = 2  # DLPack's number
 
 
 @dataclass(frozen=True)
@@ -56,49 +59,24 @@ class GraphSignature:
     parameters: tuple[tuple[str, Any], ...] = ()
 
 
-class GraphFunction:
-    """A compiled graph function: ``f(*inputs)`` returns fresh tensors.
+class _Explanation:
+    """Says what is wrong with inputs.
 
-    Inputs are NumPy arrays, tensors of any DLPack library, and numbers. Results are PyTorch's
-    tensors if the first tensor is one, else ``Tensor``. Their memory is kept for later results when
-    the last owner drops it.
+    Apart from ``GraphFunction``, so that one which is dropped frees its memory at once: no cycle of
+    references keeps it until the next collection.
     """
 
-    def __init__(self, signature: GraphSignature, call: CompiledFunction) -> None:
-        self.signature = signature
+    def __init__(self, signature: GraphSignature, call: CompiledFunction, device: str) -> None:
+        self.signature, self.device = signature, device
         self._call = call
-        self._names = [name for name, _ in parameters_of(signature)]
-        self._run = _straight_line(signature, call, self._explain)
 
-    def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """Run the graph; inputs may be given by name.
-
-        Raises ``RunError`` for missing and unknown inputs, and for sizes that operators don't
-        allow; wrong types and shapes are ``TypeError`` and ``ValueError``, which name the input.
-        """
-        if named or len(inputs) != len(self._names):
-            inputs = self._in_order(inputs, named)
-        return self._run(*inputs)
-
-    def _explain(self, error: Exception, *inputs: object) -> None:
+    def __call__(self, error: Exception, *inputs: object) -> None:
         """Raise for inputs of which the results' sizes can't be computed."""
         inputs = flat_inputs(self.signature, inputs)
         self._call.check_exports(inputs)
         self._check_kinds(inputs)
         self._check_sizes(inputs)
         raise RunError(f"{self.signature.name}: {error}") from error
-
-    def _in_order(self, inputs: Sequence[object], named: dict[str, object]) -> tuple[object, ...]:
-        names = self._names
-        rest = names[len(inputs) :]
-        unknown = [name for name in named if name not in rest]
-        missing = [name for name in rest if name not in named]
-        if len(inputs) <= len(names) and not unknown and not missing:
-            return (*inputs, *(named[name] for name in rest))
-        problem = f"got {len(inputs)}" + (f" and {', '.join(named)}" if named else "")
-        raise RunError(
-            f"{self.signature.name} takes {len(names)} arguments ({', '.join(names)}), {problem}"
-        )
 
     def _check_kinds(self, inputs: Sequence[object]) -> None:
         for spec, given in zip(self.signature.inputs, inputs):
@@ -108,6 +86,13 @@ class GraphFunction:
                 raise TypeError(
                     f"{self.signature.name}: argument {spec.name!r}: expected a tensor of "
                     f"{len(spec.shape)} dimensions, got {found}"
+                )
+            place = getattr(given, "__dlpack_device__", None)
+            if place is not None and self.device == "cuda" and place()[0] != _CUDA:
+                raise ValueError(
+                    f"{self.signature.name}: argument {spec.name!r}: expected a tensor on cuda, "
+                    "got one on the cpu; copy it: tilewright.runtime.tensor(it, device='cuda'), "
+                    "or it.cuda() of PyTorch's"
                 )
 
     def _check_sizes(self, inputs: Sequence[object]) -> None:
@@ -120,6 +105,50 @@ class GraphFunction:
             )(*inputs)
             if not held:
                 raise RunError(f"{self.signature.name}: {check.message.format(*values)}")
+
+
+class GraphFunction:
+    """A compiled graph function: ``f(*inputs)`` returns fresh tensors.
+
+    Inputs are NumPy arrays, tensors of any DLPack library, and numbers. Results are PyTorch's
+    tensors if the first tensor is one, else ``Tensor``. Their memory is kept for later results when
+    the last owner drops it.
+
+    Inputs of a graph for a GPU (``device`` is ``"cuda"``) are tensors there, and so are results: on
+    the GPU of the first one. What it launches goes to the caller's stream; the call doesn't wait.
+    """
+
+    def __init__(
+        self, signature: GraphSignature, call: CompiledFunction, device: str = "cpu"
+    ) -> None:
+        self.signature = signature
+        self.device = device
+        self._call = call
+        self._names = [name for name, _ in parameters_of(signature)]
+        explain = _Explanation(signature, call, device)
+        self._run = _straight_line(signature, call, explain, device)
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Run the graph; inputs may be given by name.
+
+        Raises ``RunError`` for missing and unknown inputs, and for sizes that operators don't
+        allow; wrong types and shapes are ``TypeError`` and ``ValueError``, which name the input.
+        """
+        if named or len(inputs) != len(self._names):
+            inputs = self._in_order(inputs, named)
+        return self._run(*inputs)
+
+    def _in_order(self, inputs: Sequence[object], named: dict[str, object]) -> tuple[object, ...]:
+        names = self._names
+        rest = names[len(inputs) :]
+        unknown = [name for name in named if name not in rest]
+        missing = [name for name in rest if name not in named]
+        if len(inputs) <= len(names) and not unknown and not missing:
+            return (*inputs, *(named[name] for name in rest))
+        problem = f"got {len(inputs)}" + (f" and {', '.join(named)}" if named else "")
+        raise RunError(
+            f"{self.signature.name} takes {len(names)} arguments ({', '.join(names)}), {problem}"
+        )
 
     @property
     def native(self) -> Callable[..., object]:
@@ -183,7 +212,10 @@ _FAILURES = (AttributeError, IndexError, RuntimeError, ValueError, ZeroDivisionE
 
 
 def _straight_line(
-    signature: GraphSignature, call: Callable[..., object], explain: Callable[..., None]
+    signature: GraphSignature,
+    call: Callable[..., object],
+    explain: Callable[..., None],
+    device: str,
 ) -> Callable[..., object]:
     """Write the function that makes the results and runs the graph: every call pays for its lines.
 
@@ -199,7 +231,8 @@ def _straight_line(
             __call(__a0, __a1, __r0)
             return __r0
 
-    The names of sizes have no double underscore (``is_size_name``).
+    On a GPU, ``__empty`` also takes the number of the first tensor's. The names of sizes have no
+    double underscore (``is_size_name``).
     """
     inputs = [f"__a{number}" for number in range(len(signature.inputs))]
     results = [f"__r{number}" for number in range(len(signature.outputs))]
@@ -207,8 +240,10 @@ def _straight_line(
     tensors = [name for name, spec in zip(inputs, signature.inputs) if spec.shape]
     like = next(iter(tensors or inputs), None)
     sizes = _sizes(signature, inputs)
+    on_gpu = device == "cuda"
+    number = ", __gpu" if on_gpu else ""
     made = [
-        f"{name} = __empty(__source, {packed_dtype(spec.dtype)}"
+        f"{name} = __empty(__source{number}, {packed_dtype(spec.dtype)}"
         + "".join(f", {extent}" for extent in spec.shape)
         + ")"
         for name, spec in zip(results, signature.outputs)
@@ -218,6 +253,7 @@ def _straight_line(
         "    try:",
         *(f"        {line}" for line in unpacked),
         "        __source = " + (f"__like({like})" if like else "None"),
+        *(["        __gpu = " + (f"__number({like})" if like else "0")] if on_gpu else []),
         *(f"        {line}" for line in (*sizes, *made)),
         "    except __failures as __error:",
         f"        __explain({', '.join(['__error', *given])})",
@@ -227,10 +263,11 @@ def _straight_line(
     nested = (TypeError,) if unpacked else ()  # what can't be taken apart
     scope = {
         "__call": call,
-        "__empty": native_empty() if is_native_class() else _converted_empty,
+        "__empty": _empty_of(device),
         "__explain": explain,
         "__failures": (*_FAILURES, *nested),
         "__like": _like,
+        "__number": _gpu_number,
     }
     return _compiled("__run", lines, scope)
 
@@ -278,10 +315,26 @@ def _compiled(name: str, lines: Sequence[str], scope: Mapping[str, object]) -> C
     return made
 
 
-def _converted_empty(*arguments: object) -> object:
-    """Make a tensor where another library has set the class of those that tvm-ffi makes."""
-    made = native_empty()(*arguments)
-    return from_dlpack(made) if isinstance(made, tvm_ffi.Tensor) else made
+def _empty_of(device: str) -> Callable[..., object]:
+    """The function that makes results on a kind of device."""
+    native = native_cuda_empty() if device == "cuda" else native_empty()
+    if is_native_class():
+        return native  # type: ignore[no-any-return]
+
+    def converted(*arguments: object) -> object:
+        # Another library has set the class of the tensors that tvm-ffi makes.
+        made = native(*arguments)
+        return from_dlpack(made) if isinstance(made, tvm_ffi.Tensor) else made
+
+    return converted
+
+
+def _gpu_number(source: Any) -> int:
+    """The number of the GPU that a tensor is on."""
+    kind, number = source.__dlpack_device__()
+    if kind != _CUDA:
+        raise ValueError("it is not on a GPU")
+    return int(number)
 
 
 def _like(source: object) -> object:

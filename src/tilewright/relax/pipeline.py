@@ -107,24 +107,39 @@ def simplify(target: Target | None) -> Pass:
     )
 
 
+def _fused() -> list[Pass]:
+    """Operators become tensor functions, and groups of those one function."""
+    return [
+        # Fusion is of tensor functions.
+        LegalizeOps(),
+        # Rules may give aliases and tuples, which would hide from fusion what flows where.
+        CanonicalizeBindings(),
+        # Fusion goes by the patterns; then groups become functions.
+        AnnotateTIROpPattern(),
+        FuseOps(),
+        FuseTIR(),
+        # Functions that were fused into others.
+        DeadCodeElimination(),
+    ]
+
+
+@register_pipeline("cuda")
+def _cuda(target: Target | None) -> Pass:
+    # Layouts and algorithms of convolutions, and packed weights, are what CPUs want.
+    return Sequential([simplify(target), *_fused()], name="cuda")
+
+
 @register_pipeline("zero")
 def _zero(target: Target | None) -> Pass:
+    if target is not None and target.device_kind == "cuda":
+        return _cuda(target)
     return Sequential(
         [
             simplify(target),
             # Chooses for groups of convolutions; an algorithm is for either layout.
             SelectConvLayout(target),
             SelectConvAlgorithm(target),
-            # Fusion is of tensor functions.
-            LegalizeOps(),
-            # Rules may give aliases and tuples, which would hide from fusion what flows where.
-            CanonicalizeBindings(),
-            # Fusion goes by the patterns; then groups become functions.
-            AnnotateTIROpPattern(),
-            FuseOps(),
-            FuseTIR(),
-            # Functions that were fused into others.
-            DeadCodeElimination(),
+            *_fused(),
             # Goes by all calls of the functions that there are in the end.
             AttachAttrLayoutFreeBuffers(),
         ],
@@ -187,10 +202,11 @@ def _static_shape_tuning(
 def get_pipeline(name: str = "zero", target: Target | str | None = None, **options: object) -> Pass:
     """Return a named pipeline.
 
-    There are ``zero``, ``plan_memory``, ``lower_graph``, ``default`` (also ``default_build``: all
-    three, and schedules by rule before the last two), ``static_shape_tuning`` (which tunes what
-    ``zero`` gives; options ``total_trials``, ``work_dir``, ``cpu_weight_prepack`` and
-    ``max_trials_per_task``), and those of ``register_pipeline``, which may take ``options``.
+    There are ``zero`` (for GPUs it is ``cuda``), ``plan_memory``, ``lower_graph``, ``default``
+    (also ``default_build``: all three, and schedules by rule before the last two),
+    ``static_shape_tuning`` (which tunes what ``zero`` gives; options ``total_trials``,
+    ``work_dir``, ``cpu_weight_prepack`` and ``max_trials_per_task``), and those of
+    ``register_pipeline``, which may take ``options``.
 
     Raises ``TilewrightError`` for an unknown name, and for options that the pipeline doesn't take.
     """

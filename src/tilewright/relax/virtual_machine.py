@@ -15,7 +15,7 @@ from tilewright.relax.executable import Executable, as_numpy, build
 from tilewright.relax.graph_call import flat_inputs, parameters_of
 from tilewright.relax.profiling import Report, profile
 from tilewright.relax.stepwise import KernelCall, planned_graph, run_stepwise
-from tilewright.runtime import BaseModule, Device, cpu, from_numpy
+from tilewright.runtime import BaseModule, Device, from_numpy
 from tilewright.runtime.timing import TimingResult, measure
 from tilewright.support.errors import RunError
 from tilewright.support.registry import near_matches
@@ -38,8 +38,8 @@ _FLUSH = "cache_flush_cpu_non_first_arg"
 class VirtualMachine:
     """Runs an executable: ``VirtualMachine(executable, cpu())["main"](x)``.
 
-    ``device`` is the CPU, or a list of it. ``memory_cfg`` is ``"pooled"`` (results come from cached
-    memory). ``profile=True`` allows ``profile``.
+    ``device`` is what the graphs are compiled for, or a list of it. ``memory_cfg`` is
+    ``"pooled"`` (results come from cached memory). ``profile=True`` allows ``profile``.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class VirtualMachine:
         profile: bool = False,
     ) -> None:
         self.executable = build(rt_mod) if isinstance(rt_mod, IRModule) else rt_mod
-        given = [device] if isinstance(device, Device) else list(device or [cpu()])
+        kind = self.executable.device_kind
+        given = [device] if isinstance(device, Device) else list(device or [Device(kind)])
         for item in given:
-            if item.kind != "cpu":
-                raise RunError(f"compiled graphs run on the cpu, got {item}")
+            self._check_device(item)
         if memory_cfg not in (None, "pooled"):
             raise RunError(f"memory_cfg must be 'pooled', got {memory_cfg!r}")
         self.device = given[0]
@@ -62,6 +62,11 @@ class VirtualMachine:
         self._outputs: dict[str, object] = {}
         self._saved: dict[str, Callable[[], object]] = {}
         self._instrument: Instrument | None = None
+
+    def _check_device(self, device: Device) -> None:
+        kind = self.executable.device_kind
+        if device.kind not in (kind, "cpu") or (kind == "cpu" and device.kind != kind):
+            raise RunError(f"these graphs run on {kind}, got {device}")
 
     @property
     def module(self) -> BaseModule:
@@ -226,8 +231,8 @@ class VirtualMachine:
 
         Raises ``RunError`` for an unknown function, and for other options than these.
         """
-        if dev is not None and dev.kind != "cpu":
-            raise RunError(f"compiled graphs run on the cpu, got {dev}")
+        if dev is not None:
+            self._check_device(dev)
         if f_preproc not in ("", _FLUSH):
             raise RunError(f"f_preproc must be '' or {_FLUSH!r}, got {f_preproc!r}")
         if cooldown_interval_ms < 0 or repeats_to_cooldown < 1:

@@ -12,6 +12,7 @@ import ctypes
 import itertools
 import platform
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -110,7 +111,9 @@ def ffi_addresses() -> Mapping[str, int]:
         "TVMFFIFunctionGetGlobal",
         "TVMFFIObjectDecRef",
         "TVMFFITensorFromDLPack",
+        "TVMFFIEnvGetDLPackManagedTensorAllocator",
         "TVMFFIEnvGetStream",
+        "TVMFFIEnvTensorAlloc",
     )
     found = {name: getattr(tvm_ffi.LIB, name) for name in names}
     found["TVMFFIErrorSetRaisedFromCStr"] = _set_raised_pointer
@@ -178,7 +181,8 @@ class _Release:
         self._function, self._alive = ctypes.CFUNCTYPE(None)(address), alive
 
     def __del__(self) -> None:
-        self._function()
+        if not sys.is_finalizing():  # what a process holds is freed when it ends
+            self._function()
 
 
 class Library:

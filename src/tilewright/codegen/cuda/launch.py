@@ -32,6 +32,8 @@ from tilewright.codegen.cuda.driver_calls import (
     lock,
     unlock,
 )
+from tilewright.codegen.cuda.stream import current_stream, enter_context, leave_context
+from tilewright.codegen.cuda.tensors import EMPTY, empty
 from tilewright.codegen.llvm.builder import (
     Function,
     Global,
@@ -77,7 +79,7 @@ CONSTANT = Struct("tw.cuda_constant", data=PTR, bytes=I64, offset=I64)
 _LOADED = Struct("tw.cuda_loaded", next=PTR, device=PTR, module=PTR, constants=PTR)
 _KERNEL = Struct("tw.cuda_kernel", function=PTR, shared=I64)
 FRAME = Struct(
-    "tw.cuda_frame", device=PTR, loaded=PTR, module=PTR, stream=PTR, name=PTR, pushed=I64
+    "tw.cuda_frame", device=PTR, loaded=PTR, module=PTR, stream=PTR, name=PTR, pushed=I32
 )
 #: What ``tw_cuda_launch`` takes: grid, block, bytes of dynamic shared memory.
 SIZES = array(7, I64)
@@ -89,10 +91,9 @@ UNLOAD = external(VOID, "tw_cuda_unload", MODULE)
 LAUNCH_SYMBOLS = (
     "tw_cuda_enter", "tw_cuda_leave", "tw_cuda_launch", "tw_cuda_alloc", "tw_cuda_free",
     "tw_cuda_constant", "tw_cuda_read", "tw_cuda_device", "tw_cuda_unload",
+    EMPTY,
 )  # fmt: skip
 
-_GET_STREAM = external(PTR, "TVMFFIEnvGetStream", I32, I32, weak=True)
-_CUDA = 2
 _INT_MAX = 2**31 - 1
 #: The most blocks and threads along each axis, on all devices there are.
 _LIMITS = (_INT_MAX, 65535, 65535, 1024, 1024, 64)
@@ -222,16 +223,17 @@ def _load(f: Function, frame: Place) -> None:
 
 @exported("tw_cuda_unload", VOID, module=MODULE)
 def _unload(f: Function, module: Place) -> None:
-    item, unused = f.variable(PTR, module["loaded"].exchange(0, ACQUIRE)), f.variable(PTR, 0)
+    item = f.variable(PTR, module["loaded"].exchange(0, ACQUIRE))
     with f.while_(lambda: item.ne(0)):
         loaded = item.get()
         item.set(loaded.at(_LOADED)["next"].get())
         device = loaded.at(_LOADED)["device"].at(DEVICE)
-        with f.if_(driver(f, "cuCtxPushCurrent_v2", device["context"]).eq(0)):
+        pushed = enter_context(f, device.address)
+        with f.if_(pushed >= 0):
             driver(f, "cuCtxSynchronize")  # kernels that still run
             device["last"].set(0)  # may be a name in the module
             f.call(_drop, loaded)
-            driver(f, "cuCtxPopCurrent_v2", unused.address)
+            leave_context(f, pushed)
 
 
 # ---- frames
@@ -239,9 +241,7 @@ def _unload(f: Function, module: Place) -> None:
 
 @exported("tw_cuda_leave", VOID, frame=FRAME)
 def _leave(f: Function, frame: Place) -> None:
-    with f.if_(frame["pushed"].ne(0)):
-        unused = f.variable(PTR, 0)
-        driver(f, "cuCtxPopCurrent_v2", unused.address)
+    leave_context(f, frame["pushed"])
 
 
 @exported("tw_cuda_enter", I32, frame=FRAME, module=MODULE, name=PTR, number=I64)
@@ -255,19 +255,13 @@ def _enter(f: Function, frame: Place, module: Place, name: Value, number: Value)
     frame["device"].set(found)
     frame["module"].set(module.address)
     frame["name"].set(name)
-    frame["pushed"].set(0)
-    frame["stream"].set(0)
-    with f.if_(f.address_of(_GET_STREAM).ne(0)):
-        frame["stream"].set(f.call(_GET_STREAM, _CUDA, opened["number"].to(I32)))
-    current = f.variable(PTR, 0)
-    driver(f, "cuCtxGetCurrent", current.address)
-    with f.if_(current.ne(opened["context"])):
-        code = driver(f, "cuCtxPushCurrent_v2", opened["context"])
-        with f.if_(code.ne(0)):
-            m = new_message(f)
-            say(f, m, "%s: cuda:%lld can't be used: ", name, opened["number"])
-            f.ret(f.call(fail, m, code, found))
-        frame["pushed"].set(1)
+    frame["stream"].set(current_stream(f, found))
+    pushed = enter_context(f, found)
+    with f.if_(pushed < 0):
+        m = new_message(f)
+        say(f, m, "%s: cuda:%lld can't be used: ", name, opened["number"])
+        f.ret(f.call(fail, m, 0 - pushed, found))
+    frame["pushed"].set(pushed)
     loaded = f.variable(PTR, f.call(_find_loaded, module, found))
     with f.if_(loaded.eq(0)):
         loaded.set(f.call(_load, frame))
@@ -411,7 +405,7 @@ def _read(f: Function, frame: Place, to: Value, source: Value, size: Value) -> N
 
 
 _ALL = (
-    _enter, _leave, _launch, _alloc, _release, _constant, _read, _number, _unload,
+    _enter, _leave, _launch, _alloc, _release, _constant, _read, _number, _unload, empty,
 )  # fmt: skip
 
 

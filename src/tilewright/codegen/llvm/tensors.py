@@ -94,25 +94,30 @@ def return_tensor(f: Function, managed: Value, given: Place) -> None:
     f.ret(0)
 
 
+def total_bytes(f: Function, dtype: Value, ndim: Value, extent: Callable[[Value], Value]) -> Value:
+    """Return how many bytes a compact tensor has; the function that is written may return -1."""
+    bits = ((dtype >> 8) & 255) * ((dtype >> 16) & 65535)
+    elements, exact = f.variable(I64, 1), f.variable(DOUBLE, 1)
+    with f.for_(ndim) as i:
+        size = extent(i)
+        with f.if_(size < 0):
+            f.call(SET_RAISED, f.string("ValueError"), f.string("extents must not be negative"))
+            f.ret(-1)
+        elements *= size
+        exact *= size.convert("sitofp", DOUBLE)
+    with f.if_(exact.get() > _MOST_BYTES):
+        f.call(SET_RAISED, f.string("MemoryError"), f.string("no memory for such a tensor"))
+        f.ret(-1)
+    return (elements * bits + 7) >> 3
+
+
 @exported(_EMPTY, I32, self=PTR, args=PTR, count=I32, result=PTR)
 def _empty(f: Function, _: Value, args: Value, count: Value, result: Value) -> None:
     ndim = count.to(I64) - 2
     dtype = args.at(ANY, 1)["value"].get()
-    bits = ((dtype >> 8) & 255) * ((dtype >> 16) & 65535)
-    elements, exact = f.variable(I64, 1), f.variable(DOUBLE, 1)
-    with f.for_(ndim) as i:
-        extent = args.at(ANY, i + 2)["value"].get()
-        with f.if_(extent < 0):
-            f.call(SET_RAISED, f.string("ValueError"), f.string("extents must not be negative"))
-            f.ret(-1)
-        elements *= extent
-        exact *= extent.convert("sitofp", DOUBLE)
-    with f.if_(exact.get() > _MOST_BYTES):
-        f.call(SET_RAISED, f.string("MemoryError"), f.string("no memory for such a tensor"))
-        f.ret(-1)
+    size = total_bytes(f, dtype, ndim, lambda i: args.at(ANY, i + 2)["value"].get())
     begin = (ndim * 16 + (MANAGED_BYTES + _LINE - 1)) & -_LINE
-    size = begin + ((elements * bits + 7) >> 3)
-    managed = new_tensor(f, size, ndim, lambda i: args.at(ANY, i + 2)["value"].get())
+    managed = new_tensor(f, begin + size, ndim, lambda i: args.at(ANY, i + 2)["value"].get())
     tensor = managed.at(MANAGED)["tensor"]
     tensor["data"].set(managed.at(I8, begin).address)
     tensor["device"].set(1)
