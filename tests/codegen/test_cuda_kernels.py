@@ -191,10 +191,10 @@ VALUES = {
         'T.evaluate(T.atomic_add(T.address_of(Y[t % 8]), T.int64(3), dtype="int64"))',
     ),
     "edges": (
-        'A: T.Buffer((301,), "float32"), Z: T.Buffer((301,), "float32")',
+        'A: T.Buffer((201,), "float32"), Z: T.Buffer((201,), "float32")',
         """
 for v in T.vectorized(4):
-    if (b * 32 + t) * 4 + v < 301:
+    if (b * 32 + t) * 4 + v < 201:
         Z[(b * 32 + t) * 4 + v] = A[(b * 32 + t) * 4 + v] + T.float32(1)""",
     ),
     "padding": (

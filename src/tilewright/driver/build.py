@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.codegen.c.package import build_c_module
+from tilewright.codegen.c import hip, metal, opencl
+from tilewright.codegen.c.package import build_c_module, build_source_module
 from tilewright.codegen.c.portable import emit_module as emit_c
 from tilewright.codegen.cuda.package import build_cuda_module
 from tilewright.codegen.llvm.emit import emit_module
@@ -92,6 +93,9 @@ _LOWERINGS: dict[str, Callable[[Target], Callable[[IRModule], IRModule]]] = {
     "llvm": cpu_pipeline,
     "c": cpu_pipeline,
     "cuda": gpu_pipeline,
+    "hip": gpu_pipeline,
+    "opencl": gpu_pipeline,
+    "metal": gpu_pipeline,
 }
 
 
@@ -167,8 +171,31 @@ def _build_cuda(
     )
 
 
+def _build_text(
+    lowered: IRModule, target: Target, entry_name: str | None, max_lines: int | None
+) -> Module:
+    """Write kernels in a language of other GPUs; nothing here compiles it."""
+    code = _TEXTS[target.kind](lowered, target)
+    if max_lines is not None and (lines := code.text.count("\n")) > max_lines:
+        raise BuildError(f"the code has {lines} lines of {target.kind}, more than {max_lines}")
+    return build_source_module(
+        target.kind,
+        code.text,
+        [name for name in lowered.functions if name not in code.kernels],
+        target=str(target),
+        sources={"tir": _ScriptText(lowered)},
+        entry_name=entry_name,
+    )
+
+
+_TEXTS = {"hip": hip.emit_kernels, "opencl": opencl.emit_kernels, "metal": metal.emit_kernels}
 _Builder = Callable[[IRModule, Target, "str | None", "int | None"], Module]
-_BUILDERS: dict[str, _Builder] = {"llvm": _build_llvm, "c": _build_c, "cuda": _build_cuda}
+_BUILDERS: dict[str, _Builder] = {
+    "llvm": _build_llvm,
+    "c": _build_c,
+    "cuda": _build_cuda,
+    **dict.fromkeys(_TEXTS, _build_text),
+}
 """What makes a module of lowered functions, by the target's kind."""
 
 

@@ -41,6 +41,9 @@ class GPUArch:
     registers_per_thread: int = 255
 
 
+GENERIC = GPUArch(0, 1024, 16, 64 * KIB, 32 * KIB, 0, 64, 0)
+"""What is taken of GPUs of other makers, unless a target says otherwise."""
+
 _ROWS = (
     (70, 2048, 32, 96, 96, 1, 64, 1024),
     (75, 1024, 16, 64, 64, 2, 64, 1024),

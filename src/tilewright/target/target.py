@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tilewright.support.errors import TargetError
@@ -28,6 +29,15 @@ _COMMON_CPU: dict[str, type] = {
     "l2": int,
     "l3": int,
 }
+# GPUs whose kernels are written as text only.
+_GPU: dict[str, type] = {
+    "arch": str,
+    "max-threads": int,
+    "max-shared-memory": int,
+    "thread-warp-size": int,
+    "num-cores": int,
+    "math": str,
+}
 TARGET_KINDS: dict[str, dict[str, type]] = {
     "llvm": _COMMON_CPU,
     "c": {"num-cores": int},
@@ -45,6 +55,9 @@ TARGET_KINDS: dict[str, dict[str, type]] = {
         "clock": int,
         "math": str,
     },
+    "hip": _GPU,
+    "opencl": _GPU,
+    "metal": _GPU,
 }
 # Other names of options: those that TVM has.
 _ALIASES = {
@@ -56,7 +69,14 @@ _ALIASES = {
     "multi-processor-count": "num-cores",
 }
 _CHOICES = {"math": ("exact", "fast")}
-DEVICE_OF_KIND = {"llvm": "cpu", "c": "cpu", "cuda": "cuda"}
+DEVICE_OF_KIND = {
+    "llvm": "cpu",
+    "c": "cpu",
+    "cuda": "cuda",
+    "hip": "rocm",
+    "opencl": "opencl",
+    "metal": "metal",
+}
 
 
 class Target:
@@ -197,7 +217,7 @@ class Target:
 
     @property
     def device_kind(self) -> str:
-        """``cpu`` or ``cuda``."""
+        """Kind of the device that runs the code: ``cpu``, ``cuda``, ``rocm`` …"""
         return DEVICE_OF_KIND[self.kind]
 
     @property
@@ -288,9 +308,12 @@ class Target:
     @property
     def gpu(self) -> gpus.GPUArch:
         """What GPUs of the target's architecture have; ``TargetError`` if it is no GPU."""
-        if self.device_kind != "cuda":
+        if self.device_kind == "cpu":
             raise TargetError(f"target {self.kind!r} is no GPU: it has no architecture of one")
-        return gpus.arch_of(self.arch)
+        if self.kind == "cuda":
+            return gpus.arch_of(self.arch)
+        size = int(self.options.get("thread-warp-size", 64 if self.kind == "hip" else 32))
+        return replace(gpus.GENERIC, warp_size=size)
 
     @property
     def max_shared_memory(self) -> int:
@@ -301,7 +324,9 @@ class Target:
         stated = self.options.get("max-shared-memory")
         if stated is not None:
             return int(stated)
-        return self.gpu.shared_per_block if "arch" in self.options else gpus.STATIC_SHARED_BYTES
+        if self.kind == "cuda" and "arch" not in self.options:
+            return gpus.STATIC_SHARED_BYTES
+        return self.gpu.shared_per_block
 
     @property
     def has_fast_math(self) -> bool:

@@ -55,7 +55,8 @@ class Dialect:
     function: str
     """Qualifiers of helper functions."""
     kernel: str
-    """What starts a kernel; ``{bounds}`` is what says how many threads it has."""
+    """What starts a kernel, up to its name, of ``{threads}`` of a block and ``{x}``, ``{y}``,
+    ``{z}`` along its axes."""
     restrict: str
     long_suffix: str
     """Suffix of 64-bit constants."""
@@ -67,6 +68,12 @@ class Dialect:
     """Makers of helpers that take the place of the shared ones, or have none."""
     header: str = ""
     """What generated text starts with."""
+    pointer_parameter: str = "{type} {restrict} {name}"
+    scalar_parameter: str = "{type} {name}"
+    more_parameters: tuple[str, ...] = ()
+    """Parameters behind those of the program; ``{index}`` in the others is their position."""
+    missing: frozenset[str] = frozenset()
+    """Types that the language has not."""
     # ---- memory
     spaces: Mapping[str, str] = field(default_factory=dict)
     """Qualifiers of pointers by scope: OpenCL's ``__global``."""
@@ -74,6 +81,8 @@ class Dialect:
     """Types that memory moves at once, by memory type and number, and how lanes are named."""
     vector_bytes: int = 16
     """The most bytes that a load or store moves at once."""
+    make: str = "make_{type}({parts})"
+    """A value of a vector type, of its parts."""
     native_vectors: bool = False
     """Whether arithmetic takes vectors of any length (GCC's extension)."""
     shared: str = ""
@@ -99,7 +108,9 @@ class Dialect:
     """What else its hooks want to know: the number of an architecture …"""
 
     def type(self, name: str) -> str:
-        """Return the spelling of a type of ``stdint.h``."""
+        """Return the spelling of a type of ``stdint.h``; ``CodegenError`` if it has none."""
+        if name in self.missing:
+            raise CodegenError(f"{self.name} has no {name}")
         return self.types.get(name, name)
 
     def register(self, dtype_element: str) -> str:

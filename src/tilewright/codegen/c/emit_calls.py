@@ -40,8 +40,7 @@ def _elementary(emitter: Any, call: Call) -> Value:
     wide = "float64" if element == "float64" else "float32"
 
     def compute(*args: str) -> str:
-        named = [emitter.named(arg, wide) for arg in args]
-        return str(emitter.rounded(emitter.math(call.op.name, wide, *named), element))
+        return Text(emitter.rounded(emitter.math(call.op.name, wide, *args), element))
 
     made: Value = emitter.each(call.dtype, compute, *values(emitter, call))
     return made
@@ -73,7 +72,7 @@ def _abs(emitter: Any, call: Call) -> Value:
 
     def compute(x: str) -> str:
         made = emitter.help("abs", element, x)
-        return str(emitter.help("nibble", element, made)) if dtypes.bits_of(element) == 4 else made
+        return Text(emitter.help("nibble", element, made)) if dtypes.bits_of(element) == 4 else made
 
     made = emitter.each(call.dtype, compute, value)
     return made
@@ -111,12 +110,12 @@ def _fma(emitter: Any, call: Call) -> Value:
 
     def compute(a: str, b: str, c: str) -> str:
         if element not in NARROW:
-            return str(emitter.fma(element, a, b, c))
+            return Text(emitter.fma(element, a, b, c))
         # The product of two short floats is exact in double precision, which rounds the sum once
         # more than it should only where it has twice the digits to spare.
         wide = [t.prefix(f"({emitter.dialect.type('double')})", x) for x in (a, b, c)]
         exact = t.binary("+", t.binary("*", wide[0], wide[1]), wide[2])
-        return str(emitter.convert(exact, "float64", element))
+        return Text(emitter.convert(exact, "float64", element))
 
     made: Value = emitter.each(call.dtype, compute, *args)
     return made

@@ -329,4 +329,4 @@ class MemoryEmitter(ExprEmitter):
         """Return a value of a type that memory moves, of its parts."""
         if count == 1:
             return t.prefix(f"({kind})", parts[0])
-        return f"make_{kind}({', '.join(parts)})"
+        return self.dialect.make.format(type=kind, parts=", ".join(parts))

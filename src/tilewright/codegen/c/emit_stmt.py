@@ -320,7 +320,7 @@ class FunctionEmitter(MemoryEmitter):
         name = self.fresh(buffer.name)
         place = f" {self.dialect.align.format(align=align)}" if align > bits // 8 else ""
         self.line(f"{kind} {name}[{room}]{place};")
-        self._known(buffer, kind, name, max(align, bits // 8), "")
+        self._known(buffer, kind, name, max(align, bits // 8), self.dialect.spaces.get("local", ""))
 
     def _known(self, buffer: Buffer, kind: str, name: str, align: int, space: str) -> None:
         self.pointers[buffer.data, kind] = name

@@ -35,6 +35,7 @@ class ValueEmitter:
         self.taken: set[str] = set()
         self.rounds_narrow = True
         self._unrounded: dict[tuple[str, str], str] = {}
+        self._in_memory: dict[tuple[str, str], str] = {}
         self._places: list[dict[str, Text]] = [{}]
         self._loads: list[dict[str, list[str]]] = [{}]
 
@@ -267,9 +268,9 @@ class ValueEmitter:
         return cast
 
     def _to_float(self, value: str, source: str, element: str) -> Text:
-        double, single = self.dialect.type("double"), self.dialect.type("float")
+        single = self.dialect.type("float")
         if element == "float64":
-            return t.prefix(f"({double})", value)
+            return t.prefix(f"({self.dialect.type('double')})", value)
         if dtypes.kind_of(source) != "float" or source == "float64":
             odd = source == "float64" and element in NARROW
             value = self.help("to_odd", "float64", value) if odd else t.prefix(f"({single})", value)
@@ -280,6 +281,9 @@ class ValueEmitter:
     def to_memory(self, value: str, element: str) -> Text:
         """Convert a scalar to its form in memory."""
         if element in NARROW:
+            moved = self._in_memory.get((element, value))  # its bits, which nothing has changed
+            if moved is not None:
+                return Text(moved)
             return self.help("to", element, self.unrounded(value, element))
         if element == "bool":
             return t.prefix(f"({self.dialect.memory('bool')})", value)
@@ -288,7 +292,9 @@ class ValueEmitter:
     def from_memory(self, value: str, element: str) -> Text:
         """Convert a scalar from its form in memory."""
         if element in NARROW:
-            return self.help("from", element, value)
+            made = self.help("from", element, value)
+            self._in_memory[element, made] = value
+            return made
         if element == "bool":
             return t.binary("!=", value, "0")
         return value if isinstance(value, Text) else Text(value)

@@ -150,7 +150,10 @@ class KernelEmitter(FunctionEmitter):
         params = self._parameters()
         self._plan_shared()
         self.visit(self.func.body)
-        head = self.dialect.kernel.format(threads=self.threads())
+        params += self.dialect.more_parameters
+        sizes = {tag[-1]: as_int(n) or 1 for tag, n in self.launch.items() if tag[0] == "t"}
+        axes = {axis: sizes.get(axis, 1) for axis in "xyz"}
+        head = self.dialect.kernel.format(threads=self.threads(), **axes)
         lines = ",\n    ".join(params)
         break_ = "\n    " if len(params) > 1 else ""
         return "\n".join([f"{head} {self.name}({break_}{lines}) {{", *self.lines, "}"])
@@ -208,7 +211,8 @@ class KernelEmitter(FunctionEmitter):
         self.values[var] = self.from_memory(Text(name), element)
         if element != INDEX and dtypes.is_integer(element):
             self.data_vars.add(var)
-        return f"{self.dialect.memory(element)} {name}"
+        kind = self.dialect.memory(element)
+        return self.dialect.scalar_parameter.format(type=kind, name=name, index=len(self.names) - 1)
 
     def _tensor(self, buffer: Buffer, written: bool, alone: bool) -> str:
         element = dtypes.element_of(buffer.dtype)
@@ -223,8 +227,13 @@ class KernelEmitter(FunctionEmitter):
         self.pointers[data, kind] = name
         if isinstance(buffer.elem_offset, Var):
             self.values[buffer.elem_offset] = Text("0")
-        restrict = f" {self.dialect.restrict}" if alone else ""
-        return f"{self.pointer_type(data, kind)}{restrict} {name}"
+        made = self.dialect.pointer_parameter.format(
+            type=self.pointer_type(data, kind),
+            restrict=self.dialect.restrict if alone else "",
+            name=name,
+            index=len(self.names) - 1,
+        )
+        return " ".join(made.split())
 
     # ---- shared memory
 

@@ -16,19 +16,53 @@ from tilewright.codegen.llvm.package import (
     link_library,
     wrapper_object,
 )
-from tilewright.runtime import Library, Module, ModuleCode
+from tilewright.runtime import FunctionInfo, Library, Module, ModuleCode
 from tilewright.support.errors import BuildError
 
 
 class SourceModule(Module):
-    """A module that is text only: there is nothing on this machine that compiles it."""
+    """A module that is text only: nothing on this machine compiles it, or runs it."""
+
+    def __init__(self, code: ModuleCode, why: str) -> None:
+        super().__init__(code)
+        self.why = why
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.code, self.why)
 
     def load(self) -> Library:
-        """Raise ``BuildError``: the text has to be compiled first."""
-        raise BuildError(
-            "this module is C text only, since no C compiler was found when it was built; "
-            'install one (cc, gcc or clang), or compile get_source("c") where there is one'
-        )
+        """Raise ``BuildError``: the text has to be compiled elsewhere."""
+        raise BuildError(self.why)
+
+
+_NO_COMPILER = (
+    "this module is C text only, since no C compiler was found when it was built; install one (cc, "
+    'gcc or clang), or compile get_source("c") where there is one'
+)
+
+
+def build_source_module(
+    kind: str,
+    text: str,
+    names: Sequence[str],
+    *,
+    target: str,
+    sources: Mapping[str, str | Callable[[], str]] | None = None,
+    entry_name: str | None = None,
+) -> Module:
+    """Make a module that holds the text of kernels in a language that isn't compiled here."""
+    code = ModuleCode(
+        objects=(),
+        functions=tuple(FunctionInfo(name) for name in names),
+        target=target,
+        sources={kind: text, **(sources or {})},
+        entry_name=entry_name,
+    )
+    why = (
+        f"this module is text only: kernels for {kind} are written here, not compiled or run; "
+        f'get_source("{kind}") is their text'
+    )
+    return SourceModule(code, why)
 
 
 def build_c_module(
@@ -57,4 +91,4 @@ def build_c_module(
         constants=dict(constants or {}),
         entry_name=entry_name,
     )
-    return Module(code) if able else SourceModule(code)
+    return Module(code) if able else SourceModule(code, _NO_COMPILER)

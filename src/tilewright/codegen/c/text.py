@@ -31,9 +31,10 @@ class Text(str):
     __slots__ = ("level",)
     level: int
 
-    def __new__(cls, text: str, level: int = ATOM) -> Text:
+    def __new__(cls, text: str, level: int | None = None) -> Text:
+        """Make a text of a level; without one, of the level that the text has."""
         made = super().__new__(cls, text)
-        made.level = level
+        made.level = getattr(text, "level", ATOM) if level is None else level
         return made
 
 

@@ -36,7 +36,7 @@ def gpu_pipeline(target: Target) -> Sequential:
     Thread loops come to the top of their kernels before buffers are compacted: from then on an
     allocation says by its scope whether threads share it.
     """
-    warp_size = int(target.options.get("thread-warp-size", 32))
+    warp_size = int(target.options.get("thread-warp-size", 64 if target.kind == "hip" else 32))
     # Reads what init says, so it comes before that is lowered.
     passes: list[Pass] = [LowerCrossThreadReduction()]
     for item in block_passes():
