@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.support.errors import TuneError
+from tilewright.target import Target
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,36 @@ GPU = Defaults(
     },
 )
 
-BY_KIND: dict[str, Defaults] = {"llvm": CPU, "c": CPU, "cuda": GPU}
+GPU_TENSOR_CORE = Defaults(
+    sch_rules=(
+        "apply-custom-rule",
+        "inline-constant-scalars",
+        "auto-inline",
+        # Products that tensor cores compute; what it has tiled the others leave.
+        "multi-level-tiling-tensor-core",
+        *GPU.sch_rules[GPU.sch_rules.index("cross-thread-reduction") :],
+    ),
+    postprocs=(
+        "disallow-dynamic-loop",
+        "rewrite-cooperative-fetch",
+        # Threads are not looked for inside of what intrinsics do.
+        "rewrite-tensorize",
+        *GPU.postprocs[GPU.postprocs.index("rewrite-unbound-block") :],
+    ),
+    mutator_probs=GPU.mutator_probs,
+)
+
+BY_KIND: dict[str, Defaults] = {
+    "llvm": CPU,
+    "c": CPU,
+    "cuda": GPU,
+    "cuda-tensorcore": GPU_TENSOR_CORE,
+}
+
+
+def name_for(target: Target) -> str:
+    """Return the name of the defaults that suit a target best."""
+    return "cuda-tensorcore" if target.kind == "cuda" and target.gpu.tensor_cores else target.kind
 
 
 def of_kind(kind: str) -> Defaults:

@@ -388,6 +388,21 @@ AUTO_TENSORIZE = register_annotation(
     means="The name of the intrinsic that a rule has tiled this block for.",
     read_by=("meta_schedule.postproc.rewrite_tensorize",),
 )
+AUTO_TENSORIZE_INIT = register_annotation(
+    "meta_schedule.auto_tensorize_init",
+    text(),
+    means="The name of the intrinsic that sets the result of this block before its sums.",
+    read_by=("meta_schedule.postproc.rewrite_tensorize",),
+)
+WARP_EXECUTION = register_annotation(
+    "warp_execution",
+    FLAG,
+    means="The loop counts warps: what is inside is done by all threads of one, threadIdx.x.",
+    read_by=(
+        "meta_schedule.postproc.rewrite_cooperative_fetch",
+        "meta_schedule.feature.gpu",
+    ),
+)
 SCHEDULE_RULE = register_annotation(
     "schedule_rule",
     text(),
@@ -593,6 +608,8 @@ __all__ = [
     "PARALLEL_GRAIN",
     "PARALLEL_KEY",
     "AUTO_TENSORIZE",
+    "AUTO_TENSORIZE_INIT",
+    "WARP_EXECUTION",
     "COOPERATIVE_FETCH",
     "SCHEDULE_RULE",
     "PARALLEL_SCHEDULE",

@@ -25,12 +25,12 @@ from tilewright.ir import Expr, ExprLike, Var, const, dtypes, free_vars
 from tilewright.meta_schedule.feature.numbers import Num, compiled
 from tilewright.meta_schedule.feature.per_store import Evaluation, FeatureFunction
 from tilewright.meta_schedule.feature.program import FLOP_KINDS, extract
-from tilewright.meta_schedule.schedule_rule.binding import MAX_VTHREADS
+from tilewright.meta_schedule.schedule_rule.binding import MAX_VTHREADS, WARP_SIZE
 from tilewright.meta_schedule.schedule_rule.patterns import is_prepacking
 from tilewright.scheduling.gpu import limits_of, roofs
 from tilewright.target import Target
 from tilewright.tir import Block, BlockRealize, Buffer, BufferLoad, BufferStore, For, PrimFunc
-from tilewright.tir.attrs import AUTO_TENSORIZE, COOPERATIVE_FETCH
+from tilewright.tir.attrs import AUTO_TENSORIZE, COOPERATIVE_FETCH, WARP_EXECUTION
 from tilewright.tir.thread_scope import is_block_tag, is_shared, is_vthread
 
 if TYPE_CHECKING:
@@ -134,6 +134,8 @@ def _kernels_of(func: PrimFunc, flops: Sequence[Mapping[str, float]]) -> _Kernel
                 made.threads.append({})
             if node.thread is not None:
                 made.threads[-1].setdefault(node.thread, []).append(node.extent)
+            if WARP_EXECUTION in node.annotations:
+                made.threads[-1].setdefault("threadIdx.x", []).append(const(WARP_SIZE))
             uses = {**bound.uses, node.loop_var: {node.loop_var}}
             walk(node.body, [*loops, node], bound.replaced(uses=uses))
         elif kind is BlockRealize:
@@ -310,7 +312,10 @@ class _Population:
         for buffer, shape in self.shapes.items():
             held = self.kernels.memory[buffer].store.kernel == kernel
             if held and is_shared(buffer.scope) == shared:
-                total = total + prod(n[:, 0] for n in shape) * _bytes_of(buffer)
+                size = prod(n[:, 0] for n in shape) * _bytes_of(buffer)
+                # The lanes of a warp share fragments.
+                is_fragment = not shared and buffer.scope != "local"
+                total = total + (size / self.target.gpu.warp_size if is_fragment else size)
         return total if shared else total * self._product(self.extents[kernel], is_vthread)
 
     # ---- accesses

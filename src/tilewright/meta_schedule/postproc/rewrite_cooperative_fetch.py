@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.ir import as_int
 from tilewright.meta_schedule.postproc.base import Postproc, Rejected
+from tilewright.meta_schedule.schedule_rule.binding import WARP_SIZE
+from tilewright.tir import For
 from tilewright.tir.analysis import has_branch
-from tilewright.tir.attrs import COOPERATIVE_FETCH
-from tilewright.tir.schedule import BlockRV, Schedule
+from tilewright.tir.attrs import COOPERATIVE_FETCH, WARP_EXECUTION
+from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
+from tilewright.tir.walk import statements
 
 _AXES = ("threadIdx.z", "threadIdx.y", "threadIdx.x")
 
@@ -38,9 +43,26 @@ class RewriteCooperativeFetch(Postproc):
         return None
 
 
+def _threads(sch: Schedule, loops: Sequence[LoopRV]) -> dict[str, int | None]:
+    """Return the extents of the threads of a block, by tag.
+
+    They are those around the copy; where there are none, those of other loops of its kernel. Warps
+    have threads of their own.
+    """
+    above = [sch.get(loop) for loop in loops]
+    if not any(loop.thread in _AXES for loop in above):
+        kernel = next((loop for loop in above if loop.thread is not None), None)
+        below = [] if kernel is None else statements(kernel)
+        above += [item for item in below if type(item) is For]
+    found = {loop.thread: as_int(loop.extent) for loop in above if loop.thread in _AXES}
+    if any(WARP_EXECUTION in loop.annotations for loop in above):
+        found.setdefault("threadIdx.x", WARP_SIZE)
+    return {tag: extent for tag, extent in found.items() if tag is not None}
+
+
 def _divide(sch: Schedule, block: BlockRV, length: int) -> Rejected | None:
     loops = sch.get_loops(block)
-    around = {sch.get(loop).thread: as_int(sch.get(loop).extent) for loop in loops}
+    around = _threads(sch, loops)
     tags = [tag for tag in _AXES if tag in around]
     if not tags:
         return Rejected(f"no threads are around block {block.name!r}, to fetch its tile")

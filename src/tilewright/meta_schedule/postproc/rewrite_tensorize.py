@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.ir import uses_var
 from tilewright.meta_schedule.postproc.base import Postproc, Rejected
 from tilewright.tir import REDUCE
-from tilewright.tir.attrs import AUTO_TENSORIZE
+from tilewright.tir.attrs import AUTO_TENSORIZE, AUTO_TENSORIZE_INIT
 from tilewright.tir.schedule import BlockRV, Schedule
 from tilewright.tir.walk import child_blocks
 
@@ -32,13 +32,19 @@ class RewriteTensorize(Postproc):
             }
             for name, intrin in wanted.items():
                 block = sch.get_block(name, func_name)
-                sch.unannotate(block, AUTO_TENSORIZE)
+                notes = sch.get(block).annotations
+                init = notes.get(AUTO_TENSORIZE_INIT)
+                for key in (AUTO_TENSORIZE, AUTO_TENSORIZE_INIT):
+                    if key in notes:
+                        sch.unannotate(block, key)
                 if sch.get(block).init is not None:
-                    self._decompose(sch, block)
+                    made = self._decompose(sch, block)
+                    if init is not None and made is not None:
+                        sch.tensorize(made, str(init))
                 sch.tensorize(block, intrin)
         return None
 
-    def _decompose(self, sch: Schedule, block: BlockRV) -> None:
+    def _decompose(self, sch: Schedule, block: BlockRV) -> BlockRV | None:
         """Give the init loops of its own, before the outermost reduction loop."""
         realize = sch.state.get_block(block)
         reducing = [
@@ -51,10 +57,11 @@ class RewriteTensorize(Postproc):
                 init = sch.decompose_reduction(block, loop)
                 break
         else:
-            return
+            return None
         if self.vectorize_init_loop:
             inner = child_blocks(sch.get(init))
             leaf = sch.get_block(inner[0].block.name, block.func) if inner else init
             loops = sch.get_loops(leaf) or sch.get_loops(init)
             if loops:
                 sch.vectorize(loops[-1])
+        return init

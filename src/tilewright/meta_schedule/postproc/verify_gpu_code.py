@@ -5,14 +5,16 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from tilewright.ir import IRModule, as_int, dtypes, pre_order
+from tilewright.ir import Call, IRModule, as_int, dtypes, pre_order
 from tilewright.meta_schedule.postproc.base import Postproc, Rejected
 from tilewright.meta_schedule.schedule_rule.binding import MAX_VTHREADS, limits_of
 from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
 from tilewright.tir import BufferLoad, BufferStore, For, PrimFunc
 from tilewright.tir.analysis import allocated_memory
+from tilewright.tir.gpu_ops import POINTERS
 from tilewright.tir.schedule import Schedule
+from tilewright.tir.thread_scope import is_private
 from tilewright.tir.transform import CALLING_CONV, gpu_pipeline, launch_extents
 
 _MOST_Z = 64
@@ -72,7 +74,7 @@ class VerifyGPUCode(Postproc):
                 return Rejected(
                     f"{shared} bytes of shared memory, more than {limits.max_shared_memory}"
                 )
-            widest = max(map(_vector_bytes, pre_order(func.body)), default=0)
+            widest = _widest(func.body)
             if widest > self.max_vector_bytes:
                 return Rejected(f"vectors of {widest} bytes, more than {self.max_vector_bytes}")
         return None
@@ -92,12 +94,18 @@ def _product(extents: dict[str, int], kind: str) -> int:
     return prod(extent for tag, extent in extents.items() if tag.startswith(kind))
 
 
+def _widest(node: Any) -> int:
+    """The bytes of the longest vector that is accessed; an operator's tiles are none."""
+    if isinstance(node, Call) and node.op.name in POINTERS:
+        return 0
+    return max((_vector_bytes(node), *map(_widest, node.child_nodes())))
+
+
 def _vector_bytes(node: Any) -> int:
-    dtype = None
-    if type(node) is BufferLoad:
-        dtype = node.dtype
-    elif type(node) is BufferStore:
-        dtype = node.value.dtype
-    if dtype is None or dtypes.lanes_of(dtype) == 1:
+    """The bytes of one access to memory; registers and fragments have no such limit."""
+    if not isinstance(node, (BufferLoad, BufferStore)):
+        return 0
+    dtype = node.dtype if isinstance(node, BufferLoad) else node.value.dtype
+    if is_private(node.buffer.scope) or dtypes.lanes_of(dtype) == 1:
         return 0
     return -(-dtypes.bits_of(dtype) * dtypes.lanes_of(dtype) // 8)

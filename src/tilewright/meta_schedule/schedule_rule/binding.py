@@ -11,6 +11,7 @@ from tilewright.tir import REDUCE, SERIAL, For
 from tilewright.tir.schedule import BlockRV, ExprRV, LoopRV, Schedule
 from tilewright.tir.walk import child_blocks
 
+WARP_SIZE = 32
 MAX_VTHREADS = 8
 """Virtual threads of a thread: each has registers of its own."""
 _THREAD, _BLOCK = "threadIdx", "blockIdx"

@@ -162,7 +162,7 @@ def _tile(
 ) -> None:
     if write is not None and write_back is None:
         write_back = keep_result(sch, block, levels.reuse_write.scope)
-    loops = _bind(sch, levels, _split(sch, block, levels))
+    loops = bind_levels(sch, levels, split_levels(sch, block, levels))
     if write is not None and write_back is not None:
         sch.reverse_compute_at(write_back, loops[write - 1][-1], preserve_unit_loops=True)
     for level in read:
@@ -170,7 +170,7 @@ def _tile(
     sch.annotate(block, TILED, levels.structure)
 
 
-def _split(sch: Schedule, block: BlockRV, levels: Levels) -> list[list[LoopRV]]:
+def split_levels(sch: Schedule, block: BlockRV, levels: Levels) -> list[list[LoopRV]]:
     """Split the loops of all axes; return those of each level."""
     made: list[list[LoopRV]] = [[] for _ in levels.structure]
     item = sch.get(block)
@@ -197,7 +197,8 @@ def _split(sch: Schedule, block: BlockRV, levels: Levels) -> list[list[LoopRV]]:
     return made
 
 
-def _bind(sch: Schedule, levels: Levels, loops: list[list[LoopRV]]) -> list[list[LoopRV]]:
+def bind_levels(sch: Schedule, levels: Levels, loops: list[list[LoopRV]]) -> list[list[LoopRV]]:
+    """Fuse the loops of the first levels, and bind them; return the loops of each level."""
     for level, tag in enumerate(levels.tile_binds):
         fused = sch.fuse(*loops[level]) if len(loops[level]) > 1 else loops[level][0]
         sch.bind(fused, tag)

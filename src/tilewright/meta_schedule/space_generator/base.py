@@ -50,7 +50,11 @@ class SpaceGenerator:
         self.target = target
 
         def kind(given: object) -> str:
-            return given if isinstance(given, str) and given != "from-target" else target.kind
+            return (
+                given
+                if isinstance(given, str) and given != "from-target"
+                else defaults.name_for(target)
+            )
 
         rules, postprocs = self._sch_rules, self._postprocs
         mutators: Mapping[Any, float] | str | None = self._mutator_probs

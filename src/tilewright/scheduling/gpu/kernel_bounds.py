@@ -47,6 +47,7 @@ from tilewright.target import Target
 from tilewright.tir import UNROLLED, BufferLoad, BufferStore, For, PrimFunc
 from tilewright.tir.analysis import allocated_memory
 from tilewright.tir.buffer import Buffer
+from tilewright.tir.gpu_ops import POINTERS
 from tilewright.tir.stmt import Evaluate, IfThenElse, LetStmt, Stmt, While
 from tilewright.tir.thread_scope import is_shared
 from tilewright.tir.transform import CALLING_CONV, launch_extents
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     Lanes = NDArray[Any]
 
 _SAMPLES = 8
+_TILE_ROWS, _TILE_BYTES = 8, 16  # what ``ldmatrix`` reads at once
 _UNROLLED = 16
 """Iterations up to which a compiler unrolls an innermost loop by itself."""
 _SPECIAL = frozenset(
@@ -288,7 +290,9 @@ class _Kernel:
             self.expr(no, mask & ~holds, times)
             self._add("others", node.dtype, mask, times)
             return
-        if name == "address_of":
+        if name == "tile_of":
+            self._tile(node, mask, times)
+        if name in POINTERS:
             return
         below = node.child_nodes()
         if kind in (Add, Sub) and dtypes.is_float(node.dtype):
@@ -363,6 +367,27 @@ class _Kernel:
             runs = np.broadcast_to(times, (_SAMPLES, 1))[:, 0] * active.any(axis=1)
             if runs.any():
                 self._transactions(buffer, is_write, (start, active, width * size), runs)
+
+    def _tile(self, node: Call, mask: Lanes, times: Lanes) -> None:
+        """Add an access of a warp to a tile of shared memory: 8 rows of 16 bytes at a time."""
+        down, along = node.args
+        if not (isinstance(down, BufferLoad) and isinstance(along, BufferLoad)):
+            return
+        buffer, rows = down.buffer, down.indices[-1]
+        if not is_shared(buffer.scope) or not isinstance(rows, Ramp):
+            return
+        base, pitch = self._known(rows.base), as_int(rows.stride)
+        size = dtypes.bits_of(buffer.dtype) // 8
+        if base is None or pitch is None or not size:
+            return
+        lanes = np.arange(_TILE_ROWS)[None, :]
+        start = np.broadcast_to(base[:, :1] + lanes * pitch, (_SAMPLES, _TILE_ROWS)) * size
+        parts = rows.lanes * dtypes.lanes_of(along.dtype) * size / (_TILE_ROWS * _TILE_BYTES)
+        active = np.broadcast_to(mask, (_SAMPLES, self.gpu.warp_size)).any(axis=1)
+        runs = np.broadcast_to(times, (_SAMPLES, 1))[:, 0] * active * parts
+        if runs.any():
+            place = start, np.ones(start.shape, bool), _TILE_BYTES
+            self._transactions(buffer, False, place, runs)
 
     def _transactions(
         self, buffer: Buffer, is_write: bool, place: tuple[Lanes, Lanes, int], runs: Lanes
@@ -440,7 +465,11 @@ def _bound_of(kernel: _Kernel) -> KernelBound:
     gpu, target, work = kernel.gpu, kernel.target, kernel.work
     needs = {scope: as_int(size) or 0 for scope, size in allocated_memory(kernel.func).items()}
     shared_bytes = sum(size for scope, size in needs.items() if is_shared(scope))
-    registers = -(-sum(n for s, n in needs.items() if s == "local" or "." in s) // 4)
+    held = {scope: size for scope, size in needs.items() if not is_shared(scope)}
+    held.pop("global", None)
+    # The lanes of a warp share fragments.
+    bytes_each = sum(n if s == "local" else -(-n // gpu.warp_size) for s, n in held.items())
+    registers = -(-bytes_each // 4)
     launch = roofs.Launch(kernel.blocks, kernel.threads, shared_bytes, registers)
     resident = int(launch.resident(target))
     work.memory_bytes = _memory_bytes(kernel, [a for a in kernel.accesses if a.scope == "global"])
