@@ -56,7 +56,6 @@ def scaled_weights(rows: int, columns: int, depth: int) -> PrimFunc:
 PRODUCTS: dict[str, tuple[PrimFunc, dict[str, int]]] = {
     "whole tiles": (dense(32, 32, 32), {}),
     "odd": (dense(37, 35, 19), {}),
-    "one row": (dense(1, 5, 3), {}),
     "transposed": (transposed(20, 12, 24), {}),
     "batches": (batched(2, 9, 7, 20), {}),
     "symbolic rows": (dense(n, 36, 24), {"n": 9}),

@@ -1,5 +1,6 @@
 """Rules for GPUs, most specific first.
 
+- ``GEMV``, ``LowBatchGEMV``: products of a matrix with one vector or a few, read as vectors.
 - ``Matmul``, ``Convolution``: tiles of products in shared memory and registers.
 - ``Reduction``: one reduction, shared by the threads of a warp or block.
 - ``RMSNorm``: norms by a sum of squares.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from tilewright.dlight.gpu.convolution import Convolution
 from tilewright.dlight.gpu.fallback import Fallback
+from tilewright.dlight.gpu.gemv import GEMV, LowBatchGEMV
 from tilewright.dlight.gpu.general_reduction import GeneralReduction
 from tilewright.dlight.gpu.matmul import Matmul
 from tilewright.dlight.gpu.reduction import Reduction
@@ -23,7 +25,9 @@ from tilewright.support.folder import classes_in
 __all__ = [
     "Convolution",
     "Fallback",
+    "GEMV",
     "GeneralReduction",
+    "LowBatchGEMV",
     "Matmul",
     "RMSNorm",
     "Reduction",
@@ -33,7 +37,16 @@ __all__ = [
 
 def rules() -> tuple[ScheduleRule, ...]:
     """All GPU rules in the order in which they are tried, most specific first."""
-    listed = (Matmul(), Convolution(), Reduction(), RMSNorm(), GeneralReduction(), Fallback())
+    listed = (
+        GEMV(),
+        LowBatchGEMV(),
+        Matmul(),
+        Convolution(),
+        Reduction(),
+        RMSNorm(),
+        GeneralReduction(),
+        Fallback(),
+    )
     return joined(listed, _FOUND.values())
 
 

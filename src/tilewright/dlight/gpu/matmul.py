@@ -50,6 +50,8 @@ class Matmul(ScheduleRule):
         """Say why a contraction is none of this rule's."""
         if has_windows(found):
             return "it is a convolution"
+        if not all(found.reusing(load) for load in found.loads):
+            return "it is the product of a matrix with a vector"
         return ""
 
 

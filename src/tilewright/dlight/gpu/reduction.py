@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.dlight.gpu.gemv import sums_of_vectors
 from tilewright.scheduling import Contraction, NotApplicable, ScheduleRule, describe
 from tilewright.scheduling.blocks import axes_of, is_injective
 from tilewright.scheduling.gpu import (
@@ -9,6 +10,7 @@ from tilewright.scheduling.gpu import (
     limits_of,
     place_scratch,
     reads_rows,
+    schedule_rest,
     shapes_of,
 )
 from tilewright.support.errors import ScheduleError
@@ -37,7 +39,8 @@ class Reduction(ScheduleRule):
             return NotApplicable("the order of its updates matters, or nobody registered its law")
         if not found.steps:
             return NotApplicable("it reduces over nothing")
-        return _first_that_fits(sch, found, target)
+        vectors = sums_of_vectors(sch, found, [], target)
+        return vectors if isinstance(vectors, Schedule) else _first_that_fits(sch, found, target)
 
 
 def _first_that_fits(sch: Schedule, found: Contraction, target: Target) -> Schedule | NotApplicable:
@@ -46,16 +49,14 @@ def _first_that_fits(sch: Schedule, found: Contraction, target: Target) -> Sched
     why = "no shape of threads fits"
     for shape in shapes_of(sch, found.block.name, spatial, steps, rows, limits):
         attempt = sch.copy()
+        if not all(_is_alike(found, attempt, consumer) for consumer in found.consumers):
+            return NotApplicable("the step after it is no step for each result")
         try:
-            inner = bind_shared(attempt, found.main, spatial, steps, shape, rows)
-            for consumer in found.consumers:
-                if not _is_alike(found, attempt, consumer):
-                    return NotApplicable("the step after it is no step for each result")
-                attempt.set_scope(found.main, 0, "local")
-                attempt.reverse_compute_at(consumer, inner)
+            bind_shared(attempt, found.main, spatial, steps, shape, rows, found.consumers)
         except ScheduleError as error:
             why = error.summary
             continue
+        schedule_rest(attempt, target)
         place_scratch(attempt)
         return attempt
     return NotApplicable(why)

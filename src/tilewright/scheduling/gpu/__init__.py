@@ -2,7 +2,8 @@
 
 ``elementwise`` and ``reduction`` schedule blocks of known form, ``binding`` nests of any other;
 ``alone`` makes kernels of what isn't in blocks, ``scratch`` places memory that blocks allocate.
-Several stages: ``rows`` (chains over the same rows), ``matrix_form`` and ``simt_tile`` (products).
+``vector_sums`` schedules reductions and matrix-vector products by vectors, ``rows`` chains over the
+same rows, ``matrix_form`` and ``simt_tile`` products of matrices.
 """
 
 from __future__ import annotations
@@ -39,8 +40,18 @@ from tilewright.scheduling.gpu.reduction import (
 from tilewright.scheduling.gpu.rows import RowPlan, row_plans, schedule_rows
 from tilewright.scheduling.gpu.scratch import place_scratch
 from tilewright.scheduling.gpu.simt_tile import SimtTile, rank_tiles, schedule_tiles
+from tilewright.scheduling.gpu.vector_sums import (
+    VectorPlan,
+    largest_operand,
+    schedule_vector_sums,
+    vector_plans,
+)
 
 __all__ = [
+    "VectorPlan",
+    "largest_operand",
+    "schedule_vector_sums",
+    "vector_plans",
     "schedule_tiles",
     "rank_tiles",
     "SimtTile",

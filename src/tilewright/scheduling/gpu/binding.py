@@ -37,6 +37,27 @@ def fused(sch: Schedule, loops: Sequence[LoopRV]) -> LoopRV:
     return loops[0] if len(loops) == 1 else sch.fuse(*loops)
 
 
+def fused_results(sch: Schedule, loops: Sequence[LoopRV]) -> LoopRV:
+    """Fuse loops over results, leaving out those of one iteration, which go inside."""
+    single = [loop for loop in loops if as_int(sch.get(loop).extent) == 1]
+    others = [loop for loop in loops if loop not in single]
+    if single and others:
+        sch.reorder(*others, *single)
+    return fused(sch, others or single)
+
+
+def attach(sch: Schedule, main: BlockRV, consumers: Sequence[BlockRV], loop: LoopRV) -> None:
+    """Compute what follows each result right after it; else that stays a kernel of its own."""
+    attempt = sch.copy()
+    try:
+        for consumer in consumers:
+            attempt.set_scope(main, 0, "local")
+            attempt.reverse_compute_at(consumer, loop)
+    except ScheduleError:
+        return
+    sch.become(attempt)
+
+
 def bind_flat(sch: Schedule, loops: Sequence[LoopRV], threads: int) -> LoopRV:
     """Divide spatial loops, one in the other, among blocks of threads; return the threads'."""
     outer, inner = sch.split(fused(sch, loops), [None, threads])

@@ -13,14 +13,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.scheduling.blocks import Axis, axes_of, loads_of, stride_of, work_of
-from tilewright.scheduling.gpu.binding import BLOCKS, THREADS, bind_flat, bind_nest, fused
+from tilewright.scheduling.gpu.binding import (
+    BLOCKS,
+    THREADS,
+    attach,
+    bind_flat,
+    bind_nest,
+    fused,
+    fused_results,
+)
 from tilewright.scheduling.gpu.limits import GPULimits, limits_of
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import Block
 from tilewright.tir.analysis.update_order import threads_combine
 from tilewright.tir.schedule import Schedule, others_after
-from tilewright.tir.schedule.handles import BlockRV, LoopRV
+from tilewright.tir.schedule.handles import BlockRV
 
 ROWS_OF_THREADS = "threadIdx.y"
 # Threads of a block, and elements of a row that each thread reduces, at least.
@@ -135,22 +143,25 @@ def bind_shared(
     steps: Sequence[Axis],
     shape: Shape,
     rows: bool,
-) -> LoopRV:
+    consumers: Sequence[BlockRV] = (),
+) -> None:
     """Let ``shape.sharing`` threads share the reduction of each result.
 
-    Returns the innermost loop over results. Raises ``ScheduleError`` where the order of the loops
-    matters.
+    ``consumers`` are computed for each result as soon as it is there. Raises ``ScheduleError``
+    where the order of the loops matters.
     """
     block = sch.get(rv)
-    outer = [axis.loop for axis in _near_last(block, spatial)]
-    inner = [axis.loop for axis in _near_last(block, steps)]
+    outer = [axis.loop for axis in near_last(block, spatial)]
+    inner = [axis.loop for axis in near_last(block, steps)]
     sch.reorder(*outer, *inner)
     reduced = fused(sch, inner)
     if not outer:
         outer = [sch.add_unit_loop(reduced)]
+    result = fused_results(sch, outer)
+    attach(sch, rv, consumers, result)
     if shape.sharing == 1:
-        return bind_flat(sch, outer, shape.results)
-    result = fused(sch, outer)
+        bind_flat(sch, [result], shape.results)
+        return
     sharing, others = (THREADS, ROWS_OF_THREADS) if rows else (ROWS_OF_THREADS, THREADS)
     blocks = own = result
     if shape.results > 1:
@@ -159,10 +170,9 @@ def bind_shared(
     sch.bind(blocks, BLOCKS)
     _, shared = sch.split(reduced, [None, shape.sharing])
     sch.bind(shared, sharing)
-    return own
 
 
-def _near_last(block: Block, axes: Sequence[Axis]) -> list[Axis]:
+def near_last(block: Block, axes: Sequence[Axis]) -> list[Axis]:
     """Bring the axis along which an operand's elements are neighbours to the end."""
     near = [
         axis
