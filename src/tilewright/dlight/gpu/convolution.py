@@ -16,4 +16,6 @@ class Convolution(Matmul):
         """Say why a contraction is no convolution."""
         if not has_windows(found):
             return "no operand is read in windows"
+        if not all(found.reusing(load) for load in found.loads):
+            return "channels are not mixed"
         return ""

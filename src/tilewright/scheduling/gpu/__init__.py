@@ -12,6 +12,7 @@ from tilewright.scheduling.gpu.alone import alone, calls_the_host, run_rest_alon
 from tilewright.scheduling.gpu.binding import (
     BLOCKS,
     THREADS,
+    attach,
     bind_alone,
     bind_flat,
     bind_nest,
@@ -27,6 +28,7 @@ from tilewright.scheduling.gpu.matrix_form import (
     MatrixForm,
     bring_into_form,
     extents_of,
+    inline_into,
     matrix_form_of,
 )
 from tilewright.scheduling.gpu.reduction import (
@@ -69,6 +71,7 @@ __all__ = [
     "THREADS",
     "VECTOR_BYTES",
     "alone",
+    "attach",
     "bind_alone",
     "bind_flat",
     "bind_nest",
@@ -76,6 +79,7 @@ __all__ = [
     "calls_the_host",
     "flat_threads",
     "fused",
+    "inline_into",
     "is_bound",
     "limits_of",
     "place_scratch",
