@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from gpu_rules import CUDA, agree, compiled, function, kernels, lowered, scheduled, tensor
-from tilewright.scheduling.gpu_bounds import kernel_bounds
 
 from tilewright import te, topi
 from tilewright.dlight.gpu import Depthwise, Transpose
 from tilewright.scheduling import NotApplicable, start_schedule
+from tilewright.scheduling.gpu.kernel_bounds import kernel_bounds
 from tilewright.tir import PrimFunc
 
 n, m = te.var("n"), te.var("m")
