@@ -13,6 +13,17 @@ from tilewright.runtime.dlpack import capsule
 from tilewright.script import parse
 from tilewright.tir import PrimFunc, Schedule
 
+#: A kernel writes into memory that the host allocates, another one reads it.
+TWO_KERNELS = """
+@T.prim_func
+def main(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+    W = T.allocate((64,), "float32", scope="global")
+    for i in T.thread_binding(64, thread="threadIdx.x"):
+        W[i] = A[i] * T.float32(2)
+    for j in T.thread_binding(64, thread="threadIdx.x"):
+        B[j] = W[63 - j] + T.float32(1)
+"""
+
 
 def add_one(shape: str = "(n,)", dtype: str = "float32") -> PrimFunc:
     """``B = A + 1`` for a vector of any length."""

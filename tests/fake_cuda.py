@@ -178,6 +178,8 @@ class Stream:
     device: int
     work: list[Callable[[], None]] = field(default_factory=list)
     captured: list[Callable[[], None]] | None = None
+    # What is allocated while work is recorded belongs to the graph.
+    owned: set[int] = field(default_factory=set)
 
 
 class FakeDriver:
@@ -532,9 +534,17 @@ class Functions:
 
     def cuMemAllocFromPoolAsync(self, to: int, size: int, pool: int, stream: int) -> None:
         _, device = self.d.handles[pool]
-        _at(to, ctypes.c_uint64, self.d.allocate(device, size).address)
+        address = self.d.allocate(device, size).address
+        known = self.d.streams[stream or 0]
+        if known.captured is not None:
+            known.owned.add(address)
+        _at(to, ctypes.c_uint64, address)
 
     def cuMemFreeAsync(self, address: int, stream: int) -> None:
+        known = self.d.streams.get(stream or 0)
+        if known is not None and known.captured is not None:
+            assert address in known.owned, "a graph frees memory that isn't its own"
+            return
         self.d.submit(stream, lambda: self.d.free(address))
 
     # ---- streams and events

@@ -168,9 +168,9 @@ def test_the_virtual_machine(fake_cuda: FakeDriver) -> None:
     machine = relax.VirtualMachine(executable, cuda(0))
     compare(fake_cuda, interpreter.run(layers(), x), machine["main"](on_device(fake_cuda, x)))
     assert relax.VirtualMachine(executable).device.kind == "cuda"
-    with pytest.raises(RunError, match="these graphs run on cuda, got metal:0"):
+    with pytest.raises(RunError, match="these graphs run on the cuda, got metal:0"):
         relax.VirtualMachine(executable, Device("metal"))
-    with pytest.raises(RunError, match="these graphs run on cpu, got cuda:0"):
+    with pytest.raises(RunError, match="these graphs run on the cpu, got cuda:0"):
         relax.VirtualMachine(cpu_build(), cuda(0))
     assert relax.VirtualMachine(executable, [cuda(0), cpu()]).device == cuda(0)
 

@@ -32,6 +32,7 @@ class VMInstrumentReturnKind(IntEnum):
 Instrument = Callable[..., Any]
 """``instrument(function, name, before_run, result, *operands)``, before and after each kernel."""
 
+_LARGEST_L2 = 128 << 20  # of GPUs whose model the target doesn't name
 _FLUSH = "cache_flush_cpu_non_first_arg"
 
 
@@ -66,7 +67,7 @@ class VirtualMachine:
     def _check_device(self, device: Device) -> None:
         kind = self.executable.device_kind
         if device.kind not in (kind, "cpu") or (kind == "cpu" and device.kind != kind):
-            raise RunError(f"these graphs run on {kind}, got {device}")
+            raise RunError(f"these graphs run on the {kind}, got {device}")
 
     @property
     def module(self) -> BaseModule:
@@ -240,7 +241,7 @@ class VirtualMachine:
                 "cooldown_interval_ms must not be negative and repeats_to_cooldown must be "
                 f"positive, got {cooldown_interval_ms} and {repeats_to_cooldown}"
             )
-        flush = 2 * Target(self.executable.target).l3_bytes if f_preproc else 0
+        flush = _flushed_bytes(Target(self.executable.target)) if f_preproc else 0
 
         def timed(call: Callable[..., object], args: Sequence[object]) -> TimingResult:
             results: list[float] = []
@@ -274,6 +275,13 @@ class VirtualMachine:
         if func_name != "invoke_stateful":
             self[func_name]  # an unknown name is refused here
         return evaluate
+
+
+def _flushed_bytes(target: Target) -> int:
+    """Twice the last cache."""
+    if target.device_kind == "cuda":
+        return 2 * int(target.options.get("l2", _LARGEST_L2))
+    return 2 * target.l3_bytes
 
 
 def _tensors(value: object) -> Any:

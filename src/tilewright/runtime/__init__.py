@@ -10,6 +10,7 @@ from tilewright.runtime.global_functions import (
     register_global_func,
     remove_global_func,
 )
+from tilewright.runtime.gpu.graphs import CUDAGraph
 from tilewright.runtime.gpu.streams import Event, Stream
 from tilewright.runtime.guarded_memory import GuardedArray, guarded
 from tilewright.runtime.loader import (
@@ -41,6 +42,7 @@ from tilewright.runtime.timing import TimingResult, flush_cache, measure
 
 __all__ = [
     "BaseModule",
+    "CUDAGraph",
     "CompiledFunction",
     "Device",
     "Event",

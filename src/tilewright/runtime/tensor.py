@@ -248,8 +248,14 @@ def tensor(source: object, dtype: str | None = None, device: Device | str | None
 
 
 def as_argument(value: object) -> Any:
-    """Turn a numpy array into a tensor over its memory; anything else is returned unchanged."""
-    return from_numpy(value) if isinstance(value, np.ndarray) else value
+    """Turn a numpy array, or a tensor on a GPU, into a tensor over its memory.
+
+    Anything else is returned unchanged. A call with tensors of PyTorch uses its current stream;
+    with these, that of ``with Stream(...)``.
+    """
+    if isinstance(value, np.ndarray):
+        return from_numpy(value)
+    return from_dlpack(value) if _is_on_gpu(value) else value
 
 
 # Where a tensor of tvm-ffi has its data type: in the DLTensor behind the header that all objects

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tilewright.support.errors import TargetError
 from tilewright.support.registry import near_matches
@@ -169,3 +169,53 @@ def options_of(tag: str) -> dict[str, Any]:
         "memory": model.memory,
         "clock": model.clock,
     }
+
+
+class Asked(Protocol):
+    """A device that says what it is: see ``runtime.Device``."""
+
+    device_name: str
+    compute_version: str
+    max_threads_per_block: int
+    max_shared_memory_per_block: int
+    warp_size: int
+    registers_per_block: int
+    multi_processor_count: int
+    l2_cache_size_bytes: int
+    memory_bandwidth: int
+    total_global_memory: int
+    max_clock_rate: int
+
+
+def options_of_device(device: Asked) -> dict[str, Any]:
+    """Return the target options of a GPU that is here, as its driver tells them.
+
+    Code is for its architecture alone (``sm_90a``), where that has instructions of its own.
+    """
+    capability = int(device.compute_version.replace(".", ""))
+    options = {
+        "arch": f"sm_{capability}{'a' if capability >= 90 else ''}",
+        "max-threads": device.max_threads_per_block,
+        "max-shared-memory": device.max_shared_memory_per_block,
+        "thread-warp-size": device.warp_size,
+        "registers": device.registers_per_block,
+        "num-cores": device.multi_processor_count,
+        "l2": device.l2_cache_size_bytes,
+        "bandwidth": device.memory_bandwidth // 10**9,
+        "memory": device.total_global_memory // 10**9,
+        "clock": device.max_clock_rate // 1000,
+    }
+    model = model_named(device.device_name)
+    return {"model": model, **options} if model else options
+
+
+def model_named(name: str) -> str | None:
+    """Return the tag of a GPU by its maker's name: "NVIDIA H100 80GB HBM3" is an H100."""
+    words = re.sub(r"[^a-z0-9]+", "-", name.lower())
+    found = [
+        tag
+        for tag in GPUS
+        for short in (tag.partition("/")[2],)
+        if f"-{words}-".startswith((f"-{short}-", f"-nvidia-{short}-"))
+    ]
+    return max(found, key=len, default=None)

@@ -11,7 +11,7 @@ import shlex
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from tilewright.support.errors import TargetError
 from tilewright.support.registry import near_matches
@@ -180,16 +180,20 @@ class Target:
 
     @staticmethod
     def from_device(device: object) -> Target:
-        """Return the target of a device (``tilewright.cpu()``, ``"cpu"``).
+        """Return the target of a device (``tilewright.cpu()``, ``"cpu"``, ``tilewright.cuda(0)``).
 
-        Raises ``TargetError`` for devices that can't be queried.
+        Raises ``TargetError`` for devices that can't be queried, ``RunError`` for a GPU that isn't
+        there.
         """
         kind = str(getattr(device, "kind", device)).split(":")[0].split("(")[0]
         if kind in ("cpu", "llvm"):
             return Target("native")
+        if kind == "cuda" and hasattr(device, "compute_version"):
+            return Target({"kind": "cuda", **gpus.options_of_device(cast(gpus.Asked, device))})
         raise TargetError(
-            f"no target can be detected for device {device!s}; cpu devices can, "
-            "for others write the target, such as 'cuda -arch=sm_90'"
+            f"no target can be detected for device {device!s}; tilewright.cpu() and "
+            "tilewright.cuda(0) can be asked, for others write the target, such as "
+            "'cuda -arch=sm_90'"
         )
 
     @staticmethod

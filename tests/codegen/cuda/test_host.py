@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_programs import add_one, bound, built, contents, matmul, on_device
+from cuda_programs import TWO_KERNELS, add_one, bound, built, contents, matmul, on_device
 from fake_cuda import FakeDriver, Refused
 
 from tilewright.runtime import from_dlpack, load_module
@@ -205,17 +205,6 @@ def test_more_than_the_target_has_is_refused() -> None:
 
 
 # ---- workspaces
-
-
-TWO_KERNELS = """
-@T.prim_func
-def main(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
-    W = T.allocate((64,), "float32", scope="global")
-    for i in T.thread_binding(64, thread="threadIdx.x"):
-        W[i] = A[i] * T.float32(2)
-    for j in T.thread_binding(64, thread="threadIdx.x"):
-        B[j] = W[63 - j] + T.float32(1)
-"""
 
 
 def test_memory_between_kernels_is_taken_in_the_order_of_the_stream(fake_cuda: FakeDriver) -> None:
