@@ -1,17 +1,10 @@
-"""Functions of neural networks, made of those that every math library has."""
+"""Functions of neural networks that are made of one exponential; more are in ``formulas``."""
 
 from __future__ import annotations
 
 from tilewright.codegen.c.dialect import Dialect, Helper
+from tilewright.codegen.c.formulas import formula
 from tilewright.codegen.c.helpers import fill, helper
-from tilewright.support.errors import CodegenError
-
-
-def _call(dialect: Dialect, name: str, element: str, *args: str) -> str:
-    text = dialect.math.get((name, element))
-    if text is None:
-        raise CodegenError(f"{dialect.name} has no {name} of {element}")
-    return text.format(*args)
 
 
 def _suffix(element: str) -> str:
@@ -21,13 +14,15 @@ def _suffix(element: str) -> str:
 @helper("sigmoid")
 def _sigmoid(dialect: Dialect, element: str) -> Helper:
     """By the exponential of what is not positive, so that nothing overflows."""
+    own = dialect.math.get(("exp", element))
+    if own is None:
+        return formula("sigmoid")(dialect, element)
     text = """
 $fn $T tw_sigmoid_$s($T x) {
   $T e = $exp;
   return (x >= 0 ? 1.0$f : e) / (1.0$f + e);
 }"""
-    size = _call(dialect, "fabs", element, "x")
-    exp = _call(dialect, "exp", element, f"-{size}")
+    exp = own.format(f"-{dialect.math['fabs', element].format('x')}")
     return Helper(fill(dialect, element, text, exp=exp, f=_suffix(element)))
 
 
@@ -40,23 +35,3 @@ def _silu(dialect: Dialect, element: str) -> Helper:
 
 def _infinity(dialect: Dialect, element: str) -> str:
     return dialect.infinity["inf" if element == "float32" else "inf64"]
-
-
-@helper("gelu")
-def _gelu(dialect: Dialect, element: str) -> Helper:
-    """By ``erfc``, so that nothing cancels on the left."""
-    f = _suffix(element)
-    erfc = _call(dialect, "erfc", element, f"x * -0.70710678118654752{f}")
-    text = "$fn $T tw_gelu_$s($T x) { return x == -$inf ? -0.0$f : 0.5$f * x * $erfc; }"
-    return Helper(fill(dialect, element, text, inf=_infinity(dialect, element), erfc=erfc, f=f))
-
-
-@helper("gelu_tanh")
-def _gelu_tanh(dialect: Dialect, element: str) -> Helper:
-    text = """
-$fn $T tw_gelu_tanh_$s($T x) {
-  $T inner = 1.5957691216057308$f * (x + 0.044715$f * x * x * x);
-  return x == -$inf ? -0.0$f : x * tw_sigmoid_$s(inner);
-}"""
-    made = fill(dialect, element, text, inf=_infinity(dialect, element), f=_suffix(element))
-    return Helper(made, (("sigmoid", element),))

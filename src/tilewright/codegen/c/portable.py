@@ -135,6 +135,7 @@ C = Dialect(
     vector_bytes=1,  # vectors are GCC's own, see CEmitter
     native_vectors=True,
     unroll="#pragma GCC unroll 64",
+    options={"fused": False},
 )
 
 _NATIVE = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/"}
