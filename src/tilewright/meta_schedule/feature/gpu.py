@@ -400,6 +400,10 @@ class _Population:
                 work.turns = work.turns + runs * found
             else:
                 work.sectors = work.sectors + runs * found
+                far = runs * found
+                if number:
+                    far = self._far(buffer, far, self.blocks[store.kernel])
+                work.l2_sectors = work.l2_sectors + far
                 work.moves = work.moves + runs
                 work.memory_bytes = work.memory_bytes + self._touched(buffer, runs * found)
             made[f"gpu_{kind}s"] = made[f"gpu_{kind}s"] + runs * found
@@ -510,6 +514,13 @@ class _Population:
             rows = lengths == length
             found[rows] = count(start[rows], active[rows], whole * int(length))
         return kind, found, ideal
+
+    def _far(self, buffer: Buffer, sectors: Array, blocks: Array) -> Array:
+        """The sectors of reads that come from further: each block reads small buffers once."""
+        whole = prod(self._number(extent)[:, 0] for extent in buffer.shape) * _bytes_of(buffer)
+        once = blocks * np.ceil(whole / roofs.SECTOR_BYTES)
+        made: Array = np.where(whole <= roofs.CACHED_BYTES, np.minimum(sectors, once), sectors)
+        return made
 
     def _touched(self, buffer: Buffer, sectors: Array) -> Array:
         whole = prod(self._number(extent)[:, 0] for extent in buffer.shape) * _bytes_of(buffer)

@@ -6,8 +6,8 @@ runs, and the kernel's arithmetic, this gives the times of the GPU's ``roofs``.
 
 Loads that the compiler makes once are counted once: of the same place between two stores, and of a
 place that innermost loops of few iterations don't change. Not counted: index arithmetic, waiting
-for results (latency), and reads that the first-level cache serves, which count as if the level-2
-cache did.
+for results (latency), and reads of large buffers that the first-level cache serves, which count as
+if the level-2 cache did.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from tilewright.ir import (
     Var,
     as_int,
     dtypes,
+    pre_order,
     uses_var,
 )
 from tilewright.scheduling.gpu import roofs
@@ -48,7 +49,7 @@ from tilewright.tir import UNROLLED, BufferLoad, BufferStore, For, PrimFunc
 from tilewright.tir.analysis import allocated_memory
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.gpu_ops import POINTERS
-from tilewright.tir.stmt import Evaluate, IfThenElse, LetStmt, Stmt, While
+from tilewright.tir.stmt import Allocate, Evaluate, IfThenElse, LetStmt, Stmt, While
 from tilewright.tir.thread_scope import is_shared
 from tilewright.tir.transform import CALLING_CONV, launch_extents
 from tilewright.tir.walk import statements
@@ -166,6 +167,7 @@ class _Kernel:
         self.innermost: list[tuple[Var, Lanes]] = []
         """The unrolled loops around what is looked at, and how often each runs."""
         self.loaded: set[tuple[Buffer, str]] = set()
+        self.read = _read_places(self.body)
 
     def _number(self, size: Expr, tag: str) -> int:
         try:
@@ -234,6 +236,8 @@ class _Kernel:
             self.stmt(node.then_case, mask & yes, times)
             if node.else_case is not None:
                 self.stmt(node.else_case, mask & ~yes, times)
+        elif kind is BufferStore and self._is_dead(node):
+            pass
         elif kind is BufferStore:
             self.expr(node.value, mask, times)
             self._access(node.buffer, node.indices, True, mask, times)
@@ -251,6 +255,13 @@ class _Kernel:
             for item in node.child_nodes():
                 if isinstance(item, Stmt):
                     self.stmt(item, mask, times)
+
+    def _is_dead(self, store: BufferStore) -> bool:
+        """Whether a store to registers sets only what nobody reads: a compiler leaves it out."""
+        if store.buffer.scope != "local":
+            return False
+        read, written = self.read.get(store.buffer.data), _constant_places(store.indices)
+        return written is not None and read is not None and not (written & read)
 
     def _known(self, value: Expr) -> Lanes | None:
         try:
@@ -431,6 +442,32 @@ class _Kernel:
         yield self._known(index), 1
 
 
+def _constant_places(indices: Sequence[Expr]) -> set[int] | None:
+    """Return the elements that an access is to, if they are known."""
+    index = indices[-1]
+    if type(index) is Ramp:
+        base, step = as_int(index.base), as_int(index.stride)
+        if base is None or step is None:
+            return None
+        return {base + lane * step for lane in range(index.lanes)}
+    place = as_int(index)
+    return None if place is None else {place}
+
+
+def _read_places(body: Stmt) -> dict[Var, set[int] | None]:
+    """Return the elements of each array in registers that are read; ``None``: any may be."""
+    found: dict[Var, set[int] | None] = {}
+    for item in pre_order(body):
+        if type(item) is Allocate and item.buffer.scope == "local":
+            found.setdefault(item.buffer.data, set())
+        if not isinstance(item, BufferLoad):
+            continue
+        known, places = found.get(item.buffer.data, set()), _constant_places(item.indices)
+        both = None if known is None or places is None else known | places
+        found[item.buffer.data] = both
+    return found
+
+
 def _is_unrolled(loop: For) -> bool:
     """Whether a compiler has the iterations of a loop, and of those inside, one after the other."""
     loops = [loop, *(item for item in statements(loop) if type(item) is For)]
@@ -472,7 +509,7 @@ def _bound_of(kernel: _Kernel) -> KernelBound:
     registers = -(-bytes_each // 4)
     launch = roofs.Launch(kernel.blocks, kernel.threads, shared_bytes, registers)
     resident = int(launch.resident(target))
-    work.memory_bytes = _memory_bytes(kernel, [a for a in kernel.accesses if a.scope == "global"])
+    work.l2_sectors, work.memory_bytes = _far_traffic(kernel)
     return KernelBound(
         kernel.name,
         kernel.blocks,
@@ -488,16 +525,26 @@ def _bound_of(kernel: _Kernel) -> KernelBound:
     )
 
 
-def _memory_bytes(kernel: _Kernel, accesses: Sequence[MemoryAccess]) -> float:
-    """Bytes that must come from or go to memory: each buffer once, or what is touched of it."""
+def _far_traffic(kernel: _Kernel) -> tuple[float, float]:
+    """Return the sectors that come from the level-2 cache, and the bytes that come from memory.
+
+    Each block gets a small buffer once from the cache, and the GPU each buffer once from memory.
+    """
     sizes = {}
     for buffer in kernel.func.buffer_map.values():
         extents = [kernel._known(extent) for extent in buffer.shape]
         elements = prod(1 if n is None else int(np.max(n)) for n in extents)
         sizes[buffer.name] = elements * dtypes.bits_of(buffer.dtype) / 8
     touched: dict[tuple[str, bool], float] = {}
-    for item in accesses:
-        key = item.buffer, item.is_write
-        moved = item.warps * item.transactions * roofs.SECTOR_BYTES
-        touched[key] = touched.get(key, 0.0) + moved
-    return sum(min(n, sizes.get(name, n)) for (name, _), n in touched.items())
+    for item in kernel.accesses:
+        if item.scope == "global":
+            key = item.buffer, item.is_write
+            touched[key] = touched.get(key, 0.0) + item.warps * item.transactions
+    sectors = memory = 0.0
+    for (name, is_write), count in touched.items():
+        size = sizes.get(name, np.inf)
+        memory += min(count * roofs.SECTOR_BYTES, size)
+        if not is_write and size <= roofs.CACHED_BYTES:
+            count = min(count, kernel.blocks * np.ceil(size / roofs.SECTOR_BYTES))
+        sectors += count
+    return float(sectors), float(memory)

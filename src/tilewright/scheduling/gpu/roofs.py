@@ -30,6 +30,9 @@ SPECIAL_LANES = 16
 L2_BYTES_PER_CLOCK = 27.0
 """Bytes per clock and processor from the level-2 cache, as measured with microbenchmarks: 25 (H100)
 to 30 (A100), less than its data path of 64."""
+CACHED_BYTES = 64 << 10
+"""What is no larger and read by all threads of a block stays in the first-level cache, which has
+128 to 256 KB with shared memory."""
 LEAST_CLOCK, LEAST_BANDWIDTH = 1410, 1555
 """MHz and GB/s for targets that say nothing of them: those of an A100 with 40 GB."""
 SYSTEM_SHARED_BYTES = 1024
@@ -55,23 +58,42 @@ def sectors(start: Array, active: Array, size: int) -> Array:
 def turns(start: Array, active: Array, size: int) -> Array:
     """Return how often shared memory must be asked for warps: words of one bank take turns.
 
-    Threads that want the same word get it at once. Wide accesses are served for 16 (8 bytes) or 8
-    threads (16 bytes) at a time. Arguments are those of ``sectors``.
+    Threads that want the same word get it at once. Wide accesses are served for half a warp (8
+    bytes) or a quarter (16 bytes) at a time, and for twice as many threads where each wants the
+    same as the neighbour next to it, or as the next but one. Arguments are those of ``sectors``.
     """
     together = max(1, BANKS * BANK_BYTES // max(size, BANK_BYTES))
-    rows, lanes = start.shape
-    total = np.zeros(rows, np.int64)
-    for begin in range(0, lanes, together):
-        part = slice(begin, begin + together)
-        words = [start[:, part] // BANK_BYTES + n for n in range(max(1, size // BANK_BYTES))]
-        asked = np.concatenate(words, axis=1)
-        wanted = np.tile(active[:, part], len(words))
-        order = np.sort(np.where(wanted, asked, -1), axis=1)
-        first = _is_first(order) & (order >= 0)
-        busy = np.zeros((rows, BANKS), np.int64)
-        np.add.at(busy, (np.nonzero(first)[0], order[first] % BANKS), 1)
-        total += busy.max(axis=1)
+    if start.shape[1] <= together:
+        return _busiest(start, active, size)
+    pairs = [(start == _neighbours(start, step)).all(axis=1) for step in (1, 2)]
+    merged: Array = pairs[0] | pairs[1]
+    total = np.zeros(len(start), np.int64)
+    for rows, width in ((~merged, together), (merged, 2 * together)):
+        if not rows.any():
+            continue
+        for begin in range(0, start.shape[1], width):
+            part = slice(begin, begin + width)
+            total[rows] += _busiest(start[rows, part], active[rows, part], size)
     return total
+
+
+def _neighbours(start: Array, step: int) -> Array:
+    """What each lane's neighbour accesses: the lane whose number differs in one bit."""
+    lanes = np.arange(start.shape[1]) ^ step
+    made: Array = start[:, np.minimum(lanes, start.shape[1] - 1)]
+    return made
+
+
+def _busiest(start: Array, active: Array, size: int) -> Array:
+    """Return how many different words the busiest bank must give."""
+    words = [start // BANK_BYTES + n for n in range(max(1, size // BANK_BYTES))]
+    wanted = np.tile(active, len(words))
+    order = np.sort(np.where(wanted, np.concatenate(words, axis=1), -1), axis=1)
+    first = _is_first(order) & (order >= 0)
+    busy = np.zeros((len(start), BANKS), np.int64)
+    np.add.at(busy, (np.nonzero(first)[0], order[first] % BANKS), 1)
+    made: Array = busy.max(axis=1)
+    return made
 
 
 def _is_first(order: Array) -> Array:
@@ -85,7 +107,8 @@ class Work:
     """What a kernel's warps do in the whole grid.
 
     Instructions are counted once for a warp; ``flops`` and ``tensor_flops`` are operations,
-    ``turns`` those of shared memory, ``sectors`` those of global memory. ``moves`` are instructions
+    ``turns`` those of shared memory, ``sectors`` those of global memory, of which ``l2_sectors``
+    come from further than the first-level cache. ``moves`` are instructions
     that access the latter, counted for every 4 bytes of a thread, and ``memory_bytes`` what must
     come from or go to memory.
     """
@@ -98,6 +121,7 @@ class Work:
     tensor_flops: Any = 0.0
     turns: Any = 0.0
     sectors: Any = 0.0
+    l2_sectors: Any = 0.0
     moves: Any = 0.0
     memory_bytes: Any = 0.0
 
@@ -143,6 +167,6 @@ def seconds(work: Work, launch: Launch, target: Target) -> dict[str, Any]:
     return {
         "issue": issue * share,
         "shared": shared * share,
-        "l2": work.sectors * SECTOR_BYTES * share / L2_BYTES_PER_CLOCK,
+        "l2": work.l2_sectors * SECTOR_BYTES * share / L2_BYTES_PER_CLOCK,
         "memory": work.memory_bytes / bandwidth,
     }
