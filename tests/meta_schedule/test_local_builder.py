@@ -8,7 +8,9 @@ import pickle
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from started import processes
 
 from tilewright import driver, te
 from tilewright.ir import IRModule
-from tilewright.meta_schedule.builder import BuilderInput, LocalBuilder, local
+from tilewright.meta_schedule.builder import BuilderInput, BuilderResult, LocalBuilder, local
 from tilewright.runtime import Module
 from tilewright.support.errors import LowerError, TuneError
 from tilewright.target import Target
@@ -204,3 +206,88 @@ def test_an_interrupt_ends_the_workers() -> None:
 def test_options_without_sense_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(TuneError, match="at least one worker and a positive timeout"):
         LocalBuilder(**options)  # type: ignore[arg-type]
+
+
+def test_the_first_is_given_while_later_ones_are_built(tmp_path: Path) -> None:
+    module, measured = driver.compile(add_constant(0.0), TARGET), tmp_path / "measured"
+
+    def build(candidate: BuilderInput) -> Module:
+        while number_of(candidate) and not measured.exists():
+            time.sleep(0.01)
+        return module
+
+    builds = LocalBuilder(1, f_build=build, overlap=True).build_each(inputs(3))
+    assert next(builds).module is not None
+    measured.touch()
+    assert [item.error for item in builds] == [None, None]
+
+
+def test_results_are_the_same_however_they_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = driver.compile(add_constant(0.0), TARGET)
+
+    def build(candidate: BuilderInput) -> Module:
+        number = number_of(candidate)
+        time.sleep(0.02 * (number % 3))  # they end in another order
+        if number == 2:
+            abort()
+        if number == 4:
+            raise LowerError(f"number {number}")
+        return module
+
+    def reasons(**options: bool) -> list[tuple[str | None, str | None]]:
+        builder = LocalBuilder(3, f_build=build, **options)
+        return [(item.reason, item.error) for item in builder.build_each(inputs(8))]
+
+    assert reasons(overlap=True) == reasons(overlap=False)
+    monkeypatch.setattr(local.host, "core_count", lambda: 16)
+    assert reasons() == reasons(overlap=False)
+    assert [reason for reason, _ in reasons() if reason] == ["build-crash", "build"]
+
+
+def test_who_stops_early_leaves_no_process() -> None:
+    def build(candidate: BuilderInput) -> Module:
+        if number_of(candidate):
+            time.sleep(60)
+        return driver.compile(candidate.mod, candidate.target)
+
+    before = processes()
+    builds = LocalBuilder(2, f_build=build, overlap=True).build_each(inputs(4))
+    next(builds)
+    assert len(processes()) > len(before)
+    builds.close()
+    assert len(processes()) == len(before)
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads", "options", "workers"),
+    [
+        (2, 1, {}, 0),
+        (3, 1, {}, 0),
+        (4, 1, {}, 2),
+        (4, 4, {}, 0),
+        (4, 3, {}, 0),
+        (16, 1, {}, 14),
+        (16, 8, {"max_workers": 4}, 4),
+        (16, 1, {"overlap": False}, 0),
+        (2, 2, {"overlap": True}, 1),
+    ],
+)
+def test_builds_overlap_where_there_are_cores(
+    monkeypatch: pytest.MonkeyPatch,
+    cores: int,
+    threads: int,
+    options: dict[str, int],
+    workers: int,
+) -> None:
+    monkeypatch.setattr(local.host, "core_count", lambda: cores)
+    candidate = BuilderInput(add_constant(0.0), TARGET.with_options(num_cores=threads))
+    assert LocalBuilder(**options)._beside([candidate]) == workers  # type: ignore[arg-type]
+    assert LocalBuilder(**options)._beside([]) == 0  # type: ignore[arg-type]
+
+
+def test_what_a_subclass_builds_is_what_each_is() -> None:
+    class Own(LocalBuilder):
+        def build(self, inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
+            return [BuilderResult(None, "own", "build") for _ in inputs]
+
+    assert [x.error for x in Own(overlap=True).build_each(inputs(2))] == ["own", "own"]

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -402,3 +402,33 @@ def test_random_arguments_can_be_repeated_and_serve_as_indices() -> None:
     assert set(first[1]) == {0, 1, 2, 3}
     assert first[2].min() < 0 and first[3].max() < 8
     assert first[-1] == 3
+
+
+def test_inputs_may_be_built_meanwhile(
+    runner: LocalRunner, reference: Reference, right: Module
+) -> None:
+    asked: list[int] = []
+
+    def inputs() -> Iterator[RunnerInput]:
+        for number in range(3):
+            asked.append(number)
+            yield RunnerInput(right, reference)
+
+    results = runner.run_each(inputs())
+    for number in range(3):
+        assert next(results).run_secs is not None
+        assert asked == list(range(number + 1))
+
+
+def test_how_a_subclass_runs_is_how_each_is_run(reference: Reference, right: Module) -> None:
+    class Own(LocalRunner):
+        def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
+            for result in super().run(inputs):
+                yield replace(result, error=f"one of {len(inputs)}")
+
+    own = Own(CONFIG, num_threads=1)
+    try:
+        results = list(own.run_each(iter([RunnerInput(right, reference)] * 2)))
+    finally:
+        own.close()
+    assert [result.error for result in results] == ["one of 2"] * 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -302,6 +302,36 @@ def test_callbacks_see_every_result_and_batch() -> None:
     database = tune(RoundRobin(), contexts(Listed()), 10, callbacks=[counting])
     assert (counting.results, counting.batches) == (10, 3)
     assert len(database) == 0  # given callbacks replace the default ones
+
+
+def test_candidates_are_measured_while_later_ones_are_built() -> None:
+    """With the same results in the same order, whoever waits for whom."""
+    happened: list[str] = []
+
+    class Overlapping(FakeBuilder):
+        def build_each(
+            self, inputs: Sequence[BuilderInput]
+        ) -> Generator[BuilderResult, None, None]:
+            for result in self.build(inputs):
+                happened.append("built")
+                yield result
+
+    class Lazy(FakeRunner):
+        def run_each(self, inputs: Iterable[RunnerInput]) -> Iterator[RunnerResult]:
+            for item in inputs:
+                happened.append("run")
+                yield from self.run([item])
+
+    def times(builder: Builder, runner: FakeRunner) -> list[float]:
+        database = tune(RoundRobin(), contexts(Listed()), 8, builder=builder, runner=runner)
+        return [record.best_seconds for record in database.get_all_tuning_records()]
+
+    seconds = [1e-3 * n for n in range(9, 1, -1)]
+    first = times(Overlapping(1), Lazy(*seconds))
+    one = ["built", "run"]
+    assert happened[:8] == [*one, "built", *one, *one, "built"]
+    assert first == times(FakeBuilder(1), FakeRunner(*seconds))
+    assert first == times(Overlapping(1), FakeRunner(*seconds))
 
 
 # ---- ends ----------------------------------------------------------------------------------------

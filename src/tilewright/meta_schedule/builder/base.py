@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 from tilewright.ir import IRModule
@@ -46,6 +46,13 @@ class Builder:
     def build(self, inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
         """Compile all inputs; one result each, in order. Never raises for a single candidate."""
         raise NotImplementedError(f"{type(self).__name__} must define build")
+
+    def build_each(self, inputs: Sequence[BuilderInput]) -> Generator[BuilderResult, None, None]:
+        """Compile all inputs; yield one result each, in order.
+
+        All are there before the first is given, unless a kind of builder goes on meanwhile.
+        """
+        yield from self.build(inputs)
 
     def close(self) -> None:
         """Release processes and machines; the builder takes them again when used."""

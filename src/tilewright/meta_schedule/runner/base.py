@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.meta_schedule.arg_info import ArgInfo
@@ -167,6 +167,13 @@ class Runner:
         Raises ``NoReferenceError`` if an unscheduled program can't be run.
         """
         raise NotImplementedError(f"{type(self).__name__} must define run")
+
+    def run_each(self, inputs: Iterable[RunnerInput]) -> Iterator[RunnerResult]:
+        """Do as ``run`` does with inputs that may still be built while others are measured.
+
+        Unless a kind of runner asks for them one by one, all are built before.
+        """
+        yield from self.run(list(inputs))
 
     def race(self, inputs: Sequence[RunnerInput], rounds: int) -> list[RunnerResult]:
         """Check inputs and measure them in turn, one value each per round.

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -98,6 +98,15 @@ class LocalRunner(Runner):
 
     def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
         """Check and measure the inputs one at a time; yield each result once it is available."""
+        return self._run_each(inputs)
+
+    def run_each(self, inputs: Iterable[RunnerInput]) -> Iterator[RunnerResult]:
+        """Do as ``run`` does; ask for the next input when the one before is measured."""
+        if type(self).run is LocalRunner.run:
+            return self._run_each(inputs)
+        return super().run_each(inputs)  # a subclass says how inputs are run
+
+    def _run_each(self, inputs: Iterable[RunnerInput]) -> Iterator[RunnerResult]:
         best: dict[str, float] = {}
         for candidate in inputs:
             key = candidate.reference.key

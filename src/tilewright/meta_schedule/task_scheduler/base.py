@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
 from tilewright.meta_schedule.cost_model import CostModel
@@ -16,6 +18,7 @@ from tilewright.meta_schedule.runner import (
     NoReferenceError,
     Reference,
     Runner,
+    RunnerInput,
     RunnerResult,
 )
 from tilewright.meta_schedule.runner.on_device import reference_target
@@ -258,14 +261,15 @@ class TaskScheduler:
         past = [self._remembered(task, candidate, session) for candidate in candidates]
         new = [candidate for candidate, known in zip(candidates, past) if known is None]
         session.progress.working(task, "building")
-        with Profiler.timeit("building"):
-            built = session.builder.build(
-                [BuilderInput(c.sch.mod, context.target, _MOST_LINES) for c in new]
-            )
-        session.progress.working(task, "measuring")
+        builds = session.builder.build_each(
+            [BuilderInput(c.sch.mod, context.target, _MOST_LINES) for c in new]
+        )
         results: list[RunnerResult] = []
         failed = None
         try:
+            with Profiler.timeit("building"):  # all, or what can't go on meanwhile
+                built = chain(list(islice(builds, 1)), builds)
+            session.progress.working(task, "measuring")
             with Profiler.timeit("measuring"):
                 best = task.best_seconds if math.isfinite(task.best_seconds) else None
                 measured = self._measured(task, new, built, session.runner, best)
@@ -282,6 +286,8 @@ class TaskScheduler:
                         break
         except NoReferenceError as error:
             failed = str(error)
+        finally:
+            builds.close()
         candidates = candidates[: len(results)]
         with Profiler.timeit("learning"):
             context.notify_runner_results(candidates, results)
@@ -388,7 +394,7 @@ class TaskScheduler:
         self,
         task: TaskRecord,
         candidates: Sequence[MeasureCandidate],
-        built: Sequence[BuilderResult],
+        built: Iterable[BuilderResult],
         runner: Runner,
         best: float | None,
     ) -> Iterator[tuple[BuilderResult, RunnerResult]]:
@@ -397,21 +403,26 @@ class TaskScheduler:
         ``best`` is the time above which the runner may stop early, ``None`` if it must not.
         """
         assert task.reference is not None
-        inputs = [
-            runner_input(candidate, build, task.reference, best)
-            for candidate, build in zip(candidates, built)
-            if build.module is not None
-        ]
-        runs = runner.run(inputs)
-        for build in built:
-            if build.module is None:
-                result = RunnerResult(None, build.error, build.reason)
-            else:
-                answer = next(runs, None)
-                if answer is None:
-                    raise TuneError(f"{type(runner).__name__} gave fewer results than inputs")
-                result = answer
-            yield build, result
+        reference = task.reference
+        waiting: deque[BuilderResult] = deque()
+
+        def able() -> Iterator[RunnerInput]:
+            for candidate, build in zip(candidates, built):
+                waiting.append(build)
+                if build.module is not None:
+                    yield runner_input(candidate, build, reference, best)
+
+        def unable() -> Iterator[tuple[BuilderResult, RunnerResult]]:
+            while waiting and waiting[0].module is None:
+                build = waiting.popleft()
+                yield build, RunnerResult(None, build.error, build.reason)
+
+        for result in runner.run_each(able()):
+            yield from unable()
+            yield waiting.popleft(), result
+        yield from unable()
+        if waiting:
+            raise TuneError(f"{type(runner).__name__} gave fewer results than inputs")
 
 
 def make_reference(context: TuneContext, builder: Builder) -> Reference:
