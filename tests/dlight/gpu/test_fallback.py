@@ -140,3 +140,8 @@ def test_rules_are_chosen_by_the_kind_of_target() -> None:
     assert "thread_binding" not in dlight.default_schedule(Target("llvm"))(mod).script()
     with CUDA:
         assert "thread_binding" in dlight.ApplyDefaultSchedule()(mod).script()
+
+
+def test_all_rules_are_listed_the_fallback_last() -> None:
+    names = [rule.name for rule in dlight.gpu.rules()]
+    assert set(names) | {"rules"} == set(dlight.gpu.__all__) and names[-1] == "Fallback"

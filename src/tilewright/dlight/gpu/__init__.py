@@ -43,16 +43,9 @@ __all__ = [
 
 def rules() -> tuple[ScheduleRule, ...]:
     """All GPU rules in the order in which they are tried, most specific first."""
-    listed = (
-        GEMV(),
-        LowBatchGEMV(),
-        Matmul(),
-        Convolution(),
-        Reduction(),
-        RMSNorm(),
-        GeneralReduction(),
-        Fallback(),
-    )
+    products = (GEMV(), LowBatchGEMV(), Matmul(), Convolution())
+    moves = (Depthwise(), Transpose())
+    listed = (*products, *moves, Reduction(), RMSNorm(), GeneralReduction(), Fallback())
     return joined(listed, _FOUND.values())
 
 

@@ -21,6 +21,7 @@ from tilewright.scheduling.gpu.elementwise import VECTOR_BYTES
 from tilewright.scheduling.gpu.limits import GPULimits
 from tilewright.scheduling.gpu.matrix_form import inline_into
 from tilewright.scheduling.gpu.reduction import ROWS_OF_THREADS
+from tilewright.support.errors import ScheduleError
 from tilewright.tir import Block
 from tilewright.tir.attrs import PIPELINE_ORDER, PIPELINE_STAGE
 from tilewright.tir.schedule import Schedule
@@ -166,19 +167,20 @@ def _split_tile(
 
 
 def _writer(sch: Schedule, main: BlockRV) -> BlockRV:
-    """Keep the sums in registers; return the block that writes results, epilogue included."""
+    """Keep the sums in registers; return the block that writes results.
+
+    It computes what follows for each result by itself, too.
+    """
     consumers = sch.get_consumers(main)
-    if not consumers:
+    if len(consumers) != 1 or not is_injective(sch, consumers[0]):
         made: BlockRV = sch.cache_write(main, 0, "local")
         return made
-    if len(consumers) > 1:
-        raise sch.error("several blocks read the sums", sch.state.get_block(main))
     writer: BlockRV = consumers[0]
-    while later := sch.get_consumers(writer):
-        if len(later) > 1 or not is_injective(sch, later[0]):
-            where = sch.state.get_block(main)
-            raise sch.error("what follows the product is no step for each result", where)
-        sch.reverse_compute_inline(later[0])
+    while len(later := sch.get_consumers(writer)) == 1 and is_injective(sch, later[0]):
+        try:
+            sch.reverse_compute_inline(later[0])
+        except ScheduleError:
+            break  # it needs several results: it is a kernel of its own
     sch.set_scope(main, 0, "local")
     return writer
 

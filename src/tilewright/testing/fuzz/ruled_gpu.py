@@ -13,6 +13,8 @@ from functools import cache
 from math import prod
 from typing import Any
 
+from tilewright.codegen.cuda import nvrtc
+from tilewright.codegen.cuda.emit import emit_kernels
 from tilewright.dlight import (
     ApplyDefaultSchedule,
     ScheduleRule,
@@ -22,6 +24,7 @@ from tilewright.dlight import (
 )
 from tilewright.ir import IRModule, as_int, pre_order, structural_equal
 from tilewright.scheduling.gpu import limits_of
+from tilewright.support.errors import MissingExtraError
 from tilewright.target import Target
 from tilewright.testing.fuzz.driver import Counts, Finding, Options
 from tilewright.testing.fuzz.hard_programs import FAMILIES
@@ -44,6 +47,8 @@ _EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 47, 64, 65)
 _ITERATIONS = 4000
 _SIMULATED = 0.25
 """Share of the kernels that are simulated."""
+_COMPILED = 0.5
+"""Share of the kernels that NVRTC compiles, where there is one."""
 _LONGEST = 4.0
 """Seconds of a simulation."""
 
@@ -92,6 +97,8 @@ class GPURuleSession:
                 continue
             seen.append(body)
             lowered = self.lowered(mod, name, target)
+            if rng.random() < _COMPILED:
+                self.compile(lowered, name, target, counts)
             if rng.random() < _SIMULATED:
                 self.simulate(lowered, name, counts)
 
@@ -147,6 +154,23 @@ class GPURuleSession:
         if wrong is not None:
             raise Fault("beyond the GPU", rule, f"{wrong}\n{target}\n{mod.script()}")
         return made
+
+    def compile(self, lowered: IRModule, rule: str, target: Target, counts: Counts) -> None:
+        """Make machine code of the kernels."""
+        if not any(
+            isinstance(func, PrimFunc) and CALLING_CONV in func.attrs
+            for func in lowered.functions.values()
+        ):
+            return
+        try:
+            nvrtc.compile_text(emit_kernels(lowered, target).text, target.arch)
+        except MissingExtraError as error:
+            counts.not_compiled[gist(str(error))] += 1
+        except Exception as error:
+            detail = f"{type(error).__name__}: {error}\n{target}\n{lowered.script()}"
+            raise Fault("not compiled", rule, detail) from error
+        else:
+            counts.compiled += 1
 
     def simulate(self, lowered: IRModule, rule: str, counts: Counts) -> None:
         """Run the kernels with their threads in lock step, on all sizes."""
