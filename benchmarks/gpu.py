@@ -162,7 +162,7 @@ def scheduled(case: Case, target: Target, args: argparse.Namespace) -> IRModule:
             mod, target, work_dir=args.work_dir / case.name.replace(" ", "-").replace("/", "-"),
             max_trials_global=args.trials,
         )  # fmt: skip
-        mod = tw.meta_schedule.MetaScheduleApplyDatabase(database, target)(mod)  # type: ignore[attr-defined]
+        mod = tw.relax.transform.MetaScheduleApplyDatabase(database=database, target=target)(mod)
     with target:
         return dlight.default_schedule(target)(mod)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_programs import add_one, bound, linked, matmul
+from cuda_programs import add_one, bound, built, matmul
 from fake_cuda import FakeDriver
 
 from tilewright import driver
@@ -44,9 +44,7 @@ def task_of(func: PrimFunc, **options: Any) -> Task:
 
 def test_a_right_candidate_is_checked_and_timed(fake_cuda: FakeDriver) -> None:
     func = matmul(5, 7, 6)
-    result = evaluate(
-        linked(fake_cuda, bound(func, "C"), target="cuda"), task_of(func), None, CONFIG
-    )
+    result = evaluate(built(bound(func, "C")), task_of(func), None, CONFIG)
     assert result.error is None
     assert result.run_secs is not None and len(result.run_secs) == 3
     assert result.verified and "again" in result.inputs
@@ -56,7 +54,7 @@ def test_a_right_candidate_is_checked_and_timed(fake_cuda: FakeDriver) -> None:
 
 def test_memory_of_the_device_is_given_back(fake_cuda: FakeDriver) -> None:
     func = add_to(40)
-    task, module = task_of(func), linked(fake_cuda, bound(func, "B"), target="cuda")
+    task, module = task_of(func), built(bound(func, "B"))
     evaluate(module, task, None, CONFIG)
     before = fake_cuda.used()
     evaluate(module, task, None, CONFIG)
@@ -64,7 +62,7 @@ def test_memory_of_the_device_is_given_back(fake_cuda: FakeDriver) -> None:
 
 
 def test_a_wrong_candidate_has_no_time(fake_cuda: FakeDriver) -> None:
-    wrong = linked(fake_cuda, bound(add_to(40, "A[vi] + T.float32(2)"), "B"), target="cuda")
+    wrong = built(bound(add_to(40, "A[vi] + T.float32(2)"), "B"))
     result = evaluate(wrong, task_of(add_to(40)), None, CONFIG)
     assert (result.run_secs, result.reason) == (None, "wrong")
     assert "differs from the unscheduled program" in str(result.error)
@@ -79,7 +77,7 @@ def main(A: T.Buffer((40,), "float32"), B: T.Buffer((40,), "float32")):
         B[t] = A[t] + T.float32(1)
 """
     )
-    result = evaluate(linked(fake_cuda, partial, target="cuda"), task_of(add_to(40)), None, CONFIG)
+    result = evaluate(built(partial), task_of(add_to(40)), None, CONFIG)
     assert result.reason == "wrong"
 
 
@@ -87,7 +85,7 @@ def main(A: T.Buffer((40,), "float32"), B: T.Buffer((40,), "float32")):
 def test_flushed_caches_are_the_device_s(fake_cuda: FakeDriver, flush: int) -> None:
     func = add_to(40)
     config = EvaluatorConfig(repeat=2, min_repeat_ms=0.01, flush_cache_bytes=flush)
-    module = linked(fake_cuda, bound(func, "B"), target="cuda")
+    module = built(bound(func, "B"))
     result = evaluate(module, task_of(func), None, config)
     assert result.cold == bool(flush)
     assert bool(fake_cuda.called("cuMemsetD8Async")) == bool(flush)
@@ -96,10 +94,7 @@ def test_flushed_caches_are_the_device_s(fake_cuda: FakeDriver, flush: int) -> N
 def test_a_race_times_candidates_in_turn(fake_cuda: FakeDriver) -> None:
     func = add_to(64)
     task = task_of(func)
-    entries = [
-        (linked(fake_cuda, bound(func, "B", threads), target="cuda"), task, (), False)
-        for threads in (32, 64)
-    ]
+    entries = [(built(bound(func, "B", threads)), task, (), False) for threads in (32, 64)]
     first, second = race(entries, 4, CONFIG)
     assert first.error is None and second.error is None
     assert first.run_secs is not None and second.run_secs is not None
@@ -110,7 +105,7 @@ def test_a_fault_of_the_device_ends_the_process(
     fake_cuda: FakeDriver, capfd: pytest.CaptureFixture[str]
 ) -> None:
     func = add_to(40)
-    module, task = linked(fake_cuda, bound(func, "B"), target="cuda"), task_of(func)
+    module, task = built(bound(func, "B")), task_of(func)
     fake_cuda.failing["cuEventSynchronize"] = fake_cuda.failing["cuCtxSynchronize"] = 700
     with pytest.raises(SystemExit):
         evaluate(module, task, None, CONFIG)
@@ -119,7 +114,7 @@ def test_a_fault_of_the_device_ends_the_process(
 
 def test_other_errors_end_the_candidate_only(fake_cuda: FakeDriver) -> None:
     func = add_to(40)
-    module, task = linked(fake_cuda, bound(func, "B"), target="cuda"), task_of(func)
+    module, task = built(bound(func, "B")), task_of(func)
     fake_cuda.failing["cuLaunchKernel"] = 701
     result = evaluate(module, task, None, CONFIG)
     assert (result.run_secs, result.reason) == (None, "run")
@@ -149,7 +144,7 @@ def test_writes_that_must_not_be_are_found(
         return seconds
 
     monkeypatch.setattr(on_device, "_seconds", stray)
-    module = linked(fake_cuda, bound(func, "B"), target="cuda")
+    module = built(bound(func, "B"))
     result = evaluate(module, task_of(func), None, CONFIG)
     assert (result.run_secs, result.reason) == (None, "run")
     assert error in str(result.error)
