@@ -30,8 +30,8 @@ from tilewright.support.errors import VerifyError
 from tilewright.support.registry import near_matches
 
 MEMORIES = (
-    "global", "local", "shared", "warp", "wmma", "m16n8k8", "mma", "texture", "constant",
-    "metal",
+    "global", "local", "shared", "warp", "warpgroup", "wmma", "m16n8k8", "mma", "texture",
+    "constant", "metal",
 )  # fmt: skip
 """First parts of storage scopes: ``shared.dyn`` and ``wmma.accumulator`` are of these, too."""
 

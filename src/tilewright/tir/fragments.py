@@ -129,6 +129,47 @@ def fragment_sizes(shape: str) -> dict[str, int]:
     return {"a": m * k // WARP_SIZE, "b": k * n // WARP_SIZE, "c": m * n // WARP_SIZE}
 
 
+# ---- wgmma --------------------------------------------------------------------------------------
+
+WARPGROUP_SIZE = 128
+WGMMA_TYPES = {
+    "fp16": ("fp16", "fp32"), "bf16": ("fp32",), "e4m3": ("fp32",), "e5m2": ("fp32",),
+    "int8": ("int32",),
+}  # fmt: skip
+"""Accumulators of ``ptx_wgmma`` by the type of its operands, which take 32 bytes of k."""
+
+
+@cache
+def wgmma_accumulator_map(n: int) -> tuple[Array, Array]:
+    """Row and column of each element of an accumulator: threads of a warpgroup x n / 2 elements.
+
+    Each of the four warps holds 16 rows, laid out as C of ``ptx_mma`` for each 8 columns.
+    """
+    thread = np.arange(WARPGROUP_SIZE)[:, None]
+    element = np.arange(n // 2)[None, :]
+    lane = thread % WARP_SIZE
+    row = thread // WARP_SIZE * 16 + lane // 4 + 8 * (element % 4 // 2)
+    column = element // 4 * 8 + lane % 4 * 2 + element % 2
+    return np.broadcast_arrays(row, column)  # type: ignore[return-value]
+
+
+def swizzled(byte: Any, swizzle: int) -> Any:
+    """Where a byte lies in shared memory whose rows of 32, 64 or 128 bytes are permuted.
+
+    The number of the 16 bytes is joined by exclusive or with that of the 128 bytes, modulo the
+    chunks of a row: what ``permuted_layout``, ``wgmma`` and TMA have in common.
+    """
+    return byte ^ ((byte >> 7 & swizzle // 16 - 1) << 4)
+
+
+def wgmma_accumulator_layout(i: Any, j: Any) -> tuple[Any, Any]:
+    """Thread of the warpgroup and element by row (of 64) and column."""
+    return (
+        i // 16 * 32 + i % 8 * 4 + j % 8 // 2,
+        j // 8 * 4 + i % 16 // 8 * 2 + j % 2,
+    )
+
+
 # ---- fragments of wmma ------------------------------------------------------------------------
 
 WMMA_SHAPES: dict[str, tuple[tuple[int, int, int], ...]] = {

@@ -9,7 +9,14 @@ from collections.abc import Callable
 
 from tilewright.ir import Call, Expr, as_int, dtypes
 from tilewright.support.errors import VerifyError
-from tilewright.tir.fragments import DTYPES, WMMA_SHAPES, fragment_sizes, mma_shape, sizes
+from tilewright.tir.fragments import (
+    DTYPES,
+    WGMMA_TYPES,
+    WMMA_SHAPES,
+    fragment_sizes,
+    mma_shape,
+    sizes,
+)
 from tilewright.tir.gpu_ops import GPU_OPS, Tile, memory_uses, number_operand, text_operand, tile_at
 from tilewright.tir.thread_scope import is_shared
 
@@ -169,6 +176,36 @@ def _matrices(op: str) -> Callable[[Operands], None]:
     return check
 
 
+def _wgmma(operands: Operands) -> None:
+    op = "ptx_wgmma"
+    m, n, k = sizes(text_operand(operands, "shape"))
+    types = {name: text_operand(operands, f"{name}_type") for name in "abc"}
+    swizzle = number_operand(operands, "swizzle")
+    totals = WGMMA_TYPES.get(types["a"], ())
+    depth = 32 // dtypes.bytes_of(DTYPES[types["a"]]) if totals else 0
+    fits = types["b"] == types["a"] and types["c"] in totals and (m, k) == (64, depth)
+    _expect(
+        fits and n % (16 if types["a"] == "int8" else 8) == 0 and 8 <= n <= 256,
+        op, "shapes are m64nNkK, N a multiple of 8 up to 256 and K 32 bytes, for "
+        + "; ".join(f"{a} to {'/'.join(c)}" for a, c in WGMMA_TYPES.items()),
+        (operands["shape"], *types.values()),
+    )  # fmt: skip
+    _expect(swizzle in (0, 32, 64, 128), op, "swizzle is 0, 32, 64 or 128", swizzle)
+    for name, rows in (("a", 64), ("b", n)):
+        tile = tile_at(operands[name], op)
+        _scope(op, operands, name, "shared")
+        _expect(
+            (tile.rows, tile.columns, tile.along.buffer.dtype) == (rows, k, DTYPES[types[name]]),
+            op, f"{name} is a tile of {rows}x{k} {DTYPES[types[name]]}",
+            (tile.rows, tile.columns, tile.along.buffer.dtype),
+        )  # fmt: skip
+    sums = tile_at(operands["c"], op)
+    _scope(op, operands, "c", "local", "warpgroup")
+    _expect(elements(sums) == n // 2, op, f"c is {n // 2} elements of each thread", sums.along)
+    dtype = DTYPES[types["c"]]
+    _expect(sums.along.buffer.dtype == dtype, op, f"c is {dtype}", sums.along.buffer.dtype)
+
+
 def _copy(operands: Operands) -> None:
     op = "ptx_cp_async"
     size = number_operand(operands, "bytes")
@@ -185,7 +222,7 @@ def _wait_group(operands: Operands) -> None:
     count = as_int(operands["in_flight"])
     _expect(
         count is not None and count >= 0,
-        "ptx_wait_group", "in_flight is a constant, 0 or more", operands["in_flight"],
+        "a wait", "in_flight is a constant, 0 or more", operands["in_flight"],
     )  # fmt: skip
 
 
@@ -206,7 +243,9 @@ _CHECKS: dict[str, Callable[[Operands], None]] = {
     "ptx_mma": _mma,
     "ptx_ldmatrix": _matrices("ptx_ldmatrix"),
     "ptx_stmatrix": _matrices("ptx_stmatrix"),
+    "ptx_wgmma": _wgmma,
     "ptx_cp_async": _copy,
     "ptx_wait_group": _wait_group,
+    "ptx_wgmma_wait_group": _wait_group,
     "mma_store": _mma_store,
 }

@@ -22,6 +22,8 @@ from tilewright.ir import Call, Expr, Ramp, StringImm, Var, as_int, register_op
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import BufferLoad
 
+SWIZZLE_PERIOD = 1024
+"""Bytes after which the permutation of rows in shared memory repeats, at most."""
 THREAD, WARP, WARPGROUP = "thread", "warp", "warpgroup"
 
 
@@ -99,6 +101,15 @@ _FRAGMENT_OPS = _table(
         "stores the lane's elements of an accumulator of ptx_mma, m x n of them in the warp",
     ),
 )  # fmt: skip
+_WARPGROUP_OPS = _table(
+    WARPGROUP,
+    (
+        "ptx_wgmma", "shape a_type b_type c_type a:r b:r c:rw swizzle",
+        "c = a * b^T + c, later: a (64 rows) and b (n rows) are tiles of 32 bytes of k in shared "
+        "memory whose rows of swizzle (32, 64, 128) bytes are permuted as by permuted_layout (0: "
+        "not yet); c is in registers, which nobody may touch before ptx_wgmma_wait_group",
+    ),
+)  # fmt: skip
 _THREAD_OPS = _table(
     THREAD,
     ("mma_fill", "target:w value", "elements of a thread's fragment get a value"),
@@ -108,6 +119,13 @@ _THREAD_OPS = _table(
         "on become zeros",
     ),
 )  # fmt: skip
+# These order the products of a thread, whose operands say what they access.
+_PRODUCT_OPS = _table(
+    THREAD,
+    ("ptx_wgmma_fence", "", "orders registers that were written before those that wgmma uses"),
+    ("ptx_wgmma_commit_group", "", "makes a group of the products that were started"),
+    ("ptx_wgmma_wait_group", "in_flight", "waits until no more groups of products are under way"),
+)
 _GROUP_OPS = _table(
     THREAD,
     ("ptx_commit_group", "", "makes a group of the copies that the thread has started"),
@@ -116,7 +134,8 @@ _GROUP_OPS = _table(
 )
 
 GPU_OPS: dict[str, GpuOp] = {
-    item.name: item for item in (*_FRAGMENT_OPS, *_THREAD_OPS, *_GROUP_OPS)
+    item.name: item
+    for item in (*_FRAGMENT_OPS, *_WARPGROUP_OPS, *_THREAD_OPS, *_PRODUCT_OPS, *_GROUP_OPS)
 }
 """The operators by name."""
 
@@ -128,6 +147,8 @@ register_op(
 
 WARP_OPS = frozenset(name for name, item in GPU_OPS.items() if item.level == WARP)
 """What all lanes of a warp run together."""
+WARPGROUP_OPS = frozenset(name for name, item in GPU_OPS.items() if item.level == WARPGROUP)
+"""What four neighbouring warps run together."""
 POINTERS = ("address_of", "tile_of")
 WMMA_OPS = frozenset(name for name in WARP_OPS if name.startswith("tvm_"))
 """What a warp runs as one: its operands are the same in all lanes."""

@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from math import prod
 from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
 
-from tilewright.ir import Expr, as_int, dtypes
+from tilewright.ir import Expr, as_int, dtypes, pre_order
 from tilewright.support.errors import ScheduleError, VerifyError
 from tilewright.support.registry import Registry, near_matches
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import run
+from tilewright.tir.stmt import For
 
-_TRIALS = 3
+_TRIALS, _MANY = 3, 50_000
 
 
 class TensorIntrin:
@@ -108,7 +110,7 @@ class TensorIntrin:
         """
         if self.checked:
             return
-        for number in range(_TRIALS):
+        for number in range(_TRIALS if _iterations(self.desc) < _MANY else 1):
             self._compare(np.random.default_rng(seed + number))
         with TensorIntrin._lock:
             self.checked = True
@@ -129,6 +131,11 @@ class TensorIntrin:
                     f"tensor intrinsic {self.name!r}: description and implementation differ in "
                     f"{buffer.name!r} by up to {np.max(np.abs(x - y)):.3g}"
                 )
+
+
+def _iterations(func: PrimFunc) -> int:
+    """How often the innermost statement of a description runs."""
+    return prod(as_int(item.extent) or 1 for item in pre_order(func.body) if type(item) is For)
 
 
 def _random(rng: np.random.Generator, shape: tuple[Expr, ...], dtype: str) -> np.ndarray:

@@ -24,13 +24,13 @@ def is_shared(scope: str) -> bool:
 
 def is_private(scope: str) -> bool:
     """Whether memory of a scope belongs to one thread (or to the fragments of one warp)."""
-    return scope not in ("global", "warp") and not is_shared(scope)
+    return scope not in ("global", "warp", "warpgroup") and not is_shared(scope)
 
 
 def shared_by_threads(scope: str, tag: str) -> bool:
     """Whether the threads that a tag numbers see the same memory of a scope."""
     if scope == "global":
         return True
-    if scope == "warp" and tag in ("threadIdx.y", "threadIdx.z"):
+    if scope in ("warp", "warpgroup") and tag in ("threadIdx.y", "threadIdx.z"):
         return False  # a warp is 32 neighbours along x: LiftThreadBinding asks for that
     return not is_private(scope) and not is_block_tag(tag)

@@ -22,13 +22,13 @@ from tilewright.tir.interpreter import run
 from tilewright.tir.transform import gpu_pipeline
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tir" / "intrin"))
-from gemm_cases import mma_gemm, wmma_gemm
+from gemm_cases import mma_gemm, wgmma_gemm, wmma_gemm
 
 pytest.importorskip("cuda.bindings.nvrtc")
 from tilewright.codegen.cuda.nvrtc import Resources, compile_text
 
 _SINCE = (
-    (r"mma_.*_(e4m3|e5m2)_", 89), (r"stmatrix", 90), (r"mma_m16n8k8_fp16", 75),
+    (r"mma_.*_(e4m3|e5m2)_", 89), (r"stmatrix|wgmma", 90), (r"mma_m16n8k8_fp16", 75),
     (r"mma_m8n8k16", 75), (r"ldmatrix", 75), (r"wmma_.*_(bf16|tf32)", 80), (r"wmma_.*k8_", 80),
     (r"wmma_", 75), (r"", 80),
 )  # fmt: skip
@@ -54,7 +54,7 @@ def _kernel(family: str) -> str:
 def test_all_helpers_compile_for_the_first_gpus_that_have_them() -> None:
     groups: dict[int, list[str]] = defaultdict(list)
     for family in PTX_HELPERS:
-        if "wmma" not in family or "m16n16" in family or "_s8" in family:
+        if re.match(r"wmma.*(m16n16|_s8)|wgmma_m64n(8|64|256)k.*|mma|(ld|st)matrix|cp", family):
             groups[_since(family)].append(family)
     assert set(groups) >= {75, 80, 89, 90}
     for capability, families in groups.items():
@@ -82,6 +82,17 @@ def test_gemms_compile_without_spills_or_local_memory(arch: str) -> None:
         assert resources.spill_bytes == resources.stack_bytes == 0
         assert resources.registers <= 128
         assert "tw_wmma_mma" in text or "tw_mma_m16n8k16" in text
+
+
+def test_products_of_a_warpgroup_are_of_hopper_alone() -> None:
+    text, resources = _compiled("sm_90a", wgmma_gemm().mod)
+    assert resources.spill_bytes == resources.stack_bytes == 0
+    assert "tw_wgmma_m64n64k16_fp16_fp32_swizzle128" in text
+    assert "__align__(1024)" in text
+    assert text.count("fence.proxy.async") == text.count("__syncthreads")
+    for arch in ("sm_80", "sm_90", "sm_100a"):
+        with pytest.raises(CodegenError, match=f"needs sm_90a; the target is {arch}"):
+            _compiled(arch, wgmma_gemm().mod)
 
 
 def test_wmma_is_there_on_older_gpus() -> None:

@@ -15,6 +15,7 @@ from tilewright.tir.intrin.cuda import (
     mma_group,
     operand_b_32x8_layout,
     shared_16x16_to_ldmatrix_32x8_layout,
+    wgmma_accumulator_layout,
     wmma_group,
 )
 
@@ -119,4 +120,45 @@ def mma_gemm(size: int = SIZE, *, permuted: bool = True, stages: int = 3) -> Sch
         sch.annotate(made["k"], "software_pipeline_stage", [0, 0, stages - 1])
         sch.annotate(made["k"], "software_pipeline_order", [0, 1, 2])
         sch.annotate(made["k"], "software_pipeline_async_stages", [0])
+    return sch
+
+
+def wgmma_gemm(size: int = 128, *, permuted: bool = True, stages: int = 2) -> Schedule:
+    """By ``wgmma``: four warps multiply tiles of 64 x 64 in shared memory; B is transposed."""
+    func = parse(
+        matmul(size).script().replace("B[vk, vj]", "B[vj, vk]").replace("B[vk, vj]", "B[vj, vk]")
+    )
+    sch = Schedule(IRModule({"main": func}))
+    block = sch.get_block("C")
+    i, j, k = sch.get_loops(block)
+    i0, ii = sch.split(i, [None, 64])
+    j0, jj = sch.split(j, [None, 64])
+    k0, kk = sch.split(k, [None, 64])
+    sch.reorder(i0, j0, k0, ii, jj, kk)
+    bx = sch.fuse(i0, j0)
+    sch.bind(bx, "blockIdx.x")
+    sums = sch.cache_write(block, 0, "warpgroup")
+    sch.reverse_compute_at(sums, bx)
+    for operand in range(2):
+        shared = sch.cache_read(block, operand, "shared")
+        sch.compute_at(shared, k0)
+        fused = sch.fuse(*sch.get_loops(shared)[-2:])
+        _, x, vector = sch.split(fused, [None, 128, 8])
+        sch.bind(x, "threadIdx.x")
+        sch.vectorize(vector)
+        if permuted:
+            sch.annotate(shared, "permuted_layout", 1)
+    sch.transform_layout(
+        block,
+        ("write", 0),
+        lambda i, j: (i // 64, j // 64, *wgmma_accumulator_layout(i % 64, j % 64)),
+    )
+    init = sch.decompose_reduction(block, k0)
+    sch.tensorize(sch.get_loops(init)[-2], "wgmma_fill_64x64_f32")
+    sch.tensorize(sch.get_loops(block)[-3], "wgmma_64x64x64_f16f16f32")
+    sch.tensorize(sch.get_loops(sums)[-2], "wgmma_store_64x64_f32_global")
+    if stages > 1:
+        sch.annotate(k0, "software_pipeline_stage", [0, 0, stages - 1])
+        sch.annotate(k0, "software_pipeline_order", [0, 1, 2])
+        sch.annotate(k0, "software_pipeline_async_stages", [0])
     return sch

@@ -28,7 +28,10 @@ _DISTINCT = [
 _CHOSEN = random.Random(0).sample(_DISTINCT, 40)
 
 
-@pytest.mark.parametrize("name", sorted({*_CHOSEN, *DP4A_NAMES}))
+_WGMMA = ("wgmma_64x8x64_f16f16f32", "wgmma_64x8x128_e4m3e4m3f32", "wgmma_64x16x128_s8s8s32")
+
+
+@pytest.mark.parametrize("name", sorted({*_CHOSEN, *DP4A_NAMES, *_WGMMA}))
 def test_description_and_implementation_agree(name: str) -> None:
     intrin = TensorIntrin.get(name)
     intrin.verify()

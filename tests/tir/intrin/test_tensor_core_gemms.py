@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import pytest
-from gemm_cases import mma_gemm, operands, wmma_gemm
+from gemm_cases import mma_gemm, operands, wgmma_gemm, wmma_gemm
 
 from tilewright.ir import IRModule
 from tilewright.script import parse
-from tilewright.support.errors import LowerError
+from tilewright.support.errors import LowerError, RunError
 from tilewright.target import Target
 from tilewright.tir import Schedule
 from tilewright.tir.analysis import verify
@@ -76,3 +77,68 @@ def test_a_warp_has_32_lanes_along_x() -> None:
     text = sch.mod["main"].script().replace("32, thread=", "16, thread=")
     with pytest.raises(LowerError, match="belongs to a warp"):
         gpu_pipeline(Target("cuda"))(IRModule({"main": parse(text)}))
+
+
+# ---- products of a warpgroup ---------------------------------------------------------------------
+
+HOPPER = Target("cuda -arch=sm_90a")
+
+
+def _wgmma_result(module: IRModule, size: int, **options: bool) -> bool:
+    """Whether a module computes A * B^T."""
+    a, b, c, _ = operands(size)
+    run(module, a, b, c, **options)
+    return bool(np.allclose(c, a.astype("float32") @ b.astype("float32").T, rtol=1e-5, atol=1e-3))
+
+
+def test_a_gemm_of_warpgroups_before_and_after_lowering() -> None:
+    sch = wgmma_gemm(128)
+    assert _wgmma_result(sch.mod, 128)
+    lowered = gpu_pipeline(HOPPER)(sch.mod)
+    verify(lowered)
+    assert 'scope="warpgroup"' not in lowered["main_kernel"].script()
+    assert _wgmma_result(lowered, 128)
+    assert _wgmma_result(gpu_pipeline(HOPPER)(wgmma_gemm(64).mod), 64, check_races=True)
+
+
+def test_products_read_permuted_rows_only() -> None:
+    with pytest.raises(LowerError, match="annotate the copies of both with permuted_layout"):
+        gpu_pipeline(HOPPER)(_one_permuted())
+
+
+def _one_permuted() -> IRModule:
+    sch = wgmma_gemm(64, permuted=False, stages=1)
+    sch.annotate(sch.get_block("A_shared"), "permuted_layout", 1)
+    made: IRModule = sch.mod
+    return made
+
+
+@pytest.mark.parametrize(
+    ("removed", "message"),
+    [
+        ("T.evaluate(T.ptx_wgmma_fence())", "without a ptx_wgmma_fence"),
+        ("T.evaluate(T.ptx_wgmma_wait_group(0))", "which nothing has written yet"),
+        ("T.evaluate(T.ptx_wgmma_commit_group())", "which nothing has written yet"),
+        ('T.evaluate(T.storage_sync("shared", dtype="void"))', "race on element"),
+    ],
+)
+def test_wrong_use_of_products_is_an_error(removed: str, message: str) -> None:
+    lowered = gpu_pipeline(HOPPER)(wgmma_gemm(64, stages=1).mod)
+    text = lowered["main_kernel"].script()
+    assert removed in text
+    kernel = parse(text.replace(removed, "pass"))
+    a, b, c, _ = operands(64)
+    module = IRModule({**lowered.functions, "main_kernel": kernel})
+    with pytest.raises(RunError, match=message):
+        run(module, a, b, c, check_races=True)
+
+
+def test_another_swizzle_is_noticed() -> None:
+    lowered = gpu_pipeline(HOPPER)(wgmma_gemm(64, stages=1).mod)
+    text = lowered["main_kernel"].script()
+    changed = re.sub(r"(C_warpgroup\[0:32\]\)),\s*128\)", r"\1, 64)", text)
+    assert changed != text
+    a, b, c, _ = operands(64)
+    module = IRModule({**lowered.functions, "main_kernel": parse(changed)})
+    with pytest.raises(RunError, match="lie 128 bytes apart, with a swizzle of 64 bytes"):
+        run(module, a, b, c)

@@ -335,7 +335,7 @@ class FunctionEmitter(MemoryEmitter):
             )
         element = dtypes.element_of(buffer.dtype)
         kind, bits = self.dialect.memory(element), dtypes.bits_of(element)
-        align = max(16, buffer.alignment if buffer.alignment <= 128 else 128)
+        align = max(16, min(buffer.alignment, 1024))
         name = self.fresh(buffer.name)
         space = self.dialect.spaces.get("shared", "")
         place = self.shared_places.get(buffer)

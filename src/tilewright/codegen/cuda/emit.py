@@ -15,10 +15,10 @@ from tilewright.codegen.c.kernels import (
 )
 from tilewright.codegen.c.text import Text
 from tilewright.codegen.cuda.dialect import dialect_of
-from tilewright.codegen.cuda.ptx import declare_fragment, fragment_shapes
+from tilewright.codegen.cuda.ptx import declare_fragment, fragment_shapes, uses_async_proxy
 from tilewright.ir import Broadcast, Call, Expr, IRModule, Ramp, Var, as_int, dtypes, is_const
 from tilewright.target import Target
-from tilewright.tir import Buffer, BufferLoad, BufferStore
+from tilewright.tir import Buffer, BufferLoad, BufferStore, Evaluate
 from tilewright.tir.thread_scope import is_shared
 
 __all__ = ["KernelCode", "KernelInfo", "KernelParam", "emit_kernels", "kernels_of"]
@@ -42,6 +42,16 @@ class CudaEmitter(KernelEmitter):
         super().__init__(*args)
         self.fragments = fragment_shapes(self.func)
         self.fragment_names: dict[Var, str] = {}
+        self.async_proxy = uses_async_proxy(self.func)
+
+    def visit_Evaluate(self, node: Evaluate) -> None:
+        """Before a barrier, what threads have written is shown to operators that read it."""
+        if (
+            self.async_proxy
+            and getattr(getattr(node.value, "op", None), "name", "") == "storage_sync"
+        ):
+            self.line('asm volatile("fence.proxy.async.shared::cta;" ::: "memory");')
+        super().visit_Evaluate(node)
 
     def private(self, buffer: Buffer) -> None:
         """Declare memory of one thread, or its registers of a warp's fragments."""

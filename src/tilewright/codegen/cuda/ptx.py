@@ -17,6 +17,7 @@ from tilewright.codegen.c.vector import Value
 from tilewright.codegen.cuda.ptx_helpers import (
     PTX_HELPERS,
     mma_family,
+    wgmma_family,
     wmma_load_family,
     wmma_mma_family,
     wmma_store_family,
@@ -41,6 +42,7 @@ from tilewright.tir.fragments import WARP_SIZE, WMMA_ARCH, mma_shape, wmma_regis
 from tilewright.tir.gpu_checks import check_call
 from tilewright.tir.gpu_ops import (
     GPU_OPS,
+    WARPGROUP_OPS,
     WMMA_OPS,
     Tile,
     is_gpu_op,
@@ -51,7 +53,7 @@ from tilewright.tir.gpu_ops import (
 )
 from tilewright.tir.thread_scope import is_shared
 
-__all__ = ["PTX", "PTX_HELPERS", "declare_fragment", "fragment_shapes"]
+__all__ = ["PTX", "PTX_HELPERS", "declare_fragment", "fragment_shapes", "uses_async_proxy"]
 
 Operands = dict[str, Expr]
 Writer = Callable[[Any, Operands], None]
@@ -347,6 +349,59 @@ def _wait(emitter: Any, operands: Operands) -> None:
     _require(emitter, "ptx_wait_group", 80)
     count = number_operand(operands, "in_flight")
     emitter.line(f'asm volatile("cp.async.wait_group {count};" ::: "memory");')
+
+
+# ---- wgmma --------------------------------------------------------------------------------------
+
+
+def _require_hopper(emitter: Any, what: str) -> None:
+    """``wgmma`` is of sm_90a alone: GPUs that came later have other instructions."""
+    if emitter.target.arch != "sm_90a":
+        raise CodegenError(f"{what} needs sm_90a; the target is {emitter.target.arch}")
+
+
+@_writes("ptx_wgmma")
+def _wgmma(emitter: Any, operands: Operands) -> None:
+    _require_hopper(emitter, "ptx_wgmma")
+    swizzle = number_operand(operands, "swizzle")
+    tiles = [tile_at(operands[name]) for name in "ab"]
+    for tile in tiles:
+        if tile.along.buffer.scope != "shared":
+            raise CodegenError(
+                f"ptx_wgmma reads {tile.along.buffer.name} of scope {tile.along.buffer.scope}; it "
+                "must have scope 'shared', whose buffers are aligned for it, of whatever size"
+            )
+    if swizzle == 0:
+        raise CodegenError(
+            f"ptx_wgmma reads {tiles[0].along.buffer.name} and {tiles[1].along.buffer.name}, which "
+            "are not permuted: annotate the copies to shared memory with permuted_layout"
+        )
+    family = wgmma_family(
+        text_operand(operands, "shape"), text_operand(operands, "a_type"),
+        text_operand(operands, "c_type"), swizzle,
+    )  # fmt: skip
+    _say(
+        emitter, family, _registers(emitter, tile_at(operands["c"])),
+        *(_pointer(emitter, tile) for tile in tiles),
+    )  # fmt: skip
+
+
+def _wgmma_control(name: str, text: str) -> None:
+    @_writes(name)
+    def write(emitter: Any, operands: Operands) -> None:
+        _require_hopper(emitter, name)
+        count = number_operand(operands, "in_flight") if operands else 0
+        emitter.line(f'asm volatile("{text.format(count)}" ::: "memory");')
+
+
+_wgmma_control("ptx_wgmma_fence", "wgmma.fence.sync.aligned;")
+_wgmma_control("ptx_wgmma_commit_group", "wgmma.commit_group.sync.aligned;")
+_wgmma_control("ptx_wgmma_wait_group", "wgmma.wait_group.sync.aligned {};")
+
+
+def uses_async_proxy(func: PrimFunc) -> bool:
+    """Whether a kernel has operators that read shared memory by another path than threads do."""
+    return any(is_gpu_op(item) and item.op.name in WARPGROUP_OPS for item in pre_order(func.body))  # type: ignore[attr-defined]
 
 
 PTX: dict[str, Callable[[Any, Call], Value]] = dict.fromkeys(_WRITERS, _written)

@@ -14,7 +14,14 @@ from typing import Any
 from tilewright.codegen.c.dialect import Dialect, Helper, Maker
 from tilewright.codegen.c.helpers import fill
 from tilewright.ir import dtypes
-from tilewright.tir.fragments import DTYPES, MMA_SHAPES, WMMA_SHAPES, sizes, wmma_registers
+from tilewright.tir.fragments import (
+    DTYPES,
+    MMA_SHAPES,
+    WGMMA_TYPES,
+    WMMA_SHAPES,
+    sizes,
+    wmma_registers,
+)
 
 _PTX_TYPES = {
     "fp16": "f16", "bf16": "bf16", "tf32": "tf32", "fp32": "f32", "int8": "s8", "uint8": "u8",
@@ -253,6 +260,57 @@ def _add_wmma() -> None:
                     _add(family, _later(_wmma_mma, shape, dtype, total, short, _layout(other)))
 
 
+# ---- wgmma --------------------------------------------------------------------------------------
+
+
+def wgmma_family(shape: str, a: str, c: str, swizzle: int) -> str:
+    """Name of the helper of ``ptx_wgmma``."""
+    return f"wgmma_{shape}_{a}_{c}_swizzle{swizzle}"
+
+
+def _wgmma_text(shape: str, a: str, c: str, swizzle: int) -> str:
+    """The product of two tiles, by descriptors of them (PTX ISA, "Matrix descriptor").
+
+    Groups of eight rows lie 8 * swizzle bytes apart; the other offset has no meaning for operands
+    whose rows are as long as the swizzle.
+    """
+    _, n, _ = sizes(shape)
+    kind, constraint = _register(_PTX_TYPES[c])
+    total = n // 2
+    mode = {128: 1, 64: 2, 32: 3}[swizzle]
+    fixed = (mode << 62) | ((8 * swizzle >> 4) << 32) | (1 << 16)
+    asm = _Operands()
+    sums = asm.out(f"+{constraint}", _array("c", total))
+    asm.take("l", ["left", "right"])
+    types = ".".join(_PTX_TYPES[item] for item in (c, a, a))
+    signs = {"fp16": ", 1, 1, 0, 0", "bf16": ", 1, 1, 0, 0", "int8": ""}.get(a, ", 1, 1")
+    text = asm.text(
+        f"wgmma.mma_async.sync.aligned.{shape}.{types} {sums}, %{total}, %{total + 1}, 1{signs}"
+    )
+    return f"""
+$fn void $name({kind}* c, const void* a, const void* b) {{
+  const unsigned long long fixed = {fixed:#x}ull;
+  unsigned long long left = fixed | ((unsigned int)__cvta_generic_to_shared(a) & 0x3ffff) >> 4;
+  unsigned long long right = fixed | ((unsigned int)__cvta_generic_to_shared(b) & 0x3ffff) >> 4;
+  {text}
+}}"""
+
+
+def _add_wgmma() -> None:
+    for a, totals in WGMMA_TYPES.items():
+        depth = 32 // dtypes.bytes_of(DTYPES[a])
+        for n in range(8, 257, 8):
+            if a == "int8" and n % 16:
+                continue
+            for c in totals:
+                for swizzle in (32, 64, 128):
+                    shape = f"m64n{n}k{depth}"
+                    _add(
+                        wgmma_family(shape, a, c, swizzle),
+                        _later(_wgmma_text, shape, a, c, swizzle),
+                    )
+
+
 # ---- asynchronous copies ------------------------------------------------------------------------
 
 
@@ -282,5 +340,6 @@ $fn void $name(void* to, const void* from, int bytes) {{
 _add_mma()
 _add_matrices()
 _add_wmma()
+_add_wgmma()
 _add_copies()
 assert all(re.fullmatch(r"\w+", family) for family in PTX_HELPERS)

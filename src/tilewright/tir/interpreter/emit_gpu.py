@@ -44,16 +44,14 @@ def gpu_call(emitter: Emits, node: Call) -> str:
 
 
 def _together(emitter: Emits, node: Call, texts: list[str]) -> str:
-    """What a warp does as one."""
+    """What a warp, or a warpgroup, does as one."""
     threads, name = emitter.threads, node.op.name
     brought = f"({', '.join(texts)},)" if texts else "()"
     if threads.lockstep and LANES_TAG in threads.tags:
-        return f"(yield ('warp', {threads.site(name)!r}, ({name!r}, {brought})))"
+        return f"(yield ({GPU_OPS[name].level!r}, {threads.site(name)!r}, ({name!r}, {brought})))"
     if name in WMMA_OPS:  # a thread that has no lanes stands for its warp
         return f"run_alone({name!r}, {threads.site(name)!r}, {brought})"
-    raise VerifyError(
-        f"{name} is outside of a loop on {LANES_TAG}, whose threads are the lanes of a warp"
-    )
+    raise VerifyError(f"{name} is outside of a loop on {LANES_TAG}, whose threads are its lanes")
 
 
 def _memory(emitter: Emits, pointer: Expr, op: str, access: str) -> str:

@@ -27,7 +27,7 @@ from tilewright.support.errors import VerifyError
 from tilewright.tir.attrs import ASYNC_COMMIT, ASYNC_INFLIGHT, ASYNC_SCOPE, ASYNC_WAIT
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.gpu_ops import WARP_OPS, WMMA_OPS
+from tilewright.tir.gpu_ops import WARP_OPS, WARPGROUP_OPS, WMMA_OPS
 from tilewright.tir.interpreter.emit_gpu import LANES_TAG
 from tilewright.tir.interpreter.traffic import Site
 from tilewright.tir.reducer import REDUCERS
@@ -93,7 +93,9 @@ class ThreadEmitter:
             body = self.emitter.func.body
             self._collective = set()
             if contents(body) & content_mask(EFFECTS):
-                self._collective = _holding(body, COLLECTIVES | (WARP_OPS - WMMA_OPS))
+                self._collective = _holding(
+                    body, COLLECTIVES | WARPGROUP_OPS | (WARP_OPS - WMMA_OPS)
+                )
                 self._collective |= _below_lanes(body)
         return node in self._collective
 
@@ -113,7 +115,7 @@ class ThreadEmitter:
         met = [
             item
             for item in pre_order(body)
-            if type(item) is Call and item.op.name in (COLLECTIVES | WARP_OPS)
+            if type(item) is Call and item.op.name in (COLLECTIVES | WARP_OPS | WARPGROUP_OPS)
         ]
         return all(
             id(item) in inside and item.op.name not in ("storage_sync", "thread_allreduce")

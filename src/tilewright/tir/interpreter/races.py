@@ -87,6 +87,13 @@ class Races:
         for element in place.tolist() if isinstance(place, np.ndarray) else (place,):
             filled[element * size : (element + 1) * size] = full
 
+    def forget(self, memory: Any, places: Any) -> None:
+        """Note that elements hold nothing any more."""
+        filled = self._filled.get(memory.__array_interface__["data"][0])
+        size = memory.itemsize
+        for element in places.tolist() if filled is not None else ():
+            filled[element * size : (element + 1) * size] = bytes(size)  # type: ignore[index]
+
     def read_own(self, thread: object, memory: Any, place: Any, name: str) -> None:
         """Raise ``RunError`` if an element is read that nothing has written."""
         empty = self._empty(memory, place)

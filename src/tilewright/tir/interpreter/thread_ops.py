@@ -15,6 +15,8 @@ def _mma_fill(thread: Any, brought: tuple[Any, ...], site: str) -> None:
     target = Operand(brought[0], thread)
     shape = (target.constant.rows, target.constant.columns)
     target.write(np.full(shape, brought[1], target.memory.dtype))
+    if thread is not None:
+        thread.products.fenced = False
 
 
 def _cp_async(thread: Any, brought: tuple[Any, ...], site: str) -> None:
@@ -58,11 +60,29 @@ def _wait(thread: Any, brought: tuple[Any, ...], site: str) -> None:
         thread.wait(0, brought[0])
 
 
+def _fence(thread: Any, brought: tuple[Any, ...], site: str) -> None:
+    if thread is not None:
+        thread.products.fenced = True
+
+
+def _commit_products(thread: Any, brought: tuple[Any, ...], site: str) -> None:
+    if thread is not None:
+        thread.products.commit()
+
+
+def _wait_products(thread: Any, brought: tuple[Any, ...], site: str) -> None:
+    if thread is not None:
+        thread.products.wait(brought[0])
+
+
 THREAD_FUNCTIONS: dict[str, Callable[[Any, tuple[Any, ...], str], None]] = {
     "mma_fill": _mma_fill,
     "ptx_cp_async": _cp_async,
     "ptx_commit_group": _commit,
     "ptx_wait_group": _wait,
+    "ptx_wgmma_fence": _fence,
+    "ptx_wgmma_commit_group": _commit_products,
+    "ptx_wgmma_wait_group": _wait_products,
 }
 """By operator: the thread (``None`` where threads run one after the other), what it brings, and the
 place in the program.

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.support.errors import RunError
+from tilewright.tir.fragments import WARPGROUP_SIZE
+from tilewright.tir.interpreter.products import Products, warpgroups_ready
 from tilewright.tir.interpreter.races import Access, Races
 from tilewright.tir.interpreter.thread_ops import THREAD_FUNCTIONS
 from tilewright.tir.interpreter.traffic import Traffic
@@ -58,6 +60,8 @@ class Thread:
         virtual = tuple(value for tag, value in coordinates if tag.startswith("vthread"))
         self.lane = linear % warp_size
         self.warp = (linear // warp_size, virtual)
+        self.warpgroup = (linear // WARPGROUP_SIZE, virtual)
+        self.products = Products(self)
         self.request: Request | None = None
         self.answer: object = None
         self.issued: list[_Copy] = []
@@ -78,7 +82,9 @@ class Thread:
 
     def allocate(self, site: int, size: int, dtype: str, scope: str) -> np.ndarray[Any, Any]:
         """Return memory that the block (or the warp) has once for this place in the program."""
-        key = (site, self.warp) if scope.startswith(("warp", "wmma")) else site
+        key: Any = (site, self.warp) if scope.startswith(("warp", "wmma")) else site
+        if scope == "warpgroup":
+            key = (site, self.warpgroup)
         memory = self.block.memory
         if key not in memory:
             memory[key] = allocate(size, dtype)
@@ -189,6 +195,7 @@ class Thread:
 
     def end(self) -> None:
         """Check that no copy is left under way."""
+        self.products.end()
         if self.issued or any(self.groups.values()):
             raise RunError(f"thread ({self}) ends without waiting for its asynchronous copies")
 
@@ -249,6 +256,7 @@ def _resolved(block: Block, threads: list[Thread], waiting: list[Thread]) -> lis
             elif kind in WARP_REQUESTS and WARP_REQUESTS[kind](group, members):
                 ready += group
     ready += _all_reduce(threads, waiting)
+    ready += warpgroups_ready(threads, waiting)
     if ready:
         return ready
     first = waiting[0].request

@@ -15,6 +15,7 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import (
+    Call,
     Expr,
     Mutator,
     Ramp,
@@ -34,6 +35,7 @@ from tilewright.support.errors import LowerError
 from tilewright.tir.attrs import PERMUTED_LAYOUT
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.gpu_ops import WARPGROUP_OPS, memory_uses
 from tilewright.tir.stmt import Block, BufferStore, For, Stmt
 from tilewright.tir.thread_scope import is_shared
 from tilewright.tir.transform.base import FunctionTransform, bind_loop, function_analyzer
@@ -128,6 +130,28 @@ class _Rewriter(Mutator):
             )
         *rest, base = self.indices(buffer, (*indices[:-1], column.base))
         return (*rest, Ramp(base, column.stride, column.lanes))
+
+    def visit_Call(self, node: Call) -> Expr:
+        """``wgmma`` names rows and columns as if nothing was permuted, and says what is."""
+        if node.op.name not in WARPGROUP_OPS:
+            made: Expr = self.generic_visit(node)
+            return made
+        rows = set()
+        for use in memory_uses(node):
+            buffer = use.tile.along.buffer
+            if not is_shared(buffer.scope):
+                continue
+            block = self.wanted.get(buffer.data)
+            size = dtypes.bytes_of(buffer.dtype)
+            chunk = 0 if block is None else _chunks(block, buffer)[0] * size
+            rows.add((as_int(buffer.shape[-1]) or 0) * size if chunk == _CHUNK_BYTES else 0)
+        if len(rows) != 1 or not rows <= {32, 64, 128}:
+            raise LowerError(
+                f"{node.op.name} takes two tiles with rows of 32, 64 or 128 bytes, both permuted "
+                f"by chunks of {_CHUNK_BYTES} bytes; got rows of {sorted(rows)} bytes (0: not "
+                "permuted so): annotate the copies of both with permuted_layout"
+            )
+        return Call(node.op, (*node.args[:-1], const(rows.pop())), node.dtype)
 
     def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         return BufferLoad(node.buffer, self.indices(node.buffer, node.indices))

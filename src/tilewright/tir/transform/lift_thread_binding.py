@@ -25,9 +25,9 @@ from tilewright.ir import (
 )
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
-from tilewright.tir.fragments import WARP_SIZE
+from tilewright.tir.fragments import WARP_SIZE, WARPGROUP_SIZE
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.gpu_ops import WARP_OPS, WMMA_OPS
+from tilewright.tir.gpu_ops import WARP_OPS, WARPGROUP_OPS, WMMA_OPS
 from tilewright.tir.stmt import (
     THREAD_BINDING,
     Allocate,
@@ -100,6 +100,14 @@ def _check_warps(kernel: For, loops: dict[str, For]) -> None:
     """Where warps have memory or operators, a warp is 32 neighbours along x."""
     lanes = loops.get("threadIdx.x")
     size = 1 if lanes is None else _extent(lanes)
+    if size is not None and size % WARPGROUP_SIZE == 0:
+        return
+    for item in pre_order(kernel):
+        if call_name(item) in WARPGROUP_OPS:
+            raise LowerError(
+                f"{call_name(item)} belongs to {WARPGROUP_SIZE} neighbours along threadIdx.x: bind "
+                "a loop of so many to it"
+            )
     if size is not None and size % WARP_SIZE == 0:
         return
     rows = any(_extent(loops[tag]) != 1 for tag in ("threadIdx.y", "threadIdx.z") if tag in loops)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import TRUE, Expr, Var, as_expr, substitute
+from tilewright.ir import TRUE, Expr, Var, as_expr, const, substitute
 from tilewright.support.errors import LowerError
-from tilewright.tir.attrs import AUTO_STEP, PREFETCH_DISTANCE, STREAMING_STORES
+from tilewright.tir.attrs import AUTO_STEP, PREFETCH_DISTANCE, STREAMING_STORES, TENSOR_INTRIN
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import split_size_checks
 from tilewright.tir.stmt import (
     THREAD_BINDING,
+    UNROLLED,
     Allocate,
     AttrStmt,
     Block,
@@ -19,6 +20,7 @@ from tilewright.tir.stmt import (
     For,
     IfThenElse,
     LetStmt,
+    SeqStmt,
     Stmt,
     seq,
 )
@@ -72,6 +74,9 @@ class _Rewriter(Replacing, SeqMutator):
         for key in (STREAMING_STORES, PREFETCH_DISTANCE):
             if block.annotations.get(key):
                 body = AttrStmt(None, key, as_expr(block.annotations[key]), body)
+        if type(body) is SeqStmt and TENSOR_INTRIN in block.annotations:
+            # An intrinsic stays one statement, for a pipeline to place; UnrollLoop opens it.
+            body = For(Var("once"), const(0), const(1), UNROLLED, body)
         if predicate is not TRUE:
             body = IfThenElse(predicate, body)
         for buffer in reversed(block.alloc_buffers):

@@ -7,8 +7,9 @@ access has the lane's number there. Without that dimension the buffer is memory 
     W = T.alloc_buffer((4, 32, 8), "float16", scope="warp")      W = ... (4, 8), scope="local"
     W[i, tx, j]                                              ->  W[i, j]
 
-Buffers that lanes read from each other stay as they are. Runs on kernels whose thread loops are at
-the top, before buffers are flat.
+Memory of scope ``warpgroup``, of 128 threads, is lowered alike. Buffers that lanes of a warp read
+from each other stay as they are; for those of a warpgroup that is an error. Runs on kernels whose
+thread loops are at the top, before buffers are flat.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import Expr, Mutator, Range, as_int, const, floormod, pre_order
+from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.fragments import WARP_SIZE
+from tilewright.tir.fragments import WARP_SIZE, WARPGROUP_SIZE
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Allocate, Block, BufferStore, For, Stmt
 from tilewright.tir.transform.base import FunctionTransform, function_analyzer
 from tilewright.tir.transform.kernels import map_kernels, thread_nest
+
+SIZES = {"warp": WARP_SIZE, "warpgroup": WARPGROUP_SIZE}
 
 
 class LowerWarpMemory(FunctionTransform):
@@ -32,7 +36,7 @@ class LowerWarpMemory(FunctionTransform):
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
         if not any(
-            isinstance(item, Buffer) and item.scope == "warp" for item in pre_order(func.body)
+            isinstance(item, Buffer) and item.scope in SIZES for item in pre_order(func.body)
         ):
             return func
         return map_kernels(func, lambda kernel: _lowered(kernel, function_analyzer(func)))
@@ -45,8 +49,14 @@ def _lowered(kernel: For, analyzer: Analyzer) -> Stmt:
         return kernel
     for loop in loops:
         analyzer.bind(loop.loop_var, Range(loop.min, loop.extent), override=True)
-    lane = analyzer.simplify(floormod(lanes.loop_var, const(WARP_SIZE, lanes.loop_var.dtype)))
-    dimensions = _lane_dimensions(body, lambda index: analyzer.can_prove_equal(index, lane))
+    dtype = lanes.loop_var.dtype
+    numbers = {
+        scope: analyzer.simplify(floormod(lanes.loop_var, const(size, dtype)))
+        for scope, size in SIZES.items()
+    }
+    dimensions = _lane_dimensions(
+        body, lambda index, scope: analyzer.can_prove_equal(index, numbers[scope])
+    )
     if not dimensions:
         return kernel
     made: Stmt = _Rewriter(dimensions).visit(body)
@@ -55,7 +65,7 @@ def _lowered(kernel: For, analyzer: Analyzer) -> Stmt:
     return made
 
 
-def _lane_dimensions(body: Stmt, is_lane: Callable[[Expr], bool]) -> dict[Buffer, int]:
+def _lane_dimensions(body: Stmt, is_lane: Callable[[Expr, str], bool]) -> dict[Buffer, int]:
     """The lanes' dimension of each buffer that has one."""
     allocated: list[Buffer] = []
     for item in pre_order(body):
@@ -64,9 +74,13 @@ def _lane_dimensions(body: Stmt, is_lane: Callable[[Expr], bool]) -> dict[Buffer
         elif type(item) is Block:
             allocated += item.alloc_buffers
     found: dict[Buffer, set[int]] = {
-        buffer: {axis for axis, extent in enumerate(buffer.shape) if as_int(extent) == WARP_SIZE}
+        buffer: {
+            axis
+            for axis, extent in enumerate(buffer.shape)
+            if as_int(extent) == SIZES[buffer.scope]
+        }
         for buffer in allocated
-        if buffer.scope == "warp" and not buffer.strides
+        if buffer.scope in SIZES and not buffer.strides
     }
     data = {buffer.data: buffer for buffer in found}
     for item in pre_order(body):
@@ -75,7 +89,14 @@ def _lane_dimensions(body: Stmt, is_lane: Callable[[Expr], bool]) -> dict[Buffer
             if axes is None:
                 found.pop(data.get(item.buffer.data), None)  # type: ignore[arg-type]
             else:
-                axes -= {axis for axis in axes if not is_lane(item.indices[axis])}
+                scope = item.buffer.scope
+                axes -= {axis for axis in axes if not is_lane(item.indices[axis], scope)}
+    for buffer in allocated:
+        if buffer.scope == "warpgroup" and not found.get(buffer):
+            raise LowerError(
+                f"{buffer.name!r} of scope 'warpgroup' has no dimension of {WARPGROUP_SIZE} that "
+                "every thread accesses at its own number only"
+            )
     return {buffer: min(axes) for buffer, axes in found.items() if axes}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from tilewright.arith import Analyzer
 from tilewright.ir import (
     Broadcast,
+    Call,
     Expr,
     IntImm,
     Mutator,
@@ -26,6 +27,7 @@ from tilewright.ir import (
 )
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.gpu_ops import SWIZZLE_PERIOD, WARPGROUP_OPS, memory_uses
 from tilewright.tir.stmt import Allocate, BufferStore, DeclBuffer, For, Stmt, While
 from tilewright.tir.transform.base import FunctionTransform, function_analyzer
 from tilewright.tir.transform.kernels import map_kernels, thread_nest
@@ -46,8 +48,9 @@ def _merged(kernel: For, analyzer: Analyzer) -> Stmt:
         return kernel
     loops, body = thread_nest(kernel)
     ranges = _Lifetimes(set(buffers)).of(body)
-    offsets, size = _planned(buffers, ranges, analyzer)
-    alignment = max(buffer.alignment for buffer in buffers)
+    alignments = _alignments(buffers, body)
+    offsets, size = _planned(buffers, ranges, analyzer, alignments)
+    alignment = max(alignments.values())
     arena = Buffer("shared_arena", (size,), "uint8", scope="shared", alignment=alignment)
     rewriter = _Rewriter(arena, offsets)
     body = rewriter.visit(body)
@@ -57,6 +60,20 @@ def _merged(kernel: For, analyzer: Analyzer) -> Stmt:
     for loop in reversed(loops):
         body = loop.replace(body=body)
     return body
+
+
+def _alignments(buffers: list[Buffer], body: Stmt) -> dict[Buffer, int]:
+    """Bytes that buffers are aligned to: operands of wgmma to where their permutation repeats."""
+    products = {
+        use.tile.along.buffer.data
+        for item in pre_order(body)
+        if type(item) is Call and item.op.name in WARPGROUP_OPS
+        for use in memory_uses(item)
+    }
+    return {
+        buffer: max(buffer.alignment, SWIZZLE_PERIOD if buffer.data in products else 1)
+        for buffer in buffers
+    }
 
 
 def _mergeable(kernel: For) -> list[Buffer]:
@@ -122,7 +139,10 @@ class _Lifetimes:
 
 
 def _planned(
-    buffers: list[Buffer], ranges: dict[Buffer, _Range], analyzer: Analyzer
+    buffers: list[Buffer],
+    ranges: dict[Buffer, _Range],
+    analyzer: Analyzer,
+    alignments: dict[Buffer, int],
 ) -> tuple[dict[Buffer, Expr], Expr]:
     """Offsets in bytes, and the size of the whole."""
     offsets: dict[Buffer, Expr] = {}
@@ -134,11 +154,11 @@ def _planned(
         alive = ranges.get(buffer)
         start, size = 0, _bytes(buffer)
         if alive is not None:
-            start = _first_fit(size, buffer.alignment, alive, placed)
+            start = _first_fit(size, alignments[buffer], alive, placed)
             placed.append((start, start + size, alive))
             total = max(total, start + size)
         offsets[buffer] = const(start)
-    largest = max(buffer.alignment for buffer in buffers)
+    largest = max(alignments.values())
     end: Expr = const(_aligned(total, largest))
     for buffer in buffers:
         if buffer not in offsets:

@@ -14,15 +14,19 @@ from typing import Any
 
 from tilewright.ir import (
     TRUE,
+    Call,
     Expr,
     Mutator,
     Var,
     as_int,
     contains,
+    content_mask,
+    contents,
     pre_order,
 )
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.gpu_ops import is_gpu_op, memory_uses
 from tilewright.tir.stmt import (
     SERIAL,
     SPATIAL,
@@ -174,7 +178,6 @@ class _Finder:
             self.home[buffer] = resolved
             self.of_data[buffer.data] = buffer
         for match in block.match_buffers:
-            self.walk(match.source.buffer, inside, usable, resolved)
             # Where it begins may be read from memory.
             bounds = [side for item in match.source.region for side in (item.min, item.extent)]
             self.walk_all(bounds, inside, usable, resolved)
@@ -185,6 +188,8 @@ class _Finder:
         conditional = node.predicate is not TRUE
         self.conditions += conditional
         self.block, self.conditional = block, self.conditions > 0
+        for match in block.match_buffers:  # they are uses by this block
+            self.walk(match.source.buffer, inside, usable, resolved)
         parts = (block.body,) if block.init is None else (block.init, block.body)
         self.walk_all(parts, inside, usable, resolved)
         self.conditions -= conditional
@@ -198,6 +203,11 @@ class _Finder:
         if block not in self.effects:
             stores = [item for item in statements(block) if type(item) is BufferStore]
             written = {self.of_data.get(s.buffer.data, s.buffer) for s in stores}
+            for item in pre_order(block) if contents(block) & content_mask(Call) else ():
+                if is_gpu_op(item):
+                    uses = [u for u in memory_uses(item) if "w" in u.access]  # type: ignore[arg-type]
+                    buffers = [use.tile.along.buffer for use in uses]
+                    written |= {self.of_data.get(item.data, item) for item in buffers}
             self.effects[block] = written, self.surely_written(block)
         written, renewed = self.effects[block]
         # What a block only reads doesn't live on from one of its instances to the next.

@@ -24,6 +24,7 @@ from tilewright.ir import (
     Var,
     call,
     const,
+    floordiv,
     not_,
     pre_order,
     substitute,
@@ -33,7 +34,7 @@ from tilewright.support.errors import LowerError
 from tilewright.tir.attrs import ASYNC_SCOPE, ASYNC_WAIT
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.gpu_ops import Use, is_gpu_op, memory_uses, stride_between_rows
+from tilewright.tir.gpu_ops import WARPGROUP_OPS, Use, is_gpu_op, memory_uses, stride_between_rows
 from tilewright.tir.stmt import (
     Allocate,
     AssertStmt,
@@ -143,7 +144,9 @@ class _Planner:
                 for use in memory_uses(item):  # type: ignore[arg-type]
                     known.update(use.pointer.args)
                     if self.watches(use.tile.along.buffer.scope):
-                        found += self.of_operator(use, place)
+                        # Permuted rows: where a tile's columns lie is anywhere in its rows.
+                        whole = item.op.name in WARPGROUP_OPS  # type: ignore[attr-defined]
+                        found += self.of_operator(use, place, whole)
             if item in known:
                 continue
             if isinstance(item, Call):
@@ -165,7 +168,7 @@ class _Planner:
                 )
         return found
 
-    def of_operator(self, use: Use, place: _Place) -> list[Access]:
+    def of_operator(self, use: Use, place: _Place, whole_rows: bool) -> list[Access]:
         """The access of an operator that says what it touches."""
         tile, loops = use.tile, dict(place.loops)
         indices = list(tile.along.indices)
@@ -175,8 +178,11 @@ class _Planner:
             (along,) = indices  # buffers are flat
             base = along.base if isinstance(along, Ramp) else along
             column = Var("column")
-            loops[column] = Range(const(0), const(tile.columns))
-            indices = [base + stride_between_rows(tile) * row + column]
+            stride, columns = stride_between_rows(tile), tile.columns
+            if whole_rows and isinstance(stride, IntImm):
+                base, columns = floordiv(base, stride) * stride, stride.value
+            loops[column] = Range(const(0), const(columns))
+            indices = [base + stride * row + column]
         made = Access(
             tile.along.buffer,
             tuple(substitute(index, place.values) for index in indices),

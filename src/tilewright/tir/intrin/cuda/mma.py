@@ -20,6 +20,7 @@ from tilewright.tir.fragments import (
     shared_16x32_to_ldmatrix_32x16_layout,
 )
 from tilewright.tir.intrin.cuda.pairs import Operand, nest, register
+from tilewright.tir.intrin.cuda.text import Text
 
 
 @dataclass(frozen=True)
@@ -54,31 +55,9 @@ MAPS: dict[tuple[str, int], Layout] = {
 """Lane and element by row and column: of A (m, k), B (k, n), by depth, and the sums (m, n)."""
 
 
-class _Text(str):
-    """Text of an expression that can be computed with, so that maps give text, too."""
-
-    def _joined(self, sign: str, other: object) -> _Text:
-        return _Text(f"({self} {sign} {other})")
-
-    def __mod__(self, other: object) -> _Text:
-        return self._joined("%", other)
-
-    def __floordiv__(self, other: object) -> _Text:
-        return self._joined("//", other)
-
-    def __mul__(self, other: object) -> _Text:
-        return self._joined("*", other)
-
-    def __rmul__(self, other: object) -> _Text:
-        return _Text(f"({other} * {self})")
-
-    def __add__(self, other: object) -> _Text:
-        return self._joined("+", other)
-
-
 def _at(buffer: str, which: str, depth: int, row: str, column: str) -> str:
     """Text of an element of a tile in registers."""
-    lane, element = MAPS[which, depth](_Text(row), _Text(column))
+    lane, element = MAPS[which, depth](Text(row), Text(column))
     return f"{buffer}[{lane}, {element}]"
 
 
