@@ -36,14 +36,14 @@ def chosen(group: str, number: int, step: int) -> list[cases.Case]:
     """Every ``step``-th case of a group, and of short types more."""
     own = GROUPS[group]
     short = [case for case in own if {case.output, *case.inputs} & {*SHORT}]
-    return list(dict.fromkeys([*own[number::step], *short[number % 3 :: 3]]))
+    return list(dict.fromkeys([*own[number::step], *short[number % 3 :: 6]]))
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("group", GROUPS)
 def test_values(group: str) -> None:
     target = Target("cuda -arch=sm_90a")
-    some = chosen(group, 1, 4)
+    some = chosen(group, 1, 8)
     program = Program(driver.lower(cases.module_of(some, cases.gpu_function), target), target)
     wrong = []
     for case in some:
@@ -56,7 +56,7 @@ def test_values(group: str) -> None:
 @pytest.mark.parametrize("arch", ARCHS)
 def test_nvrtc_compiles(arch: str) -> None:
     target = Target(f"cuda -arch={arch}")
-    some = [case for group in GROUPS for case in chosen(group, ARCHS.index(arch), 12)]
+    some = [case for group in GROUPS for case in chosen(group, ARCHS.index(arch), 20)]
     lowered = driver.lower(cases.module_of(some, cases.gpu_function), target)
     code = emit_kernels(lowered, target)
     compiled = compile_text(code.text, arch)

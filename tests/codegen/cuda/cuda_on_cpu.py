@@ -1,12 +1,14 @@
-"""Runs generated CUDA C++ on a CPU: kernels in which threads don't wait for each other.
+"""Runs generated CUDA C++ on a CPU.
 
 A header stands for CUDA's built-ins, and C++ for the helpers that are PTX instructions; all else
-is the text as NVRTC gets it. Threads run one after the other.
+is the text as NVRTC gets it. Blocks run one after the other; so do threads, unless they wait for
+each other: then each is a thread of the system.
 """
 
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 import subprocess
 import tempfile
@@ -22,13 +24,15 @@ from tilewright.codegen.c.kernels import KernelCode, KernelInfo, emit_kernels_te
 from tilewright.codegen.cuda.dialect import dialect_of
 from tilewright.codegen.cuda.emit import CudaEmitter
 from tilewright.codegen.cuda.prelude import PRELUDE
-from tilewright.ir import IRModule, as_int
+from tilewright.ir import Call, IRModule, as_int, pre_order
 from tilewright.target import Target
 
+_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 
 _HEADER = """
 #include <math.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,10 +42,14 @@ _HEADER = """
 #define __forceinline__ inline
 #define __launch_bounds__(n)
 #define __align__(n) __attribute__((aligned(n)))
+#define __shared__ static
 #define __trap() (stopped = 1)
 struct Index { unsigned int x, y, z; };
-static Index threadIdx, blockIdx;
+static thread_local Index threadIdx;
+static thread_local unsigned thread = 0;
+static Index blockIdx, blockSize;
 static int stopped = 0;
+alignas(128) static unsigned char dynamic_shared[1 << 18];
 #define VECTOR(T, N) \\
   struct __attribute__((may_alias)) N##2 { T x, y; } __attribute__((aligned(2 * sizeof(T)))); \\
   struct __attribute__((may_alias)) N##4 { T x, y, z, w; } __attribute__((aligned(16))); \\
@@ -76,6 +84,77 @@ template <class T> static inline T max(T a, T b) { return a < b ? b : a; }
 ATOMIC(atomicAdd, +=)
 ATOMIC(atomicAnd, &=)
 ATOMIC(atomicOr, |=)
+static unsigned threads = 1;
+static pthread_barrier_t block_barrier, warp_barriers[32];
+static unsigned char slots[1024][8];
+static inline void __syncthreads() { pthread_barrier_wait(&block_barrier); }
+static inline void __syncwarp() { pthread_barrier_wait(&warp_barriers[thread / 32]); }
+template <class T> static inline T from_lane(T value, int lane) {
+  memcpy(slots[thread], &value, sizeof value);
+  __syncwarp();
+  unsigned other = thread / 32 * 32 + lane;
+  if (lane >= 0 && other < threads) memcpy(&value, slots[other], sizeof value);
+  __syncwarp();
+  return value;
+}
+static inline int kept(int lane, int width) {
+  int own = thread % 32;
+  return lane / width == own / width && lane >= 0 ? lane : own;
+}
+template <class T> static inline T __shfl_sync(unsigned, T value, int lane, int width) {
+  return from_lane(value, (int)(thread % 32) / width * width + lane % width);
+}
+template <class T> static inline T __shfl_xor_sync(unsigned, T value, int mask, int width) {
+  return from_lane(value, kept((int)(thread % 32) ^ mask, width));
+}
+template <class T> static inline T __shfl_down_sync(unsigned, T value, int delta, int width) {
+  return from_lane(value, kept((int)(thread % 32) + delta, width));
+}
+template <class T> static inline T __shfl_up_sync(unsigned, T value, int delta, int width) {
+  return from_lane(value, kept((int)(thread % 32) - delta, width));
+}
+static inline unsigned __ballot_sync(unsigned, int on) {
+  unsigned made = 0;
+  for (int lane = 0; lane < 32 && thread / 32 * 32 + lane < threads; ++lane)
+    made |= (unsigned)(from_lane(on, lane) != 0) << lane;
+  return made;
+}
+static inline unsigned __activemask() { return __ballot_sync(0, 1); }
+static inline int __any_sync(unsigned mask, int on) { return __ballot_sync(mask, on) != 0; }
+static inline int __all_sync(unsigned mask, int on) { return __ballot_sync(mask, !on) == 0; }
+static inline Index index_of(unsigned n) {
+  return {n % blockSize.x, n / blockSize.x % blockSize.y, n / (blockSize.x * blockSize.y)};
+}
+static void (*body)(void**);
+static void** values;
+static void* one_thread(void* number) {
+  thread = (unsigned)(uintptr_t)number;
+  threadIdx = index_of(thread);
+  body(values);
+  return 0;
+}
+static void run_block(bool together) {
+  threads = blockSize.x * blockSize.y * blockSize.z;
+  if (!together) {
+    for (unsigned n = 0; n < threads; ++n) one_thread((void*)(uintptr_t)n);
+    return;
+  }
+  static pthread_t running[1024];
+  pthread_barrier_init(&block_barrier, 0, threads);
+  for (unsigned warp = 0; warp * 32 < threads; ++warp)
+    pthread_barrier_init(&warp_barriers[warp], 0, min(32u, threads - warp * 32));
+  for (unsigned n = 0; n < threads; ++n)
+    pthread_create(&running[n], 0, one_thread, (void*)(uintptr_t)n);
+  for (unsigned n = 0; n < threads; ++n) pthread_join(running[n], 0);
+}
+static int run_grid(void (*kernel)(void**), void** args, const int* extents, bool together) {
+  body = kernel, values = args, stopped = 0;
+  blockSize = {(unsigned)extents[3], (unsigned)extents[4], (unsigned)extents[5]};
+  for (blockIdx.z = 0; blockIdx.z < (unsigned)extents[2]; ++blockIdx.z)
+    for (blockIdx.y = 0; blockIdx.y < (unsigned)extents[1]; ++blockIdx.y)
+      for (blockIdx.x = 0; blockIdx.x < (unsigned)extents[0]; ++blockIdx.x) run_block(together);
+  return stopped;
+}
 static inline unsigned atomicCAS(unsigned* at, unsigned seen, unsigned x) {
   unsigned old = *at; if (old == seen) *at = x; return old;
 }
@@ -146,17 +225,21 @@ class Program:
     def __init__(self, lowered: IRModule, target: Target) -> None:
         dialect = replace(dialect_of(target), helpers={**PRELUDE, **_PTX})
         self.code: KernelCode = emit_kernels_text(lowered, dialect, target, CudaEmitter)
-        runs = [_entry(info) for info in self.code.kernels.values()]
-        text = "\n".join([_HEADER, self.code.text, *runs])
-        with tempfile.TemporaryDirectory() as folder:
-            source, library = Path(folder, "kernels.cpp"), Path(folder, "kernels.so")
-            source.write_text(text)
-            flags = "-O1 -w -std=c++17 -shared -fPIC -ffp-contract=off -fno-strict-aliasing".split()
-            assert COMPILER is not None
-            command = [COMPILER, *flags, "-o", str(library), str(source)]
-            done = subprocess.run(command, capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr[:4000]
-            self.library = ctypes.CDLL(str(library))
+        own = re.sub(r"extern __shared__ .*dynamic_shared\[\];", "", self.code.text)
+        assert "asm" not in own, "PTX instructions have no meaning on a CPU"
+        runs = [_entry(info, "sync" in _body(own, info)) for info in self.code.kernels.values()]
+        text = "\n".join([_HEADER, own, *runs])
+        # Kept: a library whose file is gone is taken for the next one in the same place.
+        folder = tempfile.TemporaryDirectory()
+        _FOLDERS.append(folder)
+        source, library = Path(folder.name, "kernels.cpp"), Path(folder.name, "kernels.so")
+        source.write_text(text)
+        flags = "-O1 -w -std=c++17 -shared -fPIC -ffp-contract=off -fno-strict-aliasing -pthread"
+        assert COMPILER is not None
+        command = [COMPILER, *flags.split(), "-o", str(library), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[:4000]
+        self.library = ctypes.CDLL(str(library))
 
     def __call__(self, name: str, launch: dict[str, int] | None = None, **given: Any) -> int:
         """Run a kernel over its grid; returns whether an assertion failed.
@@ -176,16 +259,31 @@ class Program:
         return int(self.library[f"run_{info.symbol}"](values, extents))
 
 
-def _entry(info: KernelInfo) -> str:
+def launches(lowered: IRModule) -> list[tuple[str, list[Any]]]:
+    """The kernels that ``main`` launches, in order, with what they are called with."""
+    found = []
+    for item in pre_order(lowered["main"].body):
+        if isinstance(item, Call) and item.op.name == "call_extern":
+            name, *args = item.args
+            found.append((name.value, args))  # type: ignore[attr-defined]
+    return found
+
+
+def _entry(info: KernelInfo, together: bool) -> str:
+    """A function that runs a kernel over its grid."""
     args = ", ".join(_argument(number, param) for number, param in enumerate(info.arguments))
-    loops = "".join(
-        f"for ({place} = 0; {place} < (unsigned)extents[{number}]; ++{place})\n"
-        for number, place in enumerate(
-            f"{group}.{axis}" for group in ("blockIdx", "threadIdx") for axis in "xyz"
-        )
+    name = info.symbol
+    return (
+        f"static void call_{name}(void** args) {{ {name}({args}); }}\n"
+        f'extern "C" int run_{name}(void** args, int* extents) {{\n'
+        f"  return run_grid(call_{name}, args, extents, {str(together).lower()});\n}}"
     )
-    head = f'extern "C" int run_{info.symbol}(void** args, int* extents) {{\nstopped = 0;\n'
-    return f"{head}{loops}{info.symbol}({args});\nreturn stopped;\n}}"
+
+
+def _body(text: str, info: KernelInfo) -> str:
+    """The text of one kernel."""
+    start = text.index(f" {info.symbol}(")
+    return text[start : text.index("\n}\n", start)]
 
 
 def _argument(number: int, param: Any) -> str:
