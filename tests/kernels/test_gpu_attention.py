@@ -16,6 +16,7 @@ from tilewright.ir import IRModule, Var
 from tilewright.kernels import ApplyKernels
 from tilewright.kernels.gpu.attention.decode import DecodeThreads
 from tilewright.kernels.gpu.attention.prefill import PrefillThreads
+from tilewright.kernels.gpu.attention.prefill_mma import PrefillWarps
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
@@ -134,6 +135,52 @@ def test_other_scales() -> None:
     check(heads(1, 1, 1, 17, 9, 4), scale=0.3)
 
 
+# ---- tensor cores ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float16, 2e-3), (BFLOAT, 2e-2)])
+@pytest.mark.parametrize(
+    ("shape", "causal"),
+    [
+        ((1, 1, 1, 32, 32, 16), None),  # whole tiles
+        ((2, 2, 1, 21, 37, 32, 16), "TopLeft"),
+        ((1, 1, 1, 40, 20, 16, 32), "BottomRight"),  # the first queries see nothing
+        ((1, 6, 2, 7, 20, 16), "BottomRight"),  # a group makes one tile
+    ],
+)
+def test_products_on_tensor_cores(
+    shape: Any, causal: str | None, dtype: Any, tolerance: float
+) -> None:
+    arrays = [a.astype(dtype) for a in heads(*shape)]
+    mod = check(arrays, tolerance=tolerance, causal_mask=causal)
+    assert "ptx_mma" in kernels_of(mod)[0].script()
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float16"])
+def test_masks_on_tensor_cores(dtype: str) -> None:
+    mask = RNG.standard_normal((2, 19, 23)) > 0
+    mask[:, 4] = False
+    values = mask if dtype == "bool" else np.where(mask, 0, -np.inf).astype(dtype)
+    arrays = [a.astype("float16") for a in heads(1, 2, 1, 19, 23, 16)]
+    check([*arrays, values], tolerance=2e-3)
+
+
+@pytest.mark.parametrize("sizes", [(1, 40, 33), (2, 5, 3), (1, 1, 1)])
+def test_symbolic_sizes_on_tensor_cores(sizes: tuple[int, int, int]) -> None:
+    batch, queries, keys = (Var(name) for name in ("b", "n", "m"))
+    b, n, m = sizes
+    shapes = [(batch, 2, queries, 16), *[(batch, 1, keys, 16)] * 2]
+    arrays = [a.astype("float16") for a in heads(b, 2, 1, n, m, 16)]
+    mod = check(arrays, shapes, 2e-3, causal_mask="BottomRight")
+    assert "ptx_mma" in kernels_of(mod)[0].script()
+
+
+def test_older_gpus_use_their_ordinary_units() -> None:
+    target = Target("cuda -arch=sm_75")
+    func = definition([np.zeros((1, 2, 64, 64), "float16")] * 3)
+    assert "ptx_mma" not in kernels_of(lowered(applied(func, target), target))[0].script()
+
+
 # ---- a few queries -----------------------------------------------------------------------------
 
 
@@ -196,9 +243,11 @@ def test_tiles_fit_into_shared_memory(arch: str, depth: int) -> None:
 
 
 def test_each_form_replays() -> None:
-    func = definition(heads(1, 4, 2, 2, 50, 8), causal_mask="TopLeft")
+    arrays = [a.astype("float16") for a in heads(1, 4, 2, 2, 50, 16)]
+    func = definition(arrays, causal_mask="TopLeft")
     for name, plan in (
         ("attention_prefill_threads", PrefillThreads(4, 8, 2, 2)),
+        ("attention_prefill_mma", PrefillWarps(2, 32)),
         ("attention_decode_threads", DecodeThreads(64, 32, 3)),
     ):
         sch = Schedule(IRModule({"main": func}), record=True)
@@ -221,6 +270,21 @@ def test_sizes_are_checked() -> None:
     ):
         with pytest.raises(ScheduleError, match=said):
             sch.use_kernel("root", "attention_prefill_threads", {**good, name: value})
+
+
+def test_sizes_for_tensor_cores_are_checked() -> None:
+    def refused(arrays: list[Any], options: dict[str, int], said: str) -> None:
+        sch = Schedule(IRModule({"main": definition(arrays)}))
+        with pytest.raises(ScheduleError, match=said):
+            sch.use_kernel("root", "attention_prefill_mma", options)
+
+    halves = [a.astype("float16") for a in heads(1, 4, 2, 20, 50, 16)]
+    refused(halves, {"warps": 0, "keys": 32}, "at least one warp")
+    refused(halves, {"warps": 40, "keys": 32}, "up to 1024 threads")
+    refused(halves, {"warps": 2, "keys": 24}, "keys is a multiple of 16")
+    refused(heads(1, 4, 2, 20, 50, 16), {"warps": 2, "keys": 32}, "float16 and bfloat16")
+    halves = [a.astype("float16") for a in heads(1, 4, 2, 20, 50, 24)]
+    refused(halves, {"warps": 2, "keys": 32}, "depth of heads is a multiple of 16")
 
 
 def test_sizes_of_a_few_queries_are_checked() -> None:

@@ -10,8 +10,8 @@ from tilewright.kernels.problems.attention import FLOAT, LOWEST, Attention
 from tilewright.script import tir as T
 from tilewright.tir import Buffer, decl_buffer
 
-# Elements that a thread reads and writes at once: 16 bytes of float32.
-_VECTOR = 4
+# Bytes that a thread reads and writes at once, and elements of float32.
+_BYTES, _VECTOR = 16, 4
 PAD = 4
 """By so many elements rows of shared memory are longer than their contents, usually."""
 
@@ -58,7 +58,7 @@ class TileKernel:
 
         ``read(row, column)`` is in the tile's dtype.
         """
-        vector = vector_of(tile.width)
+        vector = vector_of(tile.width, _BYTES // dtypes.bytes_of(tile.buffer.dtype))
         per_row, threads = tile.width // vector, self.threads
         count = tile.rows * per_row
         for i in T.serial(-(-count // threads)):
@@ -88,7 +88,7 @@ class TileKernel:
 
 def vector_of(extent: int, most: int = _VECTOR) -> int:
     """The longest vector that divides an extent."""
-    return next(n for n in (4, 2, 1) if n <= most and extent % n == 0)
+    return next(n for n in (8, 4, 2, 1) if n <= most and extent % n == 0)
 
 
 def is_whole(extent: Expr, size: int) -> bool:

@@ -3,8 +3,9 @@
 The replacement is chosen by shape:
 
 - a few queries per head of keys (decoding): :mod:`.decode`, bound by memory;
-- else tiles of queries: :mod:`.prefill`. Where a group of heads shares keys and each has but a few
-  queries, the group's queries make one tile.
+- else tiles of queries: :mod:`.prefill_mma` on tensor cores, for half floats where these fit the
+  depth of heads, otherwise :mod:`.prefill`. Where a group of heads shares keys and each has but a
+  few queries, the group's queries make one tile.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import ClassVar
 from tilewright.ir import as_int
 from tilewright.kernels.gpu.attention.decode import MOST_ROWS, DecodeKernel, DecodeThreads
 from tilewright.kernels.gpu.attention.prefill import PrefillKernel, PrefillThreads
+from tilewright.kernels.gpu.attention.prefill_mma import CAPABILITY, PrefillMmaKernel, PrefillWarps
 from tilewright.kernels.gpu.sizes import known_product
 from tilewright.kernels.kernel import Kernel
 from tilewright.kernels.problems.attention import Attention, read_attention
@@ -26,8 +28,10 @@ from tilewright.tir import Block, PrimFunc, make_root_block
 from tilewright.tir.schedule import Schedule
 
 PREFILL, DECODE = "attention_prefill_threads", "attention_decode_threads"
+PREFILL_MMA = "attention_prefill_mma"
 
-Plan = PrefillThreads | DecodeThreads
+Many = PrefillThreads | PrefillWarps
+Plan = Many | DecodeThreads
 
 # Threads along queries and keys, and what each has of both: the largest that fit are preferred, as
 # they read least from shared memory per product.
@@ -44,6 +48,8 @@ _PREFILL = (
     (4, 4, 1, 1),
     (1, 4, 1, 1),
 )
+# Warps, and keys that are processed together, on tensor cores.
+_PREFILL_MMA = ((4, 64), (8, 64), (4, 32), (2, 64), (2, 32), (1, 32), (1, 16))
 # Threads, and keys that are processed together.
 _DECODE = ((128, 128), (128, 64), (128, 32), (64, 64), (64, 32), (32, 32))
 # Thread blocks that a multiprocessor runs at a time, and parts of the keys at most.
@@ -53,7 +59,11 @@ _BLOCKS_PER_PROCESSOR, _MOST_SPLITS = 4, 64
 class AttentionKernel(Kernel[Attention]):
     """For functions that are scaled dot-product attention, and nothing else."""
 
-    forms: ClassVar = {PREFILL: PrefillThreads, DECODE: DecodeThreads}
+    forms: ClassVar = {
+        PREFILL: PrefillThreads,
+        PREFILL_MMA: PrefillWarps,
+        DECODE: DecodeThreads,
+    }
 
     def recognise(self, func: PrimFunc) -> Attention | NotApplicable:
         """Compare with the definition named by the annotation."""
@@ -74,6 +84,8 @@ class AttentionKernel(Kernel[Attention]):
             few = DecodeKernel(problem.with_stacked(True), plan)
             return make_root_block(few.build(), few.root_buffers).block
         problem = problem.with_stacked(plan.stacked)
+        if isinstance(plan, PrefillWarps):
+            return make_root_block(PrefillMmaKernel(problem, plan).build()).block
         return make_root_block(PrefillKernel(problem, plan).build()).block
 
     def schedule(
@@ -93,7 +105,10 @@ def choose_threads(problem: Attention, target: Target, choices: Choices) -> Plan
     rows = as_int(problem.with_stacked(True).rows)
     few = rows is not None and rows <= MOST_ROWS
     made = _decode(problem.with_stacked(True), limits, choices) if few else None
-    return made or _prefill(problem, limits, choices)
+    if made is not None:
+        return made
+    tensor_cores = target.gpu.capability >= CAPABILITY
+    return _prefill(problem, limits, choices, tensor_cores=tensor_cores)
 
 
 def _decode(problem: Attention, limits: GPULimits, choices: Choices) -> DecodeThreads | None:
@@ -123,12 +138,16 @@ def _splits(problem: Attention, sizes: DecodeThreads, limits: GPULimits) -> int:
 
 
 def _prefill(
-    problem: Attention, limits: GPULimits, choices: Choices
-) -> PrefillThreads | NotApplicable:
-    """Sizes for many queries."""
+    problem: Attention, limits: GPULimits, choices: Choices, *, tensor_cores: bool
+) -> Many | NotApplicable:
+    """Sizes for many queries: on tensor cores, if there are sizes for the problem."""
+    forms: list[Many] = [PrefillThreads(*item) for item in _PREFILL]
+    by_warps = [PrefillWarps(*item) for item in _PREFILL_MMA]
+    if tensor_cores and by_warps[0].fault(problem) is None:
+        forms = [*by_warps]
     fitting = [
         sizes
-        for sizes in (PrefillThreads(*item) for item in _PREFILL)
+        for sizes in forms
         if sizes.threads <= limits.max_threads
         and sizes.shared_bytes(problem) <= limits.max_shared_memory
     ]
@@ -149,9 +168,7 @@ def _prefill(
     return replace(chosen, stacked=stacked)
 
 
-def _balanced(
-    sizes: Sequence[PrefillThreads], problem: Attention, limits: GPULimits
-) -> PrefillThreads:
+def _balanced(sizes: Sequence[Many], problem: Attention, limits: GPULimits) -> Many:
     """The largest tiles of which there is one for each processor, if the number is known."""
     known = [as_int(n) for n in (problem.batch, problem.heads, problem.rows)]
     if None in known:
