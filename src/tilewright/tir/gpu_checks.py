@@ -17,7 +17,15 @@ from tilewright.tir.fragments import (
     mma_shape,
     sizes,
 )
-from tilewright.tir.gpu_ops import GPU_OPS, Tile, memory_uses, number_operand, text_operand, tile_at
+from tilewright.tir.gpu_ops import (
+    BARRIER_OPS,
+    GPU_OPS,
+    Tile,
+    memory_uses,
+    number_operand,
+    text_operand,
+    tile_at,
+)
 from tilewright.tir.thread_scope import is_shared
 
 Operands = dict[str, Expr]
@@ -218,6 +226,36 @@ def _copy(operands: Operands) -> None:
         _expect(found == size, op, f"{name} is {size} bytes", found)
 
 
+def _barrier(op: str) -> Callable[[Operands], None]:
+    def check(operands: Operands) -> None:
+        tile = tile_at(operands["barrier"], op)
+        _scope(op, operands, "barrier", "shared")
+        _expect(
+            elements(tile) == 1 and tile.along.buffer.dtype == "uint64",
+            op, "a barrier is one uint64 of shared memory", tile.along,
+        )  # fmt: skip
+        if op == "ptx_cp_async_bulk":
+            size = number_operand(operands, "bytes")
+            _expect(size > 0 and size % 16 == 0, op, "bytes is a multiple of 16", size)
+            _scope(op, operands, "target", "shared")
+            _scope(op, operands, "source", "global")
+            for name in ("target", "source"):
+                data = tile_at(operands[name], op)
+                found = elements(data) * dtypes.bytes_of(data.along.buffer.dtype)
+                _expect(found == size, op, f"{name} is {size} bytes", found)
+
+    return check
+
+
+def _registers(operands: Operands) -> None:
+    count = number_operand(operands, "count")
+    number_operand(operands, "increase")
+    _expect(
+        count % 8 == 0 and 24 <= count <= 256,
+        "ptx_setmaxnreg", "count is a multiple of 8 from 24 to 256", count,
+    )  # fmt: skip
+
+
 def _wait_group(operands: Operands) -> None:
     count = as_int(operands["in_flight"])
     _expect(
@@ -248,4 +286,6 @@ _CHECKS: dict[str, Callable[[Operands], None]] = {
     "ptx_wait_group": _wait_group,
     "ptx_wgmma_wait_group": _wait_group,
     "mma_store": _mma_store,
+    "ptx_setmaxnreg": _registers,
+    **{name: _barrier(name) for name in BARRIER_OPS if name != "ptx_fence_barrier_init"},
 }

@@ -126,6 +126,39 @@ _PRODUCT_OPS = _table(
     ("ptx_wgmma_commit_group", "", "makes a group of the products that were started"),
     ("ptx_wgmma_wait_group", "in_flight", "waits until no more groups of products are under way"),
 )
+_BARRIER_OPS = _table(
+    THREAD,
+    (
+        "ptx_init_barrier_thread_count", "barrier:w count",
+        "a barrier in shared memory (one uint64) waits for count arrivals in each of its phases",
+    ),
+    ("ptx_arrive_barrier", "barrier:rw", "arrives"),
+    (
+        "ptx_arrive_barrier_expect_tx", "barrier:rw bytes",
+        "arrives; the phase also waits until copies have brought so many bytes",
+    ),
+    (
+        "ptx_wait_barrier", "barrier:rw parity",
+        "waits until the phase of this parity is over: 0 for the first, then 1, 0, ...",
+    ),
+    (
+        "ptx_cp_async_bulk", "target:w source:r bytes barrier:rw",
+        "one thread starts a copy of a multiple of 16 bytes from global to shared memory, which "
+        "tells the barrier when it has arrived",
+    ),
+    ("ptx_fence_barrier_init", "", "shows barriers that were initialised to copies"),
+    synchronises=True,
+)  # fmt: skip
+_REGISTER_OPS = _table(
+    THREAD,
+    (
+        "ptx_setmaxnreg", "count increase",
+        "a warpgroup gives registers back, or takes more (a multiple of 8 from 24 to 256)",
+    ),
+    synchronises=True,
+)  # fmt: skip
+BARRIER_OPS = frozenset(item.name for item in _BARRIER_OPS)
+"""What works on barriers in memory; of these only the initialisation is no atomic access."""
 _GROUP_OPS = _table(
     THREAD,
     ("ptx_commit_group", "", "makes a group of the copies that the thread has started"),
@@ -135,7 +168,15 @@ _GROUP_OPS = _table(
 
 GPU_OPS: dict[str, GpuOp] = {
     item.name: item
-    for item in (*_FRAGMENT_OPS, *_WARPGROUP_OPS, *_THREAD_OPS, *_PRODUCT_OPS, *_GROUP_OPS)
+    for item in (
+        *_FRAGMENT_OPS,
+        *_WARPGROUP_OPS,
+        *_THREAD_OPS,
+        *_PRODUCT_OPS,
+        *_BARRIER_OPS,
+        *_REGISTER_OPS,
+        *_GROUP_OPS,
+    )
 }
 """The operators by name."""
 
@@ -188,11 +229,15 @@ def tile_at(pointer: Expr, op: str = "an operator") -> Tile:
 
 
 class Use(NamedTuple):
-    """An operand that is memory: what is done with it (``r``, ``w``, ``rw``), and where."""
+    """An operand that is memory: what is done with it (``r``, ``w``, ``rw``), and where.
+
+    Barriers are used ``atomic``ally: accesses of several threads don't conflict.
+    """
 
     access: str
     pointer: Call
     tile: Tile
+    atomic: bool = False
 
 
 def memory_uses(call: Call) -> Iterator[Use]:
@@ -201,7 +246,8 @@ def memory_uses(call: Call) -> Iterator[Use]:
     for text, arg in zip(op.operands, call.args):
         _, is_memory, access = text.partition(":")
         if is_memory:
-            yield Use(access.rstrip("?"), arg, tile_at(arg, op.name))  # type: ignore[arg-type]
+            atomic = text.startswith("barrier") and access == "rw"
+            yield Use(access.rstrip("?"), arg, tile_at(arg, op.name), atomic)  # type: ignore[arg-type]
 
 
 def is_gpu_op(node: Any) -> bool:

@@ -399,6 +399,47 @@ _wgmma_control("ptx_wgmma_commit_group", "wgmma.commit_group.sync.aligned;")
 _wgmma_control("ptx_wgmma_wait_group", "wgmma.wait_group.sync.aligned {};")
 
 
+# ---- barriers in memory -------------------------------------------------------------------------
+
+
+def _on_barrier(name: str, *others: str) -> None:
+    @_writes(name)
+    def write(emitter: Any, operands: Operands) -> None:
+        _require(emitter, name, 90)
+        barrier = _pointer(emitter, tile_at(operands["barrier"]))
+        values = [str(emitter.scalar(operands[other])) for other in others]
+        _say(emitter, name.removeprefix("ptx_"), barrier, *values)
+
+
+_on_barrier("ptx_init_barrier_thread_count", "count")
+_on_barrier("ptx_arrive_barrier")
+_on_barrier("ptx_arrive_barrier_expect_tx", "bytes")
+_on_barrier("ptx_wait_barrier", "parity")
+
+
+@_writes("ptx_cp_async_bulk")
+def _bulk_copy(emitter: Any, operands: Operands) -> None:
+    _require(emitter, "ptx_cp_async_bulk", 90)
+    places = [
+        _pointer(emitter, tile_at(operands[name])) for name in ("target", "source", "barrier")
+    ]
+    _say(emitter, "cp_async_bulk", *places, str(number_operand(operands, "bytes")))
+
+
+@_writes("ptx_fence_barrier_init")
+def _fence_barrier_init(emitter: Any, operands: Operands) -> None:
+    _require(emitter, "ptx_fence_barrier_init", 90)
+    emitter.line('asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");')
+
+
+@_writes("ptx_setmaxnreg")
+def _setmaxnreg(emitter: Any, operands: Operands) -> None:
+    _require_hopper(emitter, "ptx_setmaxnreg")
+    count = number_operand(operands, "count")
+    action = "inc" if number_operand(operands, "increase") else "dec"
+    emitter.line(f'asm volatile("setmaxnreg.{action}.sync.aligned.u32 {count};");')
+
+
 def uses_async_proxy(func: PrimFunc) -> bool:
     """Whether a kernel has operators that read shared memory by another path than threads do."""
     return any(is_gpu_op(item) and item.op.name in WARPGROUP_OPS for item in pre_order(func.body))  # type: ignore[attr-defined]

@@ -337,9 +337,52 @@ $fn void $name(void* to, const void* from, int bytes) {{
         )
 
 
+def _add_barriers() -> None:
+    start = "unsigned int place = (unsigned int)__cvta_generic_to_shared(barrier);"
+
+    def add(family: str, parameters: str, *lines: str) -> None:
+        body = "\n  ".join((start, *lines))
+        _add(family, f"$fn void $name({parameters}) {{\n  {body}\n}}")
+
+    add(
+        "init_barrier_thread_count",
+        "void* barrier, unsigned int count",
+        'asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(place), "r"(count)'
+        ' : "memory");',
+    )
+    add(
+        "arrive_barrier",
+        "void* barrier",
+        'asm volatile("{ .reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0]; }"'
+        ' :: "r"(place) : "memory");',
+    )
+    add(
+        "arrive_barrier_expect_tx",
+        "void* barrier, unsigned int bytes",
+        'asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], '
+        '%1; }" :: "r"(place), "r"(bytes) : "memory");',
+    )
+    add(
+        "wait_barrier",
+        "void* barrier, unsigned int parity",
+        "unsigned int over;",
+        "do {",
+        '  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; '
+        'selp.u32 %0, 1, 0, p; }" : "=r"(over) : "r"(place), "r"(parity) : "memory");',
+        "} while (!over);",
+    )
+    add(
+        "cp_async_bulk", "void* to, const void* from, void* barrier, unsigned int bytes",
+        "unsigned int target = (unsigned int)__cvta_generic_to_shared(to);",
+        'asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], '
+        '[%1], %2, [%3];" :: "r"(target), "l"(from), "r"(bytes), "r"(place) : "memory");',
+    )  # fmt: skip
+
+
 _add_mma()
 _add_matrices()
 _add_wmma()
 _add_wgmma()
 _add_copies()
+_add_barriers()
 assert all(re.fullmatch(r"\w+", family) for family in PTX_HELPERS)

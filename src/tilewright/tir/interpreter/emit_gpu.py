@@ -13,6 +13,8 @@ from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.gpu_ops import GPU_OPS, THREAD, WMMA_OPS, Tile, tile_at
 
+WAITS = frozenset({"ptx_wait_barrier"})
+"""What a thread waits at until others, or copies, have arrived."""
 LANES_TAG = "threadIdx.x"
 
 
@@ -40,6 +42,8 @@ def gpu_call(emitter: Emits, node: Call) -> str:
     brought = f"({', '.join(texts)},)" if texts else "()"
     if not threads.lockstep:
         return f"run_unwatched({op.name!r}, {threads.site(op.name)!r}, {brought})"
+    if op.name in WAITS:
+        return f"(yield ('mbarrier', {threads.site(op.name)!r}, {brought}))"
     return f"thread.run({op.name!r}, {threads.site(op.name)!r}, {brought})"
 
 

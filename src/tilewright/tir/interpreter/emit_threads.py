@@ -28,7 +28,7 @@ from tilewright.tir.attrs import ASYNC_COMMIT, ASYNC_INFLIGHT, ASYNC_SCOPE, ASYN
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.gpu_ops import WARP_OPS, WARPGROUP_OPS, WMMA_OPS
-from tilewright.tir.interpreter.emit_gpu import LANES_TAG
+from tilewright.tir.interpreter.emit_gpu import LANES_TAG, WAITS
 from tilewright.tir.interpreter.traffic import Site
 from tilewright.tir.reducer import REDUCERS
 from tilewright.tir.stmt import (
@@ -94,7 +94,7 @@ class ThreadEmitter:
             self._collective = set()
             if contents(body) & content_mask(EFFECTS):
                 self._collective = _holding(
-                    body, COLLECTIVES | WARPGROUP_OPS | (WARP_OPS - WMMA_OPS)
+                    body, COLLECTIVES | WAITS | WARPGROUP_OPS | (WARP_OPS - WMMA_OPS)
                 )
                 self._collective |= _below_lanes(body)
         return node in self._collective
@@ -115,7 +115,8 @@ class ThreadEmitter:
         met = [
             item
             for item in pre_order(body)
-            if type(item) is Call and item.op.name in (COLLECTIVES | WARP_OPS | WARPGROUP_OPS)
+            if type(item) is Call
+            and item.op.name in (COLLECTIVES | WAITS | WARP_OPS | WARPGROUP_OPS)
         ]
         return all(
             id(item) in inside and item.op.name not in ("storage_sync", "thread_allreduce")
@@ -270,6 +271,7 @@ class ThreadEmitter:
     def number_of(self, buffer: Buffer, access: str) -> int:
         """The number of an operator's operand, if what it accesses is counted; else -1."""
         counts = buffer.scope == "global" or is_shared(buffer.scope)
+        counts = counts and buffer.dtype != "uint64"  # barriers
         if not (self.report and self.lockstep and counts):
             return -1
         return self.access(buffer, "load" if access == "r" else "store")

@@ -23,6 +23,8 @@ class Access(NamedTuple):
     block_epoch: int
     warp_epoch: int
     atomic: bool
+    time: int = 0
+    """How often the thread had arrived at barriers in memory."""
 
     def before(self, other: Access) -> bool:
         """Whether this access is ordered before a later one."""
@@ -32,6 +34,8 @@ class Access(NamedTuple):
         if mine.block is not theirs.block:
             return False
         if self.block_epoch < other.block_epoch:
+            return True
+        if theirs.seen.get(mine, 0) > self.time:  # by barriers in memory
             return True
         return bool(mine.warp == theirs.warp and self.warp_epoch < other.warp_epoch)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.support.errors import RunError
+from tilewright.tir.interpreter.barriers import BARRIER_FUNCTIONS
 from tilewright.tir.interpreter.warp_matrix import Operand
 
 
@@ -76,6 +77,7 @@ def _wait_products(thread: Any, brought: tuple[Any, ...], site: str) -> None:
 
 
 THREAD_FUNCTIONS: dict[str, Callable[[Any, tuple[Any, ...], str], None]] = {
+    **BARRIER_FUNCTIONS,
     "mma_fill": _mma_fill,
     "ptx_cp_async": _cp_async,
     "ptx_commit_group": _commit,
@@ -91,4 +93,9 @@ place in the program.
 
 def run_unwatched(name: str, site: str, brought: tuple[Any, ...]) -> None:
     """Run an operator where threads run one after the other: copies are done at once."""
+    if name in BARRIER_FUNCTIONS:
+        raise RunError(
+            f"{site} is outside of threads that run in lock step: a loop on threadIdx.x must be "
+            "around it, with all that meets at barriers"
+        )
     THREAD_FUNCTIONS[name](None, brought, site)

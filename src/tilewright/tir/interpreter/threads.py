@@ -16,6 +16,7 @@ import numpy as np
 
 from tilewright.support.errors import RunError
 from tilewright.tir.fragments import WARPGROUP_SIZE
+from tilewright.tir.interpreter.barriers import Barrier, Copy, released, why_stuck
 from tilewright.tir.interpreter.products import Products, warpgroups_ready
 from tilewright.tir.interpreter.races import Access, Races
 from tilewright.tir.interpreter.thread_ops import THREAD_FUNCTIONS
@@ -42,6 +43,8 @@ class Block:
         self.memory: dict[Any, np.ndarray[Any, Any]] = {}
         self.warp_epochs: dict[object, int] = defaultdict(int)
         self.warps: dict[Any, list[Thread]] = defaultdict(list)
+        self.barriers: dict[int, Barrier] = {}
+        self.copies: list[Copy] = []  # bulk copies under way, the oldest first
 
 
 class Thread:
@@ -62,6 +65,8 @@ class Thread:
         self.warp = (linear // warp_size, virtual)
         self.warpgroup = (linear // WARPGROUP_SIZE, virtual)
         self.products = Products(self)
+        self.time = 0  # how often it arrived at barriers in memory
+        self.seen: dict[Any, int] = {}
         self.request: Request | None = None
         self.answer: object = None
         self.issued: list[_Copy] = []
@@ -92,9 +97,17 @@ class Thread:
                 self.block.races.own(memory[key])
         return memory[key]
 
+    def access(self) -> Access:
+        """Now, as an access that orders itself by no atomic."""
+        return self._access(False)
+
     def _access(self, atomic: bool) -> Access:
         block = self.block
-        return Access(self, block.epoch, block.warp_epochs[self.warp], atomic)
+        return Access(self, block.epoch, block.warp_epochs[self.warp], atomic, self.time)
+
+    def access_of(self, copy: Copy) -> Access:
+        """The access of a copy that the thread starts now."""
+        return Access(copy, self.block.epoch, 0, False, 0)
 
     def read(self, memory: Memory, place: object, name: str, bytewise: bool) -> Any:
         """Note that the thread reads; return ``place``."""
@@ -234,6 +247,8 @@ def run_threads(
             thread.advance()
         waiting = [thread for thread in threads if thread.request is not None]
         running = _resolved(shared, threads, waiting) if waiting else []
+    if shared.copies:
+        raise RunError(f"nobody waits for the copy of thread ({shared.copies[0]})")
     if races is not None:
         races.end_block()
     if traffic is not None:
@@ -257,6 +272,7 @@ def _resolved(block: Block, threads: list[Thread], waiting: list[Thread]) -> lis
                 ready += group
     ready += _all_reduce(threads, waiting)
     ready += warpgroups_ready(threads, waiting)
+    ready += released(waiting)
     if ready:
         return ready
     first = waiting[0].request
@@ -265,6 +281,9 @@ def _resolved(block: Block, threads: list[Thread], waiting: list[Thread]) -> lis
     if first[0] == "barrier.shared" and same:
         block.epoch += 1
         return waiting
+    if block.copies:  # as late as they can
+        block.copies.pop(0).finish()
+        return _resolved(block, threads, waiting)
     raise _stuck(threads, waiting)
 
 
@@ -272,6 +291,8 @@ def _stuck(threads: list[Thread], waiting: list[Thread]) -> RunError:
     """Say which thread never comes to where another one waits."""
     one = next((t for t in waiting if t.request and t.request[0] == "barrier.shared"), waiting[0])
     assert one.request is not None
+    if one.request[0] == "mbarrier":
+        return RunError(why_stuck(waiting))
     if one.request[0] == "warp":  # a lane of the same warp is who is missed
         threads = [t for t in threads if t.warp == one.warp]
     for other in threads:

@@ -187,7 +187,7 @@ class _Planner:
             tile.along.buffer,
             tuple(substitute(index, place.values) for index in indices),
             "w" in use.access,
-            False,
+            use.atomic,
             loops,
             place.conditions,
             frozenset(set(loops) - set(place.loops)),
