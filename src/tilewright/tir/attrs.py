@@ -287,6 +287,13 @@ BUFFER_DIM_ALIGN = register_annotation(
     means="Alignments of the strides of the buffers that a block writes.",
     read_by=("tir.transform.align_storage",),
 )
+MIN_BLOCKS = register_annotation(
+    "min_blocks_per_processor",
+    integer(1, 32),
+    means="Blocks of a loop over a GPU's blocks that are to fit onto one processor: the compiler "
+    "gives a thread no more registers than that allows.",
+    read_by=("codegen.c.kernels",),
+)
 PIPELINE_STAGE = register_annotation(
     "software_pipeline_stage",
     list_of(_COUNT),

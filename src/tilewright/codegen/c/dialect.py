@@ -56,7 +56,7 @@ class Dialect:
     """Qualifiers of helper functions."""
     kernel: str
     """What starts a kernel, up to its name, of ``{threads}`` of a block and ``{x}``, ``{y}``,
-    ``{z}`` along its axes."""
+    ``{z}`` along its axes; ``{bounds}``: also how many blocks a processor is to have room for."""
     restrict: str
     long_suffix: str
     """Suffix of 64-bit constants."""

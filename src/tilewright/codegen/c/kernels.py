@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.codegen.c import text as t
@@ -30,12 +31,13 @@ from tilewright.ir import (
 from tilewright.support.errors import CodegenError
 from tilewright.target import Target
 from tilewright.target.gpus import STATIC_SHARED_BYTES
-from tilewright.tir import Allocate, AttrStmt, Buffer, BufferStore, PrimFunc
-from tilewright.tir.attrs import ASYNC_WAIT, EXCESS_PRECISION, NO_ALIAS
+from tilewright.tir import Allocate, AttrStmt, Buffer, BufferStore, DeclBuffer, PrimFunc
+from tilewright.tir.attrs import ASYNC_WAIT, EXCESS_PRECISION, MIN_BLOCKS, NO_ALIAS
 from tilewright.tir.interpreter.emit_threads import COLLECTIVES
 from tilewright.tir.thread_scope import is_shared
 from tilewright.tir.transform import NarrowDataType, launch_extents
 from tilewright.tir.transform.base import function_analyzer
+from tilewright.tir.transform.kernels import thread_nest
 
 KERNEL = "device_kernel_launch"
 """The calling convention of a kernel, in its attribute ``calling_conv``."""
@@ -153,10 +155,20 @@ class KernelEmitter(FunctionEmitter):
         params += self.dialect.more_parameters
         sizes = {tag[-1]: as_int(n) or 1 for tag, n in self.launch.items() if tag[0] == "t"}
         axes = {axis: sizes.get(axis, 1) for axis in "xyz"}
-        head = self.dialect.kernel.format(threads=self.threads(), **axes)
+        threads, blocks = self.threads(), self.least_blocks()
+        bounds = f"{threads}, {blocks}" if blocks > 1 else str(threads)
+        head = self.dialect.kernel.format(threads=threads, bounds=bounds, **axes)
         lines = ",\n    ".join(params)
         break_ = "\n    " if len(params) > 1 else ""
         return "\n".join([f"{head} {self.name}({break_}{lines}) {{", *self.lines, "}"])
+
+    def least_blocks(self) -> int:
+        """How many blocks are to fit onto a processor; 1 if nobody asks for more."""
+        body: Any = self.func.body
+        while isinstance(body, (DeclBuffer, Allocate)):
+            body = body.body
+        loops, _ = thread_nest(body)
+        return max([1, *(as_int(loop.annotations.get(MIN_BLOCKS)) or 1 for loop in loops)])
 
     def threads(self) -> int:
         """How many threads a block has, at most."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.ir import as_int, dtypes
+from tilewright.ir import Expr, as_int, dtypes
 from tilewright.scheduling.blocks import (
     Axis,
     axes_of,
@@ -118,6 +118,18 @@ def schedule_rows(sch: Schedule, last: BlockRV, rows: int, plan: RowPlan) -> Non
         for position, region in enumerate(sch.get(rv).writes):
             if region.buffer not in outputs and (plan.kept or _is_of_rows(sch, rv)):
                 sch.set_scope(rv, position, "local")
+                if plan.kept and len(region.buffer.shape) > rows:
+                    _own_elements_together(sch, rv, position, plan)
+
+
+def _own_elements_together(sch: Schedule, rv: BlockRV, position: int, plan: RowPlan) -> None:
+    """Lay a row out so that the elements of a thread are a part of it, which is all it needs."""
+    step, lanes, threads = plan.threads * plan.lanes, plan.lanes, plan.threads
+
+    def parts(*i: Expr) -> tuple[Expr, ...]:
+        return (*i[:-1], i[-1] // step, i[-1] // lanes % threads, i[-1] % lanes)
+
+    sch.transform_layout(rv, ("write", position), parts)
 
 
 def _compute_again(sch: Schedule, last: BlockRV, rows: int) -> None:

@@ -23,7 +23,7 @@ from tilewright.scheduling.gpu.matrix_form import inline_into
 from tilewright.scheduling.gpu.reduction import ROWS_OF_THREADS
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import Block
-from tilewright.tir.attrs import PIPELINE_ORDER, PIPELINE_STAGE
+from tilewright.tir.attrs import MIN_BLOCKS, PIPELINE_ORDER, PIPELINE_STAGE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.thread_scope import is_private
@@ -66,6 +66,15 @@ class SimtTile:
     def multiply_adds(self) -> int:
         """Multiply-adds of a block for one step along ``k``."""
         return self.rows * self.columns
+
+    @property
+    def resident(self) -> int:
+        """Blocks for which a processor is to have room: 128 registers a thread, or 85.
+
+        While threads of one block wait at a barrier, those of another one multiply.
+        """
+        threads = 512 if self.own_rows * self.own_columns > 32 else 768
+        return max(1, threads // (self.threads[0] * self.threads[1]))
 
     def shared_bytes(self, a_bytes: int, b_bytes: int) -> int:
         """Bytes of both operands' tiles, of which two are under way."""
@@ -151,6 +160,8 @@ def schedule_tiles(
         sch.unroll(loop)
     _write(sch, writer, outer, tile)
     sch.decompose_reduction(main, outer)
+    blocks = sch.get_loops(main)[0]
+    sch.annotate(blocks, MIN_BLOCKS, tile.resident)
     if staged:
         sch.annotate(outer, PIPELINE_STAGE, [0, 0, 0, 0, 1])
         # The tiles are written to shared memory last: until then their elements are under way.

@@ -28,6 +28,8 @@ from tilewright.tir.schedule.handles import BlockRV
 _THREADS = 256
 _POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _LEAST_SHARING = 8
+_COLUMNS = 16
+"""Vectors of results side by side: whole cache lines of each row."""
 _LEAST_STEPS = 2
 """Vectors that each thread reduces, at least: joining their results takes as long."""
 
@@ -114,14 +116,17 @@ def _along_steps(
 def _along_results(
     length: int, count: int | None, lanes: int, limits: GPULimits
 ) -> list[VectorPlan]:
-    """Plans by how many threads stand behind each other, with a share of the reduced axis each."""
-    made = []
-    for sharing in (16, 8, 32, 4, 2):
-        columns = 16 if sharing <= 16 else 8
+    """Plans by how many threads stand behind each other, with a share of the reduced axis each.
+
+    Where results are few, so are blocks: more threads share the axis then.
+    """
+    made, vectors = [], None if count is None else count // lanes
+    few = vectors is not None and vectors < 2 * _COLUMNS * limits.processors
+    for sharing in (128, 64, 32, 16, 8, 4, 2) if few else (16, 8, 32, 4, 2):
         fits = length % sharing == 0 and length >= _LEAST_STEPS * sharing
+        columns = _COLUMNS // 2 if few or sharing > 16 else _COLUMNS
         if fits and sharing * columns <= limits.max_threads:
-            columns = _dividing(None if count is None else count // lanes, columns)
-            made.append(VectorPlan("results", sharing, columns, lanes))
+            made.append(VectorPlan("results", sharing, _dividing(vectors, columns), lanes))
     return made
 
 

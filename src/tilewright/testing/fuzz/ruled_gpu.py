@@ -45,6 +45,8 @@ ALL = "ApplyDefaultSchedule"
 _TARGETS = ("nvidia/tesla-t4", "nvidia/nvidia-a100", "nvidia/nvidia-h200")
 _EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 47, 64, 65)
 _ITERATIONS = 4000
+_ALONE = 0.3
+"""How often each rule is tried by itself."""
 _SIMULATED = 0.25
 """Share of the kernels that are simulated."""
 _COMPILED = 0.5
@@ -84,10 +86,12 @@ class GPURuleSession:
         self.limit = limit
 
     def check(self, counts: Counts, rng: random.Random) -> None:
-        """Try every rule, on one target."""
+        """Try all rules in order, and some by themselves, on one target."""
         target = Target(rng.choice(_TARGETS))
         seen: list[Stmt] = []
         for name, rules in gpu_rule_sets().items():
+            if rules and rng.random() > _ALONE:
+                continue
             mod = self.applied(name, rules, target, counts)
             if mod is None:
                 continue
@@ -107,7 +111,7 @@ class GPURuleSession:
     ) -> IRModule | None:
         """Apply one rule, or all of them in order; ``None`` if the rule doesn't apply."""
         try:
-            with deadline(self.limit):
+            with deadline(self.limit, of_cpu=True):
                 if not rules:
                     return self.by_default(target)
                 begin = start_schedule(self.start.func, record=True)
@@ -142,7 +146,7 @@ class GPURuleSession:
         except Exception as error:
             raise Fault("rule's program is not well formed", rule, str(error)) from error
         try:
-            with deadline(self.limit):
+            with deadline(self.limit, of_cpu=True):
                 made: IRModule = gpu_pipeline(target)(mod)
                 verify(made)
         except TooSlow:
@@ -179,7 +183,7 @@ class GPURuleSession:
             expected = self.start.reference(which)
             actual = self.start.arrays(which)
             try:
-                with deadline(_LONGEST):
+                with deadline(_LONGEST, of_cpu=True):
                     function(*actual)
             except TooSlow:
                 counts.too_long += 1
