@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import pickle
 from functools import cache
 from typing import Any
@@ -178,3 +179,45 @@ def test_the_virtual_machine(fake_cuda: FakeDriver) -> None:
 @cache
 def cpu_build() -> relax.Executable:
     return relax.build(graph(lambda x: op.add(x, x), tensor((4,))), "llvm")
+
+
+def test_a_graph_is_captured_and_launched_as_a_whole(fake_cuda: FakeDriver) -> None:
+    mod = layers()
+    executable, x = relax.build(mod, "cuda"), random(5, 16)
+    captured = executable["main"].capture(on_device(fake_cuda, x))
+    launches = len(fake_cuda.launches)
+    for scale in (1, 2, -1):
+        given = np.float32(scale) * x
+        result = captured(on_device(fake_cuda, given))
+        compare(fake_cuda, interpreter.run(mod, given), result)
+    assert len(fake_cuda.launches) == launches
+    assert len(fake_cuda.called("cuGraphLaunch")) == 3
+    with pytest.raises(
+        RunError, match=r"expected shape \(5, 16\) .*, got \(6, 16\)"
+    ):
+        captured(on_device(fake_cuda, random(6, 16)))
+    with pytest.raises(RunError, match="main takes 1 arguments, got 2"):
+        captured(x, x)
+
+
+def test_what_can_not_be_captured(fake_cuda: FakeDriver) -> None:
+    with pytest.raises(RunError, match="main runs on the cpu; only GPUs have CUDA graphs"):
+        cpu_build()["main"].capture(np.zeros(4, "float32"))
+    executable = relax.build(Branches, "cuda")
+    given = on_device(fake_cuda, np.array(True)), on_device(fake_cuda, np.ones((3, 4), "float32"))
+    with pytest.raises(
+        RuntimeError, match="a number that the host needs can't be read"
+    ):
+        executable["main"].capture(*given)
+    assert all(stream.captured is None for stream in fake_cuda.streams.values())
+
+
+def test_what_is_left_to_numpy_goes_through_the_host(fake_cuda: FakeDriver) -> None:
+    def body(a: Any, b: Any) -> Any:
+        given = json.dumps({"results": 1})
+        return op.call_dps_packed("relax.numpy", ["gcd", "rrr", given, a, b], a.struct_info)
+
+    mod = graph(body, tensor((3,), "int64"), tensor((3,), "int64"))
+    a, b = np.array([12, 18, 7]), np.array([8, 27, 21])
+    found = relax.build(mod, "cuda")(on_device(fake_cuda, a), on_device(fake_cuda, b))
+    assert contents(fake_cuda, found).tolist() == [4, 9, 7]

@@ -24,7 +24,7 @@ from tilewright.meta_schedule.database import Database, MemoryDatabase, is_url, 
 from tilewright.meta_schedule.passes import ADAPT, Applied
 from tilewright.relax import Executable, VirtualMachine, as_numpy, build, load_executable
 from tilewright.relax.tuning import apply_database
-from tilewright.runtime import numpy_dtype
+from tilewright.runtime import numpy_dtype, tensor
 from tilewright.runtime.timing import TimingResult
 from tilewright.support.errors import BuildError, RunError
 from tilewright.support.text import human_time
@@ -146,6 +146,8 @@ def run_command(
         given_inputs = loaded.inputs
         inputs = _random_inputs(executable, entry) if given_inputs is None else given_inputs
     machine = VirtualMachine(executable)
+    if machine.device.kind != "cpu":
+        inputs = [tensor(item, device=machine.device) for item in inputs]
     try:
         outputs = flat_arrays(machine[entry](*inputs))
     except (TypeError, ValueError) as problem:  # wrong arguments: example inputs don't fit

@@ -1,4 +1,7 @@
-"""What compiled graphs call in Python: results of global functions, ``print``, assertions."""
+"""What compiled graphs call in Python: results of global functions, ``print``, assertions.
+
+The arrays of tensors on a GPU are copies, made when what was launched before is done.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.runtime import from_dlpack, get_global_func, register_global_func
+from tilewright.runtime import from_dlpack, get_global_func, numpy_dtype, register_global_func
 from tilewright.support.errors import RunError
+
+_CUDA = 2  # DLPack's number
 
 
 def call_into(name: str, count: int, *args: object) -> None:
@@ -31,6 +36,15 @@ def call_into(name: str, count: int, *args: object) -> None:
                 f"got {array.dtype.name}{list(array.shape)}"
             )
         target[...] = array
+        copy_back(output, target)
+
+
+def copy_back(tensor: Any, array: np.ndarray[Any, Any]) -> None:
+    """Copy what was written into a tensor's array back, if the tensor is on a GPU."""
+    kind, _ = tensor.__dlpack_device__()
+    if kind == _CUDA:
+        made = from_dlpack(tensor)
+        made.copyfrom(array.view(numpy_dtype(str(made.dtype))).reshape(made.shape))
 
 
 def show(format: str, *values: object) -> None:

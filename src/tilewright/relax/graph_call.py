@@ -13,7 +13,7 @@ from typing import Any
 
 from tilewright.codegen.cuda.tensors import native_cuda_empty
 from tilewright.codegen.llvm.tensors import native_empty, packed_dtype
-from tilewright.runtime import CompiledFunction, from_dlpack
+from tilewright.runtime import CompiledFunction, CUDAGraph, Device, Tensor, from_dlpack, tensor
 from tilewright.runtime.ffi import tvm_ffi
 from tilewright.runtime.tensor import as_argument, is_native_class
 from tilewright.support.errors import RunError
@@ -107,6 +107,50 @@ class _Explanation:
                 raise RunError(f"{self.signature.name}: {check.message.format(*values)}")
 
 
+class CapturedGraph:
+    """A graph function for fixed sizes, launched as one CUDA graph: ``captured(*inputs)``.
+
+    Tensors are copied to where the recorded call had them. Results are the same tensors at every
+    call, and hold the last one's values.
+    """
+
+    def __init__(self, function: GraphFunction, inputs: Sequence[Any]) -> None:
+        if function.device != "cuda":
+            raise RunError(f"{function.signature.name} runs on the cpu; only GPUs have CUDA graphs")
+        self._function = function
+        given = [
+            tensor(item, device=Device("cuda", item.__dlpack_device__()[1]))
+            if hasattr(item, "__dlpack__")
+            else item
+            for item in self._flat(inputs)
+        ]
+        self.results = function(*_as_nested(function.signature, given))
+        self._given = given
+        self._graph = CUDAGraph(function.native, *function.operands(given, self.results))
+
+    def _flat(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        return flat_inputs(self._function.signature, inputs)
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run the graph on the current stream; doesn't wait for it.
+
+        Raises ``RunError`` for inputs of other shapes or dtypes, or other numbers, than recorded.
+        """
+        flat, name = self._flat(inputs), self._function.signature.name
+        if len(flat) != len(self._given):
+            raise RunError(f"{name} takes {len(self._given)} arguments, got {len(flat)}")
+        for spec, known, given in zip(self._function.signature.inputs, self._given, flat):
+            if isinstance(known, Tensor):
+                known.copyfrom(given)
+            elif known != given:
+                raise RunError(
+                    f"{name}: argument {spec.name!r} was {known!r} when the graph was recorded, "
+                    f"got {given!r}: record it again"
+                )
+        self._graph.replay()
+        return self.results
+
+
 class GraphFunction:
     """A compiled graph function: ``f(*inputs)`` returns fresh tensors.
 
@@ -160,6 +204,14 @@ class GraphFunction:
         """What ``native`` takes: flat inputs, and results to write into."""
         return [as_argument(item) for item in (*inputs, *_leaves(result))]
 
+    def capture(self, *inputs: Any) -> CapturedGraph:
+        """Record what a call with such inputs launches on a GPU, to launch it as a whole.
+
+        Raises ``RunError`` for a graph on the CPU, and for one that reads from the GPU while it
+        runs (conditions, sizes that are computed).
+        """
+        return CapturedGraph(self, inputs)
+
     def run_into(self, inputs: Sequence[object], outputs: Sequence[object]) -> None:
         """Run the graph, writing into existing tensors."""
         self._call(*flat_inputs(self.signature, inputs), *outputs)
@@ -209,6 +261,16 @@ def flat_inputs(signature: GraphSignature, inputs: Sequence[object]) -> tuple[ob
 
 # What making results raises; RuntimeError if PyTorch has none like the first input.
 _FAILURES = (AttributeError, IndexError, RuntimeError, ValueError, ZeroDivisionError)
+
+
+def _as_nested(signature: GraphSignature, flat: Sequence[Any]) -> list[Any]:
+    """Flat inputs as the function takes them."""
+    rest = iter(flat)
+
+    def take(nesting: Any) -> Any:
+        return next(rest) if nesting is None else tuple(map(take, nesting))
+
+    return [take(nesting) for _, nesting in parameters_of(signature)]
 
 
 def _straight_line(

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.relax.global_calls import copy_back
 from tilewright.runtime import from_dlpack, register_global_func
 from tilewright.support.errors import RunError
 
@@ -37,6 +38,8 @@ def _call(name: str, kinds: str, options: str, *tensors: object) -> None:
     results = FUNCTIONS[name](*inputs, **given)
     for result, output in zip(results if isinstance(results, tuple) else (results,), outputs):
         output[...] = result
+    for tensor, output in zip(tensors[-count:], outputs):
+        copy_back(tensor, output)
 
 
 def _array(given: Any, kind: str) -> Any:
