@@ -276,7 +276,7 @@ def _wgmma_text(shape: str, a: str, c: str, swizzle: int) -> str:
     """
     _, n, _ = sizes(shape)
     kind, constraint = _register(_PTX_TYPES[c])
-    total = n // 2
+    total = n // 2 * dtypes.bits_of(DTYPES[c]) // 32
     mode = {128: 1, 64: 2, 32: 3}[swizzle]
     fixed = (mode << 62) | ((8 * swizzle >> 4) << 32) | (1 << 16)
     asm = _Operands()
