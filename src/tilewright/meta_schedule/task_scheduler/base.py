@@ -34,6 +34,7 @@ from tilewright.meta_schedule.task_scheduler.final_ranking import (
 from tilewright.meta_schedule.times import robust_seconds
 from tilewright.meta_schedule.tune_context import FIRST_BATCH, TuneContext
 from tilewright.meta_schedule.tuning_session import TuningSession
+from tilewright.support.collector import few_collections
 from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.support.registry import Registry
 
@@ -101,7 +102,7 @@ class TaskScheduler:
                 context.find_similar(self._start_from)
         left = session.max_trials_global
         session.progress.until = session.until
-        with session.progress.running(self.tasks, left):
+        with session.progress.running(self.tasks, left), few_collections():
             try:
                 for task in self.tasks:
                     self._start_from_records(task)
