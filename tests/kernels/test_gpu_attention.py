@@ -20,6 +20,7 @@ from tilewright.kernels.gpu.attention.prefill_mma import PrefillWarps
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
+from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import Schedule, Trace
 
 RNG = np.random.default_rng(0)
@@ -175,6 +176,16 @@ def test_symbolic_sizes_on_tensor_cores(sizes: tuple[int, int, int]) -> None:
     assert "ptx_mma" in kernels_of(mod)[0].script()
 
 
+@pytest.mark.parametrize("stages", [1, 3])
+def test_blocks_of_keys_on_their_way(stages: int) -> None:
+    arrays = [a.astype("float16") for a in heads(1, 1, 1, 17, 75, 16)]
+    sch = Schedule(IRModule({"main": definition(arrays)}))
+    sch.use_kernel("root", "attention_prefill_mma", {"warps": 2, "keys": 16, "stages": stages})
+    found = np.zeros((1, 1, 17, 16), "float16")
+    run(lowered(sch.mod), *arrays, found, check_races=True)
+    np.testing.assert_allclose(found, attention(*arrays), rtol=2e-2, atol=2e-3)
+
+
 def test_older_gpus_use_their_ordinary_units() -> None:
     target = Target("cuda -arch=sm_75")
     func = definition([np.zeros((1, 2, 64, 64), "float16")] * 3)
@@ -281,6 +292,7 @@ def test_sizes_for_tensor_cores_are_checked() -> None:
     halves = [a.astype("float16") for a in heads(1, 4, 2, 20, 50, 16)]
     refused(halves, {"warps": 0, "keys": 32}, "at least one warp")
     refused(halves, {"warps": 40, "keys": 32}, "up to 1024 threads")
+    refused(halves, {"warps": 2, "keys": 32, "stages": 0}, "at least one stage")
     refused(halves, {"warps": 2, "keys": 24}, "keys is a multiple of 16")
     refused(heads(1, 4, 2, 20, 50, 16), {"warps": 2, "keys": 32}, "float16 and bfloat16")
     halves = [a.astype("float16") for a in heads(1, 4, 2, 20, 50, 24)]

@@ -252,6 +252,10 @@ class MemoryEmitter(ExprEmitter):
         self.assumed[data] = max(self.assumed[data], size)
         return True
 
+    def require_aligned(self, buffer: Buffer, size: int) -> None:
+        """Let an argument begin at a multiple of ``size`` bytes, for what moves so many at once."""
+        self._is_aligned(buffer, size)
+
     # ---- stores
 
     def store(self, buffer: Buffer, indices: tuple[Expr, ...], value: Value, dtype: str) -> None:

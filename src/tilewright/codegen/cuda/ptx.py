@@ -331,6 +331,7 @@ def _mma_sync(emitter: Any, operands: Operands) -> None:
 def _cp_async(emitter: Any, operands: Operands) -> None:
     _require(emitter, "ptx_cp_async", 80)
     size = number_operand(operands, "bytes")
+    emitter.require_aligned(tile_at(operands["source"]).along.buffer, size)
     places = [_pointer(emitter, tile_at(operands[name])) for name in ("target", "source")]
     if "source_bytes" in operands:
         _say(emitter, f"cp_async_zfill_{size}", *places, emitter.scalar(operands["source_bytes"]))

@@ -48,8 +48,17 @@ _PREFILL = (
     (4, 4, 1, 1),
     (1, 4, 1, 1),
 )
-# Warps, and keys that are processed together, on tensor cores.
-_PREFILL_MMA = ((4, 64), (8, 64), (4, 32), (2, 64), (2, 32), (1, 32), (1, 16))
+# Warps, keys that are processed together, and stages of them, on tensor cores.
+_PREFILL_MMA = (
+    (4, 64, 2),
+    (8, 64, 2),
+    (4, 32, 2),
+    (2, 64, 2),
+    (2, 32, 2),
+    (1, 32, 2),
+    (1, 16, 2),
+    (1, 16, 1),
+)
 # Threads, and keys that are processed together.
 _DECODE = ((128, 128), (128, 64), (128, 32), (64, 64), (64, 32), (32, 32))
 # Thread blocks that a multiprocessor runs at a time, and parts of the keys at most.
@@ -141,16 +150,13 @@ def _prefill(
     problem: Attention, limits: GPULimits, choices: Choices, *, tensor_cores: bool
 ) -> Many | NotApplicable:
     """Sizes for many queries: on tensor cores, if there are sizes for the problem."""
-    forms: list[Many] = [PrefillThreads(*item) for item in _PREFILL]
-    by_warps = [PrefillWarps(*item) for item in _PREFILL_MMA]
-    if tensor_cores and by_warps[0].fault(problem) is None:
-        forms = [*by_warps]
-    fitting = [
-        sizes
-        for sizes in forms
-        if sizes.threads <= limits.max_threads
-        and sizes.shared_bytes(problem) <= limits.max_shared_memory
-    ]
+    fitting: list[Many] = []
+    if tensor_cores:
+        by_warps = [PrefillWarps(w, keys, stages=stages) for w, keys, stages in _PREFILL_MMA]
+        fitting += [s for s in by_warps if s.fault(problem) is None and _fits(s, problem, limits)]
+    if not fitting:
+        by_threads = [PrefillThreads(*item) for item in _PREFILL]
+        fitting += [sizes for sizes in by_threads if _fits(sizes, problem, limits)]
     if not fitting:
         return NotApplicable(
             f"keys of {problem.depth} elements don't fit into {limits.max_shared_memory} bytes of "
@@ -166,6 +172,12 @@ def _prefill(
     others = [sizes for sizes in fitting if sizes != usual]
     chosen = choices.choose("attention.threads", [usual, *others])
     return replace(chosen, stacked=stacked)
+
+
+def _fits(sizes: Many, problem: Attention, limits: GPULimits) -> bool:
+    """Whether a thread block is within the limits."""
+    memory = sizes.shared_bytes(problem)
+    return sizes.threads <= limits.max_threads and memory <= limits.max_shared_memory
 
 
 def _balanced(sizes: Sequence[Many], problem: Attention, limits: GPULimits) -> Many:

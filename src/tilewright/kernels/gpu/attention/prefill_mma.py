@@ -10,11 +10,13 @@ powers never leave registers: they are rounded to half floats in place.
     keys, values           through shared memory by ``ldmatrix``, values turned by it; rows are
                            eight elements longer than their contents, so that no two meet in a bank
 
-Four lanes share a query: maxima and sums are joined by two shuffles.
+Four lanes share a query: maxima and sums are joined by two shuffles. While a block of keys is
+multiplied, the next ones are copied asynchronously into other ``stages`` of shared memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.arith import simplify
@@ -60,12 +62,14 @@ _KINDS = {"float16": "fp16", "bfloat16": "bf16"}
 class PrefillWarps:
     """Sizes: warps of a block, each with sixteen queries, and keys that are processed together.
 
-    If ``stacked``, the queries of all heads that share keys make one sequence of rows.
+    ``stages`` blocks of keys are in shared memory at a time: one, or others on their way. If
+    ``stacked``, the queries of all heads that share keys make one sequence of rows.
     """
 
     warps: int
     keys: int
     stacked: bool = False
+    stages: int = 2
 
     @property
     def threads(self) -> int:
@@ -81,6 +85,8 @@ class PrefillWarps:
         """Say what is wrong with the sizes, if anything is."""
         if self.warps < 1 or self.threads > MOST_THREADS:
             return f"a block has at least one warp, and up to {MOST_THREADS} threads"
+        if self.stages < 1:
+            return "there is at least one stage"
         if self.keys < _SIDE or self.keys % _SIDE:
             return f"keys is a multiple of {_SIDE}"
         if problem.query.dtype not in _KINDS:
@@ -93,7 +99,7 @@ class PrefillWarps:
     def shared_bytes(self, problem: Attention) -> int:
         """Bytes of shared memory."""
         depth, width = problem.depth + _PAD, problem.value_depth + _PAD
-        return 2 * max(self.query_tile * depth, self.keys * (depth + width))
+        return 2 * max(self.query_tile * depth, self.stages * self.keys * (depth + width))
 
 
 class PrefillMmaKernel(TileKernel):
@@ -105,8 +111,9 @@ class PrefillMmaKernel(TileKernel):
         self.dtype = problem.query.dtype
         depth, width = problem.depth, problem.value_depth
         self.queries = Tile.of("queries", sizes.query_tile, depth, self.dtype, _PAD)
-        self.keys = Tile.of("keys", sizes.keys, depth, self.dtype, _PAD)
-        self.values = Tile.of("values", sizes.keys, width, self.dtype, _PAD)
+        rows = sizes.stages * sizes.keys
+        self.keys = Tile.of("keys", rows, depth, self.dtype, _PAD)
+        self.values = Tile.of("values", rows, width, self.dtype, _PAD)
         half = {"query": depth // 2, "operand": _OWN, "powers": _OWN}
         wide = {
             "scores": sizes.keys // 2,
@@ -144,19 +151,50 @@ class PrefillMmaKernel(TileKernel):
                     self.copy_rows(self.queries, self._raw_query, self.first_row, self.problem.rows)
                     self.take_queries()
                 self.start()
-                for k_block in T.serial(self._key_blocks()):
-                    with T.block("key_block"):
-                        vk_block = T.axis.remap("O", [k_block])
-                        for tile_of in (self.keys, self.values):
-                            T.alloc_buffer(tile_of.buffer)
-                        self._at_keys(vk_block)
-                        end = T.meta_var(self.problem.keys)
-                        self.copy_rows(self.keys, self._raw_key, self.first_key, end)
-                        self.copy_rows(self.values, self._raw_value, self.first_key, end)
+                with T.block("key_blocks"):
+                    for tile_of in (self.keys, self.values):
+                        T.alloc_buffer(tile_of.buffer)
+                    for ahead in T.unroll(self.sizes.stages - 1):
+                        self.fetch(ahead, ahead)
+                    for k_block in T.serial(self._key_blocks()):
+                        next_block = T.meta_var(k_block + (self.sizes.stages - 1))
+                        self.fetch(next_block, next_block % self.sizes.stages)
+                        T.evaluate(T.ptx_wait_group(self.sizes.stages - 1))
+                        # A thread has waited for its own copies only.
+                        T.evaluate(T.storage_sync("shared", dtype="void"))
+                        self._at_keys(k_block)
                         self.scores()
                         self.softmax()
                         self.weigh()
+                    T.evaluate(T.ptx_wait_group(0))
                 self.finish()
+
+    @T.macro
+    def fetch(self, k_block: Expr, stage: Expr) -> None:
+        """Start to copy a block of keys and values into a stage, if there is one."""
+        if k_block < self._key_blocks():
+            first = T.meta_var(k_block * self.sizes.keys)
+            self.fetch_rows(self.keys, self._raw_key, first, stage * self.sizes.keys)
+            self.fetch_rows(self.values, self._raw_value, first, stage * self.sizes.keys)
+        T.evaluate(T.ptx_commit_group())
+
+    @T.macro
+    def fetch_rows(
+        self, tile: Tile, read: Callable[[Expr, Expr], Expr], start: Expr, to: Expr
+    ) -> None:
+        """Start to copy rows from ``start`` on; zeros beyond the last key."""
+        per_row = tile.width // _OWN
+        count, end = self.sizes.keys * per_row, self.problem.keys
+        for i in T.serial(-(-count // self.threads)):
+            place = T.meta_var(i * self.threads + self.thread)
+            if count % self.threads == 0 or place < count:
+                row, column = T.meta_var(place // per_row), T.meta_var(place % per_row * _OWN)
+                lanes = T.meta_var(T.Ramp(column, 1, _OWN))
+                target = T.meta_var(tile.buffer[tile.at(to + row, lanes)])
+                # Where nothing is read, the address is of some row.
+                source = T.meta_var(read(T.min(start + row, end - 1), lanes))
+                kept = T.meta_var(T.Select(start + row < end, T.int64(16), T.int64(0)))
+                T.evaluate(T.ptx_cp_async(T.address_of(target), T.address_of(source), 16, kept))
 
     @T.macro
     def take_queries(self) -> None:
@@ -181,7 +219,7 @@ class PrefillMmaKernel(TileKernel):
         for i in T.unroll(self.sizes.keys // 2):
             self.own["scores"][i] = T.float32(0)
         # Two keys' tiles beside each other; rows of K are columns of the right operand.
-        row = T.meta_var(self.lane // _SIDE * _OWN + self.lane % _OWN)
+        row = T.meta_var(self.stage_row + self.lane // _SIDE * _OWN + self.lane % _OWN)
         column = T.meta_var(self.lane % _SIDE // _OWN * _OWN)
         for part in T.unroll(self.problem.depth // _SIDE):
             for k in T.unroll(self.sizes.keys // _SIDE):
@@ -233,7 +271,7 @@ class PrefillMmaKernel(TileKernel):
     @T.macro
     def weigh(self) -> None:
         """Add the block's values, weighted by the powers."""
-        row = T.meta_var(self.lane % _SIDE)
+        row = T.meta_var(self.stage_row + self.lane % _SIDE)
         column = T.meta_var(self.lane // _SIDE * _OWN)
         powers = self.own["powers"]
         for k in T.unroll(self.sizes.keys // _SIDE):
@@ -288,6 +326,7 @@ class PrefillMmaKernel(TileKernel):
     def _at_keys(self, k_block: Var) -> None:
         """Enter a block of keys."""
         self.first_key = simplify(k_block * self.sizes.keys)
+        self.stage_row = simplify(k_block % self.sizes.stages * self.sizes.keys)
 
     def _row(self, r: ExprLike) -> Expr:
         """A query of the lane in the sequence: one of two."""
