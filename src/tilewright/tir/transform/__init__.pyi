@@ -15,6 +15,7 @@ from tilewright.tir.transform.hoist import HoistInvariants as HoistInvariants
 from tilewright.tir.transform.inject_double_buffer import InjectDoubleBuffer as InjectDoubleBuffer
 from tilewright.tir.transform.inject_permuted_layout import InjectPermutedLayout as InjectPermutedLayout
 from tilewright.tir.transform.inject_prefetch import InjectPrefetch as InjectPrefetch
+from tilewright.tir.transform.inject_ptx_async_copy import InjectPTXAsyncCopy as InjectPTXAsyncCopy
 from tilewright.tir.transform.inject_software_pipeline import InjectSoftwarePipeline as InjectSoftwarePipeline
 from tilewright.tir.transform.inject_virtual_thread import InjectVirtualThread as InjectVirtualThread
 from tilewright.tir.transform.join_lanes import JoinLanes as JoinLanes
@@ -29,6 +30,7 @@ from tilewright.tir.transform.lower_int_div import LowerIntDiv as LowerIntDiv
 from tilewright.tir.transform.lower_match_buffer import LowerMatchBuffer as LowerMatchBuffer
 from tilewright.tir.transform.lower_opaque_block import LowerOpaqueBlock as LowerOpaqueBlock
 from tilewright.tir.transform.lower_thread_allreduce import LowerThreadAllreduce as LowerThreadAllreduce
+from tilewright.tir.transform.lower_warp_memory import LowerWarpMemory as LowerWarpMemory
 from tilewright.tir.transform.make_kernel_abi import KERNEL_ABI as KERNEL_ABI
 from tilewright.tir.transform.make_kernel_abi import MakeKernelABI as MakeKernelABI
 from tilewright.tir.transform.make_kernel_abi import kernel_abi as kernel_abi
