@@ -12,6 +12,7 @@ from tilewright.ir import IRModule
 from tilewright.meta_schedule.database import Database, is_url, open_place
 from tilewright.relax import Executable, build, compile_relax, tune_relax
 from tilewright.relax.frontend.torch import from_graph_nodes, is_known, location
+from tilewright.runtime import cuda
 from tilewright.support.errors import BuildError, MissingExtraError
 from tilewright.target import Target
 from tilewright.torch.options import Options
@@ -48,7 +49,8 @@ def backend(
 ) -> Callable[..., object]:
     """Compile a graph of TorchDynamo: ``torch.compile(model, backend="tilewright")``.
 
-    ``options`` are those of ``Options``. Operators without a converter are run by PyTorch, in the
+    Graphs of tensors on a GPU are compiled for that GPU. ``options`` are those of ``Options``.
+    Operators without a converter are run by PyTorch, in the
     same graph, and logged once for each place.
 
     Raises ``BuildError`` for unknown options, and for ``mode=`` of ``torch.compile``, which is
@@ -157,7 +159,7 @@ def compile_aten(graph_module: Any, options: Options) -> Callable[[list[Any]], A
     with _disable_current_modes(), torch.no_grad():
         partition = Partition(graph_module.graph)
         _tell(partition)
-        run = Program(partition, _Compiler(options)).function()
+        run = Program(partition, _Compiler(options, partition.device)).function()
     run._boxed_call = True  # type: ignore[attr-defined]  # PyTorch's word for taking a list
     return run
 
@@ -179,10 +181,19 @@ def _tell(partition: Partition) -> None:
 class _Compiler:
     """Compiles parts as the options say."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, device: Any) -> None:
+        """Compile for a device of PyTorch's: what a GPU is, its driver says.
+
+        Raises ``BuildError`` for options that say nothing to it.
+        """
         self._options = options
         threads = options.threads
-        self._target = Target("native" if threads is None else f"llvm -num-cores={threads}")
+        if device.type == "cuda":
+            if threads is not None:
+                raise BuildError(f"option 'threads' is for the CPU; the graph runs on {device}")
+            self._target = Target.from_device(cuda(device.index or 0))
+        else:
+            self._target = Target("native" if threads is None else f"llvm -num-cores={threads}")
 
     def __call__(
         self, part: Part, sizes: Sequence[str], layouts: dict[Any, tuple[int, ...]]

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tilewright.relax.frontend.torch import find_convertible
+from tilewright.relax.frontend.torch import find_convertible, main_device
 from tilewright.torch.layout import memory_order
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ class Partition:
         self._torch = torch
         self.graph = graph
         convertible, self.reasons = find_convertible(graph)
+        self.device = main_device(graph)
         self.convertible = {node for node in convertible if not self._is_strided_oddly(node)}
         self._level: dict[Node, int] = {}
         self._place = {node: number for number, node in enumerate(graph.nodes)}

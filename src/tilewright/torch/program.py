@@ -55,7 +55,7 @@ class Program:
             "empty": torch.empty,
             "view_as_complex": torch.view_as_complex,
             "view_as_real": torch.view_as_real,
-            "cpu": torch.device("cpu"),
+            partition.device.type: partition.device,
             "min": min,
             "max": max,
         }
@@ -228,7 +228,8 @@ class Program:
             value = node.meta["val"]
             kind = value.dtype.to_real() if value.is_complex() else value.dtype
             dtype = self._constant(kind, "dtype")
-            self._line(f"{name} = empty({shape}, dtype={dtype}, device=cpu)", name)
+            device = self._partition.device.type
+            self._line(f"{name} = empty({shape}, dtype={dtype}, device={device})", name)
             outputs.append(name)
         call = self._constant(executable.module["main"].ffi, "part")
         self._constant(executable, "executable")  # whose code it is

@@ -20,7 +20,11 @@ from tilewright.relax.frontend.torch.converters import (
     is_known,
 )
 from tilewright.relax.frontend.torch.exported import load_exported_program, location
-from tilewright.relax.frontend.torch.graph import find_convertible, from_graph_nodes
+from tilewright.relax.frontend.torch.graph import (
+    find_convertible,
+    from_graph_nodes,
+    main_device,
+)
 from tilewright.relax.frontend.torch.importer import from_exported_program
 from tilewright.relax.frontend.torch.pairs import Complex
 
@@ -38,6 +42,7 @@ __all__ = [
     "is_known",
     "load_exported_program",
     "location",
+    "main_device",
     "register_complex_converter",
     "register_converter",
 ]

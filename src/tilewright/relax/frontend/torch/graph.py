@@ -40,6 +40,17 @@ _DTYPES = frozenset(
 _RANDOM = "PyTorch draws its random numbers"
 
 
+def main_device(graph: torch.fx.Graph) -> torch.device:
+    """Return where a graph is compiled for: the first GPU that a tensor is on, else the CPU."""
+    torch = require_torch()
+    for node in graph.nodes:
+        value = example(node)
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(item, torch.Tensor) and item.device.type == "cuda":
+                return item.device
+    return torch.device("cpu")
+
+
 def find_convertible(graph: torch.fx.Graph) -> tuple[set[torch.fx.Node], dict[torch.fx.Node, str]]:
     """Nodes that can be converted, and for each other operator on tensors the reason why not.
 
@@ -94,7 +105,10 @@ def _table_converter(node: torch.fx.Node) -> Converter | None:
 class _Trial(NodeConverter):
     """Converts each node of a graph to see whether it can be converted."""
 
+    _device: object = None
+
     def run(self, graph: torch.fx.Graph) -> tuple[set[torch.fx.Node], dict[torch.fx.Node, str]]:
+        self._device = main_device(graph)
         nodes = list(graph.nodes)
         found: set[torch.fx.Node] = set()
         refused: dict[object, str] = {}
@@ -158,7 +172,7 @@ class _Trial(NodeConverter):
         for item in value if isinstance(value, (list, tuple)) else [value]:
             if not isinstance(item, self.torch.Tensor):
                 continue
-            if item.device.type != "cpu":
+            if item.device != self._device:
                 return f"a tensor is on {item.device}"
             if item.layout is not self.torch.strided:
                 return f"a tensor's layout is {item.layout}"
