@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,17 @@ def agrees(func: PrimFunc, *args: Any) -> None:
 
 
 VALUES = {
+    "order": (
+        'A: T.Buffer((64,), "int32"), Z: T.Buffer((64,), "int32")',
+        'Z[b * 32 + t] = A[t] + T.atomic_add(T.address_of(A[t]), 5, dtype="int32") * 3 + A[t]',
+    ),
+    "eight_bit_floats": (
+        'A: T.Buffer((512,), "float8_e4m3fn"), Z: T.Buffer((512,), "float16")',
+        """
+for v in T.vectorized(8):
+    i = (b * 32 + t) * 8 + v
+    Z[i] = T.Cast("float16", A[i]) * Z[i]""",
+    ),
     "dot_of_bytes": (
         'A: T.Buffer((1024,), "uint8"), B: T.Buffer((256,), "int8"), Z: T.Buffer((256,), "int32")',
         "at = b * 128 + t * 4\n"
@@ -360,7 +372,7 @@ Z[t] = S[A_at[t]]"""
     _, code = emitted(kernel(arguments.replace("10240", "51200"), large), "sm_90a")
     info = code.kernels["main_kernel"]
     assert info.dynamic_shared_bytes == 204800 and info.shared_bytes == 0
-    assert "extern __shared__ __align__(128) unsigned char dynamic_shared[];" in code.text
+    assert re.search(r"extern __shared__ __align__\(\d+\) unsigned char dynamic_shared", code.text)
     assert compiled(code, "sm_90a").resources["main_kernel"].shared_bytes <= 1024
     with pytest.raises(CodegenError, match="needs 204800 bytes of shared memory, the target has"):
         emitted(kernel(arguments.replace("10240", "51200"), large), "sm_80")
@@ -371,6 +383,16 @@ def test_fast_math_is_asked_for() -> None:
     for options, name in (("", "expf("), (" -math=fast", "__expf(")):
         target = Target(f"cuda -arch=sm_80{options}")
         assert f"= {name}" in emit_kernels(driver.lower(func, target), target).text
+
+
+def test_kernels_inherit_what_is_said_of_arguments_and_numbers() -> None:
+    body = "A[b * 32 + t] = A[b * 32 + t] * B[t] - B[t]"
+    func = kernel('A: T.Buffer((64,), "float16"), B: T.Buffer((64,), "float16")', body)
+    _, usual = emitted(func)
+    assert "__restrict__" in usual.text and "tw_round_f16" in usual.text
+    attrs = {"tir.noalias": False, "tir.excess_precision": True}
+    _, other = emitted(func.replace(attrs={**func.attrs, **attrs}))
+    assert "__restrict__" not in other.text and "tw_round_f16" not in other.text
 
 
 # ---- what is refused --------------------------------------------------------------------------

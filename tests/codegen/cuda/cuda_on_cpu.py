@@ -207,6 +207,15 @@ _PTX: dict[str, Maker] = {
         ),
         (("to", element),),
     ),
+    "pair_from": lambda dialect, element: Helper(
+        fill(
+            dialect,
+            element,
+            "$fn unsigned int tw_pair_from_$s(unsigned short x) { return tw_to_f16(tw_from_$s("
+            "(unsigned char)x)) | (unsigned int)tw_to_f16(tw_from_$s(x >> 8)) << 16; }",
+        ),
+        (("from", element), ("to", "float16")),
+    ),
     "add2": _pair("add2", "A + B"),
     "sub2": _pair("sub2", "A - B"),
     "mul2": _pair("mul2", "A * B"),

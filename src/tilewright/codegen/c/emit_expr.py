@@ -12,6 +12,7 @@ from tilewright.codegen.c.emit_value import ValueEmitter
 from tilewright.codegen.c.text import Text
 from tilewright.codegen.c.vector import Value, Vector, lane_of
 from tilewright.ir import (
+    EFFECTS,
     INDEX,
     Add,
     And,
@@ -41,15 +42,30 @@ from tilewright.ir import (
     as_int,
     contains,
     dtypes,
+    pre_order,
 )
 from tilewright.support.errors import CodegenError
 from tilewright.tir import Buffer, BufferLoad, LetStmt
+from tilewright.tir.interpreter.emit_threads import COLLECTIVES
 
 CallHandler = Callable[[Any, Call], Value]
 INTRINSICS: dict[str, CallHandler] = {}
 """How calls of operators are written, by the operator's name; a dialect's own come first."""
 
 _may_hold_data = contains(BufferLoad, Call, Cast, Let)
+_has_effects = contains(EFFECTS)
+
+
+def _changes_memory(expr: Expr) -> bool:
+    """Whether evaluating an expression writes; shuffles and votes don't."""
+    return _has_effects(expr) and any(
+        isinstance(item, Call)
+        and item.op.effect in ("update", "opaque")
+        and item.op.name not in COLLECTIVES
+        for item in pre_order(expr)
+    )
+
+
 _PACKED_OPS = {"Add": "add2", "Sub": "sub2", "Mul": "mul2"}
 
 
@@ -73,6 +89,8 @@ class ExprEmitter(ValueEmitter, Visitor):
         self.analyzer = analyzer
         self.values: dict[Var, Value] = {}
         self.data_vars: set[Var] = set()
+        self.in_order = False
+        """Whether what is read gets a name at once, as a later operand may change it."""
         self.mask: list[str] | None = None
         """Which lanes are on, where a condition has one for each."""
 
@@ -88,6 +106,13 @@ class ExprEmitter(ValueEmitter, Visitor):
         if isinstance(value, Vector):
             raise CodegenError(f"a scalar was expected, got {node!r} of {node.dtype}")
         return str(value) if not isinstance(value, Text) else value
+
+    def evaluate(self, node: Expr) -> Value:
+        """Return the value of an expression that is a statement's own."""
+        before, self.in_order = self.in_order, _changes_memory(node)
+        made: Value = self.visit(node)
+        self.in_order = before
+        return made
 
     # ---- leaves and lets
 
@@ -116,7 +141,7 @@ class ExprEmitter(ValueEmitter, Visitor):
         """Give the variable of a let its value."""
         if holds_data(node.value, self.data_vars):
             self.data_vars.add(node.var)
-        value, element = self.visit(node.value), dtypes.element_of(node.var.dtype)
+        value, element = self.evaluate(node.value), dtypes.element_of(node.var.dtype)
         if isinstance(value, Vector):
             self.values[node.var] = self.named_lanes(value, node.var.name)
             return
@@ -344,7 +369,26 @@ class ExprEmitter(ValueEmitter, Visitor):
     def visit_Cast(self, node: Cast) -> Value:
         source, element = dtypes.element_of(node.value.dtype), dtypes.element_of(node.dtype)
         value = self.visit(node.value)
+        pairs = self.cast_pairs(value, source, node.dtype)
+        if pairs is not None:
+            return pairs
         return self.each(node.dtype, lambda x: self.convert(x, source, element), value)
+
+    def cast_pairs(self, value: Value, source: str, dtype: str) -> Value | None:
+        """Conversion of two lanes at once, where there is an instruction for it."""
+        element, lanes = dtypes.split_dtype(dtype)
+        if (source, element) not in self.dialect.options.get("cast_pairs", ()) or lanes % 2:
+            return None
+        if not isinstance(value, Vector) or value.words is None:
+            return None
+        half = self.dialect.register("uint16")
+        made: list[str] = []
+        for number in range(lanes // 2):
+            word = Text(value.words[number // 2])
+            part = t.binary(">>", word, "16") if number % 2 else word
+            text = self.help("pair_from", source, t.prefix(f"({half})", part))
+            made.append(self.let(text, "uint32", "pair"))
+        return self.from_words(made, dtype)
 
     def visit_Broadcast(self, node: Broadcast) -> Value:
         return self.broadcast(self.scalar(node.value), node.value.dtype, node.lanes)

@@ -112,10 +112,10 @@ class MemoryEmitter(ExprEmitter):
         return Ramp(index * own, IntImm(1, index.dtype), own)
 
     def _guarded(self, on: str | None, value: Text, element: str) -> Text:
-        if on is None:
-            return value
-        level = t.OR if " || " in on else t.ATOM
-        return t.ternary(Text(on, level), value, self.number(0, element))
+        if on is not None:
+            level = t.OR if " || " in on else t.ATOM
+            value = t.ternary(Text(on, level), value, self.number(0, element))
+        return self.let(value, element, "read") if self.in_order else value
 
     def load_one(self, buffer: Buffer, index: str) -> Text:
         """Return an element."""

@@ -93,7 +93,7 @@ class FunctionEmitter(MemoryEmitter):
         """A store, or a copy that arrives later."""
         if self.issuing and self.copy_later(node):
             return
-        value = self.visit(node.value)
+        value = self.evaluate(node.value)
         if self.mask is not None and not isinstance(value, Vector) and not t.is_simple(value):
             value = self.let(value, dtypes.element_of(node.value.dtype), "value")
         self.store(node.buffer, node.indices, value, node.value.dtype)
@@ -149,7 +149,7 @@ class FunctionEmitter(MemoryEmitter):
 
     def visit_IfThenElse(self, node: IfThenElse) -> None:
         """A branch; with a condition for each lane, what is inside runs for those that are on."""
-        condition = self.visit(node.condition)
+        condition = self.evaluate(node.condition)
         if isinstance(condition, Vector):
             self._by_lanes(node, condition)
             return
@@ -199,7 +199,8 @@ class FunctionEmitter(MemoryEmitter):
     def visit_While(self, node: While) -> None:
         """A loop with a condition, which may need statements of its own."""
         with self.aside() as lines:
-            condition = self.scalar(node.condition)
+            condition = self.evaluate(node.condition)
+            assert not isinstance(condition, Vector)
         with self.braces(f"while ({condition if not lines else 'true'})"):
             if lines:
                 self.spliced(lines)

@@ -66,6 +66,7 @@ _LIMITS = {
     "threadIdx.y": 1024,
     "threadIdx.z": 64,
 }
+_CAST_PAIRS = (("float8_e4m3fn", "float16"), ("float8_e5m2", "float16"))
 
 
 @cache
@@ -98,6 +99,7 @@ def cuda_dialect(capability: int, fast_math: bool = False) -> Dialect:
         options={
             "capability": capability,
             "thread_limits": _LIMITS,
+            "cast_pairs": _CAST_PAIRS if capability >= 89 else (),
             "unpacked": () if capability >= 80 else ("min2", "max2"),
             "aligned_arguments": True,
             "dynamic_name": "dynamic_shared",

@@ -147,6 +147,17 @@ $fn float tw_from_{kind}(unsigned char x) {{
 # ---- pairs of short floats
 
 
+@_helper("pair_from")
+def _pair_from(dialect: Dialect, element: str) -> Helper:
+    """Two halves of two 8-bit floats, in one instruction."""
+    kind = SUFFIXES[element]
+    body = f"cvt.rn.f16x2.{kind}x2 %0, %1;"
+    text = _asm(
+        f"tw_pair_from_{kind}", "unsigned int", "unsigned short x", body, '"=r"(made)', '"h"(x)'
+    )
+    return Helper(fill(dialect, element, text))
+
+
 @_helper("pack")
 def _pack(dialect: Dialect, element: str) -> Helper:
     """Two floats in one word, the second argument in its low half."""

@@ -22,6 +22,7 @@ from tilewright.ir import (
 )
 from tilewright.support.errors import LowerError
 from tilewright.target import Target
+from tilewright.tir.attrs import EXCESS_PRECISION, NO_ALIAS
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import fresh_name, renew_definitions
@@ -32,6 +33,9 @@ CALLING_CONV = "calling_conv"
 """Function attribute: ``device_kernel_launch`` for a kernel."""
 LAUNCH_PARAMS = "tir.kernel_launch_params"
 """Function attribute: the thread tags of a kernel, in the order of its loops."""
+
+_INHERITED = (NO_ALIAS, EXCESS_PRECISION)
+"""What a function says of its arguments and numbers, and its kernels say too."""
 
 
 class SplitHostDevice(Pass):
@@ -56,7 +60,10 @@ class SplitHostDevice(Pass):
                 return stmt
 
             functions[name] = map_kernels(func, outline)
-            functions.update(kernels)
+            own = {key: func.attrs[key] for key in _INHERITED if key in func.attrs}
+            functions.update(
+                {key: item.replace(attrs={**item.attrs, **own}) for key, item in kernels.items()}
+            )
         if len(functions) == len(mod.functions):
             return mod
         return mod.replace(functions=functions)
