@@ -6,23 +6,33 @@ bits); what follows for each result is computed as results are written.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+
 from tilewright.ir import dtypes
 from tilewright.scheduling import Contraction, NotApplicable, ScheduleRule, describe, dimensions_of
 from tilewright.scheduling.gpu import (
+    AHEAD,
     MatrixForm,
     bring_into_form,
     extents_of,
     limits_of,
     matrix_form_of,
     place_scratch,
+    rank_tensor_core_tiles,
     rank_tiles,
     schedule_rest,
+    schedule_tensor_core_tiles,
     schedule_tiles,
     why_not_lowered,
+    why_not_tensor_cores,
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule
+
+logger = logging.getLogger("tilewright.dlight")
 
 _ATTEMPTS = 3
 """Tiles that are tried: what refuses one mostly refuses all."""
@@ -68,26 +78,53 @@ def has_windows(found: Contraction) -> bool:
 def tiled(
     sch: Schedule, found: Contraction, form: MatrixForm, target: Target
 ) -> Schedule | NotApplicable:
-    """Schedule a contraction as a product of matrices, in the first tile that it may have."""
-    limits = limits_of(target)
+    """Schedule a contraction as a product of matrices, in the first tile that it may have.
+
+    Tiles for tensor cores come first, where they have the operands' dtype.
+    """
+    why = "no tile fits the GPU"
+    for name, schedule in _ways(sch, found, form, target):
+        attempt = sch.copy()
+        try:
+            bring_into_form(attempt, found.main, form)
+            schedule(attempt)
+            schedule_rest(attempt, target)
+        except ScheduleError as error:
+            why = error.summary
+            logger.debug("%s: %s: %s", sch.choices.function, name, why)
+            continue
+        refused = why_not_lowered(attempt, target)
+        if refused is None:
+            place_scratch(attempt)
+            return attempt
+        why = refused
+        logger.debug("%s: %s: %s", sch.choices.function, name, why)
+    return NotApplicable(why)
+
+
+def _ways(
+    sch: Schedule, found: Contraction, form: MatrixForm, target: Target
+) -> Iterator[tuple[str, Callable[[Schedule], None]]]:
+    """Yield ways to schedule a product in matrix form, by name, the best first."""
+    limits, name, main = limits_of(target), found.block.name, found.main
     m, n, batch = (extents_of(found.block, form, role) for role in "mnb")
     size = max(dtypes.bytes_of(load.buffer.dtype) for load in found.loads)
-    tiles = rank_tiles(m, n, batch, limits, size)
-    name = found.block.name
-    why = "no tile fits the GPU"
-    for tile in sch.choices.preferring(f"{name}.tile", tiles)[:_ATTEMPTS]:
+    lacking = why_not_tensor_cores(sch, main, target)
+    cores = () if lacking else (True, False)
+    for on_cores in sch.choices.preferring(f"{name}.tensor_cores", cores) if cores else (False,):
+        if not on_cores:
+            break
+        tiles = rank_tensor_core_tiles(m, n, batch, target, size)
+        for tile in sch.choices.preferring(f"{name}.tensor_core_tile", tiles)[:_ATTEMPTS]:
+            for ahead in sch.choices.preferring(f"{name}.ahead", AHEAD):
+                schedule = partial(
+                    schedule_tensor_core_tiles, main=main, tile=tile, limits=limits, ahead=ahead
+                )
+                yield f"{tile} on tensor cores, {ahead}", schedule
+    plain = rank_tiles(m, n, batch, limits, size)
+    for choice in sch.choices.preferring(f"{name}.tile", plain)[:_ATTEMPTS]:
         for staged in sch.choices.preferring(f"{name}.staged", (True, False)):
-            attempt = sch.copy()
-            try:
-                bring_into_form(attempt, found.main, form)
-                schedule_tiles(attempt, found.main, tile, limits, staged)
-                schedule_rest(attempt, target)
-            except ScheduleError as error:
-                why = error.summary
-                continue
-            refused = why_not_lowered(attempt, target)
-            if refused is None:
-                place_scratch(attempt)
-                return attempt
-            why = refused
-    return NotApplicable(why)
+            yield (
+                f"{choice}",
+                partial(schedule_tiles, main=main, tile=choice, limits=limits, staged=staged),
+            )

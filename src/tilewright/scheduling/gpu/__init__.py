@@ -42,6 +42,13 @@ from tilewright.scheduling.gpu.reduction import (
 from tilewright.scheduling.gpu.rows import RowPlan, row_plans, schedule_rows
 from tilewright.scheduling.gpu.scratch import place_scratch
 from tilewright.scheduling.gpu.simt_tile import SimtTile, rank_tiles, schedule_tiles
+from tilewright.scheduling.gpu.tensor_core_tile import (
+    AHEAD,
+    TensorCoreTile,
+    rank_tensor_core_tiles,
+    schedule_tensor_core_tiles,
+    why_not_tensor_cores,
+)
 from tilewright.scheduling.gpu.vector_sums import (
     VectorPlan,
     largest_operand,
@@ -50,6 +57,11 @@ from tilewright.scheduling.gpu.vector_sums import (
 )
 
 __all__ = [
+    "AHEAD",
+    "TensorCoreTile",
+    "rank_tensor_core_tiles",
+    "schedule_tensor_core_tiles",
+    "why_not_tensor_cores",
     "VectorPlan",
     "largest_operand",
     "schedule_vector_sums",

@@ -150,7 +150,7 @@ def schedule_tiles(
     )  # fmt: skip
     fetched = [_fetch(sch, main, operand, outer, inner) for operand in (0, 1)]
     sch.reverse_compute_at(writer, columns[0])
-    _bind_blocks(sch, batch, rows[0], columns[0], limits)
+    bind_grid(sch, batch, rows[0], columns[0], limits)
     sch.bind(rows[2], ROWS_OF_THREADS)
     sch.bind(columns[2], THREADS)
     for staging, shared, own in fetched:
@@ -196,7 +196,7 @@ def _writer(sch: Schedule, main: BlockRV) -> BlockRV:
     return writer
 
 
-def _bind_blocks(
+def bind_grid(
     sch: Schedule, batch: LoopRV, rows: LoopRV, columns: LoopRV, limits: GPULimits
 ) -> None:
     """Bind rows to the long axis of the grid, columns to the second.
@@ -235,14 +235,14 @@ def _fetch(
 
 def _share(sch: Schedule, staging: BlockRV, shared: BlockRV, outer: LoopRV, tile: SimtTile) -> None:
     """Divide the fetch of a tile among threads: each moves the same elements in both copies."""
-    depth = _position(sch, outer) + 1
+    depth = position_of(sch, outer) + 1
     block = sch.get(staging)
-    along_k = _is_contiguous(block, 2)
-    along_i = not along_k and _is_contiguous(block, 1)
+    along_k = is_contiguous(block, 2)
+    along_i = not along_k and is_contiguous(block, 1)
     threads = tile.threads[0] * tile.threads[1]
     size = prod(as_int(sch.get(loop).extent) or 1 for loop in sch.get_loops(staging)[depth:])
     run = tile.depth if along_k else size // tile.depth
-    lanes = _fetch_lanes(block, 2 if along_k else 1, run, size // threads) if (
+    lanes = fetch_lanes(block, 2 if along_k else 1, run, size // threads) if (
         along_k or along_i) else 1  # fmt: skip
     for copy in (staging, shared):
         i, k = sch.get_loops(copy)[-2:]
@@ -261,19 +261,19 @@ def _share(sch: Schedule, staging: BlockRV, shared: BlockRV, outer: LoopRV, tile
         sch.storage_align(shared, 0, 1, 32, _SKEW)
 
 
-def _position(sch: Schedule, loop: LoopRV) -> int:
+def position_of(sch: Schedule, loop: LoopRV) -> int:
     """How many loops are around a loop."""
     return len(sch.state.loops_above(sch.get(loop)))
 
 
-def _is_contiguous(block: Block, axis: int) -> bool:
+def is_contiguous(block: Block, axis: int) -> bool:
     """Whether neighbours along an axis of a copy are neighbours where they come from."""
     var = block.iter_vars[axis].var
     strides = [stride_of(load.indices, load.buffer, var) for load in loads_of(block)]
     return 1 in strides and all(step in (0, 1) for step in strides)
 
 
-def _fetch_lanes(block: Block, axis: int, run: int, each: int) -> int:
+def fetch_lanes(block: Block, axis: int, run: int, each: int) -> int:
     """Elements that one load brings: whole vectors of a row, on one side of every condition."""
     var = block.iter_vars[axis].var
     bits = max(dtypes.bits_of(load.buffer.dtype) for load in loads_of(block))

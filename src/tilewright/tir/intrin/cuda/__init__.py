@@ -21,16 +21,18 @@ from tilewright.tir.fragments import (
     wgmma_accumulator_layout,
 )
 from tilewright.tir.intrin.cuda.dp4a import DP4A_NAMES
-from tilewright.tir.intrin.cuda.mma import MMA_NAMES, mma_group
+from tilewright.tir.intrin.cuda.mma import MAPS, MMA_NAMES, mma_depth, mma_group
 from tilewright.tir.intrin.cuda.wgmma import WGMMA_NAMES
 from tilewright.tir.intrin.cuda.wmma import WMMA_NAMES, wmma_group
 
 __all__ = [
     "DP4A_NAMES",
+    "MAPS",
     "MMA_NAMES",
     "WGMMA_NAMES",
     "WMMA_NAMES",
     "accumulator_32x8_layout",
+    "mma_depth",
     "mma_group",
     "operand_b_32x8_layout",
     "operand_b_32x16_layout",

@@ -170,6 +170,12 @@ MMA_NAMES = tuple(_all())
 """Names of all of them."""
 
 
+def mma_depth(dtype: str, total: str) -> int | None:
+    """Return how deep a product of one instruction is; ``None`` without one of these dtypes."""
+    found = (item.k for item in KINDS if item.dtype == dtype and total in item.totals)
+    return next(found, None)
+
+
 def mma_group(
     dtype: str, total: str, *, a_trans: bool = False, b_trans: bool = False,
     load_scope: str = "shared", store_scope: str = "global",

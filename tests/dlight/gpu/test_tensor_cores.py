@@ -1,0 +1,123 @@
+"""Products on tensor cores by rule: right, without races, with nothing spilled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_rules import compiled, function, tensor
+
+from tilewright import dlight, topi
+from tilewright.ir import IRModule
+from tilewright.scheduling.gpu import rank_tensor_core_tiles
+from tilewright.scheduling.gpu.kernel_bounds import kernel_bounds
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+from tilewright.tir.interpreter import run
+from tilewright.tir.transform import gpu_pipeline
+
+A100 = Target("nvidia/nvidia-a100")
+
+
+def lowered(func: PrimFunc, target: Target = A100) -> IRModule:
+    with target:
+        return gpu_pipeline(target)(dlight.default_schedule(target)(IRModule({"main": func})))
+
+
+def agrees(func: PrimFunc, mod: IRModule, *shapes: tuple[int, ...]) -> None:
+    """Run the kernels and the unscheduled program."""
+    rng = np.random.default_rng(0)
+    kinds = [func.buffer_map[var].dtype for var in func.params]
+    given: list[Any] = [
+        rng.integers(-4, 5, shape).astype(kind)
+        if "int" in kind
+        else rng.standard_normal(shape).astype(kind)
+        for shape, kind in zip(shapes, kinds)
+    ]
+    expected, found = [x.copy() for x in given], [x.copy() for x in given]
+    run(func, *expected)
+    run(mod, *found, check_races=True)
+    want, have = (x[-1].astype("float32") for x in (expected, found))
+    np.testing.assert_allclose(have, want, rtol=1e-2, atol=1e-2)
+
+
+CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...], str]] = {
+    "product": (
+        lambda a, b: topi.nn.matmul(a, b, out_dtype="float32"),
+        ((16, 64), (64, 64), (16, 64)),
+        "float16",
+    ),
+    "turned, with what follows": (
+        lambda a, b: topi.nn.relu(topi.nn.dense(a, b)),
+        ((16, 32), (64, 32), (16, 64)),
+        "float16",
+    ),
+    "odd": (
+        lambda a, b: topi.nn.matmul(a, b),
+        ((10, 40), (40, 21), (10, 21)),
+        "float16",
+    ),
+    "bytes": (
+        lambda a, b: topi.nn.matmul(a, b, out_dtype="int32"),
+        ((16, 64), (64, 32), (16, 32)),
+        "int8",
+    ),
+    "convolution": (
+        lambda a, b: topi.nn.conv2d(a, b, padding=1),
+        ((1, 16, 4, 4), (16, 16, 3, 3), (1, 16, 4, 4)),
+        "float16",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_products_are_computed_by_mma(name: str) -> None:
+    build, shapes, dtype = CASES[name]
+    a, b = (tensor(*shape, dtype=dtype, name=f"x{n}") for n, shape in enumerate(shapes[:2]))
+    func = function(build, a, b)
+    mod = lowered(func)
+    assert "T.ptx_mma(" in mod.script()
+    agrees(func, mod, *shapes)
+    assert all(item.spill_bytes == 0 for item in compiled(mod, A100).values())
+
+
+def test_rows_may_come_with_the_call() -> None:
+    from tilewright import te
+
+    n = te.var("n")
+    func = function(
+        lambda a, b: topi.nn.dense(a, b),
+        tensor(n, 32, dtype="float16", name="a"),
+        tensor(32, 32, dtype="float16", name="b"),
+    )
+    mod = lowered(func)
+    assert "T.ptx_mma(" in mod.script()
+    for rows in (1, 19):
+        agrees(func, mod, (rows, 32), (32, 32), (rows, 32))
+
+
+def test_long_products_are_fetched_ahead_and_limited_by_tensor_cores() -> None:
+    shape = (2048, 2048)
+    a, b = (tensor(*shape, dtype="float16", name=name) for name in "ab")
+    mod = lowered(function(lambda a, b: topi.nn.matmul(a, b, out_dtype="float32"), a, b))
+    assert "T.ptx_cp_async(" in mod.script()
+    (bound,) = kernel_bounds(mod, A100)
+    assert bound.limiter == "issue"
+    assert bound.worst(shared=True) == bound.worst(shared=False) == 1
+    (taken,) = compiled(mod, A100).values()
+    assert taken.spill_bytes == 0 and taken.registers <= 255
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype"), [("nvidia/tesla-t4", "float16"), ("nvidia/nvidia-a100", "float32")]
+)
+def test_other_products_are_computed_by_threads(target: str, dtype: str) -> None:
+    a, b = (tensor(32, 32, dtype=dtype, name=name) for name in "ab")
+    func = function(lambda a, b: topi.nn.matmul(a, b), a, b)
+    assert "ptx_mma" not in lowered(func, Target(target)).script()
+
+
+def test_large_products_have_large_tiles() -> None:
+    large, small = (rank_tensor_core_tiles(n, n, 1, A100, 2)[0] for n in (8192, 128))
+    assert large.rows * large.columns > 4 * small.rows * small.columns
