@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gpu_rules import compiled, function, tensor
 
-from tilewright import dlight, topi
+from tilewright import dlight, te, topi
 from tilewright.ir import IRModule
 from tilewright.scheduling.gpu import rank_tensor_core_tiles
 from tilewright.scheduling.gpu.kernel_bounds import kernel_bounds
@@ -83,8 +83,6 @@ def test_products_are_computed_by_mma(name: str) -> None:
 
 
 def test_rows_may_come_with_the_call() -> None:
-    from tilewright import te
-
     n = te.var("n")
     func = function(
         lambda a, b: topi.nn.dense(a, b),
@@ -98,7 +96,7 @@ def test_rows_may_come_with_the_call() -> None:
 
 
 def test_long_products_are_fetched_ahead_and_limited_by_tensor_cores() -> None:
-    shape = (2048, 2048)
+    shape = (1024, 1024)
     a, b = (tensor(*shape, dtype="float16", name=name) for name in "ab")
     mod = lowered(function(lambda a, b: topi.nn.matmul(a, b, out_dtype="float32"), a, b))
     assert "T.ptx_cp_async(" in mod.script()
