@@ -227,6 +227,11 @@ class BoundAnalyzer:
             a, b = map(self._quick, args)
             if a[0] >= 0 and b[0] >= 0:
                 return 0, min(a[1], b[1])
+        elif name in ("bitwise_or", "bitwise_xor"):
+            a, b = map(self._quick, args)
+            most = max(a[1], b[1])
+            if a[0] >= 0 and b[0] >= 0 and isinstance(most, int):
+                return 0, (1 << most.bit_length()) - 1  # no bit comes in above the highest
         elif name in ("abs", "fabs"):
             a = self._quick(args[0])
             ends = abs(a[0]), abs(a[1])

@@ -33,6 +33,7 @@ from tilewright.target import Target
 from tilewright.target.gpus import STATIC_SHARED_BYTES
 from tilewright.tir import Allocate, AttrStmt, Buffer, BufferStore, DeclBuffer, PrimFunc
 from tilewright.tir.attrs import ASYNC_WAIT, EXCESS_PRECISION, MIN_BLOCKS, NO_ALIAS
+from tilewright.tir.gpu_ops import is_gpu_op, memory_uses
 from tilewright.tir.interpreter.emit_threads import COLLECTIVES
 from tilewright.tir.thread_scope import is_shared
 from tilewright.tir.transform import NarrowDataType, launch_extents
@@ -323,6 +324,9 @@ def _written(func: PrimFunc) -> set[Var]:
     for item in pre_order(func.body):
         if isinstance(item, BufferStore):
             found.add(item.buffer.data)
+        elif is_gpu_op(item):
+            uses = memory_uses(item)  # type: ignore[arg-type]
+            found.update(use.tile.along.buffer.data for use in uses if "w" in use.access)
         elif isinstance(item, Call) and item.op.effect in ("opaque", "update"):
             if item.op.name in COLLECTIVES:
                 continue  # they take values

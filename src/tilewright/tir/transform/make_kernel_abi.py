@@ -27,6 +27,7 @@ from tilewright.support.errors import LowerError
 from tilewright.tir.attrs import READ_ONLY, Annotation, register_function_attribute
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.gpu_ops import is_gpu_op, memory_uses
 from tilewright.tir.rewrite import fresh_name
 from tilewright.tir.stmt import Block, BufferStore, Stmt
 from tilewright.tir.transform.base import FunctionTransform
@@ -160,6 +161,10 @@ def _written(func: PrimFunc) -> set[Var]:
             if not _has_effects(item):
                 continue
         elif type(item) is Call and item.op.name in _ONLY_READING:
+            continue
+        elif is_gpu_op(item):
+            uses = memory_uses(item)
+            found.update(use.tile.along.buffer.data for use in uses if "w" in use.access)
             continue
         elif type(item) is Call and item.op.effect in ("opaque", "update"):
             # Such code may write to whatever it is given.
