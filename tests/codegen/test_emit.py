@@ -181,6 +181,26 @@ def main(A: T.Buffer((4, 32), "float32"), B: T.Buffer((32, 16), "float32"),
     assert "alloca" not in kernel.split("\n}")[0]
 
 
+def test_lanes_that_are_known_to_be_off_are_not_loaded():
+    """LLVM (22) joins what is left of such loads to one without a mask."""
+    text = """
+@T.prim_func
+def main(A: T.Buffer((64,), "float32"), N: T.Buffer((1,), "int64"), C: T.Buffer((32,), "float32")):
+    for i in T.vectorized(32):
+        with T.block("C"):
+            vi = T.axis.remap("S", [i])
+            C[vi] = C[vi] + T.if_then_else(vi < 2 and vi < N[0], A[vi], T.float32(0))
+"""
+    kernel = build(lower(parse(text), V3), V3).get_source("ll")
+    assert kernel.count("call <8 x float> @llvm.masked.load") == 1
+    a, module = np.arange(64, dtype="float32") + 1, compile(parse(text))
+    for count in (0, 1, 2, 31):
+        found, expected = np.ones(32, "float32"), np.ones(32, "float32")
+        module["main"](a, np.array([count]), found)
+        expected[: min(count, 2)] += a[: min(count, 2)]
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_assertion_raises_with_its_message():
     text = """
 @T.prim_func

@@ -208,9 +208,9 @@ def test_a_repeated_call_is_legalised_once(monkeypatch: pytest.MonkeyPatch) -> N
     module = sys.modules["tilewright.relax.transform.fold_constant"]
     real = module.legalize_call
 
-    def legalize_call(builder: object, call: object) -> object:
+    def legalize_call(builder: object, call: object, **options: object) -> object:
         made.append(call)
-        return real(builder, call)
+        return real(builder, call, **options)
 
     monkeypatch.setattr(module, "legalize_call", legalize_call)
     parts = [np.float32([number, 2]) for number in (1, 4, 9)]

@@ -77,6 +77,19 @@ def test_resizing_with_aligned_corners() -> None:
     )
 
 
+def test_resizing_axis_by_axis() -> None:
+    check_with_torch(
+        lambda x: op.image.resize2d(x, (5, 2), method="cubic"),
+        lambda x: F.interpolate(x, (5, 2), mode="bicubic"),
+        [random(1, 2, 3, 4)],
+    )
+    check_with_torch(
+        lambda x: op.image.resize1d(x, 5),
+        lambda x: F.interpolate(x, 5, mode="linear"),
+        [random(1, 2, 3)],
+    )
+
+
 SAMPLING = [
     ("linear", "zeros", False), ("linear", "border", True), ("linear", "reflection", False),
     ("nearest", "zeros", False), ("cubic", "zeros", True),

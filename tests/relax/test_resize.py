@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.relax.helpers import graph, graph_of, random
+from tests.relax.helpers import graph, graph_of, random, symbol
 from tilewright import relax
 from tilewright.relax import interpreter, op
 from tilewright.support.errors import TilewrightError, VerifyError
@@ -84,6 +84,59 @@ def test_interpreted_and_folded(name: str) -> None:
     check(interpreter.run(folded), expected)
 
 
+# Builder, options, PyTorch's mode, and shapes of an image and of the result.
+BY_AXIS: dict[str, tuple[Any, dict[str, Any], str, tuple[int, ...], tuple[int, ...]]] = {
+    "cubic": (op.image.resize2d, {"method": "cubic"}, "bicubic", (1, 2, 7, 9), (11, 5)),
+    "aligned cubic": (
+        op.image.resize2d, {"method": "cubic", **ALIGNED}, "bicubic", (1, 2, 7, 9), (3, 1),
+    ),
+    "rows": (op.image.resize1d, {}, "linear", (2, 3, 9), (4,)),
+    "aligned rows": (op.image.resize1d, ALIGNED, "linear", (2, 3, 9), (14,)),
+    "nearest rows": (op.image.resize1d, NEAREST, "nearest", (2, 3, 9), (13,)),
+    "volumes": (op.image.resize3d, {}, "trilinear", (1, 2, 3, 4, 5), (5, 2, 7)),
+    "exact volumes": (op.image.resize3d, EXACT, "nearest-exact", (1, 2, 3, 4, 5), (5, 2, 7)),
+    "smooth": (op.image.resize, {"antialias": True}, "bilinear", (1, 2, 9, 7), (4, 8)),
+    "smooth cubic": (
+        op.image.resize, {"antialias": True, "method": "cubic"}, "bicubic", (1, 2, 9, 7), (4, 8),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BY_AXIS)
+def test_axis_by_axis(name: str) -> None:
+    build, ours, mode, shape, size = BY_AXIS[name]
+    x = random(*shape)
+    theirs = {"align_corners": True} if ALIGNED.items() <= ours.items() else {}
+    theirs |= {"antialias": True} if "antialias" in ours else {}
+    expected = torch.nn.functional.interpolate(torch.from_numpy(x), size, mode=mode, **theirs)
+    for extents in (size, None):  # known, and as large as another tensor
+
+        def body(x: Any, like: Any, extents: Any = extents) -> Any:
+            return build(x, like.shape[2:] if extents is None else extents, **ours)
+
+        like = np.zeros((1, 1, *size), "float32")
+        sizes = ["n", "k", *"abc"[: len(size)]], ["i", "j", *"uvw"[: len(size)]]
+        mod = symbolic_graph(body, *sizes) if extents is None else graph_of(body, x, like)
+        check(relax.build(mod)(x, like), expected.numpy())
+    folded = relax.transform.FoldConstant()(graph(lambda: build(relax.const(x), size, **ours)))
+    check(interpreter.run(folded), expected.numpy())
+
+
+def symbolic_graph(body: Any, *shapes: Any) -> Any:
+    """A graph of float32 tensors whose extents are named."""
+    names = {name: symbol(name) for shape in shapes for name in shape}
+    infos = [relax.TensorStructInfo([names[n] for n in shape], "float32") for shape in shapes]
+    return graph(body, *infos)
+
+
+def test_an_image_without_pixels_is_refused_when_called() -> None:
+    mod = symbolic_graph(lambda x: op.image.resize1d(x, (3,)), ["n", "c", "w"])
+    run = relax.build(mod)
+    assert run(np.zeros((0, 2, 4), "float32")).numpy().shape == (0, 2, 3)
+    with pytest.raises(RuntimeError, match="the image is empty"):
+        run(np.zeros((1, 2, 0), "float32"))
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int8"])
 def test_dtypes(dtype: str) -> None:
     x = (random(1, 2, 6, 17) * 50).astype(dtype)
@@ -113,7 +166,7 @@ def op_result(x: np.ndarray, layout: str, options: dict[str, Any]) -> np.ndarray
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "cubic"}, "nearest_neighbor, linear"),
+        ({"method": "area"}, "nearest_neighbor, linear, cubic"),
         ({"coordinate_transformation_mode": "tf"}, "half_pixel, align_corners, asymmetric"),
         ({"layout": "CHWN"}, "NCHW, NHWC"),
         ({"scale_factor": (0.0, 1.0)}, "positive"),

@@ -47,6 +47,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "image.sample_at": (
         lambda x, grid: op.image.sample_at(x, grid, "cubic"), [IMAGE, tensor((1, 3, N, 2))]
     ),
+    "image.resize": (lambda x: op.image.resize2d(x, (4, 6), method="cubic"), [IMAGE]),
     "image.resize2d": (lambda x: op.image.resize2d(x, (4, 6), method="nearest_neighbor"), [IMAGE]),
     "layout_transform": (lambda x: op.layout_transform(x, lambda i, j: (j, i)), [FLAGS]),
     "matmul": (lambda x, y: op.matmul(x, y, "float32", True), [MATRIX, MATRIX]),

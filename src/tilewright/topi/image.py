@@ -1,8 +1,9 @@
-"""Resizing of images: ``resize2d``.
+"""Resizing of images: ``resize1d``, ``resize2d``, ``resize3d``.
 
 The source of a result pixel is a function of its row and one of its column, so it is tabulated:
 positions, and weights of two neighbours. Linear interpolation goes by rows first: two whole rows
-are blended, and then neighbours within the blended row.
+are blended, and then neighbours within the blended row. Other images and cubic interpolation go
+axis by axis (``topi/resampling.py``).
 
 Coordinates are computed as in PyTorch, in single precision (double for float64): which pixel is
 nearest depends on that.
@@ -15,15 +16,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.arith import simplify
-from tilewright.ir import INDEX, Expr, ExprLike, as_expr, call, const, dtypes, maximum, minimum
+from tilewright.ir import (
+    INDEX,
+    Expr,
+    ExprLike,
+    as_expr,
+    as_int,
+    call,
+    const,
+    dtypes,
+    maximum,
+    minimum,
+)
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, with_conditions
 from tilewright.tir.attrs import one_of, register_annotation
+from tilewright.topi.resampling import Axis, filter_of, resize_axis
 from tilewright.topi.utils import require_elements, require_ndim
 
 #: Ways to find the value of a pixel, and where pixels of the result lie on the image.
-RESIZE_METHODS = ("nearest_neighbor", "linear")
+RESIZE_METHODS = ("nearest_neighbor", "linear", "cubic")
+RESIZE_LAYOUTS = ("NCW", "NWC", "NCHW", "NHWC", "NCDHW", "NDHWC")
 RESIZE_COORDINATES = ("half_pixel", "align_corners", "asymmetric")
 RESIZE = register_annotation(
     "resize",
@@ -44,19 +58,103 @@ class _Places:
 
 def check_resize(
     method: str, mode: str, layout: str, scale_factor: Sequence[float] | None, dtype: str
-) -> None:
-    """Refuse options that ``resize2d`` does not support; the message lists those it does."""
+) -> int:
+    """Refuse options that resizing does not support; the message lists those it does.
+
+    Gives the number of axes that are resized.
+    """
     for what, value, known in (
         ("method", method, RESIZE_METHODS),
         ("coordinate_transformation_mode", mode, RESIZE_COORDINATES),
-        ("layout", layout, ("NCHW", "NHWC")),
+        ("layout", layout, RESIZE_LAYOUTS),
     ):
         if value not in known:
-            raise VerifyError(f"resize2d: {what} must be one of {', '.join(known)}, got {value!r}")
-    if scale_factor is not None and (len(scale_factor) != 2 or min(scale_factor) <= 0):
-        raise VerifyError(f"resize2d: scale_factor must be 2 positive numbers, got {scale_factor}")
-    if method == "linear" and not dtypes.is_float(dtype):
-        raise VerifyError(f"resize2d: linear interpolation is for floats, got {dtype}")
+            raise VerifyError(f"resize: {what} must be one of {', '.join(known)}, got {value!r}")
+    axes = len(layout) - 2
+    if scale_factor is not None and (len(scale_factor) != axes or min(scale_factor) <= 0):
+        raise VerifyError(
+            f"resize: scale_factor must be {axes} positive number(s), got {scale_factor}"
+        )
+    if method != "nearest_neighbor" and not dtypes.is_float(dtype):
+        raise VerifyError(f"resize: {method} interpolation is for floats, got {dtype}")
+    return axes
+
+
+def resized_axes(
+    shape: Sequence[Expr], size: Sequence[ExprLike], layout: str, mode: str,
+    scale_factor: Sequence[float] | None, dtype: str,
+) -> dict[int, Axis]:  # fmt: skip
+    """The axes that are resized, by their number."""
+    first = 1 if layout.endswith("C") else 2
+    number = "float64" if dtype == "float64" else "float32"
+    made = {}
+    for k, want in enumerate(size):
+        extents = [as_expr(extent, INDEX) for extent in (shape[first + k], want)]
+        have, result = (n if (known := as_int(n)) is None else known for n in extents)
+        factor = scale_factor[k] if scale_factor else None
+        made[first + k] = Axis(have, result, number, mode, factor)
+    return made
+
+
+@with_conditions
+def resize(
+    x: Tensor,
+    size: ExprLike | Sequence[ExprLike],
+    layout: str = "NCHW",
+    method: str = "linear",
+    coordinate_transformation_mode: str = "half_pixel",
+    scale_factor: Sequence[float] | None = None,
+    cubic_alpha: float = -0.75,
+    antialias: bool = False,
+) -> Tensor:
+    """Resize the axes of ``layout`` that aren't ``N`` or ``C``, one after the other.
+
+    Options are those of :func:`resize2d`; with ``antialias``, a result of an image that shrinks is
+    a mean of all the pixels it covers.
+    """
+    mode = coordinate_transformation_mode
+    axes = check_resize(method, mode, layout, scale_factor, x.dtype)
+    require_ndim(f"resize{axes}d", x, axes + 2)
+    how = filter_of(method, mode, cubic_alpha, antialias)
+    along = resized_axes(x.shape, _extents(size, axes), layout, mode, scale_factor, x.dtype)
+    made = x
+    wide = next(iter(along.values())).dtype
+    if not how.picks and x.dtype != wide:
+        made = compute(x.shape, lambda *i: cast_expr(x(*i), wide), name="wide")
+    for number, axis in along.items():
+        made = resize_axis(made, number, axis, how)
+    if made.dtype == x.dtype:
+        return made
+    narrow: Tensor = compute(made.shape, lambda *i: cast_expr(made(*i), x.dtype), name="resize")
+    return narrow
+
+
+def resize1d(
+    x: Tensor,
+    size: ExprLike | Sequence[ExprLike],
+    layout: str = "NCW",
+    method: str = "linear",
+    coordinate_transformation_mode: str = "half_pixel",
+    scale_factor: Sequence[float] | None = None,
+    cubic_alpha: float = -0.75,
+) -> Tensor:
+    """Resize rows ``[N, C, W]`` to the width ``size``; options as of :func:`resize2d`."""
+    mode = coordinate_transformation_mode
+    return resize(x, size, layout, method, mode, scale_factor, cubic_alpha)
+
+
+def resize3d(
+    x: Tensor,
+    size: ExprLike | Sequence[ExprLike],
+    layout: str = "NCDHW",
+    method: str = "linear",
+    coordinate_transformation_mode: str = "half_pixel",
+    scale_factor: Sequence[float] | None = None,
+    cubic_alpha: float = -0.75,
+) -> Tensor:
+    """Resize volumes to depth, height and width of ``size``; options as of :func:`resize2d`."""
+    mode = coordinate_transformation_mode
+    return resize(x, size, layout, method, mode, scale_factor, cubic_alpha)
 
 
 @with_conditions
@@ -67,17 +165,22 @@ def resize2d(
     method: str = "linear",
     coordinate_transformation_mode: str = "half_pixel",
     scale_factor: Sequence[float] | None = None,
+    cubic_alpha: float = -0.75,
 ) -> Tensor:
     """Resize images to the height and width of ``size``.
 
-    ``scale_factor`` (height, width) gives the distance between pixels of the result, if that is not
-    the ratio of the sizes; it is unused with aligned corners.
+    ``method`` is ``nearest_neighbor``, ``linear`` or ``cubic`` (Keys' convolution with
+    ``cubic_alpha``). ``scale_factor`` (height, width) gives the distance between pixels of the
+    result, if that is not the ratio of the sizes; it is unused with aligned corners.
     """
     require_ndim("resize2d", x, 4)
     check_resize(method, coordinate_transformation_mode, layout, scale_factor, x.dtype)
+    if method == "cubic":
+        mode = coordinate_transformation_mode
+        return resize(x, size, layout, method, mode, scale_factor, cubic_alpha)
     at = layout.index("H")
     number = "float64" if x.dtype == "float64" else "float32"
-    mode, extents = coordinate_transformation_mode, _extents(size)
+    mode, extents = coordinate_transformation_mode, _extents(size, 2)
     steps = [
         _step(x.shape[at + k], extents[k], mode, scale_factor[k] if scale_factor else None, number)
         for k in range(2)
@@ -89,12 +192,13 @@ def resize2d(
     return made
 
 
-def _extents(size: ExprLike | Sequence[ExprLike]) -> list[Expr]:
-    """Height and width of the result."""
+def _extents(size: ExprLike | Sequence[ExprLike], axes: int) -> list[Expr]:
+    """Extents of the result."""
     given = list(size) if isinstance(size, Sequence) else [size]
-    if len(given) not in (1, 2):
-        raise VerifyError(f"size takes 1 or 2 numbers, got {given}")
-    return [as_expr(extent, INDEX) for extent in (given * 2 if len(given) == 1 else given)]
+    if len(given) not in (1, axes):
+        raise VerifyError(f"size takes 1 or {axes} numbers, got {given}")
+    given = given * (axes // len(given))
+    return [as_expr(extent, INDEX) for extent in given]
 
 
 def _step(extent: Expr, out: Expr, mode: str, factor: float | None, number: str) -> Expr:

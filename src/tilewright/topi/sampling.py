@@ -159,18 +159,3 @@ class Sampling:
         if flat.dtype != wide:
             made = te.compute(shape, lambda *i: cast(made(*i), flat.dtype), name="grid_cast")
         return made
-
-
-def weighted_taps(x: te.Tensor, index: te.Tensor, weights: te.Tensor, *, axis: int) -> te.Tensor:
-    """Sums of elements along an axis, at places and with weights of ``[results, taps]``."""
-    tap = te.reduce_axis((0, index.shape[1]), "tap")
-
-    def formula(*i: Expr) -> Expr:
-        place = index(i[axis], tap.var)
-        pixel = x(*i[:axis], place, *i[axis + 1 :])
-        made: Expr = te.sum(pixel * weights(i[axis], tap.var), axis=[tap])
-        return made
-
-    shape = [index.shape[0] if n == axis else extent for n, extent in enumerate(x.shape)]
-    made: te.Tensor = te.compute(shape, formula, name="resize")
-    return made

@@ -418,6 +418,46 @@ def test_nearest_resize_of_symbolic_images() -> None:
     close(results(proto, x), x.repeat(2, 2).repeat(2, 3))
 
 
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"mode": "cubic"},
+        {"mode": "cubic", "exclude_outside": 1, "coordinate_transformation_mode": "align_corners"},
+        {"mode": "linear", "antialias": 1},
+        {"mode": "linear", "coordinate_transformation_mode": "half_pixel_symmetric"},
+        {"mode": "nearest", "nearest_mode": "ceil"},
+    ],
+)
+def test_symbolic_images_are_resized_in_every_way(attributes: dict[str, Any]) -> None:
+    """By factors, and to sizes that are computed from the image's."""
+    from onnx.reference import ReferenceEvaluator
+
+    by_factor = [node("Resize", "x - factors", "y", **attributes)]
+    by_size = [
+        node("Shape", "x", "shape", start=2),
+        node("Mul", "shape three", "more"),
+        node("Div", "more two", "size"),
+        node("Resize", "x - - size", "y", axes=[2, 3], **attributes),
+    ]
+    initial = {"factors": np.float32([1, 1, 1.7, 0.6])}
+    numbers = {"three": np.array([3, 1]), "two": np.array([2, 1])}
+    for nodes, known in ((by_factor, initial), (by_size, numbers)):
+        proto = model(nodes, {"x": ["n", 2, "h", "w"]}, ["y"], known)
+        run, reference = relax.build(from_onnx(proto)), ReferenceEvaluator(proto)
+        for shape in ((1, 2, 8, 9), (2, 2, 5, 7)):
+            x = floats(*shape)
+            close(np.asarray(run(x)), reference.run(None, {"x": x})[0])
+
+
+def test_symbolic_images_and_what_needs_their_sizes() -> None:
+    proto = model(
+        [node("Resize", "x - - k", "y", mode="linear", keep_aspect_ratio_policy="not_larger")],
+        {"x": [1, 1, "h", "w"]}, ["y"], {"k": np.array([1, 1, 4, 6])},
+    )  # fmt: skip
+    with pytest.raises(ImportModelError, match="keeping the aspect ratio needs known sizes"):
+        from_onnx(proto)
+
+
 def test_sizes_computed_in_floats() -> None:
     # As exporters write a resize by a scale: the sizes go through floats.
     nodes = [

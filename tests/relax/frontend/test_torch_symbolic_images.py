@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tilewright
 from tilewright.support.errors import ImportModelError
 
 torch = pytest.importorskip("torch")
+
+from tilewright.relax.frontend.torch.symbols import fraction_of  # noqa: E402
+
 functional = torch.nn.functional
 nn = torch.nn
 
@@ -50,6 +55,13 @@ def test_group_norm() -> None:
         (0.5, {"mode": "bilinear"}),
         ((2.0, 0.75), {"mode": "bilinear", "align_corners": True}),
         (1.5, {"mode": "bilinear", "recompute_scale_factor": True}),
+        (1.7, {"mode": "bilinear"}),
+        (2, {"mode": "bicubic"}),
+        ((1.7, 0.6), {"mode": "bicubic"}),
+        (1.5, {"mode": "bicubic", "align_corners": True}),
+        (0.5, {"mode": "bicubic", "antialias": True}),
+        ((0.75, 1.1), {"mode": "bilinear", "antialias": True}),
+        ((1.5, 0.5), {"mode": "area"}),
     ],
 )
 def test_images_scaled_by_a_factor(factor: Any, options: dict[str, Any]) -> None:
@@ -57,6 +69,44 @@ def test_images_scaled_by_a_factor(factor: Any, options: dict[str, Any]) -> None
         return functional.interpolate(x * 2, scale_factor=factor, **options)
 
     check(scaled, *SIZES)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "linear"])
+def test_rows_and_volumes(mode: str) -> None:
+    """Images with their columns as channels, and with channels as depth."""
+
+    def rows(x: Any) -> Any:
+        return functional.interpolate(x.flatten(0, 1), scale_factor=1.7, mode=mode)
+
+    def volumes(x: Any) -> Any:
+        way = "trilinear" if mode == "linear" else mode
+        return functional.interpolate(x.unsqueeze(1), scale_factor=(0.5, 1.5, 0.75), mode=way)
+
+    check(rows, *SIZES)
+    check(volumes, *SIZES)
+
+
+def test_images_of_a_given_size() -> None:
+    for options in (
+        {"mode": "bicubic"},
+        {"mode": "bicubic", "antialias": True},
+        {"mode": "bilinear", "antialias": True, "align_corners": True},
+        {"mode": "area"},
+    ):
+        check(lambda x, o=options: functional.interpolate(x, size=(7, 11), **o), *SIZES)
+
+
+def test_fractions_scale_sizes_as_floats_do() -> None:
+    sizes, refused = np.arange(1, 5000), 0
+    for factor in (i / j for i in range(1, 40) for j in (3, 7, 10, 25, 64, 100)):
+        exact = fraction_of(Fraction(factor))
+        if exact is None:
+            refused += 1
+            continue
+        scaled = sizes * exact.numerator // exact.denominator
+        np.testing.assert_array_equal(scaled, np.floor(sizes * factor), err_msg=str(factor))
+    assert 0 < refused < 40
+    assert fraction_of(Fraction(0.29)) is None and np.floor(100 * 0.29) == 28
 
 
 @pytest.mark.parametrize("align", [True, False])
@@ -82,8 +132,8 @@ def test_one_pixel_of_many_and_many_of_one() -> None:
 
 
 def test_a_factor_that_sizes_can_not_have() -> None:
-    program = exported(lambda x: functional.interpolate(x, scale_factor=1.1), 2, 6, 8, 9)
-    with pytest.raises(ImportModelError, match=r"scaled by 1\.1; .* give the result's size"):
+    program = exported(lambda x: functional.interpolate(x, scale_factor=0.29), 2, 6, 8, 9)
+    with pytest.raises(ImportModelError, match=r"scaled by 0\.29; .* give the result's size"):
         tilewright.compile(program)
 
 

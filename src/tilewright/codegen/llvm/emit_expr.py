@@ -181,6 +181,7 @@ class ExprEmitter(ValueEmitter, Visitor):
         self.streaming = 0  # whether stores go past the caches, see STREAMING_STORES
         self.has_streamed = False
         self.tile_columns: dict[tuple[str, ...], list[str]] = {}
+        self.lanes_off: dict[str, frozenset[int]] = {}
 
     def generic_visit(self, node: Node) -> str:
         raise CodegenError(

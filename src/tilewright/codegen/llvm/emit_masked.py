@@ -92,7 +92,18 @@ def joined_masks(emitter: Emits, a: str, b: str, lanes: int) -> str:
     if a.startswith("<") and b.startswith("<"):
         pairs = zip(a[1:-1].split(", "), b[1:-1].split(", "))
         return constant_mask([x == y == "i1 true" for x, y in pairs])
-    return str(emitter.pure(f"and <{lanes} x i1> {a}, {b}", a, b))
+    made = str(emitter.pure(f"and <{lanes} x i1> {a}, {b}", a, b))
+    off = _lanes_off(emitter, a) | _lanes_off(emitter, b)
+    if off:
+        emitter.lanes_off[made] = off
+    return made
+
+
+def _lanes_off(emitter: Emits, mask: str) -> frozenset[int]:
+    """Lanes that are off whatever the numbers are."""
+    if mask.startswith("<"):
+        return frozenset(n for n, on in enumerate(mask[1:-1].split(", ")) if on == "i1 false")
+    return emitter.lanes_off.get(mask, frozenset())
 
 
 def load_or(
@@ -144,14 +155,19 @@ def masked_load(
 
     Where vectors are under masks of bytes (AVX2), each register gets a load of its own. LLVM (22)
     splits longer ones itself, and of two such loads under one mask, of which a register is known to
-    be off, it loads that register's worth of the second one all the same, or fails.
+    be off, it loads that register's worth of the second one all the same, or fails. Of
+    several registers that are known to be off it loads one all the same, too: these get no load.
     """
     lanes, element = dtypes.lanes_of(dtype), memory_type(dtypes.element_of(dtype))
     parts = _register_parts(emitter.target, mask, lanes, memory_bytes(dtype))
-    made = [
-        _masked_part(emitter, buffer, pointer, element, (start, size, lanes), mask, fill)
-        for start, size in parts
-    ]
+    off = _lanes_off(emitter, mask) if len(parts) > 1 else frozenset()
+    made = []
+    for start, size in parts:
+        if off.issuperset(range(start, start + size)):
+            made.append(_part_of(emitter, fill, element, (start, size, lanes)))
+            continue
+        part = start, size, lanes
+        made.append(_masked_part(emitter, buffer, pointer, element, part, mask, fill))
     return _one_vector(emitter, made, [size for _, size in parts], element)
 
 
@@ -179,8 +195,7 @@ def _masked_part(
     if size < lanes:
         wanted = ", ".join(f"i32 {lane}" for lane in range(start, start + size))
         mask = _shuffled(emitter, mask, f"<{lanes} x i1>", wanted, size)
-        if not fill.startswith(("zeroinitializer", "splat")):
-            fill = _shuffled(emitter, fill, f"<{lanes} x {element}>", wanted, size)
+        fill = _part_of(emitter, fill, element, part)
     if start:
         pointer = emitter.pure(f"getelementptr {element}, ptr {pointer}, i64 {start}", pointer)
     short = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}.get(element, element)
@@ -189,6 +204,15 @@ def _masked_part(
         f"<{size} x i1> {mask}, {kind} {fill})"
     )
     return emitter.memory_read(text, buffer.data, pointer, mask, fill)
+
+
+def _part_of(emitter: Emits, value: str, element: str, part: tuple[int, int, int]) -> str:
+    """Some lanes of a vector: the first one, their number, and that of all."""
+    start, size, lanes = part
+    if value.startswith(("zeroinitializer", "splat")):
+        return value
+    wanted = ", ".join(f"i32 {lane}" for lane in range(start, start + size))
+    return _shuffled(emitter, value, f"<{lanes} x {element}>", wanted, size)
 
 
 def _one_vector(emitter: Emits, parts: list[str], sizes: list[int], element: str) -> str:
@@ -277,6 +301,10 @@ def _every_second(emitter: Emits, node: BufferLoad, pointer: str, mask: str, fil
             f"shufflevector <{lanes} x i1> {mask}, <{lanes} x i1> zeroinitializer, "
             f"<{lanes} x i32> <{wanted}>",
             mask,
+        )
+        off = _lanes_off(emitter, mask)
+        emitter.lanes_off[spread] = frozenset(
+            lane for lane, pick in enumerate(picks) if pick == lanes or pick in off
         )
         halves.append(masked_load(emitter, node.buffer, at, node.dtype, spread, fill))
     kind = register_type(node.dtype)

@@ -18,6 +18,7 @@ T = TypeVar("T")
 class Emits(Protocol):
     """Writes instructions, each as far out of loops as it may stand: see ``Writer``."""
 
+    lanes_off: dict[str, frozenset[int]]
     levels: dict[str, int]
     mask: tuple[str, int] | None
     stack_elements: dict[Var, int]

@@ -17,6 +17,8 @@ from tilewright.relax.gradients.convolution import Windows, image_gradient
 from tilewright.relax.gradients.registry import Gradients, register_gradient, without_gradient
 from tilewright.support.errors import ScheduleError, VerifyError
 from tilewright.tir import IndexMap
+from tilewright.topi.image import resized_axes
+from tilewright.topi.resampling import filter_of, known_taps
 from tilewright.topi.utils import padding_of, pair
 
 without_gradient("nn.max_pool_places", "nn.adaptive_max_pool_places")
@@ -68,6 +70,32 @@ def _resize2d(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder
     made = op.matmul(op.permute_dims(down, (1, 0)), op.matmul(made, across))
     if layout == "NHWC":
         made = op.permute_dims(made, (0, 2, 3, 1))
+    return [as_dtype(made, grad.dtype), None]
+
+
+@register_gradient("image.resize")
+def _resize(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
+    """Along each axis, a result's gradient goes to the pixels that it is a sum of."""
+    x, attrs = call.args[0], call.attrs
+    mode, layout = attrs["coordinate_transformation_mode"], attrs["layout"]
+    first = 1 if layout.endswith("C") else 2
+    sizes = var.shape[first : first + len(layout) - 2]
+    axes = resized_axes(x.shape, sizes, layout, mode, attrs["scale_factor"], x.dtype)
+    if not all(axis.is_known for axis in axes.values()):
+        raise VerifyError(
+            "image.resize has a gradient for images of constant size, "
+            f"got {x.shape} and {var.shape}"
+        )
+    how = filter_of(attrs["method"], mode, attrs["cubic_alpha"], attrs["antialias"])
+    made = grad
+    for at, axis in axes.items():
+        shares = known_taps(axis, how).matrix(axis.have).T.astype(axis.dtype)
+        order = [n for n in range(x.ndim) if n != at] + [at]
+        turned = op.permute_dims(as_dtype(made, axis.dtype), order)
+        made = op.permute_dims(
+            op.matmul(turned, const(np.ascontiguousarray(shares))),
+            [order.index(n) for n in range(x.ndim)],
+        )
     return [as_dtype(made, grad.dtype), None]
 
 

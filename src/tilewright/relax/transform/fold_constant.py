@@ -169,7 +169,7 @@ def _fold(value: RelaxCall, known: Compiled) -> RelaxExpr | None:
     if key in known:
         return _run(known[key], operands, value.struct_info)
     own = BlockBuilder()
-    made = legalize_call(own, value)
+    made = legalize_call(own, value, whole=True)
     if not is_call_tir(made):
         return None
     run = _compiled(own.get(), made, known)

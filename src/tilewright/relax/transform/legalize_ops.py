@@ -16,7 +16,10 @@ from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import PrimStructInfo, ShapeStructInfo, TupleStructInfo
 from tilewright.relax.transform.annotate_pattern import OPAQUE
 from tilewright.relax.transform.check_shapes import CheckShapes
+from tilewright.relax.transform.resize_axis import resized
 from tilewright.tir.attrs import FLAG, register_function_attribute
+from tilewright.topi.image import resized_axes
+from tilewright.topi.resampling import filter_of
 from tilewright.topi.sampling import Sampling
 
 RESHAPE = register_function_attribute(
@@ -141,9 +144,15 @@ class _Legalizer(FunctionRewriter):
         return made
 
 
-def legalize_call(builder: BlockBuilder, call: RelaxCall) -> RelaxExpr:
-    """Legalise one call by its operator's own rule; adds tensor functions to ``builder``."""
+def legalize_call(builder: BlockBuilder, call: RelaxCall, *, whole: bool = False) -> RelaxExpr:
+    """Legalise one call by its operator's own rule; adds tensor functions to ``builder``.
+
+    ``whole``: into a single function, if the operator is defined by one.
+    """
     legalizer = _Legalizer(None, {}, ())
+    if whole and isinstance(call.op, RelaxOp) and call.op.legalize is not None:
+        legalizer.builder = builder
+        return legalizer.call_topi(call)
     legalizer.builder = builder
     return legalizer.legalize(call)
 
@@ -169,5 +178,25 @@ def _sample_at(builder: BlockBuilder, call: RelaxCall) -> RelaxExpr:
     return builder.call_te(sampling.weighted, flat, index, weight, primfunc_name_hint="grid_sample")
 
 
-OWN_RULES: dict[str, LegalizeRule] = {"image.sample_at": _sample_at}
+def _resize(builder: BlockBuilder, call: RelaxCall) -> RelaxExpr:
+    """For each axis tables of places and weights, then the sums of pixels."""
+    x, size = call.args
+    attrs, dtype = call.attrs, x.dtype
+    mode = attrs["coordinate_transformation_mode"]
+    how = filter_of(attrs["method"], mode, attrs["cubic_alpha"], attrs["antialias"])
+    axes = resized_axes(x.shape, size.shape, attrs["layout"], mode, attrs["scale_factor"], dtype)
+
+    def made(expr: RelaxExpr) -> RelaxExpr:
+        if isinstance(expr, RelaxCall) and isinstance(expr.op, RelaxOp):
+            return builder.emit(legalize_call(builder, expr))
+        return expr
+
+    if not how.picks and dtype not in ("float32", "float64"):
+        x = made(ops.astype(x, "float32"))
+    for number, axis in axes.items():
+        x = made(resized(builder, x, number, axis, how))
+    return x if x.dtype == dtype else legalize_call(builder, ops.astype(x, dtype))
+
+
+OWN_RULES: dict[str, LegalizeRule] = {"image.resize": _resize, "image.sample_at": _sample_at}
 """Operators that become several tensor functions."""

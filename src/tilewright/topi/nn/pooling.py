@@ -15,8 +15,11 @@ from tilewright.ir import (
     INDEX,
     NE,
     Expr,
+    ExprLike,
     and_,
+    as_expr,
     as_int,
+    ceildiv,
     compare,
     const,
     if_then_else,
@@ -299,12 +302,27 @@ def adaptive_windows(extent: int, size: int) -> list[tuple[int, int]]:
     return [(i * extent // size, -(-(i + 1) * extent // size)) for i in range(size)]
 
 
-def _longest_window(extent: Expr, size: int) -> Expr | int:
-    """The most elements of a window, or a bound of it where the extent comes with the call."""
+def _longest_window(extent: Expr, size: int | Expr) -> Expr | int:
+    """The most elements of a window, or a bound of it where sizes come with the call."""
     number = as_int(extent)
+    if isinstance(size, Expr):
+        return simplify(ceildiv(extent, maximum(size, 1)) + 1)
     if number is None:
         return simplify((extent + size - 1) // size + (1 if size > 1 else 0))
     return max(end - begin for begin, end in adaptive_windows(number, size))
+
+
+def _numbers_of_windows(output_size: Any, spatial: int) -> list[int | Expr]:
+    """How many windows there are along each axis."""
+    if isinstance(output_size, Expr):
+        output_size = [output_size]
+    if isinstance(output_size, int) or all(isinstance(n, int) for n in output_size):
+        return list(pair(output_size, spatial, "output_size"))
+    given = [as_expr(n, INDEX) for n in output_size]
+    if len(given) not in (1, spatial):
+        raise VerifyError(f"output_size takes 1 or {spatial} numbers, got {given}")
+    known = [(as_int(n), n) for n in given]
+    return [n if number is None else number for number, n in known] * (spatial // len(given))
 
 
 def _adaptive_pool(
@@ -313,13 +331,14 @@ def _adaptive_pool(
     kind = "max" if largest else "avg"
     adaptive = _Image.of(f"adaptive_{kind}", x, spatial, layout)
     what, blocked = adaptive.what, adaptive.is_blocked
-    size = pair(output_size, spatial, "output_size")
-    if set(size) == {1} and not largest:
+    size = _numbers_of_windows(output_size, spatial)
+    if all(as_int(s) == 1 for s in size) and not largest:
         return mean(x, axis=tuple(range(2, spatial + 2)), keepdims=True)
     extents = adaptive.extents
     known = [number for number in map(as_int, extents) if number is not None]
-    if len(known) == spatial and all(number % s == 0 for number, s in zip(known, size)):
-        kernel = [number // s for number, s in zip(known, size)]
+    counts = [s for s in size if isinstance(s, int)]
+    if len(known) == len(counts) == spatial and all(n % s == 0 for n, s in zip(known, counts)):
+        kernel = [number // s for number, s in zip(known, counts)]
         image = _Image.of(kind, x, spatial, layout)
         windows = _windows(image, kernel, kernel, 0, 1, False)
         return _max_pool(image, windows) if largest else _avg_pool(image, windows, False)
@@ -498,13 +517,13 @@ def adaptive_max_pool_places(x: Tensor, output_size: int | Sequence[int]) -> Ten
     return _places(x, along, [const(count) for count in size], "adaptive_max_pool_places")
 
 
-def adaptive_avg_pool1d(x: Tensor, output_size: int | Sequence[int]) -> Tensor:
+def adaptive_avg_pool1d(x: Tensor, output_size: ExprLike | Sequence[ExprLike]) -> Tensor:
     """Return means over windows of ``x [N, C, W]`` chosen so that the output has that size."""
     return _adaptive_pool(x, output_size, 1, False)
 
 
 def adaptive_avg_pool2d(
-    x: Tensor, output_size: int | Sequence[int], layout: str = "NCHW"
+    x: Tensor, output_size: ExprLike | Sequence[ExprLike], layout: str = "NCHW"
 ) -> Tensor:
     """Return means over windows of ``x [N, C, H, W]`` chosen so that the output has that size.
 
@@ -513,18 +532,18 @@ def adaptive_avg_pool2d(
     return _adaptive_pool(x, output_size, 2, False, layout)
 
 
-def adaptive_avg_pool3d(x: Tensor, output_size: int | Sequence[int]) -> Tensor:
+def adaptive_avg_pool3d(x: Tensor, output_size: ExprLike | Sequence[ExprLike]) -> Tensor:
     """Return means over windows of ``x [N, C, D, H, W]`` chosen to give that output size."""
     return _adaptive_pool(x, output_size, 3, False)
 
 
-def adaptive_max_pool1d(x: Tensor, output_size: int | Sequence[int]) -> Tensor:
+def adaptive_max_pool1d(x: Tensor, output_size: ExprLike | Sequence[ExprLike]) -> Tensor:
     """Return maxima over windows of ``x [N, C, W]`` chosen so that the output has that size."""
     return _adaptive_pool(x, output_size, 1, True)
 
 
 def adaptive_max_pool2d(
-    x: Tensor, output_size: int | Sequence[int], layout: str = "NCHW"
+    x: Tensor, output_size: ExprLike | Sequence[ExprLike], layout: str = "NCHW"
 ) -> Tensor:
     """Return maxima over windows of ``x [N, C, H, W]`` chosen so that the output has that size.
 
@@ -533,6 +552,6 @@ def adaptive_max_pool2d(
     return _adaptive_pool(x, output_size, 2, True, layout)
 
 
-def adaptive_max_pool3d(x: Tensor, output_size: int | Sequence[int]) -> Tensor:
+def adaptive_max_pool3d(x: Tensor, output_size: ExprLike | Sequence[ExprLike]) -> Tensor:
     """Return maxima over windows of ``x [N, C, D, H, W]`` chosen to give that output size."""
     return _adaptive_pool(x, output_size, 3, True)

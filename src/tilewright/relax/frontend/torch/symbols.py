@@ -58,8 +58,26 @@ _FUNCTIONS: dict[str, Callable[..., Expr]] = {
 
 #: Functions that make floats whole. Sizes aren't negative, so both of these round down.
 _WHOLE = ("TruncToInt", "FloorToInt", "CeilToInt")
-#: Factors of symbolic sizes are multiples of 1 / this, so that whole numbers scale exactly.
+#: Factors of symbolic sizes are fractions with denominators up to this.
 FINEST = 1 << 12
+
+
+def fraction_of(factor: Fraction, *, up: bool = False) -> Fraction | None:
+    """The fraction that scales whole sizes as a float does; ``None`` if there is none.
+
+    PyTorch multiplies in double precision and rounds down (or ``up``). A product that isn't whole
+    is too far from whole numbers to matter. A whole one must not come out on the wrong side: it
+    doesn't where the float is at most 2**-54 of its value on that side of the fraction, half of
+    the distance between floats.
+    """
+    if factor <= 0:
+        return Fraction(0) if factor == 0 else None
+    found = factor.limit_denominator(FINEST)
+    if not found:
+        return None
+    off = factor / found - 1
+    wrong = off if up else -off
+    return found if abs(off) < Fraction(1, 1 << 52) and wrong <= Fraction(1, 1 << 54) else None
 
 
 class SymbolTable:
@@ -154,13 +172,15 @@ class SymbolTable:
                 factor *= Fraction(float(part))
             else:
                 sizes.append(part)
-        if len(sizes) != 1 or not 0 < factor.denominator <= FINEST or factor < 0:
-            raise ImportModelError(
-                f"the symbolic size {item} isn't a size times a multiple of 1/{FINEST}"
-            )
-        scaled = self._convert(sizes[0]) * factor.numerator
         up = type(item).__name__ == "CeilToInt"
-        return ceildiv(scaled, factor.denominator) if up else scaled // factor.denominator
+        share = fraction_of(factor, up=up)
+        if len(sizes) != 1 or share is None:
+            raise ImportModelError(
+                f"the symbolic size {item} isn't a size times a fraction with a denominator up to "
+                f"{FINEST}"
+            )
+        scaled = self._convert(sizes[0]) * share.numerator
+        return ceildiv(scaled, share.denominator) if up else scaled // share.denominator
 
 
 def _is_rising(size: Expr) -> bool:

@@ -1,7 +1,7 @@
 """Resizing, and sampling of images at given places.
 
-Where each result lies on the image is known at import, so an axis is resized by look-ups with
-constant weights; what ``image.resize2d`` has is left to it.
+What ``image.resize2d`` has is left to it; other images are resized axis by axis, by look-ups with
+weights (``relax/transform/resize_axis.py``).
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
 from tilewright.arith import simplify
-from tilewright.ir import Expr, as_int, dtypes
+from tilewright.ir import INDEX, Expr, as_expr, as_int, ceildiv, dtypes
+from tilewright.ir import maximum as larger
 from tilewright.relax import ops as op
 from tilewright.relax.expr import const
 from tilewright.relax.frontend.onnx.converters.base import (
@@ -24,22 +26,25 @@ from tilewright.relax.frontend.onnx.converters.base import (
     Value,
     converts,
 )
-from tilewright.topi.sampling import weighted_taps
+from tilewright.relax.transform.resize_axis import resized
+from tilewright.topi.resampling import Arithmetic, Extents, Filter, Known, Number, cubic_share
 
 _COORDINATES = (
     "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
     "tf_crop_and_resize", "tf_half_pixel_for_nn",
 )  # fmt: skip
-_NEAREST: dict[str, Callable[[Array], Array]] = {
-    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-    "floor": np.floor,
-    "ceil": np.ceil,
+_NEAREST: dict[str, Callable[[Arithmetic, Number], Number]] = {
+    "round_prefer_floor": lambda a, x: -a.floor(-(x - a.number(0.5))),
+    "round_prefer_ceil": lambda a, x: a.floor(x + a.number(0.5)),
+    "floor": lambda a, x: a.floor(x),
+    "ceil": lambda a, x: -a.floor(-x),
 }
 
 
 #: Weights of pixels along an axis.
 _MOST_WEIGHTS = 1 << 26
+#: Symbolic sizes are scaled by multiples of 1 / this: products are whole numbers below 2**63.
+_FINEST = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -55,16 +60,50 @@ class _Style:
     extrapolation: float = 0.0
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """One axis: its extent, that of the result, results per pixel, and the part that is shown."""
+@dataclass(frozen=True, kw_only=True)
+class _Axis(Extents):
+    """One axis: results per pixel, the part that is shown, and how results lie on it."""
 
     number: int
-    extent: int
-    count: int
-    scale: float
+    style: _Style
+    scale: float | None = None
+    """Results per pixel; ``None`` for the ratio of the extents."""
     start: float = 0.0
     end: float = 1.0
+
+    def per_pixel(self, a: Arithmetic) -> Number:
+        """Results per pixel."""
+        return a.real(self.want) / a.real(self.have) if self.scale is None else a.number(self.scale)
+
+    def place(self, a: Arithmetic, i: Number) -> Number:
+        """Where a result lies on the image, in pixels."""
+        mode, scale, half, one = (
+            self.style.coordinates,
+            self.per_pixel(a),
+            a.number(0.5),
+            a.number(1),
+        )
+        have, want, i = a.real(self.have), a.real(self.want), a.real(i)
+        if mode == "align_corners":
+            steps = have * scale - one
+            several = steps > a.number(0)
+            return i * a.where(several, (have - one) / a.where(several, steps, one), a.number(0))
+        if mode == "asymmetric":
+            return i / scale
+        if mode == "tf_crop_and_resize":
+            start, end, last = a.number(self.start), a.number(self.end), have - one
+            if self.want == 1:
+                return i + half * (start + end) * last
+            return start * last + i * (end - start) * last / (want - one)
+        middle = (i + half) / scale
+        if mode == "tf_half_pixel_for_nn":
+            return middle
+        if mode == "half_pixel_symmetric":
+            adjustment = want / (have * scale)
+            return have / a.number(2) * (one - adjustment) + middle - half
+        if mode == "pytorch_half_pixel":
+            return a.where(want == one, i - half, middle - half)
+        return middle - half
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,11 +180,31 @@ def _by_scales(
     for number, (axis, scale) in enumerate(zip(where, scales)):
         if scale == 1 and shown is None:
             continue
-        (extent,) = ctx.ints([x.shape[axis]], "extents of the image")
+        extent, factor = as_int(x.shape[axis]), float(scale)
         start, end = (0.0, 1.0) if shown is None else shown[:, number]
-        count = math.floor(extent * (end - start) * float(scale))
-        axes.append(_Axis(axis, extent, count, float(scale), float(start), float(end)))
+        count: int | Expr
+        if extent is not None:
+            count = math.floor(extent * (end - start) * factor)
+        else:
+            _only_whole(ctx, x.shape[axis], shown, "stretch")
+            share = Fraction(factor)
+            ctx.require(
+                share.denominator <= _FINEST, f"a symbolic size can't be scaled by {factor}"
+            )
+            count = simplify(x.shape[axis] * share.numerator // share.denominator)
+        axes.append(
+            _Axis(
+                x.shape[axis] if extent is None else extent, count, "float64", number=axis,
+                style=style, scale=factor, start=float(start), end=float(end),
+            )
+        )  # fmt: skip
     return _resized(ctx, x, axes, style)
+
+
+def _only_whole(ctx: Context, extent: Expr | int, shown: Array | None, policy: str) -> None:
+    """Refuse what needs numbers, of an axis whose size comes with the call."""
+    ctx.require(shown is None, f"tf_crop_and_resize needs a known size, got {extent}")
+    ctx.require(policy == "stretch", f"keeping the aspect ratio needs known sizes, got {extent}")
 
 
 def _repeats(style: _Style, scales: Array) -> bool:
@@ -167,46 +226,64 @@ def _by_sizes(
         for n, (axis, size) in enumerate(zip(where, sizes))
         if not (isinstance(size, Expr) and as_int(simplify(size - x.shape[axis])) == 0)
     ]
-    wanted = ctx.ints([size for _, _, size in pairs], "sizes")
-    extents = ctx.ints([x.shape[axis] for _, axis, _ in pairs], "extents of the image")
-    ctx.require(all(size >= 0 for size in wanted), "sizes must not be negative")
-    ctx.require(all(extents), "the image is empty")
-    scales = [size / extent for size, extent in zip(wanted, extents)]
-    if policy != "stretch":
+    wanted = [_number(size) for _, _, size in pairs]
+    extents = [_number(x.shape[axis]) for _, axis, _ in pairs]
+    ctx.require(all(n >= 0 for n in wanted if isinstance(n, int)), "sizes must not be negative")
+    ctx.require(all(n for n in extents if isinstance(n, int)), "the image is empty")
+    scales: list[Number] = [
+        size / extent if isinstance(size, int) and isinstance(extent, int) else None
+        for size, extent in zip(wanted, extents)
+    ]
+    if None in scales:
+        _only_whole(ctx, extents[scales.index(None)], shown, policy)
+    elif policy != "stretch":
         scale = min(scales) if policy == "not_larger" else max(scales)
         scales = [scale] * len(scales)
         wanted = [math.floor(extent * scale + 0.5) for extent in extents]
-    axes = [
-        _Axis(axis, extent, size, scale, *([0.0, 1.0] if shown is None else shown[:, n]))
-        for (n, axis, _), size, extent, scale in zip(pairs, wanted, extents, scales)
-        if size != extent or shown is not None
-    ]
+    axes = []
+    for (n, axis, _), size, extent, factor in zip(pairs, wanted, extents, scales):
+        start, end = (0.0, 1.0) if shown is None else map(float, shown[:, n])
+        if shown is not None or factor is None or size != extent:
+            axes.append(
+                _Axis(
+                    extent, size, "float64", number=axis, style=style, scale=factor, start=start,
+                    end=end,
+                )
+            )  # fmt: skip
     return _resized(ctx, x, axes, style)
+
+
+def _number(extent: Expr | int) -> Number:
+    known = as_int(as_expr(extent, INDEX))
+    return as_expr(extent, INDEX) if known is None else known
 
 
 def _resized(ctx: Context, x: Tensor, axes: Sequence[_Axis], style: _Style) -> Tensor:
     if not axes:
         return x
-    ctx.require(all(axis.count <= 1 << 24 for axis in axes), "the result is too large")
+    for axis in axes:
+        ctx.require(not axis.is_known or axis.want <= 1 << 24, "the result is too large")
     if _is_common(x, axes, style):
+        factors = [axis.scale for axis in axes if axis.scale is not None]
         return op.image.resize2d(
-            x, tuple(axis.count for axis in axes), "NCHW",
+            x, tuple(axis.want for axis in axes), "NCHW",
             "nearest_neighbor" if style.mode == "nearest" else "linear",
-            style.coordinates.removeprefix("pytorch_"), tuple(axis.scale for axis in axes),
+            style.coordinates.removeprefix("pytorch_"),
+            tuple(factors) if len(factors) == 2 else None,
         )  # fmt: skip
     kind = x.dtype
     if style.mode != "nearest" and kind not in ("float32", "float64"):
         x = ctx.cast(x, "float32")
     outside: Array | None = None
     for axis in axes:
-        places = _places(axis, style)
         if style.coordinates == "tf_crop_and_resize":
-            off = (places < 0) | (places > axis.extent - 1)
+            places = axis.place(Known(axis.dtype), np.arange(axis.want))
+            off = (places < 0) | (places > axis.have - 1)
             view = [1] * x.ndim
-            view[axis.number] = axis.count
+            view[axis.number] = axis.want
             off = off.reshape(view)
             outside = off if outside is None else outside | off
-        x = _along(ctx, x, axis, places, style)
+        x = _along(ctx, x, axis)
     if outside is not None and outside.any():
         fill = ctx.scalar(style.extrapolation, x)
         x = op.where(const(np.ascontiguousarray(outside)), fill, x)
@@ -222,79 +299,64 @@ def _is_common(x: Tensor, axes: Sequence[_Axis], style: _Style) -> bool:
     if style.mode != "linear" or not dtypes.is_float(x.dtype):
         return False
     if style.coordinates == "align_corners":
-        return all(axis.extent * axis.scale == axis.count for axis in axes)
+        return all(axis.scale is None or axis.have * axis.scale == axis.want for axis in axes)
     return style.coordinates in ("half_pixel", "asymmetric") or (
-        style.coordinates == "pytorch_half_pixel" and all(axis.count > 1 for axis in axes)
+        style.coordinates == "pytorch_half_pixel"
+        and all(axis.is_known and axis.want > 1 for axis in axes)
     )
 
 
-def _places(axis: _Axis, style: _Style) -> Array:
-    """Where each result lies on the image, in pixels."""
-    i = np.arange(axis.count, dtype=np.float64)
-    mode, scale, extent, count = style.coordinates, axis.scale, axis.extent, axis.count
-    exact = extent * scale
-    if mode == "align_corners":
-        return i * ((extent - 1) / (exact - 1)) if exact > 1 else i * 0
-    if mode == "asymmetric":
-        return i / scale
-    if mode == "tf_crop_and_resize":
-        if count > 1:
-            return axis.start * (extent - 1) + i * (axis.end - axis.start) * (extent - 1) / (
-                count - 1
-            )
-        return i + 0.5 * (axis.start + axis.end) * (extent - 1)
-    if mode == "pytorch_half_pixel" and count == 1:
-        return i - 0.5
-    if mode == "tf_half_pixel_for_nn":
-        return (i + 0.5) / scale
-    if mode == "half_pixel_symmetric":
-        adjustment = count / exact
-        return extent / 2 * (1 - adjustment) + (i + 0.5) / scale - 0.5
-    return (i + 0.5) / scale - 0.5
-
-
-def _along(ctx: Context, x: Tensor, axis: _Axis, places: Array, style: _Style) -> Tensor:
-    """Resize one axis: a weighted sum of neighbours."""
-    extent = axis.extent
+def _along(ctx: Context, x: Tensor, axis: _Axis) -> Tensor:
+    """Resize one axis."""
+    style = axis.style
     if style.mode == "nearest":
-        near = np.clip(_NEAREST[style.nearest](places), 0, extent - 1).astype(np.int64)
-        return op.take(x, const(near), axis.number, "fast")
-    reach = 4 / min(axis.scale, 1.0) if style.antialias else 4
-    ctx.require(
-        axis.count * reach <= _MOST_WEIGHTS and extent > 0,
-        f"{axis.count} sums of {reach:.3g} pixels are too many",
-    )
-    first, weights = _taps(axis, places, style)
-    index = first[:, None] + np.arange(weights.shape[1])
-    if style.exclude_outside:
-        weights = np.where((index >= 0) & (index < extent), weights, 0)
-        total = weights.sum(1, keepdims=True)
-        weights = weights / np.where(total == 0, 1, total)
-    table = const(np.clip(index, 0, extent - 1))
-    return ctx.te(weighted_taps, x, table, const(weights, x.dtype), axis=axis.number, name="resize")
+        return resized(ctx.builder, x, axis.number, axis, Filter(lambda _: 1, _near, picks=True))
+    if axis.is_known:
+        reach = 4 / min(axis.scale or 1.0, 1.0) if style.antialias else 4
+        ctx.require(
+            axis.want * reach <= _MOST_WEIGHTS and axis.have > 0,
+            f"{axis.want} sums of {reach:.3g} pixels are too many",
+        )
+    weighs = style.antialias or style.exclude_outside
+    how = Filter(lambda axis: _reach(axis)[1], _tap, normalizes=weighs)
+    return resized(ctx.builder, x, axis.number, axis, how)
 
 
-def _taps(axis: _Axis, places: Array, style: _Style) -> tuple[Array, Array]:
-    """For each result the first pixel that it depends on, and the weights of all of them."""
-    shrink = min(axis.scale, 1.0) if style.antialias else 1.0
-    reach = (1 if style.mode == "linear" else 2) / shrink
-    ratio = places - np.floor(places)
-    # A place on a pixel is a whole step from the one before.
-    ratio = np.where(ratio == 0, 1.0, ratio)
-    left = math.floor(-reach) + 1
-    count = 2 * (-left) + 2 if style.antialias else 2 * (1 if style.mode == "linear" else 2)
-    if not style.antialias:
-        left = 1 - count // 2
-    offsets = np.arange(left, left + count)
-    distance = np.abs(offsets[None, :] - ratio[:, None]) * shrink
-    a = style.cubic
-    if style.mode == "linear":
-        weights = np.maximum(1 - distance, 0)
+def _near(axis: _Axis, a: Arithmetic, i: Number, t: Number) -> tuple[Number, Number]:
+    """The nearest pixel."""
+    near = a.whole(_NEAREST[axis.style.nearest](a, axis.place(a, i)))
+    return a.minimum(a.maximum(near, 0), axis.have - 1), a.number(1)
+
+
+def _reach(axis: _Axis) -> tuple[Expr | int, Expr | int]:
+    """How far from a place the first pixel of its sum is, and how many there are."""
+    pixels = 1 if axis.style.mode == "linear" else 2
+    if not axis.style.antialias:
+        return 1 - pixels, 2 * pixels
+    far: Expr | int
+    if axis.scale is not None:
+        far = math.ceil(pixels / min(axis.scale, 1.0))
     else:
-        near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
-        far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-        weights = np.where(distance <= 1, near, np.where(distance < 2, far, 0))
-    if style.antialias:
-        weights = weights / weights.sum(1, keepdims=True)
-    first = np.ceil(places).astype(np.int64) - 1 + left
-    return first, weights
+        shrunk = ceildiv(as_expr(axis.have, INDEX) * pixels, larger(as_expr(axis.want, INDEX), 1))
+        far = larger(shrunk, pixels)
+    return 1 - far, 2 * far
+
+
+def _tap(axis: _Axis, a: Arithmetic, i: Number, t: Number) -> tuple[Number, Number]:
+    """A pixel of a weighted sum of neighbours, and its weight."""
+    style, place, one = axis.style, axis.place(a, i), a.number(1)
+    left, _ = _reach(axis)
+    ratio = place - a.floor(place)
+    # A place on a pixel is a whole step from the one before.
+    ratio = a.where(ratio == a.number(0), one, ratio)
+    shrink = a.minimum(axis.per_pixel(a), one) if style.antialias else one
+    distance = a.real(left + t) - ratio
+    distance = a.maximum(distance, -distance) * shrink
+    if style.mode == "linear":
+        weight = a.maximum(one - distance, a.number(0))
+    else:
+        weight = cubic_share(a, distance, style.cubic)
+    index = a.whole(-a.floor(-place)) - 1 + left + t
+    if style.exclude_outside:
+        weight = a.where((index >= 0) & (index < axis.have), weight, a.number(0))
+    return a.minimum(a.maximum(index, 0), axis.have - 1), weight

@@ -18,7 +18,7 @@ from tilewright.relax.frontend.torch.converters.base import (
     Size,
     converts,
 )
-from tilewright.relax.frontend.torch.converters.image import RESIZES, Axis, Taps, axes_of
+from tilewright.relax.frontend.torch.converters.image import RESIZES
 from tilewright.relax.frontend.torch.converters.networks import (
     AnyConvolution,
     Means,
@@ -26,6 +26,8 @@ from tilewright.relax.frontend.torch.converters.networks import (
     pair,
 )
 from tilewright.relax.gradients.convolution import Windows, image_gradient, weight_gradient
+from tilewright.topi.resampling import Axis, filter_of, known_taps
+from tilewright.topi.sampling import CUBIC
 
 # ---- convolution ------------------------------------------------------------------------------
 
@@ -194,18 +196,23 @@ def _nll_loss_backward(
 # ---- resizing ---------------------------------------------------------------------------------
 
 
-def _resize_backward(taps: Callable[[Axis], Taps], may_align: bool) -> Callable[..., RelaxExpr]:
+def _resize_backward(method: str, mode: str, antialias: bool) -> Callable[..., RelaxExpr]:
     """Each result's gradient goes to the pixels that it is a sum of."""
 
     def convert(
         ctx: Context, grad: RelaxExpr, want: Sequence[Size], have: Sequence[Size], *rest: Any
     ) -> RelaxExpr:
-        align, factors = (rest[0], rest[1:]) if may_align else (False, rest)
-        axes = axes_of(ctx, have[2:], want, align, factors, grad.dtype)
-        return _spread(grad, [taps(axis).matrix(axis.have) for axis in axes])
+        align, factors = (False, rest) if mode else (rest[0], rest[1:])
+        coordinates = mode or ("align_corners" if align else "half_pixel")
+        how = filter_of(method, coordinates, CUBIC, antialias)
+        number = "float64" if grad.dtype == "float64" else "float32"
+        pixels = ctx.ints(have[2:], "the size of the image")
+        sizes = zip(pixels, ctx.ints(want, "size"), factors or [None] * len(pixels))
+        axes = [Axis(n, m, number, coordinates, factor) for n, m, factor in sizes]
+        return _spread(grad, [known_taps(axis, how).matrix(axis.have) for axis in axes])
 
     return convert
 
 
-for _name, (_taps, _may_align) in RESIZES.items():
-    CONVERTERS.register(f"aten.{_name}_backward.default", _resize_backward(_taps, _may_align))
+for _name, _way in RESIZES.items():
+    CONVERTERS.register(f"aten.{_name}_backward.default", _resize_backward(*_way))

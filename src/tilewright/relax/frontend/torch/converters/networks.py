@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from tilewright import topi
 from tilewright.ir import Expr, as_int
 from tilewright.relax import ops as op
 from tilewright.relax.expr import Constant, RelaxExpr, const, numpy_dtype
@@ -285,38 +286,39 @@ def _window_sums(
     return op.sum(windows, tuple(range(x.ndim, windows.ndim)))
 
 
-Extents = int | Sequence[int | None]  # ``None`` keeps an extent
+Extents = Size | Sequence[Size | None]  # ``None`` keeps an extent
 
 
-def _adaptive_pool(
-    ctx: Context,
-    x: RelaxExpr,
-    output_size: Extents,
-    pool: Callable[[RelaxExpr, tuple[int, ...]], RelaxExpr],
-) -> RelaxExpr:
+def _adaptive_pool(ctx: Context, x: RelaxExpr, output_size: Extents, kind: str) -> RelaxExpr:
+    """Means (``avg``), maxima (``max``), or where in the image these are (``places``)."""
     spatial = ctx.spatial
     extents = x.shape[-spatial:]
-    size = ctx.ints(
-        [extent if s is None else s for s, extent in zip(pair(output_size, spatial), extents)],
-        "output_size",
-    )
-    return _batched(x, spatial, lambda image: pool(image, tuple(size)))
+    given = output_size if isinstance(output_size, Sequence) else [output_size]
+    given = list(given) * (spatial // len(given))
+    size = [extent if s is None else s for s, extent in zip(given, extents)]
+    known = [ctx.known(s) for s in size]
+    if kind == "places":
+        numbers = tuple(ctx.ints(size, "output_size, where places are wanted,"))
+        return _batched(x, spatial, lambda i: op.nn.adaptive_max_pool_places(i, numbers))
+    name = f"adaptive_{kind}_pool{spatial}d"
+    if None in known:
+        define = getattr(topi.nn, name)
+        return _batched(x, spatial, lambda i: ctx.builder.emit_te(define, i, size))
+    return _batched(x, spatial, lambda i: getattr(op.nn, name)(i, tuple(known)))
 
 
 @converts("aten.adaptive_avg_pool1d.default", "aten.adaptive_avg_pool2d.default",
           "aten._adaptive_avg_pool2d.default", "aten.adaptive_avg_pool3d.default",
           "aten._adaptive_avg_pool3d.default")  # fmt: skip
 def _adaptive_avg_pool(ctx: Context, x: RelaxExpr, output_size: Extents) -> RelaxExpr:
-    pools = (op.nn.adaptive_avg_pool1d, op.nn.adaptive_avg_pool2d, op.nn.adaptive_avg_pool3d)
-    return _adaptive_pool(ctx, x, output_size, pools[ctx.spatial - 1])
+    return _adaptive_pool(ctx, x, output_size, "avg")
 
 
 @converts("aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default")
 def _adaptive_max_pool(ctx: Context, x: RelaxExpr, output_size: Extents) -> Results:
-    pools = (op.nn.adaptive_max_pool2d, op.nn.adaptive_max_pool3d)
-    made: Results = [_adaptive_pool(ctx, x, output_size, pools[ctx.spatial - 2]), None]
+    made: Results = [_adaptive_pool(ctx, x, output_size, "max"), None]
     if ctx.uses(1):
-        made[1] = _adaptive_pool(ctx, x, output_size, op.nn.adaptive_max_pool_places)
+        made[1] = _adaptive_pool(ctx, x, output_size, "places")
     return made
 
 
