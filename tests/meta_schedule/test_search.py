@@ -13,7 +13,7 @@ from tilewright.meta_schedule.feature import candidate_evaluation
 from tilewright.meta_schedule.postproc import Postproc, Rejected
 from tilewright.meta_schedule.runner import RunnerResult as Result
 from tilewright.meta_schedule.search_strategy import EvolutionarySearch, SearchStrategy
-from tilewright.meta_schedule.search_strategy.design import Variant, make_variants
+from tilewright.meta_schedule.search_strategy.design import Variant, first_of_equals, make_variants
 from tilewright.meta_schedule.space_generator import PostOrderApply, ScheduleFn
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.errors import TuneError
@@ -207,7 +207,20 @@ def test_candidates_that_share_decisions_are_replayed_from_there(target):
             assert texts[0] == texts[1]
             made.annotate("root", "of_this_one", 1)
         assert 0 < len(variant._begun) <= 13
+    context.search_strategy.notify_runner_results([], [])
+    assert not any(variant._begun for variant in context.search_strategy.variants)
     assert shared > 5
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (5, 0), (300, 4), (300, 1)])
+@pytest.mark.parametrize("most", [1, 3, 2**40])
+def test_different_rows_are_found_as_by_numpy(shape, most):
+    rows = np.random.default_rng(0).integers(0, most, shape)
+    rows = np.concatenate([rows, rows[::-1]])
+    _, wanted = np.unique(rows, axis=0, return_index=True)
+    np.testing.assert_array_equal(first_of_equals(rows), wanted)
+    if rows.size:
+        np.testing.assert_array_equal(rows[first_of_equals(rows)], np.unique(rows, axis=0))
 
 
 def test_what_was_too_large_keeps_larger_ones_of_its_variant_from_being_replayed(target):

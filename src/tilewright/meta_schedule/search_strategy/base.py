@@ -115,6 +115,8 @@ class SearchStrategy:
         self, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
     ) -> None:
         """Record the results of measured candidates, also of others that are in the space."""
+        for variant in self.variants:
+            variant.forget_replays()
         for candidate, result in zip(candidates, results):
             key = self._issued.pop(candidate, None)
             if key is None and not candidate.sch.choices.answers:  # no rule has made it

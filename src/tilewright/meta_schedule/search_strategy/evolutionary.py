@@ -21,7 +21,7 @@ from tilewright.meta_schedule.search_strategy.base import (
     SearchStrategy,
     candidate_of,
 )
-from tilewright.meta_schedule.search_strategy.design import Variant
+from tilewright.meta_schedule.search_strategy.design import Variant, first_of_equals
 
 Rows = Any
 
@@ -103,7 +103,7 @@ class EvolutionarySearch(SearchStrategy):
     # ---- populations --------------------------------------------------------------------------
     def _evaluated(self, variant: Variant, rows: Rows) -> Group:
         """Evaluate rows without duplicates, and keep the valid ones."""
-        rows = np.unique(rows, axis=0)
+        rows = rows[first_of_equals(rows)]
         evaluation = variant.evaluate(rows)
         task = self.context.hash
         if self.cost_model is None:
@@ -318,7 +318,7 @@ class EvolutionarySearch(SearchStrategy):
 def _joined(a: Group, b: Group) -> Group:
     """Merge two groups without duplicate candidates."""
     rows = np.concatenate([a.rows, b.rows])
-    _, first = np.unique(rows, axis=0, return_index=True)
+    first = first_of_equals(rows)
     whole = Group(
         rows,
         Evaluation(
