@@ -618,12 +618,12 @@ class Functions:
 # ---- the library
 
 
-def _library_text() -> str:
-    lines = [f"@table = internal global [{len(CALLS)} x ptr] zeroinitializer"]
-    for index, (name, kinds) in enumerate(CALLS.items()):
+def _library_text(calls: dict[str, str]) -> str:
+    lines = [f"@table = internal global [{len(calls)} x ptr] zeroinitializer"]
+    for index, (name, kinds) in enumerate(calls.items()):
         types = [_KINDS[kind][0] for kind in kinds]
         params = ", ".join(f"{kind} %a{i}" for i, kind in enumerate(types))
-        place = f"getelementptr ([{len(CALLS)} x ptr], ptr @table, i64 0, i64 {index})"
+        place = f"getelementptr ([{len(calls)} x ptr], ptr @table, i64 0, i64 {index})"
         lines += [
             f"define i32 @{name}({params}) {{",
             f"  %f = load ptr, ptr {place}",
@@ -631,7 +631,7 @@ def _library_text() -> str:
             "  ret i32 %r",
             "}",
         ]
-    place = f"getelementptr [{len(CALLS)} x ptr], ptr @table, i64 0, i64 %i"
+    place = f"getelementptr [{len(calls)} x ptr], ptr @table, i64 0, i64 %i"
     lines += [
         "define void @fake_cuda_set(i64 %i, ptr %f) {",
         f"  %p = {place}",
@@ -642,11 +642,11 @@ def _library_text() -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_library(folder: Path) -> Path:
+def write_library(folder: Path, calls: dict[str, str] = CALLS) -> Path:
     """Write the library into a folder, under the name that programs look for."""
-    code = compile_portable(_library_text(), host_triple())
+    code = compile_portable(_library_text(calls), host_triple())
     path = folder / "libcuda.so.1"
-    path.write_bytes(link_shared([code], [*CALLS, "fake_cuda_set"], soname="libcuda.so.1"))
+    path.write_bytes(link_shared([code], [*calls, "fake_cuda_set"], soname="libcuda.so.1"))
     return path
 
 

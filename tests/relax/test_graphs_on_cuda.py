@@ -16,7 +16,7 @@ from fake_cuda import FakeDriver
 from tests.relax.helpers import graph, random, symbol, tensor
 from tilewright import relax
 from tilewright.ir import IRModule
-from tilewright.relax import interpreter, load_executable, op
+from tilewright.relax import graph_race, interpreter, load_executable, op
 from tilewright.runtime import Device, Stream, cpu, cuda
 from tilewright.script import ir as I
 from tilewright.script import relax as R
@@ -192,9 +192,7 @@ def test_a_graph_is_captured_and_launched_as_a_whole(fake_cuda: FakeDriver) -> N
         compare(fake_cuda, interpreter.run(mod, given), result)
     assert len(fake_cuda.launches) == launches
     assert len(fake_cuda.called("cuGraphLaunch")) == 3
-    with pytest.raises(
-        RunError, match=r"expected shape \(5, 16\) .*, got \(6, 16\)"
-    ):
+    with pytest.raises(RunError, match=r"expected shape \(5, 16\) .*, got \(6, 16\)"):
         captured(on_device(fake_cuda, random(6, 16)))
     with pytest.raises(RunError, match="main takes 1 arguments, got 2"):
         captured(x, x)
@@ -205,9 +203,7 @@ def test_what_can_not_be_captured(fake_cuda: FakeDriver) -> None:
         cpu_build()["main"].capture(np.zeros(4, "float32"))
     executable = relax.build(Branches, "cuda")
     given = on_device(fake_cuda, np.array(True)), on_device(fake_cuda, np.ones((3, 4), "float32"))
-    with pytest.raises(
-        RuntimeError, match="a number that the host needs can't be read"
-    ):
+    with pytest.raises(RuntimeError, match="a number that the host needs can't be read"):
         executable["main"].capture(*given)
     assert all(stream.captured is None for stream in fake_cuda.streams.values())
 
@@ -221,3 +217,20 @@ def test_what_is_left_to_numpy_goes_through_the_host(fake_cuda: FakeDriver) -> N
     a, b = np.array([12, 18, 7]), np.array([8, 27, 21])
     found = relax.build(mod, "cuda")(on_device(fake_cuda, a), on_device(fake_cuda, b))
     assert contents(fake_cuda, found).tolist() == [4, 9, 7]
+
+
+def test_kernels_are_not_called_one_by_one(fake_cuda: FakeDriver) -> None:
+    machine = relax.VirtualMachine(relax.build(layers(), "cuda"), profile=True)
+    with pytest.raises(RunError, match="one by one on the CPU only; these are for cuda"):
+        machine.set_instrument(lambda *_: None)
+    with pytest.raises(RunError, match="one by one on the CPU only"):
+        machine.profile("main", on_device(fake_cuda, random(5, 16)))
+
+
+def test_graphs_race_on_the_device(fake_cuda: FakeDriver) -> None:
+    executable = relax.build(layers(), "cuda")
+    inputs = graph_race._inputs(executable, {"n": 5})
+    assert inputs is not None and str(inputs["main"][0].device) == "cuda:0"
+    assert graph_race._turn(executable, inputs) > 0
+    assert graph_race._inputs(executable, {}) is None
+    assert fake_cuda.called("cuCtxSynchronize")

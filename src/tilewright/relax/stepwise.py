@@ -73,8 +73,13 @@ RunKernel = Callable[[KernelCall, Callable[..., Any]], None]
 def planned_graph(executable: Executable, name: str) -> tuple[IRModule, Function]:
     """The planned graph function.
 
-    Raises ``RunError`` for an executable without one, and an unknown function.
+    Raises ``RunError`` for an executable without one, for one for GPUs, and an unknown function.
     """
+    if executable.device_kind != "cpu":
+        raise RunError(
+            f"kernels are called one by one on the CPU only; these are for {executable.device_kind}"
+            ": NVIDIA's profilers (nsys, ncu) show them"
+        )
     if executable.planned is None:
         raise RunError(
             "kernels are known of executables that relax.build made in this process, "

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import re
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 from cuda_programs import TWO_KERNELS, add_one, bound, built, contents, matmul, on_device
-from fake_cuda import FakeDriver, Refused
+from fake_cuda import FakeDriver, Refused, write_library
 
+from tilewright.codegen.cuda import nvrtc
 from tilewright.runtime import from_dlpack, load_module
 from tilewright.runtime.dlpack import capsule
 from tilewright.script import parse
-from tilewright.support.errors import BuildError, CodegenError
+from tilewright.support.errors import BuildError, CodegenError, MissingExtraError
 
 RNG = np.random.default_rng(0)
 
@@ -333,3 +338,48 @@ def test_exported_libraries_hold_their_kernels(fake_cuda: FakeDriver, tmp_path: 
     np.testing.assert_array_equal(contents(fake_cuda, given), a + 1)
     with pytest.raises(ValueError, match="expected a tensor on cuda"):
         module["main"](a, given)
+
+
+def test_libraries_load_without_a_driver_and_without_us(tmp_path: Any) -> None:
+    """A process with tvm-ffi alone is told what is missing, or that the driver is too old."""
+    built(bound(add_one(), "B")).export_library(tmp_path / "one.so")
+    for calls, wanted in (
+        ({}, r"main: the CUDA driver is too old: it lacks cuInit; drivers for CUDA 12 have it"),
+        (None, r"main: there is no CUDA driver \(libcuda.so.1: cannot open shared object file"),
+    ):
+        environment = {key: item for key, item in os.environ.items() if key != "PYTHONPATH"}
+        if calls is not None:
+            write_library(tmp_path, calls)
+            environment["LD_LIBRARY_PATH"] = str(tmp_path)
+        done = subprocess.run(
+            [sys.executable, "-c", ALONE, str(tmp_path / "one.so")],
+            capture_output=True,
+            text=True,
+            env=environment,
+        )
+        if calls is None and "cuda" in done.stdout and "no CUDA driver" not in done.stdout:
+            pytest.skip("this machine has a driver")
+        assert re.search(wanted, done.stdout), done
+
+
+ALONE = """
+import ctypes, sys, numpy, tvm_ffi
+module = tvm_ffi.load_module(sys.argv[1])
+tensor = tvm_ffi.from_dlpack(numpy.zeros(8, "float32"))
+# A tensor that says it is on a GPU: its memory is never looked at.
+ctypes.c_int32.from_address(tensor.__chandle__() + 32).value = 2
+try:
+    module["main"](tensor, tensor)
+except RuntimeError as error:
+    print(error)
+ctypes.c_int32.from_address(tensor.__chandle__() + 32).value = 1
+assert "tilewright" not in sys.modules
+"""
+
+
+def test_compiling_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    nvrtc._nvrtc.cache_clear()
+    with pytest.raises(MissingExtraError, match=r"tilewright\[cuda\]"):
+        built(bound(add_one(), "B"))
+    nvrtc._nvrtc.cache_clear()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from fake_cuda import FakeDriver
+from fake_cuda import CALLS, FakeDriver, write_library
 
 from tilewright.runtime import Event, Stream, cpu, cuda
 from tilewright.support.errors import RunError
@@ -85,3 +87,20 @@ except OSError:
     if not done.stdout:
         pytest.skip("this machine has a driver")
     assert done.stdout.startswith("there is no CUDA driver (libcuda.so.1: cannot open")
+
+
+def test_a_driver_that_is_too_old(tmp_path: Path) -> None:
+    write_library(tmp_path, {name: kinds for name, kinds in CALLS.items() if "Pool" not in name})
+    program = """
+import tilewright
+from tilewright.runtime import empty
+try:
+    empty((4,), "float32", "cuda")
+except tilewright.TilewrightError as error:
+    print(error)
+"""
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+    )
+    assert done.stdout.startswith("the CUDA driver is too old: it lacks cuMemPoolCreate"), done
