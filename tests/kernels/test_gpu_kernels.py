@@ -49,6 +49,10 @@ CASES = {
 }
 
 
+#: Those that are compiled for an older GPU.
+OLDER = ("attention", "scan of a row")
+
+
 def test_each_kernel_has_its_case() -> None:
     assert {name.split(" of ")[0].split(" for ")[0] for name in CASES} == set(GPU_KERNELS)
     assert all(name in KERNELS for _, kernel in GPU_KERNELS.items() for name in kernel.forms)
@@ -65,9 +69,9 @@ def test_kernels_and_rules_come_in_any_order(case: str) -> None:
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("arch", ["sm_75", "sm_90a"])
 @pytest.mark.parametrize("case", CASES)
-def test_nothing_spills(case: str, arch: str) -> None:
+def test_nothing_spills(case: str) -> None:
+    arch = "sm_75" if case in OLDER else "sm_90a"
     target = Target(f"cuda -arch={arch}")
     code = emit_kernels(lowered(applied(CASES[case](), target), target), target)
     for resources in compile_text(code.text, arch).resources.values():

@@ -55,19 +55,24 @@ def numbers(*shape: int, dtype: Any = "float32") -> np.ndarray:
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-@pytest.mark.parametrize(("shape", "axis"), [((3, 37), 1), ((2, 300), 1), ((40, 3), 0)])
-def test_operators(operator: str, shape: tuple[int, int], axis: int) -> None:
+def test_operators(operator: str) -> None:
+    check(numbers(3, 37), 1, operator)
+
+
+@pytest.mark.parametrize("operator", ["logcumsumexp", "cummax"])
+@pytest.mark.parametrize(("shape", "axis"), [((1, 300), 1), ((40, 3), 0)])
+def test_several_warps_and_strided_rows(operator: str, shape: tuple[int, int], axis: int) -> None:
     check(numbers(*shape), axis, operator)
 
 
-@pytest.mark.parametrize("length", [1, 2, 4, 5, 64, 129])
+@pytest.mark.parametrize("length", [1, 5, 64, 129])
 def test_lengths(length: int) -> None:
-    check(RNG.integers(-9, 9, (5, length)), 1)
+    check(RNG.integers(-9, 9, (2, length)), 1)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_axes(axis: int) -> None:
-    check(RNG.integers(-9, 9, (5, 6, 7)), axis, "cummax")
+    check(RNG.integers(-9, 9, (3, 4, 5)), axis, "cummax")
 
 
 @pytest.mark.parametrize(
@@ -90,9 +95,9 @@ def test_sums_of_another_dtype() -> None:
     check(numbers(2, 50, dtype="int8"), 1, dtype="int32")
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", ["cumprod", "logcumsumexp", "cummax", "cummin"])
 def test_special_values(operator: str) -> None:
-    x = numbers(5, 40)
+    x = numbers(5, 24)
     x[0, [7, 21]] = np.nan
     x[1] = -np.inf
     x[2, 5] = np.inf
@@ -101,19 +106,19 @@ def test_special_values(operator: str) -> None:
     check(x, 1, operator)
 
 
-@pytest.mark.parametrize("sizes", [(3, 40), (1, 1), (0, 5), (2, 0), (70, 5)])
+@pytest.mark.parametrize("sizes", [(3, 40), (0, 5), (2, 0)])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_symbolic_sizes(sizes: tuple[int, int], axis: int) -> None:
     check(RNG.integers(-9, 9, sizes), axis, shape=(Var("n"), Var("m")))
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", ["cumsum", "cummin"])
 def test_a_few_long_rows_are_scanned_in_parts(operator: str) -> None:
-    mod = check(numbers(2, 4500), 1, operator)
+    mod = check(numbers(1, 2500), 1, operator)
     assert len(kernels_of(mod)) == 2
 
 
-@pytest.mark.parametrize("length", [0, 3, 700])
+@pytest.mark.parametrize("length", [0, 700])
 def test_parts_of_rows_of_unknown_length(length: int) -> None:
     mod = check(RNG.integers(-9, 9, (length,)), 0, "cummax", shape=(Var("n"),))
     assert len(kernels_of(mod)) == 2

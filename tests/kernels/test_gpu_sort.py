@@ -46,32 +46,51 @@ def check(
 # ---- rows that are tiles -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_ascend", [True, False])
 @pytest.mark.parametrize(
-    "dtype", ["float32", "float64", "float16", BFLOAT16, "int8", "uint32", "int64", "bool"]
+    ("dtype", "is_ascend"),
+    [
+        ("float32", True),
+        ("float32", False),
+        ("float64", False),
+        ("float16", True),
+        (BFLOAT16, False),
+        ("int8", True),
+        ("uint32", False),
+        ("int64", True),
+        ("bool", False),
+    ],
 )
 def test_every_dtype_with_places(dtype: Any, is_ascend: bool) -> None:
-    mod = check(awkward(RNG, (2, 40), dtype), is_ascend=is_ascend)
+    mod = check(awkward(RNG, (1, 40), dtype), is_ascend=is_ascend)
     assert len(kernels_of(mod)) == 1
 
 
-@pytest.mark.parametrize("is_ascend", [True, False])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "uint64", "int16"])
+@pytest.mark.parametrize(
+    ("dtype", "is_ascend"),
+    [
+        ("float32", True),
+        ("float64", False),
+        ("float16", False),
+        ("int64", False),
+        ("uint64", True),
+        ("int16", True),
+    ],
+)
 def test_every_dtype_without_places(dtype: Any, is_ascend: bool) -> None:
-    x = awkward(RNG, (2, 40), dtype)
+    x = awkward(RNG, (1, 40), dtype)
     made = np.full(x.shape, 7, dtype)
     simulated(function(lambda t: topi.sort(t, 1, is_ascend), (x.shape, dtype)), [x], [made])
     np.testing.assert_array_equal(made, np.take_along_axis(x, order(x, 1, is_ascend), 1))
 
 
-@pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 33])
+@pytest.mark.parametrize("length", [1, 2, 9, 33])
 def test_every_length(length: int) -> None:
     check(awkward(RNG, (3, length), "float32"))
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_every_axis(axis: int) -> None:
-    check(awkward(RNG, (5, 6, 7), "float32"), axis=axis, is_ascend=False)
+    check(awkward(RNG, (3, 4, 5), "float32"), axis=axis, is_ascend=False)
 
 
 @pytest.mark.parametrize("k", [1, 5, 40])
@@ -82,41 +101,38 @@ def test_the_first_of_short_rows(k: int) -> None:
 # ---- longer rows -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_ascend", [True, False])
-@pytest.mark.parametrize("length", [33, 64, 100, 150])
+@pytest.mark.parametrize(("length", "is_ascend"), [(33, True), (64, False), (150, True)])
 def test_tiles_are_merged(length: int, is_ascend: bool) -> None:
-    mod = check(awkward(RNG, (2, length), "float32"), is_ascend=is_ascend, target=TINY)
+    rows = 2 if length < 64 else 1
+    mod = check(awkward(RNG, (rows, length), "float32"), is_ascend=is_ascend, target=TINY)
     assert len(kernels_of(mod)) == 3
 
 
-@pytest.mark.parametrize("k", [1, 5, 16, 32, 60])
+@pytest.mark.parametrize("k", [1, 16, 60])
 def test_the_first_of_long_rows(k: int) -> None:
-    check(awkward(RNG, (2, 150), "float32"), k, is_ascend=False, target=TINY)
+    check(awkward(RNG, (1, 150), "float32"), k, is_ascend=False, target=TINY)
 
 
 def test_many_equal_elements_stay_in_order() -> None:
-    x = RNG.integers(0, 2, (1, 150)).astype("int32")
-    check(x, target=TINY)
-    check(x, 9, target=TINY)
-    check(np.full((1, 150), np.nan, "float32"), 9, target=TINY)
+    check(RNG.integers(0, 2, (1, 90)).astype("int32"), target=TINY)
+    check(np.full((1, 90), np.nan, "float32"), 9, target=TINY)
 
 
 def test_greatest_elements_are_not_taken_for_the_end() -> None:
     x = np.full((1, 70), np.iinfo("int32").max, "int32")
     x[0, ::3] = np.iinfo("int32").min
-    check(x, target=TINY)
     check(x, 30, target=TINY)
 
 
-@pytest.mark.parametrize("sizes", [(2, 100), (1, 1), (3, 32), (0, 5), (2, 0)])
+@pytest.mark.parametrize("sizes", [(1, 70), (3, 32), (0, 5), (2, 0)])
 def test_symbolic_sizes(sizes: tuple[int, int]) -> None:
     x = awkward(RNG, sizes, "float32")
     check(x, shape=(Var("n"), Var("m")), target=TINY)
 
 
-@pytest.mark.parametrize("length", [5, 40, 130])
+@pytest.mark.parametrize("length", [5, 130])
 def test_the_first_of_rows_of_unknown_length(length: int) -> None:
-    check(awkward(RNG, (2, length), "float32"), 5, shape=(2, Var("m")), target=TINY)
+    check(awkward(RNG, (1, length), "float32"), 5, shape=(1, Var("m")), target=TINY)
 
 
 # ---- sizes -------------------------------------------------------------------------------------

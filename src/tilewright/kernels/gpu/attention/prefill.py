@@ -240,6 +240,9 @@ class PrefillKernel(TileKernel):
                             d = T.meta_var(self._first(i) + lane)
                             at = T.meta_var(self.values.at(part * vector + k, d))
                             value[i * wide + lane] = self.values.buffer[at]
+                    else:  # nothing is written of these
+                        for lane in T.vectorized(wide):
+                            value[i * wide + lane] = T.float32(0)
                 for r, d in T.grid(T.unroll(rows), T.unroll(width)):
                     sums[r * width + d] = sums[r * width + d] + power[r * vector + k] * value[d]
 
