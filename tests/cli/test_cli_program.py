@@ -49,7 +49,7 @@ def test_every_command_explains_itself(tilewright: Tilewright, name: str) -> Non
         (["run", "m:f", "--target", "llvm -cpu=x"], "target 'llvm' has no option 'cpu'"),
         (["run", "m:f", "--target", "llvm -mcpu=nosuch"], "CPU 'nosuch'"),
         (["run", "m:f", "--target", "llvm -num-cores=0"], "'num-cores' of target 'llvm' must be"),
-        (["tune", "m:f", "--target", "cuda"], "the kinds that can be built are: llvm"),
+        (["tune", "m:f", "--target", "cud"], "unknown target 'cud'; did you mean 'cuda'"),
         (["run", "missing.so"], "there is no file missing.so"),
         (["compile", "m:f", "-o", "x.so", "--work-dir", "missing"], "there is no folder missing"),
         (["doctor", "--log-file", "missing/log"], "missing/log can't be written: No such file"),

@@ -5,17 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tilewright import driver, te
-from tilewright.support.errors import BuildError, CodegenError, TargetError, TilewrightError
+from tilewright.support.errors import CodegenError, TargetError, TilewrightError
 from tilewright.tir import PrimFunc, Schedule
 
 OTHER = "llvm -mtriple=riscv64-unknown-linux-gnu"  # of which we have no tables
 BAD = [
     ("lvm", TargetError, "unknown target 'lvm'; did you mean 'llvm'"),
-    (
-        "cuda",
-        BuildError,
-        "no code generator for target kind 'cuda'; the kinds that can be built are",
-    ),
+    ("nvidia/nvidia-h201", TargetError, "unknown GPU 'nvidia/nvidia-h201'; did you mean"),
+    ("cuda -arch=sm_33", TargetError, "unknown GPU architecture 'sm_33'"),
     ("llvm -mcpu=nosuch", TargetError, "LLVM knows no .* CPU 'nosuch'"),
     ("llvm -mattr=+nosuch", TargetError, "LLVM knows no .* feature 'nosuch'"),
     (f"{OTHER} -mcpu=nosuch", CodegenError, "knows no CPU or feature 'nosuch'"),
