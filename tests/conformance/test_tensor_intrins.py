@@ -17,7 +17,8 @@ import intrin_cases
 
 WRONG = "test_add_two"
 # Other tests register wrong ones too, to see them refused; those begin with `test_`.
-NAMES = [name for name in TensorIntrin.names() if not name.startswith("test_")]
+# Those of GPUs, which are made by a table when they are used, are verified in tests/tir/intrin.
+NAMES = [name for name in TensorIntrin.names(later=False) if not name.startswith("test_")]
 NAMES += ["test_mma_4x8x3", "test_mma_4x4x4"]
 
 

@@ -99,9 +99,13 @@ class TensorIntrin:
         return TensorIntrin._registry.get(name)
 
     @staticmethod
-    def names() -> list[str]:
-        """Names of all registered intrinsics, those that were used first."""
-        return [*(name for name, _ in TensorIntrin._registry.items()), *TensorIntrin._makers]
+    def names(*, later: bool = True) -> list[str]:
+        """Names of all registered intrinsics, those that were used first.
+
+        Without ``later`` those are left out that would be made only now.
+        """
+        made = [name for name, _ in TensorIntrin._registry.items()]
+        return [*made, *TensorIntrin._makers] if later else made
 
     def verify(self, seed: int = 0) -> None:
         """Run both halves on the same random data; raise ``VerifyError`` if they differ.

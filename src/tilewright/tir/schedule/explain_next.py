@@ -98,7 +98,8 @@ def _candidates(
     for position, region in enumerate(block.reads):
         label = f"cache_read({region.buffer.name})"
         yield label, "cache_read", _caching("cache_read", rv, position)
-    for name in TensorIntrin.names():
+    # Those of GPUs, hundreds that are made when they are asked for by name, are not tried.
+    for name in TensorIntrin.names(later=False):
         depth = len(loops) - _depth_of(TensorIntrin.get(name))
         if 0 <= depth < len(loops):
             label = f"tensorize({_name(handles[depth])}, {name})"
