@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from attention_reference import attention
-from gpu_cases import CUDA, SMALL, applied, function, kernels_of, lowered, simulated
+from gpu_kernel_cases import CUDA, SMALL, applied, function, kernels_of, lowered, simulated
 
 from tilewright import topi
 from tilewright.ir import IRModule, Var

@@ -6,7 +6,7 @@ import importlib.util
 from typing import Any
 
 import pytest
-from gpu_cases import CUDA, applied, function, lowered
+from gpu_kernel_cases import CUDA, applied, function, lowered
 
 from tilewright import dlight, topi
 from tilewright.codegen.cuda.emit import emit_kernels

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from gpu_cases import CUDA, SMALL, function, kernels_of, simulated
+from gpu_kernel_cases import CUDA, SMALL, function, kernels_of, simulated
 
 from tilewright import topi
 from tilewright.ir import IRModule, Var

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from gpu_cases import CUDA, SMALL, applied, function, kernels_of, lowered, simulated
+from gpu_kernel_cases import CUDA, SMALL, applied, function, kernels_of, lowered, simulated
 from sort_reference import awkward, order
 
 from tilewright import topi
