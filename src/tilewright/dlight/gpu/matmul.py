@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from tilewright.ir import dtypes
+from tilewright.ir import dtypes, pre_order
 from tilewright.scheduling import Contraction, NotApplicable, ScheduleRule, describe, dimensions_of
 from tilewright.scheduling.gpu import (
     AHEAD,
@@ -34,6 +34,8 @@ from tilewright.tir.schedule import Schedule
 
 logger = logging.getLogger("tilewright.dlight")
 
+_LONGEST = 1 << 12
+"""Nodes of another block's formula: each primitive looks at all of them."""
 _ATTEMPTS = 3
 """Tiles that are tried: what refuses one mostly refuses all."""
 
@@ -54,6 +56,9 @@ class Matmul(ScheduleRule):
             return form
         if refused := self.refuses(found):
             return NotApplicable(refused)
+        sizes = (sum(1 for _ in pre_order(sch.get(rv).body)) for rv in found.others)
+        if max(sizes, default=0) > _LONGEST:
+            return NotApplicable("its operands' formulas are too long to be looked at again")
         return tiled(sch, found, form, target)
 
     def refuses(self, found: Contraction) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilewright.ir import Expr, Range, as_int, uses_var
+from tilewright.ir import Expr, Range, as_int, collect, pre_order, uses_var
 from tilewright.scheduling.blocks import is_injective, leaf_blocks
 from tilewright.scheduling.contraction import Contraction, depends
 from tilewright.scheduling.rule import NotApplicable
@@ -22,6 +22,8 @@ from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
 
 ROLES = "bmnk"
+_MOST_INLINED = 256
+"""Nodes of a formula that is computed where an operand is fetched: padding, decoding."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,8 @@ def inline_into(sch: Schedule, rv: BlockRV) -> None:
         for producer in sch.get_producers(rv):
             if not is_injective(sch, producer) or len(sch.get_consumers(producer)) != 1:
                 continue
+            if _size_with(sch.get(rv), sch.get(producer)) > _MOST_INLINED:
+                continue  # so long a formula would be computed for each tile
             try:
                 sch.compute_inline(producer)
             except ScheduleError:
@@ -138,3 +142,11 @@ def inline_into(sch: Schedule, rv: BlockRV) -> None:
             break
         if done:
             return
+
+
+def _size_with(block: Block, producer: Block) -> int:
+    """Nodes of a block's formula with another one's in place of what it reads of it."""
+    made = {region.buffer for region in producer.writes}
+    uses = sum(load.buffer in made for load in collect(block.body, BufferLoad))
+    sizes = [sum(1 for _ in pre_order(item.body)) for item in (block, producer)]
+    return sizes[0] + uses * sizes[1]

@@ -129,7 +129,7 @@ class GPURuleSession:
             counts.refused[name] += 1
             counts.reasons[f"{name}: {gist(made.reason)}"] += 1
             return None
-        return made.mod
+        return IRModule({**self.start.mod.functions, "main": made.mod["main"]})
 
     def by_default(self, target: Target) -> IRModule:
         """Apply all rules in order; every function ends scheduled."""
@@ -178,7 +178,11 @@ class GPURuleSession:
 
     def simulate(self, lowered: IRModule, rule: str, counts: Counts) -> None:
         """Run the kernels with their threads in lock step, on all sizes."""
-        function = compile_function(lowered["main"], lowered, check_races=True)
+        try:
+            function = compile_function(lowered["main"], lowered, check_races=True)
+        except Exception as error:
+            detail = f"{type(error).__name__}: {error}\n{lowered.script()}"
+            raise Fault("not simulated", rule, detail) from error
         for which in range(len(self.start.sizes)):
             expected = self.start.reference(which)
             actual = self.start.arrays(which)
