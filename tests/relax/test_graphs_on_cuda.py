@@ -78,7 +78,7 @@ def test_a_graph_of_any_size(fake_cuda: FakeDriver, rows: int) -> None:
 
 def test_constants_are_copied_once_and_stay(fake_cuda: FakeDriver) -> None:
     executable = agree(fake_cuda, layers(), random(5, 16))
-    x, used = on_device(fake_cuda, random(5, 16)), fake_cuda.used()
+    x, used = on_device(fake_cuda, random(5, 16)), fake_cuda.settled()
     for _ in range(3):
         executable(x)
     copied = [args[2] for args in fake_cuda.called("cuMemcpyHtoD_v2")]
@@ -93,7 +93,7 @@ def test_results_are_freed_with_their_last_owner(fake_cuda: FakeDriver) -> None:
     executable, x = relax.build(layers(), "cuda"), on_device(fake_cuda, random(5, 16))
     result = executable(x)
     fake_cuda.finish()
-    used = fake_cuda.used()
+    used = fake_cuda.settled()
     again = executable(x)
     fake_cuda.finish()
     assert fake_cuda.used() == used + 5 * 8 * 4
@@ -148,7 +148,7 @@ def test_too_little_memory_for_a_result(fake_cuda: FakeDriver) -> None:
     executable, given = relax.build(layers(), "cuda"), on_device(fake_cuda, random(500, 16))
     executable(given)
     fake_cuda.finish()
-    fake_cuda.capacity = fake_cuda.used() + 1000
+    fake_cuda.capacity = fake_cuda.settled() + 1000
     message = r"no memory for a result: 16000 bytes on cuda:0: out of memory.* bytes are free"
     with pytest.raises((MemoryError, RunError), match=message):
         executable(given)

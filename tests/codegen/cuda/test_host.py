@@ -216,7 +216,7 @@ def test_memory_between_kernels_is_taken_in_the_order_of_the_stream(fake_cuda: F
     module = built(parse(TWO_KERNELS))
     a = numbers(64)
     given, result = on_device(fake_cuda, a), on_device(fake_cuda, a)
-    used = fake_cuda.used()
+    used = fake_cuda.settled()
     module(given, result)
     assert len(fake_cuda.launches) == 2
     np.testing.assert_array_equal(contents(fake_cuda, result), a[::-1] * 2 + 1)
@@ -229,7 +229,7 @@ def test_devices_without_pools(fake_cuda: FakeDriver) -> None:
     module = built(parse(TWO_KERNELS))
     a = numbers(64)
     given, result = on_device(fake_cuda, a, 7), on_device(fake_cuda, a, 7)
-    used = fake_cuda.used()
+    used = fake_cuda.settled()
     module(given, result)
     np.testing.assert_array_equal(contents(fake_cuda, result), a[::-1] * 2 + 1)
     assert fake_cuda.used() == used and fake_cuda.called("cuMemAlloc_v2")
@@ -238,7 +238,7 @@ def test_devices_without_pools(fake_cuda: FakeDriver) -> None:
 def test_too_little_memory(fake_cuda: FakeDriver) -> None:
     module = built(parse(TWO_KERNELS))
     given, result = on_device(fake_cuda, numbers(64)), on_device(fake_cuda, numbers(64))
-    fake_cuda.capacity = fake_cuda.used() + 100
+    fake_cuda.capacity = fake_cuda.settled() + 100
     message = (
         r"main: no memory for W: 256 bytes on cuda:0: out of memory .*100 of \d+ bytes are free"
     )
@@ -252,7 +252,7 @@ def test_memory_is_freed_when_a_launch_fails(fake_cuda: FakeDriver) -> None:
     given = on_device(fake_cuda, numbers(64))
     module(given, given)
     fake_cuda.finish()
-    used = fake_cuda.used()
+    used = fake_cuda.settled()
     fake_cuda.failing["cuLaunchKernel"] = 701
     message = (
         r"main: kernel main_kernel can't be launched.*too many resources.*OUT_OF_RESOURCES, 701"
@@ -363,7 +363,9 @@ def test_libraries_load_without_a_driver_and_without_us(tmp_path: Any) -> None:
 
 
 ALONE = """
-import ctypes, sys, numpy, tvm_ffi
+import ctypes, sys, numpy
+sys.modules["torch"] = None  # tvm-ffi would import it, which takes seconds
+import tvm_ffi
 module = tvm_ffi.load_module(sys.argv[1])
 tensor = tvm_ffi.from_dlpack(numpy.zeros(8, "float32"))
 # A tensor that says it is on a GPU: its memory is never looked at.

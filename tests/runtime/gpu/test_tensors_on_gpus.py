@@ -30,7 +30,7 @@ def test_there_and_back(fake_cuda: FakeDriver, dtype: str, shape: tuple[int, ...
 
 
 def test_memory_goes_with_its_last_owner(fake_cuda: FakeDriver) -> None:
-    used = fake_cuda.used()
+    used = fake_cuda.settled()
     made = empty((1000,), "float32", tilewright.cuda(0))
     other = from_dlpack(made)
     assert fake_cuda.used() == used + 4000
@@ -46,7 +46,7 @@ def test_memory_goes_with_its_last_owner(fake_cuda: FakeDriver) -> None:
 
 def test_memory_where_there_are_no_pools(fake_cuda: FakeDriver) -> None:
     fake_cuda.attributes[7][115] = 0
-    used = fake_cuda.used()
+    used = fake_cuda.settled()
     made = tensor(np.arange(8), device="cuda:7")
     assert made.numpy().tolist() == list(range(8)) and fake_cuda.called("cuMemAlloc_v2")
     del made
@@ -94,7 +94,7 @@ def test_copies_keep_the_order_of_their_stream(fake_cuda: FakeDriver) -> None:
 
 
 def test_too_little_memory(fake_cuda: FakeDriver) -> None:
-    fake_cuda.capacity = fake_cuda.used() + 1000
+    fake_cuda.capacity = fake_cuda.settled() + 1000
     with pytest.raises(MemoryError, match="allocating 4000 bytes on cuda:0: out of memory"):
         empty((1000,), "float32", "cuda")
 
