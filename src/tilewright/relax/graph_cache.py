@@ -29,6 +29,7 @@ from tilewright.codegen.llvm.package import link_library
 from tilewright.driver import compile as compile_module
 from tilewright.ir import OPS, IRModule, PassContext, exact_hash
 from tilewright.kernels.cpu import CPU_KERNELS
+from tilewright.kernels.gpu import GPU_KERNELS
 from tilewright.relax.expr import Constant, ConstantData, Function, RelaxExpr, RelaxVar, numpy_dtype
 from tilewright.relax.overwriting import Places
 from tilewright.relax.rewriter import FunctionRewriter
@@ -45,7 +46,7 @@ from tilewright.tir.schedule import KERNELS
 
 _STARTED = time.time()
 #: What the rest of a build goes by, and third parties may add to.
-_OPEN: tuple[Registry[Any], ...] = (OPS, REDUCERS, KERNELS, CPU_KERNELS)
+_OPEN: tuple[Registry[Any], ...] = (OPS, REDUCERS, KERNELS, CPU_KERNELS, GPU_KERNELS)
 #: Whole numbers may be sizes, of which code is made; so many of them are part of the key.
 _NUMBERS = 1 << 12
 #: Bytes of a cache line, and of constants that are worth a huge page.
