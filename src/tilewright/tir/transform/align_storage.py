@@ -77,14 +77,22 @@ def _passed_pointers(func: PrimFunc) -> set[Var]:
     """Pointers of buffers that go somewhere, directly or as the pointer of a matched buffer."""
     sources: dict[Var, Var] = {}
     passed: set[Var] = set()
+    compact: set[Buffer] = set()
+    """Matched buffers that don't ask for strides: an address in one is that of an element."""
     for item in pre_order(func.body):
         if type(item) is Block:
             for match in item.match_buffers:
                 sources[match.buffer.data] = match.source.buffer.data
+                if not match.buffer.strides:
+                    compact.add(match.buffer)
         elif type(item) is Var and item.dtype == "handle":
             passed.add(item)
         elif type(item) is Call and item.op.name == "address_of":
-            passed.update(arg.buffer.data for arg in item.args if isinstance(arg, BufferLoad))
+            passed.update(
+                arg.buffer.data
+                for arg in item.args
+                if isinstance(arg, BufferLoad) and arg.buffer not in compact
+            )
     for data in list(passed):
         while data in sources:
             data = sources[data]
