@@ -1,0 +1,149 @@
+"""The operators that ``benchmarks.gpu`` looks at, with what PyTorch calls them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright import te, topi
+from tilewright.ir import as_int, dtypes
+from tilewright.tir import PrimFunc
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operator: how we and PyTorch compute it, operations, and bytes that must be moved."""
+
+    name: str
+    inputs: tuple[tuple[Shape, str], ...]
+    build: Callable[..., te.Tensor]
+    torch: Callable[..., Any]
+    flops: float
+    tensor_cores: bool = False
+    quick: bool = False
+
+    def prim_func(self) -> PrimFunc:
+        """Return the operator as a function of its inputs and its result."""
+        tensors = [te.placeholder(s, d, name=f"x{n}") for n, (s, d) in enumerate(self.inputs)]
+        return te.create_prim_func([*tensors, self.build(*tensors)])
+
+
+def shape_of(func: PrimFunc, position: int) -> list[int]:
+    """Return the shape of an argument."""
+    return [as_int(extent) or 0 for extent in func.buffer_map[func.params[position]].shape]
+
+
+def bytes_of(func: PrimFunc) -> float:
+    """Return the bytes of all arguments."""
+    kinds = [dtypes.bits_of(func.buffer_map[var].dtype) / 8 for var in func.params]
+    return sum(math.prod(shape_of(func, n)) * size for n, size in enumerate(kinds))
+
+
+def _matmul(size: int, dtype: str, **options: Any) -> Case:
+    shape = (size, size)
+    total = "int32" if dtype == "int8" else "float32"
+    return Case(
+        f"gemm {dtype} {size}³",
+        ((shape, dtype), (shape, dtype)),
+        lambda a, b: topi.nn.matmul(a, b, out_dtype=total),
+        lambda torch, a, b: torch.matmul(a, b),
+        2.0 * size**3,
+        tensor_cores=dtype != "float32",
+        **options,
+    )
+
+
+def _rows(
+    name: str,
+    build: Callable[..., Any],
+    peer: Callable[..., Any],
+    steps: int,
+    shape: tuple[int, int] = (4096, 4096),
+) -> Case:
+    size = f"{shape[0]}²" if shape[0] == shape[1] else f"{shape[0]}x{shape[1]}"
+    return Case(
+        f"{name} {size}", ((shape, "float16"),), build, peer, float(steps * math.prod(shape))
+    )
+
+
+def _attention(tokens: int, heads: int, *, queries: int | None = None) -> Case:
+    queries = queries or tokens
+    q, k = (1, heads, queries, 128), (1, heads, tokens, 128)
+    causal = queries == tokens
+    return Case(
+        f"attention {queries}x{tokens} {heads} heads",
+        ((q, "float16"), (k, "float16"), (k, "float16")),
+        lambda *x: topi.nn.scaled_dot_product_attention(
+            *x, causal_mask="TopLeft" if causal else None
+        ),
+        lambda torch, *x: torch.nn.functional.scaled_dot_product_attention(*x, is_causal=causal),
+        4.0 * heads * queries * tokens * 128 * (0.5 if causal else 1.0),
+        tensor_cores=True,
+    )
+
+
+def _gemv(n: int, k: int, vectors: int = 1) -> Case:
+    return Case(
+        f"gemv float16 {n}x{k}" + (f", {vectors} vectors" if vectors > 1 else ""),
+        (((vectors, k), "float16"), ((n, k), "float16")),
+        lambda x, w: topi.nn.dense(x, w),
+        lambda torch, x, w: torch.nn.functional.linear(x, w),
+        2.0 * vectors * n * k,
+        quick=True,
+    )
+
+
+CASES = (
+    _matmul(1024, "float32", quick=True),
+    _matmul(1024, "float16", quick=True),
+    _matmul(4096, "float16"),
+    _matmul(4096, "bfloat16"),
+    _matmul(8192, "float16"),
+    _matmul(4096, "int8"),
+    _gemv(4096, 4096),
+    _gemv(14336, 4096),
+    _gemv(4096, 4096, vectors=4),
+    _rows("softmax", topi.nn.softmax, lambda torch, x: torch.softmax(x, -1), 4),
+    _rows("softmax", topi.nn.softmax, lambda torch, x: torch.softmax(x, -1), 4, (1024, 32768)),
+    _rows("sum of columns", lambda x: topi.sum(x, axis=0), lambda torch, x: x.sum(0), 1),
+    _rows("relu", topi.nn.relu, lambda torch, x: torch.relu(x), 1),
+    _rows("sum of rows", lambda x: topi.sum(x, axis=1), lambda torch, x: x.sum(1), 1),
+    _rows("transpose", topi.transpose, lambda torch, x: x.t().contiguous(), 0),
+    _rows("gelu", topi.nn.gelu, lambda torch, x: torch.nn.functional.gelu(x), 8),
+    Case(
+        "layer_norm 4096²",
+        (((4096, 4096), "float16"), ((4096,), "float16"), ((4096,), "float16")),
+        lambda x, w, b: topi.nn.layer_norm(x, w, b, [1]),
+        lambda torch, x, w, b: torch.nn.functional.layer_norm(x, (4096,), w, b),
+        8.0 * 4096 * 4096,
+    ),
+    Case(
+        "rms_norm 4096²",
+        (((4096, 4096), "float16"), ((4096,), "float16")),
+        lambda x, w: topi.nn.rms_norm(x, w),
+        lambda torch, x, w: torch.nn.functional.rms_norm(x, (4096,), w),
+        4.0 * 4096 * 4096,
+    ),
+    Case(
+        "conv2d 64->64 3x3 @56, 8 images",
+        (((8, 64, 56, 56), "float16"), ((64, 64, 3, 3), "float16")),
+        lambda x, w: topi.nn.conv2d(x, w, padding=1),
+        lambda torch, x, w: torch.nn.functional.conv2d(x, w, padding=1),
+        2.0 * 8 * 64 * 64 * 56 * 56 * 9,
+        tensor_cores=True,
+    ),
+    Case(
+        "depthwise 3x3, 256 @112",
+        (((1, 256, 112, 112), "float16"), ((256, 1, 3, 3), "float16")),
+        lambda x, w: topi.nn.depthwise_conv2d(x, w, 1, 1),
+        lambda torch, x, w: torch.nn.functional.conv2d(x, w, padding=1, groups=256),
+        2.0 * 256 * 112 * 112 * 9,
+    ),
+    _attention(4096, 32),
+    _attention(16384, 32),
+    _attention(8192, 32, queries=1),
+)
