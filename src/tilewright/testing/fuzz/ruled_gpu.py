@@ -129,7 +129,9 @@ class GPURuleSession:
             counts.refused[name] += 1
             counts.reasons[f"{name}: {gist(made.reason)}"] += 1
             return None
-        return IRModule({**self.start.mod.functions, "main": made.mod["main"]})
+        main = made.mod["main"].with_attr(IS_SCHEDULED, 1)
+        mod = IRModule({**self.start.mod.functions, "main": main})
+        return mod if len(mod.functions) == 1 else ApplyDefaultSchedule(target=target)(mod)
 
     def by_default(self, target: Target) -> IRModule:
         """Apply all rules in order; every function ends scheduled."""
