@@ -30,7 +30,7 @@ from benchmarks.gpu_cases import CASES, Case, bytes_of, shape_of
 from tilewright import dlight, driver
 from tilewright.codegen.cuda import nvrtc
 from tilewright.codegen.cuda.emit import emit_kernels
-from tilewright.ir import IRModule
+from tilewright.ir import IRModule, dtypes
 from tilewright.scheduling.gpu.kernel_bounds import KernelBound, kernel_bounds
 from tilewright.scheduling.gpu.roofs import Launch
 from tilewright.support.errors import MissingExtraError
@@ -57,7 +57,8 @@ def floor(case: Case, target: Target) -> float:
     """Return the seconds that a data sheet allows at best."""
     gpu, options = target.gpu, target.options
     clock = float(options["clock"]) * 1e6 * target.num_cores
-    rate = gpu.tensor_flops if case.tensor_cores else 2 * gpu.fp32_lanes
+    narrow = 16 / dtypes.bits_of(case.inputs[0][1])
+    rate = gpu.tensor_flops * narrow if case.tensor_cores else 2 * gpu.fp32_lanes
     return max(
         case.flops / (rate * clock),
         bytes_of(case.prim_func()) / (float(options["bandwidth"]) * 1e9),

@@ -320,7 +320,8 @@ class _Kernel:
         if name in TENSOR_OPERATORS:
             flops = _tensor_flops(node)
             # The whole warp computes it.
-            self.work.tensor_flops += flops * self._count("int32", mask, times)
+            share = 0.5 if _texts(node) & _BYTES else 1.0  # twice the rate of half floats
+            self.work.tensor_flops += share * flops * self._count("int32", mask, times)
             self.work.flops += flops * self._count("int32", mask, times)
         elif name in _SPECIAL:
             self._add("specials", node.dtype, mask, times)
@@ -491,10 +492,16 @@ TENSOR_OPERATORS = frozenset(("ptx_mma", "ptx_wgmma", "tvm_mma_sync"))
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 
 
+_BYTES = frozenset(("int8", "uint8", "e4m3", "e5m2"))
+
+
+def _texts(node: Call) -> set[str]:
+    return {item.value for item in node.args if isinstance(item, StringImm)}
+
+
 def _tensor_flops(node: Call) -> float:
     """Return the operations of a warp: two for each product; 16 by 16 by 16 if no text says."""
-    texts = (item.value for item in node.args if isinstance(item, StringImm))
-    shape = next((found for found in map(_SHAPE.fullmatch, texts) if found), None)
+    shape = next((found for found in map(_SHAPE.fullmatch, _texts(node)) if found), None)
     return 2.0 * prod(map(int, shape.groups() if shape else (16, 16, 16)))
 
 
