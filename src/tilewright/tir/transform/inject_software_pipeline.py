@@ -305,8 +305,9 @@ class _Pipeline:
         busy = extent - depth if self.full else maximum(extent - depth, const(0, dtype))
         busy = self.analyzer.simplify(busy)
         if as_int(busy) != 0:
-            self.analyzer.bind(steady, Range(const(0, dtype), busy))
-            body = self.at(steady + depth, buffers)
+            with self.analyzer.constraint(extent > depth):  # where it runs at all
+                self.analyzer.bind(steady, Range(const(0, dtype), extent - depth))
+                body = self.at(steady + depth, buffers)
             times.append(For(steady, const(0, dtype), busy, SERIAL, body, None, kept))
         last = extent if self.full else maximum(extent, const(depth, dtype))
         for number in range(depth):

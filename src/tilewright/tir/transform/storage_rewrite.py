@@ -167,6 +167,9 @@ def _allocations(body: Stmt) -> list[Allocate]:
 
 
 def _may_share(node: Allocate, scopes: tuple[str, ...], min_bytes: int) -> bool:
+    # What keeps several axes (axis separators) is accessed by as many indices.
+    if node.buffer.axis_separators:
+        return False
     if node.buffer.scope not in scopes or node.buffer.strides or node.annotations:
         return False
     size = Lifetime(node, (), ()).bytes()
