@@ -14,7 +14,7 @@ threads are taken as divided.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,7 @@ class _Store:
 class _Memory:
     """Memory that a kernel allocates: the loops around all of its uses, and a use to measure it."""
 
+    scope: str
     around: list[For]
     store: _Store
     indices: Sequence[Expr]
@@ -129,7 +130,7 @@ def _kernels_of(func: PrimFunc, flops: Sequence[Mapping[str, float]]) -> _Kernel
         kind = type(node)
         if kind is For:
             if not loops and node.thread is None and not _holds_threads(node):
-                bound = bound.without_kernel()
+                bound = replace(bound, in_kernel=False)
             if not loops:
                 made.threads.append({})
             if node.thread is not None:
@@ -137,7 +138,7 @@ def _kernels_of(func: PrimFunc, flops: Sequence[Mapping[str, float]]) -> _Kernel
             if WARP_EXECUTION in node.annotations:
                 made.threads[-1].setdefault("threadIdx.x", []).append(const(WARP_SIZE))
             uses = {**bound.uses, node.loop_var: {node.loop_var}}
-            walk(node.body, [*loops, node], bound.replaced(uses=uses))
+            walk(node.body, [*loops, node], replace(bound, uses=uses))
         elif kind is BlockRealize:
             if is_prepacking(node.block):
                 return
@@ -162,12 +163,6 @@ class _Bound:
     fetch: Expr | None = None
     on_tensor_cores: bool = False
     in_kernel: bool = True
-
-    def replaced(self, **changes: Any) -> _Bound:
-        return _Bound(**{**vars(self), **changes})
-
-    def without_kernel(self) -> _Bound:
-        return self.replaced(in_kernel=False)
 
     def of_block(self, block: Block, values: Iterable[Expr]) -> _Bound:
         bindings, uses = list(self.bindings), dict(self.uses)
@@ -212,7 +207,7 @@ def _add_store(
             continue
         known = made.memory.get(buffer)
         if known is None:
-            made.memory[buffer] = _Memory(loops, store, indices, is_read)
+            made.memory[buffer] = _Memory(buffer.scope, loops, store, indices, is_read)
             continue
         known.around = _common(known.around, loops)
         if is_read and not known.is_read:  # what reads it says better how large it is
@@ -279,12 +274,11 @@ class _Population:
         """The extents of a buffer once it is as large as what is in use at once."""
         store, around = memory.store, {loop.loop_var for loop in memory.around}
         low, high = dict(self.tiles), dict(self.tiles)
-        scope = next(b.scope for b, item in self.kernels.memory.items() if item is memory)
         for loop in store.loops:
             tag = loop.thread or ""
             inside = loop.loop_var not in around
             if is_vthread(tag) or tag in _AXES:
-                inside = is_shared(scope)
+                inside = is_shared(memory.scope)
             elif is_block_tag(tag):
                 inside = False
             low[loop.loop_var] = np.zeros((1, 1), np.int64)
@@ -358,7 +352,7 @@ class _Population:
     def _kernel(self, kernel: int) -> tuple[dict[str, Array], Array]:
         launch, target = self._launch(kernel), self.target
         resident = np.maximum(launch.resident(target), 1)
-        waves = launch.blocks / (target.num_cores * resident)
+        waves = launch.blocks / (limits_of(target).processors * resident)
         times = roofs.seconds(self.work[kernel], launch, target)
         clock = float(target.options.get("clock", roofs.LEAST_CLOCK)) * 1e6
         latency = np.ceil(waves) * self.steps[kernel] * _LATENCY_CYCLES / clock

@@ -6,9 +6,9 @@ from tilewright.meta_schedule.postproc.base import Postproc, Rejected
 from tilewright.meta_schedule.postproc.rewrite_parallel_vectorize_unroll import leaf_blocks
 from tilewright.meta_schedule.schedule_rule.binding import (
     bind_blocks_and_threads,
-    limits_of,
     tags_around,
 )
+from tilewright.scheduling.gpu import limits_of
 from tilewright.target import Target
 from tilewright.tir import BlockRealize
 from tilewright.tir.schedule import Schedule

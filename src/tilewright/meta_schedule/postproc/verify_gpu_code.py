@@ -7,7 +7,8 @@ from typing import Any
 
 from tilewright.ir import Call, IRModule, as_int, dtypes, pre_order
 from tilewright.meta_schedule.postproc.base import Postproc, Rejected
-from tilewright.meta_schedule.schedule_rule.binding import MAX_VTHREADS, limits_of
+from tilewright.meta_schedule.schedule_rule.binding import MAX_VTHREADS
+from tilewright.scheduling.gpu import limits_of
 from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
 from tilewright.tir import BufferLoad, BufferStore, For, PrimFunc

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tilewright.ir import Sequential, as_int
 from tilewright.meta_schedule.postproc.base import Postproc, Rejected
-from tilewright.meta_schedule.schedule_rule.binding import limits_of
+from tilewright.scheduling.gpu import limits_of
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc

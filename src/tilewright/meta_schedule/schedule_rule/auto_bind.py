@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.meta_schedule.schedule_rule.base import NotApplicable, ScheduleRule
-from tilewright.meta_schedule.schedule_rule.binding import bind_blocks_and_threads, limits_of
+from tilewright.meta_schedule.schedule_rule.binding import bind_blocks_and_threads
+from tilewright.scheduling.gpu import limits_of
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir.schedule import BlockRV, ExprRV, Schedule

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tilewright.ir import as_int, uses_var
-from tilewright.target import Target
 from tilewright.tir import REDUCE, SERIAL, For
 from tilewright.tir.schedule import BlockRV, ExprRV, LoopRV, Schedule
 from tilewright.tir.walk import child_blocks
@@ -15,25 +13,6 @@ WARP_SIZE = 32
 MAX_VTHREADS = 8
 """Virtual threads of a thread: each has registers of its own."""
 _THREAD, _BLOCK = "threadIdx", "blockIdx"
-
-
-@dataclass(frozen=True)
-class GPULimits:
-    """What a GPU allows a kernel: threads in a block, bytes of shared memory; threads in a warp."""
-
-    max_threads: int = 1024
-    max_shared_memory: int = 48 << 10
-    warp_size: int = 32
-
-
-def limits_of(target: Target) -> GPULimits:
-    """Return the limits that a target states, the usual ones where it states none."""
-    usual, stated = GPULimits(), target.options
-    return GPULimits(
-        int(stated.get("max-threads", usual.max_threads)),
-        int(stated.get("max-shared-memory", usual.max_shared_memory)),
-        int(stated.get("thread-warp-size", usual.warp_size)),
-    )
 
 
 def tags_around(sch: Schedule, block: BlockRV) -> set[str]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import prod
 
 from tilewright.meta_schedule.schedule_rule.base import NotApplicable, ScheduleRule
-from tilewright.meta_schedule.schedule_rule.binding import limits_of
 from tilewright.meta_schedule.schedule_rule.patterns import describe_reduction
+from tilewright.scheduling.gpu import limits_of
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir.attrs import TILED

@@ -27,13 +27,13 @@ from tilewright.meta_schedule.feature import (
 )
 from tilewright.meta_schedule.feature.numbers import Num
 from tilewright.meta_schedule.postproc.rewrite_parallel_vectorize_unroll import vector_loop
-from tilewright.meta_schedule.schedule_rule.binding import limits_of
 from tilewright.meta_schedule.search_strategy.tile_options import (
     count_covering,
     count_tiles,
     covering_options,
     tile_options,
 )
+from tilewright.scheduling.gpu import limits_of
 from tilewright.support.collector import few_collections
 from tilewright.support.errors import ScheduleError, TilewrightError, TuneError
 from tilewright.target import Target
@@ -200,7 +200,8 @@ class Variant:
         self.shape = open_shape(trace)
         self.covered = covered_extents(mod, trace)
         self.columns = make_columns(trace, None, self.covered)
-        self.threads = ThreadCount(trace, self.columns, limits_of(target).max_threads)
+        most = limits_of(target).max_threads if target.kind == "cuda" else 0
+        self.threads = ThreadCount(trace, self.columns, most)
         self.max_code = np.inf
         self._begun: dict[tuple[int, ...], tuple[int, Schedule, dict[Any, Any]]] = {}
         self.function: FeatureFunction | None = None

@@ -43,6 +43,7 @@ from tilewright.ir import (
     uses_var,
 )
 from tilewright.scheduling.gpu import roofs
+from tilewright.scheduling.gpu.limits import limits_of
 from tilewright.support.errors import LowerError
 from tilewright.target import Target
 from tilewright.tir import UNROLLED, BufferLoad, BufferStore, For, PrimFunc
@@ -525,7 +526,7 @@ def _bound_of(kernel: _Kernel) -> KernelBound:
         registers,
         resident,
         resident * kernel.threads / gpu.threads_per_sm,
-        kernel.blocks / (target.num_cores * resident) if resident else 0.0,
+        kernel.blocks / (limits_of(target).processors * resident) if resident else 0.0,
         float(work.flops),
         tuple(kernel.accesses),
         **{name: float(time) for name, time in roofs.seconds(work, launch, target).items()},

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilewright.scheduling.gpu.limits import limits_of
 from tilewright.target import Target
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def seconds(work: Work, launch: Launch, target: Target) -> dict[str, Any]:
     clock = float(options.get("clock", LEAST_CLOCK)) * 1e6
     bandwidth = float(options.get("bandwidth", LEAST_BANDWIDTH)) * 1e9
     blocks = np.maximum(launch.blocks, 1)
-    share = np.ceil(blocks / target.num_cores) / blocks / clock
+    share = np.ceil(blocks / limits_of(target).processors) / blocks / clock
     instructions = work.multiply_adds + work.specials + work.others + work.accesses
     width = gpu.warp_size
     issue = np.maximum(instructions / ISSUES_PER_CLOCK, work.multiply_adds * width / gpu.fp32_lanes)

@@ -186,12 +186,21 @@ def gist(text: str) -> str:
     ]
 
 
-def check_program(program: Program, seed: int, limit: float, counts: Counts) -> Fault | None:
-    """Return what is wrong with a program under the rules."""
+Check = Callable[[Program, int, float, Counts], "Fault | None"]
+
+
+def check_program(
+    program: Program,
+    seed: int,
+    limit: float,
+    counts: Counts,
+    make: Callable[[Program, int, float], Any] = RuleSession,
+) -> Fault | None:
+    """Return what is wrong with a program under the rules; ``make`` makes the session."""
     # What is drawn for a program depends on the seed only, so that it can be made smaller.
     rng = random.Random(f"targets {seed}")
     try:
-        session = RuleSession(program, seed, limit)
+        session = make(program, seed, limit)
     except Exception as error:
         return Fault("program", "", f"{type(error).__name__}: {error}")
     try:
@@ -213,17 +222,19 @@ def run_rule_cases(
     counts: Counts,
     enough: Callable[[], bool],
     found: Callable[[Finding], Any],
+    draw: Callable[[str], Program] = program_for_rules,
+    check: Check = check_program,
 ) -> None:
     """Run cases until it is enough, reporting faults as they come."""
     for case in cases:
         if enough():
             break
         seed = random.Random(f"seed {case}").getrandbits(32)
-        program = program_for_rules(case)
+        program = draw(case)
         counts.programs += 1
         counts.symbolic += bool(program.symbolic)
         counts.forms.update(program.forms)
-        fault = check_program(program, seed, options.limit, counts)
+        fault = check(program, seed, options.limit, counts)
         if fault is not None:
             found(Finding(fault, program, [], case, seed))
 
@@ -232,7 +243,7 @@ def smaller_program(
     finding: Finding,
     *,
     seconds: float = 30.0,
-    check: Callable[[Program, int, float, Counts], Fault | None] = check_program,
+    check: Check = check_program,
 ) -> Finding:
     """Return a smaller program with the same fault."""
     end = time.perf_counter() + seconds

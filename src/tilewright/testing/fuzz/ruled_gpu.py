@@ -8,10 +8,8 @@ what the unscheduled program does. Nothing needs a GPU.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from math import prod
-from typing import Any
 
 from tilewright.codegen.cuda import nvrtc
 from tilewright.codegen.cuda.emit import emit_kernels
@@ -26,12 +24,18 @@ from tilewright.ir import IRModule, as_int, pre_order, structural_equal
 from tilewright.scheduling.gpu import limits_of
 from tilewright.support.errors import MissingExtraError
 from tilewright.target import Target
-from tilewright.testing.fuzz.driver import Counts, Finding, Options
+from tilewright.testing.fuzz.driver import Counts
 from tilewright.testing.fuzz.hard_programs import FAMILIES
 from tilewright.testing.fuzz.operators import OPERATORS, operator
 from tilewright.testing.fuzz.programs import Program
-from tilewright.testing.fuzz.ruled import KERNELS_FAMILY, gist, smaller_program
-from tilewright.testing.fuzz.session import Fault, Session, TooLong, TooSlow, deadline
+from tilewright.testing.fuzz.ruled import (
+    KERNELS_FAMILY,
+    check_program,
+    gist,
+    run_rule_cases,
+    smaller_program,
+)
+from tilewright.testing.fuzz.session import Fault, Session, TooSlow, deadline
 from tilewright.testing.fuzz.stages import generate
 from tilewright.testing.fuzz.stages_hard import STAGES, hard_program
 from tilewright.tir import BufferStore, PrimFunc, Stmt
@@ -221,45 +225,9 @@ def fault_of(lowered: IRModule, target: Target) -> str | None:
     return None
 
 
-def check_gpu_program(program: Program, seed: int, limit: float, counts: Counts) -> Fault | None:
-    """Return what is wrong with a program under the rules."""
-    rng = random.Random(f"targets {seed}")
-    try:
-        session = GPURuleSession(program, seed, limit)
-    except Exception as error:
-        return Fault("program", "", f"{type(error).__name__}: {error}")
-    try:
-        session.check(counts, rng)
-    except Fault as fault:
-        return fault
-    except TooLong as reason:
-        counts.too_long += 1
-        counts.not_compiled[gist(str(reason))] += 1
-    return None
-
-
-def run_gpu_rule_cases(
-    cases: Iterable[str],
-    options: Options,
-    *,
-    counts: Counts,
-    enough: Callable[[], bool],
-    found: Callable[[Finding], Any],
-) -> None:
-    """Run cases until it is enough, reporting faults as they come."""
-    for case in cases:
-        if enough():
-            break
-        seed = random.Random(f"seed {case}").getrandbits(32)
-        program = program_for_gpu_rules(case)
-        counts.programs += 1
-        counts.symbolic += bool(program.symbolic)
-        counts.forms.update(program.forms)
-        fault = check_gpu_program(program, seed, options.limit, counts)
-        if fault is not None:
-            found(Finding(fault, program, [], case, seed))
-
-
-def smaller_gpu_program(finding: Finding) -> Finding:
-    """Return a smaller program with the same fault."""
-    return smaller_program(finding, check=check_gpu_program)
+check_gpu_program = partial(check_program, make=GPURuleSession)
+"""Return what is wrong with a program under the rules; see ``check_program``."""
+run_gpu_rule_cases = partial(run_rule_cases, draw=program_for_gpu_rules, check=check_gpu_program)
+"""Run cases until it is enough; see ``run_rule_cases``."""
+smaller_gpu_program = partial(smaller_program, check=check_gpu_program)
+"""Return a smaller program with the same fault."""
