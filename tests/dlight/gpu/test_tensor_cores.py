@@ -95,6 +95,33 @@ def test_rows_may_come_with_the_call() -> None:
         agrees(func, mod, (rows, 32), (32, 32), (rows, 32))
 
 
+@pytest.mark.parametrize("depth", [0, 21])
+def test_depth_may_come_with_the_call(depth: int) -> None:
+    k = te.var("k")
+    func = function(
+        topi.nn.matmul,
+        tensor(16, k, dtype="float16", name="a"),
+        tensor(k, 16, dtype="float16", name="b"),
+    )
+    mod = lowered(func)
+    assert "T.ptx_mma(" in mod.script()
+    agrees(func, mod, (16, depth), (depth, 16), (16, 16))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_no_number_stays_in_its_row(value: float) -> None:
+    """Rows, columns and depth are padded; zeros of padding times infinity would be NaN."""
+    a, b = (tensor(10, 10, dtype="float16", name=name) for name in "ab")
+    mod = lowered(function(topi.nn.matmul, a, b))
+    given, ones = np.ones((10, 10), "float16"), np.ones((10, 10), "float16")
+    given[3, 9] = value
+    found = np.zeros((10, 10), "float16")
+    run(mod, given, ones, found, check_races=True)
+    expected = np.full((10, 10), 10.0)
+    expected[3] = value
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_long_products_are_fetched_ahead_and_limited_by_tensor_cores() -> None:
     shape = (1024, 1024)
     a, b = (tensor(*shape, dtype="float16", name=name) for name in "ab")
