@@ -17,6 +17,7 @@ GROUPS = {
     "casts": cases.at_widths(cases.CASTS, (8,)),
     "reinterprets": cases.at_widths(cases.REINTERPRETS, (2,)),
     "functions": cases.FUNCTIONS,
+    "formulas": cases.FORMULAS,
 }
 
 

@@ -28,6 +28,7 @@ GROUPS = {
     "casts": cases.at_widths(cases.CASTS, (8,)),
     "reinterprets": cases.at_widths(cases.REINTERPRETS, (2,)),
     "functions": cases.FUNCTIONS,
+    "formulas": cases.FORMULAS,
 }
 ARCHS = ("sm_75", "sm_80", "sm_90a", "sm_100a")
 

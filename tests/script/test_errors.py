@@ -160,7 +160,7 @@ def test_caret_in_full():
     with pytest.raises(ParseError) as info:
         script.parse(HEAD + "    A[0, 0] = T.expp(A[0, 0])\n", name="kernel.py")
     first, *excerpt = str(info.value).splitlines()
-    assert first == "T has no 'expp'; did you mean 'exp' or 'exp2' or 'expm1'?"
+    assert first == "T has no 'expp'; did you mean 'exp' or 'exp2' or 'ldexp'?"
     assert excerpt == [
         "  --> kernel.py:3:17",
         "  |",

@@ -53,6 +53,7 @@ from tilewright.ir.expr import (
     StringImm,
     Sub,
     Var,
+    located,
 )
 from tilewright.ir.expr_checks import check_extents, check_name
 from tilewright.ir.expr_convert import (

@@ -34,7 +34,16 @@ from tilewright.ir.expr_checks import (
     float_constant,
     lanes_dtype,
 )
-from tilewright.ir.node import Node, attr, child, children, definition, derived, node
+from tilewright.ir.node import (
+    Node,
+    attr,
+    child,
+    children,
+    definition,
+    derived,
+    node,
+    set_span,
+)
 from tilewright.ir.op import Op
 from tilewright.support.errors import VerifyError
 
@@ -174,9 +183,23 @@ class Expr(Node):
             "use if_then_else, Select, all or any instead of Python's if, and, or"
         )
 
-    def astype(self, dtype: str) -> Expr:
+    def astype(self, dtype: str, span: object = None) -> Expr:
         """Convert to another dtype."""
-        return BUILD.cast(self, dtype)
+        return located(BUILD.cast(self, dtype), span)
+
+    def equal(self, other: ExprLike, span: object = None) -> Expr:
+        """``self == other`` as an expression, also where ``other`` is no expression yet."""
+        return located(BUILD.compare(EQ, self, other), span)
+
+
+def located(expr: Expr, span: object) -> Expr:
+    """Note where an expression that was just made stands in source text, if that is known.
+
+    Constants and what a function got from its caller stand for other places too, and keep theirs.
+    """
+    if span is not None and expr.span is None and not isinstance(expr, (IntImm, Var)):
+        set_span(expr, span)
+    return expr
 
 
 def _is_exprlike(value: object) -> bool:
@@ -215,6 +238,12 @@ class IntImm(Expr):
         check_int_constant(value, self.dtype)
         object.__setattr__(self, "value", int(value))
 
+    def __int__(self) -> int:
+        return int(self.value)
+
+    def __bool__(self) -> bool:
+        return self.value != 0
+
     def __repr__(self) -> str:
         return str(self.value) if self.dtype == INDEX else f"{self.dtype}({self.value})"
 
@@ -231,6 +260,12 @@ class FloatImm(Expr):
             check_float_dtype(self.dtype)
         if type(self.value) is not float:
             object.__setattr__(self, "value", float_constant(self.value))
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __bool__(self) -> bool:
+        return self.value != 0.0
 
     def __repr__(self) -> str:
         return f"{self.dtype}({self.value!r})"

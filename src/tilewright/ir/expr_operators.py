@@ -51,7 +51,12 @@ from tilewright.ir.expr_convert import (
     rounded,
     small_index,
 )
-from tilewright.ir.integers import floor_quotient, floor_remainder, wrap_integer
+from tilewright.ir.integers import (
+    INTEGER_CALLS,
+    floor_quotient,
+    floor_remainder,
+    wrap_integer,
+)
 from tilewright.ir.op import OPS, Op
 from tilewright.support.errors import VerifyError
 
@@ -191,6 +196,8 @@ def truncdiv(a: ExprLike, b: ExprLike) -> Expr:
     """Integer division rounded towards zero; 0 if ``b`` is 0."""
     a, b = match_types(a, b)
     _check_integer(a, "truncdiv")
+    if isinstance(a, IntImm) and isinstance(b, IntImm):
+        return const(INTEGER_CALLS["truncdiv"](a.value, b.value, a.dtype), a.dtype)
     return call("truncdiv", a, b)
 
 
@@ -198,6 +205,8 @@ def truncmod(a: ExprLike, b: ExprLike) -> Expr:
     """Remainder of ``truncdiv``, with the sign of ``a``; 0 if ``b`` is 0."""
     a, b = match_types(a, b)
     _check_integer(a, "truncmod")
+    if isinstance(a, IntImm) and isinstance(b, IntImm):
+        return const(INTEGER_CALLS["truncmod"](a.value, b.value, a.dtype), a.dtype)
     return call("truncmod", a, b)
 
 
@@ -332,8 +341,9 @@ def wrong_operand(op: Op, args: Sequence[Expr]) -> str | None:
     """Return why an operator doesn't take operands of these dtypes, if so."""
     if op.operands == "any":
         return None
-    takes, kind, hint = _TAKES[op.operands]
-    for arg in args:
+    kinds = op.operands.split()
+    for arg, word in zip(args, kinds if len(kinds) > 1 else kinds * len(args)):
+        takes, kind, hint = _TAKES[word]
         if not takes(element_of(arg.dtype)):
             return f"{op.name} takes {kind}, got {arg.dtype} in `{arg!r}`{hint}"
     return None
@@ -356,14 +366,14 @@ def call(op: str | Op, *args: ExprLike, dtype: str | None = None) -> Expr:
         raise VerifyError(f"{op.name} takes {op.arity} arguments, got {len(args)}")
     if op.operands == "float":
         args = tuple(_real(arg) for arg in args)
-    if op.arity == 2 and op.result == "same":
+    if op.arity == 2 and op.result == "same" and " " not in op.operands:
         made: tuple[Expr, ...] = match_types(args[0], args[1])
     else:
         made = tuple(as_expr(arg) for arg in args)
     wrong = wrong_operand(op, made)
     if wrong is not None:
         raise VerifyError(wrong)
-    if op.result == "bool" and not is_float(made[0].dtype):
+    if op.result == "bool" and (is_integer(made[0].dtype) or is_bool(made[0].dtype)):
         return const(op.name == "isfinite", vector_dtype("bool", lanes_of(made[0].dtype)))
     if dtype is None:
         if op.result == "given":

@@ -134,6 +134,10 @@ class Node:
         for name, value in {**state[1], "_contents": None}.items():
             object.__setattr__(self, name, value)
 
+    def same_as(self, other: object) -> bool:
+        """Whether ``other`` is this very node."""
+        return self is other
+
     @property
     def span(self) -> Any:
         """Source location, or ``None``."""

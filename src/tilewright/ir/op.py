@@ -21,7 +21,8 @@ class Op:
     ``"pure"``, ``"read"``
     (reads memory), ``"update"`` (writes memory) or ``"opaque"`` (anything, ordering matters).
     ``operands`` says which kinds of numbers it takes: those of ``"float"``, ``"integer"`` or
-    ``"number"`` (both), ``"bits"`` (integers and truth values), or ``"any"`` dtypes.
+    ``"number"`` (both), ``"bits"`` (integers and truth values), or ``"any"`` dtypes; several words
+    are for one argument each, and for these the arguments aren't brought to one dtype.
     """
 
     name: str
@@ -75,6 +76,17 @@ for _kind, _names in (
         register_op(_name, 1, operands=_kind)
 for _name in ("pow", "atan2", "fmod", "hypot", "copysign", "nextafter"):
     register_op(_name, 2, operands="float")
+register_op("ldexp", 2, doc="(x, n): x * 2**n, rounded once", operands="float integer")
+register_op("logaddexp", 2, doc="log(exp(a) + exp(b)) without overflow", operands="float")
+register_op(
+    "q_multiply_shift", 4, operands="integer",
+    doc="(x, y, q, s): x * y / 2**(q + s) in 64 bits, rounded half up; s may be negative",
+)  # fmt: skip
+register_op(
+    "q_multiply_shift_per_axis", 7, operands="bits",
+    doc="(x, y, left, right, q, is_left, is_right): (x << left) * y / 2**(q + right), rounded "
+    "half up; x is not shifted where is_left is false",
+)  # fmt: skip
 for _name in ("isnan", "isinf", "isfinite"):
     register_op(_name, 1, "bool", doc="integers are finite")
 for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
@@ -133,6 +145,8 @@ register_op(
 )
 register_op("call_llvm_intrin", None, "given", "opaque", "call_llvm_intrin(name, *args)")
 register_op("call_llvm_pure_intrin", None, "given", "pure", "call_llvm_pure_intrin(name, *args)")
+register_op("isnullptr", 1, "bool", doc="whether a pointer is null")
+register_op("undef", 0, "given", doc="a value that must not matter")
 register_op("address_of", 1, "handle", "pure", "pointer to a buffer element")
 register_op("misalignment", 2, "given", "pure", "(address, n): bytes from a multiple of n to it")
 register_op(

@@ -23,7 +23,7 @@ from tilewright.ir import (
 from tilewright.support.errors import VerifyError
 from tilewright.te.extern import ExternOp
 from tilewright.te.requirements import Requirements
-from tilewright.te.tensor import ComputeOp, Operation, PlaceholderOp, ProducerLoad, Reduce, Tensor
+from tilewright.te.tensor import ComputeOp, Operation, PlaceholderOp, ProducerLoad, Tensor
 from tilewright.tir import (
     SERIAL,
     AssertStmt,
@@ -44,6 +44,7 @@ from tilewright.tir import (
     seq,
 )
 from tilewright.tir.analysis import block_access_regions
+from tilewright.tir.reduction import Reduce
 
 
 def create_prim_func(
@@ -189,7 +190,7 @@ class _Builder:
             init = seq(
                 *(
                     BufferStore(target, value, where)
-                    for target, value in zip(targets, first.reducer.identity)
+                    for target, value in zip(targets, first.init or first.combiner.identity)
                 )
             )
             update = _reduction_update(first, targets, where)
@@ -221,7 +222,9 @@ class _Builder:
     def load_body(self, expr: Expr) -> Expr:
         if isinstance(expr, Reduce):
             return expr.replace(
-                source=tuple(map(self.load, expr.source)), condition=self.load(expr.condition)
+                source=tuple(map(self.load, expr.source)),
+                condition=self.load(expr.condition),
+                init=tuple(map(self.load, expr.init)),
             )
         return self.load(expr)
 
@@ -238,9 +241,9 @@ def _reduction_update(reduce: Reduce, targets: list[Buffer], where: tuple[Expr, 
         # What the condition leaves out is not read either: it may lie outside of a tensor.
         source = tuple(
             if_then_else(reduce.condition, value, identity)
-            for value, identity in zip(source, reduce.reducer.identity)
+            for value, identity in zip(source, reduce.combiner.identity)
         )
-    new = reduce.reducer.combine(old, source)
+    new = reduce.combiner.combine(old, source)
     if len(new) == 1:
         return BufferStore(targets[0], new[0], where)
     # All new values are computed before the first is stored.

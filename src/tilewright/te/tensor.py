@@ -21,14 +21,14 @@ from tilewright.ir import (
     attr,
     check_extents,
     check_name,
-    child,
     children,
     dtypes,
     node,
     pre_order,
 )
 from tilewright.support.errors import VerifyError
-from tilewright.tir import REDUCE, SPATIAL, CommReducer, IterVar
+from tilewright.tir import REDUCE, SPATIAL, IterVar
+from tilewright.tir.reduction import Reduce
 
 
 class Operation:
@@ -141,18 +141,6 @@ class ProducerLoad(Expr):
 
     def __repr__(self) -> str:
         return f"{self.producer.name}[{', '.join(map(repr, self.indices))}]"
-
-
-@node
-class Reduce(Expr):
-    """A reduction of ``source`` over ``axis``; may only be the whole body of a compute."""
-
-    reducer: CommReducer = child()
-    source: tuple[Expr, ...] = children()
-    axis: tuple[IterVar, ...] = children()
-    condition: Expr = child()
-    value_index: int = attr()
-    dtype: str = attr()
 
 
 def _shape(shape: Any) -> tuple[Expr, ...]:

@@ -31,7 +31,7 @@ from tilewright.ir import (
 )
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require, require_equal, with_conditions
-from tilewright.topi import pairs
+from tilewright.tir import formulas
 from tilewright.topi.division import (
     float_floor_divide,
     float_floor_mod,
@@ -162,9 +162,9 @@ trunc_divide = _binary(
 power = _binary("power", power_of, "Raise to a power; powers of integers wrap.")
 atan2 = _binary("atan2", lambda a, b: call("atan2", a, b), "The angle of the point ``(b, a)``.")
 copysign = _binary("copysign", lambda a, b: call("copysign", a, b), "``a`` with the sign of ``b``.")
-hypot = _binary("hypot", pairs.hypot, "The root of ``a² + b²``, without overflow on the way.")
-log_add_exp = _binary("log_add_exp", pairs.log_add_exp, "``log(exp(a) + exp(b))``.")
-nextafter = _binary("nextafter", pairs.nextafter, "The number next to ``a`` towards ``b``.")
+hypot = _binary("hypot", formulas.hypot, "The root of ``a² + b²``, without overflow on the way.")
+log_add_exp = _binary("log_add_exp", formulas.logaddexp, "``log(exp(a) + exp(b))``.")
+nextafter = _binary("nextafter", formulas.nextafter, "The number next to ``a`` towards ``b``.")
 maximum = _binary("maximum", max_expr, "The greater of two.")
 minimum = _binary("minimum", min_expr, "The lesser of two.")
 equal = _binary("equal", lambda a, b: compare(EQ, a, b), "Compare for equality.")

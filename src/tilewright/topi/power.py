@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir import EQ, NE, Expr, as_int, call, compare, const, dtypes, match_types, select
-from tilewright.topi.steps import Steps
+from tilewright.tir.steps import Steps
 
 
 def power_of(a: Expr, b: Expr) -> Expr:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from tilewright.ir import EQ, Expr, call, compare, const, maximum, minimum, select
 from tilewright.ir import cast as cast_expr
 from tilewright.te import Tensor
+from tilewright.tir.steps import Steps
 from tilewright.topi.elementwise import map_elements
 from tilewright.topi.special_tables import (
     ERFC,
@@ -23,7 +24,6 @@ from tilewright.topi.special_tables import (
     ERFINV_TAIL,
     LOG_GAMMA,
 )
-from tilewright.topi.steps import Steps
 
 _WIDE = "float64"
 

@@ -14,10 +14,11 @@ from tilewright.codegen.c.dialect import NARROW
 from tilewright.codegen.c.emit_expr import intrinsic
 from tilewright.codegen.c.text import Text
 from tilewright.codegen.c.vector import Value, Vector
-from tilewright.ir import Call, IntImm, StringImm, as_int, dtypes, max_value, min_value
+from tilewright.ir import Call, IntImm, StringImm, as_int, const, dtypes, max_value, min_value
 from tilewright.ir.op import UNARY_FLOAT
 from tilewright.support.errors import CodegenError
 from tilewright.tir import BufferLoad
+from tilewright.tir.formulas import in_simpler_operators
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
@@ -36,7 +37,7 @@ def _elementary(emitter: Any, call: Call) -> Value:
     if dtypes.kind_of(element) != "float":
         raise CodegenError(f"{call.op.name} takes floating-point numbers, got {element}; cast them")
     if call.op.name == "nextafter" and element in NARROW:
-        raise CodegenError(f"nextafter of {element} has no code: cast to float32")
+        return _formula(emitter, call)
     wide = "float64" if element == "float64" else "float32"
 
     def compute(*args: str) -> str:
@@ -44,6 +45,23 @@ def _elementary(emitter: Any, call: Call) -> Value:
 
     made: Value = emitter.each(call.dtype, compute, *values(emitter, call))
     return made
+
+
+@intrinsic("ldexp", "logaddexp", "q_multiply_shift", "q_multiply_shift_per_axis")
+def _formula(emitter: Any, call: Call) -> Value:
+    made: Value = emitter.visit(in_simpler_operators(call))
+    return made
+
+
+@intrinsic("undef")
+def _undefined(emitter: Any, call: Call) -> Value:
+    made: Value = emitter.visit(const(0, call.dtype))
+    return made
+
+
+@intrinsic("isnullptr")
+def _is_null(emitter: Any, call: Call) -> Value:
+    return t.binary("==", emitter.scalar(call.args[0]), "0")
 
 
 @intrinsic("floor", "ceil", "trunc", "round", "nearbyint")

@@ -33,6 +33,7 @@ from tilewright.ir import (
 )
 from tilewright.support.errors import CodegenError
 from tilewright.tir import BufferLoad
+from tilewright.tir.formulas import FORMULAS, in_simpler_operators
 
 _DIRECT_FLOAT = {
     **{name: name for name in ("sqrt", "floor", "ceil", "trunc", "nearbyint")},
@@ -72,6 +73,22 @@ def _fma(emitter: FunctionEmitter, call: Call) -> str:
 def _copysign(emitter: FunctionEmitter, call: Call) -> str:
     args = [emitter.visit(arg) for arg in call.args]
     return str(emitter.call_float("copysign", call.dtype, *args))
+
+
+@intrinsic(*FORMULAS)
+def _formula(emitter: FunctionEmitter, call: Call) -> str:
+    return str(emitter.visit(in_simpler_operators(call)))
+
+
+@intrinsic("undef")
+def _undefined(emitter: FunctionEmitter, call: Call) -> str:
+    return constant_text(0, call.dtype)  # a value like any other: LLVM's own spreads
+
+
+@intrinsic("isnullptr")
+def _is_null(emitter: FunctionEmitter, call: Call) -> str:
+    pointer = emitter.visit(call.args[0])
+    return str(emitter.pure(f"icmp eq ptr {pointer}, null", pointer))
 
 
 @intrinsic("popcount", "clz")

@@ -28,16 +28,23 @@ from tilewright.ir import (
     as_int,
     contains,
     dtypes,
+    is_const,
 )
 from tilewright.ir.op import UNARY_NUMBER
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.formulas import FORMULAS, in_simpler_operators
 from tilewright.tir.gpu_checks import check_call
 from tilewright.tir.gpu_ops import GPU_OPS
 from tilewright.tir.interpreter.emit_gpu import gpu_call
 from tilewright.tir.interpreter.emit_threads import COLLECTIVES, ThreadEmitter
 from tilewright.tir.interpreter.lanes import in_lane
-from tilewright.tir.interpreter.values import PLACES, is_view_dtype, numpy_dtype
+from tilewright.tir.interpreter.values import (
+    FLOAT_INTRINSICS,
+    PLACES,
+    is_view_dtype,
+    numpy_dtype,
+)
 
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*"}
 _may_hold_data = contains(BufferLoad, Call, Cast, Let)
@@ -337,6 +344,12 @@ class ExprEmitter(Visitor):
             return gpu_call(self, node)
         if name in _MEMORY_CALLS:
             return _MEMORY_CALLS[name](self, node)
+        if name in FORMULAS and (dtypes.is_integer(node.dtype) or name not in FLOAT_INTRINSICS):
+            return self.expr(in_simpler_operators(node))
+        if name == "isnullptr":
+            return f"({self.expr(node.args[0])} == 0)" if is_const(node.args[0]) else "False"
+        if name == "undef":
+            return f"undefined({node.dtype!r})"
         args = [self.expr(arg) for arg in node.args]
         if name == "reinterpret":
             return f"reinterpret({args[0]}, {node.args[0].dtype!r}, {node.dtype!r})"

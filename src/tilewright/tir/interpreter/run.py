@@ -101,7 +101,7 @@ _NAMES = (
     "Places", "allocate", "check_index", "check_vector", "convert", "divide", "dot_accumulate",
     "fetch_add", "floor_divide", "floor_modulo", "maximum", "minimum", "misalignment",
     "out_of_bounds", "recast", "reinterpret", "select", "shift", "trunc_divide", "trunc_modulo",
-    "view", "wrap",
+    "undefined", "view", "wrap",
 )  # fmt: skip
 
 

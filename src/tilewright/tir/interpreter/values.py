@@ -86,6 +86,13 @@ def allocate(size: int, dtype: str) -> np.ndarray[Any, Any]:
     return array
 
 
+def undefined(dtype: str) -> Any:
+    """A value that shows up when something depends on it."""
+    element, lanes = dtypes.split_dtype(dtype)
+    lane = allocate(1, element)[0].item()
+    return np.full(lanes, lane) if lanes > 1 else lane
+
+
 def recast(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
     """Return the same bytes as elements of another dtype, as many as fit."""
     made = numpy_dtype(dtype)
@@ -279,6 +286,10 @@ FLOAT_INTRINSICS: dict[str, Callable[..., Any]] = {
     "atanh": np.arctanh,
     "atan2": np.arctan2,
     "pow": np.power,
+    "hypot": np.hypot,
+    "logaddexp": np.logaddexp,
+    # An exponent beyond these is as good as they are.
+    "ldexp": lambda x, n: np.ldexp(x, np.clip(n, -4096, 4096).astype(np.int32)),
     "fma": lambda a, b, c: a * b + c,
 }
 """What intrinsics mean that NumPy has by another name, on arrays of float64."""

@@ -49,6 +49,7 @@ from tilewright.ir import (
 from tilewright.support.errors import LowerError
 from tilewright.tir.attrs import EXCESS_PRECISION
 from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.formulas import in_simpler_operators
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import BufferStore, DeclBuffer, LetStmt, Stmt
 from tilewright.tir.transform.base import FunctionTransform
@@ -216,6 +217,9 @@ class _Widener(BufferMutator):
         if _chooses(node) and self.foreign(node.dtype):
             return self._choice(node, self.loose)
         name = node.op.name
+        if name == "nextafter" and self.foreign(node.dtype):  # which is next depends on the type
+            made: Expr = self.visit(in_simpler_operators(node))
+            return made
         # Others see bits (reinterpret, calls of foreign code): they get the type they ask for.
         computes = (
             node.op.result in ("same", "bool", "last")

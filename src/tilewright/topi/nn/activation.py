@@ -18,8 +18,8 @@ from tilewright.ir import (
 )
 from tilewright.ir import cast as cast_expr
 from tilewright.te import Tensor, compute, require, with_conditions
+from tilewright.tir.steps import Steps
 from tilewright.topi.elementwise import fast_dtype, in_single, map_elements
-from tilewright.topi.steps import Steps
 from tilewright.topi.utils import normal_axis, require_along
 
 

@@ -32,13 +32,13 @@ from tilewright.ir import (
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor
+from tilewright.tir.steps import Steps
 from tilewright.topi.broadcast import divide
 from tilewright.topi.elementwise import fast_dtype
 from tilewright.topi.layout import image_layout
 from tilewright.topi.nn.pad import pad
 from tilewright.topi.nn.spatial import axis_names, compute_image
 from tilewright.topi.reduction import mean
-from tilewright.topi.steps import Steps
 from tilewright.topi.utils import padding_of, pair, require_ndim
 
 
