@@ -42,7 +42,9 @@ def conv(
     taken = {"O": filters, "I": shape[1] // groups, "H": size, "W": size}
     w = te.placeholder(kernel.shape(taken), name="w")
     options = {"strides": 1, "padding": size // 2, "dilation": 1, **options}
-    y = topi.nn.conv2d(x, w, *options.values(), groups, None, data.name, kernel.name, out)
+    y = topi.nn.conv2d(
+        x, w, *options.values(), data.name, kernel.name, groups=groups, out_layout=out
+    )
     inputs = [x, w]
     if epilogue:
         bias = te.placeholder((1, filters // block, 1, 1, block), name="b")

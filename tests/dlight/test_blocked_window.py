@@ -28,9 +28,9 @@ def image(channels: int, height: int, width: int, block: int = LANES, batch: Any
 def depthwise(x: te.Tensor, size: int = 3, epilogue: bool = True, **options: Any) -> PrimFunc:
     _, blocks, _, _, block = (getattr(extent, "value", None) for extent in x.shape)
     w = te.placeholder((blocks, 1, size, size, block), name="w")
-    layouts = f"NCHW{block}c", f"OIHW{block}o", ""
+    layouts = f"NCHW{block}c", f"OIHW{block}o"
     options = {"strides": 1, "padding": size // 2, "dilation": 1, **options}
-    y = topi.nn.conv2d(x, w, *options.values(), blocks * block, None, *layouts)
+    y = topi.nn.conv2d(x, w, *options.values(), *layouts, groups=blocks * block)
     inputs = [x, w]
     if epilogue:
         bias = te.placeholder((1, blocks, 1, 1, block), name="b")

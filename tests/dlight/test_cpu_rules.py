@@ -30,7 +30,7 @@ def tensor(*shape: Any, name: str = "x") -> te.Tensor:
 def dense(m: Any, n: int, k: int, transposed: bool = False) -> PrimFunc:
     a, b = tensor(m, k, name="A"), tensor(*((n, k) if transposed else (k, n)), name="B")
     bias = tensor(n, name="bias")
-    out = topi.nn.relu(topi.add(topi.matmul(a, b, transpose_b=transposed), bias))
+    out = topi.nn.relu(topi.add(topi.matmul(a, b, transp_b=transposed), bias))
     return te.create_prim_func([a, b, bias, out])
 
 
@@ -39,7 +39,7 @@ def conv(
 ) -> PrimFunc:
     x, w = tensor(1, c, size, size), tensor(f, c // groups, kernel, kernel, name="w")
     b = tensor(1, f, 1, 1, name="b")
-    out = topi.nn.relu(topi.add(topi.nn.conv2d(x, w, stride, pad, 1, groups), b))
+    out = topi.nn.relu(topi.add(topi.nn.conv2d(x, w, stride, pad, 1, groups=groups), b))
     return te.create_prim_func([x, w, b, out])
 
 

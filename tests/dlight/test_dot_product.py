@@ -74,7 +74,7 @@ def matmul(
     x = te.placeholder((m, k), a, "x")
     w = te.placeholder((n, k) if transposed else (k, n), b, "w")
     total = "float32" if a == "bfloat16" else "int32"
-    func = te.create_prim_func([x, w, topi.nn.matmul(x, w, False, transposed, total)])
+    func = te.create_prim_func([x, w, topi.matmul(x, w, False, transposed, total)])
     return func.with_attr(LAYOUT_FREE, [1]) if constant else func
 
 
@@ -168,7 +168,7 @@ def test_bias_scale_and_clip_are_fused(out: str, channels_last: bool) -> None:
     m, n, k = 11, 20, 12
     x, w = te.placeholder((m, k), "uint8", "x"), te.placeholder((n, k), "int8", "w")
     bias, scale = te.placeholder((n,), "int32", "bias"), te.placeholder((n,), "float32", "scale")
-    total = topi.nn.matmul(x, w, False, True, "int32")
+    total = topi.matmul(x, w, False, True, "int32")
     shape = (m, n) if channels_last else (n, m)
 
     def place(i: Any, j: Any) -> tuple[Any, Any]:

@@ -49,7 +49,7 @@ def test_products_of_bytes_over_any_number_of_rows(depth, transposed):
     n, columns = Var("n"), 33
     shape = (columns, depth) if transposed else (depth, columns)
     a, b = te.placeholder((n, depth), "uint8", "a"), te.placeholder(shape, "int8", "b")
-    run = scheduled(a, b, topi.matmul(a, b, transpose_b=transposed, out_dtype="int32"))
+    run = scheduled(a, b, topi.matmul(a, b, transp_b=transposed, out_dtype="int32"))
     rng = np.random.default_rng(0)
     weight = guarded(rng.integers(-9, 9, shape).astype("int8"))
     for rows in (1, 3, 17):

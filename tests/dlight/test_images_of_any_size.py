@@ -44,7 +44,9 @@ def convolution(
     extents = {"O": made, "I": taken // groups, "H": size, "W": size}
     w = te.placeholder(kernel.shape(extents), name="w")
     layouts = "NCHW" if plain else f"NCHW{lanes}c", kernel.name, f"NCHW{lanes}c"
-    y = topi.nn.conv2d(x, w, strides, size // 2, 1, groups, None, *layouts)
+    y = topi.nn.conv2d(
+        x, w, strides, size // 2, 1, *layouts[:2], groups=groups, out_layout=layouts[2]
+    )
     bias = te.placeholder((1, made // lanes, 1, 1, lanes), name="b")
     rest = te.placeholder(y.shape, name="r")
     return te.create_prim_func([x, w, bias, rest, topi.nn.relu(topi.add(topi.add(y, bias), rest))])

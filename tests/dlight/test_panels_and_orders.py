@@ -48,7 +48,7 @@ def computed(func: PrimFunc, target: Target) -> tuple[list[Any], Any]:
 def product(m: int, n: int, k: int, *, across: bool = False) -> PrimFunc:
     a = te.placeholder((m, k), name="A")
     b = te.placeholder((n, k) if across else (k, n), name="B")
-    return te.create_prim_func([a, b, topi.matmul(a, b, transpose_b=across)])
+    return te.create_prim_func([a, b, topi.matmul(a, b, transp_b=across)])
 
 
 def first_rows(func: PrimFunc) -> bool:

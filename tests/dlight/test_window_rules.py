@@ -176,7 +176,7 @@ def test_grouped_convolutions(
 ) -> None:
     x, w = arrays((1, channels, size, size), (filters, channels // groups, 3, 3))
     func = function(
-        lambda a, b: topi.nn.conv2d(a, b, stride, 1, 1, groups), x.shape, w.shape
+        lambda a, b: topi.nn.conv2d(a, b, stride, 1, 1, groups=groups), x.shape, w.shape
     ).with_attr("layout_free_buffers", [1])
     expected = F.conv2d(torch.from_numpy(x).double(), torch.from_numpy(w).double(), None, stride,
                         1, 1, groups).numpy()  # fmt: skip

@@ -163,7 +163,7 @@ CASES: dict[str, Case] = {
                            lambda *t: nn.scaled_dot_product_attention(*t, scale=0.5), _attention),
     "layer_norm": Case(("nm", "m", "m"), nn.layer_norm, _layer_norm),
     "rms_norm": Case(("nm", "m"), nn.rms_norm, _rms_norm),
-    "batch_norm": Case(("ncw", *"cccc"), nn.batch_norm, _batch_norm),
+    "batch_norm": Case(("ncw", *"cccc"), lambda *t: nn.batch_norm(*t)[0], _batch_norm),
     "group_norm": Case(("ncw", "c", "c"), lambda *t: nn.group_norm(*t, 2), _group_norm),
     "concatenate": Case(("nm", "km"), lambda *t: topi.concatenate(t), _joined),
     "stack": Case(("nm", "nm"), lambda *t: topi.stack(t, 1), lambda *t: np.stack(t, 1)),

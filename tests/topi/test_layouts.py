@@ -104,7 +104,7 @@ def test_convolutions_in_blocks_are_the_same(case):
 @pytest.mark.parametrize(
     ("channels", "filters", "groups", "layouts", "message"),
     [
-        (16, 16, 1, ("NHWC", "OIHW", "NHWC"), "only NCHW and NCHW<n>c"),
+        (16, 16, 1, ("NHWC", "OIHW", "NCHW16c"), "only NCHW and NCHW<n>c"),
         (16, 16, 1, ("NCHW16c", "HWIO", "NCHW16c"), "kernel layout 'HWIO' is not supported"),
         (16, 16, 1, ("NCHW16c", "OIHW8i16o", "NCHW16c"), "blocks of I .* differ"),
         (32, 32, 4, ("NCHW16c", "OIHW", "NCHW16c"), "groups must be whole blocks"),
@@ -118,7 +118,7 @@ def test_layouts_that_do_not_fit_are_refused(channels, filters, groups, layouts,
     x = te.placeholder(data, name="x")
     w = te.placeholder(layout_of(layouts[1]).shape(kernel), name="w")
     with pytest.raises(VerifyError, match=message):
-        topi.nn.conv2d(x, w, 1, 0, 1, groups, None, *layouts)
+        topi.nn.conv2d(x, w, 1, 0, 1, *layouts[:2], groups=groups, out_layout=layouts[2])
 
 
 POOLS = {

@@ -87,7 +87,7 @@ from tilewright.topi.elementwise import (
 from tilewright.topi.fast_math import fast_erf, fast_tanh
 from tilewright.topi.indexing import gather_nd, index_tensor, slice_scatter
 from tilewright.topi.layout import layout_transform
-from tilewright.topi.nn.dense import matmul
+from tilewright.topi.products import matmul
 from tilewright.topi.rearrange import as_strided, diag_embed, diagonal, reversed_slice, roll
 from tilewright.topi.reduction import (
     all,

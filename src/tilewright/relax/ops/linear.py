@@ -8,12 +8,12 @@ from tilewright.relax.conditions import require_equal
 from tilewright.relax.expr import OPERATOR_SUGAR, RelaxExpr
 from tilewright.relax.ops.common import broadcast, known, same_dtype
 from tilewright.relax.ops.manipulate import permute_dims
-from tilewright.relax.registry import Tensor, builder, operator
+from tilewright.relax.registry import Tensor, builder, operator, renamed
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
 
 
-@operator("matmul", legalize=topi.matmul)
+@operator("matmul", legalize=renamed(topi.matmul, transpose_a="transp_a", transpose_b="transp_b"))
 def matmul(
     x1: Tensor, x2: Tensor, out_dtype: str | None = None, transpose_b: bool = False
 ) -> StructInfo:

@@ -93,7 +93,7 @@ def _matmul(d: _Draw) -> te.Tensor:
     dtype = d.rng.choice(["float32", "float16", "int8", "bfloat16", "float64"])
     a = d.input(*((k, m) if ta else (m, k)), dtype=dtype)
     b = d.input(*((n, k) if tb else (k, n)), dtype=dtype)
-    made = topi.nn.matmul(a, b, ta, tb, "int32" if dtype == "int8" else "float32")
+    made = topi.matmul(a, b, ta, tb, "int32" if dtype == "int8" else "float32")
     return topi.nn.relu(made) if d.rng.random() < 0.4 else made
 
 
@@ -104,7 +104,7 @@ def _conv2d(d: _Draw) -> te.Tensor:
     data = d.input(1, c, d.size(9, 4), d.size(12, 4))
     weight = d.input(f, c // groups, taps, taps)
     strides, dilation = d.rng.choice([1, 1, 2]), d.rng.choice([1, 1, 2])
-    return topi.nn.conv2d(data, weight, strides, pad, dilation, groups)
+    return topi.nn.conv2d(data, weight, strides, pad, dilation, groups=groups)
 
 
 def _depthwise(d: _Draw) -> te.Tensor:
@@ -212,7 +212,9 @@ def _blocked_conv2d(d: _Draw) -> te.Tensor:
     weight = d.input(outs, ins, size, size, block, block)
     layouts = f"NCHW{block}c", f"OIHW{block}i{block}o", f"NCHW{block}c"
     strides, padding, dilation = d.rng.choice([1, 2]), d.rng.choice([0, 1]), d.rng.choice([1, 2])
-    made = topi.nn.conv2d(data, weight, strides, padding, dilation, 1, None, *layouts)
+    made = topi.nn.conv2d(
+        data, weight, strides, padding, dilation, *layouts[:2], out_layout=layouts[2]
+    )
     return topi.nn.relu(made) if d.rng.random() < 0.4 else made
 
 
@@ -224,8 +226,8 @@ def _blocked_window(d: _Draw) -> te.Tensor:
     if d.rng.random() < 0.5:
         return topi.nn.max_pool2d(data, d.rng.choice([2, 3]), strides, padding, layout=layout)
     weight = d.input(blocks, 1, 3, 3, block)
-    layouts = layout, f"OIHW{block}o", ""
-    return topi.nn.conv2d(data, weight, strides, padding, 1, blocks * block, None, *layouts)
+    layouts = layout, f"OIHW{block}o"
+    return topi.nn.conv2d(data, weight, strides, padding, 1, *layouts, groups=blocks * block)
 
 
 def _pointwise(d: _Draw) -> te.Tensor:

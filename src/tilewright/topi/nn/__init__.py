@@ -28,6 +28,7 @@ from tilewright.topi.nn.activation import (
 )
 from tilewright.topi.nn.attention import scaled_dot_product_attention
 from tilewright.topi.nn.conv import (
+    conv,
     conv1d,
     conv2d,
     conv3d,
@@ -48,8 +49,16 @@ from tilewright.topi.nn.int4 import (
     quantize_int4,
     unpack_int4,
 )
-from tilewright.topi.nn.norm import batch_norm, group_norm, layer_norm, rms_norm
-from tilewright.topi.nn.pad import pad
+from tilewright.topi.nn.norm import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
+from tilewright.topi.nn.pad import (
+    circular_pad,
+    dilate,
+    get_padded_shape,
+    mirror_pad,
+    pad,
+    reflect_pad,
+    replicate_pad,
+)
 from tilewright.topi.nn.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -91,19 +100,18 @@ from tilewright.topi.nn.winograd_gradient import WINOGRAD_GRADIENT, conv2d_weigh
 __all__ = [
     "WINOGRAD_GRADIENT", "WINOGRAD_TILE", "ZeroPoint", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
     "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
-    "adaptive_max_pool_places", "avg_pool1d", "avg_pool2d", "avg_pool3d",
-    "batch_matmul", "batch_norm", "celu", "check_groups", "conv1d", "conv1d_transpose",
+    "adaptive_max_pool_places", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_matmul",
+    "batch_norm", "celu", "check_groups", "circular_pad", "conv", "conv1d", "conv1d_transpose",
     "conv2d", "conv2d_int8", "conv2d_transpose", "conv2d_weight_backward_winograd",
-    "conv2d_winograd",
-    "conv2d_winograd_weight_transform", "conv2d_winograd_without_weight_transform", "conv3d",
-    "conv3d_transpose", "conv_weight_backward", "dense", "dense_int4", "dense_int8",
-    "depthwise_conv2d", "dequantize",
-    "dequantize_int4", "elu", "gelu", "gelu_tanh", "global_avg_pool2d", "glu", "group_norm",
-    "hard_sigmoid", "hard_swish", "hardshrink", "hardtanh", "kernel_layout_of", "layer_norm",
-    "leaky_relu", "log_sigmoid", "log_softmax", "matmul", "max_pool1d", "max_pool2d",
-    "max_pool3d", "max_pool_places", "mish", "pack_int4", "pad", "prelu", "quantize",
-    "quantize_int4", "recurrence", "relu",
-    "relu6", "requantize", "rms_norm", "scaled_dot_product_attention", "selu", "silu",
-    "softmax", "softplus", "softshrink", "softsign", "tanhshrink", "threshold", "unpack_int4",
-    "weight_sums", "winograd_matrices", "winograd_weight",
+    "conv2d_winograd", "conv2d_winograd_weight_transform",
+    "conv2d_winograd_without_weight_transform", "conv3d", "conv3d_transpose",
+    "conv_weight_backward", "dense", "dense_int4", "dense_int8", "depthwise_conv2d", "dequantize",
+    "dequantize_int4", "dilate", "elu", "gelu", "gelu_tanh", "get_padded_shape",
+    "global_avg_pool2d", "glu", "group_norm", "hard_sigmoid", "hard_swish", "hardshrink",
+    "hardtanh", "instance_norm", "kernel_layout_of", "layer_norm", "leaky_relu", "log_sigmoid",
+    "log_softmax", "matmul", "max_pool1d", "max_pool2d", "max_pool3d", "max_pool_places",
+    "mirror_pad", "mish", "pack_int4", "pad", "prelu", "quantize", "quantize_int4", "recurrence",
+    "reflect_pad", "relu", "relu6", "replicate_pad", "requantize", "rms_norm",
+    "scaled_dot_product_attention", "selu", "silu", "softmax", "softplus", "softshrink", "softsign",
+    "tanhshrink", "threshold", "unpack_int4", "weight_sums", "winograd_matrices", "winograd_weight",
 ]  # fmt: skip

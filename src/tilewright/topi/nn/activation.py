@@ -190,22 +190,22 @@ def tanhshrink(x: Tensor) -> Tensor:
 
 
 @with_conditions
-def prelu(x: Tensor, alpha: Tensor, axis: int = 1) -> Tensor:
-    """``x`` where positive, else ``alpha * x`` with a slope per index of ``axis``.
+def prelu(x: Tensor, slope: Tensor, axis: int = 1) -> Tensor:
+    """``x`` where positive, else ``slope * x`` with one per index of ``axis``.
 
-    ``alpha`` has one element, or as many as ``x`` along ``axis``.
+    ``slope`` has one element, or as many as ``x`` along ``axis``.
     """
-    if alpha.ndim == 0 or (alpha.ndim == 1 and as_int(alpha.shape[0]) == 1):
+    if slope.ndim == 0 or (slope.ndim == 1 and as_int(slope.shape[0]) == 1):
         place = None
     else:
         place = normal_axis(axis, x.ndim)
-        require_along("prelu", x, (place,), alpha)
+        require_along("prelu", x, (place,), slope)
     wide = fast_dtype(x.dtype)
 
     def formula(*i: Expr) -> Expr:
-        index = () if alpha.ndim == 0 else (const(0) if place is None else i[place],)
-        v, slope = cast_expr(x(*i), wide), cast_expr(alpha(*index), wide)
-        return cast_expr(select(v > const(0, wide), v, v * slope), x.dtype)
+        index = () if slope.ndim == 0 else (const(0) if place is None else i[place],)
+        v, factor = cast_expr(x(*i), wide), cast_expr(slope(*index), wide)
+        return cast_expr(select(v > const(0, wide), v, v * factor), x.dtype)
 
     made: Tensor = compute(x.shape, formula, name="prelu", tag="broadcast")
     return made

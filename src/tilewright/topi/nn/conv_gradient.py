@@ -42,7 +42,7 @@ def conv_weight_backward(
     require_groups(what, "filters", filters, groups)
     group_in, group_out = channels // groups, filters // groups
     before, after = (0, 0, *form.before), (0, 0, *form.after)
-    source = pad(data, before, after) if any((*before, *after)) else data
+    source = pad(data, before, after, name="pad_temp") if any((*before, *after)) else data
     wide = sum_dtype(data.dtype)
     image = te.reduce_axis((0, data.shape[0]), "rn")
     places = [

@@ -18,7 +18,7 @@ from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, require_equal, with_conditions
 from tilewright.topi.nn.pad import pad
-from tilewright.topi.nn.spatial import Convolution, axis_names, compute_image
+from tilewright.topi.nn.spatial import Convolution, Padding, axis_names, compute_image
 from tilewright.topi.utils import pair, require_groups, require_ndim, rounded, total_dtype
 
 
@@ -109,7 +109,9 @@ def _conv_transpose(
         least, most = axis.reach()
         low.append(max(0, -least))
         high.append(max(0, (beyond[a] + surplus[a]) // stride[a] + most))
-    source = pad(data, (0, 0, *low), (0, 0, *high)) if any(low) or any(high) else data
+    source = data
+    if any(low) or any(high):
+        source = pad(data, (0, 0, *low), (0, 0, *high), name="pad_temp")
     wide = total_dtype(out_dtype, data.dtype, weight.dtype)
     formula = _sum_of_taps(source, weight, taps, low, groups, wide)
 
@@ -176,14 +178,14 @@ def conv1d_transpose(
     data: Tensor,
     weight: Tensor,
     strides: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
+    padding: Padding = 0,
     output_padding: int | Sequence[int] = 0,
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
     out_dtype: str | None = None,
 ) -> Tensor:
     """Transposed convolution of ``data [N, C, W]`` with ``weight [C, F/groups, KW]``."""
-    form = Convolution.over(1, strides, padding, dilation, groups)
+    form = Convolution.over(1, strides, padding, dilation, groups, weight.shape[2:])
     return _conv_transpose(data, weight, form, output_padding, out_dtype)
 
 
@@ -191,7 +193,7 @@ def conv2d_transpose(
     data: Tensor,
     weight: Tensor,
     strides: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
+    padding: Padding = 0,
     output_padding: int | Sequence[int] = 0,
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
@@ -202,7 +204,7 @@ def conv2d_transpose(
     The output extent is ``(H - 1) * stride - before - after + dilation * (KH - 1) + 1 +
     output_padding``.
     """
-    form = Convolution.over(2, strides, padding, dilation, groups)
+    form = Convolution.over(2, strides, padding, dilation, groups, weight.shape[2:])
     return _conv_transpose(data, weight, form, output_padding, out_dtype)
 
 
@@ -210,12 +212,12 @@ def conv3d_transpose(
     data: Tensor,
     weight: Tensor,
     strides: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
+    padding: Padding = 0,
     output_padding: int | Sequence[int] = 0,
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
     out_dtype: str | None = None,
 ) -> Tensor:
     """Transposed convolution of ``data [N, C, D, H, W]`` with ``weight [C, F/groups, KD, …]``."""
-    form = Convolution.over(3, strides, padding, dilation, groups)
+    form = Convolution.over(3, strides, padding, dilation, groups, weight.shape[2:])
     return _conv_transpose(data, weight, form, output_padding, out_dtype)

@@ -1,96 +1,61 @@
-"""Matrix products."""
+"""Matrix products of networks: with a bias, by transposed weights, batch by batch."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
-from tilewright import te
-from tilewright.ir import Expr
-from tilewright.ir import cast as cast_expr
-from tilewright.support.errors import VerifyError
+from tilewright.ir import ExprLike
 from tilewright.te import Tensor, compute, require_equal, with_conditions
-from tilewright.topi.broadcast import broadcast_shape, read_broadcast
-from tilewright.topi.utils import require_along, require_ndim, rounded, total_dtype
+from tilewright.topi.products import matmul as product
+from tilewright.topi.utils import require_along, require_ndim
 
 
 @with_conditions
 def matmul(
-    a: Tensor,
-    b: Tensor,
+    tensor_a: Tensor,
+    tensor_b: Tensor,
+    bias: Tensor | None = None,
+    out_dtype: str | None = None,
     transpose_a: bool = False,
     transpose_b: bool = False,
-    out_dtype: str | None = None,
 ) -> Tensor:
-    """Multiply matrices, with NumPy's rules for vectors and broadcast batch dimensions.
-
-    ``a``: ``[..., M, K]`` (``[..., K, M]`` if ``transpose_a``), ``b``: ``[..., K, N]``
-    (``[..., N, K]`` if ``transpose_b``); the result is ``[..., M, N]`` in ``out_dtype`` (that of
-    ``a``, if not given). Operands may differ in dtype. Products are summed in ``out_dtype``, or in
-    the operands' if that is a wider float; sums of 16-bit floats are kept in float32. They are
-    rounded once.
-
-    Raises ``VerifyError`` if the extents that are summed over differ.
-    """
-    if a.ndim == 0 or b.ndim == 0:
-        raise VerifyError("matmul needs at least one dimension on both sides")
-    out_dtype = out_dtype or a.dtype
-    wide = total_dtype(out_dtype, a.dtype, b.dtype)
-    vector_a, vector_b = a.ndim == 1, b.ndim == 1
-    depth_a = a.shape[0] if vector_a else a.shape[-2 if transpose_a else -1]
-    depth_b = b.shape[0] if vector_b else b.shape[-1 if transpose_b else -2]
-    require_equal(f"matmul of {list(a.shape)} and {list(b.shape)}: inner extents", depth_a, depth_b)
-    k = te.reduce_axis((0, depth_a), "k")
-    batch = broadcast_shape(a.shape[:-2], b.shape[:-2]) if a.ndim > 2 or b.ndim > 2 else ()
-    rows = () if vector_a else (a.shape[-1 if transpose_a else -2],)
-    columns = () if vector_b else (b.shape[-2 if transpose_b else -1],)
-
-    def read(x: Tensor, outer: tuple[Expr, ...], inner: tuple[Any, ...]) -> Expr:
-        if x.ndim <= 2:
-            return x(*inner)
-        own = outer[len(outer) - (x.ndim - 2) :]
-        return read_broadcast(x, (*own, *inner), (*batch[len(batch) - len(own) :], *x.shape[-2:]))
-
-    def formula(*i: Expr) -> Expr:
-        outer = i[: len(batch)]
-        row = i[len(batch) : len(batch) + len(rows)]
-        column = i[len(batch) + len(rows) :]
-        inner_a: tuple[Any, ...] = (k.var, *row) if transpose_a and not vector_a else (*row, k.var)
-        inner_b: tuple[Any, ...] = (
-            (*column, k.var) if transpose_b and not vector_b else (k.var, *column)
-        )
-        left, right = read(a, outer, inner_a), read(b, outer, inner_b)
-        product = cast_expr(left, wide) * cast_expr(right, wide)
-        result: Expr = te.sum(product, axis=k)
+    """Multiply matrices as :func:`topi.matmul` does, and add ``bias [N]`` to each row."""
+    result = product(tensor_a, tensor_b, transpose_a, transpose_b, out_dtype)
+    if bias is None:
         return result
+    require_along("matmul", result, (result.ndim - 1,), bias)
+    made: Tensor = compute(
+        result.shape, lambda *i: result(*i) + bias(i[-1]), name="matmul_bias", tag="broadcast"
+    )
+    return made
 
-    made: Tensor = compute((*batch, *rows, *columns), formula, name="matmul", tag="matmul")
-    return rounded(made, out_dtype)
 
-
-@with_conditions
 def dense(
     data: Tensor, weight: Tensor, bias: Tensor | None = None, out_dtype: str | None = None
 ) -> Tensor:
     """``data [..., K] @ weight [N, K]ᵀ + bias [N]``."""
     require_ndim("dense", weight, 2)
-    result = matmul(data, weight, transpose_b=True, out_dtype=out_dtype)
-    if bias is None:
-        return result
-    require_along("dense", result, (result.ndim - 1,), bias)
-    made: Tensor = compute(
-        result.shape, lambda *i: result(*i) + bias(i[-1]), name="dense_bias", tag="broadcast"
-    )
-    return made
+    return matmul(data, weight, bias, out_dtype, transpose_b=True)
 
 
+@with_conditions
 def batch_matmul(
-    a: Tensor,
-    b: Tensor,
+    tensor_a: Tensor,
+    tensor_b: Tensor,
+    oshape: Sequence[ExprLike] | None = None,
+    out_dtype: str | None = None,
     transpose_a: bool = False,
     transpose_b: bool = True,
-    out_dtype: str | None = None,
 ) -> Tensor:
-    """Multiply matrices batch by batch: ``[B, M, K] x [B, N, K]`` (``b`` transposed by default)."""
-    require_ndim("batch_matmul", a, 3)
-    require_ndim("batch_matmul", b, 3)
-    return matmul(a, b, transpose_a, transpose_b, out_dtype)
+    """Multiply matrices batch by batch: ``[B, M, K] x [B, N, K]`` (the second one transposed).
+
+    A batch of one goes with any. ``oshape`` is the result's shape, if the caller knows it.
+
+    Raises ``VerifyError`` if the result has another shape.
+    """
+    require_ndim("batch_matmul", tensor_a, 3)
+    require_ndim("batch_matmul", tensor_b, 3)
+    made = product(tensor_a, tensor_b, transpose_a, transpose_b, out_dtype)
+    for extent, wanted in zip(made.shape, oshape or ()):
+        require_equal("batch_matmul: oshape", extent, wanted)
+    return made

@@ -8,6 +8,7 @@ from typing import Any
 from tilewright import te
 from tilewright.ir import Expr, as_expr, const, product
 from tilewright.ir import cast as cast_expr
+from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, with_conditions
 from tilewright.topi.elementwise import fast_dtype
 from tilewright.topi.utils import normal_axes, normal_axis, require_along, require_groups
@@ -29,35 +30,64 @@ def _sum_over(x: Any, shape: Sequence[Any], axes: tuple[int, ...], name: str) ->
 
 @with_conditions
 def layer_norm(
-    x: Tensor,
+    data: Tensor,
     gamma: Tensor | None,
     beta: Tensor | None,
     axis: int | Sequence[int] | None = -1,
     epsilon: float = 1e-5,
 ) -> Tensor:
-    """``(x - mean) / sqrt(var + epsilon) * gamma + beta`` over the axes.
+    """``(data - mean) / sqrt(var + epsilon) * gamma + beta`` over the axes.
 
     ``gamma`` and ``beta`` have the shape of the normalised axes.
     """
-    axes = normal_axes(axis, x.ndim)
+    axes = normal_axes(axis, data.ndim)
+    return _standardized("layer_norm", data, (gamma, beta), axes, axes, epsilon)
+
+
+@with_conditions
+def instance_norm(
+    data: Tensor,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    channel_axis: int = 1,
+    axis: int | Sequence[int] | None = None,
+    epsilon: float = 1e-5,
+) -> Tensor:
+    """Normalise over the axes (if not given, those behind the channels), each channel of an image.
+
+    ``gamma`` and ``beta``: ``[C]``, one number per index of ``channel_axis``.
+    """
+    channel = normal_axis(channel_axis, data.ndim)
+    axes = tuple(range(channel + 1, data.ndim)) if axis is None else normal_axes(axis, data.ndim)
+    return _standardized("instance_norm", data, (gamma, beta), axes, (channel,), epsilon)
+
+
+def _standardized(
+    what: str,
+    x: Tensor,
+    affine: tuple[Tensor | None, Tensor | None],
+    axes: tuple[int, ...],
+    along: tuple[int, ...],
+    epsilon: float,
+) -> Tensor:
+    """``(x - mean) / sqrt(var + epsilon)`` over some axes, times and plus tensors of others."""
+    gamma, beta = affine
     wide = fast_dtype(x.dtype)
     count = cast_expr(product([x.shape[a] for a in axes]), wide)
-    require_along("layer_norm", x, axes, gamma, beta)
+    require_along(what, x, along, gamma, beta)
 
     def outer(i: Sequence[Expr]) -> tuple[Expr, ...]:
         return tuple(index for a, index in enumerate(i) if a not in axes)
 
-    total = _sum_over(lambda *i: cast_expr(x(*i), wide), x.shape, axes, "layer_norm_sum")
+    total = _sum_over(lambda *i: cast_expr(x(*i), wide), x.shape, axes, f"{what}_sum")
 
     def centered(*i: Expr) -> Expr:
         return cast_expr(x(*i), wide) - total(*outer(i)) / count
 
-    squares = _sum_over(
-        lambda *i: centered(*i) * centered(*i), x.shape, axes, "layer_norm_square_sum"
-    )
+    squares = _sum_over(lambda *i: centered(*i) * centered(*i), x.shape, axes, f"{what}_square_sum")
 
     def formula(*i: Expr) -> Expr:
-        inner = tuple(i[a] for a in axes)
+        inner = tuple(i[a] for a in along)
         scale = te.rsqrt(squares(*outer(i)) / count + const(epsilon, wide))
         value = centered(*i) * scale
         if gamma is not None:
@@ -66,57 +96,114 @@ def layer_norm(
             value = value + cast_expr(beta(*inner), wide)
         return cast_expr(value, x.dtype)
 
-    made: Tensor = compute(x.shape, formula, name="layer_norm", tag="norm")
+    made: Tensor = compute(x.shape, formula, name=what, tag="norm")
     return made
 
 
 @with_conditions
 def rms_norm(
-    x: Tensor, weight: Tensor | None, axis: int | Sequence[int] | None = -1, epsilon: float = 1e-5
+    data: Tensor,
+    weight: Tensor | None,
+    axis: int | Sequence[int] | None = -1,
+    epsilon: float = 1e-5,
 ) -> Tensor:
-    """``x / sqrt(mean(x²) + epsilon) * weight`` over the axes."""
-    axes = normal_axes(axis, x.ndim)
-    wide = fast_dtype(x.dtype)
-    count = cast_expr(product([x.shape[a] for a in axes]), wide)
-    require_along("rms_norm", x, axes, weight)
+    """``data / sqrt(mean(data²) + epsilon) * weight`` over the axes."""
+    axes = normal_axes(axis, data.ndim)
+    wide = fast_dtype(data.dtype)
+    count = cast_expr(product([data.shape[a] for a in axes]), wide)
+    require_along("rms_norm", data, axes, weight)
 
     def element(*i: Expr) -> Expr:
-        return cast_expr(x(*i), wide)
+        return cast_expr(data(*i), wide)
 
-    squares = _sum_over(lambda *i: element(*i) * element(*i), x.shape, axes, "rms_norm_square_sum")
+    squares = _sum_over(
+        lambda *i: element(*i) * element(*i), data.shape, axes, "rms_norm_square_sum"
+    )
 
     def formula(*i: Expr) -> Expr:
         outer = tuple(index for a, index in enumerate(i) if a not in axes)
         value = element(*i) * te.rsqrt(squares(*outer) / count + const(epsilon, wide))
         if weight is not None:
             value = value * cast_expr(weight(*(i[a] for a in axes)), wide)
-        return cast_expr(value, x.dtype)
+        return cast_expr(value, data.dtype)
 
-    made: Tensor = compute(x.shape, formula, name="rms_norm", tag="norm")
+    made: Tensor = compute(data.shape, formula, name="rms_norm", tag="norm")
     return made
 
 
 @with_conditions
 def batch_norm(
-    x: Tensor,
+    data: Tensor,
     gamma: Tensor | None,
     beta: Tensor | None,
     moving_mean: Tensor,
     moving_var: Tensor,
     axis: int = 1,
     epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+    training: bool = False,
+    momentum: float = 0.1,
+) -> list[Tensor]:
+    """``(data - mean) / sqrt(var + epsilon) * gamma + beta`` per channel.
+
+    Without ``center``, ``beta`` is not added; without ``scale``, ``gamma`` is no factor. The result
+    has three tensors: the normalised data, and the moving mean and variance. In ``training``, mean
+    and (biased) variance are those of the batch, which the moving ones approach by ``momentum``.
+    """
+    axis = normal_axis(axis, data.ndim)
+    require_along("batch_norm", data, (axis,), gamma, beta, moving_mean, moving_var)
+    kept_gamma, kept_beta = gamma if scale else None, beta if center else None
+    if not training:
+        affine = kept_gamma, kept_beta
+        made = _by_channel(data, affine, moving_mean, moving_var, axis, epsilon)
+        return [made, moving_mean, moving_var]
+    wide = fast_dtype(data.dtype)
+    axes = tuple(a for a in range(data.ndim) if a != axis)
+    count = cast_expr(product([data.shape[a] for a in axes]), wide)
+    total = _sum_over(lambda *i: cast_expr(data(*i), wide), data.shape, axes, "batch_norm_sum")
+    mean: Tensor = compute(total.shape, lambda c: total(c) / count, name="batch_mean")
+
+    def deviation(*i: Expr) -> Expr:
+        return cast_expr(data(*i), wide) - mean(i[axis])
+
+    squares = _sum_over(
+        lambda *i: deviation(*i) * deviation(*i), data.shape, axes, "batch_norm_square_sum"
+    )
+    var: Tensor = compute(total.shape, lambda c: squares(c) / count, name="batch_var")
+    made = _by_channel(data, (kept_gamma, kept_beta), mean, var, axis, epsilon)
+    return [made, _approached(moving_mean, mean, momentum), _approached(moving_var, var, momentum)]
+
+
+def _approached(moving: Tensor, now: Tensor, momentum: float) -> Tensor:
+    """``moving``, moved towards what is measured by a share ``momentum`` of the distance."""
+
+    def formula(c: Expr) -> Expr:
+        kept = cast_expr(moving(c), now.dtype) * const(1 - momentum, now.dtype)
+        value: Expr = cast_expr(kept + now(c) * const(momentum, now.dtype), moving.dtype)
+        return value
+
+    made: Tensor = compute(moving.shape, formula, name=f"new_{moving.name}")
+    return made
+
+
+def _by_channel(
+    x: Tensor,
+    affine: tuple[Tensor | None, Tensor | None],
+    mean: Tensor,
+    var: Tensor,
+    axis: int,
+    epsilon: float,
 ) -> Tensor:
-    """Inference form: ``(x - mean) / sqrt(var + epsilon) * gamma + beta`` per channel."""
-    axis = normal_axis(axis, x.ndim)
+    gamma, beta = affine
     wide = fast_dtype(x.dtype)
-    require_along("batch_norm", x, (axis,), gamma, beta, moving_mean, moving_var)
 
     def formula(*i: Expr) -> Expr:
         def channel(tensor: Tensor) -> Expr:
             return cast_expr(tensor(i[axis]), wide)
 
-        scale = te.rsqrt(channel(moving_var) + const(epsilon, wide))
-        value = (cast_expr(x(*i), wide) - channel(moving_mean)) * scale
+        scale = te.rsqrt(channel(var) + const(epsilon, wide))
+        value = (cast_expr(x(*i), wide) - channel(mean)) * scale
         if gamma is not None:
             value = value * channel(gamma)
         if beta is not None:
@@ -129,42 +216,57 @@ def batch_norm(
 
 @with_conditions
 def group_norm(
-    x: Tensor,
+    data: Tensor,
     gamma: Tensor | None,
     beta: Tensor | None,
     num_groups: int,
+    channel_axis: int = 1,
+    axes: int | Sequence[int] | None = None,
     epsilon: float = 1e-5,
 ) -> Tensor:
-    """Normalise groups of channels of ``x [N, C, ...]``; ``gamma``, ``beta``: ``[C]``."""
-    wide = fast_dtype(x.dtype)
-    require_groups("group_norm", "channels", x.shape[1], num_groups)
-    require_along("group_norm", x, (1,), gamma, beta)
-    members = x.shape[1] // num_groups
-    shape = (x.shape[0], num_groups, members, *x.shape[2:])
-    axes = tuple(range(2, len(shape)))
-    count = cast_expr(product([as_expr(shape[a]) for a in axes]), wide)
+    """Normalise groups of channels, over ``axes`` too (if not given, those behind the channels).
 
-    def element(n: Expr, group: Expr, member: Expr, *rest: Expr) -> Expr:
-        return cast_expr(x(n, group * members + member, *rest), wide)
+    ``gamma`` and ``beta``: ``[C]``, one number per index of ``channel_axis``.
 
-    total = _sum_over(element, shape, axes, "group_norm_sum")
+    Raises ``VerifyError`` if channels don't divide into the groups, or are named by ``axes``.
+    """
+    wide = fast_dtype(data.dtype)
+    at = normal_axis(channel_axis, data.ndim)
+    others = tuple(range(at + 1, data.ndim)) if axes is None else normal_axes(axes, data.ndim)
+    if at in others:
+        raise VerifyError(f"group_norm: axes {list(others)} include that of the channels, {at}")
+    require_groups("group_norm", "channels", data.shape[at], num_groups)
+    require_along("group_norm", data, (at,), gamma, beta)
+    members = data.shape[at] // num_groups
+    shape = (*data.shape[:at], num_groups, members, *data.shape[at + 1 :])
+    summed = (*(a for a in others if a < at), at + 1, *(a + 1 for a in others if a > at))
+    count = cast_expr(product([as_expr(shape[a]) for a in summed]), wide)
+
+    def element(*i: Expr) -> Expr:
+        return cast_expr(data(*i[:at], i[at] * members + i[at + 1], *i[at + 2 :]), wide)
+
+    def group_of(i: Sequence[Expr]) -> tuple[Expr, ...]:
+        return tuple(index for a, index in enumerate(i) if a not in summed)
+
+    total = _sum_over(element, shape, summed, "group_norm_sum")
 
     def centered(*i: Expr) -> Expr:
-        return element(*i) - total(*i[:2]) / count
+        return element(*i) - total(*group_of(i)) / count
 
     squares = _sum_over(
-        lambda *i: centered(*i) * centered(*i), shape, axes, "group_norm_square_sum"
+        lambda *i: centered(*i) * centered(*i), shape, summed, "group_norm_square_sum"
     )
 
-    def formula(n: Expr, channel: Expr, *rest: Expr) -> Expr:
-        group = channel // members
-        scale = te.rsqrt(squares(n, group) / count + const(epsilon, wide))
-        value = (cast_expr(x(n, channel, *rest), wide) - total(n, group) / count) * scale
+    def formula(*i: Expr) -> Expr:
+        channel = i[at]
+        group = group_of((*i[:at], channel // members, const(0), *i[at + 1 :]))
+        scale = te.rsqrt(squares(*group) / count + const(epsilon, wide))
+        value = (cast_expr(data(*i), wide) - total(*group) / count) * scale
         if gamma is not None:
             value = value * cast_expr(gamma(channel), wide)
         if beta is not None:
             value = value + cast_expr(beta(channel), wide)
-        return cast_expr(value, x.dtype)
+        return cast_expr(value, data.dtype)
 
-    made: Tensor = compute(x.shape, formula, name="group_norm", tag="norm")
+    made: Tensor = compute(data.shape, formula, name="group_norm", tag="norm")
     return made

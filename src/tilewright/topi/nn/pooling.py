@@ -133,7 +133,7 @@ def _surrounded(x: Tensor, w: _Windows, value: float) -> Tensor:
     if not w.padded:
         return x
     lanes = (0,) * (x.ndim - 2 - len(w.kernel))
-    return pad(x, (0, 0, *w.before, *lanes), (0, 0, *w.after, *lanes), value)
+    return pad(x, (0, 0, *w.before, *lanes), (0, 0, *w.after, *lanes), value, "pad_temp")
 
 
 def _lowest(dtype: str) -> float:

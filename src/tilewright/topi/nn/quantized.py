@@ -172,8 +172,8 @@ def conv2d_int8(
     sums = zero_point.sums
     before, after = padding_of(padding, 2)
     if any(before) or any(after):
-        unsigned = pad(unsigned, (0, 0, *before), (0, 0, *after), zero)
-    result = conv2d(unsigned, weight, strides, 0, dilation, groups, "int32")
+        unsigned = pad(unsigned, (0, 0, *before), (0, 0, *after), zero, "pad_temp")
+    result = conv2d(unsigned, weight, strides, 0, dilation, out_dtype="int32", groups=groups)
     if zero and sums is None:
         axes = [te.reduce_axis((0, extent), name) for extent, name in zip(weight.shape[1:], "crs")]
         sums = compute(

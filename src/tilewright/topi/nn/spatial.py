@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from tilewright.ir import Expr, ExprLike, as_expr, as_int
+from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute
 from tilewright.topi.nn.pad import pad
 from tilewright.topi.utils import padding_of, pair
 
 _NAMES = ("d", "h", "w")
+
+#: One number, one per axis, all numbers before and then all after, ``"SAME"`` or ``"VALID"``.
+Padding: TypeAlias = "int | str | Sequence[int]"
 
 
 def axis_names(spatial: int) -> tuple[str, ...]:
@@ -26,17 +30,47 @@ def compute_image(
     name: str,
     tag: str,
     blocked: bool = False,
+    layout: str = "",
 ) -> Tensor:
     """Compute ``formula(n, channel, *place)`` over axes with the usual names.
 
-    If channels are ``blocked``, the index within a block comes last.
+    If channels are ``blocked``, the index within a block comes last. The result is stored with its
+    channels first, or in the order of ``layout``; ``shape`` has that order.
     """
     lane = ("b",) if blocked else ()
-    arguments = ", ".join(("n", channel, *axis_names(len(shape) - 2 - len(lane)), *lane))
+    plain = ("n", channel, *axis_names(len(shape) - 2 - len(lane)), *lane)
+    stored = [channel if axis == "C" else axis.lower() for axis in layout] or plain
     scope: dict[str, Any] = {"formula": formula}
-    named = eval(f"lambda {arguments}: formula({arguments})", scope)
+    named = eval(f"lambda {', '.join(stored)}: formula({', '.join(plain)})", scope)
     made: Tensor = compute(tuple(shape), named, name=name, tag=tag)
     return made
+
+
+def padding_around(
+    padding: Padding, spatial: int, kernel: Sequence[object] = (), dilation: Sequence[int] = ()
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return padding before and after each of ``spatial`` axes, as ``padding_of`` does.
+
+    ``"VALID"`` is none. ``"SAME"`` surrounds an image by one element less than a window covers,
+    whatever the stride; the larger half comes before it.
+
+    Raises ``VerifyError`` for other words, and for ``"SAME"`` around windows of unknown extents.
+    """
+    if not isinstance(padding, str):
+        return padding_of(padding, spatial)
+    if padding == "VALID":
+        return (0,) * spatial, (0,) * spatial
+    if padding != "SAME":
+        raise VerifyError(f"padding is 'SAME', 'VALID' or numbers, got {padding!r}")
+    before, after = [], []
+    for extent, step in zip(kernel, dilation or (1,) * spatial):
+        taps = as_int(as_expr(extent))
+        if taps is None:
+            raise VerifyError(f"padding 'SAME' needs windows of constant extents, got {extent}")
+        total = (taps - 1) * step
+        before.append((total + 1) // 2)
+        after.append(total // 2)
+    return tuple(before), tuple(after)
 
 
 @dataclass(frozen=True)
@@ -58,16 +92,19 @@ class Convolution:
         cls,
         spatial: int,
         strides: int | Sequence[int],
-        padding: int | Sequence[int],
+        padding: Padding,
         dilation: int | Sequence[int],
         groups: int,
+        kernel: Sequence[object] = (),
     ) -> Convolution:
         """Normalise the arguments of an operator over ``spatial`` axes.
 
+        ``kernel`` has the windows' extents, which ``padding="SAME"`` goes by.
+
         Raises ``VerifyError`` if one has the wrong length.
         """
-        before, after = padding_of(padding, spatial)
         stride, reach = pair(strides, spatial, "strides"), pair(dilation, spatial, "dilation")
+        before, after = padding_around(padding, spatial, kernel, reach)
         return cls(stride, before, after, reach, groups)
 
     @property
@@ -122,10 +159,10 @@ def taps_of(
     return Taps(meeting[0], count, max(0, -start), max(0, end - size), max(0, start), out)
 
 
-def pad_image(data: Tensor, used: Sequence[Taps]) -> Tensor:
-    """Pad the axes of an image as far as windows reach; blocks of channels may follow them."""
+def pad_image(data: Tensor, used: Sequence[Taps], first: int = 2) -> Tensor:
+    """Pad the axes of an image from the ``first`` spatial one on, as far as windows reach."""
     before, after = [taps.before for taps in used], [taps.after for taps in used]
     if not any(before) and not any(after):
         return data
-    rest = (0,) * (data.ndim - 2 - len(used))
-    return pad(data, (0, 0, *before, *rest), (0, 0, *after, *rest))
+    lead, rest = (0,) * first, (0,) * (data.ndim - first - len(used))
+    return pad(data, (*lead, *before, *rest), (*lead, *after, *rest), name="pad_temp")
