@@ -41,6 +41,7 @@ docs: $(VENV)/.installed-dev
 	$(BIN)/python tools/package_stubs.py
 	$(BIN)/python tools/math_page.py
 	$(BIN)/python tools/results_chart.py
+	$(BIN)/python tools/tvm_names.py
 	$(BIN)/python -m sphinx -W --keep-going -q -E -c docs -b html . build/site
 	@echo "the site is in build/site/index.html"
 

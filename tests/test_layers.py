@@ -32,6 +32,7 @@ LAYERS = [
     ["relax"],
     ["torch"],
     ["compiling"],
+    ["s_tir"],
     ["cli"],
     ["testing"],
 ]

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-RUN = [ROOT / "README.md", *TUTORIALS, *NOTEBOOKS]
+RUN = [ROOT / "README.md", ROOT / "docs" / "coming-from-tvm.md", *TUTORIALS, *NOTEBOOKS]
 
 FENCED = re.compile(r"^(\s*)(```|~~~).*?^\1\2\s*$", re.M | re.S)
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(([^()\s]+)\)")

@@ -3,7 +3,8 @@
 The parts, by the field's names: ``te`` and ``topi`` define operators, ``tir`` and ``script`` hold
 them as loop nests, ``tir.Schedule`` transforms them, ``dlight`` schedules by rule,
 ``meta_schedule`` by measured search, ``relax`` holds whole models, ``compile`` makes native code,
-``torch`` is the backend of ``torch.compile``.
+``torch`` is the backend of ``torch.compile``. ``tirx``, ``s_tir``, ``sym``, ``transform`` and
+``instrument`` are TVM's names for ``tir``, ``arith`` and passes.
 
 Importing this package loads none of them; each is loaded when first used.
 """
@@ -14,6 +15,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from tilewright.support.aliases import install as _install
 from tilewright.support.version import __version__ as __version__
 
 if sys.platform != "linux":
@@ -21,6 +23,26 @@ if sys.platform != "linux":
         f"Tilewright runs on Linux with glibc (x86-64, AArch64), not on {sys.platform!r}; on macOS "
         "and Windows it runs in a Linux container, on Windows also in WSL 2"
     )
+
+# Names that packages have in TVM. They are the same modules, below these names, too.
+_install(
+    {
+        "tilewright.instrument": "tilewright.ir.instrument",
+        "tilewright.ir.instrument": "tilewright.ir.transform",
+        "tilewright.s_tir.analysis": "tilewright.tir.analysis",
+        "tilewright.s_tir.dlight": "tilewright.dlight",
+        "tilewright.s_tir.meta_schedule": "tilewright.meta_schedule",
+        "tilewright.s_tir.schedule": "tilewright.tir.schedule",
+        "tilewright.s_tir.tensor_intrin": "tilewright.tir.intrin",
+        "tilewright.s_tir.transform": "tilewright.tir.transform",
+        "tilewright.script.relax": "tilewright.relax.script",
+        "tilewright.script.tir": "tilewright.tir.script",
+        "tilewright.script.tirx": "tilewright.tir.script",
+        "tilewright.sym": "tilewright.arith",
+        "tilewright.tirx": "tilewright.tir",
+        "tilewright.transform": "tilewright.ir.transform",
+    }
+)
 
 if TYPE_CHECKING:
     from tilewright import (
@@ -32,6 +54,7 @@ if TYPE_CHECKING:
         meta_schedule,
         relax,
         runtime,
+        s_tir,
         script,
         target,
         te,
@@ -39,9 +62,12 @@ if TYPE_CHECKING:
         topi,
         torch,
     )
+    from tilewright import arith as sym
+    from tilewright import tir as tirx
     from tilewright.compiling import compile
     from tilewright.driver import lower
-    from tilewright.ir import IRModule
+    from tilewright.ir import IRModule, transform
+    from tilewright.ir import transform as instrument
     from tilewright.runtime import (
         cpu,
         cuda,
@@ -54,8 +80,9 @@ if TYPE_CHECKING:
 
 # Where each public name lives. (``torch`` is not in ``__all__``: a star import would hide PyTorch.)
 _PACKAGES = (
-    "arith", "dlight", "driver", "ir", "kernels", "meta_schedule", "relax", "runtime", "script",
-    "target", "te", "tir", "topi", "torch",
+    "arith", "dlight", "driver", "instrument", "ir", "kernels", "meta_schedule", "relax",
+    "runtime", "s_tir", "script", "sym", "target", "te", "tir", "tirx", "topi", "torch",
+    "transform",
 )  # fmt: skip
 _NAMES = {
     "IRModule": "tilewright.ir",
@@ -72,9 +99,9 @@ _NAMES = {
 
 __all__ = [
     "IRModule", "Target", "TilewrightError", "__version__", "arith", "compile", "cpu", "cuda",
-    "dlight", "driver", "get_global_func", "ir", "kernels", "load_module", "lower",
-    "meta_schedule", "register_global_func", "relax", "runtime", "script", "target", "te", "tir",
-    "topi",
+    "dlight", "driver", "get_global_func", "instrument", "ir", "kernels", "load_module", "lower",
+    "meta_schedule", "register_global_func", "relax", "runtime", "s_tir", "script", "sym",
+    "target", "te", "tir", "tirx", "topi", "transform",
 ]  # fmt: skip
 
 

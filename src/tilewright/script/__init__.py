@@ -37,6 +37,7 @@ _module.set_printer(script, show, script_html)
 
 
 def __getattr__(name: str) -> Any:
+    name = "tir" if name == "tirx" else name  # as TVM calls it
     if name in DIALECTS:
         return load_dialect(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,6 +14,7 @@ from tilewright.script.printer import script as script
 from tilewright.script.printer import to_text as to_text
 from tilewright.script.scope import DIALECTS as DIALECTS
 from tilewright.tir import script as tir
+from tilewright.tir import script as tirx
 
 __all__ = [
     "DIALECTS",
@@ -31,5 +32,6 @@ __all__ = [
     "script",
     "show",
     "tir",
+    "tirx",
     "to_text",
 ]

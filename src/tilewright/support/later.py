@@ -10,13 +10,17 @@ from typing import Any
 def imported_later(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """Return a ``__getattr__`` for a package, given the module of each name.
 
-    A name that is also its module's last part stands for the module itself.
+    A name that is also its module's last part stands for the module itself; ``module:NAME`` is
+    what has another name there.
     """
 
     def find(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = importlib.import_module(modules[name])
-        return module if modules[name].endswith(f".{name}") else getattr(module, name)
+        path, _, source = modules[name].partition(":")
+        module = importlib.import_module(path)
+        if not source and path.endswith(f".{name}"):
+            return module
+        return getattr(module, source or name)
 
     return find

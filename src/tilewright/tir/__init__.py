@@ -179,6 +179,7 @@ _LATER = {
     "TensorIntrin": "tilewright.tir.tensor_intrin",
     "analysis": "tilewright.tir.analysis",
     "schedule": "tilewright.tir.schedule",
+    "transform": "tilewright.tir.transform",
 }
 
 

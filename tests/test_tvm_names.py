@@ -1,0 +1,78 @@
+"""The page for those who come from TVM is up to date, and names are what it says."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+TOOL = Path(__file__).parent.parent / "tools" / "tvm_names.py"
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tvm_names", TOOL)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["tvm_names"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def compared(tool: ModuleType) -> Any:
+    return tool.compared()
+
+
+def test_page_is_up_to_date_and_enough_names_are_the_same(tool: ModuleType, compared: Any) -> None:
+    rows, comparison = compared
+    assert not list(tool.shortfalls(rows, comparison.decisions))
+    made = tool.page(rows, comparison)
+    assert tool.PAGE.read_text().endswith(tool.MARK + made), "python tools/tvm_names.py"
+
+
+def test_every_decision_is_about_a_name(compared: Any) -> None:
+    rows, comparison = compared
+    paths = {row.path for row in rows}
+    assert not set(comparison.decisions.renamed) - paths
+    unused = [
+        pattern for pattern in comparison.decisions.out_of_scope if not comparison.excluded[pattern]
+    ]
+    assert not unused
+
+
+DIFFERENCES = {
+    "x, y=1": ("x, y=1", []),
+    "a, b": ("b, a", ["`a` has another place", "`b` has another place"]),
+    "x, axis=0": ("x, axis=-1", ["`axis=0` is `-1`"]),
+    "x, keep=False": ("x", ["no `keep`"]),
+    "x, y": ("x, *, y", ["`y` by name only"]),
+    "x, z=1": ("x, z", ["`z` is required"]),
+    "x": ("x, more", ["`more` is required"]),
+    "x, /": ("x, *, more=1", []),
+    "x, span=None": ("x", []),
+    "*args": ("args", ["no `*args`"]),
+    "x, key=...": ("x, key=None", []),
+    "x, n=1.0": ("x, n=1", []),
+    "*, key": ("**names", []),
+    "x, key": ("*rest, **names", []),
+}
+
+
+@pytest.mark.parametrize("theirs", DIFFERENCES)
+def test_differences_of_signatures_are_told(tool: ModuleType, theirs: str) -> None:
+    ours, told = DIFFERENCES[theirs]
+    assert tool.differences(theirs, ours, {"span"}) == told
+
+
+def test_signatures_are_written_as_text(tool: ModuleType) -> None:
+    def function(a, /, b=1, *rest, c=(1, 2), d=object(), **more):  # noqa: B008
+        raise NotImplementedError
+
+    text = "a, /, b=1, *rest, c=(1, 2), d=..., **more"
+    assert tool.signature_text(function) == text
+    assert tool.signature_text(lambda *, key=None: key) == "*, key=None"

@@ -1,0 +1,642 @@
+"""Compare public names and signatures with TVM's, and write `docs/coming-from-tvm.md`.
+
+    python tools/tvm_names.py                # write the tables of the page
+    python tools/tvm_names.py --check        # exit status 1 if the page is out of date
+    python tools/tvm_names.py --list s_tir   # what isn't the same in packages of that name
+    python tools/tvm_names.py --dump PYTHON  # read TVM's names anew, with the Python that has it
+
+TVM's names are kept in `tools/tvm/names.json`, so nobody needs TVM for the first three; what this
+project decided about them (what is out of scope, renamed, or left out, and why) is in
+`tools/tvm/decisions.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import enum
+import importlib
+import inspect
+import json
+import re
+import subprocess
+import sys
+import types
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+NAMES = HERE / "tvm" / "names.json"
+DECISIONS = HERE / "tvm" / "decisions.json"
+PAGE = HERE.parent / "docs" / "coming-from-tvm.md"
+MARK = "<!-- Made by tools/tvm_names.py: what follows. -->\n"
+
+# Packages, and where TVM defines what is a name of them: the rest they import for their own use.
+PACKAGES = {
+    "te": "tvm",
+    "topi": "tvm.topi",
+    "topi.nn": "tvm.topi.nn",
+    "topi.image": "tvm.topi.image",
+    "topi.vision": "tvm.topi.vision",
+    "tirx": "tvm",
+    "tirx.analysis": "tvm.tirx.analysis",
+    "tirx.transform": "tvm.tirx.transform",
+    "s_tir": "tvm.s_tir",
+    "s_tir.schedule": "tvm.s_tir",
+    "s_tir.transform": "tvm.s_tir.transform",
+    "s_tir.analysis": "tvm.s_tir.analysis",
+    "s_tir.tensor_intrin": "tvm.s_tir",
+    "s_tir.meta_schedule": "tvm.s_tir.meta_schedule",
+    "s_tir.meta_schedule.builder": "tvm.s_tir.meta_schedule.builder",
+    "s_tir.meta_schedule.cost_model": "tvm.s_tir.meta_schedule.cost_model",
+    "s_tir.meta_schedule.database": "tvm.s_tir.meta_schedule.database",
+    "s_tir.meta_schedule.feature_extractor": "tvm.s_tir.meta_schedule.feature_extractor",
+    "s_tir.meta_schedule.measure_callback": "tvm.s_tir.meta_schedule.measure_callback",
+    "s_tir.meta_schedule.mutator": "tvm.s_tir.meta_schedule.mutator",
+    "s_tir.meta_schedule.postproc": "tvm.s_tir.meta_schedule.postproc",
+    "s_tir.meta_schedule.runner": "tvm.s_tir.meta_schedule.runner",
+    "s_tir.meta_schedule.schedule_rule": "tvm.s_tir.meta_schedule.schedule_rule",
+    "s_tir.meta_schedule.search_strategy": "tvm.s_tir.meta_schedule.search_strategy",
+    "s_tir.meta_schedule.space_generator": "tvm.s_tir.meta_schedule.space_generator",
+    "s_tir.meta_schedule.task_scheduler": "tvm.s_tir.meta_schedule.task_scheduler",
+    "s_tir.meta_schedule.arg_info": "tvm.s_tir.meta_schedule.arg_info",
+    "s_tir.meta_schedule.relax_integration": "tvm.s_tir.meta_schedule.relax_integration",
+    "s_tir.meta_schedule.tir_integration": "tvm.s_tir.meta_schedule.tir_integration",
+    "s_tir.dlight": "tvm.s_tir.dlight",
+    "s_tir.dlight.analysis": "tvm.s_tir.dlight.analysis",
+    "s_tir.dlight.base": "tvm.s_tir.dlight.base",
+    "s_tir.dlight.cpu": "tvm.s_tir.dlight.cpu",
+    "s_tir.dlight.gpu": "tvm.s_tir.dlight.gpu",
+    "sym": "tvm.sym",
+    "ir": "tvm",
+    "ir.transform": "tvm.ir",
+    "ir.instrument": "tvm.ir",
+    "ir.supply": "tvm.ir",
+    "target": "tvm.target",
+    "runtime": "tvm",
+    "relax": "tvm",
+    "relax.analysis": "tvm.relax.analysis",
+    "relax.transform": "tvm.relax.transform",
+    "relax.dpl": "tvm.relax.dpl",
+    "relax.op": "tvm.relax.op",
+    "relax.op.nn": "tvm.relax.op.nn",
+    "relax.op.image": "tvm.relax.op.image",
+    "relax.op.vision": "tvm.relax.op.vision",
+    "relax.op.grad": "tvm.relax.op.grad",
+    "relax.frontend.nn": "tvm.relax.frontend.nn",
+    "relax.frontend.nn.op": "tvm.relax.frontend.nn",
+    "relax.frontend.nn.spec": "tvm.relax.frontend.nn.spec",
+    "relax.testing": "tvm.relax.testing",
+    "relax.training": "tvm.relax.training",
+    "relax.block_builder": "tvm.relax.block_builder",
+    "relax.expr_functor": "tvm.relax.expr_functor",
+    "script": "tvm.script",
+    "script.tirx": "",
+    "script.relax": "",
+    "script.ir": "",
+    "script.ir_builder": "tvm.script.ir_builder",
+    "script.ir_builder.tirx": "",
+    "script.ir_builder.relax": "",
+    "script.ir_builder.ir": "",
+    "": "tvm",
+    "topi.testing": "tvm.topi.testing",  # last: SciPy makes the import of other parts slow
+}
+
+
+def named(path: str) -> Any:
+    """Return what a dotted path stands for: modules, and names in them."""
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError:
+        package, _, name = path.rpartition(".")
+        if not package:
+            raise
+        return getattr(named(package), name)
+
+
+# --- reading TVM's names: runs under the Python that has TVM, so nothing of ours is imported ---
+
+
+def signature_text(function: Any) -> str | None:
+    """Write the parameters of a callable as Python text, without annotations.
+
+    Defaults that aren't plain values are written ``...``. ``None`` if nobody can say.
+    """
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    if [each.kind for each in parameters] == [
+        inspect.Parameter.VAR_POSITIONAL,
+        inspect.Parameter.VAR_KEYWORD,
+    ]:
+        return None
+    parts: list[str] = []
+    starred = False
+    for number, each in enumerate(parameters):
+        if each.kind is each.KEYWORD_ONLY and not starred:
+            parts.append("*")
+            starred = True
+        prefix = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+        starred = starred or each.kind is each.VAR_POSITIONAL
+        default = "" if each.default is each.empty else "=" + default_text(each.default)
+        parts.append(prefix + each.name + default)
+        following = parameters[number + 1].kind if number + 1 < len(parameters) else None
+        if each.kind is each.POSITIONAL_ONLY and following is not each.POSITIONAL_ONLY:
+            parts.append("/")
+    return ", ".join(parts)
+
+
+def default_text(value: Any) -> str:
+    """Write a default: plain values as they are, others as ``...``."""
+    if isinstance(value, enum.Enum):
+        value = value.value
+    plain = (bool, int, float, str, type(None))
+    if type(value) in plain:
+        return repr(value)
+    if isinstance(value, (tuple, list)) and all(type(item) in plain for item in value):
+        return repr(tuple(value))
+    return "..."
+
+
+def own_members(cls: type) -> dict[str, str | None]:
+    """The public members that a class defines itself: signatures of methods, null for fields."""
+    if issubclass(cls, enum.Enum):
+        return dict.fromkeys(cls.__members__)
+    found: dict[str, str | None] = {}
+    for name, value in vars(cls).items():
+        if name.startswith("_") or isinstance(value, type):
+            continue
+        if isinstance(value, (staticmethod, classmethod)):
+            found[name] = signature_text(getattr(cls, name)) or "*args, **kwargs"
+        elif inspect.isfunction(value):
+            text = signature_text(value)
+            found[name] = re.sub(r"^self(, )?", "", text) if text else "*args, **kwargs"
+        else:
+            found[name] = None
+    return found
+
+
+def read_names(root: str) -> dict[str, Any]:
+    """Collect the public names of all packages, and the classes among them."""
+    packages: dict[str, dict[str, Any]] = {}
+    classes: dict[str, Any] = {}
+    for package, home in PACKAGES.items():
+        module = named(f"{root}.{package}".rstrip("."))
+        found: dict[str, Any] = {}
+        for name in sorted(dir(module)):
+            value = getattr(module, name)
+            if name.startswith("_") or isinstance(value, types.ModuleType):
+                continue
+            source = getattr(value, "__module__", None) or ""
+            typed = source == "typing" or type(value).__module__ in (
+                "typing",
+                "__future__",
+                "logging",
+            )
+            plain = not (inspect.isclass(value) or callable(value))
+            if typed or not (
+                plain
+                or source.startswith((home or root, "tvm_ffi") if home in ("tvm", "") else home)
+            ):
+                continue
+            if inspect.isclass(value):
+                add_class(value, classes)
+                found[name] = {"class": class_key(value)}
+            else:
+                found[name] = (
+                    signature_text(value) or "*args, **kwargs" if callable(value) else None
+                )
+        packages[package] = found
+    return {
+        "version": importlib.import_module(root).__version__,
+        "packages": packages,
+        "classes": classes,
+    }
+
+
+def class_key(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def add_class(cls: type, classes: dict[str, Any]) -> None:
+    """Note a class's constructor and members, and those of the classes it derives from."""
+    for each in cls.__mro__:
+        if (each is cls or each.__module__.startswith("tvm.")) and class_key(each) not in classes:
+            bases = [class_key(b) for b in each.__mro__[1:] if b.__module__.startswith("tvm.")]
+            known = not issubclass(each, enum.Enum)
+            classes[class_key(each)] = {
+                "init": signature_text(each) if known else None,
+                "bases": bases,
+                "members": own_members(each),
+            }
+
+
+def dump(python: str) -> None:
+    """Run this file under the Python that has TVM, and keep what it says."""
+    done = subprocess.run(
+        [python, str(Path(__file__).resolve()), "--dump-here"],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    NAMES.parent.mkdir(exist_ok=True)
+    NAMES.write_text(json.dumps(json.loads(done.stdout), indent=0, sort_keys=True) + "\n")
+
+
+# --- comparing ---
+
+IN_ORDER = ("posonlyargs", "args")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One of TVM's names: where it is, what became of it, and what to know about that."""
+
+    package: str
+    name: str  # with a class before it, if it is a member
+    state: str  # same, renamed, different, absent or out of scope
+    how: str = ""
+
+    @property
+    def path(self) -> str:
+        """The name with its package."""
+        return f"{self.package}.{self.name}".lstrip(".")
+
+    @property
+    def is_member(self) -> bool:
+        """Whether it is a member of a class."""
+        return "." in self.name
+
+
+class Decisions:
+    """What this project decided about names; each by a pattern of paths such as ``te.*scan``."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.out_of_scope: dict[str, str] = data["out of scope"]
+        self.renamed: dict[str, str] = data["renamed"]
+        self.different: dict[str, str] = data["different"]
+        self.absent: dict[str, str] = data["absent"]
+        self.ignored_parameters = frozenset(data["ignored parameters"])
+        self.floor: dict[str, float] = data["floor"]
+
+    def why(self, table: dict[str, str], path: str) -> tuple[str, str] | None:
+        """Return the pattern of a table that a path matches, and what it says."""
+        for pattern, reason in table.items():
+            if any(fnmatchcase(path, each) for each in pattern.split()):
+                return pattern, reason
+        return None
+
+
+@cache
+def parameters_of(text: str) -> ast.arguments:
+    """Parse parameters as ``signature_text`` writes them."""
+    function = ast.parse(f"def f({text}): pass").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    return function.args
+
+
+def differences(theirs: str, ours: str, ignored: Iterable[str] = ()) -> list[str]:
+    """Say what a call written for their parameters would stumble over.
+
+    Each of their parameters must be accepted at its place, by its name and with its default;
+    further ones of ours must be optional.
+    """
+    wanted, given = _Parameters(theirs), _Parameters(ours)
+    found = []
+    place = 0
+    for name in wanted.positional:
+        if name in ignored and name not in given.all:
+            continue
+        if place < len(given.positional) and given.positional[place] == name:
+            found += _default(name, wanted, given)
+        elif name in given.all:
+            found.append(
+                f"`{name}` has another place"
+                if name in given.positional
+                else f"`{name}` by name only"
+            )
+        elif not (given.takes_rest and given.takes_names):
+            found.append(f"no `{name}`")
+            continue  # what follows may be in order apart from that
+        place += 1
+    for name in wanted.by_name:
+        if name in given.all:
+            found += _default(name, wanted, given)
+        elif name not in ignored and not given.takes_names:
+            found.append(f"no `{name}`")
+    if wanted.takes_rest and not given.takes_rest:
+        found.append(f"no `*{wanted.rest}`")
+    extra = [n for n in given.all if n not in wanted.all and n not in given.defaults]
+    return found + [f"`{name}` is required" for name in extra if not wanted.takes_rest]
+
+
+class _Parameters:
+    """Parameters by kind."""
+
+    def __init__(self, text: str) -> None:
+        parsed = parameters_of(text)
+        self.positional = [a.arg for a in (*parsed.posonlyargs, *parsed.args)]
+        self.by_name = [a.arg for a in parsed.kwonlyargs]
+        self.all = [*self.positional, *self.by_name]
+        self.takes_rest = parsed.vararg is not None
+        self.rest = parsed.vararg.arg if parsed.vararg else ""
+        self.takes_names = parsed.kwarg is not None
+        last = self.positional[len(self.positional) - len(parsed.defaults) :]
+        self.defaults = {n: ast.unparse(d) for n, d in zip(last, parsed.defaults)}
+        pairs = zip(self.by_name, parsed.kw_defaults)
+        self.defaults |= {n: ast.unparse(d) for n, d in pairs if d is not None}
+
+
+def _default(name: str, wanted: _Parameters, given: _Parameters) -> list[str]:
+    theirs, ours = wanted.defaults.get(name), given.defaults.get(name)
+    if theirs is None or theirs == ours or "..." in (theirs, ours):
+        return []
+    if ours is None:
+        return [f"`{name}` is required"]
+    try:
+        if ast.literal_eval(theirs) == ast.literal_eval(ours):
+            return []
+    except ValueError:
+        pass
+    return [f"`{name}={theirs}` is `{ours}`"]
+
+
+class Comparison:
+    """All of TVM's names beside ours."""
+
+    def __init__(self, names: dict[str, Any], decisions: Decisions) -> None:
+        self.names, self.decisions = names, decisions
+        self.public = {
+            e["class"]
+            for found in names["packages"].values()
+            for e in found.values()
+            if isinstance(e, dict)
+        }
+        self.excluded: Counter[str] = Counter()
+
+    def rows(self) -> list[Row]:
+        """Compare every name."""
+        return [row for package in self.names["packages"] for row in self._package(package)]
+
+    def _package(self, package: str) -> Iterator[Row]:
+        for name, entry in self.names["packages"][package].items():
+            row = self._compare(package, name, entry)
+            yield row
+            if isinstance(entry, dict) and row.state != "out of scope":
+                yield from self._members(package, name, entry["class"])
+
+    def _compare(self, package: str, name: str, entry: Any) -> Row:
+        theirs = self.names["classes"][entry["class"]]["init"] if isinstance(entry, dict) else entry
+        row = self._decided(Row(package, name, ""))
+        if row.state:
+            return row
+        renamed = self.decisions.renamed.get(row.path)
+        state = "renamed" if renamed else "same"
+        how = f"`{renamed}`" if renamed else ""
+        try:
+            found = named(f"tilewright.{renamed or row.path}")
+        except (ImportError, AttributeError):
+            return self._missing(row)
+        callable_there = isinstance(entry, (dict, str))
+        return self._judge(row, state, how, theirs, callable_there, found)
+
+    def _decided(self, row: Row) -> Row:
+        for state, table in (
+            ("out of scope", self.decisions.out_of_scope),
+            ("absent", self.decisions.absent),
+        ):
+            why = self.decisions.why(table, row.path)
+            if why and (state == "out of scope" or not _exists(row.path)):
+                self.excluded[why[0]] += state == "out of scope"
+                return Row(row.package, row.name, state, why[1])
+        return row
+
+    def _missing(self, row: Row) -> Row:
+        return Row(row.package, row.name, "absent", "not yet")
+
+    def _judge(
+        self, row: Row, state: str, how: str, theirs: str | None, calls: bool, found: Any
+    ) -> Row:
+        told = self.decisions.why(self.decisions.different, row.path)
+        if told:
+            return Row(row.package, row.name, "different", told[1])
+        if calls and not callable(found):
+            return Row(row.package, row.name, "different", "no function here")
+        if calls and theirs is not None:
+            ours = signature_text(found)
+            if row.is_member and ours is not None and _takes_self(found):
+                ours = re.sub(r"^self(, )?(/, )?", "", ours)
+            told_of = (
+                differences(theirs, ours, self.decisions.ignored_parameters)
+                if ours is not None
+                else []
+            )
+            if told_of:
+                return Row(row.package, row.name, "different", "; ".join(told_of))
+        return Row(row.package, row.name, state, how)
+
+    def _members(self, package: str, name: str, key: str) -> Iterator[Row]:
+        """Compare members, but for those that another public class has already."""
+        about = self.names["classes"][key]
+        found = dict(about["members"])
+        for base in about["bases"]:
+            if base not in self.public:
+                found = {**self.names["classes"][base]["members"], **found}
+        path = f"{package}.{name}".lstrip(".")
+        try:
+            cls = named(f"tilewright.{self.decisions.renamed.get(path, path)}")
+        except (ImportError, AttributeError):
+            cls = None
+        for member, theirs in found.items():
+            row = self._decided(Row(package, f"{name}.{member}", ""))
+            if row.state:
+                yield row
+            elif cls is None:
+                yield Row(package, row.name, "absent", "with its class")
+            else:
+                yield self._member(row, cls, member, theirs)
+
+    def _member(self, row: Row, cls: Any, member: str, theirs: str | None) -> Row:
+        renamed = self.decisions.renamed.get(row.path)
+        here = renamed or member
+        state, how = ("renamed", f"`{renamed}`") if renamed else ("same", "")
+        if not inspect.isclass(cls):
+            return Row(row.package, row.name, "absent", "no class here")
+        if here not in fields_of(cls) and not hasattr(cls, here):
+            return self._missing(row)
+        found = inspect.getattr_static(cls, here, None)
+        if isinstance(found, (property, types.MemberDescriptorType)) or not hasattr(cls, here):
+            called = theirs is not None and theirs != "*args, **kwargs"
+            how = "an attribute here" if called else how
+            return Row(row.package, row.name, "different" if called else state, how)
+        value = getattr(cls, here)
+        if theirs is None and inspect.isfunction(value):
+            return Row(row.package, row.name, "different", "a method here")
+        theirs_callable = theirs is not None
+        return self._judge(row, state, how, theirs, theirs_callable, value)
+
+
+def _exists(path: str) -> bool:
+    try:
+        named(f"tilewright.{path}")
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def _takes_self(function: Any) -> bool:
+    return (
+        inspect.isfunction(function)
+        and next(iter(inspect.signature(function).parameters), "") == "self"
+    )
+
+
+@cache
+def fields_of(cls: type) -> frozenset[str]:
+    """Attributes that objects of a class get: annotated, in slots, or assigned by its methods."""
+    found: set[str] = set()
+    for each in cls.__mro__[:-1]:
+        found.update(getattr(each, "__annotations__", ()), getattr(each, "__slots__", ()))
+        try:
+            found.update(re.findall(r"\bself\.(\w+)\b[^=\n]*=", inspect.getsource(each)))
+        except (OSError, TypeError):
+            continue
+    return frozenset(found)
+
+
+# --- the page ---
+
+
+def share(rows: Iterable[Row]) -> tuple[int, int]:
+    """Count the names that are the same or renamed, and those in scope."""
+    counted = [row for row in rows if row.state != "out of scope"]
+    return sum(row.state in ("same", "renamed") for row in counted), len(counted)
+
+
+def percent(rows: Iterable[Row]) -> str:
+    good, total = share(rows)
+    return f"{good} of {total}" + (f" ({100 * good / total:.1f} %)" if total else "")
+
+
+def page(rows: list[Row], comparison: Comparison) -> str:
+    """Return the generated part of the page."""
+    top = [row for row in rows if not row.is_member]
+    members = [row for row in rows if row.is_member]
+    lines = [
+        f"## Name by name: TVM {comparison.names['version']}",
+        "",
+        "A name is *the same* if it takes TVM's parameters: each at its place, by its name, with",
+        "its default. Packages are those of the version above; older versions' `tvm.tir` (now",
+        "`tirx` and `s_tir`), `tvm.arith` (`sym`), `tvm.meta_schedule` and `tvm.dlight` have the",
+        "same names here.",
+        "",
+        f"Same or renamed: {percent(top)} of the names in scope, and {percent(members)} of the",
+        "members of their classes.",
+        "",
+        "| package | names | members |",
+        "|---|---|---|",
+    ]
+    packages = list(dict.fromkeys(row.package for row in rows))
+    for package in packages:
+        of = [[r for r in group if r.package == package] for group in (top, members)]
+        lines.append(
+            f"| `{title(package)}` | {percent(of[0])} | {percent(of[1]) if of[1] else ''} |"
+        )
+    for package in packages:
+        lines += section(package, [row for row in rows if row.package == package])
+    lines += ["", "## Out of scope", "", "| names | how many | why |", "|---|---|---|"]
+    for pattern, reason in comparison.decisions.out_of_scope.items():
+        shown = ", ".join(f"`{each}`" for each in pattern.split())
+        lines.append(f"| {shown} | {comparison.excluded[pattern]} | {reason} |")
+    return "\n".join(lines) + "\n"
+
+
+def title(package: str) -> str:
+    return f"tvm.{package}".rstrip(".")
+
+
+def section(package: str, rows: list[Row]) -> list[str]:
+    """Write the part of a package: what is the same, then a table of the rest."""
+    same = [row.name for row in rows if row.state == "same"]
+    rest = [row for row in rows if row.state not in ("same", "out of scope")]
+    lines = ["", f"### {title(package)}"]
+    if same:
+        lines += [
+            "",
+            f"The same ({len(same)}): {', '.join(f'`{each}`' for each in grouped(same))}.",
+        ]
+    if rest:
+        lines += ["", "| name | | |", "|---|---|---|"]
+        lines += [f"| `{row.name}` | {row.state} | {row.how} |" for row in rest]
+    return lines
+
+
+def grouped(names: list[str]) -> Iterator[str]:
+    """Write members after their class: ``Target (current, export)``."""
+    members: dict[str, list[str]] = {}
+    for name in names:
+        cls, _, member = name.partition(".")
+        members.setdefault(cls, []).extend([member] if member else [])
+    for cls, found in members.items():
+        yield f"{cls} ({', '.join(found)})" if found else cls
+
+
+def compared() -> tuple[list[Row], Comparison]:
+    """Compare all names with what is decided about them."""
+    warnings.simplefilter("ignore")
+    comparison = Comparison(
+        json.loads(NAMES.read_text()), Decisions(json.loads(DECISIONS.read_text()))
+    )
+    return comparison.rows(), comparison
+
+
+def shortfalls(rows: list[Row], decisions: Decisions) -> Iterator[str]:
+    """Say where the share of names that are the same is below its floor."""
+    for kind, is_member in (("names", False), ("members", True)):
+        good, total = share(row for row in rows if row.is_member == is_member)
+        if 100 * good < decisions.floor[kind] * total:
+            yield f"{good} of {total} {kind} are the same: less than {decisions.floor[kind]} %"
+
+
+def main() -> int:
+    """Write or check the page, list names, or read TVM's."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if out of date")
+    parser.add_argument("--list", metavar="PACKAGE", help="show what isn't the same")
+    parser.add_argument("--dump", metavar="PYTHON", help="read TVM's names anew")
+    parser.add_argument("--dump-here", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.dump_here:
+        json.dump(read_names("tvm"), sys.stdout)
+        return 0
+    if options.dump:
+        dump(options.dump)
+    rows, comparison = compared()
+    if options.list is not None:
+        for row in rows:
+            if title(row.package).startswith(title(options.list)) and row.state not in (
+                "same",
+                "out of scope",
+            ):
+                print(f"{row.path:60} {row.state:10} {row.how}")
+        return 0
+    text = PAGE.read_text()
+    made = text.partition(MARK)[0] + MARK + page(rows, comparison)
+    short = list(shortfalls(rows, comparison.decisions))
+    stale = made != text
+    if options.check:
+        print(*short, *["docs/coming-from-tvm.md is out of date: make docs"] * stale, sep="\n")
+        return int(stale or bool(short))
+    PAGE.write_text(made)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
