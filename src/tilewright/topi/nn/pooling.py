@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,68 +10,105 @@ from typing import Any
 from tilewright import te
 from tilewright.arith import simplify
 from tilewright.ir import (
-    EQ,
     INDEX,
-    NE,
     Expr,
     ExprLike,
     and_,
     as_expr,
     as_int,
     ceildiv,
-    compare,
     const,
-    if_then_else,
-    max_value,
     maximum,
     minimum,
-    or_,
-    select,
 )
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor
-from tilewright.tir.steps import Steps
 from tilewright.topi.broadcast import divide
 from tilewright.topi.elementwise import fast_dtype
-from tilewright.topi.layout import image_layout
+from tilewright.topi.layout import Layout, image_layout, layout_of
 from tilewright.topi.nn.pad import pad
-from tilewright.topi.nn.spatial import axis_names, compute_image
+from tilewright.topi.nn.spatial import Padding, axis_names, compute_image, padding_around
 from tilewright.topi.reduction import mean
-from tilewright.topi.utils import padding_of, pair, require_ndim
+from tilewright.topi.utils import pair, require_ndim
 
 
 @dataclass(frozen=True)
-class _Image:
+class PooledImage:
     """The image that windows slide over, and the operator's name in error messages."""
 
     what: str
     x: Tensor
     spatial: int
-    is_blocked: bool
+    layout: Layout
 
     @classmethod
-    def of(cls, kind: str, x: Tensor, spatial: int, layout: str = "") -> _Image:
-        """Parse the layout (the one without blocks if empty); refuse unsupported ones."""
+    def of(cls, kind: str, x: Tensor, spatial: int, layout: str = "") -> PooledImage:
+        """Parse the layout (channels first if empty); refuse unsupported ones."""
         what = f"{kind}_pool{spatial}d"
         axes = "NC" + "".join(axis_names(spatial)).upper()
-        made = image_layout(what, layout or axes, axes)
+        if sorted(layout) == sorted(axes):
+            made = layout_of(layout)
+        else:
+            made = image_layout(what, layout or axes, axes)
         require_ndim(what, x, made.ndim)
         made.extents(x.shape)  # refuses another size of blocks
-        return cls(what, x, spatial, made.ndim > spatial + 2)
+        return cls(what, x, spatial, made)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether channels are in blocks; these come last."""
+        return self.layout.ndim > self.spatial + 2
+
+    @property
+    def dimensions(self) -> list[int]:
+        """The dimensions of the spatial axes."""
+        return [self.layout.dimension(axis.upper()) for axis in axis_names(self.spatial)]
+
+    def channels_first(self) -> Tensor:
+        """The image with its axes in the usual order."""
+        if self.layout.name.startswith("NC"):
+            return self.x
+        shape = [self.x.shape[self.layout.dimension(axis)] for axis in "NC"]
+        return compute_image(
+            (*shape, *self.extents), "c",
+            lambda n, c, *place: self.read(self.x, n, c, place, ()), "channels_first", "injective",
+        )  # fmt: skip
 
     @property
     def extents(self) -> tuple[Expr, ...]:
         """Extents of the spatial axes."""
-        return tuple(self.x.shape[2 : 2 + self.spatial])
+        return tuple(self.x.shape[dimension] for dimension in self.dimensions)
 
     def shape(self, extents: Sequence[object]) -> tuple[Any, ...]:
         """The shape with other extents of the spatial axes."""
-        return *self.x.shape[:2], *extents, *self.x.shape[2 + self.spatial :]
+        return tuple(self.filled(self.x.shape, extents))
+
+    def filled(self, values: Sequence[Any], spatial: Sequence[Any]) -> list[Any]:
+        """Values of the dimensions, with those of the spatial axes replaced."""
+        made = list(values)
+        for dimension, value in zip(self.dimensions, spatial):
+            made[dimension] = value
+        return made
+
+    def read(self, x: Tensor, n: Expr, c: Expr, at: Sequence[Expr], lane: Sequence[Expr]) -> Expr:
+        """Element of an image of this layout."""
+        index = self.filled([None] * (self.layout.ndim - len(lane)), at)
+        index[self.layout.dimension("N")], index[self.layout.dimension("C")] = n, c
+        return x(*index, *lane)
+
+    def compute(
+        self, extents: Sequence[object], formula: Callable[..., Expr], name: str, tag: str
+    ) -> Tensor:
+        """Compute an image of this layout; the formula has channels first."""
+        order = "" if self.is_blocked else self.layout.name
+        return compute_image(
+            self.shape(extents), "c", formula, name, tag, self.is_blocked, layout=order
+        )
 
 
 @dataclass(frozen=True)
-class _Windows:
+class Windows:
     """Windows that slide over an image; ``after`` includes what ``ceil_mode`` adds."""
 
     kernel: tuple[int, ...]
@@ -85,6 +121,7 @@ class _Windows:
 
     @property
     def padded(self) -> bool:
+        """Whether windows reach beyond the image."""
         return any(self.before) or any(self.after)
 
     def steps(self) -> list[Any]:
@@ -100,18 +137,19 @@ class _Windows:
         ]
 
 
-def _windows(
-    image: _Image,
+def windows_over(
+    image: PooledImage,
     pool_size: int | Sequence[int],
     strides: int | Sequence[int],
-    padding: int | Sequence[int],
+    padding: Padding,
     dilation: int | Sequence[int],
     ceil_mode: bool,
-) -> _Windows:
+) -> Windows:
+    """Lay windows over an image, one number or several per option."""
     spatial = image.spatial
     kernel, stride = pair(pool_size, spatial), pair(strides, spatial)
     dilate = pair(dilation, spatial)
-    before, given_after = padding_of(padding, spatial)
+    before, given_after = padding_around(padding, spatial, kernel, dilate)
     after = list(given_after)
     out = []
     for a in range(spatial):
@@ -125,54 +163,71 @@ def _windows(
             beyond = as_int(simplify((count - 1) * stride[a] - span))
             after[a] += stride[a] - 1 if beyond is None else max(0, beyond)
         out.append(count)
-    return _Windows(kernel, stride, dilate, before, given_after, tuple(after), tuple(out))
+    return Windows(kernel, stride, dilate, before, given_after, tuple(after), tuple(out))
 
 
-def _surrounded(x: Tensor, w: _Windows, value: float) -> Tensor:
+def surrounded(image: PooledImage, w: Windows, value: float) -> Tensor:
     """Pad an image for windows."""
     if not w.padded:
-        return x
-    lanes = (0,) * (x.ndim - 2 - len(w.kernel))
-    return pad(x, (0, 0, *w.before, *lanes), (0, 0, *w.after, *lanes), value, "pad_temp")
+        return image.x
+    none = [0] * image.x.ndim
+    return pad(
+        image.x, image.filled(none, w.before), image.filled(none, w.after), value, "pad_temp"
+    )
 
 
-def _lowest(dtype: str) -> float:
+def lowest(dtype: str) -> float:
+    """What is not greater than any element of a dtype."""
     if dtype.startswith(("float", "bfloat")):
         return -math.inf
     return te.min_value(dtype).value  # type: ignore[attr-defined, no-any-return]
 
 
-def _max_pool(image: _Image, w: _Windows) -> Tensor:
-    x, spatial, name = image.x, image.spatial, image.what
-    source = _surrounded(x, w, _lowest(x.dtype))
+def _max_pool(image: PooledImage, w: Windows) -> Tensor:
+    spatial = image.spatial
+    source = surrounded(image, w, lowest(image.x.dtype))
     steps = w.steps()
 
     def formula(n: Expr, c: Expr, *place: Expr) -> Expr:
         at = w.at(place[:spatial], steps)
-        result: Expr = te.max(source(n, c, *at, *place[spatial:]), axis=steps)
+        result: Expr = te.max(image.read(source, n, c, at, place[spatial:]), axis=steps)
         return result
 
-    return compute_image(image.shape(w.out), "c", formula, name, "pool_max", image.is_blocked)
+    return image.compute(w.out, formula, image.what, "pool_max")
+
+
+def pooled(
+    kind: str, x: Tensor, options: Sequence[Any], spatial: int, layout: str, count_include_pad: bool
+) -> Tensor:
+    """Pool by maxima or means (``kind`` is ``max`` or ``avg``) over one to three axes.
+
+    ``options``: windows, strides, padding, dilation and whether partial windows at the end count.
+    """
+    image = PooledImage.of(kind, x, spatial, layout)
+    windows = windows_over(image, *options)
+    return (
+        _max_pool(image, windows) if kind == "max" else _avg_pool(image, windows, count_include_pad)
+    )
 
 
 def max_pool1d(
     x: Tensor,
     pool_size: int | Sequence[int],
     strides: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
+    padding: Padding = 0,
     dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
     """Return the maximum over windows of ``x [N, C, W]``; padding never wins."""
-    image = _Image.of("max", x, 1)
-    return _max_pool(image, _windows(image, pool_size, strides, padding, dilation, ceil_mode))
+    image = PooledImage.of("max", x, 1)
+    return _max_pool(image, windows_over(image, pool_size, strides, padding, dilation, ceil_mode))
 
 
 def max_pool2d(
     x: Tensor,
     pool_size: int | Sequence[int],
     strides: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
+    padding: Padding = 0,
     dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
     layout: str = "NCHW",
@@ -181,75 +236,86 @@ def max_pool2d(
 
     ``layout`` may have channels in blocks (``NCHW16c``).
     """
-    image = _Image.of("max", x, 2, layout)
-    return _max_pool(image, _windows(image, pool_size, strides, padding, dilation, ceil_mode))
+    image = PooledImage.of("max", x, 2, layout)
+    return _max_pool(image, windows_over(image, pool_size, strides, padding, dilation, ceil_mode))
 
 
 def max_pool3d(
     x: Tensor,
     pool_size: int | Sequence[int],
     strides: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
+    padding: Padding = 0,
     dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
     """Return the maximum over windows of ``x [N, C, D, H, W]``; padding never wins."""
-    image = _Image.of("max", x, 3)
-    return _max_pool(image, _windows(image, pool_size, strides, padding, dilation, ceil_mode))
+    image = PooledImage.of("max", x, 3)
+    return _max_pool(image, windows_over(image, pool_size, strides, padding, dilation, ceil_mode))
 
 
-def _avg_pool(image: _Image, w: _Windows, count_include_pad: bool) -> Tensor:
+def _avg_pool(image: PooledImage, w: Windows, count_include_pad: bool) -> Tensor:
     x, spatial, name = image.x, image.spatial, image.what
     if w.padded and any(step != 1 for step in w.dilation):
         raise VerifyError(f"{name}: dilation with padding is not supported")
-    source = _surrounded(x, w, 0.0)
+    source = surrounded(image, w, 0.0)
     wide = fast_dtype(x.dtype)
     steps = w.steps()
 
     def summed(n: Expr, c: Expr, *place: Expr) -> Expr:
         at = w.at(place[:spatial], steps)
-        value = cast_expr(source(n, c, *at, *place[spatial:]), wide)
+        value = cast_expr(image.read(source, n, c, at, place[spatial:]), wide)
         result: Expr = te.sum(value, axis=steps)
         return result
 
-    total = compute_image(image.shape(w.out), "c", summed, "pool_sum", "pool_sum", image.is_blocked)
+    total = image.compute(w.out, summed, "pool_sum", "pool_sum")
 
-    def count(place: Expr, a: int) -> Expr:
-        """Elements of a window along one axis; what ``ceil_mode`` adds is none."""
+    counted = elements_counted(image, w, count_include_pad)
+
+    def formula(n: Expr, c: Expr, *place: Expr) -> Expr:
+        divisor = cast_expr(counted(place[:spatial]), wide)
+        value = image.read(total, n, c, place[:spatial], place[spatial:])
+        return cast_expr(divide(value, divisor), x.dtype)
+
+    return image.compute(w.out, formula, name, "elemwise")
+
+
+def elements_counted(
+    image: PooledImage, w: Windows, count_include_pad: bool
+) -> Callable[[Sequence[Expr]], Expr]:
+    """How many elements a window has, given its place; what ``ceil_mode`` adds is none."""
+    # Where all windows are whole, none is counted.
+    if not w.padded or (count_include_pad and w.given_after == w.after):
+        return lambda place: const(math.prod(w.kernel))
+
+    def along(place: Expr, a: int) -> Expr:
         if w.before[a] == w.after[a] == 0:
             return const(w.kernel[a])
         start = place * w.stride[a]
         low = const(0) if count_include_pad else const(w.before[a])
-        high = x.shape[2 + a] + w.before[a] + (w.given_after[a] if count_include_pad else 0)
+        high = image.extents[a] + w.before[a] + (w.given_after[a] if count_include_pad else 0)
         return minimum(start + w.kernel[a], high) - maximum(start, low)
 
-    # Where all windows are whole, none is counted.
-    whole = count_include_pad and w.given_after == w.after
+    def counted(place: Sequence[Expr]) -> Expr:
+        numbers: Expr = const(1)
+        for a, p in enumerate(place):
+            numbers = numbers * along(p, a)
+        return numbers
 
-    def formula(n: Expr, c: Expr, *place: Expr) -> Expr:
-        divisor: Expr = const(math.prod(w.kernel), wide)
-        if w.padded and not whole:
-            numbers: Expr = const(1)
-            for a, p in enumerate(place[:spatial]):
-                numbers = numbers * count(p, a)
-            divisor = cast_expr(numbers, wide)
-        return cast_expr(divide(total(n, c, *place), divisor), x.dtype)
-
-    return compute_image(total.shape, "c", formula, name, "elemwise", image.is_blocked)
+    return counted
 
 
 def avg_pool1d(
     x: Tensor,
     pool_size: int | Sequence[int],
     strides: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
+    padding: Padding = 0,
     dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
     count_include_pad: bool = False,
 ) -> Tensor:
     """Return the mean over windows of ``x [N, C, W]``; options as of :func:`avg_pool2d`."""
-    image = _Image.of("avg", x, 1)
-    windows = _windows(image, pool_size, strides, padding, dilation, ceil_mode)
+    image = PooledImage.of("avg", x, 1)
+    windows = windows_over(image, pool_size, strides, padding, dilation, ceil_mode)
     return _avg_pool(image, windows, count_include_pad)
 
 
@@ -257,7 +323,7 @@ def avg_pool2d(
     x: Tensor,
     pool_size: int | Sequence[int],
     strides: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
+    padding: Padding = 0,
     dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
     count_include_pad: bool = False,
@@ -268,8 +334,8 @@ def avg_pool2d(
     ``count_include_pad`` says whether padding counts as elements; what ``ceil_mode`` adds never
     does. ``layout`` may have channels in blocks (``NCHW16c``).
     """
-    image = _Image.of("avg", x, 2, layout)
-    windows = _windows(image, pool_size, strides, padding, dilation, ceil_mode)
+    image = PooledImage.of("avg", x, 2, layout)
+    windows = windows_over(image, pool_size, strides, padding, dilation, ceil_mode)
     return _avg_pool(image, windows, count_include_pad)
 
 
@@ -277,14 +343,14 @@ def avg_pool3d(
     x: Tensor,
     pool_size: int | Sequence[int],
     strides: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
+    padding: Padding = 0,
     dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
     count_include_pad: bool = False,
 ) -> Tensor:
     """Return the mean over windows of ``x [N, C, D, H, W]``; options as of :func:`avg_pool2d`."""
-    image = _Image.of("avg", x, 3)
-    windows = _windows(image, pool_size, strides, padding, dilation, ceil_mode)
+    image = PooledImage.of("avg", x, 3)
+    windows = windows_over(image, pool_size, strides, padding, dilation, ceil_mode)
     return _avg_pool(image, windows, count_include_pad)
 
 
@@ -325,22 +391,22 @@ def _numbers_of_windows(output_size: Any, spatial: int) -> list[int | Expr]:
     return [n if number is None else number for number, n in known] * (spatial // len(given))
 
 
-def _adaptive_pool(
+def adaptive_pooled(
     x: Tensor, output_size: object, spatial: int, largest: bool, layout: str = ""
 ) -> Tensor:
+    """Pool windows that divide the spatial axes into so many; see :func:`adaptive_avg_pool2d`."""
     kind = "max" if largest else "avg"
-    adaptive = _Image.of(f"adaptive_{kind}", x, spatial, layout)
-    what, blocked = adaptive.what, adaptive.is_blocked
+    adaptive = PooledImage.of(f"adaptive_{kind}", x, spatial, layout)
     size = _numbers_of_windows(output_size, spatial)
     if all(as_int(s) == 1 for s in size) and not largest:
-        return mean(x, axis=tuple(range(2, spatial + 2)), keepdims=True)
+        return mean(x, axis=adaptive.dimensions, keepdims=True)
     extents = adaptive.extents
     known = [number for number in map(as_int, extents) if number is not None]
     counts = [s for s in size if isinstance(s, int)]
     if len(known) == len(counts) == spatial and all(n % s == 0 for n, s in zip(known, counts)):
         kernel = [number // s for number, s in zip(known, counts)]
-        image = _Image.of(kind, x, spatial, layout)
-        windows = _windows(image, kernel, kernel, 0, 1, False)
+        image = PooledImage.of(kind, x, spatial, layout)
+        windows = windows_over(image, kernel, kernel, 0, 1, False)
         return _max_pool(image, windows) if largest else _avg_pool(image, windows, False)
     names = axis_names(spatial)
     steps = [
@@ -358,13 +424,12 @@ def _adaptive_pool(
         at = [begin + step.var for begin, step in zip(begins, steps)]
         inside = and_(*(index < end for index, end in zip(at, ends)))
         reducer = te.max if largest else te.sum
-        result: Expr = reducer(
-            cast_expr(x(n, c, *at, *place[spatial:]), wide), axis=steps, where=inside
-        )
+        value = adaptive.read(x, n, c, at, place[spatial:])
+        result: Expr = reducer(cast_expr(value, wide), axis=steps, where=inside)
         return result
 
     name = "adaptive_max" if largest else "pool_sum"
-    total = compute_image(adaptive.shape(size), "c", reduced, name, name, blocked)
+    total = adaptive.compute(size, reduced, name, name)
     if largest:
         return total
 
@@ -373,153 +438,15 @@ def _adaptive_pool(
         for a, p in enumerate(place[:spatial]):
             begin, end = bounds(p, a)
             count = count * (end - begin)
-        return cast_expr(divide(total(n, c, *place), cast_expr(count, wide)), x.dtype)
+        value = adaptive.read(total, n, c, place[:spatial], place[spatial:])
+        return cast_expr(divide(value, cast_expr(count, wide)), x.dtype)
 
-    return compute_image(total.shape, "c", formula, what, "elemwise", blocked)
-
-
-@dataclass(frozen=True)
-class _Along:
-    """Windows along an axis: where each begins and ends, and the elements of the largest."""
-
-    begin: Callable[[Expr], Expr]
-    size: int
-    dilation: int = 1
-    end: Callable[[Expr], Expr] | None = None
-
-
-# Windows of so many elements are compared in one formula.
-_FEW_STEPS = 16
-
-
-def _places_in_steps(
-    x: Tensor, windows: Sequence[_Along], out: Sequence[Expr], name: str
-) -> Tensor:
-    """What ``_places`` gives, element by element of a window, all windows side by side."""
-    extents = x.shape[2:]
-    small = all((as_int(extent) or 1 << 15) < 1 << 15 for extent in extents)
-    kind = "int32" if small and len(extents) < 3 else INDEX
-    none = const(-1, kind)
-
-    def formula(*i: Expr) -> Expr:
-        n, c, *place = i
-        steps = Steps()
-        best: Expr = const(_lowest(x.dtype), x.dtype)
-        found: Expr = none
-        begins = [w.begin(p) for w, p in zip(windows, place)]
-        for taps in itertools.product(*(range(w.size) for w in windows)):
-            at = [b + tap * w.dilation for w, b, tap in zip(windows, begins, taps)]
-            inside = [and_(a >= 0, a < extent) for a, extent in zip(at, extents)]
-            inside += [a < w.end(p) for w, p, a in zip(windows, place, at) if w.end is not None]
-            here = and_(*inside)
-            value = steps(if_then_else(here, x(n, c, *at), const(_lowest(x.dtype), x.dtype)))
-            flat: Expr = const(0)
-            for a, extent in zip(at, extents):
-                flat = flat * extent + a
-            is_nan, was_none = compare(NE, value, value), compare(EQ, found, none)
-            better = or_(value > best, and_(is_nan, compare(EQ, best, best)), was_none)
-            better = steps(and_(here, better))
-            best, found = (
-                steps(select(better, value, best)),
-                steps(select(better, cast_expr(flat, kind), found)),
-            )
-        return steps.result(cast_expr(found, INDEX))
-
-    made: Tensor = te.compute((*x.shape[:2], *out), formula, name=name)
-    return made
-
-
-def _places(x: Tensor, windows: Sequence[_Along], out: Sequence[Expr], name: str) -> Tensor:
-    """For each window the place of its first greatest element in the image, counted flat.
-
-    NaN is greater than anything.
-    """
-    if math.prod(w.size for w in windows) <= _FEW_STEPS:
-        return _places_in_steps(x, windows, out, name)
-    first, second = (
-        [te.reduce_axis((0, w.size), f"{letter}{axis}") for axis, w in enumerate(windows)]
-        for letter in "rs"
-    )
-    shape = (*x.shape[:2], *out)
-
-    def read(
-        i: Sequence[Expr], steps: Sequence[Any], otherwise: Expr,
-        use: Callable[[Expr, Sequence[Expr]], Expr],
-    ) -> Expr:  # fmt: skip
-        n, c, *place = i
-        at = [w.begin(p) + r.var * w.dilation for w, p, r in zip(windows, place, steps)]
-        inside = [and_(a >= 0, a < extent) for a, extent in zip(at, x.shape[2:])]
-        inside += [a < w.end(p) for w, p, a in zip(windows, place, at) if w.end is not None]
-        made: Expr = if_then_else(and_(*inside), use(x(n, c, *at), at), otherwise)
-        return made
-
-    def greatest(*i: Expr) -> Expr:
-        lowest = const(_lowest(x.dtype), x.dtype)
-        made: Expr = te.max(read(i, first, lowest, lambda value, at: value), axis=first)
-        return made
-
-    best = te.compute(shape, greatest, name="greatest")
-
-    def first_of(*i: Expr) -> Expr:
-        def place(value: Expr, at: Sequence[Expr]) -> Expr:
-            flat: Expr = const(0)
-            for a, extent in zip(at, x.shape[2:]):
-                flat = flat * extent + a
-            found = compare(EQ, value, best(*i))
-            return select(or_(found, compare(NE, value, value)), flat, max_value(INDEX))
-
-        made: Expr = te.min(read(i, second, max_value(INDEX), place), axis=second)
-        return made
-
-    made: Tensor = te.compute(shape, first_of, name=name)
-    return made
-
-
-def max_pool_places(
-    x: Tensor,
-    pool_size: int | Sequence[int],
-    strides: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """Return where in its image ``[...]`` of ``x [N, C, ...]``, counted flat, each maximum is.
-
-    Options are as of :func:`max_pool2d`; the result is int64. Of equal elements it is the first.
-    """
-    image = _Image.of("max", x, x.ndim - 2)
-    w = _windows(image, pool_size, strides, padding, dilation, ceil_mode)
-    along = [
-        _Along(lambda p, s=step, b=before: p * s - b, size, reach)  # type: ignore[misc]
-        for step, before, size, reach in zip(w.stride, w.before, w.kernel, w.dilation)
-    ]
-    return _places(x, along, w.out, "max_pool_places")
-
-
-def adaptive_max_pool_places(x: Tensor, output_size: int | Sequence[int]) -> Tensor:
-    """Return where in its image the maximum of each window of an adaptive pool is; int64."""
-    spatial = x.ndim - 2
-    size = pair(output_size, spatial, "output_size")
-    extents = [as_int(extent) for extent in x.shape[2:]]
-    if any(extent is None for extent in extents):
-        raise VerifyError(f"adaptive_max_pool: extents must be constant, got {list(x.shape[2:])}")
-    along = []
-    for extent, count in zip(extents, size):
-        n = int(extent or 0)
-        longest = max(end - begin for begin, end in adaptive_windows(n, count))
-        along.append(
-            _Along(
-                lambda p, n=n, c=count: p * n // c,  # type: ignore[misc]
-                longest,
-                end=lambda p, n=n, c=count: (p * n + n + c - 1) // c,  # type: ignore[misc]
-            )
-        )
-    return _places(x, along, [const(count) for count in size], "adaptive_max_pool_places")
+    return adaptive.compute(size, formula, adaptive.what, "elemwise")
 
 
 def adaptive_avg_pool1d(x: Tensor, output_size: ExprLike | Sequence[ExprLike]) -> Tensor:
     """Return means over windows of ``x [N, C, W]`` chosen so that the output has that size."""
-    return _adaptive_pool(x, output_size, 1, False)
+    return adaptive_pooled(x, output_size, 1, False)
 
 
 def adaptive_avg_pool2d(
@@ -529,17 +456,17 @@ def adaptive_avg_pool2d(
 
     ``layout`` may have channels in blocks (``NCHW16c``).
     """
-    return _adaptive_pool(x, output_size, 2, False, layout)
+    return adaptive_pooled(x, output_size, 2, False, layout)
 
 
 def adaptive_avg_pool3d(x: Tensor, output_size: ExprLike | Sequence[ExprLike]) -> Tensor:
     """Return means over windows of ``x [N, C, D, H, W]`` chosen to give that output size."""
-    return _adaptive_pool(x, output_size, 3, False)
+    return adaptive_pooled(x, output_size, 3, False)
 
 
 def adaptive_max_pool1d(x: Tensor, output_size: ExprLike | Sequence[ExprLike]) -> Tensor:
     """Return maxima over windows of ``x [N, C, W]`` chosen so that the output has that size."""
-    return _adaptive_pool(x, output_size, 1, True)
+    return adaptive_pooled(x, output_size, 1, True)
 
 
 def adaptive_max_pool2d(
@@ -549,9 +476,9 @@ def adaptive_max_pool2d(
 
     ``layout`` may have channels in blocks (``NCHW16c``).
     """
-    return _adaptive_pool(x, output_size, 2, True, layout)
+    return adaptive_pooled(x, output_size, 2, True, layout)
 
 
 def adaptive_max_pool3d(x: Tensor, output_size: ExprLike | Sequence[ExprLike]) -> Tensor:
     """Return maxima over windows of ``x [N, C, D, H, W]`` chosen to give that output size."""
-    return _adaptive_pool(x, output_size, 3, True)
+    return adaptive_pooled(x, output_size, 3, True)
