@@ -31,6 +31,8 @@ CALLS: dict[str, Any] = {
     "shift_left": lambda a, b: a << b,
     "shift_right": lambda a, b: a >> b,
     "bitwise_and": lambda a, b: a & b,
+    "bitwise_or": lambda a, b: a | b,
+    "bitwise_xor": lambda a, b: a ^ b,
     "abs": abs,
     "truncdiv": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
     "truncmod": lambda a, b: a - b * (abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)),

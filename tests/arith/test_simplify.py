@@ -75,7 +75,7 @@ CONSTANT = [
     (minimum(minimum(k, i), i + 3), minimum(k, i)),
     (minimum(i * 16 + 15, 999) - i * 16 + 1, minimum(16, 1000 - i * 16)),
     ((j + 3) % 32, j + 3),
-    ((k * 6) % 4 // 2, (k * 3) % 2),
+    ((k * 6) % 4 // 2, k % 2),
     (floordiv(0 - k, -4), k // 4),
 ]
 

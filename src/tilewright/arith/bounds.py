@@ -7,13 +7,30 @@ taken to be free of overflow, so an unknown ``int64`` value is unbounded unless 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.arith.context import Context
 from tilewright.arith.data import holds_data
 from tilewright.arith.polynomial import DIV, MAX, MIN, VAR, Poly
-from tilewright.ir import INDEX, Call, Cast, Expr, IntImm, Select, dtypes
+from tilewright.ir import (
+    INDEX,
+    Add,
+    Call,
+    Cast,
+    Expr,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Max,
+    Min,
+    Mul,
+    Select,
+    Sub,
+    Var,
+    dtypes,
+)
 
 NEG_INF = -math.inf
 POS_INF = math.inf
@@ -55,6 +72,90 @@ def floor_div(a: Any, b: int) -> Any:
     return a // b
 
 
+def floor_quotient(a: Interval, b: Interval) -> Interval:
+    """Interval of ``a // b``; a division by zero is 0."""
+    if b[0] > 0:
+        low = floor_div(a[0], b[0] if a[0] < 0 else b[1])
+        return low, floor_div(a[1], b[0] if a[1] >= 0 else b[1])
+    if b[1] < 0:
+        return floor_quotient((-a[1], -a[0]), (-b[1], -b[0]))
+    # The parts of the divisor on both sides of zero, and zero itself.
+    found: Interval = (0, 0)
+    if b[1] > 0:
+        found = union(found, floor_quotient(a, (1, b[1])))
+    if b[0] < 0:
+        found = union(found, floor_quotient((-a[1], -a[0]), (1, -b[0])))
+    return found
+
+
+def floor_remainder(a: Interval, b: Interval) -> Interval:
+    """Interval of ``a % b``; of a division by zero it is 0."""
+    if b[0] > 0:
+        if a[0] >= 0:
+            return a if a[1] < b[0] else (0, min(a[1], b[1] - 1))
+        return 0, b[1] - 1
+    if b[1] < 0:
+        return b[0] + 1, 0
+    if b[0] == 0:  # a zero divisor has no value at all
+        return 0, max(b[1] - 1, 0)
+    return min(b[0] + 1, 0), max(b[1] - 1, 0)
+
+
+def _trunc_quotient(a: Interval, b: Interval) -> Interval:
+    """Interval of ``truncdiv(a, b)``: magnitudes divided, with the signs that may be."""
+    found: Interval | None = None
+    for sign_a, part_a in _signed_parts(a):
+        for sign_b, part_b in _signed_parts(b):
+            divisor = (max(part_b[0], 1), part_b[1])
+            if divisor[1] < 1:
+                continue
+            low, high = floor_quotient(part_a, divisor)
+            part = (low, high) if sign_a == sign_b else (-high, -low)
+            found = part if found is None else union(found, part)
+    if found is None:
+        return 0, 0
+    return union(found, (0, 0)) if b[0] <= 0 <= b[1] else found
+
+
+def _trunc_remainder(a: Interval, b: Interval) -> Interval:
+    """Interval of ``truncmod(a, b)``, which has the sign of ``a``."""
+    most = max(abs(b[0]), abs(b[1])) - 1
+    if most < 0:
+        return 0, 0
+    return (0 if a[0] >= 0 else max(-most, a[0])), (0 if a[1] <= 0 else min(most, a[1]))
+
+
+def _signed_parts(a: Interval) -> list[tuple[int, Interval]]:
+    """The magnitudes of an interval's numbers, by their sign."""
+    parts: list[tuple[int, Interval]] = []
+    if a[1] >= 0:
+        parts.append((1, (max(a[0], 0), a[1])))
+    if a[0] < 0:
+        parts.append((-1, (max(-a[1], 1), -a[0])))
+    return parts
+
+
+def _shifted(name: str, a: Interval, by: Interval) -> Interval:
+    """Interval of a shift by between 0 and 63 bits, as of whole numbers."""
+    if by[0] < 0 or by[1] > 63:
+        return EVERYTHING
+    least, most = 1 << int(by[0]), 1 << int(by[1])
+    if name == "shift_left":
+        return interval_mul(a, (least, most))
+    return floor_quotient(a, (least, most))
+
+
+_NARROW: dict[type, Callable[[Interval, Interval], Interval]] = {
+    Add: lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    Sub: lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    Mul: interval_mul,
+    Min: lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    Max: lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    FloorDiv: floor_quotient,
+    FloorMod: floor_remainder,
+}
+
+
 def meet(a: Interval, b: Interval) -> Interval:
     """The intersection; one point if that is empty, as in code that is never reached."""
     low, high = max(a[0], b[0]), min(a[1], b[1])
@@ -75,11 +176,16 @@ def dtype_interval(dtype: str) -> Interval:
     return dtypes.integer_limits(dtype)
 
 
+_DEEPEST = 4
+"""So many operators of narrow integers are looked through for a bound."""
+
+
 class BoundAnalyzer:
     """Computes const bounds in a context; results for atoms are cached there."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
+        self._depth = 0
 
     def poly(self, a: Poly) -> Interval:
         """Bounds of a polynomial."""
@@ -146,7 +252,10 @@ class BoundAnalyzer:
             cache[number] = EVERYTHING  # guards against ranges that refer to each other
             found = self._atom(number)
             if number in self.context.table.data:
-                found = meet(found, dtypes.integer_limits(self.context.table.dtypes[number]))
+                limits = dtypes.integer_limits(self.context.table.dtypes[number])
+                # The least number divided by -1 is itself again.
+                wraps = found[1] > limits[1] and self.context.table.kinds[number] == DIV
+                found = limits if wraps else meet(found, limits)
             known = self.context.limits.get(number)
             if known is not None:
                 found = meet(found, known)
@@ -172,32 +281,10 @@ class BoundAnalyzer:
                 return min(a[0], b[0]), min(a[1], b[1])
             if kind == MAX:
                 return max(a[0], b[0]), max(a[1], b[1])
-            return self._div(a, b) if kind == DIV else self._mod(a, b)
+            return floor_quotient(a, b) if kind == DIV else floor_remainder(a, b)
         expr = table.exprs[number]
         assert expr is not None
         return self.opaque(expr)
-
-    @staticmethod
-    def _div(a: Interval, b: Interval) -> Interval:
-        if b[0] <= 0:
-            if b[1] >= 0:
-                return EVERYTHING if a[0] < 0 or b[0] < 0 else (0, a[1])
-            a, b = (-a[1], -a[0]), (-b[1], -b[0])
-        low = floor_div(a[0], b[0] if a[0] < 0 else b[1])
-        high = floor_div(a[1], b[0] if a[1] >= 0 else b[1])
-        return low, high
-
-    @staticmethod
-    def _mod(a: Interval, b: Interval) -> Interval:
-        if b[0] > 0:
-            if a[0] >= 0:
-                return a if a[1] < b[0] else (0, min(a[1], b[1] - 1))
-            return 0, b[1] - 1
-        if b[1] < 0:
-            return b[0] + 1, 0
-        if b[0] == 0:  # a zero divisor has no value at all
-            return 0, max(b[1] - 1, 0)
-        return min(b[0] + 1, 0), max(b[1] - 1, 0)
 
     def opaque(self, expr: Any) -> Interval:
         """Bounds of an expression that is not an arithmetic node."""
@@ -214,7 +301,26 @@ class BoundAnalyzer:
             return limits
         if kind is Call:
             return self._call(expr, limits)
+        if kind is Var:
+            return meet(limits, self.context.limits.get(self.context.table.var(expr), EVERYTHING))
+        if kind in _NARROW and expr.dtype not in ("int32", "int64"):
+            return self._narrow(expr, limits)
         return limits
+
+    def _narrow(self, expr: Any, limits: Interval) -> Interval:
+        """Bounds of arithmetic that wraps: those of whole numbers, where these fit the dtype.
+
+        Only so far down, since every operator above asks again.
+        """
+        if self._depth >= _DEEPEST:
+            return limits
+        self._depth += 1
+        try:
+            a, b = self._quick(expr.a), self._quick(expr.b)
+        finally:
+            self._depth -= 1
+        low, high = _NARROW[type(expr)](a, b)
+        return (low, high) if limits[0] <= low and high <= limits[1] else limits
 
     def _call(self, expr: Any, limits: Interval) -> Interval:
         name, args = expr.op.name, expr.args
@@ -243,13 +349,14 @@ class BoundAnalyzer:
             return (0 if a[0] <= 0 <= a[1] else min(ends)), max(ends)
         elif name in ("popcount", "clz"):
             return 0, dtypes.bits_of(args[0].dtype)
-        elif name == "truncmod" and isinstance(args[1], IntImm) and args[1].value:
-            most, a = abs(args[1].value) - 1, self._quick(args[0])
-            return (0 if a[0] >= 0 else max(-most, a[0])), (0 if a[1] <= 0 else min(most, a[1]))
-        elif name == "truncdiv" and isinstance(args[1], IntImm) and args[1].value > 0:
-            a, by = self._quick(args[0]), args[1].value
-            low = floor_div(a[0], by) if a[0] >= 0 else -floor_div(-a[0], by)
-            return low, (floor_div(a[1], by) if a[1] >= 0 else -floor_div(-a[1], by))
+        elif name == "truncmod":
+            return meet(limits, _trunc_remainder(*map(self._quick, args)))
+        elif name == "truncdiv":
+            low, high = _trunc_quotient(*map(self._quick, args))
+            return (low, high) if limits[0] <= low and high <= limits[1] else limits
+        elif name in ("shift_left", "shift_right"):
+            low, high = _shifted(name, *map(self._quick, args))
+            return (low, high) if limits[0] <= low and high <= limits[1] else limits
         return limits
 
     def _quick(self, expr: Expr) -> Interval:

@@ -9,9 +9,20 @@ from __future__ import annotations
 from math import gcd
 from typing import Any
 
+from tilewright.arith import truncation
 from tilewright.arith.bounds import NEG_INF, POS_INF
 from tilewright.arith.canonical import Canonical
-from tilewright.arith.polynomial import DIV, Poly, constant_of, poly_add, poly_scale, poly_sub
+from tilewright.arith.polynomial import (
+    DIV,
+    MAX,
+    MIN,
+    OTHER,
+    Poly,
+    constant_of,
+    poly_add,
+    poly_scale,
+    poly_sub,
+)
 from tilewright.ir import EQ, FALSE, GE, GT, LE, LT, NE, TRUE, Expr
 
 NEGATED = {LT: GE, LE: GT, GT: LE, GE: LT, EQ: NE, NE: EQ}
@@ -34,6 +45,8 @@ class Comparisons:
         if self.prover.nonneg(poly_sub({(): -1}, goal)):
             return FALSE
         goal = self.reduced_goal(goal)
+        sided = self.one_sided(goal)
+        goal = goal if sided is goal else self.reduced_goal(sided)
         constant = goal.get((), 0)
         above = {m: v for m, v in goal.items() if m and v > 0}
         below = {m: -v for m, v in goal.items() if m and v < 0}
@@ -42,13 +55,41 @@ class Comparisons:
             return LE(build({(): -constant}, dtype), build(above, dtype))  # type: ignore[no-any-return]
         if not above:
             return LT(build(below, dtype), build({(): constant + 1}, dtype))  # type: ignore[no-any-return]
-        if kind is LT or constant == -1:
+        if (kind is LT and constant) or constant == -1:
             kind, constant = LT, constant + 1
+        else:
+            kind = LE
         if constant > 0:
             above = _with_constant(above, constant)
         elif constant < 0:
             below = _with_constant(below, -constant)
         return kind(build(below, dtype), build(above, dtype))  # type: ignore[no-any-return]
+
+    def one_sided(self, goal: Poly) -> Poly:
+        """Drop the side of a minimum or maximum that doesn't matter to ``goal >= 0``.
+
+        ``min(a, b) >= c`` is ``b >= c`` where ``a >= c`` is known, and ``max(a, b) >= c`` is that
+        where ``a < c`` is.
+        """
+        table = self.canonical.context.table
+        for mono, value in goal.items():
+            if len(mono) != 1 or table.kinds[mono[0]] not in (MIN, MAX):
+                continue
+            if any(mono[0] in other and other != mono for other in goal) or table.has_data(goal):
+                continue
+            operands = table.operands[mono[0]]
+            assert operands is not None
+            rest = {other: k for other, k in goal.items() if other != mono}
+            sides = [
+                self.canonical.merged(poly_add(rest, poly_scale(operand, value)))
+                for operand in operands
+            ]
+            both = (table.kinds[mono[0]] == MIN) == (value > 0)
+            for side, other in (sides, sides[::-1]):
+                known = side if both else poly_sub({(): -1}, side)
+                if self.prover.nonneg(known):
+                    return self.one_sided(other)
+        return goal
 
     def reduced_goal(self, goal: Poly) -> Poly:
         """Return an equivalent ``goal >= 0`` with fewer terms or smaller coefficients."""
@@ -86,6 +127,8 @@ class Comparisons:
     def _undivided(self, mono: tuple[int, ...], value: int, constant: int) -> Poly | None:
         """``k - x//c >= 0`` is ``(k+1)*c - 1 - x >= 0``; ``x//c + k >= 0`` is ``x + k*c >= 0``."""
         table = self.canonical.context.table
+        if len(mono) == 1 and table.kinds[mono[0]] == OTHER and abs(value) == 1:
+            return truncation.undivided(mono[0], value, constant, self.canonical)
         if len(mono) != 1 or table.kinds[mono[0]] != DIV:
             return None
         operands = table.operands[mono[0]]
@@ -105,6 +148,11 @@ class Comparisons:
         known = self.equal_zero(difference)
         if known is not None:
             return TRUE if known == (kind is EQ) else FALSE
+        chosen = self._chosen(difference)
+        if chosen is not None:
+            if kind is NE:
+                chosen = poly_sub({(): -1}, chosen)
+            return self.ordering(LE, chosen, dtype)
         build = self.canonical.context.table.to_expr
         constant = difference.get((), 0)
         terms = {m: v for m, v in difference.items() if m}
@@ -122,6 +170,21 @@ class Comparisons:
         elif constant:
             right = _with_constant(right, -constant)
         return kind(build(left, dtype), build(right, dtype))  # type: ignore[no-any-return]
+
+    def _chosen(self, difference: Poly) -> Poly | None:
+        """``min(a, b) == a`` as the goal ``b - a >= 0``, and likewise for a maximum."""
+        table = self.canonical.context.table
+        for mono, value in difference.items():
+            if len(mono) != 1 or table.kinds[mono[0]] not in (MIN, MAX) or abs(value) != 1:
+                continue
+            operands = table.operands[mono[0]]
+            assert operands is not None
+            rest = {other: -value * k for other, k in difference.items() if other != mono}
+            if rest in operands and not table.has_data(difference):
+                other = operands[0] if rest == operands[1] else operands[1]
+                gap = poly_sub(other, rest)
+                return gap if table.kinds[mono[0]] == MIN else poly_scale(gap, -1)
+        return None
 
     def equal_zero(self, difference: Poly) -> bool | None:
         """Whether a polynomial is zero: ``True``, ``False`` or unknown."""

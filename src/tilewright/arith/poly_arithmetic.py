@@ -16,6 +16,7 @@ from tilewright.arith.context import Context
 from tilewright.arith.modular import ModularAnalyzer
 from tilewright.arith.polynomial import (
     DIV,
+    MAX,
     MIN,
     MOD,
     Monomial,
@@ -278,7 +279,19 @@ class PolyArithmetic:
         _, remainder, inner = self._divide(a, b, dtype)
         if inner is not None:
             return inner[1]
+        reduced = self._reduced_coefficients(remainder, b)
+        if reduced is not remainder:
+            return self.floormod(reduced, b, dtype)
         return self._mod_atom(remainder, b, dtype)
+
+    @staticmethod
+    def _reduced_coefficients(a: Poly, b: Poly) -> Poly:
+        """``(5*x + 1) % 4`` is ``(x + 1) % 4``: of one term, as sums may be fused loops."""
+        by = constant_of(b)
+        if by is None or len(a) - (() in a) > 1 or all(-by < v < by for v in a.values()):
+            return a
+        reduced = {mono: v if -by < v < by else v % by for mono, v in a.items()}
+        return {mono: value for mono, value in reduced.items() if value}
 
     def _divide(self, a: Poly, b: Poly, dtype: str) -> tuple[Poly, Poly, tuple[Poly, Poly] | None]:
         """Return ``(q, r, inner)``: ``a = q*b + r``; ``inner`` is ``(r // b, r % b)`` if known."""
@@ -510,9 +523,14 @@ class PolyArithmetic:
         if high <= 0 or self.prover.nonneg(poly_scale(difference, -1)):
             return b if kind == MIN else a
         a, b = self._without_dominated(kind, a, b)
+        shared = self._shared_side(kind, a, b)
+        if shared is not None:
+            side, (first, second) = shared
+            inner = self.minmax(kind, first, second, dtype)
+            return self.minmax(MIN + MAX - kind, side, inner, dtype)
         # Terms in common go outside: min(x + y, x + z) is x + min(y, z).
         common = {mono: value for mono, value in a.items() if b.get(mono) == value}
-        if common and (len(common) > 1 or () not in common):
+        if common:
             rest = self.minmax(kind, poly_sub(a, common), poly_sub(b, common), dtype)
             return poly_add(common, rest)
         factor = 0
@@ -524,6 +542,25 @@ class PolyArithmetic:
             small_b = {mono: value // factor for mono, value in b.items()}
             return {(self.context.table.compound(kind, small_a, small_b, dtype),): factor}
         return {(self.context.table.compound(kind, a, b, dtype),): 1}
+
+    def _shared_side(self, kind: int, a: Poly, b: Poly) -> tuple[Poly, tuple[Poly, Poly]] | None:
+        """``min(max(x, y), max(x, z))`` is ``max(x, min(y, z))`` (and mirrored)."""
+        table = self.context.table
+        sides = []
+        for poly in (a, b):
+            if len(poly) != 1:
+                return None
+            ((mono, value),) = poly.items()
+            if value != 1 or len(mono) != 1 or table.kinds[mono[0]] != MIN + MAX - kind:
+                return None
+            operands = table.operands[mono[0]]
+            assert operands is not None
+            sides.append(operands)
+        for i in (0, 1):
+            for j in (0, 1):
+                if sides[0][i] == sides[1][j]:
+                    return sides[0][i], (sides[0][1 - i], sides[1][1 - j])
+        return None
 
     def _without_dominated(self, kind: int, a: Poly, b: Poly) -> tuple[Poly, Poly]:
         """Drop ``x`` from ``min(min(x, y), b)`` where ``b <= x`` (and mirrored)."""

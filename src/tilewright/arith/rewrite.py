@@ -108,6 +108,11 @@ _BUILD: dict[type, Callable[..., Expr]] = {
 }
 
 
+def operation(kind: type, a: Expr, b: Expr) -> Expr:
+    """Build a binary operation, folded where both sides are constants."""
+    return _BUILD[kind](a, b)
+
+
 def match(pattern: Any, expr: Any, found: Match) -> bool:
     """Match at the root; ``found`` is filled as far as the match went."""
     kind = type(pattern)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.arith.rewrite import Match, Rule, Table, wild, wild_const
-from tilewright.ir import Cast, Expr, FloorDiv, FloorMod, call, cast, dtypes
+from tilewright.ir import Cast, Expr, FloatImm, call, cast, const, dtypes
+from tilewright.ir.integers import whole_number
 
-x, y = wild("x"), wild("y")
+x = wild("x")
 c1 = wild_const("c1")
 
 _WHOLE = ("int32", "int64")
@@ -28,10 +29,6 @@ def _mask(m: Match, _: object) -> bool:
     return bool(m.c1 < dtypes.integer_limits(m.x.dtype)[1])
 
 
-def _trunc_is_floor(m: Match, analyzer: Any) -> bool:
-    return m.x.dtype in _WHOLE and analyzer.can_prove_ge(m.x, 0) and analyzer.can_prove_ge(m.y, 1)
-
-
 def _nonneg(m: Match, analyzer: Any) -> bool:
     return m.x.dtype in _WHOLE and analyzer.can_prove_ge(m.x, 0)
 
@@ -45,25 +42,46 @@ RULES = (
     Rule(call("shift_right", x, c1), lambda m: m.x // 2**m.c1, _shift),
     Rule(call("bitwise_and", x, c1), lambda m: m.x % (m.c1 + 1), _mask),
     Rule(call("bitwise_and", c1, x), lambda m: m.x % (m.c1 + 1), _mask),
-    Rule(call("truncdiv", x, y), FloorDiv(x, y), _trunc_is_floor),
-    Rule(call("truncmod", x, y), FloorMod(x, y), _trunc_is_floor),
     Rule(call("abs", x), x, _nonneg),
     Rule(call("abs", x), lambda m: -m.x, _negative),
 )
 TABLE = Table(RULES)
 
 
-def fold_cast(expr: Cast) -> Expr | None:
-    """Fold a cast of a constant, a cast to the same type, and widening after widening."""
+def fold_cast(expr: Cast, analyzer: Any) -> Expr | None:
+    """Fold a cast of a constant or to the same type, and a cast between that loses nothing."""
     value = expr.value
     made = cast(value, expr.dtype)
-    if type(made) is not Cast:
+    if made is value or type(made) is not Cast:
         return made
     if type(value) is Cast:
         source, middle = value.value.dtype, value.dtype
-        if _widens(source, middle) and _widens(middle, expr.dtype):
+        if _widens(source, middle) and (_widens(middle, expr.dtype) or expr.dtype == source):
             return cast(value.value, expr.dtype)
+        if _fits(value.value, middle, analyzer):
+            return cast(value.value, expr.dtype)
+        if expr.dtype == source and (source, middle) in _EXACT_FLOATS:
+            return value.value
+    if isinstance(value, FloatImm) and dtypes.is_integer(expr.dtype):
+        return const(whole_number(value.value, expr.dtype), expr.dtype)
     return None
+
+
+_EXACT_FLOATS = frozenset((
+    ("float32", "float64"), ("float16", "float64"), ("bfloat16", "float64"),
+    ("float16", "float32"), ("bfloat16", "float32"),
+))  # fmt: skip
+
+
+def _fits(value: Expr, middle: str, analyzer: Any) -> bool:
+    """Whether an integer is known to be a number of the integer dtype ``middle``."""
+    if dtypes.lanes_of(middle) > 1 or not dtypes.is_integer(middle):
+        return False
+    if not dtypes.is_integer(value.dtype):
+        return False
+    bound = analyzer.const_int_bound(value)
+    low, high = dtypes.integer_limits(middle)
+    return bool(low <= bound.min and bound.max <= high)
 
 
 def _widens(source: str, target: str) -> bool:

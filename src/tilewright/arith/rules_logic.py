@@ -6,16 +6,20 @@ from tilewright.arith.rewrite import Rule, Table, wild
 from tilewright.ir import (
     FALSE,
     TRUE,
+    Add,
     And,
     Call,
+    Max,
+    Min,
     Not,
     Or,
     Select,
+    Sub,
 )
 from tilewright.ir.op import OPS
 
 p, q = wild("p", "bool"), wild("q", "bool")
-x, y, z = wild("x"), wild("y"), wild("z")
+x, y, z, w = wild("x"), wild("y"), wild("z"), wild("w")
 _cond = OPS.get("if_then_else")
 
 
@@ -61,3 +65,14 @@ RULES = (
     Rule(_if(p, x, _if(q, x, y)), _if(Or(p, q), x, y)),
 )
 TABLE = Table(RULES)
+
+_FIRST, _SECOND = Select(p, x, y), Select(p, z, w)
+CHOICES = Table(
+    (
+        Rule(Min(_FIRST, _SECOND), Select(p, Min(x, z), Min(y, w))),
+        Rule(Max(_FIRST, _SECOND), Select(p, Max(x, z), Max(y, w))),
+        Rule(Add(_FIRST, _SECOND), Select(p, Add(x, z), Add(y, w))),
+        Rule(Sub(_FIRST, _SECOND), Select(p, Sub(x, z), Sub(y, w))),
+    )
+)
+"""Two choices by one condition: one choice."""

@@ -1,14 +1,28 @@
-"""Rules that keep integer index vectors in the form ``Ramp`` or ``Broadcast``."""
+"""Rules that keep integer vectors in the form ``Ramp`` or ``Broadcast``.
+
+What is the same in all lanes is computed once: an operation of two broadcasts is the broadcast of
+the operation. Ramps of index values stay ramps where sums, products and exact divisions allow it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.arith.rewrite import Match, Rule, Table, wild
+from tilewright.arith.rewrite import Match, match, wild, wild_const
 from tilewright.ir import (
+    EQ,
+    FALSE,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
+    TRUE,
     Add,
+    BinaryExpr,
     Broadcast,
+    Call,
     Expr,
     FloorDiv,
     FloorMod,
@@ -17,35 +31,31 @@ from tilewright.ir import (
     Mul,
     Ramp,
     Sub,
+    call,
     dtypes,
-    floordiv,
-    floormod,
-    maximum,
-    minimum,
 )
 
 x, y, s, t = wild("x"), wild("y"), wild("s"), wild("t")
-_X, _Y = Broadcast(x, 2), Broadcast(y, 2)
-_RX, _RY = Ramp(x, s, 2), Ramp(y, t, 2)
+c1 = wild_const("c1")
+_X, _Y, _C = Broadcast(x, 4), Broadcast(y, 4), Broadcast(c1, 4)
+_RX, _RY = Ramp(x, s, 4), Ramp(y, t, 4)
 
-
-def _spread(operation: Callable[[Any, Any], Expr]) -> Callable[[Match], Expr]:
-    """Do an operation on two scalars; ``Table.apply`` has no lanes, so the caller broadcasts."""
-    return lambda m: operation(m.x, m.y)
-
-
-SCALAR_RULES = Table(
-    (
-        Rule(Add(_X, _Y), _spread(lambda a, b: a + b)),
-        Rule(Sub(_X, _Y), _spread(lambda a, b: a - b)),
-        Rule(Mul(_X, _Y), _spread(lambda a, b: a * b)),
-        Rule(FloorDiv(_X, _Y), _spread(floordiv)),
-        Rule(FloorMod(_X, _Y), _spread(floormod)),
-        Rule(Min(_X, _Y), _spread(minimum)),
-        Rule(Max(_X, _Y), _spread(maximum)),
-    )
+_CALLS = (
+    "truncdiv",
+    "truncmod",
+    "shift_left",
+    "shift_right",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
 )
-"""Two broadcasts: the result is to be broadcast."""
+_SPREAD = frozenset((Add, Sub, Mul, FloorDiv, FloorMod, Min, Max, EQ, NE, LT, LE, GT, GE))
+
+BROADCAST_RULES: tuple[tuple[Any, Any], ...] = (
+    *((kind(_X, _Y), kind(x, y)) for kind in sorted(_SPREAD, key=lambda kind: kind.__name__)),
+    *((call(name, _X, _Y), call(name, x, y)) for name in _CALLS),
+)
+"""Two broadcasts: the operation on what they repeat, to be broadcast."""
 
 RAMP_RULES: tuple[tuple[Any, Callable[[Match], tuple[Expr, Expr]]], ...] = (
     (Add(_RX, _Y), lambda m: (m.x + m.y, m.s)),
@@ -59,18 +69,148 @@ RAMP_RULES: tuple[tuple[Any, Callable[[Match], tuple[Expr, Expr]]], ...] = (
 )
 """A ramp with a broadcast or a ramp: the result is base and stride of a ramp."""
 
+DIVISION_RULES: tuple[tuple[Any, Callable[[Match, Any, int], Expr | None]], ...] = (
+    (FloorDiv(_RX, _C), lambda m, analyzer, lanes: _quotient(m, analyzer, lanes)),
+    (FloorMod(_RX, _C), lambda m, analyzer, lanes: _remainder(m, analyzer, lanes)),
+    (call("truncdiv", _RX, _C), lambda m, a, lanes: _unsigned(_quotient, m, a, lanes)),
+    (call("truncmod", _RX, _C), lambda m, a, lanes: _unsigned(_remainder, m, a, lanes)),
+)
+"""A ramp divided by a constant: strides that it divides, or no multiple of it between the lanes."""
 
-def apply(expr: Expr, matcher: Callable[[Any, Any, Match], bool]) -> Expr | None:
+
+def apply(expr: Any, analyzer: Any) -> Expr | None:
     """Rewrite an integer vector operation, or return ``None``."""
-    element, lanes = dtypes.split_dtype(expr.dtype)
-    if lanes == 1 or element not in ("int32", "int64"):
+    operands = expr.args if type(expr) is Call else expr.child_nodes()
+    if len(operands) != 2:
         return None
-    made = SCALAR_RULES.apply(expr, None)
-    if made is not None:
-        return Broadcast(made, lanes)
+    a, b = operands
+    element, lanes = dtypes.split_dtype(a.dtype)
+    if lanes == 1 or not dtypes.is_integer(element) or b.dtype != a.dtype:
+        return None
+    if type(a) is Broadcast and type(b) is Broadcast:
+        return _spread(expr, a.value, b.value, lanes)
+    if element not in ("int32", "int64") or Ramp not in (type(a), type(b)):
+        return None
     for pattern, result in RAMP_RULES:
         found = Match()
-        if matcher(pattern, expr, found):
+        if match(pattern, expr, found):
             base, stride = result(found)
             return Ramp(base, stride, lanes)
+    for pattern, divided in DIVISION_RULES:
+        found = Match()
+        if match(pattern, expr, found):
+            return divided(found, analyzer, lanes)
+    return _decided(expr, a, b, lanes, analyzer)
+
+
+def _spread(expr: Any, a: Expr, b: Expr, lanes: int) -> Expr | None:
+    if type(expr) is Call:
+        if expr.op.name not in _CALLS:
+            return None
+        return Broadcast(call(expr.op.name, a, b), lanes)
+    if type(expr) not in _SPREAD:
+        return None
+    assert isinstance(expr, BinaryExpr)
+    return Broadcast(type(expr)(a, b), lanes)
+
+
+# ---- division -------------------------------------------------------------------------------
+
+
+def _quotient(m: Match, analyzer: Any, lanes: int) -> Expr | None:
+    stride = _divisor_and_stride(m)
+    if stride is None:
+        return None
+    if stride % m.c1 == 0:
+        return Ramp(m.x // m.c1, _like(m, stride // m.c1), lanes)
+    return Broadcast(m.x // m.c1, lanes) if _within(m, stride, lanes, analyzer) else None
+
+
+def _remainder(m: Match, analyzer: Any, lanes: int) -> Expr | None:
+    stride = _divisor_and_stride(m)
+    if stride is None:
+        return None
+    if stride % m.c1 == 0:
+        return Broadcast(m.x % m.c1, lanes)
+    return Ramp(m.x % m.c1, m.s, lanes) if _within(m, stride, lanes, analyzer) else None
+
+
+def _unsigned(
+    divide: Callable[[Match, Any, int], Expr | None], m: Match, analyzer: Any, lanes: int
+) -> Expr | None:
+    """Truncated division of what is nowhere negative is floor division."""
+    stride = _divisor_and_stride(m)
+    if m.c1 == 1:
+        return divide(m, analyzer, lanes)
+    if stride is None or not analyzer.can_prove_ge(m.x + min(0, stride * (lanes - 1)), 0):
+        return None
+    return divide(m, analyzer, lanes)
+
+
+def _divisor_and_stride(m: Match) -> int | None:
+    """The stride, if it is constant and the divisor is positive."""
+    stride = getattr(m.s, "value", None)
+    return stride if isinstance(stride, int) and m.c1 > 0 else None
+
+
+def _like(m: Match, value: int) -> Expr:
+    return type(m.s)(value, m.s.dtype)  # type: ignore[no-any-return]
+
+
+def _within(m: Match, stride: int, lanes: int, analyzer: Any) -> bool:
+    """Whether all lanes lie between the same two multiples of the divisor."""
+    known = analyzer.modular_set(m.x)
+    if known.coeff % m.c1:
+        return False
+    first = known.base % m.c1
+    last = first + stride * (lanes - 1)
+    return bool(0 <= last < m.c1)
+
+
+# ---- comparisons and choice by bounds -------------------------------------------------------
+
+_ORDERS: dict[type, tuple[bool, int]] = {
+    LT: (False, 1),
+    LE: (False, 0),
+    GT: (True, 1),
+    GE: (True, 0),
+}
+
+
+def _decided(expr: Any, a: Any, b: Any, lanes: int, analyzer: Any) -> Expr | None:
+    """A minimum or an ordering that comes out alike in all lanes."""
+    kind = type(expr)
+    if kind in (Min, Max):
+        if _at_most(a, b, 0, lanes, analyzer):
+            return a if kind is Min else b  # type: ignore[no-any-return]
+        if _at_most(b, a, 0, lanes, analyzer):
+            return b if kind is Min else a  # type: ignore[no-any-return]
+    elif kind in _ORDERS:
+        turned, gap = _ORDERS[kind]
+        low, high = (b, a) if turned else (a, b)
+        if _at_most(low, high, gap, lanes, analyzer):
+            return Broadcast(TRUE, lanes)
+        if _at_most(high, low, 1 - gap, lanes, analyzer):
+            return Broadcast(FALSE, lanes)
+    elif kind in (EQ, NE) and (
+        _at_most(a, b, 1, lanes, analyzer) or _at_most(b, a, 1, lanes, analyzer)
+    ):
+        return Broadcast(FALSE if kind is EQ else TRUE, lanes)
+    return None
+
+
+def _at_most(a: Any, b: Any, gap: int, lanes: int, analyzer: Any) -> bool:
+    """Whether ``a + gap <= b`` in the first and in the last lane, and so in all."""
+    ends = (_lane(a, 0), _lane(b, 0)), (_lane(a, lanes - 1), _lane(b, lanes - 1))
+    return all(
+        low is not None and high is not None and analyzer.can_prove_ge(high - low, gap)
+        for low, high in ends
+    )
+
+
+def _lane(vector: Any, lane: int) -> Expr | None:
+    if type(vector) is Broadcast:
+        return vector.value
+    if type(vector) is Ramp:
+        return vector.base + vector.stride * lane
     return None

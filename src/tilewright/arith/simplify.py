@@ -12,7 +12,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.arith import rules_call, rules_float, rules_logic, rules_vector
+from tilewright.arith import (
+    narrow,
+    rewrite,
+    rules_call,
+    rules_float,
+    rules_logic,
+    rules_vector,
+    truncation,
+)
 from tilewright.arith.assumptions import Assumptions
 from tilewright.arith.canonical import (
     ARITHMETIC_DTYPES,
@@ -25,6 +33,7 @@ from tilewright.arith.comparisons import NEGATED, Comparisons
 from tilewright.arith.context import Context
 from tilewright.arith.data import holds_data
 from tilewright.arith.polynomial import (
+    DIV,
     MAX,
     MIN,
     ConstantTooLarge,
@@ -35,7 +44,6 @@ from tilewright.arith.polynomial import (
     poly_sub,
     same_expr,
 )
-from tilewright.arith.rewrite import match
 from tilewright.ir import (
     EQ,
     FALSE,
@@ -51,7 +59,6 @@ from tilewright.ir import (
     Broadcast,
     Call,
     Cast,
-    CompareExpr,
     Expr,
     FloatImm,
     FloorDiv,
@@ -94,6 +101,8 @@ def cost(expr: Node, enough: float = math.inf) -> int:
     while stack and total < enough:
         item = stack.pop()
         weight = _WEIGHT.get(type(item), 1)
+        if weight == 1 and type(item) is Call and item.op.name in truncation.NAMES:
+            weight = _WEIGHT[FloorDiv]
         if weight:
             total += weight
             stack.extend(item.child_nodes())
@@ -140,17 +149,33 @@ class Simplifier:
     def _rules(self, expr: Any) -> Expr | None:
         kind = type(expr)
         if kind is Cast:
-            return rules_call.fold_cast(expr)
+            return rules_call.fold_cast(expr, self.owner)
         if kind is Call:
-            return rules_call.TABLE.apply(expr, self.owner)
+            return self._call_rules(expr)
         if isinstance(expr, BinaryExpr):
             if dtypes.is_float(expr.dtype):
                 if isinstance(expr.a, Broadcast) or isinstance(expr.b, Broadcast):
                     return None
+                if isinstance(expr.a, FloatImm) and isinstance(expr.b, FloatImm):
+                    return _folded_floats(expr)
                 return rules_float.TABLE.apply(expr, self.owner)
-            if not isinstance(expr, CompareExpr):
-                return rules_vector.apply(expr, match)
+            if dtypes.lanes_of(expr.dtype) > 1:
+                return rules_vector.apply(expr, self.owner)
+            if narrow.is_narrow(expr.dtype):
+                return narrow.simplified(expr, self.canonical)
         return None
+
+    def _call_rules(self, expr: Any) -> Expr | None:
+        if dtypes.lanes_of(expr.dtype) > 1:
+            return rules_vector.apply(expr, self.owner)
+        if len(expr.args) == 2 and dtypes.is_integer(expr.dtype):
+            made = narrow.call_folded(expr)
+            if made is not None:
+                return made
+            if expr.op.name in truncation.NAMES and expr.dtype in ARITHMETIC_DTYPES:
+                made = truncation.truncated(expr, self.canonical)
+                return None if made is None or same_expr(made, expr) else made
+        return rules_call.TABLE.apply(expr, self.owner)
 
     def _var(self, var: Var) -> Expr:
         if var in self.context.substitutions:
@@ -175,10 +200,34 @@ class Simplifier:
         except (OpaqueOperand, ConstantTooLarge):
             return self._by_operands(expr)
         if same_expr(made, expr):
-            return expr
-        if _dearer(made, expr):
+            made = expr
+        elif _dearer(made, expr):
             made = self._by_operands(expr)
-        return made
+        elif self._repeats(made):
+            factored = self._by_operands(expr)
+            made = made if cost(made) <= cost(factored) else factored
+        chosen = rules_logic.CHOICES.apply(made, self.owner)
+        return made if chosen is None else self.visit(chosen)
+
+    @staticmethod
+    def _repeats(made: Any) -> bool:
+        """Whether a sum has products of something that is work to compute: multiplied out."""
+        if type(made) not in (Add, Sub):
+            return False
+        terms: list[Any] = []
+        while type(made) in (Add, Sub):
+            terms.append(made.b)
+            made = made.a
+        terms.append(made)
+        if len(terms) > _LONG or not any(type(term) is Mul for term in terms):
+            return False
+        inside = [
+            part
+            for term in terms
+            for part in ((term.a, term.b) if type(term) is Mul else (term,))
+            if _WEIGHT.get(type(part), 1)
+        ]
+        return any(same_expr(a, b) for i, a in enumerate(inside) for b in inside[:i])
 
     def _settled(self, expr: Expr) -> Any:
         result = self._rules(expr)
@@ -236,9 +285,31 @@ class Simplifier:
                         made = self._absorb(a, number)
                         if made is not None:
                             return self.finished(made)
-        elif not self.context.residues:
-            return a
-        return self.canonical.merged(a)
+            return self._offset_inside(self.canonical.merged(a))
+        return self.canonical.merged(a) if self.context.residues else a
+
+    def _offset_inside(self, a: Poly) -> Poly:
+        """``(n + 7) // 8 - 1`` reads ``(n - 1) // 8``, unless that makes its numerator negative.
+
+        Only to be written: as an atom the quotient has the whole part outside.
+        """
+        constant, table = a.get((), 0), self.context.table
+        for mono, value in a.items() if constant else ():
+            if len(mono) != 1 or value != 1 or table.kinds[mono[0]] != DIV:
+                continue
+            operands = table.operands[mono[0]]
+            assert operands is not None
+            by = constant_of(operands[1])
+            if by is None or by <= 0 or () not in operands[0] or table.has_data(operands[0]):
+                continue
+            moved = poly_add(operands[0], {(): constant * by})
+            # Shifts round down by themselves; other divisions need no correction above zero.
+            if by & (by - 1) and self.canonical.bounds.poly(moved)[0] < 0:
+                continue
+            number = table.compound(DIV, moved, operands[1], table.dtypes[mono[0]])
+            made = {other: k for other, k in a.items() if other and other != mono}
+            return poly_add({(number,): 1}, made)
+        return a
 
     def _absorb(self, a: Poly, number: int) -> Poly | None:
         """``min(x + y, z) - x`` becomes ``min(y, z - x)`` if that makes it smaller."""
@@ -284,7 +355,12 @@ class Simplifier:
                 return known
             if is_const(made.a) and is_const(made.b):
                 return compare(type(made), made.a, made.b)
-            return made  # type: ignore[no-any-return]
+            if narrow.is_narrow(made.a.dtype):
+                known = narrow.compared(made, self.canonical)
+            elif dtypes.lanes_of(made.dtype) > 1:
+                known = rules_vector.apply(made, self.owner)
+                return made if known is None else self.visit(known)  # type: ignore[no-any-return]
+            return made if known is None else known
         try:
             made = self._compare_polys(expr)
         except (OpaqueOperand, ConstantTooLarge):
@@ -472,6 +548,11 @@ class Simplifier:
         if value is expr.value and body is expr.body:
             return expr  # type: ignore[no-any-return]
         return Let(expr.var, value, body)
+
+
+def _folded_floats(expr: Any) -> Expr | None:
+    made = rewrite.operation(type(expr), expr.a, expr.b)
+    return made if isinstance(made, FloatImm) else None
 
 
 def _variables(expr: Node) -> set[Any]:

@@ -1,0 +1,204 @@
+"""Division towards zero, narrow integers, and comparisons that one side decides."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.arith.helpers import evaluate, rng
+from tilewright.arith import Analyzer
+from tilewright.ir import (
+    EQ,
+    FALSE,
+    LE,
+    LT,
+    NE,
+    TRUE,
+    Add,
+    BinaryExpr,
+    Broadcast,
+    Cast,
+    Expr,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Max,
+    Min,
+    Mul,
+    Ramp,
+    Select,
+    Sub,
+    Var,
+    call,
+    cast,
+    const,
+    expr_equal,
+    maximum,
+    minimum,
+    truncdiv,
+    truncmod,
+)
+from tilewright.ir.integers import wrap_integer
+
+x, y, z, i = Var("x"), Var("y"), Var("z"), Var("i")
+b, u, f = Var("b", "int8"), Var("u", "uint8"), Var("f", "float32")
+
+
+@pytest.fixture
+def known() -> Analyzer:
+    analyzer = Analyzer()
+    analyzer.bind(i, rng(16))
+    return analyzer
+
+
+TRUNCATED = [
+    (truncdiv(truncdiv(x, 6), 6), truncdiv(x, 36)),
+    (truncdiv(x * 8, 2), x * 4),
+    (truncdiv(x * 2, 4), truncdiv(x, 2)),
+    (truncdiv(x + z, 1), x + z),
+    (truncdiv(x, -1), x * -1),
+    (truncmod(x * 12, 3), const(0)),
+    (truncmod(truncmod(x, 12), 4), truncmod(x, 4)),
+    (truncmod(x, -12), truncmod(x, 12)),
+    (truncdiv(x * 5, x), const(5)),
+    (truncdiv(i, 4), i // 4),
+    (truncmod(i - 16, 4) <= 0, TRUE),
+    (truncdiv(i - 8, 16), const(0)),
+    (truncmod(i - 8, 16), i - 8),
+    (truncdiv(x + 1, 7) < 5, x < 34),
+    (truncdiv(x, 4) >= 0, x >= -3),
+    (truncdiv(x, 4) >= 2, x >= 8),
+    (truncdiv(x, 4) < -1, x <= -8),
+]
+
+
+@pytest.mark.parametrize("expr, expected", TRUNCATED, ids=lambda e: repr(e))
+def test_truncated_divisions(known, expr, expected):
+    assert expr_equal(known.simplify(expr), known.simplify(expected)), known.simplify(expr)
+
+
+@pytest.mark.parametrize("divisor", [-4, -3, -1, 1, 2, 3, 6])
+def test_truncated_divisions_keep_their_value(divisor):
+    numerators = [x, x * 2, x * 6 + 3, truncdiv(x, 3), truncmod(x, 6), x - 2]
+    for numerator, made in itertools.product(numerators, (truncdiv, truncmod)):
+        quotient = made(numerator, divisor)
+        for expr in (quotient, quotient >= -1, quotient <= 1, quotient >= 2, quotient < -2):
+            simpler = Analyzer().simplify(expr)
+            for value in range(-40, 41):
+                assert evaluate(simpler, {x: value}) == evaluate(expr, {x: value}), (expr, value)
+
+
+NARROW = [
+    (b + 3 - 3, b),
+    (Mul(b, IntImm(0, "int8")), IntImm(0, "int8")),
+    (Add(IntImm(100, "int8"), IntImm(100, "int8")), IntImm(-56, "int8")),
+    (b * 64 * 4, IntImm(0, "int8")),
+    (EQ(b + 1, cast(u, "int8") + 1), EQ(b, cast(u, "int8"))),
+    (u < 0, FALSE),
+    (u <= 255, TRUE),
+    (u % 16 < 16, TRUE),
+    (u // 16 + u % 16 < 31, TRUE),
+    (minimum(u % 4, const(9, "uint8")), u % 4),
+    (cast(cast(u, "int32"), "uint8"), u),
+    (cast(cast(i - 8, "int8"), "int64"), i - 8),
+    (cast(cast(x, "int8"), "int64"), cast(cast(x, "int8"), "int64")),
+    (Cast(Cast(f, "float64"), "float32"), f),
+]
+
+
+@pytest.mark.parametrize("expr, expected", NARROW, ids=lambda e: repr(e))
+def test_narrow_integers(known, expr, expected):
+    assert expr_equal(known.simplify(expr), expected), known.simplify(expr)
+
+
+def wrapped(expr: Expr, env: dict[Var, int]) -> int:
+    """The value of narrow arithmetic: every result wraps."""
+    if not isinstance(expr, BinaryExpr):
+        return evaluate(expr, env)
+    operands = [const(wrapped(side, env), side.dtype) for side in (expr.a, expr.b)]
+    value = evaluate(type(expr)(*operands), {})
+    return value if expr.dtype == "bool" else wrap_integer(value, expr.dtype)
+
+
+@pytest.mark.parametrize("var", [b, u], ids=["int8", "uint8"])
+@pytest.mark.parametrize("kind", [Add, Sub, Mul, Min, Max, FloorDiv, FloorMod, LT, LE, EQ, NE])
+def test_narrow_operators_at_all_values(var, kind):
+    operands = [var, var * 3, var + 100, var % 7, var // 16, var * 2 - 5]
+    constants = [const(value, var.dtype) for value in (0, 1, 2, 7, 127)]
+    for first, second in itertools.product(operands, [*operands[:3], *constants]):
+        if kind in (FloorDiv, FloorMod) and not (isinstance(second, IntImm) and second.value):
+            continue
+        expr = kind(first, second)
+        simpler = Analyzer().simplify(expr)
+        assert simpler.dtype == expr.dtype
+        for value in range(-128, 128, 3) if var is b else range(0, 256, 3):
+            assert wrapped(simpler, {var: value}) == wrapped(expr, {var: value}), (expr, simpler)
+
+
+DECIDED = [
+    (maximum(y, i) <= 20, y < 21),
+    (minimum(x, y + 3) >= x, x <= y + 3),
+    (minimum(i, y) <= -4, y < -3),
+    (EQ(minimum(x, y), x), x <= y),
+    (NE(maximum(x, y), y), y < x),
+    (minimum(maximum(z, x), maximum(z, y)), maximum(z, minimum(x, y))),
+    (x - 1 < y, x <= y),
+    ((x * 5 + 1) % 4, (x + 1) % 4),
+    ((i + 7) // 8 + 2, (i + 23) // 8),
+    (Min(Select(x < 3, x, y), Select(x < 3, z, i)), Select(x < 3, minimum(x, z), minimum(y, i))),
+    (Select(x < 3, x, y) * (z - 3), Select(x < 3, x, y) * (z - 3)),
+]
+
+
+@pytest.mark.parametrize("expr, expected", DECIDED, ids=lambda e: repr(e))
+def test_one_side_decides(known, expr, expected):
+    assert expr_equal(known.simplify(expr), expected), known.simplify(expr)
+
+
+VECTORS = [
+    (Ramp(x, const(4), 4) // 4, Ramp(x // 4, const(1), 4)),
+    (Ramp(x, const(4), 4) % 4, Broadcast(x % 4, 4)),
+    (Ramp(i * 4, const(1), 4) // 4, Broadcast(i, 4)),
+    (Ramp(i * 4, const(1), 4) % 4, Ramp(const(0), const(1), 4)),
+    (Ramp(i, const(1), 4) < 19, Broadcast(TRUE, 4)),
+    (minimum(Ramp(i, const(1), 4), Broadcast(const(40), 4)), Ramp(i, const(1), 4)),
+    (LT(Broadcast(x, 4), Broadcast(y, 4)), Broadcast(x < y, 4)),
+    (truncmod(Broadcast(x, 4), Broadcast(const(5), 4)), Broadcast(truncmod(x, 5), 4)),
+    (Add(Broadcast(b, 4), Broadcast(b, 4)), Broadcast(b + b, 4)),
+]
+
+
+@pytest.mark.parametrize("expr, expected", VECTORS, ids=lambda e: repr(e))
+def test_vectors(known, expr, expected):
+    assert expr_equal(known.simplify(expr), expected), known.simplify(expr)
+
+
+def test_a_ramp_across_zero_is_not_truncated_as_one():
+    # truncdiv(-1, 2) and truncdiv(1, 2) are both 0: no ramp.
+    expr = truncdiv(Ramp(x, const(2), 4), Broadcast(const(2), 4))
+    assert Analyzer().simplify(expr) is expr
+
+
+BOUNDS = [
+    (truncdiv(i - 20, 3), -6, -1),
+    (truncdiv(i - 8, y), -8, 8),
+    (truncmod(i - 8, -3), -2, 2),
+    (call("shift_right", i, 2), 0, 3),
+    (call("shift_left", i, i % 3), 0, 60),
+    ((i - 8) // y, -8, 8),
+    (i // (i - 4), -15, 15),
+]
+
+
+@pytest.mark.parametrize("expr, low, high", BOUNDS, ids=lambda e: repr(e))
+def test_bounds_of_divisions_and_shifts(known, expr, low, high):
+    found = known.const_int_bound(expr)
+    assert low <= found.min and found.max <= high, found
+    for here, there in itertools.product(range(16), range(-9, 10)):
+        env = {i: here, y: there}
+        try:
+            value = evaluate(expr, env)
+        except ZeroDivisionError:
+            value = 0
+        assert found.min <= value <= found.max, env
