@@ -171,4 +171,6 @@ register_op(
 )  # fmt: skip
 register_op("atomic_add", 2, "last", "update", "(address, value): adds, gives the value before")
 register_op("assume", 1, "given", "opaque", "promises that a condition holds")
-register_op("ret", 1, "given", "opaque")
+register_op("ret", 1, "given", "opaque", "ends the function; its value is the function's")
+register_op("break_loop", 0, "void", "opaque", "leaves the innermost loop")
+register_op("continue_loop", 0, "void", "opaque", "goes on with the next iteration of the loop")

@@ -31,14 +31,13 @@ from tilewright.script.highlight import print_highlighted, show
 from tilewright.script.notebook import script_html
 from tilewright.script.parser import from_source, parse
 from tilewright.script.printer import script, to_text
-from tilewright.script.scope import DIALECTS, load_dialect
+from tilewright.script.scope import DIALECTS, NAMES, load_dialect
 
 _module.set_printer(script, show, script_html)
 
 
 def __getattr__(name: str) -> Any:
-    name = "tir" if name == "tirx" else name  # as TVM calls it
-    if name in DIALECTS:
+    if name in DIALECTS or name in NAMES:
         return load_dialect(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -21,7 +21,7 @@ from tilewright.ir import BaseFunc, IRModule
 from tilewright.script.allowance import Budget, Decorator, check_length, count_syntax
 from tilewright.script.diagnostics import Source
 from tilewright.script.evaluator import Evaluator
-from tilewright.script.scope import DIALECTS, Scope, load_dialect
+from tilewright.script.scope import DIALECTS, NAMES, Scope, load_dialect
 from tilewright.support.errors import ParseError
 
 
@@ -229,7 +229,7 @@ def _import(evaluator: Evaluator, node: ast.Import | ast.ImportFrom) -> None:
         return
     for item in node.names:
         known = isinstance(node, ast.ImportFrom) and node.module == "tilewright.script"
-        if not known or item.name not in DIALECTS:
+        if not known or item.name not in (*DIALECTS, *NAMES):
             evaluator.fail(
                 node, "script text may only import dialects from tilewright.script; use extra_vars"
             )

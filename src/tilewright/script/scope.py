@@ -19,12 +19,15 @@ DIALECTS = {
 }
 """Dialects by name: the usual alias, and the module that holds the vocabulary."""
 
+NAMES = {"tirx": "tir", "s_tir": "tir"}
+"""Other names of dialects, under which newer programs of TVM import them."""
+
 _BY_ALIAS = {alias: name for name, (alias, _) in DIALECTS.items()}
 
 
 def load_dialect(name: str) -> types.ModuleType:
     """Import the vocabulary of a dialect."""
-    module = importlib.import_module(DIALECTS[name][1])
+    module = importlib.import_module(DIALECTS[NAMES.get(name, name)][1])
     register_vocabulary(module)
     return module
 

@@ -21,6 +21,7 @@ Intrinsics of the operator table are functions here, looked up by name, as are v
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tilewright.ir import OPS, ceildiv, dtypes, floordiv, floormod
@@ -36,17 +37,23 @@ from tilewright.tir.index_map import AXIS_SEPARATOR
 from tilewright.tir.script import printer as _printer
 from tilewright.tir.script.buffer_declarations import (
     alloc_buffer,
+    alloc_local,
+    alloc_scalar,
+    alloc_shared,
     allocate,
     decl_buffer,
     match_buffer,
 )
 from tilewright.tir.script.buffer_declarations import as_region as region
 from tilewright.tir.script.buffer_declarations import buffer_type as Buffer
+from tilewright.tir.script.declarations import assert_frame as Assert
 from tilewright.tir.script.declarations import (
     attr,
     axis,
+    bind,
     block,
     block_attr,
+    buffer_store,
     evaluate,
     func_attr,
     grid,
@@ -61,10 +68,25 @@ from tilewright.tir.script.declarations import (
     where,
     writes,
 )
+from tilewright.tir.script.declarations import else_frame as Else
+from tilewright.tir.script.declarations import if_frame as If
 from tilewright.tir.script.declarations import let_stmt as LetStmt
 from tilewright.tir.script.declarations import seq_stmt as seq
+from tilewright.tir.script.declarations import then_frame as Then
+from tilewright.tir.script.declarations import while_frame as While
 from tilewright.tir.script.frames import Macro, macro
 from tilewright.tir.script.functions import comm_reducer, index_map, iter_var
+from tilewright.tir.script.intrinsics import (
+    call_intrin,
+    operator_function,
+    thread_return,
+    tvm_storage_sync,
+    tvm_thread_allreduce,
+    tvm_warp_activemask,
+    tvm_warp_shuffle,
+    tvm_warp_shuffle_down,
+    tvm_warp_shuffle_up,
+)
 from tilewright.tir.script.parser import parse_fragment, prim_func
 from tilewright.tir.script.scalars import (
     EQ,
@@ -73,6 +95,7 @@ from tilewright.tir.script.scalars import (
     LE,
     LT,
     NE,
+    SHORT_DTYPES,
     Add,
     And,
     Broadcast,
@@ -84,9 +107,11 @@ from tilewright.tir.script.scalars import (
     Let,
     Max,
     Min,
+    Mod,
     Mul,
     Not,
     Or,
+    Ptr,
     Ramp,
     ScalarType,
     Select,
@@ -110,7 +135,6 @@ from tilewright.tir.script.scalars import (
     let,
     max,
     min,
-    operator_function,
     target,
     uint4,
     uint8,
@@ -125,12 +149,46 @@ from tilewright.tir.script.scalars import index_range as Range
 from tilewright.tir.script.scalars import least as min_value
 from tilewright.tir.script.scalars import operator as Op
 from tilewright.tir.script.scalars import symbol as Var
+from tilewright.tir.script.threads import env_thread, launch_thread
 
 register_constructors(IntImm, StringImm)
 register_values(Operator, Target)
 register_price(Target, 100)  # its options are looked up in tables and checked
 
+ALIASES = {
+    "AllocBuffer": "alloc_buffer",
+    "Bind": "bind",
+    "IterVar": "iter_var",
+    "broadcast": "Broadcast",
+    "buffer_decl": "Buffer",
+    "call_cpacked": "call_packed",
+    "inline": "macro",
+    "ramp": "Ramp",
+    "sblock": "block",
+    "sblock_alloc_buffer": "alloc_buffer",
+    "sblock_attr": "block_attr",
+    "tvm_call_cpacked": "call_packed",
+    "tvm_call_packed": "call_packed",
+    "vectorcombine": "vector_combine",
+    "vectorhigh": "vector_high",
+    "vectorlow": "vector_low",
+}
+"""Names of TVM, and those that the same things have here."""
+
 _MADE: dict[str, object] = {}
+_NUMBER = re.compile(r"([a-z]+\d*)(x\d+)?")
+
+
+def _dtype_named(name: str) -> ScalarType | None:
+    """The dtype of a name such as ``float32x4`` or ``f32x4``."""
+    short = _NUMBER.fullmatch(name)
+    if short is not None and short[1] in SHORT_DTYPES:
+        name = SHORT_DTYPES[short[1]] + (short[2] or "")
+    try:
+        dtypes.split_dtype(name)
+    except VerifyError:
+        return None
+    return ScalarType(name)
 
 
 def __getattr__(name: str) -> Any:
@@ -140,12 +198,10 @@ def __getattr__(name: str) -> Any:
         return made
     if name in OPS:
         made = operator_function(OPS.get(name))
+    elif name in ALIASES:
+        made = __getattr__(ALIASES[name]) if ALIASES[name] in OPS else globals()[ALIASES[name]]
     elif not name.startswith("_"):
-        try:
-            dtypes.split_dtype(name)
-            made = ScalarType(name)
-        except VerifyError:
-            made = None
+        made = _dtype_named(name)
     if made is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     _MADE[name] = made
@@ -153,23 +209,26 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *OPS})
+    return sorted({*__all__, *OPS, *ALIASES, *SHORT_DTYPES})
 
 
 __all__ = [
     "AXIS_SEPARATOR",
     "Add",
     "And",
+    "Assert",
     "Broadcast",
     "Buffer",
     "Call",
     "Cast",
     "Div",
     "EQ",
+    "Else",
     "FloorDiv",
     "FloorMod",
     "GE",
     "GT",
+    "If",
     "IntImm",
     "LE",
     "LT",
@@ -178,11 +237,13 @@ __all__ = [
     "Macro",
     "Max",
     "Min",
+    "Mod",
     "Mul",
     "NE",
     "Not",
     "Op",
     "Or",
+    "Ptr",
     "Ramp",
     "Range",
     "ScalarType",
@@ -190,21 +251,30 @@ __all__ = [
     "Shuffle",
     "StringImm",
     "Sub",
+    "Then",
     "Var",
+    "While",
     "all",
     "alloc_buffer",
+    "alloc_local",
+    "alloc_scalar",
+    "alloc_shared",
     "allocate",
     "any",
     "attr",
     "axis",
     "bfloat16",
+    "bind",
     "block",
     "block_attr",
     "bool",
+    "buffer_store",
+    "call_intrin",
     "cast",
     "ceildiv",
     "comm_reducer",
     "decl_buffer",
+    "env_thread",
     "evaluate",
     "float16",
     "float32",
@@ -226,6 +296,7 @@ __all__ = [
     "int64",
     "int8",
     "iter_var",
+    "launch_thread",
     "let",
     "macro",
     "match_buffer",
@@ -242,6 +313,13 @@ __all__ = [
     "serial",
     "target",
     "thread_binding",
+    "thread_return",
+    "tvm_storage_sync",
+    "tvm_thread_allreduce",
+    "tvm_warp_activemask",
+    "tvm_warp_shuffle",
+    "tvm_warp_shuffle_down",
+    "tvm_warp_shuffle_up",
     "uint16",
     "uint32",
     "uint4",

@@ -10,26 +10,38 @@ from tilewright.ir import (
     INDEX,
     Expr,
     Range,
+    StringImm,
     Var,
     as_expr,
+    call,
+    cast,
     const,
     dtypes,
+    if_then_else,
+    structural_equal,
 )
 from tilewright.script.diagnostics import Source
 from tilewright.script.evaluator import Evaluator
-from tilewright.script.operators import build_arithmetic, to_value
+from tilewright.script.operators import to_value
 from tilewright.script.scope import Scope
-from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion, access_dtype
+from tilewright.support.errors import VerifyError
+from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion, access_dtype, decl_buffer
+from tilewright.tir.reducer import CommReducer, known_reducers
 from tilewright.tir.script import buffer_declarations as buffers
 from tilewright.tir.script import declarations as decl
+from tilewright.tir.script import threads
 from tilewright.tir.script.frames import BlockFrame, FunctionFrame, Rest, set_name
-from tilewright.tir.script.scalars import LetMarker, ScalarType
+from tilewright.tir.script.intrinsics import AllReduce
+from tilewright.tir.script.scalars import LetMarker, LetType, ScalarType
 from tilewright.tir.stmt import (
     ITER_KINDS,
+    THREAD_BINDING,
     Allocate,
     AttrStmt,
     BufferStore,
     DeclBuffer,
+    Evaluate,
+    For,
     IterVar,
     LetStmt,
     MatchBufferRegion,
@@ -40,11 +52,22 @@ from tilewright.tir.stmt import (
 class AssignmentParser(Evaluator):
     """Reads what stands left and right of ``=``, and the declarations of ``T``."""
 
-    def __init__(self, source: Source, scope: Scope) -> None:
+    def __init__(
+        self, source: Source, scope: Scope, mutable: frozenset[ast.stmt] = frozenset()
+    ) -> None:
         super().__init__(source, scope)
+        self.mutable = mutable
+        """Definitions of variables that the text changes in other suites: they are memory."""
+        self.changed: set[ast.stmt] = set()
+        """Definitions that turned out to be such; the text must be read again with them."""
+        self.lets: dict[Var, tuple[ast.stmt, dict[str, object]]] = {}
+        """Where the variables in sight are defined: the statement, and the frame of its suite."""
+        self.scalars: dict[Buffer, BufferLoad] = {}
         self.function = FunctionFrame()
         self.blocks: list[BlockFrame] = [BlockFrame()]
         self.loops: dict[Var, Range] = {}
+        self.tags: dict[Var, str] = {}
+        """Thread tags of the variables that number threads."""
         self.copies = 0  # depth of macros and unrolled loops, whose blocks get new names
 
     @property
@@ -79,13 +102,72 @@ class AssignmentParser(Evaluator):
         if isinstance(target, (ast.Tuple, ast.List)):
             self._bind_tuple(node, target, value)
             return None
+        if isinstance(value, Buffer) and not value.name and self._is_pointer(value.data):
+            value = buffers.BufferDecl(value)
         if type(value) in DECLARATIONS:
             return self._declare(node, target, value)
         value = to_value(value)
-        if isinstance(value, Expr) and type(value) is not Var:
-            return self._let(target, Var(self._target_name(target), value.dtype), value)
+        if isinstance(target, ast.Name):
+            scalar = self._scalar_of(target.id)
+            if scalar is not None:
+                return self._store_value(node, scalar, value, node)
+            if isinstance(value, (Expr, int, float)):
+                self._note_change(target.id)
+        if isinstance(value, Expr) and (type(value) is not Var or node in self.mutable):
+            var = Var(self._target_name(target), value.dtype)
+            return self._define_variable(node, var, value)
         self._bind(target, value)
         return None
+
+    def _is_pointer(self, var: Var) -> bool:
+        """Whether a variable of the program, no buffer's own, points at memory."""
+        return var in self.lets or var in set(self.function.params)
+
+    # ---- variables that change -------------------------------------------------------------
+
+    def _in_sight(self, name: str) -> object:
+        """What a name stands for, if a suite of this function has defined it."""
+        for frame in reversed(self.scope.frames):
+            if name in frame:
+                return frame[name]
+        return None
+
+    def _scalar_of(self, name: str) -> BufferLoad | None:
+        """The element that holds the variable of that name, if it is memory."""
+        value = self._in_sight(name)
+        return value if type(value) is BufferLoad and value.buffer in self.scalars else None
+
+    def _note_change(self, name: str) -> None:
+        """Note that a variable of an outer suite is assigned again: what follows that must see it.
+
+        In one suite a new variable of the same name does.
+        """
+        value = self._in_sight(name)
+        if isinstance(value, Var) and value in self.lets:
+            definition, frame = self.lets[value]
+            if frame is not self.scope.frames[-1]:
+                self.changed.add(definition)
+
+    def _define_variable(self, node: ast.stmt, var: Var, value: Expr) -> Rest | Stmt:
+        """Define a variable: a let, or memory if the text changes it later."""
+        if node in self.mutable:
+            element = self._define_scalar(var.name, var.dtype, "local")
+            return BufferStore(element.buffer, value, element.indices)
+        self.lets[var] = (node, self.scope.frames[-1])
+        return self._let(var, value)
+
+    def _define_scalar(self, name: str, dtype: str, scope: str) -> BufferLoad:
+        """Memory of one element, which its name stands for."""
+        buffer = decl_buffer((1,), dtype, name, scope=scope)
+        self.block.allocations.append(buffer)
+        self.scalars[buffer] = element = BufferLoad(buffer, (const(0),))
+        self.scope.define(name, element)
+        return element
+
+    def _declare_scalar(
+        self, node: Any, target: ast.expr | None, value: buffers.ScalarDecl
+    ) -> None:
+        self._define_scalar(self._named(node, target, "a scalar"), value.dtype, value.scope)
 
     def _bind_tuple(self, node: ast.stmt, target: ast.Tuple | ast.List, value: Any) -> None:
         values = list(value) if isinstance(value, (tuple, list)) else self._iterate(node, value)
@@ -119,21 +201,26 @@ class AssignmentParser(Evaluator):
             set_name(value, name)
         self.scope.define(name, value)
 
-    def _let(self, target: ast.expr, var: Var, value: Expr) -> Rest:
+    def _let(self, var: Var, value: Expr) -> Rest:
         self.scope.define(var.name, var)
         return Rest(lambda body: LetStmt(var, value, body))
 
-    def _annotated(self, node: ast.AnnAssign) -> Rest | None:
-        if node.value is None:
-            self.fail(node, "the variable needs a value")
-            return None
-        kind, value = self.eval(node.annotation), to_value(self.eval(node.value))
+    def _annotated(self, node: ast.AnnAssign) -> Rest | Stmt | None:
+        kind = self.eval(node.annotation)
         name = self._target_name(node.target)
+        if type(kind) is Var and not kind.name:  # T.Ptr("float32")
+            kind = ScalarType(kind.dtype)
+        if not isinstance(kind, (LetMarker, ScalarType)):
+            self.fail(node.annotation, "expected a dtype such as T.float32, or T.let")
+        if node.value is None:
+            if isinstance(kind, (LetMarker, LetType)):
+                self.fail(node, "the variable needs a value")
+            self._define_scalar(name, kind.dtype, "local")
+            return None
+        value = to_value(self.eval(node.value))
         if isinstance(kind, LetMarker):
             value = self.guard(node.value, as_expr, value)
-            return self._let(node.target, Var(name, value.dtype), value)
-        if not isinstance(kind, ScalarType):
-            self.fail(node.annotation, "expected a dtype such as T.float32, or T.let")
+            return self._define_variable(node, Var(name, value.dtype), value)
         if not isinstance(value, Expr):
             value = self._literal(node.value, value, kind.dtype, f"{name}: {kind.dtype}")
         elif value.dtype != kind.dtype:
@@ -141,9 +228,9 @@ class AssignmentParser(Evaluator):
                 node.value, f"{name} is declared {kind.dtype}, the value is {value.dtype}; "
                 "convert it with T.Cast"
             )  # fmt: skip
-        return self._let(node.target, Var(name, kind.dtype), value)
+        return self._define_variable(node, Var(name, kind.dtype), value)
 
-    def _literal(self, node: ast.expr, value: object, dtype: str, where: str) -> Expr:
+    def _literal(self, node: ast.AST, value: object, dtype: str, where: str) -> Expr:
         """Turn a Python number into a constant of ``dtype``, if it is one."""
         kind = dtypes.kind_of(dtype)
         fits = (
@@ -162,33 +249,47 @@ class AssignmentParser(Evaluator):
         access = self.eval(target)
         if not isinstance(access, (BufferLoad, buffers.BufferSlice)):
             self.fail(target, f"`{ast.unparse(target)}` is not an element of a buffer")
+        return self._store_value(target, access, value, at)
+
+    def _store_value(
+        self, node: ast.AST, access: BufferLoad | buffers.BufferSlice, value: object, at: ast.AST
+    ) -> Stmt:
         buffer = access.buffer
         indices = (
-            access.indices if isinstance(access, BufferLoad) else self.guard(target, access.indices)
+            access.indices if isinstance(access, BufferLoad) else self.guard(node, access.indices)
         )
         value = to_value(value)
         dtype = access_dtype(buffer, indices)
         if isinstance(value, Expr):
             if value.dtype != dtype:
-                self.fail(
-                    at, f"buffer {buffer.name} takes {dtype} here, the value is {value.dtype}; "
-                    "convert it with T.Cast or .astype"
-                )  # fmt: skip
+                value = self._converted(at, value, dtype, f"buffer {buffer.name}")
         else:
             value = self._literal(at, value, dtype, f"buffer {buffer.name}")
         return BufferStore(buffer, value, indices)
 
-    def _augmented(self, node: ast.AugAssign) -> Stmt | None:
-        if not isinstance(node.target, ast.Subscript):
-            self.fail(node.target, "only elements of buffers can be changed; bind a new name")
-        old = to_value(self.eval(node.target))
-        change = to_value(self.eval(node.value))
-        op = type(node.op)
-        if op not in (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod):
-            self.fail(node, "this operator can't be used with =")
-        value = self.guard(node, build_arithmetic, op, old, change)
-        assert isinstance(node.target, ast.Subscript)
-        return self._store(node, node.target, value, node.value)
+    def _converted(self, node: ast.AST, value: Expr, dtype: str, where: str) -> Expr:
+        """Convert what is stored; what would lose a fraction needs a cast in the text."""
+        kinds = [dtypes.kind_of(item) for item in (value.dtype, dtype)]
+        numbers = kinds[0] in ("int", "uint", "float") and kinds[1] in ("int", "uint", "float")
+        loses = kinds[0] == "float" and kinds[1] != "float"
+        same = dtypes.lanes_of(value.dtype) == dtypes.lanes_of(dtype)
+        if not numbers or loses or not same:
+            self.fail(
+                node, f"{where} takes {dtype} here, the value is {value.dtype}; "
+                "convert it with T.Cast or .astype"
+            )  # fmt: skip
+        return cast(value, dtype)
+
+    def _augmented(self, node: ast.AugAssign) -> Any:
+        """``x += y`` stands for ``x = x + y``."""
+        target = node.target
+        if not isinstance(target, (ast.Name, ast.Subscript)):
+            self.fail(target, "expected a name or an element of a buffer")
+        if isinstance(target, ast.Name) and not isinstance(self._in_sight(target.id), Expr):
+            self.fail(target, f"{target.id} is no variable that can change")
+        assert not isinstance(target, ast.Attribute)
+        read = ast.copy_location(ast.BinOp(_as_read(target), node.op, node.value), node)
+        return self._assign(ast.copy_location(ast.Assign([target], read), node))
 
     # ---- declarations --------------------------------------------------------------------
 
@@ -220,7 +321,8 @@ class AssignmentParser(Evaluator):
 
     def _remap(self, node: ast.stmt, value: decl.RemapDecl) -> Any:
         made = []
-        for letter, loop_var in zip(value.kinds, value.values):
+        for letter, given in zip(value.kinds, value.values):
+            loop_var = to_value(given)
             dom = self.loops.get(loop_var) if isinstance(loop_var, Var) else None
             if dom is None:
                 self.fail(node, f"remap takes loop variables, got {loop_var!r}")
@@ -267,12 +369,14 @@ class AssignmentParser(Evaluator):
     def _declare_let(self, node: Any, target: ast.expr | None, value: decl.LetDecl) -> Rest:
         name = self._named(node, target, "a let")
         made = self.guard(node, as_expr, value.value, value.dtype)
-        assert target is not None
-        return self._let(target, Var(name, value.dtype or made.dtype), made)
+        return self._let(Var(name, value.dtype or made.dtype), made)
 
     def _declare_attr(self, node: object, target: ast.expr | None, value: decl.AttrDecl) -> Rest:
         if target is not None:
             self.fail(target, "T.attr has no name")
+        if value.key == REDUCE_SCOPE and isinstance(value.node, CommReducer):
+            self.scope.define(REDUCE_SCOPE, value.node)
+            return Rest(lambda body: body)
         return Rest(lambda body: AttrStmt(value.node, value.key, value.value, body))
 
     def _declare_allocate(
@@ -289,6 +393,61 @@ class AssignmentParser(Evaluator):
         self.scope.define(name, value.buffer)
         return Rest(lambda body: DeclBuffer(value.buffer, body))
 
+    def _declare_thread(self, node: Any, target: ast.expr | None, value: threads.EnvThread) -> None:
+        name = self._named(node, target, "a thread")
+        set_name(value.var, name)
+        self.scope.define(name, value)
+
+    def _declare_launch(
+        self, node: Any, target: ast.expr | None, value: threads.LaunchThread
+    ) -> Rest:
+        """Threads of a tag that run what follows: a loop over them."""
+        var = value.var
+        if target is not None or var is None:
+            name = value.tag.replace(".", "_") if target is None else self._target_name(target)
+            if var is None:
+                var = Var(name, value.extent.dtype)
+            elif not var.name:
+                set_name(var, name)
+            self.scope.define(name, var)
+        if var in self.loops:
+            self.fail(node, f"{value.tag} is launched already")
+        self.loops[var] = Range(const(0, value.extent.dtype), value.extent)
+        self.tags[var] = value.tag
+        loop, launched = var, value
+        return Rest(
+            lambda body: For(
+                loop, const(0, launched.extent.dtype), launched.extent, THREAD_BINDING, body,
+                launched.tag,
+            )
+        )  # fmt: skip
+
+    def _declare_allreduce(self, node: Any, target: ast.expr | None, value: AllReduce) -> Stmt:
+        """Join values of threads, by the reducer of the ``T.attr`` around it."""
+        if target is not None:
+            self.fail(target, "tvm_thread_allreduce gives nothing: it writes the results")
+        reducer: Any = self._in_sight(REDUCE_SCOPE)
+        if reducer is None:
+            self.fail(
+                node, 'tvm_thread_allreduce stands below T.attr(T.comm_reducer(...), "reduce_scope"'
+                ', ...)'
+            )  # fmt: skip
+        known = known_reducers(*(item.dtype for item in value.values))
+        names = [name for name, made in known if structural_equal(made, reducer)]
+        tags = [self.tags.get(item) for item in value.threads if isinstance(item, Var)]
+        if not names:
+            self.fail(node, "no reducer of this form is registered: see tir.register_reducer")
+        if len(tags) < len(value.threads) or None in tags:
+            self.fail(node, "tvm_thread_allreduce takes threads: variables of T.launch_thread")
+        values = [
+            if_then_else(value.condition, item, neutral)
+            for item, neutral in zip(value.values, reducer.identity)
+        ]
+        places = [call("address_of", _element(item)) for item in value.results]
+        words = [StringImm(str(word)) for word in (names[0], *tags)]
+        made = call("thread_allreduce", words[0], *values, *places, *words[1:], dtype="void")
+        return Evaluate(made)
+
     def _resolve(self, node: ast.AST, value: buffers.DeferredBuffer) -> Buffer:
         """Make the buffer whose shape names symbolic variables by text."""
         shape = []
@@ -297,7 +456,9 @@ class AssignmentParser(Evaluator):
                 shape.append(self._symbolic_extent(node, extent))
             else:
                 shape.append(extent)
-        made: Buffer = self.guard(node, buffers.buffer_type, tuple(shape), **value.options)
+        made: Buffer = self.guard(
+            node, buffers.buffer_type, tuple(shape), value.dtype, **value.layout
+        )
         return made
 
     def _symbolic_extent(self, node: ast.AST, text: str) -> Any:
@@ -319,4 +480,32 @@ DECLARATIONS: dict[type, Callable[[AssignmentParser, Any, Any, Any], Any]] = {
     decl.AttrDecl: AssignmentParser._declare_attr,
     buffers.AllocateDecl: AssignmentParser._declare_allocate,
     buffers.BufferDecl: AssignmentParser._declare_view,
+    buffers.ScalarDecl: AssignmentParser._declare_scalar,
+    threads.EnvThread: AssignmentParser._declare_thread,
+    threads.LaunchThread: AssignmentParser._declare_launch,
+    AllReduce: AssignmentParser._declare_allreduce,
 }
+
+
+REDUCE_SCOPE = "reduce_scope"
+"""Key of the attribute that says how ``tvm_thread_allreduce`` joins values."""
+
+
+def _element(value: object) -> BufferLoad:
+    """The element that a result of ``tvm_thread_allreduce`` names."""
+    made = to_value(value)
+    if isinstance(made, Buffer):
+        made = BufferLoad(made, tuple(const(0) for _ in made.shape))
+    if not isinstance(made, BufferLoad):
+        raise VerifyError(f"a result of threads is an element of a buffer, got {made!r}")
+    return made
+
+
+def _as_read(target: ast.Name | ast.Subscript) -> ast.expr:
+    """The expression that reads what a target writes."""
+    made: ast.expr = (
+        ast.Name(target.id, ast.Load())
+        if isinstance(target, ast.Name)
+        else ast.Subscript(target.value, target.slice, ast.Load())
+    )
+    return ast.copy_location(made, target)

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from tilewright.ir import Expr, ExprLike, Ramp, Range, Var, as_expr, as_int, const, dtypes
+from tilewright.ir import INDEX, Expr, ExprLike, Ramp, Range, Var, as_expr, as_int, const, dtypes
 from tilewright.script.allowance import register_values
 from tilewright.script.references import register_subscript
 from tilewright.support.errors import VerifyError
+from tilewright.support.registry import near_matches
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.buffer import decl_buffer as make_buffer
 from tilewright.tir.script.scalars import DTypeLike, as_dtype, split_range
@@ -124,32 +125,61 @@ def as_region(value: object) -> BufferRegion:
     raise VerifyError(f"expected a buffer or a region such as A[i, 0:16], got {value!r}")
 
 
+Pointer = Var | Buffer | None
+
+
+class Layout(TypedDict, total=False):
+    """What a declaration may say of a buffer besides its shape and dtype."""
+
+    data: Pointer
+    strides: Extents | None
+    elem_offset: ExprLike | None
+    scope: str
+    align: int
+    offset_factor: int
+    buffer_type: str
+    axis_separators: Sequence[int]
+
+
+_ORDER = tuple(Layout.__annotations__)
+"""In which order the layout may be told by position, as TVM's declarations have it."""
+
+
+def _layout(given: tuple[Any, ...], named: Mapping[str, Any]) -> Layout:
+    """Join what is told by position with what is told by name."""
+    made = Layout()
+    for key, value in [*zip(_ORDER, given), *named.items()]:
+        if key not in _ORDER:
+            raise VerifyError(f"a buffer takes no {key!r}; {near_matches(key, list(_ORDER))}")
+        if key in made:
+            raise VerifyError(f"{key} is given twice")
+        made[key] = value  # type: ignore[literal-required]  # the key is one of the layout's
+    if len(given) > len(_ORDER):
+        raise VerifyError(f"a buffer is told at most {len(_ORDER) + 2} things by position")
+    return made
+
+
 @dataclass
 class DeferredBuffer:
     """A buffer whose shape names symbolic variables by text: ``T.Buffer(("n", 4))``."""
 
     shape: tuple[Any, ...]
-    options: dict[str, Any]
+    dtype: DTypeLike
+    layout: Layout
 
 
 def _shape(shape: object) -> tuple[Any, ...]:
     return tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
 
 
-def _make(
-    shape: Extents,
-    dtype: DTypeLike,
-    data: Var | None,
-    strides: Extents | None,
-    elem_offset: ExprLike | None,
-    scope: str,
-    align: int,
-    axis_separators: Sequence[int],
-) -> Buffer:
+def _make(shape: Extents, dtype: DTypeLike, layout: Layout) -> Buffer:
     if isinstance(shape, Buffer):  # declared above, because something there names it already
         return shape
+    align, data, strides = layout.get("align", 64), layout.get("data"), layout.get("strides")
+    align = 64 if align in (0, -1) else align  # TVM's words for the usual alignment
     if not isinstance(align, int) or align < 1:
         raise VerifyError(f"align is a number of bytes, got {align!r}")
+    _check_promises(layout)
     parts = (*_shape(shape), *(_shape(strides) if strides is not None else ()))
     for extent in parts:
         kind = dtypes.kind_of(as_expr(extent).dtype)
@@ -159,43 +189,39 @@ def _make(
         _shape(shape),
         as_dtype(dtype),
         "",
-        data=data,
+        data=data.data if isinstance(data, Buffer) else data,
         strides=_shape(strides) if strides is not None else (),
-        elem_offset=elem_offset,
-        scope=scope,
+        elem_offset=layout.get("elem_offset"),
+        scope=layout.get("scope", "global"),
         alignment=align,
-        axis_separators=axis_separators,
+        axis_separators=layout.get("axis_separators", ()),
     )
 
 
+def _check_promises(layout: Layout) -> None:
+    """Check what is promised of a buffer and needs no memory of its own.
+
+    That an offset is a multiple of ``offset_factor`` is seen from the offset itself.
+    """
+    factor, kind = layout.get("offset_factor", 0), layout.get("buffer_type", "default")
+    if not isinstance(factor, int) or factor < 0:
+        raise VerifyError(f"offset_factor is a number of elements, got {factor!r}")
+    if kind not in ("default", ""):
+        raise VerifyError(f"buffer_type is 'default', got {kind!r}; state strides instead")
+
+
 def buffer_type(
-    shape: Extents,
-    dtype: DTypeLike = "float32",
-    data: Var | None = None,
-    strides: Extents | None = None,
-    elem_offset: ExprLike | None = None,
-    scope: str = "global",
-    align: int = 64,
-    axis_separators: Sequence[int] = (),
+    shape: Extents, dtype: DTypeLike = "float32", *given: Any, **layout: Unpack[Layout]
 ) -> Buffer | DeferredBuffer:
     """A buffer: as a parameter's annotation, or declared by ``A = T.Buffer(...)``.
 
     Extents are numbers, expressions, or text that names symbolic variables (``("n", "n * 4")``).
+    The layout follows, by position or name: see ``Layout``.
     """
+    told = _layout(given, layout)
     if any(isinstance(extent, str) for extent in _shape(shape)):
-        return DeferredBuffer(
-            _shape(shape),
-            {
-                "dtype": dtype,
-                "data": data,
-                "strides": strides,
-                "elem_offset": elem_offset,
-                "scope": scope,
-                "align": align,
-                "axis_separators": axis_separators,
-            },
-        )
-    return _make(shape, dtype, data, strides, elem_offset, scope, align, axis_separators)
+        return DeferredBuffer(_shape(shape), dtype, told)
+    return _make(shape, dtype, told)
 
 
 @dataclass
@@ -212,22 +238,42 @@ class AllocBuffer:
 def alloc_buffer(
     shape: Extents,
     dtype: DTypeLike = "float32",
-    data: Var | None = None,
-    strides: Extents | None = None,
-    elem_offset: ExprLike | None = None,
-    scope: str = "global",
-    align: int = 64,
-    axis_separators: Sequence[int] = (),
+    *given: Any,
+    annotations: Mapping[str, object] | None = None,
+    **layout: Unpack[Layout],
 ) -> Any:
     """Declare a buffer of the enclosing block, or of the root block outside of all.
 
+    With annotations it is an allocation for the rest of the suite, as ``T.allocate`` makes it.
     Instead of a shape a kernel's macro may give a buffer that Python has made.
     """
     if isinstance(shape, Buffer):
         return AllocBuffer(shape, is_made=True)
-    return AllocBuffer(
-        _make(shape, dtype, data, strides, elem_offset, scope, align, axis_separators)
-    )
+    buffer = _make(shape, dtype, _layout(given, layout))
+    return AllocateDecl(buffer, dict(annotations)) if annotations else AllocBuffer(buffer)
+
+
+def alloc_local(shape: Extents, dtype: DTypeLike = "float32", **layout: Any) -> Any:
+    """Declare a buffer in registers: ``T.alloc_buffer`` of scope ``local``."""
+    return alloc_buffer(shape, dtype, **{"scope": "local", **layout})
+
+
+def alloc_shared(shape: Extents, dtype: DTypeLike = "float32", **layout: Any) -> Any:
+    """Declare a buffer that a block of threads shares: ``T.alloc_buffer`` of scope ``shared``."""
+    return alloc_buffer(shape, dtype, **{"scope": "shared", **layout})
+
+
+@dataclass
+class ScalarDecl:
+    """``x = T.alloc_scalar("float32")``: a variable that is assigned as often as one likes."""
+
+    dtype: str
+    scope: str
+
+
+def alloc_scalar(dtype: DTypeLike = "float32", scope: str = "local") -> ScalarDecl:
+    """Declare a variable that can change; ``x: T.float32`` does the same."""
+    return ScalarDecl(as_dtype(dtype), scope)
 
 
 @dataclass
@@ -238,19 +284,13 @@ class BufferDecl:
 
 
 def decl_buffer(
-    shape: Extents,
-    dtype: DTypeLike = "float32",
-    data: Var | None = None,
-    strides: Extents | None = None,
-    elem_offset: ExprLike | None = None,
-    scope: str = "global",
-    align: int = 64,
-    axis_separators: Sequence[int] = (),
-) -> BufferDecl:
-    """Declare a view of the memory that ``data`` points at."""
-    return BufferDecl(
-        _make(shape, dtype, data, strides, elem_offset, scope, align, axis_separators)
-    )
+    shape: Extents, dtype: DTypeLike = "float32", *given: Any, **layout: Unpack[Layout]
+) -> Any:
+    """Declare a view of the memory that ``data`` points at; without ``data``, memory of its own."""
+    told = _layout(given, layout)
+    buffer = _make(shape, dtype, told)
+    own = told.get("data") is None and not isinstance(shape, Buffer)
+    return AllocateDecl(buffer, {}) if own else BufferDecl(buffer)
 
 
 @dataclass
@@ -261,26 +301,18 @@ class AllocateDecl:
     annotations: dict[str, Any]
 
 
-class Layout(TypedDict, total=False):
-    """What a declaration may say of a buffer besides its shape and dtype."""
-
-    data: Var | None
-    strides: Extents | None
-    elem_offset: ExprLike | None
-    scope: str
-    align: int
-    axis_separators: Sequence[int]
-
-
 def allocate(
-    shape: Extents,
+    extents: Extents,
     dtype: DTypeLike = "float32",
-    *,
+    scope: str = "global",
+    condition: ExprLike | None = None,
     annotations: Mapping[str, object] | None = None,
-    **layout: Unpack[Layout],
+    **layout: Any,
 ) -> AllocateDecl:
     """Allocate memory in a lowered program; the layout is told as to ``decl_buffer``."""
-    buffer = decl_buffer(shape, dtype, **layout).buffer
+    if condition is not None and as_int(as_expr(condition)) != 1:
+        raise VerifyError("memory is allocated always: put what needs it under an if")
+    buffer = _make(extents, dtype, _layout((), {"scope": scope, **layout}))
     return AllocateDecl(buffer, dict(annotations or {}))
 
 
@@ -296,33 +328,26 @@ def match_buffer(
     source: Var | Region,
     shape: Extents | None = None,
     dtype: DTypeLike | None = None,
-    data: Var | None = None,
-    strides: Extents | None = None,
-    elem_offset: ExprLike | None = None,
-    scope: str | None = None,
-    align: int = 64,
-    axis_separators: Sequence[int] = (),
+    *given: Any,
+    **layout: Unpack[Layout],
 ) -> MatchBuffer:
     """Give a handle parameter its buffer, or a region of a buffer a name inside a block.
 
     For a region, shape, dtype and scope are those of the region if left out.
     """
+    told = _layout(given, layout)
     if isinstance(source, (Buffer, BufferLoad, BufferSlice)):
         source = as_region(source)
         shape = tuple(item.extent for item in source.region) if shape is None else shape
         dtype = source.buffer.dtype if dtype is None else dtype
-        scope = source.buffer.scope if scope is None else scope
+        told.setdefault("scope", source.buffer.scope)
+        if told.get("offset_factor") and told.get("elem_offset") is None:
+            told["elem_offset"] = Var("elem_offset", INDEX)
     elif shape is None:
         raise VerifyError("match_buffer of a handle needs a shape")
-    return MatchBuffer(
-        source,
-        _make(
-            shape, dtype or "float32", data, strides, elem_offset, scope or "global", align,
-            axis_separators,
-        ),
-    )  # fmt: skip
+    return MatchBuffer(source, _make(shape, dtype or "float32", told))
 
 
 register_values(Buffer, attributes="data shape strides elem_offset dtype scope ndim")
 register_values(BufferSlice, attributes="astype")
-register_values(DeferredBuffer, AllocBuffer, AllocateDecl, BufferDecl, MatchBuffer)
+register_values(DeferredBuffer, ScalarDecl, AllocBuffer, AllocateDecl, BufferDecl, MatchBuffer)

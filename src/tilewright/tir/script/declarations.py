@@ -7,22 +7,26 @@ know about a parser.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tilewright.ir import INDEX, Expr, ExprLike, Range, as_expr, dtypes
+from tilewright.ir import INDEX, Expr, ExprLike, Range, StringImm, as_expr, as_int, dtypes
 from tilewright.script.allowance import register_values
 from tilewright.support.errors import VerifyError
-from tilewright.tir.buffer import BufferRegion
-from tilewright.tir.script.buffer_declarations import Region, as_region
+from tilewright.tir.attrs import AUTO_STEP
+from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion, access_dtype
+from tilewright.tir.script.buffer_declarations import Region, as_region, subscript
 from tilewright.tir.script.scalars import DTypeLike, as_dtype, split_range
+from tilewright.tir.script.threads import EnvThread, launch_thread
 from tilewright.tir.stmt import (
     PARALLEL,
     SERIAL,
     THREAD_BINDING,
     UNROLLED,
     VECTORIZED,
+    BufferStore,
     Evaluate,
     check_thread,
 )
@@ -40,6 +44,8 @@ class Loop:
     thread: str | None = None
     annotations: dict[str, Any] = field(default_factory=dict)
     dtype: str | None = None
+    step: Expr | None = None
+    """Distance of the values that its variable takes, if that is not 1."""
 
 
 @dataclass
@@ -59,6 +65,7 @@ def _loop(
     annotations: Mapping[str, object] | None,
     dtype: DTypeLike | None,
     thread: str | None = None,
+    step: ExprLike | None = None,
 ) -> Loops:
     if stop is None:
         start, stop = 0, start
@@ -69,7 +76,18 @@ def _loop(
     if thread is not None:
         check_thread(thread)
     made = None if dtype is None else as_dtype(dtype)
-    return Loops((Loop(kind, minimum, extent, thread, dict(annotations or {}), made),))
+    by = _step(step, extent.dtype)
+    return Loops((Loop(kind, minimum, extent, thread, dict(annotations or {}), made, by),))
+
+
+def _step(step: ExprLike | None, dtype: str) -> Expr | None:
+    if step is None or as_int(step) == 1:
+        return None
+    made = as_expr(step, dtype)
+    number = as_int(made)
+    if not dtypes.is_integer(made.dtype) or (number is not None and number < 1):
+        raise VerifyError(f"the step of a loop is a positive integer, got {step!r}")
+    return made
 
 
 class _LoopKind(Protocol):
@@ -79,6 +97,8 @@ class _LoopKind(Protocol):
         stop: ExprLike | None = None,
         *,
         annotations: Mapping[str, Any] | None = None,
+        step: ExprLike | None = None,
+        unroll: builtins.bool | None = None,
         dtype: DTypeLike | None = None,
         thread: str | None = None,
     ) -> Loops: ...
@@ -92,10 +112,21 @@ def _loop_kind(name: str, kind: str, doc: str) -> _LoopKind:
         stop: ExprLike | None = None,
         *,
         annotations: Mapping[str, Any] | None = None,
+        step: ExprLike | None = None,
+        unroll: builtins.bool | None = None,
         dtype: DTypeLike | None = None,
         thread: str | None = None,
     ) -> Loops:
-        return _loop(kind, start, stop, annotations, dtype, thread)
+        hints, chosen = dict(annotations or {}), kind
+        if unroll is not None:
+            if kind != SERIAL or not isinstance(unroll, builtins.bool):
+                raise VerifyError(
+                    "unroll= of T.serial is True or False; for a factor, put a loop of that many "
+                    "iterations inside: for i, j in T.grid(n // 4, T.unroll(4))"
+                )
+            chosen = UNROLLED if unroll else SERIAL
+            hints.update({} if unroll else {AUTO_STEP: 0})
+        return _loop(chosen, start, stop, hints, dtype, thread, step)
 
     declare.__name__ = declare.__qualname__ = name
     declare.__doc__ = doc
@@ -124,19 +155,22 @@ def thread_binding(
     return _loop(THREAD_BINDING, start, stop, annotations, dtype, thread)
 
 
-def grid(*extents: ExprLike | tuple[ExprLike, ExprLike] | Loops) -> Loops:
+def grid(
+    *extents: ExprLike | tuple[ExprLike, ExprLike] | Loops, dtype: DTypeLike | None = None
+) -> Loops:
     """Nested loops: an extent or a pair ``(start, stop)`` for a serial one, or a loop of any kind.
 
-    ``for i, j in T.grid(n, T.vectorized(16))``.
+    ``for i, j in T.grid(n, T.vectorized(16))``; one name, or a starred one, takes several of the
+    variables: ``for *spatial, k in T.grid(n, m, 16)``.
     """
     nest: list[Loop] = []
     for extent in extents:
         if isinstance(extent, Loops):
             nest.extend(extent.nest)
         elif not isinstance(extent, tuple):
-            nest.extend(_loop(SERIAL, extent, None, None, None).nest)
+            nest.extend(_loop(SERIAL, extent, None, None, dtype).nest)
         elif len(extent) == 2:
-            nest.extend(_loop(SERIAL, *extent, None, None).nest)
+            nest.extend(_loop(SERIAL, *extent, None, dtype).nest)
         else:
             raise VerifyError(f"a range is an extent or (start, stop), got {extent!r}")
     return Loops(tuple(nest))
@@ -345,9 +379,19 @@ class AttrDecl:
     value: Expr
 
 
-def attr(node: object, key: str, value: ExprLike) -> Any:
-    """Say something about ``node`` that holds in what follows."""
-    return AttrDecl(node, key, as_expr(value))
+def attr(node: object, key: str | None = None, value: ExprLike | str | None = None) -> Any:
+    """Say something about ``node`` that holds in what follows.
+
+    ``T.attr({"key": value})`` says it about nothing in particular. The extent of threads, which
+    TVM's lowered programs state so, launches them: see ``T.launch_thread``.
+    """
+    if isinstance(node, Mapping) and key is None and len(node) == 1:
+        (key, value), node = next(iter(node.items())), 0
+    if not isinstance(key, str) or value is None:
+        raise VerifyError("attr takes a node, a key and a value, or a dictionary of one entry")
+    if isinstance(node, EnvThread) and key in ("thread_extent", "virtual_thread"):
+        return launch_thread(node, as_expr(value))
+    return AttrDecl(node, key, StringImm(value) if isinstance(value, str) else as_expr(value))
 
 
 class SeqDecl:
@@ -357,6 +401,79 @@ class SeqDecl:
 def seq_stmt() -> SeqDecl:
     """Statements kept together as one sequence."""
     return SeqDecl()
+
+
+@dataclass
+class IfFrame:
+    """``with T.If(condition):``."""
+
+    condition: object
+
+
+@dataclass
+class BranchFrame:
+    """``with T.Then():`` or ``with T.Else():``."""
+
+    name: str
+
+
+@dataclass
+class WhileFrame:
+    """``with T.While(condition):``."""
+
+    condition: object
+
+
+@dataclass
+class AssertFrame:
+    """``with T.Assert(condition, message):``."""
+
+    condition: object
+    message: str
+
+
+def if_frame(condition: ExprLike) -> IfFrame:
+    """A branch, with the cases ``with T.Then():`` and ``with T.Else():``; as ``if``."""
+    return IfFrame(condition)
+
+
+def then_frame() -> BranchFrame:
+    """What runs where the condition of ``T.If`` holds."""
+    return BranchFrame("Then")
+
+
+def else_frame() -> BranchFrame:
+    """What runs where the condition of ``T.If`` does not hold."""
+    return BranchFrame("Else")
+
+
+def while_frame(condition: ExprLike) -> WhileFrame:
+    """Repeat the body of the ``with`` while a condition holds."""
+    return WhileFrame(condition)
+
+
+def assert_frame(
+    condition: ExprLike, message: str, error_kind: str = "RuntimeError"
+) -> AssertFrame:
+    """Check a condition before the body of the ``with`` runs; as ``assert``."""
+    if not isinstance(message, str):
+        raise VerifyError(f"the message of an assertion is text, got {message!r}")
+    if error_kind != "RuntimeError":
+        raise VerifyError(f"an assertion that fails is a RuntimeError, no {error_kind}")
+    return AssertFrame(condition, message)
+
+
+def bind(value: ExprLike, type_annotation: DTypeLike | None = None) -> LetDecl:
+    """Bind a variable for the rest of the suite: ``x = T.bind(A[i])``, as ``x: T.let = A[i]``."""
+    return let_stmt(value, type_annotation)
+
+
+def buffer_store(buffer: Buffer, value: ExprLike, indices: Sequence[Any] | ExprLike) -> BufferStore:
+    """Store an element: ``T.buffer_store(A, 0.0, [i, j])``, as ``A[i, j] = T.float32(0)``."""
+    given = tuple(indices) if isinstance(indices, (list, tuple)) else (indices,)
+    access = subscript(buffer, given)
+    places = access.indices if isinstance(access, BufferLoad) else access.indices()
+    return BufferStore(buffer, as_expr(value, access_dtype(buffer, places)), places)
 
 
 @dataclass
@@ -379,3 +496,4 @@ def evaluate(value: ExprLike) -> Evaluate:
 register_values(Axis, attributes="spatial reduce opaque remap S R")
 register_values(Loops, BlockDecl, AxisDecl, RemapDecl, Where, Accesses, Attributes, InitDecl)
 register_values(LetDecl, AttrDecl, SeqDecl, MetaVar)
+register_values(IfFrame, BranchFrame, WhileFrame, AssertFrame)

@@ -50,6 +50,8 @@ class BlockFrame:
     allocations: list[Buffer] = field(default_factory=list)
     matches: list[MatchBufferRegion] = field(default_factory=list)
     init: Stmt | None = None
+    loops: int = 0
+    """How many of its loops are open."""
 
 
 @dataclass
@@ -62,6 +64,7 @@ class FunctionFrame:
     params: list[Var] = field(default_factory=list)
     buffer_map: dict[Var, Buffer] = field(default_factory=dict)
     attrs: dict[str, Any] = field(default_factory=dict)
+    ret_dtype: str = "void"
     blocks: dict[str, int] = field(default_factory=dict)
     copies_of: dict[str, int] = field(default_factory=dict)
 

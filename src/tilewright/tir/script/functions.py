@@ -21,7 +21,8 @@ from tilewright.tir.index_map import AXIS_SEPARATOR, IndexMap
 from tilewright.tir.reducer import CommReducer
 from tilewright.tir.script.print_expr import bounds
 from tilewright.tir.script.scalars import as_dtype, index_range
-from tilewright.tir.stmt import ITER_KINDS, IterVar
+from tilewright.tir.script.threads import EnvThread
+from tilewright.tir.stmt import ITER_KINDS, OPAQUE, REDUCE, SPATIAL, IterVar, check_thread
 
 
 def _variables(function: Callable[..., object], dtypes: Iterable[str]) -> tuple[Var, ...]:
@@ -48,7 +49,7 @@ def index_map(
 
 
 def comm_reducer(function: Callable[..., Any], identity: Sequence[object]) -> CommReducer:
-    """A reducer: ``T.comm_reducer(lambda x, y: [x + y], [T.float32(0)])``.
+    """A reducer: ``T.comm_reducer(lambda x, y: x + y, [T.float32(0)])``.
 
     The function takes the elements of both tuples, the left one's first; the dtypes are those of
     the identity.
@@ -60,16 +61,36 @@ def comm_reducer(function: Callable[..., Any], identity: Sequence[object]) -> Co
             f"a reducer of {len(neutral)} values takes {2 * len(neutral)} parameters, not {count}"
         )
     variables = _variables(function, [item.dtype for item in (*neutral, *neutral)])
-    result = tuple(as_expr(to_value(item)) for item in function(*variables))
+    made = function(*variables)
+    given = made if isinstance(made, (tuple, list)) else (made,)
+    if len(given) != len(neutral):
+        raise VerifyError(f"the reducer gives {len(given)} values for {len(neutral)}")
+    result = tuple(as_expr(to_value(item)) for item in given)
     return CommReducer(variables[: len(neutral)], variables[len(neutral) :], result, neutral)
 
 
-def iter_var(var: Var, dom: Any, kind: str) -> IterVar:
-    """An axis that stands outside of a block: variable, ``(start, stop)`` and kind."""
+_TVM_KINDS = {"DataPar": SPATIAL, "CommReduce": REDUCE, "Opaque": OPAQUE, "Ordered": OPAQUE}
+_THREADS = ("ThreadIndex", "VirtualThread")
+
+
+def iter_var(
+    var: Var | EnvThread | str, dom: Any, iter_type: str, thread_tag: str = ""
+) -> IterVar | EnvThread:
+    """An axis that stands outside of a block: variable, ``(start, stop)`` and kind.
+
+    Of the kind ``ThreadIndex`` it is the number of a thread: see ``T.env_thread``.
+    """
+    made = var.var if isinstance(var, EnvThread) else Var(var) if isinstance(var, str) else var
+    if iter_type in _THREADS:
+        check_thread(thread_tag)
+        return EnvThread(thread_tag, made)
+    if thread_tag:
+        raise VerifyError(f"an axis with a thread tag is of kind ThreadIndex, not {iter_type!r}")
+    kind = _TVM_KINDS.get(iter_type, iter_type)
     kinds = sorted(ITER_KINDS.values())
     if kind not in kinds:
         raise VerifyError(f"an axis is one of {', '.join(kinds)}, not {kind!r}")
-    return IterVar(var, dom if isinstance(dom, Range) else index_range(*dom), kind)
+    return IterVar(made, dom if isinstance(dom, Range) else index_range(*dom), kind)
 
 
 def _lambda(p: Printer, variables: Sequence[Var], body: Callable[[], list[str]]) -> str:

@@ -9,7 +9,6 @@ text does not say it.
 from __future__ import annotations
 
 import ast
-import builtins
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -17,7 +16,6 @@ from tilewright.ir import (
     INDEX,
     TRUE,
     Expr,
-    Range,
     Var,
     as_expr,
     call,
@@ -33,8 +31,10 @@ from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.script import buffer_declarations as buffers
 from tilewright.tir.script import declarations as decl
-from tilewright.tir.script.assignments import DECLARATIONS, AssignmentParser
+from tilewright.tir.script import threads
+from tilewright.tir.script.assignments import DECLARATIONS
 from tilewright.tir.script.frames import BlockFrame, Macro, Rest, flatten, join, set_name
+from tilewright.tir.script.loops import LoopParser
 from tilewright.tir.script.scalars import ScalarType
 from tilewright.tir.stmt import (
     NO_OP,
@@ -42,7 +42,6 @@ from tilewright.tir.stmt import (
     Block,
     BlockRealize,
     Evaluate,
-    For,
     IfThenElse,
     SeqStmt,
     Stmt,
@@ -51,7 +50,7 @@ from tilewright.tir.stmt import (
 )
 
 
-class TirParser(AssignmentParser):
+class TirParser(LoopParser):
     """Parses one function, or a fragment."""
 
     # ---- suites --------------------------------------------------------------------------
@@ -97,62 +96,6 @@ class TirParser(AssignmentParser):
         return self.guarded_statement(node, method, self)
 
     # ---- loops and branches --------------------------------------------------------------
-
-    def _for(self, node: ast.For) -> Stmt | list[Stmt]:
-        if node.orelse:
-            self.fail(node.orelse[0], "a loop takes no else")
-        loops = self._loops_of(node.iter)
-        if not isinstance(loops, decl.Loops):
-            return self._unroll(node, loops)
-        targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
-        if len(targets) != len(loops.nest):
-            self.fail(node.target, f"{len(targets)} variables for {len(loops.nest)} loops")
-        self.scope.push()
-        variables: list[Var] = []
-        for target, loop in zip(targets, loops.nest):
-            var = Var(self._target_name(target), loop.dtype or loop.extent.dtype)
-            if var.name != "_" and any(var.name == other.name for other in variables):
-                self.fail(target, f"two loops of a grid are named {var.name!r}")
-            self.scope.define(var.name, var)
-            self.loops[var] = Range(loop.minimum, loop.extent)
-            variables.append(var)
-        body = self.suite(node.body)
-        self.scope.pop()
-        span = self.source.span(node)
-        for var, loop in reversed(list(zip(variables, loops.nest))):
-            hints = dict(loop.annotations)
-            body = For(var, loop.minimum, loop.extent, loop.kind, body, loop.thread, hints)
-            set_span(body, span)
-        return body
-
-    def _loops_of(self, node: ast.expr) -> Any:
-        if isinstance(node, ast.Call) and self.named(node.func) is builtins.range:
-            arguments = self._items(node.args)
-            if len(arguments) == 3 and arguments[2] != 1:
-                self.fail(node, "a loop's step is 1; multiply the variable instead")
-            return self.guard(node, decl.serial, *arguments[:2])
-        return self.eval(node)
-
-    def _unroll(self, node: ast.For, values: object) -> list[Stmt]:
-        """Run a loop over Python values while parsing."""
-        if not isinstance(values, Iterable) or isinstance(values, (str, Expr)):
-            found = ast.unparse(node.iter)
-            self.fail(node.iter, f"`{found}` is no loop; use T.serial, T.grid, range or a list")
-        made: list[Stmt] = []
-        self.copies += 1
-        for value in self.iterate(node.iter, values):
-            self.scope.push()
-            self._bind(node.target, value)
-            made.append(self.suite(node.body))
-            self.scope.pop()
-        self.copies -= 1
-        return flatten(made)
-
-    def _while(self, node: ast.While) -> Stmt:
-        if node.orelse:
-            self.fail(node.orelse[0], "a loop takes no else")
-        condition = self.check_condition(node.test, self.eval(node.test))
-        return While(condition, self.suite(node.body))
 
     def _if(self, node: ast.If) -> Any:
         condition = to_value(self.eval(node.test))
@@ -291,6 +234,35 @@ class TirParser(AssignmentParser):
         self.scope.pop()
         return SeqStmt(tuple(made))
 
+    def _with_if(self, node: ast.With, item: ast.withitem, value: decl.IfFrame) -> Stmt:
+        """``with T.If(condition):`` around ``with T.Then():`` and ``with T.Else():``."""
+        self._no_target(item)
+        condition = self.check_condition(item.context_expr, to_value(value.condition))
+        cases: dict[str, Stmt] = {}
+        for inner in node.body:
+            part = self.eval(inner.items[0].context_expr) if isinstance(inner, ast.With) else None
+            if not isinstance(part, decl.BranchFrame) or part.name in cases:
+                self.fail(inner, "T.If holds one T.Then() and perhaps one T.Else()")
+                raise AssertionError
+            assert isinstance(inner, ast.With)
+            cases[part.name] = self.suite(inner.body)
+        if "Then" not in cases:
+            self.fail(node, "T.If holds one T.Then() and perhaps one T.Else()")
+        return IfThenElse(condition, cases["Then"], cases.get("Else"))
+
+    def _with_branch(self, node: ast.With, item: ast.withitem, value: decl.BranchFrame) -> None:
+        self.fail(node, f"T.{value.name} stands inside `with T.If(...):`")
+
+    def _with_while(self, node: ast.With, item: ast.withitem, value: decl.WhileFrame) -> Stmt:
+        self._no_target(item)
+        condition = self.check_condition(item.context_expr, to_value(value.condition))
+        return While(condition, self.loop_suite(node.body))
+
+    def _with_assert(self, node: ast.With, item: ast.withitem, value: decl.AssertFrame) -> Stmt:
+        self._no_target(item)
+        condition = self.check_condition(item.context_expr, to_value(value.condition))
+        return join([AssertStmt(condition, value.message), *flatten([self.suite(node.body)])])
+
     # ---- expressions as statements -------------------------------------------------------
 
     def _expression(self, node: ast.Expr) -> Any:
@@ -363,7 +335,20 @@ class TirParser(AssignmentParser):
         return made
 
     def _return(self, node: ast.Return) -> Stmt:
-        value = as_expr(0) if node.value is None else self.eval_expr(node.value)
+        """End the function; ``return x`` gives a value of the dtype that the header states."""
+        kind = self.function.ret_dtype
+        if node.value is None:
+            if kind != "void":
+                self.fail(node, f"the function returns a {kind}: return a value")
+            return Evaluate(call("ret", as_expr(0), dtype="void"))
+        value = to_value(self.eval(node.value))
+        if kind == "void":
+            value = self.guard(node.value, as_expr, value)
+        elif isinstance(value, Expr):
+            if value.dtype != kind:
+                value = self._converted(node.value, value, kind, "the result")
+        else:
+            value = self._literal(node.value, value, kind, "the result")
         return Evaluate(call("ret", value, dtype="void"))
 
     def _pass(self, node: ast.Pass) -> None:
@@ -379,17 +364,16 @@ class TirParser(AssignmentParser):
         self.check_parameters(arguments)
         for item in arguments.args:
             self._parameter(item)
-        ret_dtype = "void"
         if node.returns is not None:
             kind = self.eval(node.returns)
             if kind is not None:
                 if not isinstance(kind, ScalarType):
                     self.fail(node.returns, "the result is None or a dtype such as T.int32")
-                ret_dtype = kind.dtype
+                self.function.ret_dtype = kind.dtype
         body = self._with_root(node, self.suite(node.body, own_scope=False), options)
         function = self.function
         made = PrimFunc(
-            tuple(function.params), function.buffer_map, body, ret_dtype, function.attrs
+            tuple(function.params), function.buffer_map, body, function.ret_dtype, function.attrs
         )
         set_span(made, self.source.span(node))
         return made
@@ -428,8 +412,8 @@ class TirParser(AssignmentParser):
             var = Var(f"{item.arg}_handle", "handle")
             self.function.buffer_map[var] = value
             self.scope.define(item.arg, value)
-        elif isinstance(value, ScalarType):
-            var = Var(item.arg, value.dtype)
+        elif isinstance(value, ScalarType) or (type(value) is Var and not value.name):
+            var = Var(item.arg, value.dtype)  # T.handle, or T.handle("float32")
             self.scope.define(item.arg, var)
         else:
             self.fail(
@@ -452,6 +436,8 @@ _STATEMENTS: dict[type, Callable[[TirParser, Any], Any]] = {
     ast.Expr: TirParser._expression,
     ast.Return: TirParser._return,
     ast.Pass: TirParser._pass,
+    ast.Break: TirParser._leave,
+    ast.Continue: TirParser._leave,
 }
 _CONTEXTS: dict[type, Callable[[TirParser, ast.With, ast.withitem, Any], Any]] = {
     decl.BlockDecl: TirParser._with_block,
@@ -460,7 +446,12 @@ _CONTEXTS: dict[type, Callable[[TirParser, ast.With, ast.withitem, Any], Any]] =
     decl.AttrDecl: TirParser._with_rest,
     buffers.AllocateDecl: TirParser._with_rest,
     buffers.BufferDecl: TirParser._with_rest,
+    threads.LaunchThread: TirParser._with_rest,
     decl.SeqDecl: TirParser._with_seq,
+    decl.IfFrame: TirParser._with_if,
+    decl.BranchFrame: TirParser._with_branch,
+    decl.WhileFrame: TirParser._with_while,
+    decl.AssertFrame: TirParser._with_assert,
 }
 _EFFECTS: dict[type, Callable[[TirParser, ast.Expr, Any], Any]] = {
     decl.Where: TirParser._where,
@@ -480,13 +471,35 @@ class _PrimFuncDecorator(FunctionDecorator):
         self, source: Source, node: ast.FunctionDef, scope: Scope, options: Mapping[str, object]
     ) -> PrimFunc:
         """Parse a function definition."""
-        unknown = set(options) - {"root", "name"}
+        unknown = set(options) - {"root", "name", *_TVM_OPTIONS}
         if unknown:
             raise ParseError(f"prim_func takes root= and name=, got {sorted(unknown)[0]}=")
-        return TirParser(source, scope).parse_function(node, options)
+        for option in _TVM_OPTIONS & set(options):
+            if not isinstance(options[option], bool):
+                raise ParseError(f"{option}= of prim_func is True or False")
+        if options.get("persistent"):
+            raise ParseError("prim_func has no persistent=True: write the loop over tiles")
+        made: PrimFunc = _read(source, scope, lambda parser: parser.parse_function(node, options))
+        return made
 
+
+_TVM_OPTIONS = {"private", "check_well_formed", "s_tir", "persistent"}
+"""Options of TVM's decorator. All functions are checked, and are called by their module's names."""
 
 prim_func = _PrimFuncDecorator()
+
+
+def _read(source: Source, scope: Scope, read: Callable[[TirParser], Any]) -> Any:
+    """Read a program, once more for each time that it turns out to change variables."""
+    changed: frozenset[ast.stmt] = frozenset()
+    while True:
+        inner = scope.inner()
+        inner.frames = [dict(frame) for frame in scope.frames]
+        parser = TirParser(source, inner, changed)
+        made = read(parser)
+        if parser.changed <= changed:
+            return made
+        changed |= parser.changed
 
 
 def expand(macro: Macro, /, *args: object, **named: object) -> Stmt:
@@ -494,11 +507,15 @@ def expand(macro: Macro, /, *args: object, **named: object) -> Stmt:
 
     Kernels are written as macros and put into a function by Python.
     """
-    parser = TirParser(macro.source, Scope(macro.captured, macro.budget))
-    made = parser.expanded(macro, macro.bind(list(args), named))
-    if parser.block.allocations:
-        raise macro.source.error_at(1, 0, None, "T.alloc_buffer stands inside a block")
-    return made
+
+    def read(parser: TirParser) -> Stmt:
+        made = parser.expanded(macro, macro.bind(list(args), named))
+        if parser.block.allocations:
+            raise macro.source.error_at(1, 0, None, "T.alloc_buffer stands inside a block")
+        return made
+
+    result: Stmt = _read(macro.source, Scope(macro.captured, macro.budget), read)
+    return result
 
 
 def parse_fragment(source: Source, nodes: list[ast.stmt], scope: Scope) -> Any:
@@ -518,6 +535,8 @@ def parse_fragment(source: Source, nodes: list[ast.stmt], scope: Scope) -> Any:
             parser.scope.frames = [dict(scope.frames[0])]
         parser = TirParser(source, scope.inner())
     made = parser.suite(nodes)
+    for node in parser.changed:
+        parser.fail(node, "a variable that changes stands inside a block or function")
     if parser.block.allocations:
         raise source.error_at(1, 0, None, "T.alloc_buffer stands inside a block or function")
     return made

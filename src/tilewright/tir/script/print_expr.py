@@ -172,7 +172,14 @@ _CONSTANTS = (IntImm, FloatImm)
 
 def _spelled_out(p: Printer, node: Any) -> str:
     p.use("tir")
-    return f"T.{type(node).__name__}({p.expr(node.a)}, {p.expr(node.b)})"
+    same = node.a.dtype == node.b.dtype
+    a, b = (p.expr(part) if same else _stated(p, part) for part in (node.a, node.b))
+    return f"T.{type(node).__name__}({a}, {b})"
+
+
+def _stated(p: Printer, node: Expr) -> str:
+    """The text of an operand whose dtype is not the other one's, which a bare number would take."""
+    return p.expr(node, ATOM + 1 if type(node) is IntImm else 0)
 
 
 _INFIX: dict[type, tuple[str, int, str]] = {}
@@ -375,8 +382,8 @@ def bounds(p: Printer, minimum: Expr, extent: Expr) -> tuple[str, str]:
             return p.expr(minimum), f"T.{extent.dtype}({stop})"
     # Both use one text of the start: it may define variables.
     if not same:
-        start = p.expr(minimum, ATOM + 1 if type(minimum) is IntImm else 0)
-        return start, f"T.Add({start}, {p.expr(extent)})"
+        start = _stated(p, minimum)
+        return start, f"T.Add({start}, {_stated(p, extent)})"
     start = p.expr(minimum, SUM)
     return start, f"{start} + {p.expr(extent, PRODUCT)}"
 

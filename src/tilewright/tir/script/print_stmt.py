@@ -112,6 +112,8 @@ def _allocate_header(p: Printer, node: Allocate, nested: bool) -> str:
 
 
 def _declare_header(p: Printer, node: DeclBuffer, nested: bool) -> str:
+    if node.buffer.data not in p.names:
+        p.expr(node.buffer.data)  # without a pointer the text would ask for memory
     arguments = buffer_arguments(p, node.buffer)
     name = define_buffer(p, node.buffer)
     text = f"T.decl_buffer({arguments})"

@@ -38,6 +38,7 @@ from tilewright.ir import (
 from tilewright.ir import expr as _expr
 from tilewright.script.allowance import register_values
 from tilewright.script.operators import to_value
+from tilewright.script.references import register_subscript
 from tilewright.support.errors import VerifyError
 from tilewright.target import Target
 
@@ -81,8 +82,40 @@ class ScalarType:
 DTypeLike = str | ScalarType
 
 
+class HandleType(ScalarType):
+    """``T.handle``, and ``T.handle("float32", "shared")`` of what it points at.
+
+    A handle itself has no type of elements: the buffer that is declared over it says it.
+    """
+
+    def __call__(
+        self, value: ExprLike | DTypeLike | None = None, storage_scope: str = "global"
+    ) -> Expr:
+        """Make a variable, or the handle that is nowhere: ``T.handle(0)``."""
+        if not isinstance(storage_scope, str):
+            raise VerifyError(f"a scope of memory is text, got {storage_scope!r}")
+        if isinstance(value, (str, ScalarType)):
+            as_dtype(value)
+            value = None
+        return super().__call__(value)
+
+
 class LetMarker:
-    """``x: T.let = value``: a variable of the value's dtype."""
+    """``x: T.let = value``: a variable of the value's dtype; ``T.let[T.int32]`` states that."""
+
+
+@register_subscript(LetMarker)
+def _declared_let(marker: LetMarker, given: tuple[Any, ...]) -> LetType:
+    dtype = given[0] if len(given) == 1 else None
+    if type(dtype) is Var:  # T.handle("float32")
+        dtype = dtype.dtype
+    if not isinstance(dtype, (str, ScalarType)):
+        raise VerifyError("T.let takes one dtype: T.let[T.int32]")
+    return LetType(as_dtype(dtype))
+
+
+class LetType(ScalarType):
+    """``T.let[T.int32]``: the dtype of a variable that is assigned once."""
 
 
 register_values(ScalarType, attributes="dtype")
@@ -106,8 +139,23 @@ float8_e4m3fn = ScalarType("float8_e4m3fn")
 float8_e5m2 = ScalarType("float8_e5m2")
 float32 = ScalarType("float32")
 float64 = ScalarType("float64")
-handle = ScalarType("handle")
+handle = HandleType("handle")
 void = ScalarType("void")
+
+
+SHORT_DTYPES = {
+    **{f"{letter}{bits}": f"{kind}{bits}" for letter, kind in (("i", "int"), ("u", "uint"))
+       for bits in (8, 16, 32, 64)},
+    **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    "bf16": "bfloat16",
+    "boolean": "bool",
+}  # fmt: skip
+"""Other names of dtypes in the dialect: ``T.f32``, ``T.i64``, ``T.boolean``."""
+
+
+def Ptr(dtype: DTypeLike, storage_scope: str = "global") -> Expr:
+    """A new variable of dtype handle: ``T.Ptr(T.float32, "shared")``; also types a parameter."""
+    return handle(dtype, storage_scope)
 
 
 def as_dtype(dtype: DTypeLike) -> str:
@@ -138,9 +186,17 @@ def max(a: ExprLike, b: ExprLike) -> Expr:
     return _pair(_expr.Max, maximum, a, b)
 
 
+def _operands(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
+    """Two operands as they stand; a Python number takes the other one's dtype."""
+    a, b = to_value(a), to_value(b)
+    if isinstance(a, Expr):
+        return a, as_expr(b, a.dtype)
+    return (as_expr(a, b.dtype), b) if isinstance(b, Expr) else (as_expr(a), as_expr(b))
+
+
 def _node(kind: type[_expr.BinaryExpr]) -> Callable[[Any, Any], Expr]:
     def build(a: ExprLike, b: ExprLike) -> Expr:
-        made: Expr = kind(as_expr(a), as_expr(b))
+        made: Expr = kind(*_operands(a, b))
         return made
 
     build.__name__ = build.__qualname__ = kind.__name__
@@ -151,7 +207,6 @@ def _node(kind: type[_expr.BinaryExpr]) -> Callable[[Any, Any], Expr]:
 Add = _node(_expr.Add)
 Sub = _node(_expr.Sub)
 Mul = _node(_expr.Mul)
-Div = _node(_expr.Div)
 FloorDiv = _node(_expr.FloorDiv)
 FloorMod = _node(_expr.FloorMod)
 Min = _node(_expr.Min)
@@ -164,6 +219,20 @@ GT = _node(_expr.GT)
 GE = _node(_expr.GE)
 And = _node(_expr.And)
 Or = _node(_expr.Or)
+
+
+def Div(a: ExprLike, b: ExprLike) -> Expr:
+    """Divide as C does: the node ``Div`` of floats, ``truncdiv`` of integers."""
+    a, b = _operands(a, b)
+    if dtypes.is_integer(dtypes.element_of(a.dtype)):
+        return call("truncdiv", a, b)
+    made: Expr = _expr.Div(a, b)
+    return made
+
+
+def Mod(a: ExprLike, b: ExprLike) -> Expr:
+    """The rest of a division that rounds towards zero, as C's: ``truncmod``."""
+    return call("truncmod", *_operands(a, b))
 
 
 def Not(a: ExprLike) -> Expr:
@@ -319,18 +388,3 @@ def least(dtype: DTypeLike) -> Expr:
 def greatest(dtype: DTypeLike) -> Expr:
     """The greatest value of a dtype."""
     return max_value(as_dtype(dtype))
-
-
-def operator_function(op: Op) -> Callable[..., Expr]:
-    """Return the function of the dialect that calls an operator."""
-
-    def build(*args: ExprLike, dtype: DTypeLike | None = None) -> Expr:
-        if op.arity is not None and len(args) != op.arity:
-            raise VerifyError(f"{op.name} takes {op.arity} arguments, got {len(args)}")
-        values = [to_value(arg) for arg in args]
-        made = None if dtype is None else as_dtype(dtype)
-        return call(op, *values, dtype=made)
-
-    build.__name__ = build.__qualname__ = op.name
-    build.__doc__ = op.doc or f"The intrinsic ``{op.name}``."
-    return build
