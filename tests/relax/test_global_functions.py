@@ -236,7 +236,7 @@ def test_exported_graphs_call_python(tmp_path: Path) -> None:
     [
         (lambda x: op.call_packed(3, x), "is given by name, got int 3"),
         (lambda x: op.call_packed("f", (x, x)), "pass the items of a tuple"),
-        (lambda x: op.call_packed("f", relax.ShapeExpr((1, 2))), "extents of a shape, one by one"),
+        (lambda x: op.print(relax.ShapeExpr((1, 2))), "extents of a shape one by one"),
         (lambda x: op.call_dps_packed("f", x, []), "needs out_sinfo"),
         (lambda x: op.call_dps_packed("f", x, relax.ObjectStructInfo()), "of known shape, got"),
         (lambda x: op.call_pure_packed("f", x, sinfo_args=[tensor(())] * 2), "has one result"),

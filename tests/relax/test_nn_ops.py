@@ -130,7 +130,8 @@ def test_layers_take_their_arguments_in_the_order_of_nn():
 SIGNATURES = {
     "Linear": "in_features out_features bias dtype out_dtype",
     "Conv1D": "in_channels out_channels kernel_size stride padding dilation groups bias dtype",
-    "Conv2D": "in_channels out_channels kernel_size stride padding dilation groups bias dtype",
+    "Conv2D": "in_channels out_channels kernel_size stride padding dilation groups bias dtype "
+    "data_layout",
     "LayerNorm": "normalized_shape eps elementwise_affine dtype",
     "RMSNorm": "hidden_size axes epsilon bias dtype",
     "Embedding": "num dim dtype",

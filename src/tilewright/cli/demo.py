@@ -123,7 +123,7 @@ def networks() -> list[Network]:
             fan_in = int(np.prod(parameter.shape[1:])) or 1
             values = rng.standard_normal(parameter.shape) / np.sqrt(fan_in)
             parameter.data = values.astype("float32")
-        state = dict(model.state_dict())
+        state = {name: parameter.data for name, parameter in model.named_parameters()}
         x = rng.standard_normal(shape).astype("float32")
         mod, _ = model.export({"forward": {"x": nn.spec.Tensor(shape, "float32")}})
         mod = BindParams("forward", state)(mod)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.relax import analysis, dpl, gradients, interpreter, transform
 from tilewright.relax import global_calls as _global_calls  # what compiled graphs call
+from tilewright.relax import kv_cache as _kv_cache  # likewise
 from tilewright.relax import numpy_calls as _numpy_calls  # likewise
 from tilewright.relax import ops as op
 from tilewright.relax import script as _script  # graph functions print and parse from now on

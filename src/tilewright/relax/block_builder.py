@@ -15,6 +15,7 @@ added with ``add_func`` or made by ``call_te`` are shared if structurally equal.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,6 +68,9 @@ from tilewright.support.errors import VerifyError
 from tilewright.tir import PrimFunc, fresh_name, renew_definitions
 from tilewright.tir.attrs import IMPURE
 
+_open = threading.local()
+"""``builders``: those with a function under construction on this thread, the innermost last."""
+
 
 class _Frame:
     """A function under construction."""
@@ -112,6 +116,24 @@ class BlockBuilder:
         self._names = set(self._functions)
         self._frames: list[_Frame] = []
 
+    @staticmethod
+    def current() -> BlockBuilder | None:
+        """Return the builder that builds a function on this thread now, if there is one."""
+        builders: list[BlockBuilder] = getattr(_open, "builders", [])
+        return builders[-1] if builders else None
+
+    @contextmanager
+    def _building(self, frame: _Frame) -> Iterator[None]:
+        """Emit into a frame."""
+        builders = _open.__dict__.setdefault("builders", [])
+        builders.append(self)
+        self._frames.append(frame)
+        try:
+            yield
+        finally:
+            self._frames.pop()
+            builders.pop()
+
     # ---- functions --------------------------------------------------------------------------
 
     @contextmanager
@@ -120,19 +142,16 @@ class BlockBuilder:
         name: str,
         params: Sequence[RelaxVar] | None = None,
         attrs: Mapping[str, Any] | None = None,
-        *,
         pure: bool = True,
     ) -> Iterator[None]:
         """Build a function; its body must call ``emit_func_output``.
 
         One with effects that the world sees (``print``, ``call_packed``) must say ``pure=False``.
         """
-        frame = _Frame(name, params or (), {**(attrs or {}), **({} if pure else {IMPURE: True})})
-        self._frames.append(frame)
-        try:
+        given = (params,) if isinstance(params, RelaxVar) else params or ()
+        frame = _Frame(name, given, {**(attrs or {}), **({} if pure else {IMPURE: True})})
+        with self._building(frame):
             yield
-        finally:
-            self._frames.pop()
         self._functions[name] = self._finish(frame)
         self._names.add(name)
 
@@ -144,11 +163,8 @@ class BlockBuilder:
     ) -> Function:
         """Build a function without adding it; ``body`` emits and returns the result."""
         frame = _Frame("<function>", params, attrs or {})
-        self._frames.append(frame)
-        try:
+        with self._building(frame):
             frame.output = self._atom(body())
-        finally:
-            self._frames.pop()
         return self._finish(frame)
 
     def _finish(self, frame: _Frame) -> Function:
@@ -170,11 +186,8 @@ class BlockBuilder:
             )
         frame = _Frame(outer.name, (), {})
         frame.taken = outer.taken
-        self._frames.append(frame)
-        try:
+        with self._building(frame):
             output = self._atom(as_relax(body()))
-        finally:
-            self._frames.pop()
         frame.close_block(BindingBlock)
         return SeqExpr(tuple(frame.blocks), output)
 
@@ -204,8 +217,22 @@ class BlockBuilder:
         frame = self._frame()
         return [item for block in frame.blocks for item in block.bindings] + frame.bindings
 
-    def emit_func_output(self, output: RelaxExpr, params: Sequence[RelaxVar] | None = None) -> None:
-        """Set the function's result (and its parameters, if not given before).
+    def current_block_is_dataflow(self) -> bool:
+        """``in_dataflow``, under TVM's name."""
+        return self.in_dataflow
+
+    def get_unique_name(self, name_prefix: str) -> str:
+        """Return a name that no variable of the function under construction has, and take it."""
+        return fresh_name(name_prefix, self._frame().taken, "")
+
+    def lookup_binding(self, var: RelaxVar) -> RelaxExpr | None:
+        """Return what a variable is bound to in the function under construction, if it is."""
+        return next((item.value for item in self.bindings if item.var is var), None)
+
+    def emit_func_output(
+        self, output: object, params: RelaxVar | Sequence[RelaxVar] | None = None
+    ) -> GlobalVar:
+        """Set the function's result (and its parameters, if not given before); return its name.
 
         Raises ``VerifyError`` inside of a dataflow block.
         """
@@ -213,12 +240,17 @@ class BlockBuilder:
         if frame.in_dataflow:
             raise VerifyError("emit_func_output belongs after the dataflow block")
         if params is not None:
-            frame.params = tuple(params)
+            frame.params = (params,) if isinstance(params, RelaxVar) else tuple(params)
         frame.output = self._atom(as_relax(output))
+        return GlobalVar(frame.name)
 
     def get(self) -> IRModule:
         """Return the module built so far."""
         return IRModule(dict(self._functions), dict(self._attrs))
+
+    def finalize(self) -> IRModule:
+        """Return the module built so far: ``get``."""
+        return self.get()
 
     def add_func(self, function: BaseFunc, name: str) -> GlobalVar:
         """Add a function under a free name based on ``name``; an equal one is shared."""
@@ -301,6 +333,15 @@ class BlockBuilder:
         frame.bindings.append(binding)
         return binding.var
 
+    def emit_normalized(self, binding: Binding) -> None:
+        """Add a binding unchanged; its value is in A-normal form already.
+
+        Raises ``VerifyError`` if it isn't.
+        """
+        if self.normalize(binding.value) is not binding.value:
+            raise VerifyError(f"the value of {binding.var.name} is nested: {binding.value!r}")
+        self.emit_binding(binding)
+
     def match_cast(
         self, value: RelaxExpr, struct_info: StructInfo, name_hint: str = ""
     ) -> RelaxVar:
@@ -313,6 +354,10 @@ class BlockBuilder:
         return var
 
     def emit_call(self, function: str | GlobalVar, *args: object) -> RelaxVar:
+        """``emit(call_function(...))``."""
+        return self.emit(self.call_function(function, *args))
+
+    def call_function(self, function: str | GlobalVar, *args: object) -> RelaxCall:
         """Call a graph function of the module; its result's struct info is derived.
 
         Raises ``VerifyError`` if there is no such function, the arguments don't fit, or none says
@@ -332,7 +377,7 @@ class BlockBuilder:
                 f"no argument says what the result of {gvar!r} is, {stated!r}: build the call with "
                 "sinfo_args"
             )
-        return self.emit(call.replace(sinfo_args=(result,)))
+        return call.replace(sinfo_args=(result,))
 
     def normalize(self, expr: RelaxExpr) -> RelaxExpr:
         """Convert a value to A-normal form, emitting bindings for operands that are not atoms."""

@@ -27,11 +27,13 @@ from tilewright.relax.expr import (
 )
 from tilewright.relax.registry import builder
 from tilewright.relax.struct_info import (
+    FuncStructInfo,
     ObjectStructInfo,
     PrimStructInfo,
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
+    same_struct_info,
 )
 from tilewright.support.errors import VerifyError
 
@@ -59,7 +61,10 @@ def _infer_outputs(call: RelaxCall) -> StructInfo:
 CALL_PACKED = raw_op("call_packed", _infer_result, pure=False, effect=True)
 CALL_PURE_PACKED = raw_op("call_pure_packed", _infer_result)
 CALL_DPS_PACKED = raw_op("call_dps_packed", _infer_outputs)
+CALL_INPLACE_PACKED = raw_op("call_inplace_packed", _infer_result)
+CALL_WITH_OBJECTS = raw_op("call_with_objects", _infer_result, pure=False)
 PRINT = raw_op("print", lambda call: _NOTHING, pure=False, effect=True)
+NULL_VALUE = raw_op("null_value", lambda call: ObjectStructInfo())
 ASSERT_TENSOR = raw_op("assert_tensor", lambda call: _NOTHING, pure=False)
 
 
@@ -81,6 +86,48 @@ def call_pure_packed(
 ) -> RelaxCall:
     """Call a global function for what it returns; it must have no effects."""
     return _returning(CALL_PURE_PACKED, func, args, sinfo_args)
+
+
+@builder("call_inplace_packed")
+def call_inplace_packed(
+    func: str | ExternFunc,
+    *args: object,
+    inplace_indices: int | Sequence[int],
+    sinfo_args: StructInfo | Sequence[StructInfo],
+) -> RelaxCall:
+    """Call a global function that changes some of its arguments, and nothing else.
+
+    ``inplace_indices`` has for each result the argument that it is, changed, or -1 for a value that
+    the function makes. Tensors are copied before the call; objects are not: what was passed isn't
+    to be used later.
+
+    Raises ``VerifyError`` if a result doesn't fit its argument.
+    """
+    indices = (inplace_indices,) if isinstance(inplace_indices, int) else tuple(inplace_indices)
+    given = [sinfo_args] if isinstance(sinfo_args, StructInfo) else list(sinfo_args)
+    if len(given) > 1:
+        given = [TupleStructInfo(tuple(given))]
+    info = given[0]
+    infos = info.fields_ if isinstance(info, TupleStructInfo) else (info,)
+    if len(infos) != len(indices):
+        raise VerifyError(f"{len(infos)} results need as many inplace_indices: {indices}")
+    made = _arguments(args)
+    for place, result in zip(indices, infos):
+        if place not in range(-1, len(made)):
+            raise VerifyError(f"inplace_indices are positions of arguments, or -1: {indices}")
+        if place >= 0 and not same_struct_info(made[place].struct_info, result):
+            raise VerifyError(
+                f"a result in place of argument {place}, {made[place].struct_info!r}, can't be "
+                f"{result!r}"
+            )
+    attrs = {"inplace_indices": indices}
+    return RelaxCall(CALL_INPLACE_PACKED, (_reference(func), *made), attrs, (info,))
+
+
+@builder("null_value")
+def null_value() -> RelaxCall:
+    """No object."""
+    return RelaxCall(NULL_VALUE, ())
 
 
 def _returning(op: Any, func: str | ExternFunc, args: Sequence[object], info: Any) -> RelaxCall:
@@ -112,7 +159,7 @@ def call_dps_packed(
 @builder("print")
 def print(*values: object, format: str = "") -> RelaxCall:
     """Print values when the graph runs; each ``{}`` in ``format`` is replaced by one of them."""
-    made = (StringValue(_form(format, len(values))), *_arguments(values))
+    made = (StringValue(_form(format, len(values))), *_printed(values))
     return RelaxCall(PRINT, made)
 
 
@@ -136,7 +183,7 @@ def assert_op(condition: object, format_args: object = None, format: str = "") -
     shown = format_args.items if isinstance(format_args, Tuple) else format_args or ()
     shown = shown if isinstance(shown, (list, tuple)) else (shown,)
     message = StringValue(_form(format, len(shown)))
-    return RelaxCall(ASSERT_TENSOR, (condition, message, *_arguments(shown)))
+    return RelaxCall(ASSERT_TENSOR, (condition, message, *_printed(shown)))
 
 
 def _form(format: str, count: int) -> str:
@@ -156,18 +203,36 @@ def _reference(func: object) -> FunctionRef:
 
 
 def _arguments(args: Sequence[object]) -> tuple[RelaxExpr, ...]:
-    made = tuple(map(as_relax, args))
+    made = tuple(
+        PrimValue(as_expr(arg)) if isinstance(arg, (bool, int, float)) else as_relax(arg)
+        for arg in args
+    )
     for arg in made:
-        kinds = (TensorStructInfo, PrimStructInfo)
-        if not isinstance(arg.struct_info, kinds) and not isinstance(arg, StringValue):
+        if isinstance(arg, FunctionRef) or isinstance(arg.struct_info, _NOT_PASSED):
             raise VerifyError(
-                "global functions take tensors, scalars and texts; pass the items of a tuple, and "
-                f"the extents of a shape, one by one: {arg!r} is {arg.struct_info!r}"
+                "global functions take tensors, scalars, shapes, texts and objects; pass the items "
+                f"of a tuple one by one: {arg!r} is {arg.struct_info!r}"
             )
     return made
 
 
-CALLS = (CALL_PACKED, CALL_PURE_PACKED, CALL_DPS_PACKED, PRINT, ASSERT_TENSOR)
+def _printed(args: Sequence[object]) -> tuple[RelaxExpr, ...]:
+    made = _arguments(args)
+    for arg in made:
+        kinds = (TensorStructInfo, PrimStructInfo)
+        if not isinstance(arg.struct_info, kinds) and not isinstance(arg, StringValue):
+            raise VerifyError(
+                f"tensors, scalars and texts are printed, {arg!r} is {arg.struct_info!r}: pass the "
+                "extents of a shape one by one"
+            )
+    return made
+
+
+_NOT_PASSED = (TupleStructInfo, FuncStructInfo)
+
+CALLS = (
+    CALL_PACKED, CALL_PURE_PACKED, CALL_DPS_PACKED, CALL_WITH_OBJECTS, PRINT, ASSERT_TENSOR,
+)  # fmt: skip
 
 
 def lowered_packed(call: RelaxCall) -> tuple[str, tuple[RelaxExpr, ...], tuple[StructInfo, ...]]:
@@ -176,9 +241,12 @@ def lowered_packed(call: RelaxCall) -> tuple[str, tuple[RelaxExpr, ...], tuple[S
         return "relax.print", call.args, ()
     if call.op is ASSERT_TENSOR:
         return "relax.assert_tensor", call.args, ()
-    reference = call.args[0]
-    assert isinstance(reference, FunctionRef)
-    name = reference.name
+    if call.op is CALL_WITH_OBJECTS:
+        name, operands = "relax.with_objects", call.args
+    else:
+        reference, *others = call.args
+        assert isinstance(reference, FunctionRef)
+        name, operands = reference.name, tuple(others)
     if call.op is CALL_DPS_PACKED:
         arguments = call.args[1]
         assert isinstance(arguments, Tuple)
@@ -186,6 +254,6 @@ def lowered_packed(call: RelaxCall) -> tuple[str, tuple[RelaxExpr, ...], tuple[S
     info = call.struct_info
     infos = info.fields_ if isinstance(info, TupleStructInfo) else (info,)
     if not infos or isinstance(info, ObjectStructInfo):
-        return name, call.args[1:], ()
-    counted = (StringValue(name), PrimValue(as_expr(len(infos))), *call.args[1:])
+        return name, operands, ()
+    counted = (StringValue(name), PrimValue(as_expr(len(infos))), *operands)
     return "relax.call_into", counted, infos

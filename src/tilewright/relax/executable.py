@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -33,6 +33,7 @@ from tilewright.relax.graph_call import (
     TensorSpec,
     is_size_name,
 )
+from tilewright.relax.objects import lower_objects, object_places
 from tilewright.relax.overwriting import Places, overwritable_parameters
 from tilewright.relax.pipeline import run_pipeline
 from tilewright.relax.registry import is_call_to
@@ -190,6 +191,7 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
                 tuple(_symbol(item["inputs"], *symbol) for symbol in item["symbols"]),
                 tuple(map(_check, item.get("checks", ()))),
                 tuple((str(name), _structure(inner)) for name, inner in item.get("parameters", ())),
+                _objects(item),
             )
             for item in data["functions"]
         ]
@@ -213,6 +215,11 @@ def _symbol(
     if argument not in range(len(inputs)) or axis not in range(-1, len(inputs[argument]["shape"])):
         raise ValueError(f"there is no axis {axis!r} of argument {argument!r}")
     return name, argument, axis
+
+
+def _objects(item: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    taken, given = item.get("objects", ((), ()))
+    return tuple(map(int, taken)), tuple(map(int, given))
 
 
 def _check(item: dict[str, Any]) -> SizeCheck:
@@ -268,7 +275,15 @@ def build(
         for name, function in mod.functions.items()
         if isinstance(function, Function) and not function.is_primitive
     }
-    mod = FlattenTupleParams()(mod)
+    objects = {
+        name: (
+            object_places([param.struct_info for param in function.params]),
+            object_places([function.body.struct_info]),
+        )
+        for name, function in mod.functions.items()
+        if isinstance(function, Function)
+    }
+    mod = FlattenTupleParams()(lower_objects(mod))
     if pipeline == "default":
         # A graph of tensor functions stays as it is: fusing again would undo what was tuned.
         pipeline = "zero" if any(map(has_operators, mod.functions.values())) else None
@@ -285,7 +300,10 @@ def build(
     if not graphs:
         raise BuildError("the module has no graph function; build tensor functions by compile")
     signatures = [
-        graph_signature(name, function, parameters.get(name, ()))
+        replace(
+            graph_signature(name, function, parameters.get(name, ())),
+            objects=objects.get(name, ((), ())),
+        )
         for name, function in graphs.items()
     ]
     by_rule = schedule == "default"

@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tilewright.codegen.cuda.tensors import native_cuda_empty
 from tilewright.codegen.llvm.tensors import native_empty, packed_dtype
+from tilewright.relax.objects import call_with_objects
 from tilewright.runtime import CompiledFunction, CUDAGraph, Device, Tensor, from_dlpack, tensor
 from tilewright.runtime.ffi import tvm_ffi
 from tilewright.runtime.tensor import as_argument, is_native_class
@@ -47,7 +50,8 @@ class GraphSignature:
     says where each symbolic extent is read: argument and axis (-1: the scalar itself). ``checks``
     repeat the native function's checks, for what must be known before calling it. ``parameters``
     are name and nesting of what the graph function takes, if any of that is a tuple; ``inputs`` are
-    flat.
+    flat. ``objects`` are the places of objects, which are passed as numbers, among flat inputs and
+    results.
     """
 
     name: str
@@ -57,6 +61,7 @@ class GraphSignature:
     symbols: tuple[tuple[str, int, int], ...]
     checks: tuple[SizeCheck, ...] = ()
     parameters: tuple[tuple[str, Any], ...] = ()
+    objects: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
 
 class _Explanation:
@@ -171,6 +176,8 @@ class GraphFunction:
         self._names = [name for name, _ in parameters_of(signature)]
         explain = _Explanation(signature, call, device)
         self._run = _straight_line(signature, call, explain, device)
+        if any(signature.objects):
+            self._run = _knowing_objects(signature, self._run, device)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Run the graph; inputs may be given by name.
@@ -201,7 +208,12 @@ class GraphFunction:
         return native
 
     def operands(self, inputs: Sequence[Any], result: Any) -> list[Any]:
-        """What ``native`` takes: flat inputs, and results to write into."""
+        """What ``native`` takes: flat inputs, and results to write into.
+
+        Raises ``RunError`` for a graph with objects, which only a call of it knows.
+        """
+        if any(self.signature.objects):
+            raise RunError(f"{self.signature.name} takes or gives objects: it can only be called")
         return [as_argument(item) for item in (*inputs, *_leaves(result))]
 
     def capture(self, *inputs: Any) -> CapturedGraph:
@@ -219,6 +231,24 @@ class GraphFunction:
     def __repr__(self) -> str:
         names = ", ".join(self._names)
         return f"<compiled graph {self.signature.name}({names})>"
+
+
+def _knowing_objects(
+    signature: GraphSignature, run: Callable[..., object], device: str
+) -> Callable[..., object]:
+    """A function that takes and gives objects, of one that takes and gives numbers for them."""
+    taken, given = signature.objects
+
+    def as_handle(number: int) -> object:
+        handle = np.array(number, "int64")
+        return tensor(handle, device=Device("cuda")) if device == "cuda" else handle
+
+    def call(flat: list[Any]) -> object:
+        return run(*_as_nested(signature, flat))
+
+    return lambda *inputs: call_with_objects(
+        call, flat_inputs(signature, inputs), taken, given, as_handle
+    )
 
 
 def _leaves(result: object) -> list[object]:
@@ -245,6 +275,8 @@ def flat_inputs(signature: GraphSignature, inputs: Sequence[object]) -> tuple[ob
         if nesting is None:
             made.append(value)
             return
+        if isinstance(value, int) and len(nesting) == 1:
+            value = (value,)
         if not isinstance(value, (tuple, list)) or len(value) != len(nesting):
             found = f"{len(value)} items" if hasattr(value, "__len__") else repr(value)[:80]
             raise RunError(
@@ -328,6 +360,8 @@ def _straight_line(
         "__empty": _empty_of(device),
         "__explain": explain,
         "__failures": (*_FAILURES, *nested),
+        "__int": int,
+        "__is": isinstance,
         "__like": _like,
         "__number": _gpu_number,
     }
@@ -342,7 +376,10 @@ def _unpacked(signature: GraphSignature, inputs: Sequence[str]) -> tuple[list[st
             given.append(next(names))
             continue
         given.append(f"__p{number}")
-        lines.append(f"{_nested(nesting, names)} = __p{number}")
+        value = f"__p{number}"
+        if nesting == (None,):  # a shape of one extent may be given as that
+            value = f"({value},) if __is({value}, __int) else {value}"
+        lines.append(f"{_nested(nesting, names)} = {value}")
     return given, lines
 
 

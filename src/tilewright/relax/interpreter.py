@@ -38,6 +38,7 @@ from tilewright.relax.expr import (
     TupleGetItem,
     numpy_dtype,
 )
+from tilewright.relax.objects import known_objects, lower_objects, named, numbered
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo
 from tilewright.relax.transform import InlineFunctions, LegalizeOps
@@ -52,8 +53,16 @@ def run(mod: IRModule | Function, *args: object, name: str = "main") -> Any:
         mod = IRModule({name: mod})
     if any(map(_has_closures, mod.functions.values())):
         mod = InlineFunctions()(mod)
-    mod = LegalizeOps()(mod)
-    return _call(mod, mod[name], [_array(arg) for arg in args])
+    function = mod[name]
+    mod = LegalizeOps()(lower_objects(mod))
+    if not isinstance(function, Function):
+        raise RunError("the interpreter of graphs starts at a graph function")
+    with known_objects() as known:
+        infos = [param.struct_info for param in function.params]
+        given = [numbered(info, arg, known) for info, arg in zip(infos, args)]
+        rest = args[len(infos) :]
+        result = _call(mod, mod[name], [_array(arg) for arg in (*given, *rest)])
+        return named(function.body.struct_info, result, known)
 
 
 def _has_closures(function: object) -> bool:
@@ -68,8 +77,6 @@ def _array(value: Any) -> Any:
 
 
 def _call(mod: IRModule, function: Function, args: list[object]) -> Any:
-    if not isinstance(function, Function):
-        raise RunError("the interpreter of graphs starts at a graph function")
     if len(args) != len(function.params):
         raise RunError(f"expected {len(function.params)} arguments, got {len(args)}")
     values: dict[RelaxVar, Any] = {}
@@ -100,6 +107,8 @@ def _bind_extents(info: Any, value: Any, extents: dict[Var, Any]) -> None:
     if isinstance(info, PrimStructInfo) and isinstance(info.value, Var):
         extents.setdefault(info.value, const(int(value)))
     if isinstance(info, ShapeStructInfo) and info.ndim >= 0:
+        if info.ndim == 1 and np.ndim(value) == 0:
+            value = (value,)
         if len(value) != info.ndim:
             raise RunError(f"expected {info!r}, got a shape of {len(value)} extents")
         for extent, size in zip(info.values, value):

@@ -254,6 +254,13 @@ def extents_of(info: StructInfo) -> list[Expr]:
     return []
 
 
+def has_objects(info: StructInfo) -> bool:
+    """Whether a value is an object, or a tuple with one."""
+    if isinstance(info, TupleStructInfo):
+        return any(map(has_objects, info.fields_))
+    return isinstance(info, ObjectStructInfo)
+
+
 def defined_vars(infos: Sequence[StructInfo]) -> list[Var]:
     """Variables that parameters of these struct infos define by extents of their own, in order."""
     found: dict[Var, None] = {}

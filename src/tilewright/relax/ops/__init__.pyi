@@ -2,8 +2,10 @@
 
 from tilewright.relax.call_packed import assert_op as assert_op
 from tilewright.relax.call_packed import call_dps_packed as call_dps_packed
+from tilewright.relax.call_packed import call_inplace_packed as call_inplace_packed
 from tilewright.relax.call_packed import call_packed as call_packed
 from tilewright.relax.call_packed import call_pure_packed as call_pure_packed
+from tilewright.relax.call_packed import null_value as null_value
 from tilewright.relax.call_packed import print as print
 from tilewright.relax.call_tir import call_dps as call_dps
 from tilewright.relax.call_tir import call_tir as call_tir

@@ -20,6 +20,7 @@ from tilewright.relax.expr import (
     VarBinding,
 )
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
+from tilewright.relax.struct_info import has_objects
 
 
 class EliminateCommonSubexpr(GraphPass):
@@ -69,7 +70,7 @@ class _Eliminator(FunctionRewriter):
         if isinstance(binding, MatchCast) or not isinstance(value, self.kinds):
             super().rewrite_binding(binding)
             return
-        if is_impure(value):
+        if is_impure(value) or has_objects(value.struct_info):  # a new object each time
             super().rewrite_binding(binding)
             return
         key = identity_key(value)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from tilewright.ir import Expr
 from tilewright.relax import ops
-from tilewright.relax.frontend.nn.core import Module, ModuleList, Parameter, Tensor, emit_tensor
+from tilewright.relax.frontend.nn.core import Module, ModuleList
+from tilewright.relax.frontend.nn.operators import elementwise, networks, shapes
+from tilewright.relax.frontend.nn.tensor import Parameter, Tensor, emit_tensor
+
+Extent = int | str | Expr
 
 
 class ReLU(Module):
@@ -13,7 +19,7 @@ class ReLU(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply."""
-        return emit_tensor(ops.nn.relu(x))
+        return elementwise.relu(x)
 
 
 class SiLU(Module):
@@ -21,7 +27,7 @@ class SiLU(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply."""
-        return emit_tensor(ops.nn.silu(x))
+        return elementwise.silu(x)
 
 
 class GELU(Module):
@@ -34,7 +40,7 @@ class GELU(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply."""
-        return emit_tensor(ops.nn.gelu(x) if self.approximate == "none" else ops.nn.gelu_tanh(x))
+        return elementwise.gelu(x, self.approximate)
 
 
 class Linear(Module):
@@ -42,10 +48,10 @@ class Linear(Module):
 
     def __init__(
         self,
-        in_features: int | str,
-        out_features: int | str,
+        in_features: Extent,
+        out_features: Extent,
         bias: bool = True,
-        dtype: str = "float32",
+        dtype: str | None = None,
         out_dtype: str | None = None,
     ) -> None:
         self.in_features = in_features
@@ -56,12 +62,47 @@ class Linear(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply."""
-        weight = emit_tensor(ops.permute_dims(self.weight), "permute_dims")
-        made = emit_tensor(ops.matmul(x, weight, self.out_dtype), "matmul")
-        return made if self.bias is None else emit_tensor(ops.add(made, self.bias), "add")
+        weight = shapes.permute_dims(self.weight)
+        made = elementwise.matmul(x, weight, self.out_dtype)
+        return made if self.bias is None else made + self.bias
+
+    def to(self, dtype: str | None = None) -> Linear:
+        """Change the element type; a bias of ``out_dtype`` stays."""
+        self.weight.to(dtype)
+        if self.bias is not None and self.out_dtype is None:
+            self.bias.to(dtype)
+        return self
 
 
-class Conv1D(Module):
+def _sizes(value: int | Sequence[int], count: int) -> list[int]:
+    return [value] * count if isinstance(value, int) else list(value)
+
+
+class _Convolution(Module):
+    """What convolutions have in common: their options, weight ``[O, I / groups, …]`` and bias."""
+
+    def _set(
+        self,
+        channels: tuple[int, int],
+        kernel: Sequence[int],
+        options: tuple[int | Sequence[int], int | Sequence[int], int | Sequence[int], int],
+        bias: bool,
+        dtype: str | None,
+    ) -> None:
+        self.in_channels, self.out_channels = channels
+        self.stride, self.padding, self.dilation, self.groups = options
+        if channels[0] % self.groups or channels[1] % self.groups:
+            raise ValueError(
+                f"channels {channels[0]} and {channels[1]} do not divide into {self.groups} groups"
+            )
+        self.weight = Parameter(self._weight_shape(kernel), dtype)
+        self.bias = Parameter((channels[1],), dtype) if bias else None
+
+    def _weight_shape(self, kernel: Sequence[int]) -> tuple[int, ...]:
+        return (self.out_channels, self.in_channels // self.groups, *kernel)
+
+
+class Conv1D(_Convolution):
     """Convolution over ``[N, C, W]``."""
 
     def __init__(
@@ -74,79 +115,146 @@ class Conv1D(Module):
         dilation: int = 1,
         groups: int = 1,
         bias: bool = True,
-        dtype: str = "float32",
+        dtype: str | None = None,
     ) -> None:
-        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
-        self.weight = Parameter((out_channels, in_channels // groups, kernel_size), dtype)
-        self.bias = Parameter((out_channels,), dtype) if bias else None
+        self.kernel_size = kernel_size
+        options = stride, padding, dilation, groups
+        self._set((in_channels, out_channels), [kernel_size], options, bias, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply."""
-        made = emit_tensor(
-            ops.nn.conv1d(x, self.weight, self.stride, self.padding, self.dilation, self.groups)
+        return networks.conv1d(
+            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
         )
-        if self.bias is None:
-            return made
-        return emit_tensor(ops.add(made, emit_tensor(ops.reshape(self.bias._expr, (1, -1, 1)))))
 
 
-class Conv2D(Module):
-    """Convolution over ``[N, C, H, W]``."""
+class Conv2D(_Convolution):
+    """Convolution over images of ``data_layout``, ``"NCHW"`` or ``"NHWC"``."""
 
     def __init__(
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: int | tuple[int, int],
-        stride: int | tuple[int, int] = 1,
-        padding: int | tuple[int, ...] = 0,
-        dilation: int | tuple[int, int] = 1,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
         groups: int = 1,
         bias: bool = True,
-        dtype: str = "float32",
+        dtype: str | None = None,
+        data_layout: str = "NCHW",
     ) -> None:
-        if in_channels % groups or out_channels % groups:
-            raise ValueError(
-                f"channels {in_channels} and {out_channels} do not divide into {groups} groups"
-            )
-        kernel = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
-        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
-        self.weight = Parameter((out_channels, in_channels // groups, *kernel), dtype)
-        self.bias = Parameter((out_channels,), dtype) if bias else None
+        self.kernel_size = _sizes(kernel_size, 2)
+        self.data_layout = data_layout
+        options = stride, padding, dilation, groups
+        self._set((in_channels, out_channels), self.kernel_size, options, bias, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply."""
-        made = emit_tensor(
-            ops.nn.conv2d(x, self.weight, self.stride, self.padding, self.dilation, self.groups),
-            "conv2d",
+        return networks.conv2d(
+            x,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.groups,
+            self.data_layout,
         )
-        if self.bias is None:
-            return made
-        return emit_tensor(ops.add(made, emit_tensor(ops.reshape(self.bias._expr, (1, -1, 1, 1)))))
+
+
+class Conv3D(_Convolution):
+    """Convolution over volumes of ``data_layout``, ``"NCDHW"`` or ``"NDHWC"``."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+        bias: bool = True,
+        dtype: str | None = None,
+        data_layout: str = "NCDHW",
+    ) -> None:
+        self.kernel_size = _sizes(kernel_size, 3)
+        self.data_layout = data_layout
+        options = stride, padding, dilation, groups
+        self._set((in_channels, out_channels), self.kernel_size, options, bias, dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply."""
+        return networks.conv3d(
+            x,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.groups,
+            self.data_layout,
+        )
+
+
+class ConvTranspose1D(_Convolution):
+    """Transposed convolution over ``[N, C, W]``; the weight is ``[I, O / groups, K]``."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        stride: int = 1,
+        padding: int = 0,
+        output_padding: int = 0,
+        dilation: int = 1,
+        groups: int = 1,
+        bias: bool = True,
+        dtype: str | None = None,
+    ) -> None:
+        self.kernel_size = kernel_size
+        self.output_padding = output_padding
+        options = stride, padding, dilation, groups
+        self._set((in_channels, out_channels), [kernel_size], options, bias, dtype)
+
+    def _weight_shape(self, kernel: Sequence[int]) -> tuple[int, ...]:
+        return (self.in_channels, self.out_channels // self.groups, *kernel)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply."""
+        return networks.conv1d_transpose(
+            x,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            self.output_padding,
+            self.dilation,
+            self.groups,
+        )
 
 
 class LayerNorm(Module):
-    """Normalise the last dimension (or ``axes``), then scale and shift."""
+    """Normalise the last dimension, then scale and shift."""
 
     def __init__(
         self,
         normalized_shape: int,
-        eps: float = 1e-5,
+        eps: float | None = 1e-5,
         elementwise_affine: bool = True,
-        dtype: str = "float32",
+        dtype: str | None = None,
     ) -> None:
-        self.eps = eps
         self.normalized_shape = normalized_shape
-        self.dtype = dtype
+        self.eps = 1e-5 if eps is None else eps
+        self.elementwise_affine = elementwise_affine
         self.weight = Parameter((normalized_shape,), dtype) if elementwise_affine else None
         self.bias = Parameter((normalized_shape,), dtype) if elementwise_affine else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply."""
-        weight: Tensor | None = self.weight
-        if weight is None:
-            weight = emit_tensor(ops.ones((self.normalized_shape,), self.dtype))
-        return emit_tensor(ops.nn.layer_norm(x, weight, self.bias, -1, self.eps))
+        return networks.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
 class RMSNorm(Module):
@@ -158,9 +266,9 @@ class RMSNorm(Module):
         axes: int | Sequence[int],
         epsilon: float = 1e-5,
         bias: bool = True,
-        dtype: str = "float32",
+        dtype: str | None = None,
     ) -> None:
-        chosen = tuple(axes) if isinstance(axes, (list, tuple)) else (axes,)
+        chosen: tuple[Any, ...] = tuple(axes) if isinstance(axes, (list, tuple)) else (axes,)
         if not all(isinstance(axis, int) for axis in chosen):
             raise TypeError(f"RMSNorm(hidden_size, axes, epsilon, bias): axes are ints, got {axes}")
         self.axes = chosen
@@ -170,14 +278,40 @@ class RMSNorm(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply."""
-        made = emit_tensor(ops.nn.rms_norm(x, self.weight, self.axes, self.epsilon))
-        return made if self.bias is None else emit_tensor(ops.add(made, self.bias))
+        made = networks.rms_norm(x, self.weight, self.axes, self.epsilon)
+        return made if self.bias is None else made + self.bias
+
+
+class GroupNorm(Module):
+    """Normalise groups of channels, then scale and shift each channel."""
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        dtype: str | None = None,
+    ) -> None:
+        self.num_groups = num_groups
+        self.num_channels = num_channels
+        self.eps = eps
+        self.weight = Parameter((num_channels,), dtype) if affine else None
+        self.bias = Parameter((num_channels,), dtype) if affine else None
+
+    def forward(
+        self, x: Tensor, channel_axis: int = 1, axes: Sequence[int] | None = None
+    ) -> Tensor:
+        """Apply; ``axes`` are those of each group besides the channels."""
+        return networks.group_norm(
+            x, self.num_groups, self.weight, self.bias, self.eps, channel_axis, axes
+        )
 
 
 class BatchNorm2D(Module):
     """Normalise channels by running statistics (inference)."""
 
-    def __init__(self, num_features: int, eps: float = 1e-5, dtype: str = "float32") -> None:
+    def __init__(self, num_features: int, eps: float = 1e-5, dtype: str | None = None) -> None:
         self.eps = eps
         self.weight = Parameter((num_features,), dtype)
         self.bias = Parameter((num_features,), dtype)
@@ -196,14 +330,14 @@ class BatchNorm2D(Module):
 class Embedding(Module):
     """Rows of a table by index."""
 
-    def __init__(self, num: int | str, dim: int, dtype: str = "float32") -> None:
+    def __init__(self, num: Extent, dim: Extent, dtype: str | None = None) -> None:
         self.num = num
         self.dim = dim
         self.weight = Parameter((num, dim), dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """Look up."""
-        return emit_tensor(ops.take(self.weight, x, 0))
+        return shapes.take(self.weight, x, 0)
 
 
 class Dropout(Module):

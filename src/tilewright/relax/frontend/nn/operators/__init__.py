@@ -1,0 +1,1 @@
+"""Operators on ``nn.Tensor`` by family, with TVM's signatures; ``nn.op`` has all of them."""
