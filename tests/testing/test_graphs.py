@@ -175,6 +175,8 @@ def test_every_operator_of_graphs_is_drawn() -> None:
         "nn.adaptive_max_pool_places": "integers: tests/relax/frontend/test_torch_images.py",
         "image.sample_at": "tests/relax/frontend/test_torch_images.py",
         "nn.cross_entropy_with_logits": "arithmetic on operators drawn",
+        "call_inplace_packed": "calls Python", "call_with_objects": "calls Python",
+        "null_value": "gives no tensor",
         "scalar_to_tensor": "takes no tensor", "shape_to_tensor": "takes no tensor",
         "tensor_to_shape": "gives no tensor",
         "image.resize": "by formulas: tests/relax/test_resize.py",
