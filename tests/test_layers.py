@@ -46,9 +46,10 @@ APART = [
     ("tir.schedule", "tir.transform"),
     ("tir.transform", "tir.schedule"),
 ]
-# Names of a layer above in a lower one: dialects say here which module has their words, and TVM's
-# users import tuning of models from `meta_schedule`.
+# Names of a layer above in a lower one: dialects say here which module has their words, TVM's users
+# import tuning of models from `meta_schedule`, and arithmetic of tensors is that of `topi`.
 NAMED_ABOVE = {
+    ("te.operators", "topi"),
     ("script.scope", "tir.script"),
     ("script.scope", "relax.script"),
     ("meta_schedule.relax_integration", "relax.tuning"),

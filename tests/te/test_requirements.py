@@ -18,7 +18,7 @@ def _operand(name, *shape):
 
 def _call(inputs, made, shapes, out):
     """Run the compiled function and the interpreter; what they say is the same or both refuse."""
-    func = te.create_prim_func([*inputs, made], "f")
+    func = te.create_prim_func([*inputs, made], name="f")
     rng = np.random.default_rng(0)
     arrays = [rng.random(shape, np.float32) for shape in shapes]
     result, again = (np.full(out, 7, np.float32) for _ in range(2))
@@ -73,7 +73,7 @@ def test_what_shapes_cannot_say_is_asserted():
 
 def test_a_scalar_is_asserted_to_be_the_extent():
     a, b = _operand("a", K), _operand("b", 4)
-    func = te.create_prim_func([a, b, K, topi.add(a, b)], "f")
+    func = te.create_prim_func([a, b, K, topi.add(a, b)], name="f")
     compiled = driver.compile(func, "llvm")["f"]
     x, y, z = (np.ones(size, np.float32) for size in (4, 4, 4))
     compiled(x, y, 4, z)

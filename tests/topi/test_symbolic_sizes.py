@@ -103,7 +103,7 @@ def test_a_kernel_computes_or_refuses(name: str) -> None:
         dtypes = ["int64" if n in case.integers else "float32" for n in range(len(declared))]
         inputs = [te.placeholder(*item, f"x{n}") for n, item in enumerate(zip(declared, dtypes))]
         made = case.define(*inputs)
-        compiled = driver.compile(te.create_prim_func([*inputs, made], "f"), "llvm")["f"]
+        compiled = driver.compile(te.create_prim_func([*inputs, made], name="f"), "llvm")["f"]
 
         def run(arrays: Any, wanted: Any, compiled=compiled, made=made, usual=usual) -> Any:
             result = np.full((usual if wanted is None else wanted).shape, 1, made.dtype)

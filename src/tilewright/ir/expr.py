@@ -235,6 +235,9 @@ class IntImm(Expr):
         value = self.value
         if type(value) is int and self.dtype == INDEX and _LEAST_INDEX <= value <= _MOST_INDEX:
             return
+        if isinstance(value, str) and not isinstance(self.dtype, str):  # TVM: IntImm(dtype, value)
+            value, dtype = self.dtype, value
+            object.__setattr__(self, "dtype", dtype)
         check_int_constant(value, self.dtype)
         object.__setattr__(self, "value", int(value))
 
@@ -256,6 +259,10 @@ class FloatImm(Expr):
     dtype: str = attr(default="float32")
 
     def __post_init__(self) -> None:
+        if isinstance(self.value, str) and not isinstance(self.dtype, str):  # TVM's order
+            value, dtype = self.dtype, self.value
+            object.__setattr__(self, "value", value)
+            object.__setattr__(self, "dtype", dtype)
         if self.dtype != "float32":
             check_float_dtype(self.dtype)
         if type(self.value) is not float:
@@ -295,6 +302,10 @@ class Cast(Expr):
     dtype: str = attr()
 
     def __post_init__(self) -> None:
+        dtype: Any = self.value
+        if type(dtype) is str:  # Cast(dtype, value), as TVM has it
+            object.__setattr__(self, "value", BUILD.as_expr(self.dtype))
+            object.__setattr__(self, "dtype", dtype)
         check_cast(self.value.dtype, self.dtype)
 
 

@@ -9,18 +9,22 @@ from tilewright.ir import (
     select,
 )
 from tilewright.te.create_prim_func import conditions_of, create_prim_func
-from tilewright.te.extern import ExternOp, extern
+from tilewright.te.extern import ExternOp, extern, extern_primfunc
 from tilewright.te.requirements import require, require_equal, with_conditions
+from tilewright.te.scan import ScanOp, scan
+from tilewright.te.tag import TagScope, tag_scope
 from tilewright.te.tensor import (
     ComputeOp,
     Operation,
     PlaceholderOp,
     ProducerLoad,
     Tensor,
+    TensorSlice,
     compute,
     placeholder,
     reduce_axis,
     size_var,
+    thread_axis,
     var,
 )
 from tilewright.tir import (

@@ -8,6 +8,7 @@ from typing import Any
 from tilewright.arith import Condition, simplify
 from tilewright.ir import (
     GLOBAL_SYMBOL,
+    INDEX,
     TRUE,
     Expr,
     Range,
@@ -23,9 +24,12 @@ from tilewright.ir import (
 from tilewright.support.errors import VerifyError
 from tilewright.te.extern import ExternOp
 from tilewright.te.requirements import Requirements
+from tilewright.te.scan import ScanOp
 from tilewright.te.tensor import ComputeOp, Operation, PlaceholderOp, ProducerLoad, Tensor
 from tilewright.tir import (
+    OPAQUE,
     SERIAL,
+    SPATIAL,
     AssertStmt,
     Block,
     BlockRealize,
@@ -48,16 +52,26 @@ from tilewright.tir.reduction import Reduce
 
 
 def create_prim_func(
-    args: Sequence[Tensor | Var], name: str | None = None, *, sizes_checked: bool = False
+    ops: Sequence[Tensor | Var],
+    index_dtype_override: str | None = None,
+    *,
+    name: str | None = None,
+    sizes_checked: bool = False,
 ) -> PrimFunc:
-    """Make a function whose parameters are ``args``: inputs, scalars and outputs in any order.
+    """Make a function whose parameters are ``ops``: inputs, scalars and outputs in any order.
 
-    Every compute that the outputs need becomes a block; those that are not in ``args`` get
-    intermediate buffers. Requirements on symbolic sizes that operators couldn't prove are checked
+    Every compute that the outputs need becomes a block; those that are not in ``ops`` get
+    intermediate buffers. Indices are int64, which is all that ``index_dtype_override`` may ask for.
+    Requirements on symbolic sizes that operators couldn't prove are checked
     when the function is called; ``sizes_checked`` says that the caller has checked them. Raises
-    ``VerifyError`` if a placeholder is used but not in ``args``, or if sizes can't be as required.
+    ``VerifyError`` if a placeholder is used but not in ``ops``, or if sizes can't be as required.
     """
-    return _Builder(args, sizes_checked).build(name)
+    if index_dtype_override not in (None, INDEX):
+        raise VerifyError(
+            f"indices are of {INDEX} everywhere, got index_dtype_override="
+            f"{index_dtype_override!r}; lowering narrows those that fit"
+        )
+    return _Builder(ops, sizes_checked).build(name)
 
 
 def conditions_of(tensors: Sequence[Tensor]) -> list[Condition]:
@@ -115,6 +129,8 @@ class _Builder:
                     allocated.append(self.declare(tensor))
             if isinstance(op, ExternOp):
                 stmts.append(self.extern_blocks(op))
+            elif isinstance(op, ScanOp):
+                stmts.extend(self.scan_blocks(op, allocated))
             else:
                 assert isinstance(op, ComputeOp)
                 stmts.append(self.compute_block(op))
@@ -174,8 +190,31 @@ class _Builder:
         stmt: Stmt = rewrite_bottom_up(made, rename)
         return stmt
 
-    def compute_block(self, op: ComputeOp) -> Stmt:
+    def scan_blocks(self, op: ScanOp, allocated: list[Buffer]) -> list[Stmt]:
+        """The first elements are copied; then a loop over time has the blocks of each step."""
+        states = [self.buffers[tensor] for tensor in op.outputs]
+        stmts = []
+        for first, state in zip(op.init, states):
+            extents = tuple(map(self.extent, first.shape))
+            loops = [Var(f"i{number}") for number in range(first.ndim)]
+            stmts.append(_copy(f"{op.name}_init", self, extents, loops, self.buffers[first], state))
+        for state, placeholder, update in zip(states, op.state_placeholder, op.update):
+            self.buffers[placeholder] = self.buffers[update] = state
+        for step in op.steps:
+            for tensor in step.outputs:
+                if tensor not in self.buffers:
+                    allocated.append(self.declare(tensor))
+        first_time, times = self.extent(op.scan_axis.dom.min), self.extent(op.scan_axis.dom.extent)
+        loop = Var("t")
+        body = seq(*(self.compute_block(step, loop + first_time) for step in op.steps))
+        stmts.append(For(loop, const(0), times, SERIAL, body))
+        return stmts
+
+    def compute_block(self, op: ComputeOp, time: Expr | None = None) -> Stmt:
+        """The nest of a compute; with ``time``, of one step of a scan: the first index is given."""
         axes = tuple(map(self.axis, (*op.axis, *op.reduce_axis)))
+        if time is not None:  # later steps read what earlier ones wrote
+            axes = (axes[0].replace(kind=OPAQUE), *axes[1:])
         iter_vars = tuple(IterVar(Var(f"v_{axis.var.name}"), axis.dom, axis.kind) for axis in axes)
         mapping: dict[Var, Expr] = {axis.var: it.var for axis, it in zip(axes, iter_vars)}
         mapping.update(self.solved)
@@ -209,8 +248,11 @@ class _Builder:
         block = block.replace(reads=tuple(reads), writes=tuple(writes))
         # Loops of extent one stay: schedules address every axis by position.
         values = tuple(_loop_value(loop, axis.dom) for loop, axis in zip(loops, axes))
+        nest = list(zip(loops, axes))
+        if time is not None:
+            values, nest = (time, *values[1:]), nest[1:]
         stmt: Stmt = BlockRealize(values, TRUE, block)
-        for loop, axis in zip(reversed(loops), reversed(axes)):
+        for loop, axis in reversed(nest):
             stmt = For(loop, const(0), axis.dom.extent, SERIAL, stmt)
         return stmt
 
@@ -227,6 +269,30 @@ class _Builder:
                 init=tuple(map(self.load, expr.init)),
             )
         return self.load(expr)
+
+
+def _copy(
+    name: str,
+    builder: _Builder,
+    extents: tuple[Expr, ...],
+    loops: list[Var],
+    source: Buffer,
+    target: Buffer,
+) -> Stmt:
+    """A nest that copies a box from the start of a buffer to that of another."""
+    iter_vars = tuple(
+        IterVar(Var(f"v_{loop.name}"), Range(const(0), extent), SPATIAL)
+        for loop, extent in zip(loops, extents)
+    )
+    where = tuple(item.var for item in iter_vars)
+    store = BufferStore(target, BufferLoad(source, where), where)
+    block = Block(iter_vars, (), (), fresh_name(name, builder.block_names), store)
+    reads, writes = block_access_regions(block)
+    block = block.replace(reads=tuple(reads), writes=tuple(writes))
+    stmt: Stmt = BlockRealize(tuple(loops), TRUE, block)
+    for loop, extent in zip(reversed(loops), reversed(extents)):
+        stmt = For(loop, const(0), extent, SERIAL, stmt)
+    return stmt
 
 
 def _loop_value(loop: Var, dom: Range) -> Expr:

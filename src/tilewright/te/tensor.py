@@ -25,17 +25,29 @@ from tilewright.ir import (
     dtypes,
     node,
     pre_order,
+    set_span,
 )
 from tilewright.support.errors import VerifyError
-from tilewright.tir import REDUCE, SPATIAL, IterVar
+from tilewright.te.operators import TensorOperators
+from tilewright.te.tag import current_tag
+from tilewright.tir import REDUCE, SPATIAL, THREAD_INDEX, IterVar
 from tilewright.tir.reduction import Reduce
 
 
 class Operation:
     """A producer of one or more tensors; compared by identity."""
 
-    def __init__(self, name: str, shape: tuple[Expr, ...], dtypes_: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[Expr, ...],
+        dtypes_: tuple[str, ...],
+        tag: str = "",
+        attrs: Mapping[str, Any] | None = None,
+    ) -> None:
         self.name = name
+        self.tag = tag
+        self.attrs = dict(attrs or {})
         self.shape = shape
         self.dtypes = dtypes_
         self.conditions: tuple[Condition, ...] = ()
@@ -49,6 +61,16 @@ class Operation:
     def inputs(self) -> list[Tensor]:
         """Tensors that the formula reads, once each, in order of appearance."""
         return []
+
+    @property
+    def input_tensors(self) -> list[Tensor]:
+        """The same as ``inputs``."""
+        return self.inputs
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of tensors that the operation makes."""
+        return len(self.outputs)
 
     def output(self, index: int) -> Tensor:
         """Return one output."""
@@ -71,16 +93,14 @@ class ComputeOp(Operation):
         axis: tuple[IterVar, ...],
         body: tuple[Expr, ...],
         tag: str,
-        attrs: Mapping[str, object],
+        attrs: Mapping[str, Any],
     ) -> None:
         self.axis = axis
         self.body = body
-        self.tag = tag
-        self.attrs = dict(attrs)
         first = body[0]
         self.reduce_axis = first.axis if isinstance(first, Reduce) else ()
         shape = tuple(iter_var.dom.extent for iter_var in axis)
-        super().__init__(name, shape, tuple(expr.dtype for expr in body))
+        super().__init__(name, shape, tuple(expr.dtype for expr in body), current_tag(tag), attrs)
 
     @property
     def inputs(self) -> list[Tensor]:
@@ -93,8 +113,11 @@ class ComputeOp(Operation):
         return list(found)
 
 
-class Tensor:
-    """A tensor; index it to use an element: ``A[i, j]`` or ``A(i, j)``."""
+class Tensor(TensorOperators):
+    """A tensor; index it to use an element: ``A[i, j]``, ``A[i][j]`` or ``A(i, j)``.
+
+    A tensor of rank 0 has the element ``A()``. Arithmetic defines tensors.
+    """
 
     def __init__(
         self, op: Operation, value_index: int, shape: tuple[Expr, ...], dtype: str, name: str
@@ -112,8 +135,8 @@ class Tensor:
         """Number of dimensions."""
         return len(self.shape)
 
-    def __getitem__(self, indices: object) -> ProducerLoad:
-        return self(*(indices if isinstance(indices, tuple) else (indices,)))
+    def __getitem__(self, indices: object) -> Any:
+        return _indexed(self, (), indices)
 
     __iter__ = None  # else Python would iterate by A[0], A[1], ... without an end
 
@@ -129,6 +152,46 @@ class Tensor:
 
     def __repr__(self) -> str:
         return f"Tensor({self.name}: {self.dtype}{list(self.shape)})"
+
+
+class TensorSlice:
+    """A tensor with some of its indices: ``A[i]``, which ``[j]`` completes to an element."""
+
+    def __init__(self, tensor: Tensor, indices: Any) -> None:
+        self.tensor = tensor
+        self.indices = indices if isinstance(indices, tuple) else (indices,)
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the tensor's elements."""
+        return self.tensor.dtype
+
+    def __getitem__(self, indices: object) -> Any:
+        return _indexed(self.tensor, self.indices, indices)
+
+    __iter__ = None  # else Python would iterate by A[0], A[1], ... without an end
+
+    def as_expr(self) -> ProducerLoad:
+        """The element, if the indices are all there; else raise ``VerifyError``."""
+        return self.tensor(*self.indices)
+
+    asobject = as_expr
+
+    def __repr__(self) -> str:
+        return f"{self.tensor.name}[{', '.join(map(repr, self.indices))}]"
+
+
+def _indexed(
+    tensor: Tensor, before: tuple[Any, ...], indices: object
+) -> ProducerLoad | TensorSlice:
+    given = (*before, *(indices if isinstance(indices, tuple) else (indices,)))
+    if any(isinstance(index, slice) for index in given):
+        raise VerifyError(
+            f"{tensor.name}[...] takes indices; topi.strided_slice makes a tensor of a part"
+        )
+    if len(given) < tensor.ndim:
+        return TensorSlice(tensor, given)
+    return tensor(*given)
 
 
 @node
@@ -150,32 +213,65 @@ def _shape(shape: Any) -> tuple[Expr, ...]:
 
 
 def placeholder(
-    shape: Sequence[ExprLike] | ExprLike, dtype: str = "float32", name: str = "placeholder"
+    shape: Sequence[ExprLike] | ExprLike, dtype: str | None = None, name: str = "placeholder"
 ) -> Tensor:
-    """Make an input tensor; extents are numbers or ``te.var``s."""
+    """Make an input tensor, by default of float32; extents are numbers or ``te.var``s."""
+    dtype = "float32" if dtype is None else dtype
     dtypes.split_dtype(dtype)
     return PlaceholderOp(name, _shape(shape), (dtype,)).output(0)
 
 
-def var(name: str = "n", dtype: str = INDEX) -> Var:
+def var(name: str = "tindex", dtype: str = INDEX, span: object = None) -> Var:
     """Make a symbolic extent or scalar."""
-    return Var(name, dtype)
+    made = Var(name, dtype)
+    if span is not None:
+        set_span(made, span)
+    return made
 
 
 size_var = var
 
 
-def reduce_axis(dom: object, name: str = "rv") -> IterVar:
+def thread_axis(dom: object = None, tag: str = "", name: str = "", span: object = None) -> IterVar:
+    """Make an axis that numbers threads: ``thread_axis((0, 16), "threadIdx.x")``.
+
+    ``thread_axis("threadIdx.x")`` has as many as the launch. Its ``thread_tag`` is the tag.
+    """
+    if isinstance(dom, str):
+        tag, dom = dom, None
+    if not tag:
+        raise VerifyError("a thread axis needs a tag such as threadIdx.x")
+    made = IterVar(Var(name or tag), None if dom is None else _range(dom), THREAD_INDEX, tag)
+    if span is not None:
+        set_span(made, span)
+    return made
+
+
+def reduce_axis(
+    dom: object, name: str = "rv", thread_tag: str = "", span: object = None
+) -> IterVar:
     """Make a reduction axis over ``(begin, end)`` or a ``Range``.
 
-    Raises ``VerifyError`` for anything else.
+    Raises ``VerifyError`` for anything else, and for a thread tag: schedules bind loops.
     """
+    if thread_tag:
+        raise VerifyError(
+            f"reduce_axis({name!r}) takes no thread tag: a schedule binds the loop "
+            f"(sch.bind(loop, {thread_tag!r}))"
+        )
+    made = IterVar(Var(name), _range(dom), REDUCE)
+    if span is not None:
+        set_span(made, span)
+    return made
+
+
+def _range(dom: Any) -> Range:
     if not isinstance(dom, Range):
         if not isinstance(dom, (tuple, list)) or len(dom) != 2:
-            raise VerifyError(f"reduce_axis takes (begin, end), got {dom!r}")
+            raise VerifyError(f"an axis takes (begin, end), got {dom!r}")
         begin, end = as_expr(dom[0]), as_expr(dom[1])
-        dom = Range(begin, end - begin)
-    return IterVar(Var(name), dom, REDUCE)
+        return Range(begin, end - begin)
+    return dom
 
 
 def compute(
@@ -184,23 +280,27 @@ def compute(
     name: str = "compute",
     tag: str = "",
     attrs: Mapping[str, Any] | None = None,
+    varargs_names: Sequence[str] | None = None,
 ) -> Any:
     """Define a tensor by a formula over its indices.
 
     ``fcompute`` takes one variable per dimension and returns an expression, a reduction
     (``te.sum(…)``), or a tuple for several outputs, in which case it returns a tuple of tensors.
-    ``attrs`` become annotations of the block.
+    ``attrs`` become annotations of the block. ``varargs_names`` name the indices that a formula
+    ``lambda *i`` takes.
 
     Raises ``VerifyError`` if the formula's results are not scalars.
     """
     extents = _shape(shape)
-    names = _argument_names(fcompute, len(extents))
+    names = _argument_names(fcompute, len(extents), varargs_names)
     axis = tuple(
         IterVar(Var(arg), Range(as_expr(0), extent), SPATIAL) for arg, extent in zip(names, extents)
     )
     body = fcompute(*(iter_var.var for iter_var in axis))
     if isinstance(body, Tensor):
         raise VerifyError(f"compute {name!r} returns a tensor; index it to get an element")
+    if isinstance(body, Mapping):
+        raise VerifyError(f"compute {name!r} returns a dict; give attributes as attrs=")
     several = isinstance(body, (tuple, list))
     exprs = tuple(as_expr(item) for item in body) if several else (as_expr(body),)
     _check_body(name, exprs)
@@ -208,11 +308,21 @@ def compute(
     return op.outputs if several else op.output(0)
 
 
-def _argument_names(fcompute: Callable[..., object], ndim: int) -> list[str]:
+def _argument_names(
+    fcompute: Callable[..., object], ndim: int, rest: Sequence[str] | None
+) -> list[str]:
     parameters = list(inspect.signature(fcompute).parameters.values())
     named = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
     if len(named) < len(parameters):  # lambda *i
-        return named + [f"i{index}" for index in range(len(named), ndim)]
+        if rest is None:
+            rest = [f"i{index}" for index in range(len(named), ndim)]
+        if len(named) + len(rest) != ndim:
+            raise VerifyError(
+                f"{len(rest)} varargs_names after {len(named)} indices for {ndim} dimensions"
+            )
+        return [*named, *rest]
+    if rest:
+        raise VerifyError("varargs_names are for formulas `lambda *i`, which this one is not")
     required = [p for p in parameters if p.default is p.empty]
     if not len(required) <= ndim <= len(named):
         raise VerifyError(

@@ -2,6 +2,38 @@
 
 from __future__ import annotations
 
+from tilewright.ir import (
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
+    Add,
+    And,
+    Broadcast,
+    Call,
+    Cast,
+    Div,
+    Expr,
+    FloatImm,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Let,
+    Max,
+    Min,
+    Mul,
+    Not,
+    Or,
+    Ramp,
+    Range,
+    Select,
+    Shuffle,
+    StringImm,
+    Sub,
+    Var,
+)
 from tilewright.support.later import imported_later
 from tilewright.tir import gpu_ops as _gpu_ops  # registers its operators
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion, access_dtype, decl_buffer
@@ -137,6 +169,7 @@ from tilewright.tir.stmt import (
     SERIAL,
     SPATIAL,
     THREAD_BINDING,
+    THREAD_INDEX,
     THREAD_TAGS,
     UNROLLED,
     VECTORIZED,
@@ -161,10 +194,30 @@ from tilewright.tir.stmt import (
     make_root_block,
     seq,
 )
+from tilewright.tir.tvm_forms import (
+    BitwiseAnd,
+    BitwiseNot,
+    BitwiseOr,
+    BitwiseXor,
+    BufferAccessKind,
+    CallEffectKind,
+    ForKind,
+    LShift,
+    Mod,
+    RShift,
+    stmt_list,
+    stmt_seq,
+)
 
 # Last, as it prints and parses what stands above; it also tells modules how to print themselves.
 from tilewright.tir import script  # isort: skip
 from tilewright.tir.attrs import EXCESS_PRECISION, IS_SCHEDULED, PREFETCH_DISTANCE, STREAMING_STORES
+
+# Further names that TVM's users know.
+PrimExpr = Expr
+SizeVar = Var
+SBlock = Block
+SBlockRealize = BlockRealize
 
 __all__ = [
     name

@@ -146,6 +146,14 @@ def access_dtype(buffer: Buffer, indices: tuple[Expr, ...]) -> str:
     return _repeated(buffer.dtype, indices[-1].dtype) if indices else buffer.dtype
 
 
+def _load_dtype(load: BufferLoad) -> str:
+    for index in load.indices:
+        if not isinstance(index, Expr):  # numbers
+            object.__setattr__(load, "indices", tuple(map(as_expr, load.indices)))
+            break
+    return access_dtype(load.buffer, load.indices)
+
+
 @cache
 def _repeated(dtype: str, index: str) -> str:
     """As many values of a dtype as an index has lanes."""
@@ -160,7 +168,7 @@ class BufferLoad(Expr):
     reads_memory = True
     buffer: Buffer = child()
     indices: tuple[Expr, ...] = children()
-    dtype: str = derived(lambda load: access_dtype(load.buffer, load.indices))
+    dtype: str = derived(_load_dtype)
 
     def __repr__(self) -> str:
         return f"{self.buffer.name}[{', '.join(map(repr, self.indices))}]"

@@ -18,8 +18,10 @@ from tilewright.ir import (
     Range,
     Var,
     add_content,
+    as_expr,
     as_int,
     attr,
+    cast,
     check_name,
     child,
     children,
@@ -49,8 +51,12 @@ THREAD_TAGS = (
 SPATIAL = "spatial"
 REDUCE = "reduce"
 OPAQUE = "opaque"
+THREAD_INDEX = "thread_index"
+"""The kind of an axis that stands for a number of threads, outside of blocks."""
 ITER_KINDS = {"S": SPATIAL, "R": REDUCE, "O": OPAQUE}
-_KINDS_OF_ITERS = (SPATIAL, REDUCE, OPAQUE)
+_KINDS_OF_ITERS = (SPATIAL, REDUCE, OPAQUE, THREAD_INDEX)
+_TVM_KINDS = {0: SPATIAL, 1: THREAD_INDEX, 2: REDUCE, 3: OPAQUE, 4: OPAQUE}
+"""Kinds of axes by TVM's numbers; its ``Ordered`` is one that must not be reordered."""
 
 
 class Stmt(Node):
@@ -67,12 +73,24 @@ class BufferStore(Stmt):
     value: Expr = child()
     indices: tuple[Expr, ...] = children()
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.value, Expr):
+            object.__setattr__(self, "value", cast(as_expr(self.value), self.buffer.dtype))
+        for index in self.indices:
+            if not isinstance(index, Expr):
+                object.__setattr__(self, "indices", tuple(map(as_expr, self.indices)))
+                break
+
 
 @node
 class Evaluate(Stmt):
     """An expression evaluated for its effect; ``Evaluate(0)`` does nothing."""
 
     value: Expr = child()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.value, Expr):
+            object.__setattr__(self, "value", as_expr(self.value))
 
 
 @node
@@ -148,9 +166,28 @@ class For(Stmt):
         if self.annotations is None:
             object.__setattr__(self, "annotations", {})
         if self.kind not in FOR_KINDS:
+            self._from_tvm_form()
             _check_one_of(FOR_KINDS, "loop kind", self.kind)
+        if not isinstance(self.min, Expr) or not isinstance(self.extent, Expr):
+            object.__setattr__(self, "min", as_expr(self.min))
+            object.__setattr__(self, "extent", as_expr(self.extent))
         if self.thread is not None:
+            if isinstance(self.thread, IterVar):  # TVM's ``thread_binding``
+                object.__setattr__(self, "thread", self.thread.thread_tag)
             check_thread(self.thread)
+
+    def _from_tvm_form(self) -> None:
+        """Take TVM's number of a kind of loop."""
+        kind: Any = self.kind
+        if isinstance(kind, int) and 0 <= kind < len(FOR_KINDS):
+            object.__setattr__(self, "kind", FOR_KINDS[kind])
+
+    @property
+    def thread_binding(self) -> IterVar | None:
+        """The axis of threads that the loop is bound to, with its ``thread_tag``, if it is."""
+        if self.thread is None:
+            return None
+        return IterVar(Var(self.thread), None, THREAD_INDEX, self.thread)
 
 
 AT_ONCE = "loops that run at once"
@@ -247,15 +284,46 @@ class _ActsAsVar(Node):
 
 @node
 class IterVar(_ActsAsVar):
-    """An axis of a block's domain: variable, range and kind (spatial, reduce, opaque)."""
+    """An axis of a block's domain: variable, range and kind (spatial, reduce, opaque).
+
+    TVM's form ``IterVar(dom, var, iter_type, thread_tag)`` is understood too; there ``dom`` may be
+    ``(begin, end)`` and ``var`` a name. ``thread_tag`` is that of an axis of threads
+    (``te.thread_axis``), whose ``dom`` is ``None`` if there are as many as the launch has.
+    """
 
     var: Var = definition()
-    dom: Range = child()
+    dom: Any = child()
     kind: str = attr()
+    thread_tag: str = attr(default="")
+
+    DataPar, ThreadIndex, CommReduce, Ordered, Opaque = range(5)
 
     def __post_init__(self) -> None:
+        if type(self.var) is not Var:
+            self._from_tvm_form()
         if self.kind not in _KINDS_OF_ITERS:
             _check_one_of(_KINDS_OF_ITERS, "kind of axis", self.kind)
+
+    def _from_tvm_form(self) -> None:
+        dom: Any = self.var
+        var: Any = self.dom
+        if isinstance(dom, (tuple, list)):
+            begin, end = map(as_expr, dom)
+            dom = Range(begin, end - begin)
+        var = Var(var) if isinstance(var, str) else var
+        if type(var) is not Var or not (dom is None or isinstance(dom, Range)):
+            raise VerifyError(f"an axis has a variable and a range, got {var!r} and {dom!r}")
+        object.__setattr__(self, "var", var)
+        object.__setattr__(self, "dom", dom)
+        if isinstance(self.kind, int):
+            if self.kind not in _TVM_KINDS:
+                raise VerifyError(f"unknown kind of axis {self.kind}; 0 to 4 are known")
+            object.__setattr__(self, "kind", _TVM_KINDS[self.kind])
+
+    @property
+    def iter_type(self) -> int:
+        """The kind as TVM's number: ``IterVar.DataPar``, ``IterVar.CommReduce`` …"""
+        return next(number for number, kind in _TVM_KINDS.items() if kind == self.kind)
 
     def as_expr(self) -> Var:
         """Stand for the variable where an expression is expected (``A[i + axis]``)."""

@@ -86,7 +86,7 @@ def logcumsumexp(x: Tensor, axis: int = -1) -> Tensor:
         axes = [Axis(f"i{n}", size) for n, size in enumerate(source.shape) if n != axis]
         return block("logcumsumexp", axes, row, [total], {SCAN: axis})
 
-    made: Tensor = extern([x.shape], [x], body, dtype=[x.dtype], name="logcumsumexp")[0]
+    made: Tensor = extern([x.shape], [x], body, dtype=[x.dtype], name="logcumsumexp")
     return made
 
 
@@ -199,7 +199,7 @@ def _scan(
         axes = [Axis(f"i{n}", size) for n, size in enumerate(source.shape) if n != axis]
         return block(name, axes, row, [total, partials], {SCAN: axis})
 
-    made: Tensor = extern([x.shape], [x], body, dtype=[made_as], name=name)[0]
+    made: Tensor = extern([x.shape], [x], body, dtype=[made_as], name=name)
     return made
 
 

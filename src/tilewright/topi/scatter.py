@@ -238,7 +238,7 @@ def _updated(
         return seq(block(f"{name}_data", whole, copy), block(name, free, update))
 
     inputs = [data, *tables, *([] if updates is None else [updates])]
-    made: Tensor = extern([data.shape], inputs, body, dtype=[data.dtype], name=name)[0]
+    made: Tensor = extern([data.shape], inputs, body, dtype=[data.dtype], name=name)
     return made
 
 

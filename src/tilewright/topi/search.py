@@ -61,9 +61,7 @@ def searchsorted(
         axes = [Axis(f"i{n}", extent) for n, extent in enumerate(values.shape)]
         return block(what, axes, search, [low, high])
 
-    made: Tensor = extern(
-        [values.shape], [sorted_sequence, values], body, dtype=[dtype], name=what
-    )[0]
+    made: Tensor = extern([values.shape], [sorted_sequence, values], body, dtype=[dtype], name=what)
     return made
 
 

@@ -151,7 +151,8 @@ def define_sort(x: Tensor, options: SortOptions) -> tuple[Tensor, ...]:
     name = "sort" if options.count is None else "topk"
     if options.returns == "indices":
         name = f"arg{name}"
-    return extern([shape] * len(results), [x], body, dtype=results, name=name)
+    made = extern([shape] * len(results), [x], body, dtype=results, name=name)
+    return tuple(made) if len(results) > 1 else (made,)
 
 
 class MergeSort:

@@ -194,7 +194,7 @@ def _max_pool_places_backward(
     made: te.Tensor = te.extern(
         [data.shape], [output_grad, places], body, dtype=[output_grad.dtype],
         name="max_pool_backward",
-    )[0]  # fmt: skip
+    )  # fmt: skip
     return made
 
 
@@ -366,7 +366,7 @@ def _added(
 
         return seq(clear, block(f"{name}_add", [], add))
 
-    total = te.extern([shape], [gradient, indices], body, dtype=[wide], name=name)[0]
+    total = te.extern([shape], [gradient, indices], body, dtype=[wide], name=name)
     return _in_dtype(total, gradient.dtype)
 
 

@@ -181,7 +181,7 @@ def define_recurrence(operands: Sequence[Tensor], options: RecurrenceOptions) ->
     def body(sources: Sequence[Buffer], results: Sequence[Buffer]) -> Stmt:
         return _Definition(sources, results, options).build()
 
-    return extern(shapes, operands, body, dtype=[x.dtype] * len(shapes), name="recurrence")
+    return tuple(extern(shapes, operands, body, dtype=[x.dtype] * len(shapes), name="recurrence"))
 
 
 class _Definition:
