@@ -7,6 +7,7 @@ from tilewright.ir import Pass, Sequential
 from tilewright.kernels import ApplyKernels, kernels_for
 from tilewright.scheduling import ApplyFirst, ScheduleRule
 from tilewright.target import Target
+from tilewright.tir.transform import LowerLoopExits
 
 
 class ApplyDefaultSchedule(ApplyFirst):
@@ -29,9 +30,12 @@ def rules_for(target: Target) -> tuple[ScheduleRule, ...]:
 
 
 def default_schedule(target: Target | None = None) -> Pass:
-    """Return the passes for unscheduled functions: kernels, then rules."""
-    passes = [ApplyKernels(target=target), ApplyDefaultSchedule(target=target)]
-    return Sequential(passes, name="default_schedule")
+    """Return the passes for unscheduled functions: kernels, then rules.
+
+    Before them ``break`` and ``continue``, which schedules don't know, become conditions.
+    """
+    rules: list[Pass] = [ApplyKernels(target=target), ApplyDefaultSchedule(target=target)]
+    return Sequential([LowerLoopExits(), *rules], name="default_schedule")
 
 
 def kernels_and_rules(target: Target | None = None) -> tuple[ScheduleRule, ...]:

@@ -35,6 +35,7 @@ from tilewright.tir.interpreter.emit_expr import CALLS, ExprEmitter
 from tilewright.tir.interpreter.emit_threads import COLLECTIVES, ThreadEmitter
 from tilewright.tir.interpreter.lanes import by_lanes
 from tilewright.tir.interpreter.traffic import Site
+from tilewright.tir.loop_exits import BREAK, exit_of, own_exits
 from tilewright.tir.rewrite import split_size_checks
 from tilewright.tir.stmt import (
     PARALLEL,
@@ -227,7 +228,7 @@ class Emitter(ExprEmitter):
         """Emit the body of a compound statement."""
         self.depth += 1
         self.nest += 1
-        if self.nest % _NEST_LIMIT == 0:
+        if self.nest % _NEST_LIMIT == 0 and not own_exits(stmt):
             self.line("def inner():")
             self.depth += 1
             self.line("pass")
@@ -305,6 +306,12 @@ class Emitter(ExprEmitter):
             self.threads.barrier(value)
         elif isinstance(value, Call) and value.op.name == "thread_allreduce":
             self.threads.all_reduce(value)
+        elif exit_of(node) is not None:
+            self.line("break" if exit_of(node) == BREAK else "continue")
+        elif isinstance(value, Call) and value.op.name == "ret":
+            if self.threads.depth:
+                raise VerifyError("the interpreter doesn't end single threads; use an if instead")
+            self.line(f"raise Returned({self.expr(value.args[0])})")
         elif as_int(value) is None:
             self.line(self.expr(value))
 

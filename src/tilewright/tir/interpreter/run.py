@@ -22,7 +22,7 @@ from tilewright.tir.interpreter.threads import run_threads
 from tilewright.tir.interpreter.traffic import MemoryReport, Traffic
 from tilewright.tir.interpreter.warp_matrix import run_alone
 
-Program = Callable[[dict[int, Any], dict[int, Any]], None]
+Program = Callable[[dict[int, Any], dict[int, Any]], Any]
 
 
 def compile_function(
@@ -32,8 +32,10 @@ def compile_function(
     check_races: bool = False,
     warp_size: int = 32,
     backwards: bool = False,
-) -> Callable[..., None]:
+) -> Callable[..., Any]:
     """Return a Python function that runs ``func`` in place on NumPy arrays and numbers.
+
+    It gives what ``func`` returns, if that has a result.
 
     ``mod`` holds the functions that it may call by name. With ``check_races`` accesses of threads
     to shared and global memory are followed; see ``run``. With ``backwards``, parallel and
@@ -50,8 +52,10 @@ def run(
     name: str = "main",
     check_races: bool = False,
     warp_size: int = 32,
-) -> None:
+) -> Any:
     """Run a function (or function ``name`` of a module) in place on NumPy arrays and numbers.
+
+    Gives what the function returns, if it has a result.
 
     ``check_races`` raises an error when two threads use one element of shared or global memory,
     one of them to write, and no barrier orders them; programs must have been through
@@ -62,7 +66,7 @@ def run(
     if mod is not None and name not in mod and len(mod) == 1:
         name = next(iter(mod))
     chosen: Any = func if mod is None else mod[name]
-    compile_function(chosen, mod, check_races=check_races, warp_size=warp_size)(*args)
+    return compile_function(chosen, mod, check_races=check_races, warp_size=warp_size)(*args)
 
 
 def simulate(
@@ -86,11 +90,16 @@ def simulate(
     return MemoryReport(tuple(item for one in linker.traffic for item in one.report().accesses))
 
 
-def _call(program: Program, func: PrimFunc, args: tuple[object, ...]) -> None:
+class Returned(Exception):
+    """Ends a program by ``return``, with its value."""
+
+
+def _call(program: Program, func: PrimFunc, args: tuple[object, ...]) -> Any:
     memory, symbols, written_back = _bind(func, args)
-    program(memory, symbols)
+    result = program(memory, symbols)
     for original, copy in written_back:
         original[...] = copy.reshape(original.shape)
+    return None if func.ret_dtype == "void" else result
 
 
 def _fail(message: str, *values: object) -> None:
@@ -138,7 +147,7 @@ class _Linker:
             report=self.report,
         )
         known: dict[str, Any] = {name: getattr(values, name) for name in _NAMES}
-        known.update(np=np, nan=math.nan, inf=math.inf, fail=_fail, Races=Races)
+        known.update(np=np, nan=math.nan, inf=math.inf, fail=_fail, Races=Races, Returned=Returned)
         known["run_threads"] = partial(run_threads, warp_size=self.warp_size)
         known.update(run_alone=run_alone, run_unwatched=run_unwatched)
         known["call_function"] = self.call
@@ -151,13 +160,18 @@ class _Linker:
             known[name] = values.Places(*check)
         pieces = [_code(piece) for piece in source.pieces]
 
-        def program(memory: dict[int, Any], symbols: dict[int, Any]) -> None:
+        def program(memory: dict[int, Any], symbols: dict[int, Any]) -> Any:
             scope = {**known, "memory": memory, "symbols": symbols}
             try:
                 for piece in pieces:
                     exec(piece, scope)
+            except Returned as end:
+                return end.args[0]
             finally:
                 scope.clear()  # functions in there refer to it: arrays would stay for a while
+            if func.ret_dtype != "void":
+                raise RunError(f"the function ended without returning its {func.ret_dtype}")
+            return None
 
         return program
 

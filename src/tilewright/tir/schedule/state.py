@@ -32,6 +32,7 @@ from tilewright.tir import (
     seq,
 )
 from tilewright.tir.analysis.data_variables import know_data
+from tilewright.tir.loop_exits import has_loop_exits
 from tilewright.tir.schedule.error import Text, schedule_error
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.stmt import Stmt
@@ -220,7 +221,13 @@ class ScheduleState:
         """Return the index of a function, building it if the function changed."""
         found = self._indexes.get(func_name)
         if found is None:
-            found = FunctionIndex(self.func(func_name))
+            func = self.func(func_name)
+            if has_loop_exits(func):
+                raise schedule_error(
+                    self.active, "loops that break or continue leaves can't be scheduled",
+                    remedy="apply tir.transform.LowerLoopExits() to the module first", func=func,
+                )  # fmt: skip
+            found = FunctionIndex(func)
             self._indexes = {**self._indexes, func_name: found}
         return found
 

@@ -14,10 +14,11 @@ from typing import Any
 
 from tilewright.ir import Expr, Range, Var, call, ceildiv, set_span
 from tilewright.script.operators import to_value
+from tilewright.tir.loop_exits import BREAK, own_exits
 from tilewright.tir.script import declarations as decl
 from tilewright.tir.script.assignments import AssignmentParser
 from tilewright.tir.script.frames import flatten
-from tilewright.tir.stmt import Evaluate, For, Stmt, While
+from tilewright.tir.stmt import SERIAL, UNROLLED, Evaluate, For, Stmt, While
 
 
 class LoopParser(AssignmentParser):
@@ -46,6 +47,9 @@ class LoopParser(AssignmentParser):
         variables = self._loop_variables(node.target, loops)
         body = self.loop_suite(node.body)
         self.scope.pop()
+        if loops.nest[-1].kind not in (SERIAL, UNROLLED) and BREAK in own_exits(body):
+            kind = loops.nest[-1].kind
+            self.fail(node, f"break leaves serial loops only; this one is {kind}")
         span = self.source.span(node)
         for var, loop in reversed(list(zip(variables, loops.nest))):
             hints = dict(loop.annotations)

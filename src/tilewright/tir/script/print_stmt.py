@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from tilewright.ir import (
+    INDEX,
+    Call,
     Expr,
     IntImm,
     Node,
@@ -20,6 +23,7 @@ from tilewright.script.printer import (
     quote,
     register_lines,
 )
+from tilewright.tir.loop_exits import exit_of
 from tilewright.tir.script.print_expr import (
     bounds,
     buffer_arguments,
@@ -158,7 +162,30 @@ def _store(p: Printer, node: BufferStore) -> None:
 @register_lines(Evaluate)
 def _evaluate(p: Printer, node: Evaluate) -> None:
     p.use("tir")
-    p.line(f"T.evaluate({p.expr(node.value)})")
+    text = _jump(p, node)
+    p.line(text or f"T.evaluate({p.expr(node.value)})")
+
+
+def _jump(p: Printer, node: Evaluate) -> str | None:
+    """Return the text of a ``break``, ``continue`` or ``return``, where it has one."""
+    leaves, value = exit_of(node), node.value
+    if leaves is not None and p.context.get("loops"):
+        return leaves.removesuffix("_loop")
+    if type(value) is not Call or value.op.name != "ret" or value.dtype != "void":
+        return None
+    result, kind = value.args[0], p.context.get("result")
+    if kind == "void" and type(result) is IntImm and result.dtype == INDEX and not result.value:
+        return "return"
+    return f"return {p.expr(result)}" if result.dtype == kind else None
+
+
+@contextmanager
+def _open_loops(p: Printer, count: int) -> Iterator[None]:
+    """Write the body of a loop (1), or of a block, whose own loops are counted anew (0)."""
+    before = p.context.get("loops", 0)
+    p.context["loops"] = before + 1 if count else 0
+    yield
+    p.context["loops"] = before
 
 
 @register_lines(AssertStmt)
@@ -172,7 +199,7 @@ def _assert(p: Printer, node: AssertStmt) -> None:
 @register_lines(While)
 def _while(p: Printer, node: While) -> None:
     p.line(f"while {p.expr(node.condition)}:")
-    with p.indented():
+    with p.indented(), _open_loops(p, 1):
         write_suite(p, node.body)
 
 
@@ -241,7 +268,7 @@ def _for(p: Printer, node: For) -> None:
         p.line(_loop_header(p, node))
     for loop in chain:
         p.context[loop.loop_var] = loop
-    with p.indented():
+    with p.indented(), _open_loops(p, 1):
         write_suite(p, chain[-1].body)
     for loop in chain:
         p.context.pop(loop.loop_var, None)
@@ -284,7 +311,7 @@ def _write_block(p: Printer, block: Block, realize: BlockRealize | None) -> None
     p.line(f"with T.block({quote(block.name)}{option}):")
     if p.marks and realize is not None:
         p.mark(block, start)
-    with p.indented():
+    with p.indented(), _open_loops(p, 0):
         _write_axes(p, block, realize)
         if realize is not None and not is_true(realize.predicate):
             p.line(f"T.where({p.expr(realize.predicate)})")

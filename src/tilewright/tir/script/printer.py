@@ -66,6 +66,7 @@ def _write_function(
     """
     saved = p.save()
     p.context["blocks"] = False
+    p.context["result"] = node.ret_dtype
     params, inline, later = _parameters(p, node, explicit_handles)
     pad, p.pad = p.pad, ""
     with p.captured() as matches:

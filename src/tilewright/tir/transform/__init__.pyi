@@ -27,6 +27,7 @@ from tilewright.tir.transform.lower_auto_copy import LowerAutoCopy as LowerAutoC
 from tilewright.tir.transform.lower_cross_thread_reduction import LowerCrossThreadReduction as LowerCrossThreadReduction
 from tilewright.tir.transform.lower_init_block import LowerInitBlock as LowerInitBlock
 from tilewright.tir.transform.lower_int_div import LowerIntDiv as LowerIntDiv
+from tilewright.tir.transform.lower_loop_exits import LowerLoopExits as LowerLoopExits
 from tilewright.tir.transform.lower_match_buffer import LowerMatchBuffer as LowerMatchBuffer
 from tilewright.tir.transform.lower_opaque_block import LowerOpaqueBlock as LowerOpaqueBlock
 from tilewright.tir.transform.lower_thread_allreduce import LowerThreadAllreduce as LowerThreadAllreduce

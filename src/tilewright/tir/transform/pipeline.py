@@ -22,6 +22,7 @@ from tilewright.tir.transform.loop_partition import LoopPartition
 from tilewright.tir.transform.lower_auto_copy import LowerAutoCopy
 from tilewright.tir.transform.lower_init_block import LowerInitBlock
 from tilewright.tir.transform.lower_int_div import LowerIntDiv
+from tilewright.tir.transform.lower_loop_exits import LowerLoopExits
 from tilewright.tir.transform.lower_match_buffer import LowerMatchBuffer
 from tilewright.tir.transform.lower_opaque_block import LowerOpaqueBlock
 from tilewright.tir.transform.make_kernel_abi import MakeKernelABI
@@ -38,6 +39,8 @@ from tilewright.tir.transform.vectorize_loop import VectorizeLoop
 def block_passes() -> list[Pass]:
     """Passes that remove blocks; they leave loops over multi-dimensional buffers."""
     return [
+        # Nothing below knows that a loop may be left.
+        LowerLoopExits(),
         # These ask which axes of a block are a reduction's, as long as it says so. What init writes
         # before a loop is a use of its buffer, too: it keeps the allocation outside.
         LowerInitBlock(),
