@@ -227,11 +227,24 @@ __all__ = [
 
 # Parts that stand on this package; they come when they are used first.
 _LATER = {
+    "ExprFunctor": "tilewright.tir.functor",
+    "ExprMutator": "tilewright.tir.functor",
+    "ExprVisitor": "tilewright.tir.functor",
     "IndexMap": "tilewright.tir.index_map",
+    "PyStmtExprMutator": "tilewright.tir.functor",
+    "PyStmtExprVisitor": "tilewright.tir.functor",
     "Schedule": "tilewright.tir.schedule",
+    "StmtExprMutator": "tilewright.tir.functor",
+    "StmtExprVisitor": "tilewright.tir.functor",
+    "StmtFunctor": "tilewright.tir.functor",
+    "StmtMutator": "tilewright.tir.functor",
+    "StmtVisitor": "tilewright.tir.functor",
     "TensorIntrin": "tilewright.tir.tensor_intrin",
     "analysis": "tilewright.tir.analysis",
+    "functor": "tilewright.tir.functor",
+    "renew_defs": "tilewright.tir.functor",
     "schedule": "tilewright.tir.schedule",
+    "stmt_functor": "tilewright.tir.stmt_functor",
     "transform": "tilewright.tir.transform",
 }
 
