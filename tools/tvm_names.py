@@ -111,14 +111,18 @@ PACKAGES = {
 
 def named(path: str) -> Any:
     """Return what a dotted path stands for: modules, and names in them."""
+    package, _, name = path.rpartition(".")
     try:
-        return importlib.import_module(path)
-    except ModuleNotFoundError:
-        package, _, name = path.rpartition(".")
-        if not package:
-            raise
-        return getattr(named(package), name)
+        return getattr(named(package), name) if package else importlib.import_module(path)
+    except AttributeError as error:
+        try:
+            return importlib.import_module(path)
+        except ModuleNotFoundError:
+            raise error from None
 
+
+#: The parameters of functions that can't say theirs.
+UNKNOWN = "*args, **kwargs"
 
 # --- reading TVM's names: runs under the Python that has TVM, so nothing of ours is imported ---
 
@@ -174,10 +178,10 @@ def own_members(cls: type) -> dict[str, str | None]:
         if name.startswith("_") or isinstance(value, type):
             continue
         if isinstance(value, (staticmethod, classmethod)):
-            found[name] = signature_text(getattr(cls, name)) or "*args, **kwargs"
+            found[name] = signature_text(getattr(cls, name)) or UNKNOWN
         elif inspect.isfunction(value):
             text = signature_text(value)
-            found[name] = re.sub(r"^self(, )?", "", text) if text else "*args, **kwargs"
+            found[name] = re.sub(r"^self(, )?", "", text) if text else UNKNOWN
         else:
             found[name] = None
     return found
@@ -210,9 +214,7 @@ def read_names(root: str) -> dict[str, Any]:
                 add_class(value, classes)
                 found[name] = {"class": class_key(value)}
             else:
-                found[name] = (
-                    signature_text(value) or "*args, **kwargs" if callable(value) else None
-                )
+                found[name] = signature_text(value) or UNKNOWN if callable(value) else None
         packages[package] = found
     return {
         "version": importlib.import_module(root).__version__,
@@ -429,7 +431,7 @@ class Comparison:
             return Row(row.package, row.name, "different", told[1])
         if calls and not callable(found):
             return Row(row.package, row.name, "different", "no function here")
-        if calls and theirs is not None:
+        if calls and theirs not in (None, UNKNOWN):
             ours = signature_text(found)
             if row.is_member and ours is not None and _takes_self(found):
                 ours = re.sub(r"^self(, )?(/, )?", "", ours)
@@ -473,7 +475,7 @@ class Comparison:
             return self._missing(row)
         found = inspect.getattr_static(cls, here, None)
         if isinstance(found, (property, types.MemberDescriptorType)) or not hasattr(cls, here):
-            called = theirs is not None and theirs != "*args, **kwargs"
+            called = theirs is not None and theirs != UNKNOWN
             how = "an attribute here" if called else how
             return Row(row.package, row.name, "different" if called else state, how)
         value = getattr(cls, here)

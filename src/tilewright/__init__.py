@@ -28,7 +28,6 @@ if sys.platform != "linux":
 _install(
     {
         "tilewright.instrument": "tilewright.ir.instrument",
-        "tilewright.ir.instrument": "tilewright.ir.transform",
         "tilewright.s_tir.analysis": "tilewright.tir.analysis",
         "tilewright.s_tir.dlight": "tilewright.dlight",
         "tilewright.s_tir.meta_schedule": "tilewright.meta_schedule",
@@ -66,8 +65,7 @@ if TYPE_CHECKING:
     from tilewright import tir as tirx
     from tilewright.compiling import compile
     from tilewright.driver import lower
-    from tilewright.ir import IRModule, transform
-    from tilewright.ir import transform as instrument
+    from tilewright.ir import IRModule, instrument, transform
     from tilewright.runtime import (
         cpu,
         cuda,

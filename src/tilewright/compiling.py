@@ -118,7 +118,7 @@ def compile(
     elif example_inputs is not None:
         raise BuildError(f"a {type(program).__name__} takes no example_inputs: models do")
     if isinstance(program, Function):
-        program = IRModule.from_expr(program, name)
+        program = IRModule.from_expr(program) if name is None else IRModule({name: program})
     elif name is not None and not isinstance(program, PrimFunc):
         raise BuildError("name= is for a single function")
     if isinstance(program, IRModule) and any(

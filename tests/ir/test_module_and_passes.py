@@ -29,12 +29,12 @@ def function(extent: int = 4) -> PrimFunc:
     return te.create_prim_func([x, te.compute((extent,), lambda i: x[i] + 1.0, name="y")])
 
 
-@module_pass("Mark")
+@module_pass(name="Mark")
 def mark(mod: IRModule) -> IRModule:
     return mod.map_functions(lambda _, func: func.with_attr("marked", 1))
 
 
-@module_pass("Nothing")
+@module_pass(name="Nothing")
 def nothing(mod: IRModule) -> IRModule:
     return mod
 
@@ -81,19 +81,19 @@ def test_instruments_see_every_pass(tmp_path: Path) -> None:
         def __init__(self) -> None:
             self.names: list[str] = []
 
-        def should_run(self, mod: IRModule, name: str) -> bool:
-            return name != "Nothing"
+        def should_run(self, mod: IRModule, info: str) -> bool:
+            return info != "Nothing"
 
-        def run_before_pass(self, mod: IRModule, name: str) -> None:
-            self.names.append(name)
+        def run_before_pass(self, mod: IRModule, info: str) -> None:
+            self.names.append(info)
 
     log, timing, dump = Log(), PassTimingInstrument(), DumpIR(tmp_path / "ir")
     with PassContext(instruments=[log, timing, dump]):
         Sequential([nothing, mark])(IRModule({"f": function()}))
-    assert log.names == ["Sequential", "Mark"]
-    assert set(timing.seconds) == {"Sequential", "Mark"} and "Mark" in timing.render()
+    assert log.names == ["sequential", "Mark"]
+    assert set(timing.seconds) == {"sequential", "Mark"} and "Mark" in timing.render()
     written = sorted(path.name for path in (tmp_path / "ir").iterdir())
-    assert written == ["000_before_Sequential.py", "001_Mark.py"]
+    assert written == ["000_before_sequential.py", "001_Mark.py"]
     before, after = ((tmp_path / "ir" / name).read_text() for name in written)
     assert before.startswith("from tilewright.script") and before != after
 
@@ -108,11 +108,11 @@ def test_dumps_tell_what_came_from_elsewhere(tmp_path: Path) -> None:
 
 
 def test_times_of_passes_around_one_that_failed() -> None:
-    @module_pass("Fails")
+    @module_pass(name="Fails")
     def fails(mod: IRModule) -> IRModule:
         raise TilewrightError("no")
 
-    @module_pass("Catches")
+    @module_pass(name="Catches")
     def catches(mod: IRModule) -> IRModule:
         with pytest.raises(TilewrightError):
             fails(mod)

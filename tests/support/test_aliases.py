@@ -27,7 +27,7 @@ SAME = [
     ("tilewright.script.tir", "tilewright.tir.script"),
     ("tilewright.script.relax", "tilewright.relax.script"),
     ("tilewright.transform", "tilewright.ir.transform"),
-    ("tilewright.instrument", "tilewright.ir.transform"),
+    ("tilewright.instrument", "tilewright.ir.instrument"),
 ]
 
 

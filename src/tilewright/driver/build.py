@@ -52,7 +52,9 @@ def as_module(mod_or_func: IRModule | PrimFunc, name: str | None = None) -> IRMo
     Raises ``BuildError`` if there is nothing to build, or something else than PrimFuncs.
     """
     if isinstance(mod_or_func, PrimFunc):
-        mod_or_func = IRModule.from_expr(mod_or_func, name)
+        mod_or_func = (
+            IRModule.from_expr(mod_or_func) if name is None else IRModule({name: mod_or_func})
+        )
     if not isinstance(mod_or_func, IRModule):
         raise BuildError(
             f"expected an IRModule or a PrimFunc, got {type(mod_or_func).__name__}; "

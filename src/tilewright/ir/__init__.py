@@ -92,6 +92,16 @@ from tilewright.ir.expr_operators import (
     truncmod,
     wrong_operand,
 )
+from tilewright.ir.instrument import (
+    DumpIR,
+    PassInfo,
+    PassInstrument,
+    PassPrintingInstrument,
+    PassTimingInstrument,
+    PrintAfterAll,
+    PrintBeforeAll,
+    pass_instrument,
+)
 from tilewright.ir.module import GLOBAL_SYMBOL, BaseFunc, GlobalVar, IRModule
 from tilewright.ir.node import (
     Node,
@@ -117,13 +127,12 @@ from tilewright.ir.structural import (
 )
 from tilewright.ir.transform import (
     PASS_OPTIONS,
-    DumpIR,
     FunctionPass,
+    ModulePass,
     Pass,
     PassContext,
-    PassInstrument,
     PassOption,
-    PassTimingInstrument,
+    PrintIR,
     Sequential,
     module_pass,
     pass_option,

@@ -23,14 +23,22 @@ class BaseFunc(Node):
     __slots__ = ()
     attrs: Mapping[str, Any]
 
-    def with_attr(self, key: str | Mapping[str, Any], value: object = None) -> Self:
+    def with_attr(
+        self, attr_key_or_dict: str | Mapping[str, Any], attr_value: object = None
+    ) -> Self:
         """Return a copy with one attribute (or a dict of them) set."""
-        changes = {key: value} if isinstance(key, str) else dict(key)
-        return self.replace(attrs={**self.attrs, **changes})
+        changes = attr_key_or_dict
+        if isinstance(changes, str):
+            changes = {changes: attr_value}
+        return self.with_attrs(changes)
 
-    def without_attr(self, key: str) -> Self:
+    def with_attrs(self, attr_map: Mapping[str, Any]) -> Self:
+        """Return a copy with some attributes set."""
+        return self.replace(attrs={**self.attrs, **attr_map})
+
+    def without_attr(self, attr_key: str) -> Self:
         """Return a copy without an attribute."""
-        return self.replace(attrs={k: v for k, v in self.attrs.items() if k != key})
+        return self.replace(attrs={k: v for k, v in self.attrs.items() if k != attr_key})
 
     def script(self, **options: object) -> str:
         """Return the function as script text (see ``tilewright.script``)."""
@@ -53,6 +61,11 @@ class GlobalVar(Node):
     def __post_init__(self) -> None:
         check_name(self.name, "a function")
 
+    @property
+    def name_hint(self) -> str:
+        """The name, as TVM calls it."""
+        return self.name
+
     def __repr__(self) -> str:
         return f"@{self.name}"
 
@@ -67,6 +80,9 @@ class IRModule(Node):
     def __post_init__(self) -> None:
         if self.attrs is None:
             object.__setattr__(self, "attrs", {})
+        if any(isinstance(name, GlobalVar) for name in self.functions):
+            named = {getattr(name, "name", name): f for name, f in self.functions.items()}
+            object.__setattr__(self, "functions", named)
         for name, function in self.functions.items():
             if not isinstance(name, str) or not isinstance(function, BaseFunc):
                 raise VerifyError(
@@ -75,9 +91,11 @@ class IRModule(Node):
                 )
 
     @staticmethod
-    def from_expr(function: BaseFunc, name: str | None = None) -> IRModule:
-        """Make a module of one function, under its ``global_symbol`` or ``main``."""
-        return IRModule({name or function.attrs.get(GLOBAL_SYMBOL, "main"): function})
+    def from_expr(
+        expr: BaseFunc, functions: Mapping[str | GlobalVar, BaseFunc] | None = None
+    ) -> IRModule:
+        """Make a module of a function, under its ``global_symbol`` or ``main``, and of others."""
+        return IRModule({**(functions or {}), expr.attrs.get(GLOBAL_SYMBOL, "main"): expr})
 
     def __getitem__(self, name: str | GlobalVar) -> Any:
         name = name.name if isinstance(name, GlobalVar) else name
@@ -109,9 +127,34 @@ class IRModule(Node):
         """Return a copy without a function."""
         return self.replace(functions={k: v for k, v in self.functions.items() if k != name})
 
-    def with_attr(self, key: str, value: object) -> IRModule:
+    def get_global_var(self, name: str) -> GlobalVar:
+        """Return the reference to a function; ``VerifyError`` if there is none of that name."""
+        self[name]
+        return GlobalVar(name)
+
+    def get_global_vars(self) -> list[GlobalVar]:
+        """Return references to all functions."""
+        return [GlobalVar(name) for name in self.functions]
+
+    def get_attr(self, attr_key: str) -> Any:
+        """Return a module attribute, or ``None``."""
+        return self.attrs.get(attr_key)
+
+    def with_attr(self, attr_key: str, attr_value: object) -> IRModule:
         """Return a copy with one module attribute set."""
-        return self.replace(attrs={**self.attrs, key: value})
+        return self.with_attrs({attr_key: attr_value})
+
+    def with_attrs(self, attr_map: Mapping[str, Any]) -> IRModule:
+        """Return a copy with some module attributes set."""
+        return self.replace(attrs={**self.attrs, **attr_map})
+
+    def without_attr(self, attr_key: str) -> IRModule:
+        """Return a copy without a module attribute."""
+        return self.replace(attrs={k: v for k, v in self.attrs.items() if k != attr_key})
+
+    def clone(self) -> IRModule:
+        """Return a module with the same functions and attributes."""
+        return self.replace()
 
     def map_functions(
         self, function: Callable[[str, Any], Any], kind: type[BaseFunc] = BaseFunc

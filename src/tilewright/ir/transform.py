@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from tilewright.ir.instrument import PassInfo, PassInstrument
 from tilewright.ir.module import BaseFunc, IRModule
 from tilewright.support.collector import few_collections
 from tilewright.support.errors import TilewrightError
@@ -82,28 +82,11 @@ def _import_passes(package: str) -> None:
             importlib.import_module(f"{_ROOT}.{package}.transform")
 
 
-class PassInstrument:
-    """Watches passes. Override what you need."""
-
-    def enter_pass_context(self) -> None:
-        """Called when the context is entered."""
-
-    def exit_pass_context(self) -> None:
-        """Called when the context is left."""
-
-    def should_run(self, mod: IRModule, name: str) -> bool:
-        """Return whether the pass may run."""
-        return True
-
-    def run_before_pass(self, mod: IRModule, name: str) -> None:
-        """Called with the pass's input module."""
-
-    def run_after_pass(self, mod: IRModule, name: str) -> None:
-        """Called with the pass's result module."""
-
-
 class PassContext:
     """Options, instruments and the current target-independent settings of passes.
+
+    ``disabled_pass`` names passes that don't run. In a ``Sequential``, those whose level is above
+    ``opt_level`` don't run either, but for those that ``required_pass`` names.
 
     >>> with PassContext(instruments=[PassTimingInstrument()]):
     ...     mod = some_pass(mod)
@@ -113,16 +96,17 @@ class PassContext:
 
     def __init__(
         self,
-        *,
         opt_level: int = 2,
+        required_pass: Sequence[str] | None = None,
+        disabled_pass: Sequence[str] | None = None,
+        instruments: Sequence[PassInstrument] | None = None,
         config: Mapping[str, object] | None = None,
-        instruments: Sequence[PassInstrument] = (),
-        disabled_pass: Sequence[str] = (),
     ) -> None:
         self.opt_level = opt_level
+        self.required_pass = set(required_pass or ())
+        self.disabled_pass = set(disabled_pass or ())
+        self.instruments = list(instruments or ())
         self.config = dict(config or {})
-        self.instruments = list(instruments)
-        self.disabled_pass = set(disabled_pass)
         for key, value in self.config.items():
             _option(key).checked(value)
 
@@ -132,19 +116,36 @@ class PassContext:
         stack = getattr(PassContext._local, "stack", None)
         return stack[-1] if stack else _DEFAULT
 
+    @staticmethod
+    def list_configs() -> dict[str, dict[str, str]]:
+        """Return the options that a context may hold, each with the type of its value."""
+        return {option.key: {"type": option.kind.__name__} for option in pass_options()}
+
+    def override_instruments(self, instruments: Sequence[PassInstrument] | None) -> None:
+        """Take other instruments: leave the present ones, if any, and enter these."""
+        for instrument in self.instruments:
+            instrument.exit_pass_ctx()
+        self.instruments = list(instruments or ())
+        for instrument in self.instruments:
+            instrument.enter_pass_ctx()
+
+    def allows(self, info: PassInfo) -> bool:
+        """Whether a pass of a ``Sequential`` runs at this context's level."""
+        return info in self.required_pass or info.opt_level <= self.opt_level
+
     def __enter__(self) -> PassContext:
         stack = getattr(PassContext._local, "stack", None)
         if stack is None:
             stack = PassContext._local.stack = []
         stack.append(self)
         for instrument in self.instruments:
-            instrument.enter_pass_context()
+            instrument.enter_pass_ctx()
         return self
 
     def __exit__(self, *_: object) -> None:
         PassContext._local.stack.pop()
         for instrument in self.instruments:
-            instrument.exit_pass_context()
+            instrument.exit_pass_ctx()
 
 
 _DEFAULT = PassContext()
@@ -158,6 +159,11 @@ class Pass:
         """The name that instruments and ``disabled_pass`` see."""
         return type(self).__name__
 
+    @property
+    def info(self) -> PassInfo:
+        """What instruments are told: the name, and the level from which on it runs."""
+        return PassInfo(0, self.name)
+
     def transform(self, mod: IRModule) -> IRModule:
         """Return the transformed module; the argument is never changed."""
         raise NotImplementedError(f"{type(self).__name__} must define transform(mod)")
@@ -170,17 +176,17 @@ class Pass:
                 raise TilewrightError(
                     f"pass {self.name} takes an IRModule, got {type(mod).__name__}"
                 )
-        context = PassContext.current()
-        if self.name in context.disabled_pass:
+        context, info = PassContext.current(), self.info
+        if info in context.disabled_pass:
             return mod
-        if not all(item.should_run(mod, self.name) for item in context.instruments):
+        if not all(item.should_run(mod, info) for item in context.instruments):
             return mod
         for instrument in context.instruments:
-            instrument.run_before_pass(mod, self.name)
+            instrument.run_before_pass(mod, info)
         with few_collections():
             result = self.transform(mod)
         for instrument in context.instruments:
-            instrument.run_after_pass(result, self.name)
+            instrument.run_after_pass(result, info)
         return result
 
     def __repr__(self) -> str:
@@ -189,36 +195,101 @@ class Pass:
 
 
 class FunctionPass(Pass):
-    """A pass made of a function ``(IRModule) -> IRModule``."""
+    """A pass made of a function ``(IRModule) -> IRModule``, or ``(IRModule, PassContext)``."""
 
-    def __init__(self, function: Callable[[IRModule], IRModule], name: str) -> None:
+    def __init__(
+        self, function: Callable[..., IRModule], name: str, info: PassInfo | None = None
+    ) -> None:
         self._function = function
         self._name = name
+        self._info = PassInfo(0, name) if info is None else info
+        self._takes_context = _takes_context(function)
 
     @property
     def name(self) -> str:
         """The name given when the pass was made."""
         return self._name
 
+    @property
+    def info(self) -> PassInfo:
+        """What instruments are told."""
+        return self._info
+
     def transform(self, mod: IRModule) -> IRModule:
         """Call the wrapped function."""
-        return self._function(mod)
+        context = (PassContext.current(),) if self._takes_context else ()
+        return self._function(mod, *context)
 
     def __repr__(self) -> str:
         return f"{self._name}()"
 
 
-def module_pass(name: str) -> Callable[[Callable[[IRModule], IRModule]], FunctionPass]:
-    """Turn a function on modules into a pass."""
-    return lambda function: FunctionPass(function, name)
+ModulePass = FunctionPass
+
+
+def _takes_context(function: Callable[..., Any], given: int = 1) -> bool:
+    """Whether a function needs one more argument than those that it is given."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    found = inspect.signature(function).parameters.values()
+    return sum(each.kind in kinds and each.default is each.empty for each in found) > given
+
+
+def module_pass(
+    pass_func: Any = None,
+    opt_level: int | None = None,
+    name: str | None = None,
+    required: Sequence[str] | None = None,
+    traceable: bool = False,
+) -> Any:
+    """Turn a function on modules, or a class with such a ``transform_module``, into a pass.
+
+    Use it as a decorator, with options or without. The function takes the module, or the module and
+    the ``PassContext``. The pass of a class is made by calling the class.
+    """
+
+    def make(decorated: Any) -> Any:
+        info = PassInfo(opt_level or 0, name or decorated.__name__, required, traceable)
+        if inspect.isclass(decorated):
+            return _pass_class(decorated, info)
+        return FunctionPass(decorated, info.name, info)
+
+    return make if pass_func is None else make(pass_func)
+
+
+def _pass_class(cls: type[Any], info: PassInfo) -> type[Pass]:
+    """Return a class of passes whose transformation is a class's ``transform_module``."""
+    takes_context = _takes_context(cls.transform_module, given=2)
+
+    class Made(cls, Pass):  # type: ignore[misc]
+        name = info.name
+
+        @property
+        def info(self) -> PassInfo:
+            return info
+
+        def transform(self, mod: IRModule) -> IRModule:
+            given = (mod, PassContext.current()) if takes_context else (mod,)
+            result: IRModule = self.transform_module(*given)
+            return result
+
+    Made.__name__, Made.__qualname__, Made.__doc__ = cls.__name__, cls.__qualname__, cls.__doc__
+    Made.__module__ = cls.__module__
+    return Made
 
 
 class Sequential(Pass):
-    """Runs passes in order."""
+    """Runs passes in order, but for those whose level is above the context's."""
 
-    def __init__(self, passes: Sequence[Pass], name: str = "Sequential") -> None:
-        self.passes = list(passes)
-        self._name = name
+    def __init__(
+        self,
+        passes: Sequence[Pass] | None = None,
+        opt_level: int = 0,
+        name: str = "sequential",
+        required: Sequence[str] | None = None,
+        traceable: bool = False,
+    ) -> None:
+        self.passes = list(passes or ())
+        self._info = PassInfo(opt_level, name, required, traceable)
         for item in self.passes:
             if not callable(item):
                 raise TilewrightError(f"Sequential takes passes, got {type(item).__name__}")
@@ -226,75 +297,34 @@ class Sequential(Pass):
     @property
     def name(self) -> str:
         """The name of the sequence."""
-        return self._name
+        return self._info.name
+
+    @property
+    def info(self) -> PassInfo:
+        """What instruments are told."""
+        return self._info
+
+    pass_info = info
 
     def transform(self, mod: IRModule) -> IRModule:
         """Run all passes in order."""
+        context = PassContext.current()
         for item in self.passes:
-            mod = item(mod)
+            if not isinstance(item, Pass) or context.allows(item.info):
+                mod = item(mod)
         return mod
 
     def __repr__(self) -> str:
-        return f"{self._name}({self.passes!r})"
+        return f"{self.name}({self.passes!r})"
 
 
-class PassTimingInstrument(PassInstrument):
-    """Measures each pass; ``render()`` returns a table of total seconds per pass name.
+class PrintIR(Pass):
+    """Prints the module, under a header, and leaves it as it is."""
 
-    The time of a sequence includes that of its passes.
-    """
+    def __init__(self, header: str = "") -> None:
+        self.header = header
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.calls: dict[str, int] = {}
-        self._started: list[tuple[str, float]] = []
-
-    def run_before_pass(self, mod: IRModule, name: str) -> None:
-        """Start the clock."""
-        self._started.append((name, time.perf_counter()))
-
-    def run_after_pass(self, mod: IRModule, name: str) -> None:
-        """Stop the clock."""
-        # Passes inside that failed never ended.
-        started, since = self._started.pop()
-        while started != name:
-            started, since = self._started.pop()
-        spent = time.perf_counter() - since
-        self.seconds[name] = self.seconds.get(name, 0.0) + spent
-        self.calls[name] = self.calls.get(name, 0) + 1
-
-    def render(self) -> str:
-        """Return one line per pass, the costliest first."""
-        rows = sorted(self.seconds.items(), key=lambda row: -row[1])
-        return "\n".join(
-            f"{seconds * 1e3:10.3f} ms  {self.calls[name]:5d}x  {name}" for name, seconds in rows
-        )
-
-
-class DumpIR(PassInstrument):
-    """Writes modules as script into a folder, numbered in order: before the first pass, after each.
-
-    ``NNN_PassName.py`` is the pass's result, ``NNN_before_PassName.py`` its input, written only if
-    that is not the previous pass's result. A pass that changes nothing writes nothing.
-    """
-
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-        self._number = 0
-        self._latest: IRModule | None = None
-
-    def run_before_pass(self, mod: IRModule, name: str) -> None:
-        """Write ``NNN_before_PassName.py`` if the module was not written before."""
-        self._write(mod, f"before_{name}")
-
-    def run_after_pass(self, mod: IRModule, name: str) -> None:
-        """Write ``NNN_PassName.py``."""
-        self._write(mod, name)
-
-    def _write(self, mod: IRModule, name: str) -> None:
-        if mod is self._latest:
-            return
-        self._latest = mod
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / f"{self._number:03d}_{name}.py").write_text(mod.script())
-        self._number += 1
+    def transform(self, mod: IRModule) -> IRModule:
+        """Print the module."""
+        print(f"PrintIR({self.header})\n{mod.script()}")
+        return mod

@@ -169,9 +169,10 @@ def _lower(target: Target | None) -> Pass:
 
 
 @register_pipeline("default")
-@register_pipeline("default_build")
+@register_pipeline(name="default_build")
 def _default_build(target: Target | None) -> Pass:
-    return Sequential([_zero(target), default_schedule(target), _lower(target)], "default_build")
+    passes = [_zero(target), default_schedule(target), _lower(target)]
+    return Sequential(passes, name="default_build")
 
 
 @register_pipeline("static_shape_tuning")

@@ -5,7 +5,6 @@ Calls go to native functions. An instrument, and the profiler, see the kernels o
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any
@@ -16,7 +15,7 @@ from tilewright.relax.graph_call import flat_inputs, parameters_of
 from tilewright.relax.profiling import Report, profile
 from tilewright.relax.stepwise import KernelCall, planned_graph, run_stepwise
 from tilewright.runtime import BaseModule, Device, from_numpy
-from tilewright.runtime.timing import TimingResult, measure
+from tilewright.runtime.timing import TimingResult, check_pauses, measure_with_pauses
 from tilewright.support.errors import RunError
 from tilewright.support.registry import near_matches
 from tilewright.target import Target
@@ -236,31 +235,20 @@ class VirtualMachine:
             self._check_device(dev)
         if f_preproc not in ("", _FLUSH):
             raise RunError(f"f_preproc must be '' or {_FLUSH!r}, got {f_preproc!r}")
-        if cooldown_interval_ms < 0 or repeats_to_cooldown < 1:
-            raise RunError(
-                "cooldown_interval_ms must not be negative and repeats_to_cooldown must be "
-                f"positive, got {cooldown_interval_ms} and {repeats_to_cooldown}"
-            )
+        check_pauses(cooldown_interval_ms, repeats_to_cooldown)
         flush = _flushed_bytes(Target(self.executable.target)) if f_preproc else 0
 
         def timed(call: Callable[..., object], args: Sequence[object]) -> TimingResult:
-            results: list[float] = []
-            made = number
-            while len(results) < repeat:
-                if results and cooldown_interval_ms:
-                    time.sleep(cooldown_interval_ms / 1e3)
-                count = min(repeats_to_cooldown, repeat - len(results))
-                part = measure(
-                    call,
-                    args,
-                    number=number,
-                    repeat=count if cooldown_interval_ms else repeat,
-                    min_repeat_ms=min_repeat_ms,
-                    flush_cache_bytes=flush,
-                )
-                results.extend(part.results)
-                made = part.number
-            return TimingResult(tuple(results), made)
+            return measure_with_pauses(
+                call,
+                args,
+                number=number,
+                repeat=repeat,
+                min_repeat_ms=min_repeat_ms,
+                flush_cache_bytes=flush,
+                cooldown_interval_ms=cooldown_interval_ms,
+                repeats_to_cooldown=repeats_to_cooldown,
+            )
 
         def evaluate(*inputs: object) -> TimingResult:
             name, given = func_name, inputs

@@ -3,8 +3,15 @@
 Independent of the compiler: the results of a build can be loaded and run with this package alone.
 """
 
-from tilewright.runtime.device import Device, cpu, cuda, device
+from tilewright.runtime.device import Device, cpu, cuda, device, device_from_target, enabled
 from tilewright.runtime.dlpack import dlpack_dtype, dtype_name, numpy_dtype
+from tilewright.runtime.ffi import (
+    DataType,
+    DataTypeCode,
+    Object,
+    ShapeTuple,
+    convert,
+)
 from tilewright.runtime.global_functions import (
     get_global_func,
     register_global_func,
@@ -30,6 +37,12 @@ from tilewright.runtime.module import (
     linked_objects,
     load_module,
 )
+from tilewright.runtime.params import (
+    load_param_dict,
+    load_param_dict_from_file,
+    save_param_dict,
+    save_param_dict_to_file,
+)
 from tilewright.runtime.seal import stored_checksum
 from tilewright.runtime.tensor import Tensor, empty, from_dlpack, from_numpy, tensor
 from tilewright.runtime.threads import (
@@ -44,6 +57,8 @@ __all__ = [
     "BaseModule",
     "CUDAGraph",
     "CompiledFunction",
+    "DataType",
+    "DataTypeCode",
     "Device",
     "Event",
     "FunctionInfo",
@@ -53,16 +68,21 @@ __all__ = [
     "Linker",
     "Module",
     "ModuleCode",
+    "Object",
+    "ShapeTuple",
     "Stream",
     "SupportObject",
     "Tensor",
     "TimingResult",
+    "convert",
     "cpu",
     "cuda",
     "device",
+    "device_from_target",
     "dlpack_dtype",
     "dtype_name",
     "empty",
+    "enabled",
     "flush_cache",
     "from_dlpack",
     "from_numpy",
@@ -70,12 +90,16 @@ __all__ = [
     "guarded",
     "linked_objects",
     "load_module",
+    "load_param_dict",
+    "load_param_dict_from_file",
     "measure",
     "num_threads",
     "numpy_dtype",
     "register_global_func",
     "register_support_object",
     "remove_global_func",
+    "save_param_dict",
+    "save_param_dict_to_file",
     "set_num_threads",
     "set_thread_affinity",
     "stored_checksum",

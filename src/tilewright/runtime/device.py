@@ -134,27 +134,51 @@ class Device:
         return attributes.driver_version(self._gpu())
 
 
-def device(text: str | Device) -> Device:
-    """Parse ``"cpu"`` or ``"cuda:1"``; a :class:`Device` is returned as it is.
+def device(device_type: str | int | Device, index: int | None = None) -> Device:
+    """Return a device by name (``"cpu"``, ``"cuda:1"``) or DLPack's number, and its index.
 
     >>> device("cuda:1")
     Device(kind='cuda', index=1)
 
-    Raises ``RunError`` if the text names no device.
+    A :class:`Device` is returned as it is. Raises ``RunError`` if there is no such kind.
     """
-    if isinstance(text, Device):
-        return text
-    kind, sep, index = text.partition(":")
-    if sep and not index.isdigit():
-        raise RunError(f"can't read device {text!r}: expected KIND or KIND:INDEX, such as 'cuda:1'")
-    return Device(kind, int(index) if sep else 0)
+    if isinstance(device_type, Device):
+        return device_type
+    if isinstance(device_type, int):
+        names = {code: name for name, code in DEVICE_TYPES.items()}
+        device_type = names.get(device_type, str(device_type))
+    kind, sep, number = device_type.partition(":")
+    if sep and (not number.isdigit() or index is not None):
+        raise RunError(
+            f"can't read device {device_type!r}: expected KIND or KIND:INDEX, such as 'cuda:1'"
+        )
+    return Device(_KINDS.get(kind, kind), int(number) if sep else index or 0)
 
 
-def cpu(index: int = 0) -> Device:
+def cpu(dev_id: int = 0) -> Device:
     """Return the CPU."""
-    return Device("cpu", index)
+    return Device("cpu", dev_id)
 
 
-def cuda(index: int = 0) -> Device:
+def cuda(dev_id: int = 0) -> Device:
     """Return an NVIDIA GPU."""
-    return Device("cuda", index)
+    return Device("cuda", dev_id)
+
+
+#: Kinds of devices by what targets and TVM's users call them.
+_KINDS = {"llvm": "cpu", "c": "cpu", "native": "cpu", "nvptx": "cuda", "hip": "rocm"}
+
+
+def device_from_target(target: object, index: int | None = None) -> Device:
+    """Return the device that code for a target, or for its text, runs on."""
+    kind = str(target).split(" ")[0]
+    kind = "cuda" if kind.startswith("nvidia/") else kind
+    return Device(_KINDS.get(kind, kind), index or 0)
+
+
+def enabled(target: object) -> bool:
+    """Whether code for a target, a kind of target or of device can run here."""
+    try:
+        return device_from_target(target).exist
+    except RunError:
+        return False

@@ -30,4 +30,11 @@ if TYPE_CHECKING:
 else:
     tvm_ffi = _import_without_torch()
 
-__all__ = ["tvm_ffi"]
+# What TVM's `runtime` takes from there, too.
+DataType = tvm_ffi.dtype
+DataTypeCode = tvm_ffi._dtype.DataTypeCode
+Object = tvm_ffi.Object
+ShapeTuple = tvm_ffi.Shape
+convert = tvm_ffi.convert
+
+__all__ = ["DataType", "DataTypeCode", "Object", "ShapeTuple", "convert", "tvm_ffi"]

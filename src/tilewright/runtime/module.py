@@ -18,12 +18,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tilewright.runtime.device import Device, device
 from tilewright.runtime.dlpack import numpy_capsule
 from tilewright.runtime.ffi import tvm_ffi
+from tilewright.runtime.gpu.graphs import device_of
 from tilewright.runtime.loader import Library, support_objects_for
 from tilewright.runtime.seal import checked_copy, seal
 from tilewright.runtime.tensor import as_argument, numpy_tensor
-from tilewright.runtime.timing import TimingResult, measure
+from tilewright.runtime.timing import TimingResult, check_pauses, measure_with_pauses
 from tilewright.support.errors import BuildError, RunError
 
 #: Name of the function that calling a module calls.
@@ -190,30 +192,43 @@ class BaseModule:
 
     def time_evaluator(
         self,
-        name: str | None = None,
-        *,
+        func_name: str | None = None,
+        dev: Device | str | None = None,
         number: int = 10,
-        repeat: int = 3,
+        repeat: int = 1,
         min_repeat_ms: float = 0.0,
-        flush_cache_bytes: int = 0,
+        cooldown_interval_ms: float = 0.0,
+        repeats_to_cooldown: int = 1,
+        cache_flush_bytes: int = 0,
     ) -> Callable[..., TimingResult]:
         """Return a function that takes arguments and measures calls with them.
 
+        The calls run where the arguments are; ``dev`` says so, and is checked. With
+        ``cache_flush_bytes`` the caches are flushed before each repeat.
+
         >>> module.time_evaluator("main", repeat=5, min_repeat_ms=20)(a, b, c).median
         """
-        function = self[name or self.entry_name]
+        function = self[func_name or self.entry_name]
+        check_pauses(cooldown_interval_ms, repeats_to_cooldown)
+        expected = None if dev is None else device(dev)
 
         def evaluate(*args: object) -> TimingResult:
             # Arrays are converted once, so that the conversion is not measured.
             tensors = [as_argument(arg) for arg in args]
+            gpu = device_of(tensors)
+            where = device("cpu") if gpu is None else device(f"cuda:{gpu}")
+            if expected not in (None, where):
+                raise RunError(f"the arguments are on {where}, not on {expected}")
             function(*args)  # refuses read-only arrays that would be written
-            return measure(
+            return measure_with_pauses(
                 function.ffi,
                 tensors,
                 number=number,
                 repeat=repeat,
                 min_repeat_ms=min_repeat_ms,
-                flush_cache_bytes=flush_cache_bytes,
+                flush_cache_bytes=cache_flush_bytes,
+                cooldown_interval_ms=cooldown_interval_ms,
+                repeats_to_cooldown=repeats_to_cooldown,
             )
 
         return evaluate

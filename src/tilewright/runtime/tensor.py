@@ -79,12 +79,12 @@ class Tensor(tvm_ffi.Tensor):  # type: ignore[misc]  # the base is a Cython clas
             return np.empty(self.shape, dtype)
         return np.asarray(_Memory(self, dtype)).view(dtype)
 
-    def copyfrom(self, source: object) -> Tensor:
+    def copyfrom(self, source_array: object) -> Tensor:
         """Copy what an array or tensor of the same shape and dtype holds into this one.
 
         Raises ``RunError`` if shape or dtype differ, or a tensor on a GPU isn't compact.
         """
-        given: Any = source if _is_tensor(source) else np.asarray(source)
+        given: Any = source_array if _is_tensor(source_array) else np.asarray(source_array)
         have, want = ((tuple(item.shape), _name_of_dtype(item.dtype)) for item in (given, self))
         if have != want:
             raise RunError(
@@ -103,10 +103,10 @@ class Tensor(tvm_ffi.Tensor):  # type: ignore[misc]  # the base is a Cython clas
             memory.upload(array, _compact_address(self), number)
         return self
 
-    def copyto(self, target: Tensor | Device | str) -> Tensor:
+    def copyto(self, target: Tensor | Device | str, mem_scope: str | None = None) -> Tensor:
         """Copy into a tensor, or into a new one on a device; return that."""
         if isinstance(target, (Device, str)):
-            target = empty(self.shape, str(self.dtype), target)
+            target = empty(self.shape, str(self.dtype), target, mem_scope)
         return target.copyfrom(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -135,15 +135,15 @@ def is_native_class() -> bool:
     return tvm_ffi.core._CLASS_TENSOR is Tensor
 
 
-def from_dlpack(source: object) -> Tensor:
+def from_dlpack(ext_tensor: object) -> Tensor:
     """Take over memory from a DLPack object, or a DLPack capsule, without a copy."""
     if tvm_ffi.core._CLASS_TENSOR is Tensor:
-        return tvm_ffi.from_dlpack(source)  # type: ignore[no-any-return]
+        return tvm_ffi.from_dlpack(ext_tensor)  # type: ignore[no-any-return]
     with _import_lock:
         before = tvm_ffi.core._CLASS_TENSOR
         tvm_ffi.core._set_class_tensor(Tensor)
         try:
-            result: Tensor = tvm_ffi.from_dlpack(source)
+            result: Tensor = tvm_ffi.from_dlpack(ext_tensor)
         finally:
             tvm_ffi.core._set_class_tensor(before)
     return result
@@ -192,16 +192,30 @@ def as_array(value: object) -> NDArray[Any]:
     return value.numpy() if isinstance(value, Tensor) else np.asarray(value)
 
 
-def empty(shape: Sequence[int], dtype: str = "float32", device: Device | str = "cpu") -> Tensor:
+def _check_scope(mem_scope: str | None) -> None:
+    if mem_scope not in (None, "", "global"):
+        raise RunError(f"tensors are in global memory, not in {mem_scope!r}")
+
+
+def empty(
+    shape: Sequence[int],
+    dtype: str = "float32",
+    device: Device | str | None = None,
+    mem_scope: str | None = None,
+) -> Tensor:
     """Allocate a tensor without setting its elements; the memory is aligned to 64 bytes.
 
     Memory of a GPU is allocated in the order of the current stream, and freed there.
 
+    ``device`` is the CPU unless given; the only memory there is ``"global"``.
+
     Raises ``RunError`` for negative extents, and for a device that isn't there; ``MemoryError`` if
     it has no memory.
     """
-    place = cpu() if device == "cpu" else parse_device(device)
+    place = cpu() if device is None else parse_device(device)
     _check_device(place)
+    if mem_scope is not None:
+        _check_scope(mem_scope)
     if any(extent < 0 for extent in shape):
         raise RunError(f"extents must not be negative, got shape {tuple(shape)}")
     kind = numpy_dtype(dtype)
@@ -226,19 +240,26 @@ def from_numpy(array: NDArray[Any]) -> Tensor:
     return from_dlpack(numpy_capsule(array))
 
 
-def tensor(source: object, dtype: str | None = None, device: Device | str | None = None) -> Tensor:
+def tensor(
+    arr: object,
+    device: Device | str | None = None,
+    mem_scope: str | None = None,
+    *,
+    dtype: str | None = None,
+) -> Tensor:
     """Copy anything that numpy or DLPack understands into a new, aligned tensor.
 
-    ``device`` is the result's device (default: the CPU).
+    ``device`` is the result's device (default: the CPU); the only memory there is ``"global"``.
 
     Raises ``RunError`` for a device that isn't there.
     """
     place = cpu() if device is None else parse_device(device)
     _check_device(place)
-    if place.kind == "cuda" and dtype is None and _is_on_gpu(source):
-        given = from_dlpack(source)
+    _check_scope(mem_scope)
+    if place.kind == "cuda" and dtype is None and _is_on_gpu(arr):
+        given = from_dlpack(arr)
         return empty(given.shape, str(given.dtype), place).copyfrom(given)
-    array = as_array(source)
+    array = as_array(arr)
     kind = numpy_dtype(dtype) if dtype is not None else array.dtype
     result = empty(array.shape, dtype_name(*dlpack_dtype(kind.name)), place)
     if place.kind == "cuda":

@@ -122,3 +122,36 @@ def measure(
     for _ in range(repeat - len(results)):
         results.append(_timed(fn, args, number, gpu, flush_cache_bytes) / number)
     return TimingResult(tuple(results), number)
+
+
+def check_pauses(cooldown_interval_ms: float, repeats_to_cooldown: int) -> None:
+    """Raise ``RunError`` for a negative pause, or one after fewer than one repeat."""
+    if cooldown_interval_ms < 0 or repeats_to_cooldown < 1:
+        raise RunError(
+            "cooldown_interval_ms must not be negative and repeats_to_cooldown must be "
+            f"positive, got {cooldown_interval_ms} and {repeats_to_cooldown}"
+        )
+
+
+def measure_with_pauses(
+    fn: Callable[..., object],
+    args: Sequence[object] = (),
+    *,
+    repeat: int,
+    cooldown_interval_ms: float = 0.0,
+    repeats_to_cooldown: int = 1,
+    **options: Any,
+) -> TimingResult:
+    """Measure as :func:`measure` does, with a pause after each ``repeats_to_cooldown`` repeats.
+
+    Raises ``RunError`` as :func:`check_pauses` does.
+    """
+    check_pauses(cooldown_interval_ms, repeats_to_cooldown)
+    if not cooldown_interval_ms:
+        return measure(fn, args, repeat=repeat, **options)
+    parts = [measure(fn, args, repeat=min(repeats_to_cooldown, repeat), **options)]
+    while (done := sum(len(part.results) for part in parts)) < repeat:
+        time.sleep(cooldown_interval_ms / 1e3)
+        parts.append(measure(fn, args, repeat=min(repeats_to_cooldown, repeat - done), **options))
+    results = tuple(result for part in parts for result in part.results)
+    return TimingResult(results, parts[-1].number)

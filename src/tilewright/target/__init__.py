@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.target.costs import Costs
-from tilewright.target.target import TARGET_KINDS, Target
+from tilewright.target.tags import list_tags, register_tag
+from tilewright.target.target import TARGET_KINDS, Target, TargetKind
 
-__all__ = ["Costs", "TARGET_KINDS", "Target"]
+__all__ = ["Costs", "TARGET_KINDS", "Target", "TargetKind", "list_tags", "register_tag"]

@@ -7,6 +7,7 @@ number of vector registers) are derived; cache sizes are detected where possible
 
 from __future__ import annotations
 
+import json
 import shlex
 import threading
 from collections.abc import Mapping
@@ -15,7 +16,8 @@ from typing import Any, cast
 
 from tilewright.support.errors import TargetError
 from tilewright.support.registry import near_matches
-from tilewright.target import cpus, gpus, host
+from tilewright.target import cpus, gpus
+from tilewright.target import host as machine
 from tilewright.target.costs import Costs, costs_of
 
 # Options of each kind with the type of their value. ``None`` options are left out of the text.
@@ -68,6 +70,10 @@ _ALIASES = {
     "l2-cache-size-bytes": "l2",
     "multi-processor-count": "num-cores",
 }
+# Options of every kind: words for who reads ``Target.keys``.
+_WORDS: dict[str, type] = {"keys": str, "device": str}
+for _options in TARGET_KINDS.values():
+    _options.update(_WORDS)
 _CHOICES = {"math": ("exact", "fast")}
 DEVICE_OF_KIND = {
     "llvm": "cpu",
@@ -77,6 +83,44 @@ DEVICE_OF_KIND = {
     "opencl": "opencl",
     "metal": "metal",
 }
+# DLPack's numbers of these devices.
+_DEVICE_TYPES = {"cpu": 1, "cuda": 2, "opencl": 4, "metal": 8, "rocm": 10}
+#: What users' tags stand for: see ``target/tags.py``.
+REGISTERED_TAGS: dict[str, dict[str, Any]] = {}
+
+
+class TargetKind(str):
+    """A kind of target: the text ``llvm``, ``cuda`` …, and what is known about it."""
+
+    @property
+    def name(self) -> str:
+        """The kind as a plain text."""
+        return str.__str__(self)
+
+    @property
+    def default_device_type(self) -> int:
+        """DLPack's number for the devices that code of this kind runs on."""
+        return _DEVICE_TYPES[DEVICE_OF_KIND[self]]
+
+    @property
+    def default_keys(self) -> tuple[str, ...]:
+        """The ``keys`` of a target that names no others."""
+        device = DEVICE_OF_KIND[self]
+        return (device,) if device == "cpu" else (device, "gpu")
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options that targets of this kind take, each with the type of its value."""
+        return self.options_from_name(self)
+
+    @staticmethod
+    def options_from_name(kind_name: str) -> dict[str, str]:
+        """Return the options of a kind; ``TargetError`` if there is none of that name."""
+        if kind_name not in TARGET_KINDS:
+            raise TargetError(
+                f"unknown kind of target {kind_name!r}; {near_matches(kind_name, [*TARGET_KINDS])}"
+            )
+        return {key: kind.__name__ for key, kind in TARGET_KINDS[kind_name].items()}
 
 
 class Target:
@@ -92,35 +136,37 @@ class Target:
     ``Target("cuda -arch=sm_90a")`` names an architecture, and ``Target("cuda")`` takes ``sm_80``.
     TVM's names of options (``max_shared_memory_per_block``) are understood.
 
+    ``host`` is the CPU that launches a GPU's kernels: this machine. The options ``keys`` and
+    ``device`` are words for who reads :attr:`keys`.
+
     Raises ``TargetError`` for an unknown kind, option, triple, CPU, feature or GPU.
     """
 
     _local = threading.local()
 
-    def __init__(self, description: str | Mapping[str, Any] | Target) -> None:
-        kind: str
-        options: dict[str, Any]
-        if isinstance(description, Target):
-            kind, options = description.kind, dict(description.options)
-        elif isinstance(description, str):
-            kind, options = _parse(description)
-        elif not isinstance(description, Mapping):
-            raise TargetError(
-                "a target is text such as 'native' or 'llvm -num-cores=4', or a dictionary, "
-                f"got {type(description).__name__}"
-            )
-        else:
-            options = {key: value for key, value in description.items() if key != "kind"}
-            kind = description.get("kind", "")
+    def __init__(
+        self,
+        target: str | Mapping[str, Any] | Target,
+        host: str | Mapping[str, Any] | Target | None = None,
+    ) -> None:
+        kind, options = _kind_and_options(target)
+        host = options.pop("host", None) if host is None else host
+        if kind in REGISTERED_TAGS or options.get("tag") in REGISTERED_TAGS:
+            tag = options.pop("tag", kind)
+            options = {**REGISTERED_TAGS[tag], **options}
+            kind, beside = options.pop("kind", ""), options.pop("host", None)
+            host = beside if host is None else host
+        if not options.get("tag", True):
+            del options["tag"]  # TVM exports targets with an empty one
         if kind == "native":
-            kind, options = "llvm", {"mcpu": host.cpu_name(), **options}
+            kind, options = "llvm", {"mcpu": machine.cpu_name(), **options}
         if kind not in TARGET_KINDS and gpus.is_tag(kind or str(options.get("tag", ""))):
             kind, options = _tagged(kind or options.pop("tag"), options)
         known = TARGET_KINDS.get(kind)
         if known is None:
             names = ["native", *TARGET_KINDS]
             raise TargetError(f"unknown target {kind!r}; {near_matches(kind, names)}")
-        self.kind: str = kind
+        self.kind = TargetKind(kind)
         options = {_option_name(known, key): value for key, value in options.items()}
         self.options: dict[str, Any] = {
             key: _option(kind, known, key, value) for key, value in options.items()
@@ -129,16 +175,17 @@ class Target:
             self._fill_in_cpu()
         elif kind == "cuda":
             gpus.arch_of(self.arch)
+        self.host = None if host is None else _checked_host(Target(host))
 
     def _fill_in_cpu(self) -> None:
         options = self.options
-        here = "mtriple" not in options and options.get("mcpu") in (None, host.cpu_name())
+        here = "mtriple" not in options and options.get("mcpu") in (None, machine.cpu_name())
         self._is_here = here
         if here:
-            options.setdefault("mcpu", host.cpu_name())
+            options.setdefault("mcpu", machine.cpu_name())
         if "num-cores" not in options:
-            options["num-cores"] = host.core_count()
-        caches = host.cache_sizes() if here else {}
+            options["num-cores"] = machine.core_count()
+        caches = machine.cache_sizes() if here else {}
         for level, fallback in (("l1", 32 << 10), ("l2", 1 << 20), ("l3", 32 << 20)):
             options.setdefault(level, caches.get(level, fallback))
         self._features, self._lacking = self._cpu_features(here)
@@ -149,7 +196,7 @@ class Target:
         changes = self.options.get("mattr", "")
         table = cpus.table_of(self.triple)
         if table is None:
-            wrong = host.wrong_triple(self.triple)
+            wrong = machine.wrong_triple(self.triple)
             if wrong is not None:
                 raise TargetError(f"LLVM has no target for -mtriple={self.triple!r}: {wrong}")
             # LLVM itself knows which CPUs and features there are, and says so when it compiles.
@@ -159,7 +206,7 @@ class Target:
         own = frozenset() if here and self.mcpu not in table.cpus else table.features_of(self.mcpu)
         features = own
         if here:  # a hypervisor may hide some that the CPU's name stands for
-            has, lacking = host.cpu_features()
+            has, lacking = machine.cpu_features()
             features = table.without(own | table.closed(has), lacking)
         features = table.changed(features, changes)
         missing = sorted(table.needed - features)
@@ -197,7 +244,7 @@ class Target:
         )
 
     @staticmethod
-    def current(*, allow_none: bool = True) -> Target | None:
+    def current(allow_none: bool = True) -> Target | None:
         """Return the target of the innermost ``with target:``, or ``None``.
 
         Raises ``TargetError`` if there is none and one is required.
@@ -209,6 +256,18 @@ class Target:
         if allow_none:
             return None
         raise TargetError("no target is active; use `with Target(...):` or pass one")
+
+    @staticmethod
+    def target_or_current(target: str | Mapping[str, Any] | Target | None) -> Target:
+        """Return a target, or the current one if none is given; ``TargetError`` without either."""
+        found = Target.current(allow_none=False) if target is None else Target(target)
+        assert found is not None
+        return found
+
+    @staticmethod
+    def list_kinds() -> list[str]:
+        """Return the names of all kinds of targets."""
+        return list(TARGET_KINDS)
 
     def __enter__(self) -> Target:
         if not hasattr(Target._local, "stack"):
@@ -223,6 +282,39 @@ class Target:
     def device_kind(self) -> str:
         """Kind of the device that runs the code: ``cpu``, ``cuda``, ``rocm`` …"""
         return DEVICE_OF_KIND[self.kind]
+
+    def get_target_device_type(self) -> int:
+        """Return DLPack's number for the kind of device that runs the code."""
+        return self.kind.default_device_type
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Words that say what the target is, from the most special one: ``("cuda", "gpu")``.
+
+        Options ``keys`` and ``device`` name others; the device comes first.
+        """
+        stated = str(self.options.get("keys", "")).split(",")
+        words = [self.options.get("device", ""), *stated]
+        words += [] if any(stated) else self.kind.default_keys
+        return tuple(dict.fromkeys(word for word in words if word))
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """The options by our names, and by TVM's."""
+        named = {tvm: self.options.get(ours) for tvm, ours in _ALIASES.items()}
+        found = {**self.options, **{k: value for k, value in named.items() if value is not None}}
+        return {**found, **{key.replace("-", "_"): value for key, value in found.items()}}
+
+    @property
+    def tag(self) -> str:
+        """The tag of the GPU that the target names, or nothing."""
+        return gpus.tag_of(str(self.options.get("model", ""))) or ""
+
+    def with_host(self, host: str | Mapping[str, Any] | Target | None = None) -> Target:
+        """Return a copy with another host."""
+        copy = Target(self)
+        copy.host = None if host is None else _checked_host(Target(host))
+        return copy
 
     @property
     def mcpu(self) -> str:
@@ -370,6 +462,37 @@ class Target:
     def content_key(self, ignore_ndarray: bool = False) -> str:
         """Return the target's key for structural hashing: functions have targets as attributes."""
         return f"target:{self}"
+
+
+def _kind_and_options(
+    target: str | Mapping[str, Any] | Target,
+) -> tuple[str, dict[str, Any]]:
+    """Read a target in any form; its host is an option."""
+    if isinstance(target, Target):
+        host = {} if target.host is None else {"host": target.host}
+        return target.kind, {**target.options, **host}
+    if isinstance(target, str):
+        if not target.lstrip().startswith("{"):
+            return _parse(target)
+        try:
+            target = json.loads(target)
+        except ValueError as error:
+            raise TargetError(f"target {target!r} is no JSON: {error}") from None
+    if not isinstance(target, Mapping):
+        raise TargetError(
+            "a target is text such as 'native' or 'llvm -num-cores=4', or a dictionary, "
+            f"got {type(target).__name__}"
+        )
+    options = dict(target)
+    return options.pop("kind", ""), options
+
+
+def _checked_host(host: Target) -> Target:
+    if host.kind != "llvm" or not host._is_here:
+        raise TargetError(
+            f"the host that launches kernels is this machine's CPU ('llvm' or 'native'), not {host}"
+        )
+    return host
 
 
 def _parse(text: str) -> tuple[str, dict[str, Any]]:

@@ -64,7 +64,7 @@ def test_events_tell_the_time_of_calls(fake_cuda: FakeDriver) -> None:
 def test_the_cache_is_flushed_before_each_repeat(fake_cuda: FakeDriver) -> None:
     module = built(bound(add_one(), "B"))
     given = tensor(np.zeros(4, "float32"), device="cuda")
-    module.time_evaluator("main", number=1, repeat=3, flush_cache_bytes=1 << 20)(given, given)
+    module.time_evaluator("main", number=1, repeat=3, cache_flush_bytes=1 << 20)(given, given)
     assert [args[2] for args in fake_cuda.called("cuMemsetD8Async")] == [1 << 20] * 3
 
 

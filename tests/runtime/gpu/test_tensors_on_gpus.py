@@ -66,7 +66,9 @@ def test_copies(fake_cuda: FakeDriver) -> None:
     np.testing.assert_array_equal(host.numpy(), a * 2)
     np.testing.assert_array_equal(tensor(first).numpy(), a * 2)
     np.testing.assert_array_equal(tensor(second, device="cuda").numpy(), a)
-    np.testing.assert_array_equal(tensor(second, "float64", "cuda").numpy(), a.astype("float64"))
+    np.testing.assert_array_equal(
+        tensor(second, "cuda", dtype="float64").numpy(), a.astype("float64")
+    )
     # What isn't compact on the host is packed on the way.
     np.testing.assert_array_equal(tensor(a.T, device="cuda").numpy(), a.T)
 

@@ -72,7 +72,7 @@ USUAL: dict[str, Callable[[], Pass]] = {
     "promote": transform.PromoteAccumulators,
     "divisions": transform.LowerIntDiv,
 }
-ALL = Sequential([make() for make in PASSES.values()], "All")
+ALL = Sequential([make() for make in PASSES.values()], name="All")
 OPTIONS = {"tir.cse": True, "tir.hoist_invariants": True, "tir.narrow_dtype": True}
 
 
