@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -11,14 +12,22 @@ import tilewright
 from tilewright import te
 from tilewright.ir import (
     DumpIR,
+    GlobalVar,
     IRModule,
     PassContext,
+    PassInfo,
     PassInstrument,
+    PassPrintingInstrument,
     PassTimingInstrument,
+    PrintAfterAll,
+    PrintBeforeAll,
+    PrintIR,
     Sequential,
     module_pass,
+    pass_instrument,
     pass_option,
     pass_options,
+    structural_equal,
 )
 from tilewright.support.errors import TilewrightError, VerifyError
 from tilewright.tir import PrimFunc
@@ -173,3 +182,99 @@ def test_options_are_registered_where_they_are_read() -> None:
         for item in ast.walk(tree):
             if isinstance(item, ast.Constant) and item.value in keys:
                 assert id(item) in registers, f"{path}: {item.value}"
+
+
+def test_modules_take_references_and_have_attributes() -> None:
+    mod = IRModule({GlobalVar("f"): function(), "g": function(5)}, {"a": 1})  # type: ignore[dict-item]
+    assert [var.name_hint for var in mod.get_global_vars()] == ["f", "g"]
+    assert mod[mod.get_global_var("g")] is mod["g"]
+    with pytest.raises(VerifyError, match="no function 'h'"):
+        mod.get_global_var("h")
+    more = mod.with_attr("b", 2).with_attrs({"c": 3}).without_attr("a")
+    assert (more.get_attr("b"), more.get_attr("c"), more.get_attr("a")) == (2, 3, None)
+    assert structural_equal(mod.clone(), mod)
+    made = IRModule.from_expr(
+        expr=function().with_attrs({"global_symbol": "k"}), functions={"g": mod["g"]}
+    )
+    assert set(made.functions) == {"g", "k"}
+    func = function().with_attr({"x": 1, "y": 2}).without_attr(attr_key="x")
+    assert "x" not in func.attrs and func.attrs["y"] == 2
+
+
+@module_pass(opt_level=3, name="Late")
+def late(mod: IRModule, ctx: PassContext) -> IRModule:
+    return mod.with_attr("level", ctx.opt_level)
+
+
+@module_pass(opt_level=1)
+class Named:
+    """Marks a module with a text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        return mod.with_attr("text", self.text)
+
+
+def test_passes_are_made_as_in_tvm() -> None:
+    mod = IRModule({"f": function()})
+    assert late.info.name == "Late" and late.info.opt_level == 3
+    assert late(mod).attrs == {"level": 2}  # called by itself, it runs at any level
+    made = Sequential([late, Named("here")], opt_level=0, name="both")
+    assert made.pass_info == "both" and Named("x").info.opt_level == 1
+    assert made(mod).attrs == {"text": "here"}
+    with PassContext(3):
+        assert made(mod).attrs == {"level": 3, "text": "here"}
+    with PassContext(0, ["Late"], None, None, {}):
+        assert made(mod).attrs == {"level": 0}
+    with pytest.raises(ValueError, match="don't run others by name"):
+        module_pass(lambda mod: mod, required=["Simplify"])
+    assert PassContext.list_configs()["tir.cse"]["type"] == "bool"
+
+
+def test_instruments_are_made_as_in_tvm(capsys: pytest.CaptureFixture[str]) -> None:
+    @pass_instrument
+    class Count:
+        entered = left = 0
+        seen: ClassVar[list[str]] = []
+
+        def enter_pass_ctx(self) -> None:
+            self.entered += 1
+
+        def exit_pass_ctx(self) -> None:
+            self.left += 1
+
+        def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
+            self.seen.append(info.name)
+
+    count = Count()
+    with PassContext(instruments=[PrintBeforeAll()]) as context:
+        mark(function())
+        context.override_instruments([count])
+        mark(function())
+        assert (count.entered, count.left, count.seen) == (1, 0, ["Mark"])
+    assert count.left == 1 and issubclass(Count, PassInstrument)
+    with PassContext(instruments=[PassPrintingInstrument(["Nothing"], ["Mark"]), PrintAfterAll()]):
+        Sequential([nothing, mark, PrintIR("here")])(function())
+    shown = [
+        line for line in capsys.readouterr().out.splitlines() if "IR" in line or "pass:" in line
+    ]
+    shown = [line for line in shown if "import" not in line]
+    assert shown == [
+        "Before running pass: Mark",
+        "Print IR before: Nothing",
+        "After running pass: Nothing",
+        "Print IR after: Mark",
+        "After running pass: Mark",
+        "PrintIR(here)",
+        "After running pass: PrintIR",
+        "After running pass: sequential",
+    ]
+
+
+def test_dumps_begin_anew(tmp_path: Path) -> None:
+    (tmp_path / "007_Old.py").write_text("")
+    (tmp_path / "mine.py").write_text("")
+    DumpIR(dump_dir=tmp_path, refresh=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]

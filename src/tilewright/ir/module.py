@@ -95,7 +95,8 @@ class IRModule(Node):
         expr: BaseFunc, functions: Mapping[str | GlobalVar, BaseFunc] | None = None
     ) -> IRModule:
         """Make a module of a function, under its ``global_symbol`` or ``main``, and of others."""
-        return IRModule({**(functions or {}), expr.attrs.get(GLOBAL_SYMBOL, "main"): expr})
+        others: dict[Any, BaseFunc] = dict(functions or {})
+        return IRModule({**others, expr.attrs.get(GLOBAL_SYMBOL, "main"): expr})
 
     def __getitem__(self, name: str | GlobalVar) -> Any:
         name = name.name if isinstance(name, GlobalVar) else name

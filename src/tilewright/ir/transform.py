@@ -256,16 +256,18 @@ def module_pass(
     return make if pass_func is None else make(pass_func)
 
 
-def _pass_class(cls: type[Any], info: PassInfo) -> type[Pass]:
+def _pass_class(cls: type[Any], about: PassInfo) -> type[Pass]:
     """Return a class of passes whose transformation is a class's ``transform_module``."""
     takes_context = _takes_context(cls.transform_module, given=2)
 
     class Made(cls, Pass):  # type: ignore[misc]
-        name = info.name
+        @property
+        def name(self) -> str:
+            return about.name
 
         @property
         def info(self) -> PassInfo:
-            return info
+            return about
 
         def transform(self, mod: IRModule) -> IRModule:
             given = (mod, PassContext.current()) if takes_context else (mod,)
