@@ -58,6 +58,17 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     ),
     "memory.view": (lambda x: relax.memory.view(x, (4, N)), [MATRIX]),
     "memory.workspace": (lambda x: relax.memory.workspace(N * 4), [MATRIX]),
+    "call_inplace_packed": (
+        lambda x: op.call_inplace_packed("f", x, 3, inplace_indices=[0], sinfo_args=MATRIX),
+        [MATRIX],
+    ),
+    "call_with_objects": (
+        lambda x: op.call_with_objects("f", "t;t-1", x, sinfo_args=MATRIX), [MATRIX]
+    ),
+    "quantize": (lambda x, s, z: op.quantize(x, s, z, 1, "uint8"), [MATRIX, VECTOR, VECTOR]),
+    "dequantize": (
+        lambda x, s, z: op.dequantize(x, s, z, 0, "float16"), [INDEX, tensor((2,)), tensor(())]
+    ),
     "nn.attention": (
         lambda q, b: op.nn.attention(q, q, q, b, 0.5), [HEADS, tensor((2, 2))]
     ),

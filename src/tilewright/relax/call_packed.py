@@ -124,6 +124,13 @@ def call_inplace_packed(
     return RelaxCall(CALL_INPLACE_PACKED, (_reference(func), *made), attrs, (info,))
 
 
+@builder("call_with_objects")
+def call_with_objects(name: str, form: str, *args: object, sinfo_args: StructInfo) -> RelaxCall:
+    """What ``LowerObjects`` makes of calls with objects: see ``relax.objects``."""
+    operands = (StringValue(name), StringValue(form), *_arguments(args))
+    return RelaxCall(CALL_WITH_OBJECTS, operands, {}, (sinfo_args,))
+
+
 @builder("null_value")
 def null_value() -> RelaxCall:
     """No object."""

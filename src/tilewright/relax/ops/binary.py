@@ -14,14 +14,14 @@ def _binary(name: str, doc: str, *, result: str | None = None, kind: str = "") -
     """Declare one; ``result`` is its dtype if not the operands', ``kind`` the kind it accepts."""
 
     @operator(name, legalize=topi_function(name))
-    def rule(a: Tensor, b: Tensor) -> StructInfo:
-        dtype = same_dtype(a, b)
+    def rule(x1: Tensor, x2: Tensor) -> StructInfo:
+        dtype = same_dtype(x1, x2)
         if kind and dtypes.kind_of(dtype) not in kind.split():
             raise VerifyError(f"takes {kind.replace(' ', ' or ')} operands, got {dtype}")
-        if not (a.has_shape and b.has_shape):
-            ndim = -1 if -1 in (a.ndim, b.ndim) else max(a.ndim, b.ndim)
+        if not (x1.has_shape and x2.has_shape):
+            ndim = -1 if -1 in (x1.ndim, x2.ndim) else max(x1.ndim, x2.ndim)
             return TensorStructInfo(None, result or dtype, ndim)
-        return TensorStructInfo(broadcast(a.shape, b.shape), result or dtype)
+        return TensorStructInfo(broadcast(x1.shape, x2.shape), result or dtype)
 
     rule.__doc__ = doc
     return rule

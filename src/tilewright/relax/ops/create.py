@@ -60,14 +60,14 @@ def _number(bound: Expr) -> ExprLike:
 
 @operator(
     "arange",
-    legalize=lambda start, stop, step, dtype: topi.arange(
-        _number(start), _number(stop), _number(step), dtype
+    legalize=lambda start, end, step, dtype: topi.arange(
+        _number(start), _number(end), _number(step), dtype
     ),
 )
-def _arange(start: Prim, stop: Prim, step: Prim, dtype: str = "int64") -> StructInfo:
-    """``start, start + step, …`` below ``stop``."""
-    values: list[Any] = [getattr(value, "value", None) for value in (start, stop, step)]
-    bounds = [item if value is None else value for item, value in zip((start, stop, step), values)]
+def _arange(start: Prim, end: Prim, step: Prim, dtype: str = "int64") -> StructInfo:
+    """``start, start + step, …`` below ``end``."""
+    values: list[Any] = [getattr(value, "value", None) for value in (start, end, step)]
+    bounds = [item if value is None else value for item, value in zip((start, end, step), values)]
     if isinstance(bounds[2], Expr):
         require(bounds[2] >= 1, "a symbolic step is positive, not ", bounds[2])
     try:
@@ -78,16 +78,16 @@ def _arange(start: Prim, stop: Prim, step: Prim, dtype: str = "int64") -> Struct
 
 @builder("arange")
 def arange(
-    start: ExprLike, stop: ExprLike | None = None, step: ExprLike = 1, dtype: str | None = None
+    start: ExprLike, end: ExprLike | None = None, step: ExprLike = 1, dtype: str | None = None
 ) -> RelaxCall:
-    """``start, start + step, …`` below ``stop``; with one bound, from zero.
+    """``start, start + step, …`` below ``end``; with one bound, from zero.
 
     The length is NumPy's, computed in double precision. Without ``dtype`` the result is int64, or
     float32 if a bound or the step is a float.
     """
-    if stop is None:
-        start, stop = 0, start
-    bounds = [_exact(value) for value in (start, stop, step)]
+    if end is None:
+        start, end = 0, start
+    bounds = [_exact(value) for value in (start, end, step)]
     if dtype is None:
         kinds = [getattr(value, "value", value) for value in bounds]
         floats = [dtypes.is_float(getattr(kind, "dtype", "int64")) for kind in kinds]

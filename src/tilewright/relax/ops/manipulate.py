@@ -348,10 +348,10 @@ def strided_slice(
     legalize=topi.flip,
     numpy=lambda x, axis: np.ascontiguousarray(np.flip(x, axis)),
 )
-def flip(x: Tensor, axis: int) -> StructInfo:
+def flip(data: Tensor, axis: int) -> StructInfo:
     """Reverse an axis."""
-    normal_axis(axis, x.ndim)
-    return tensor_like(x)
+    normal_axis(axis, data.ndim)
+    return tensor_like(data)
 
 
 @operator(
@@ -359,19 +359,19 @@ def flip(x: Tensor, axis: int) -> StructInfo:
     legalize=topi.repeat,
     numpy=np.repeat,
 )
-def repeat(x: Tensor, repeats: int, axis: int | None = None) -> StructInfo:
+def repeat(data: Tensor, repeats: int, axis: int | None = None) -> StructInfo:
     """Repeat each element along an axis (of the flat tensor without one).
 
     Raises ``VerifyError`` for a negative number.
     """
-    shape = list(known(x))
+    shape = list(known(data))
     if axis is None:
         shape, axis = [simplify(element_count(shape))], 0
     position = normal_axis(axis, len(shape))
     if repeats < 0:
         raise VerifyError(f"repeats must not be negative, got {repeats}")
     shape[position] = simplify(shape[position] * repeats)
-    return TensorStructInfo(shape, x.dtype)
+    return TensorStructInfo(shape, data.dtype)
 
 
 @operator(
@@ -379,18 +379,18 @@ def repeat(x: Tensor, repeats: int, axis: int | None = None) -> StructInfo:
     legalize=renamed(topi.tile, repeats="reps"),
     numpy=np.tile,
 )
-def tile(x: Tensor, repeats: tuple[int, ...]) -> StructInfo:
+def tile(data: Tensor, repeats: tuple[int, ...]) -> StructInfo:
     """Repeat the whole tensor.
 
     Raises ``VerifyError`` for a negative number.
     """
     if any(count < 0 for count in repeats):
         raise VerifyError(f"repeats must not be negative, got {list(repeats)}")
-    shape = known(x)
+    shape = known(data)
     ndim = max(len(shape), len(repeats))
     padded = (*([const(1)] * (ndim - len(shape))), *shape)
     reps = (*([1] * (ndim - len(repeats))), *repeats)
-    return TensorStructInfo([simplify(e * r) for e, r in zip(padded, reps)], x.dtype)
+    return TensorStructInfo([simplify(e * r) for e, r in zip(padded, reps)], data.dtype)
 
 
 def _check_lookup(indices: TensorStructInfo, mode: str, extent: Expr) -> None:
@@ -449,15 +449,15 @@ def gather_elements(data: Tensor, indices: Tensor, axis: int = 0, mode: str = "c
     legalize=topi.where,
     numpy=np.where,
 )
-def where(condition: Tensor, x: Tensor, y: Tensor) -> StructInfo:
+def where(condition: Tensor, x1: Tensor, x2: Tensor) -> StructInfo:
     """``x`` where the condition is true, else ``y``; all three broadcast.
 
     Raises ``VerifyError`` if the condition isn't bool.
     """
     if not dtypes.is_bool(condition.dtype):
         raise VerifyError(f"the condition must be bool, got {condition.dtype}")
-    shape = broadcast(known(condition, "condition"), known(x, "x"), known(y, "y"))
-    return TensorStructInfo(shape, same_dtype(x, y))
+    shape = broadcast(known(condition, "condition"), known(x1, "x1"), known(x2, "x2"))
+    return TensorStructInfo(shape, same_dtype(x1, x2))
 
 
 def _require_matrix(info: TensorStructInfo) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tilewright import topi
-from tilewright.ir import dtypes
+from tilewright.ir import as_int, dtypes
 from tilewright.relax.expr import RelaxCall, RelaxExpr
 from tilewright.relax.ops.common import element_count, known, tensor_like
 from tilewright.relax.ops.manipulate import permute_dims, reshape
-from tilewright.relax.registry import Tensor, get_op, operator
+from tilewright.relax.registry import BUILDERS, Tensor, builder, get_op, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from tilewright.support.errors import VerifyError
 from tilewright.topi.utils import normal_axis
@@ -17,7 +17,7 @@ def _along_rows(call: RelaxCall) -> RelaxExpr | None:
     """Move the axis to the end: a contiguous row is scanned as fast as it is read."""
     x = call.args[0]
     ndim = x.ndim
-    scan = cumsum if call.op is get_op("cumsum") else cumprod
+    scan = _cumsum if call.op is get_op("cumsum") else _cumprod
     if call.attrs["axis"] is None:
         flat: RelaxExpr = scan(reshape(x, (-1,)), 0, call.attrs["dtype"])
         return flat
@@ -40,15 +40,56 @@ def _scanned(x: TensorStructInfo, axis: int | None, dtype: str | None) -> Struct
 
 
 @operator("cumsum", legalize=topi.cumsum, decompose=_along_rows)
-def cumsum(x: Tensor, axis: int | None = None, dtype: str | None = None) -> StructInfo:
-    """Sum of each element and those before it along an axis (of the flat tensor without one)."""
-    return _scanned(x, axis, dtype)
+def _cumsum(data: Tensor, axis: int | None = None, dtype: str | None = None) -> StructInfo:
+    """Sums of all elements up to each along an axis; of the flat tensor without one."""
+    return _scanned(data, axis, dtype)
 
 
 @operator("cumprod", legalize=topi.cumprod, decompose=_along_rows)
-def cumprod(x: Tensor, axis: int | None = None, dtype: str | None = None) -> StructInfo:
-    """Product of each element and those before it along an axis (of the flat one without)."""
-    return _scanned(x, axis, dtype)
+def _cumprod(data: Tensor, axis: int | None = None, dtype: str | None = None) -> StructInfo:
+    """Products of all elements up to each along an axis; of the flat tensor without one."""
+    return _scanned(data, axis, dtype)
+
+
+@builder("cumsum")
+def cumsum(
+    data: RelaxExpr,
+    axis: int | None = None,
+    dtype: str | None = None,
+    exclusive: bool | None = False,
+) -> RelaxExpr:
+    """Sums of all elements up to each along an axis; of the flat tensor without one.
+
+    ``exclusive`` leaves out the element itself: the first sum is 0.
+    """
+    made: RelaxExpr = _cumsum(data, axis, dtype)
+    return _moved_on(made, axis, 0.0) if exclusive else made
+
+
+@builder("cumprod")
+def cumprod(
+    data: RelaxExpr,
+    axis: int | None = None,
+    dtype: str | None = None,
+    exclusive: bool | None = False,
+) -> RelaxExpr:
+    """Products of all elements up to each along an axis; of the flat tensor without one.
+
+    ``exclusive`` leaves out the element itself: the first product is 1.
+    """
+    made: RelaxExpr = _cumprod(data, axis, dtype)
+    return _moved_on(made, axis, 1.0) if exclusive else made
+
+
+def _moved_on(x: RelaxExpr, axis: int | None, first: float) -> RelaxExpr:
+    """Each result in the next place along an axis, without the last one."""
+    place = normal_axis(axis or 0, x.ndim)
+    if as_int(x.shape[place]) == 0:
+        return x
+    begin = BUILDERS["strided_slice"](x, (place,), (0,), (-1,))
+    widths = [(1, 0) if number == place else (0, 0) for number in range(x.ndim)]
+    made: RelaxExpr = BUILDERS["nn.pad"](begin, tuple(w for pair in widths for w in pair), first)
+    return made
 
 
 @operator("logcumsumexp", legalize=topi.logcumsumexp)

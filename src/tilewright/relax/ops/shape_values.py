@@ -14,9 +14,9 @@ from tilewright.support.errors import VerifyError
 
 
 @builder("shape_of")
-def shape_of(x: RelaxExpr) -> ShapeExpr:
+def shape_of(expr: RelaxExpr) -> ShapeExpr:
     """The shape of a tensor, which must be known."""
-    return ShapeExpr(x.shape)
+    return ShapeExpr(expr.shape)
 
 
 def _as_elements(shape: tuple[Expr, ...]) -> te.Tensor:
@@ -31,24 +31,24 @@ def _as_elements(shape: tuple[Expr, ...]) -> te.Tensor:
 
 
 @operator("shape_to_tensor", legalize=_as_elements)
-def shape_to_tensor(shape: Shape) -> StructInfo:
+def shape_to_tensor(expr: Shape) -> StructInfo:
     """The extents of a shape as int64 numbers."""
-    return TensorStructInfo((len(shape),), "int64")
+    return TensorStructInfo((len(expr),), "int64")
 
 
 @operator("tensor_to_shape")
-def tensor_to_shape(x: Tensor) -> StructInfo:
+def tensor_to_shape(expr: Tensor) -> StructInfo:
     """A shape of which a tensor of int64 numbers holds the extents.
 
     ``match_cast`` of the result to ``R.Shape(["m", "n"])`` names them. Results of compiled graphs
     can't have shapes that are computed from data.
 
-    Raises ``VerifyError`` unless ``x`` has one axis of known extent.
+    Raises ``VerifyError`` unless ``expr`` has one axis of known extent.
     """
-    shape = known(x)
+    shape = known(expr)
     extent = as_int(shape[0]) if len(shape) == 1 else None
-    if extent is None or x.dtype != "int64":
-        raise VerifyError(f"needs int64 numbers along one axis of known extent, got {x!r}")
+    if extent is None or expr.dtype != "int64":
+        raise VerifyError(f"needs int64 numbers along one axis of known extent, got {expr!r}")
     return ShapeStructInfo(None, extent)
 
 

@@ -27,11 +27,11 @@ def sort(x: Tensor, axis: int = -1, descending: bool = False) -> StructInfo:
     legalize=lambda x, axis, descending, dtype: topi.argsort(x, axis, not descending, dtype),
 )
 def argsort(
-    x: Tensor, axis: int = -1, descending: bool = False, dtype: str = "int32"
+    data: Tensor, axis: int = -1, descending: bool = False, dtype: str = "int32"
 ) -> StructInfo:
     """The indices that would sort the elements."""
-    normal_axis(axis, x.ndim)
-    return tensor_like(x, dtype=_index_dtype(dtype))
+    normal_axis(axis, data.ndim)
+    return tensor_like(data, dtype=_index_dtype(dtype))
 
 
 def _index_dtype(dtype: str) -> str:
@@ -47,7 +47,7 @@ def _index_dtype(dtype: str) -> str:
     ),
 )
 def topk(
-    x: Tensor,
+    data: Tensor,
     k: int = 1,
     axis: int = -1,
     ret_type: str = "both",
@@ -60,7 +60,7 @@ def topk(
 
     Raises ``VerifyError`` for a ``k`` below -1 and an unknown ``ret_type``.
     """
-    shape = list(known(x))
+    shape = list(known(data))
     position = normal_axis(axis, len(shape))
     extent = shape[position]
     if k < -1:
@@ -69,7 +69,7 @@ def topk(
         require(k <= extent, f"k is {k}, but the axis has ", extent, " elements")
         shape[position] = const(k)
     results = {
-        "values": TensorStructInfo(shape, x.dtype),
+        "values": TensorStructInfo(shape, data.dtype),
         "indices": TensorStructInfo(shape, _index_dtype(dtype)),
     }
     if ret_type == "both":

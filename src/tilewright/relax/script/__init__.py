@@ -39,10 +39,12 @@ from tilewright.relax.script.declarations import (
     call,
     call_dps,
     call_dps_packed,
+    call_inplace_packed,
     call_packed,
     call_pure_packed,
     call_tir,
     call_tir_inplace,
+    call_with_objects,
     const,
     dataflow,
     extern,
@@ -106,7 +108,8 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Callable", "DataflowVar", "Object", "Prim", "Shape", "Tensor", "Tuple", "Var", "call",
-    "call_dps", "call_dps_packed", "call_packed", "call_pure_packed", "call_tir",
-    "call_tir_inplace", "const", "dataflow", "extern", "func_attr", "function", "match_cast",
-    "metadata_of", "nn", "output", "prim_value", "shape", "string",
+    "call_dps", "call_dps_packed", "call_inplace_packed", "call_packed", "call_pure_packed",
+    "call_tir", "call_tir_inplace", "call_with_objects", "const", "dataflow", "extern",
+    "func_attr", "function", "match_cast", "metadata_of", "nn", "output", "prim_value", "shape",
+    "string",
 ]  # fmt: skip

@@ -9,8 +9,10 @@ from typing import Any
 
 from tilewright.ir import Expr, ExprLike, GlobalVar, Var, as_expr
 from tilewright.relax.call_packed import call_dps_packed as make_call_dps_packed
+from tilewright.relax.call_packed import call_inplace_packed as make_call_inplace_packed
 from tilewright.relax.call_packed import call_packed as make_call_packed
 from tilewright.relax.call_packed import call_pure_packed as make_call_pure_packed
+from tilewright.relax.call_packed import call_with_objects as make_call_with_objects
 from tilewright.relax.call_tir import call_dps as make_call_dps
 from tilewright.relax.call_tir import call_tir as make_call_tir
 from tilewright.relax.call_tir import call_tir_inplace as make_call_tir_inplace
@@ -290,6 +292,25 @@ def call_packed(func: str | ExternFunc, *args: object, sinfo_args: object = ()) 
 def call_pure_packed(func: str | ExternFunc, *args: object, sinfo_args: object = ()) -> RelaxCall:
     """Call a global function without effects for what it returns."""
     return make_call_pure_packed(func, *args, sinfo_args=_results(sinfo_args))
+
+
+def call_inplace_packed(
+    func: str | ExternFunc,
+    *args: object,
+    inplace_indices: int | Sequence[int],
+    sinfo_args: object,
+) -> RelaxCall:
+    """Call a global function that changes some of its arguments."""
+    results = _results(sinfo_args)
+    return make_call_inplace_packed(
+        func, *args, inplace_indices=inplace_indices, sinfo_args=results
+    )
+
+
+def call_with_objects(name: Any, form: Any, *args: object, sinfo_args: object) -> RelaxCall:
+    """Call a global function with objects that are known by numbers."""
+    texts = (getattr(text, "value", text) for text in (name, form))
+    return make_call_with_objects(*texts, *args, sinfo_args=as_struct_info(sinfo_args))
 
 
 def _results(infos: object) -> StructInfo | list[StructInfo]:

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 
 from tilewright.ir import Expr, GlobalVar, Var, structural_equal
 from tilewright.relax.branches import If
-from tilewright.relax.call_packed import ASSERT_TENSOR, CALL_DPS_PACKED, CALLS, PRINT
+from tilewright.relax.call_packed import (
+    ASSERT_TENSOR,
+    CALL_DPS_PACKED,
+    CALL_INPLACE_PACKED,
+    CALLS,
+    PRINT,
+)
 from tilewright.relax.call_tir import CALL_DPS, CALL_TIR, CALL_TIR_INPLACE
 from tilewright.relax.closures import INVOKE_CLOSURE
 from tilewright.relax.expr import (
@@ -186,7 +192,7 @@ def _call(p: Printer, node: RelaxCall, precedence: int) -> str:
     if node.op is INVOKE_CLOSURE:
         callee, *rest = map(p.expr, node.args)
         return f"R.call({callee}, {p.tuple(rest)}, out_sinfo={info_text(p, node.sinfo_args[0])})"
-    if node.op in CALLS:
+    if node.op in (*CALLS, CALL_INPLACE_PACKED):
         return _call_packed(p, node)
     if isinstance(node.op, GlobalVar):
         args = p.tuple(map(p.expr, node.args))
@@ -213,8 +219,11 @@ def _call_packed(p: Printer, node: RelaxCall) -> str:
         parts += [f"format={quote(form.value)}"] if form.value else []
         return f"R.{'print' if node.op is PRINT else 'assert_op'}({', '.join(parts)})"
     reference, *rest = node.args
-    assert isinstance(reference, FunctionRef)
-    parts = [quote(reference.name), *map(p.expr, rest)]
+    name = reference.name if isinstance(reference, FunctionRef) else None
+    first = p.expr(reference) if name is None else quote(name)
+    parts = [first, *map(p.expr, rest)]
+    if node.op is CALL_INPLACE_PACKED:
+        parts.append(f"inplace_indices={p.value(node.attrs['inplace_indices'])}")
     dps = node.op is CALL_DPS_PACKED
     parts.append(f"{'out_sinfo' if dps else 'sinfo_args'}={_infos(p, node)}")
     return f"R.{node.op.name}({', '.join(parts)})"

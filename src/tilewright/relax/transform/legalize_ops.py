@@ -37,7 +37,7 @@ _BINARY = (
     "greater_equal "
     "bitwise_and bitwise_or bitwise_xor left_shift right_shift"
 ).split()
-IMMEDIATE_OPERANDS = {**dict.fromkeys(_BINARY, ("a", "b")), "where": ("x", "y")}
+IMMEDIATE_OPERANDS = dict.fromkeys((*_BINARY, "where"), ("x1", "x2"))
 """Operands that become numbers inside the tensor function if they are scalar constants."""
 
 VIEW_OPERATORS = frozenset(("reshape", "expand_dims", "squeeze"))

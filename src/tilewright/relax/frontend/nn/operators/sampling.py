@@ -9,7 +9,7 @@ from tilewright.relax.frontend.nn.tensor import Tensor, emit_tensor
 
 
 def _summed(prob: Tensor) -> Tensor:
-    return emit_tensor(ops.cumsum(prob, 1, "float32"))
+    return emit_tensor(ops.cumsum(prob._expr, 1, "float32"))
 
 
 def _count(test: Tensor, last: object) -> Tensor:
@@ -37,9 +37,9 @@ def multinomial_from_uniform(
     It is the first whose sum of probabilities up to there is more than the sample.
     ``sample_indices [m, 1]`` says the row of each sample; else ``m`` is ``n``. Returns ``[m, 1]``.
     """
-    sums = _rows(_summed(prob), sample_indices)
-    chosen = _count(sums <= astype(uniform_sample, "float32"), prob.shape[1] - 1)
-    return emit_tensor(ops.astype(chosen, dtype), name)
+    rows = None if sample_indices is None else sample_indices._expr
+    made = ops.multinomial_from_uniform(prob._expr, uniform_sample._expr, rows, dtype)
+    return emit_tensor(made, name)
 
 
 def _last_kept(sums: Tensor, top_p: Tensor, top_k: Tensor) -> Tensor:

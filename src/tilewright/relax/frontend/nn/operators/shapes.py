@@ -95,11 +95,7 @@ def cumsum(
     name: str = "cumsum",
 ) -> Tensor:
     """Sums of the elements up to each along an axis; ``exclusive``: without the element itself."""
-    made = emit_tensor(ops.cumsum(data, axis, dtype), name)
-    if not exclusive:
-        return made
-    own = reshape(data, [-1]) if axis is None else data
-    return emit_tensor(ops.subtract(made, astype(own, made.dtype)), name)
+    return emit_tensor(ops.cumsum(data._expr, axis, dtype, exclusive), name)
 
 
 # ---- made from nothing -----------------------------------------------------------------------

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tilewright.relax.frontend.einsum import einsum
 from tilewright.relax.frontend.onnx.converters.base import Context, Tensor, converts
+from tilewright.relax.ops.einsum import sum_products
 
 
 @converts("Einsum")
 def _einsum(ctx: Context, *tensors: Tensor, equation: str) -> Tensor:
-    return einsum(equation, tensors, ctx.require)
+    return sum_products(equation, tensors, ctx.require)

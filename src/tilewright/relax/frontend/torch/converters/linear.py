@@ -9,8 +9,8 @@ from tilewright import te
 from tilewright.ir import Expr, cast
 from tilewright.relax import ops as op
 from tilewright.relax.expr import RelaxExpr
-from tilewright.relax.frontend.einsum import einsum
 from tilewright.relax.frontend.torch.converters.base import Context, Number, converts
+from tilewright.relax.ops.einsum import sum_products
 from tilewright.topi.utils import sum_dtype
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _einsum(
         if not holds:
             raise ctx.error(message)
 
-    return einsum(equation, tensors, require)
+    return sum_products(equation, tensors, require)
 
 
 @converts("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default")

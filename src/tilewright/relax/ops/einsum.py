@@ -6,16 +6,38 @@ from collections.abc import Callable, Sequence
 
 from tilewright.arith import simplify
 from tilewright.ir import Expr, as_int
-from tilewright.relax import ops as op
 from tilewright.relax.expr import RelaxExpr as Tensor
+from tilewright.relax.expr import Tuple, as_relax
+from tilewright.relax.ops.linear import matmul
+from tilewright.relax.ops.manipulate import permute_dims, reshape, squeeze
+from tilewright.relax.ops.rearrange import diagonal
+from tilewright.relax.registry import BUILDERS, builder
+from tilewright.support.errors import VerifyError
 
 Require = Callable[[bool, str], None]
 """Raises an error with a message unless a condition holds."""
 
+
+@builder("einsum")
+def einsum(operands: object, subscripts: str) -> Tensor:
+    """Sum products of elements by an equation such as ``"ij,jk->ik"``, as ``numpy.einsum``.
+
+    Raises ``VerifyError`` for an equation that doesn't fit the operands.
+    """
+    given = as_relax(operands)
+    items = given.items if isinstance(given, Tuple) else (given,)
+
+    def require(holds: bool, message: str) -> None:
+        if not holds:
+            raise VerifyError(f"einsum: {message}")
+
+    return sum_products(subscripts, items, require)
+
+
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def einsum(equation: str, tensors: Sequence[Tensor], require: Require) -> Tensor:
+def sum_products(equation: str, tensors: Sequence[Tensor], require: Require) -> Tensor:
     """Sum products of elements over the letters that the result doesn't have."""
     terms, result = _parsed(require, equation, tensors)
     parts = [_without_repeats(tensor, term) for tensor, term in zip(tensors, terms)]
@@ -24,7 +46,7 @@ def einsum(equation: str, tensors: Sequence[Tensor], require: Require) -> Tensor
         later = set(result).union(*(t for _, t in parts[number + 1 :]))
         made, letters = _pair(made, letters, tensor, term, later)
     made, letters = _summed(made, letters, set(result))
-    return op.permute_dims(made, [letters.index(x) for x in result]) if result else made
+    return permute_dims(made, [letters.index(x) for x in result]) if result else made
 
 
 def _parsed(require: Require, equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:
@@ -76,7 +98,7 @@ def _without_repeats(x: Tensor, letters: str) -> tuple[Tensor, str]:
         while letters.count(letter) > 1:
             first = letters.index(letter)
             second = letters.index(letter, first + 1)
-            x = op.diagonal(x, 0, first, second)
+            x = diagonal(x, 0, first, second)
             letters = letters[:first] + letters[first + 1 : second] + letters[second + 1 :] + letter
     return x, letters
 
@@ -85,7 +107,7 @@ def _summed(x: Tensor, letters: str, kept: set[str]) -> tuple[Tensor, str]:
     gone = tuple(n for n, letter in enumerate(letters) if letter not in kept)
     if not gone:
         return x, letters
-    return op.sum(x, gone), "".join(letter for letter in letters if letter in kept)
+    return BUILDERS["sum"](x, gone), "".join(letter for letter in letters if letter in kept)
 
 
 def _count(extents: Sequence[Expr]) -> Expr | int:
@@ -105,20 +127,20 @@ def _pair(a: Tensor, left: str, b: Tensor, right: str, later: set[str]) -> tuple
         m, n = as_int(a.shape[left.index(letter)]), as_int(b.shape[right.index(letter)])
         if m != n and 1 in (m, n):
             if m == 1:
-                a, left = op.squeeze(a, left.index(letter)), left.replace(letter, "")
+                a, left = squeeze(a, left.index(letter)), left.replace(letter, "")
             else:
-                b, right = op.squeeze(b, right.index(letter)), right.replace(letter, "")
+                b, right = squeeze(b, right.index(letter)), right.replace(letter, "")
     batch = [x for x in left if x in right and x in later]
     inner = [x for x in left if x in right and x not in later]
     rows = [x for x in left if x not in right]
     columns = [x for x in right if x not in left]
-    a = op.permute_dims(a, [left.index(x) for x in (*batch, *rows, *inner)]) if left else a
-    b = op.permute_dims(b, [right.index(x) for x in (*batch, *inner, *columns)]) if right else b
+    a = permute_dims(a, [left.index(x) for x in (*batch, *rows, *inner)]) if left else a
+    b = permute_dims(b, [right.index(x) for x in (*batch, *inner, *columns)]) if right else b
     n, r = len(batch), len(rows)
     outer, row_shape = a.shape[:n], a.shape[n : n + r]
     column_shape = b.shape[n + len(inner) :]
     summed = _count(a.shape[n + r :])
-    first = op.reshape(a, (*outer, _count(row_shape), summed))
-    second = op.reshape(b, (*outer, summed, _count(column_shape)))
-    made = op.matmul(first, second)
-    return op.reshape(made, (*outer, *row_shape, *column_shape)), "".join([*batch, *rows, *columns])
+    first = reshape(a, (*outer, _count(row_shape), summed))
+    second = reshape(b, (*outer, summed, _count(column_shape)))
+    made = matmul(first, second)
+    return reshape(made, (*outer, *row_shape, *column_shape)), "".join([*batch, *rows, *columns])
