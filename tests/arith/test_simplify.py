@@ -297,7 +297,7 @@ def test_a_part_of_a_positive_product_is_positive(known):
 
 def test_a_sum_that_divides_a_positive_product_is_positive(known):
     a, b, n, loop = Var("a"), Var("b"), Var("n"), Var("loop")
-    known.update(n, 0)
+    known.limit(n, 0)
     for size in (a + 3, (b + 1) // 2 - 1):
         known.assume(size >= 0)
     product = known.simplify(n * (a + 3) * ((b + 1) // 2 - 1))
@@ -313,7 +313,7 @@ def test_a_sum_that_divides_a_positive_product_is_positive(known):
 def test_a_range_may_end_at_a_product_of_quotients(known):
     a, b, loop = Var("a"), Var("b"), Var("loop")
     for var in (a, b):
-        known.update(var, 0)
+        known.limit(var, 0)
     known.bind(loop, rng(a // 4 * (b // 4)))
     assert expr_equal(known.simplify((j + loop // (a // 4 * (b // 4))) // 16), const(0))
     assert expr_equal(known.simplify(loop // (a // 4) % (b // 4)), loop // (a // 4))
@@ -322,7 +322,7 @@ def test_a_range_may_end_at_a_product_of_quotients(known):
 def test_inside_a_loop_its_extent_is_positive(known):
     a, b, loop = Var("a"), Var("b"), Var("loop")
     for var in (a, b):
-        known.update(var, 0)
+        known.limit(var, 0)
     with known.constraint(TRUE):
         known.bind(loop, rng((a + 15) // 16 * b))
         assert known.can_prove(a >= 1) and known.can_prove(b >= 1)

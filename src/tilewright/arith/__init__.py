@@ -10,16 +10,29 @@ from tilewright.arith.data import holds_data
 from tilewright.arith.evaluate import NotEvaluable, evaluate
 from tilewright.arith.inequalities import LinearSolution, solve_linear_inequalities
 from tilewright.arith.int_set import BoxBounds, IntervalSet, int_set, region_bound
-from tilewright.arith.iter_expr import IterMark, IterSplitExpr, IterSumExpr
-from tilewright.arith.iter_map import (
-    IterMapResult,
-    detect_iter_map,
+from tilewright.arith.intervals import IntSet
+from tilewright.arith.iter_expr import IterMapExpr, IterMark, IterSplitExpr, IterSumExpr
+from tilewright.arith.iter_map import IterMapResult, detect_iter_map
+from tilewright.arith.iter_normal import (
     iter_map_simplify,
     normalize_iter_map_to_expr,
+    normalize_to_iter_sum,
 )
 from tilewright.arith.linear import detect_clip_bound, detect_linear_equation, sum_terms
+from tilewright.arith.linear_equations import (
+    IntConstraints,
+    IntConstraintsTransform,
+    solve_linear_equations,
+)
 from tilewright.arith.modular import ModularSet
+from tilewright.arith.options import CompareResult, Extension, IterMapLevel, ProofStrength
 from tilewright.arith.polynomial import Polynomial
+from tilewright.arith.region_bounds import (
+    deduce_bound,
+    estimate_region_lower_bound,
+    estimate_region_strict_bound,
+    estimate_region_upper_bound,
+)
 from tilewright.arith.requirements import (
     Condition,
     collect_conditions,
@@ -37,9 +50,16 @@ __all__ = [
     "can_prove_by_cases",
     "Analyzer",
     "BoxBounds",
+    "CompareResult",
     "Condition",
     "ConstIntBound",
+    "Extension",
+    "IntConstraints",
+    "IntConstraintsTransform",
+    "IntSet",
     "IntervalSet",
+    "IterMapExpr",
+    "IterMapLevel",
     "IterMapResult",
     "IterMark",
     "IterSplitExpr",
@@ -50,14 +70,19 @@ __all__ = [
     "NotEvaluable",
     "POS_INF",
     "Polynomial",
+    "ProofStrength",
     "SubspaceDivision",
     "collect_conditions",
     "collects_conditions",
     "conjuncts",
     "decided_conjuncts",
+    "deduce_bound",
     "detect_clip_bound",
     "detect_iter_map",
     "detect_linear_equation",
+    "estimate_region_lower_bound",
+    "estimate_region_strict_bound",
+    "estimate_region_upper_bound",
     "evaluate",
     "holds_data",
     "holds_or_stays",
@@ -65,9 +90,11 @@ __all__ = [
     "inverse_affine_iter_map",
     "iter_map_simplify",
     "normalize_iter_map_to_expr",
+    "normalize_to_iter_sum",
     "region_bound",
     "same_extent",
     "simplify",
+    "solve_linear_equations",
     "solve_linear_inequalities",
     "sum_terms",
     "subspace_divide",

@@ -7,20 +7,28 @@ they know, and ask.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from tilewright.arith.bounds import EVERYTHING, ConstIntBound, dtype_interval
+from tilewright.arith.bounds import (
+    EVERYTHING,
+    NEG_INF,
+    POS_INF,
+    ConstIntBound,
+    dtype_interval,
+)
 from tilewright.arith.canonical import ARITHMETIC_DTYPES, OpaqueOperand
 from tilewright.arith.context import Context
 from tilewright.arith.data import holds_data
-from tilewright.arith.intervals import IntervalSet, Relaxer, bind_domain, interval_of
-from tilewright.arith.modular import ModularSet
+from tilewright.arith.intervals import IntervalSet, IntSet, Relaxer, bind_domain, interval_of
+from tilewright.arith.modular import ModularSet, residue_intersect
+from tilewright.arith.options import CompareResult, Extension, ProofStrength
 from tilewright.arith.polynomial import (
     Poly,
     Polynomial,
     constant_of,
     poly_add,
+    poly_scale,
     poly_sub,
 )
 from tilewright.arith.simplify import Simplifier
@@ -40,6 +48,12 @@ from tilewright.ir import (
     dtypes,
 )
 from tilewright.support.errors import VerifyError
+
+_ALWAYS_ON = Extension.TransitivelyProveInequalities | Extension.ApplyConstraintsToBooleanBranches
+
+
+def _ends(info: Any) -> tuple[Any, Any]:
+    return info.min, info.max
 
 
 class Analyzer:
@@ -61,6 +75,10 @@ class Analyzer:
         self._context.bound_of = self._bound_of
         self._context.residue_of = self._residue_of
 
+    def clone(self) -> Analyzer:
+        """Return an analyzer that knows the same and learns on its own."""
+        return self.copy()
+
     def copy(self) -> Analyzer:
         """Return an analyzer that knows the same and learns on its own."""
         made = Analyzer()
@@ -69,13 +87,22 @@ class Analyzer:
 
     # ---- knowledge --------------------------------------------------------------------------
 
-    def bind(self, var: Var, value: Expr | Range | int, *, override: bool = False) -> None:
+    def bind(
+        self,
+        var: Var,
+        expr: Expr | Range | int,
+        allow_override: bool = False,
+        *,
+        override: bool = False,
+    ) -> None:
         """Bind a variable to a value, or to a range that it runs through.
 
-        Inside a loop its extent is at least one, which is learnt too.
+        Inside a loop its extent is at least one, which is learnt too. ``override`` is another name
+        of ``allow_override``.
 
-        Raises ``VerifyError`` if the variable is bound already and ``override`` isn't set.
+        Raises ``VerifyError`` if the variable is bound already and ``allow_override`` isn't set.
         """
+        value, override = expr, override or allow_override
         context = self._context
         number = context.table.var(var)
         if not override and (var in context.substitutions or number in context.ranges):
@@ -134,7 +161,7 @@ class Analyzer:
             item, least = stack.pop()
             kind = type(item)
             if kind is Var:
-                self.update(item, least)
+                self.limit(item, least)
             elif kind is Min:
                 stack += [(item.a, least), (item.b, least)]
             elif kind in (Add, Sub) and isinstance(item.b, IntImm):
@@ -164,9 +191,43 @@ class Analyzer:
 
     def bind_positive(self, var: Var, at_most: int | None = None) -> None:
         """Learn that a variable (a symbolic size or tile factor) is at least 1."""
-        self.update(var, 1, at_most)
+        self.limit(var, 1, at_most)
 
-    def update(self, var: Var, minimum: int | None = None, maximum: int | None = None) -> None:
+    def update(
+        self, var: Var, info: ConstIntBound | ModularSet | IntSet, override: bool = False
+    ) -> None:
+        """Learn bounds, residues or the set of a variable, on top of what is known.
+
+        With ``override``, instead of what is known of that kind.
+
+        Raises ``VerifyError`` for information of another class.
+        """
+        context, number = self._context, self._context.table.var(var)
+        if isinstance(info, ConstIntBound):
+            if override:
+                context.limits.pop(number, None)
+            self.limit(var, *(None if abs(end) == POS_INF else int(end) for end in _ends(info)))
+        elif isinstance(info, ModularSet):
+            known = None if override else context.residues.get(number)
+            found = (info.coeff, info.base)
+            context.residues[number] = found if known is None else residue_intersect(known, found)
+        elif isinstance(info, IntervalSet):
+            low, high = (
+                self._canonical.poly(end) if isinstance(end, Expr) else None for end in _ends(info)
+            )
+            known_ends = (None, None) if override else context.ranges.get(number, (None, None))
+            context.ranges[number] = (
+                known_ends[0] if low is None else low,
+                known_ends[1] if high is None else high,
+            )
+        else:
+            raise VerifyError(
+                f"update of {var.name}: expected a ConstIntBound, ModularSet or IntervalSet, got "
+                f"{type(info).__name__}; use limit(var, minimum, maximum) for numbers"
+            )
+        context.changed()
+
+    def limit(self, var: Var, minimum: int | None = None, maximum: int | None = None) -> None:
         """Learn const bounds of a variable, on top of what is known."""
         number = self._context.table.var(var)
         low, high = self._context.limits.get(number, EVERYTHING)
@@ -185,6 +246,13 @@ class Analyzer:
         finally:
             self._context.restore(saved)
 
+    def constraint_scope(self, constraint: Expr) -> AbstractContextManager[None]:
+        """Know a condition inside a ``with`` block, or between its ``__enter__`` and ``__exit__``.
+
+        Conditions that were entered must be left in the opposite order.
+        """
+        return self.constraint(constraint)
+
     def assume(self, condition: Expr) -> None:
         """Know a condition from now on (see ``constraint`` for a scoped one)."""
         try:
@@ -194,10 +262,24 @@ class Analyzer:
 
     # ---- questions --------------------------------------------------------------------------
 
-    def simplify(self, expr: Expr) -> Expr:
-        """Return a simpler equal expression; the same object if there is none."""
+    def simplify(self, expr: Expr, steps: int = 2) -> Expr:
+        """Return a simpler equal expression; the same object if there is none.
+
+        Rewriting and canonical forms are one walk here, so two ``steps`` are one of it, and more
+        are more of them.
+        """
         made: Expr = self._simplifier.visit(expr)
+        for _ in range((steps - 1) // 2):
+            made = self._simplifier.visit(made)
         return made
+
+    def rewrite_simplify(self, expr: Expr) -> Expr:
+        """Simplify; rules and canonical forms work together, so it is what ``simplify`` does."""
+        return self.simplify(expr)
+
+    def canonical_simplify(self, expr: Expr) -> Expr:
+        """Simplify; rules and canonical forms work together, so it is what ``simplify`` does."""
+        return self.simplify(expr)
 
     def simplify_range(self, value: Range) -> Range:
         """Simplify both parts of a range."""
@@ -241,23 +323,94 @@ class Analyzer:
             return 1, 0
         return self._canonical.modular.poly(self._canonical.merged(self.poly(expr)))
 
-    def int_set(self, expr: ExprLike, dom: Mapping[Var, Range | IntervalSet]) -> IntervalSet:
-        """Return the interval of ``expr`` while the variables run through ``dom``."""
-        made = self.copy()
+    def const_int_bound_is_bound(self, var: Var) -> bool:
+        """Whether something is known of the variable: a range, a value or bounds."""
+        context, number = self._context, self._context.table.var(var)
+        return var in context.values or number in context.ranges or number in context.limits
+
+    def int_set(
+        self, expr: ExprLike, dom_map: Mapping[Var, Range | IntervalSet] | None = None
+    ) -> IntervalSet:
+        """Return the interval of ``expr`` while the variables run through ``dom_map``.
+
+        Without it, all variables with a range of this analyzer run through theirs.
+        """
+        made, dom = self.copy(), dom_map
+        if dom is None:
+            dom = self._bound_domain()
         for value in dom.values():
             if isinstance(value, Range):
                 made._learn_at_least(value.extent, 1)
         known = made._simplifier
         return interval_of(Relaxer(known, bind_domain(known, dom)), as_expr(expr))
 
-    def can_prove(self, condition: ExprLike) -> bool:
-        """Whether a condition is proven; ``False`` means "not proven"."""
-        made = self.simplify(as_expr(condition))
+    def _bound_domain(self) -> dict[Var, Range | IntervalSet]:
+        """The variables that have a range, with what is left of it as an interval."""
+        found: dict[Var, Range | IntervalSet] = {}
+        for number, (low, high) in self._context.ranges.items():
+            var = self._context.table.exprs[number]
+            if isinstance(var, Var):
+                first = None if low is None else self._simplifier.from_poly_or_none(low, var.dtype)
+                last = None if high is None else self._simplifier.from_poly_or_none(high, var.dtype)
+                found[var] = IntervalSet(
+                    NEG_INF if first is None else first, POS_INF if last is None else last
+                )
+        return found
+
+    def can_prove(
+        self, expr: ExprLike, strength: ProofStrength | int = ProofStrength.DEFAULT
+    ) -> bool:
+        """Whether a condition is proven; ``False`` means "not proven".
+
+        Symbolic bounds are always used, so both values of ``strength`` try as hard.
+        """
+        ProofStrength(strength)  # refuses what is none
+        made = self.simplify(as_expr(expr))
         return made is TRUE or (isinstance(made, IntImm) and bool(made.value))
 
-    def can_prove_equal(self, a: ExprLike, b: ExprLike) -> bool:
+    def try_compare(
+        self, lhs: ExprLike, rhs: ExprLike, propagate_inequalities: bool = True
+    ) -> CompareResult:
+        """Compare two values as far as is known.
+
+        Without ``propagate_inequalities`` only by constant bounds of their difference.
+        """
+        difference = self._canonical.merged(
+            poly_sub(self.poly(as_expr(lhs)), self.poly(as_expr(rhs)))
+        )
+        low, high = self._canonical.bounds.poly(difference)
+        sign = self._canonical.prover.nonneg
+        found = CompareResult.UNKNOWN
+        for goal, holds, gives in (
+            (difference, low >= 0, CompareResult.GE),
+            (poly_scale(difference, -1), high <= 0, CompareResult.LE),
+            (poly_sub(difference, {(): 1}), low > 0, CompareResult.GT),
+            (poly_sub({(): -1}, difference), high < 0, CompareResult.LT),
+        ):
+            if holds or (propagate_inequalities and sign(goal)):
+                found = CompareResult(found & gives)
+        if propagate_inequalities and self._simplifier.comparisons.equal_zero(difference) is False:
+            found = CompareResult(found & CompareResult.NE)
+        return found
+
+    @property
+    def enabled_extensions(self) -> Extension:
+        """What is always on: proofs through other inequalities, and knowing the other operands."""
+        return _ALWAYS_ON
+
+    @enabled_extensions.setter
+    def enabled_extensions(self, extensions: Extension | int) -> None:
+        """Ask for extensions.
+
+        Raises ``VerifyError`` for those that there aren't.
+        """
+        missing = Extension(extensions) & ~_ALWAYS_ON
+        if missing:
+            raise VerifyError(f"the simplifier has no {missing}; on, always, are {_ALWAYS_ON}")
+
+    def can_prove_equal(self, lhs: ExprLike, rhs: ExprLike) -> bool:
         """Whether two values are proven equal."""
-        a, b = as_expr(a), as_expr(b)
+        a, b = as_expr(lhs), as_expr(rhs)
         if a is b:
             return True
         if a.dtype not in ARITHMETIC_DTYPES or b.dtype not in ARITHMETIC_DTYPES:
@@ -267,6 +420,14 @@ class Analyzer:
     def can_prove_ge(self, expr: ExprLike, value: ExprLike) -> bool:
         """Whether ``expr >= value`` is proven."""
         return self._nonneg(poly_sub(self.poly(as_expr(expr)), self.poly(as_expr(value))))
+
+    def can_prove_greater_equal(self, expr: ExprLike, lower_bound: ExprLike) -> bool:
+        """Whether ``expr >= lower_bound`` is proven."""
+        return self.can_prove_ge(expr, lower_bound)
+
+    def can_prove_less(self, expr: ExprLike, upper_bound: ExprLike) -> bool:
+        """Whether ``expr < upper_bound`` is proven."""
+        return self.can_prove_lt(expr, upper_bound)
 
     def can_prove_lt(self, a: ExprLike, b: ExprLike) -> bool:
         """Whether ``a < b`` is proven."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tilewright.arith.context import Context
@@ -39,12 +38,42 @@ Interval = tuple[Any, Any]
 EVERYTHING: Interval = (NEG_INF, POS_INF)
 
 
-@dataclass(frozen=True)
-class ConstIntBound:
-    """The closed interval ``[min, max]`` of an expression's values."""
+_LIMIT = 2**63 - 1
 
-    min: float
-    max: float
+
+class ConstIntBound:
+    """The closed interval of an expression's values.
+
+    ``min`` and ``max`` are numbers or infinities; ``min_value`` and ``max_value`` are integers, and
+    ``NEG_INF`` or ``POS_INF`` where there is no bound.
+    """
+
+    NEG_INF = -_LIMIT
+    POS_INF = _LIMIT
+    __slots__ = ("max", "min")
+
+    def __init__(self, min_value: float, max_value: float) -> None:
+        self.min: float = NEG_INF if min_value == self.NEG_INF else min_value
+        self.max: float = POS_INF if max_value == self.POS_INF else max_value
+
+    @property
+    def min_value(self) -> int:
+        """The least value."""
+        return self.NEG_INF if self.min == NEG_INF else int(self.min)
+
+    @property
+    def max_value(self) -> int:
+        """The greatest value."""
+        return self.POS_INF if self.max == POS_INF else int(self.max)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConstIntBound) and (self.min, self.max) == (other.min, other.max)
+
+    def __hash__(self) -> int:
+        return hash((self.min, self.max))
+
+    def __repr__(self) -> str:
+        return f"ConstIntBound(min={self.min!r}, max={self.max!r})"
 
 
 def times(a: Any, b: int) -> Any:

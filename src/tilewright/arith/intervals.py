@@ -27,21 +27,92 @@ from tilewright.arith.polynomial import (
     poly_sub,
 )
 from tilewright.arith.simplify import Simplifier
-from tilewright.ir import INDEX, Call, Expr, Range, Select, Var, as_expr, pre_order
+from tilewright.ir import (
+    INDEX,
+    Broadcast,
+    Call,
+    Expr,
+    IntImm,
+    Ramp,
+    Range,
+    Select,
+    Var,
+    as_expr,
+    pre_order,
+)
 from tilewright.ir.dtype import integer_limits
+from tilewright.support.errors import VerifyError
 
 Ends = tuple[Poly | None, Poly | None]
 _LEAST, _MOST = integer_limits(INDEX)
 
 
-class IntervalSet:
-    """The closed interval ``[min, max]``; ends are expressions or ``NEG_INF`` / ``POS_INF``."""
+class IntSet:
+    """A set of integers. The only kind here is the interval."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def single_point(point: Expr | int) -> IntervalSet:
+        """Make the set of one value."""
+        return IntervalSet(point, point)
+
+    @staticmethod
+    def vector(vec: Expr) -> IntervalSet:
+        """Make the interval around the lanes of a ramp of constant stride, or of a broadcast.
+
+        Raises ``VerifyError`` for other vectors.
+        """
+        if isinstance(vec, Broadcast):
+            return IntervalSet(vec.value, vec.value)
+        if not isinstance(vec, Ramp) or not isinstance(vec.stride, IntImm):
+            raise VerifyError(
+                f"IntSet.vector: `{vec!r}` is neither a Ramp of constant stride nor a Broadcast"
+            )
+        last = vec.base + vec.stride * (vec.lanes - 1)
+        ends = (vec.base, last) if vec.stride.value >= 0 else (last, vec.base)
+        return IntervalSet(*ends)
+
+    @staticmethod
+    def from_min_extent(minimum: Expr | int, extent: Expr | int) -> IntervalSet:
+        """Make the interval that starts at ``minimum`` and holds ``extent`` values."""
+        return IntervalSet(minimum, as_expr(minimum) + extent - 1)
+
+    @staticmethod
+    def nothing() -> IntervalSet:
+        """Make the empty set."""
+        return IntervalSet(POS_INF, NEG_INF)
+
+    def is_nothing(self) -> bool:
+        """Whether the set is known to be empty."""
+        raise NotImplementedError
+
+    def is_everything(self) -> bool:
+        """Whether the set is that of all integers."""
+        raise NotImplementedError
+
+
+class IntervalSet(IntSet):
+    """The closed interval of ``min_value`` to ``max_value``.
+
+    Ends are expressions, or ``NEG_INF`` and ``POS_INF``; ``min`` and ``max`` are short names.
+    """
 
     __slots__ = ("max", "min")
 
-    def __init__(self, minimum: object, maximum: object) -> None:
-        self.min: Any = minimum if isinstance(minimum, float) else as_expr(minimum)
-        self.max: Any = maximum if isinstance(maximum, float) else as_expr(maximum)
+    def __init__(self, min_value: object, max_value: object) -> None:
+        self.min: Any = min_value if isinstance(min_value, float) else as_expr(min_value)
+        self.max: Any = max_value if isinstance(max_value, float) else as_expr(max_value)
+
+    @property
+    def min_value(self) -> Any:
+        """The least value: an expression, or ``NEG_INF``."""
+        return self.min
+
+    @property
+    def max_value(self) -> Any:
+        """The greatest value: an expression, or ``POS_INF``."""
+        return self.max
 
     @staticmethod
     def from_range(value: Range) -> IntervalSet:
@@ -62,6 +133,19 @@ class IntervalSet:
     def is_bounded(self) -> bool:
         """Whether both ends are finite."""
         return isinstance(self.min, Expr) and isinstance(self.max, Expr)
+
+    def is_nothing(self) -> bool:
+        """Whether the set is known to be empty: its ends are numbers in the wrong order."""
+        low = self.min.value if isinstance(self.min, IntImm) else self.min
+        high = self.max.value if isinstance(self.max, IntImm) else self.max
+        numbers = (int, float)
+        return isinstance(low, numbers) and isinstance(high, numbers) and low > high
+
+    def is_everything(self) -> bool:
+        """Whether the set is that of all integers."""
+        return bool(isinstance(self.min, float) and isinstance(self.max, float)) and not (
+            self.is_nothing()
+        )
 
     def to_range(self) -> Range | None:
         """Return the half-open range, or ``None`` if unbounded."""

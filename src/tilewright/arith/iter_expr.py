@@ -33,8 +33,16 @@ class IterMark:
         return self.source.to_expr() if isinstance(self.source, IterSumExpr) else self.source
 
 
+class IterMapExpr:
+    """What an index of an iteration map is: a split, or a sum of splits."""
+
+    def to_expr(self) -> Expr:
+        """The ordinary expression."""
+        raise NotImplementedError
+
+
 @dataclass(eq=False)
-class IterSplitExpr:
+class IterSplitExpr(IterMapExpr):
     """The split ``(source // lower_factor) % extent * scale``."""
 
     source: IterMark
@@ -66,7 +74,7 @@ class IterSplitExpr:
 
 
 @dataclass(eq=False)
-class IterSumExpr:
+class IterSumExpr(IterMapExpr):
     """``base`` plus splits, greatest scale first."""
 
     args: tuple[IterSplitExpr, ...]

@@ -19,6 +19,7 @@ from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.conditions import comparison_goals, narrowed
 from tilewright.arith.iter_check import SplitChecker, uses_of
 from tilewright.arith.iter_expr import IterMark, IterSplitExpr, IterSumExpr, same_split
+from tilewright.arith.options import IterMapLevel
 from tilewright.arith.polynomial import (
     DIV,
     MOD,
@@ -31,11 +32,11 @@ from tilewright.arith.polynomial import (
     poly_mul,
     poly_scale,
 )
-from tilewright.arith.simplify import cost
 from tilewright.ir import (
     FALSE,
     TRUE,
     Expr,
+    ExprLike,
     Range,
     Var,
     as_expr,
@@ -499,35 +500,55 @@ def _same_chain(analyzer: Analyzer, a: Sequence[IterSplitExpr], b: Sequence[Iter
 def detect_iter_map(
     indices: Sequence[Expr],
     input_iters: Mapping[Var, Range],
-    predicate: Expr = TRUE,
+    predicate: ExprLike = TRUE,
+    check_level: IterMapLevel | int = IterMapLevel.Surjective,
+    simplify_trivial_iterators: bool = True,
+    analyzer: Analyzer | None = None,
     *,
     require_bijective: bool = False,
-    simplify_trivial: bool = True,
-    analyzer: Analyzer | None = None,
 ) -> IterMapResult:
     """Bring indices into the form of splits and fusions of ``input_iters``.
 
-    Without ``require_bijective`` it is enough that no split of an input is used twice; splits may
-    be left out, strides may be greater than one, and extents may be padded. With it, the inputs
-    (under ``predicate``) and the box of indices must correspond one to one.
-    ``simplify_trivial`` treats inputs of extent one as constants.
+    ``Surjective``: it is enough that no split of an input is used twice; splits may be left out,
+    strides may be greater than one, and extents may be padded. ``Bijective``, or
+    ``require_bijective``: the inputs (under ``predicate``) and the box of indices must correspond
+    one to one. ``NoCheck``: indices may use the same splits.
+    ``simplify_trivial_iterators`` treats inputs of extent one as constants.
     """
+    level = IterMapLevel.Bijective if require_bijective else IterMapLevel(check_level)
     known = analyzer.copy() if analyzer is not None else Analyzer()
     inputs = dict(input_iters)
-    if simplify_trivial:
+    if simplify_trivial_iterators:
         for var, value in input_iters.items():
             if as_int(value.extent) == 1:
                 known.bind(var, value.min, override=True)
                 del inputs[var]
     try:
-        return _detect(_Detector(inputs, predicate, require_bijective, known), indices)
+        bijective = level is IterMapLevel.Bijective
+        detector = _Detector(inputs, as_expr(predicate), bijective, known)
+        return _detect(detector, indices, level is not IterMapLevel.NoCheck)
     except ConstantTooLarge:
         result = IterMapResult()
         result.errors = ["an index holds numbers that are none of its dtype's"]
         return result
 
 
-def _detect(detector: _Detector, indices: Sequence[Expr]) -> IterMapResult:
+def sums_of(
+    indices: Sequence[ExprLike], input_iters: Mapping[Var, Range], analyzer: Analyzer | None = None
+) -> list[IterSumExpr] | None:
+    """Write each index as a sum of splits, not fused; ``None`` if one is none."""
+    known = analyzer.copy() if analyzer is not None else Analyzer()
+    detector = _Detector(input_iters, TRUE, False, known)
+    try:
+        return [
+            detector.sum_of(known._canonical.merged(known.poly(as_expr(index))))
+            for index in indices
+        ]
+    except (_NotQuasiAffine, ConstantTooLarge):
+        return None
+
+
+def _detect(detector: _Detector, indices: Sequence[Expr], check: bool) -> IterMapResult:
     known = detector.analyzer
     result = IterMapResult()
     unmatched = detector.add_constraints()
@@ -543,39 +564,12 @@ def _detect(detector: _Detector, indices: Sequence[Expr]) -> IterMapResult:
             result.errors.append(f"`{index!r}`: {error}")
     if result.errors:
         return result
+    if not check:
+        result.indices = totals
+        return result
     checked = detector.check(totals)
     result.errors, result.padding_predicate = checked.errors, checked.padding
     if not result.errors:
         result.indices = totals
         result.injective = checked.covered
-    return result
-
-
-def normalize_iter_map_to_expr(value: IterSumExpr | IterSplitExpr | IterMark) -> Expr:
-    """Write a detected map as an ordinary expression."""
-    return Analyzer().simplify(value.to_expr())
-
-
-def iter_map_simplify(
-    indices: Sequence[Expr],
-    input_iters: Mapping[Var, Range],
-    predicate: Expr = TRUE,
-    require_bijective: bool = False,
-    *,
-    analyzer: Analyzer | None = None,
-) -> list[Expr]:
-    """Simplify indices knowing their loops, and how they split them where that is shorter."""
-    known = analyzer.copy() if analyzer is not None else Analyzer()
-    known.bind_ranges(input_iters)
-    known.assume(predicate)
-    made = [known.simplify(as_expr(index)) for index in indices]
-    found = detect_iter_map(
-        made, input_iters, predicate, require_bijective=require_bijective, analyzer=analyzer
-    )
-    if found.errors:
-        return made
-    result = []
-    for index, total in zip(made, found.indices):
-        other = known.simplify(total.to_expr())
-        result.append(other if cost(other) < cost(index) else index)
     return result

@@ -36,7 +36,7 @@ def sum_terms(expr: Expr) -> list[tuple[Expr, int]]:
 
 @none_if_too_large
 def detect_linear_equation(
-    expr: Expr, variables: Sequence[Var], *, analyzer: Analyzer | None = None
+    expr: Expr, var_list: Sequence[Var], *, analyzer: Analyzer | None = None
 ) -> list[Expr] | None:
     """Return ``[c0, …, cn, constant]`` with ``expr == c0*v0 + … + cn*vn + constant``.
 
@@ -45,8 +45,8 @@ def detect_linear_equation(
     known = analyzer if analyzer is not None else Analyzer()
     rest = known.to_polynomial(expr).terms
     coefficients: list[Expr] = []
-    unwanted = set(variables)
-    for var in variables:
+    unwanted = set(var_list)
+    for var in var_list:
         (mono,) = known.poly(var).keys() if len(known.poly(var)) == 1 else ((),)
         if len(mono) != 1:
             return None
@@ -63,22 +63,22 @@ def detect_linear_equation(
 
 @none_if_too_large
 def detect_clip_bound(
-    condition: Expr, variables: Sequence[Var], *, analyzer: Analyzer | None = None
+    expr: Expr, var_list: Sequence[Var], *, analyzer: Analyzer | None = None
 ) -> list[tuple[Expr | None, Expr | None]] | None:
     """Return the lower and upper end (inclusive, or ``None``) of each variable.
 
-    ``condition`` is a conjunction of comparisons, each bounding one variable with a coefficient of
+    ``expr`` is a conjunction of comparisons, each bounding one variable with a coefficient of
     known value; ``None`` if it is not.
     """
     known = analyzer if analyzer is not None else Analyzer()
-    ends: list[list[Poly | None]] = [[None, None] for _ in variables]
-    numbers = [known._context.table.var(var) for var in variables]
-    for part in conjuncts(condition):
+    ends: list[list[Poly | None]] = [[None, None] for _ in var_list]
+    numbers = [known._context.table.var(var) for var in var_list]
+    for part in conjuncts(expr):
         goals = comparison_goals(known, part)
         if goals is None:
             return None
         for goal in goals:
-            if not _clip(known, goal, numbers, variables, ends):
+            if not _clip(known, goal, numbers, var_list, ends):
                 return None
     return [
         (

@@ -13,8 +13,20 @@ from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.conditions import conjuncts
 from tilewright.arith.iter_expr import IterMark, IterSplitExpr, IterSumExpr, same_value
 from tilewright.arith.iter_map import detect_iter_map
+from tilewright.arith.options import IterMapLevel
 from tilewright.arith.polynomial import constant_of, none_if_too_large
-from tilewright.ir import TRUE, Expr, Range, Var, and_, as_int, const, uses_var
+from tilewright.ir import (
+    TRUE,
+    Expr,
+    ExprLike,
+    Range,
+    Var,
+    and_,
+    as_expr,
+    as_int,
+    const,
+    uses_var,
+)
 
 _ZERO, _ONE = const(0), const(1)
 
@@ -45,24 +57,30 @@ def subspace_divide(
     bindings: Sequence[Expr],
     input_iters: Mapping[Var, Range],
     sub_iters: set[Var] | Sequence[Var],
-    predicate: Expr = TRUE,
+    predicate: ExprLike = TRUE,
+    check_level: IterMapLevel | int = IterMapLevel.Surjective,
+    simplify_trivial_iterators: bool = True,
+    analyzer: Analyzer | None = None,
     *,
     require_bijective: bool = False,
-    analyzer: Analyzer | None = None,
 ) -> SubspaceDivision | None:
     """Divide each binding into a part over the outer loops and one over ``sub_iters``.
 
+    ``check_level`` and ``simplify_trivial_iterators`` are those of ``detect_iter_map``.
     Return ``None`` if a binding mixes them in another way.
     """
     known = analyzer.copy() if analyzer is not None else Analyzer()
     inner_vars = set(sub_iters)
     outer_vars = {var for var in input_iters if var not in inner_vars}
+    level = IterMapLevel.Bijective if require_bijective else IterMapLevel(check_level)
+    predicate = as_expr(predicate)
     detected = detect_iter_map(
         bindings,
         input_iters,
-        predicate if require_bijective else TRUE,
-        require_bijective=require_bijective,
-        analyzer=analyzer,
+        predicate if level is IterMapLevel.Bijective else TRUE,
+        level,
+        simplify_trivial_iterators,
+        analyzer,
     )
     if detected.errors:
         return None
@@ -146,9 +164,9 @@ def _divide_one(
 
 
 def inverse_affine_iter_map(
-    iter_sums: Sequence[IterSumExpr], outputs: Sequence[Expr]
+    iter_map: Sequence[IterSumExpr], outputs: Sequence[Expr]
 ) -> dict[Var, Expr]:
-    """Solve ``iter_sums == outputs`` for the input variables of a bijective map."""
+    """Solve ``iter_map == outputs`` for the input variables of a bijective map."""
     values: dict[IterMark, Expr] = {}
     analyzer = Analyzer()
 
@@ -166,7 +184,7 @@ def inverse_affine_iter_map(
                 digit = digit % arg.extent
             give(arg, analyzer.simplify(digit))
 
-    for total, output in zip(iter_sums, outputs):
+    for total, output in zip(iter_map, outputs):
         if total.args:
             value = output if as_int(total.base) == 0 else output - total.base
             take_apart(total.args, value, None)

@@ -101,7 +101,7 @@ class Requirements:
         for extent in extents:
             # What an argument has is not negative.
             if type(extent) is Var:
-                analyzer.update(extent, 0)
+                analyzer.limit(extent, 0)
             elif as_int(extent) is None:
                 analyzer.assume(simplify(substitute(extent, self.solved)) >= 0)
         for condition in left:

@@ -454,7 +454,7 @@ class IndexMap(Node):
         for expr in (*sizes, *self.final_indices):
             for var in free_vars(expr):
                 if var not in own:
-                    made.update(var, least)
+                    made.limit(var, least)
         return made
 
 

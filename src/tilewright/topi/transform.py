@@ -251,7 +251,7 @@ def _require_inside(x: Tensor, axis: int, first: Expr, last: Expr) -> None:
     extent = x.shape[axis]
     analyzer = Analyzer()
     for var in free_vars(extent):
-        analyzer.update(var, 0)  # an extent is not negative
+        analyzer.limit(var, 0)  # an extent is not negative
     require(
         analyzer.simplify(and_(first >= 0, first <= last, last <= extent)),
         f"strided_slice: axis {axis} of {x.name} of extent ", extent, " has no elements from ",

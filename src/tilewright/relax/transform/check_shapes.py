@@ -83,7 +83,7 @@ class _Checker:
         for info in infos:
             if not isinstance(info, (PrimStructInfo, ShapeStructInfo)):
                 for var in defined_vars([info]):
-                    self.analyzer.update(var, 0)
+                    self.analyzer.limit(var, 0)
                     self.sizes.add(var)
 
     def run(self) -> Function:

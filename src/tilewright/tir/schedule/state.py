@@ -351,7 +351,7 @@ class ScheduleState:
         made = Analyzer()
         func = self.func(func_name)
         for var in func.symbolic_vars():
-            made.update(var, least_size)
+            made.limit(var, least_size)
         for extent in _formulas(func):
             made.assume(extent >= least_size)
         self.know_symbolic(made)

@@ -71,7 +71,7 @@ def function_analyzer(func: PrimFunc) -> Analyzer:
     analyzer = Analyzer()
     sizes = func.symbolic_vars()
     for var in sizes:
-        analyzer.update(var, 0)
+        analyzer.limit(var, 0)
     know_data(analyzer, func)
     return analyzer
 

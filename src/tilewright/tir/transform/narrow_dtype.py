@@ -220,7 +220,7 @@ class _Narrower(BufferMutator):
             extent = cast(self.visit(node.extent), NARROW)
         with inside_loop(self.analyzer, node):
             most = self.thread_limits.get(node.thread or "", _HARDWARE_LIMIT + 1)
-            self.analyzer.update(node.loop_var, 0, most - 1)
+            self.analyzer.limit(node.loop_var, 0, most - 1)
             var = self.variables[node.loop_var] = Var(node.loop_var.name, NARROW)
             body = self.visit(node.body)
         return node.replace(loop_var=var, min=const(0, NARROW), extent=extent, body=body)
