@@ -378,6 +378,16 @@ Z[t] = S[A_at[t]]"""
         emitted(kernel(arguments.replace("10240", "51200"), large), "sm_80")
 
 
+@pytest.mark.parametrize("name", ["expf", "fminf", "char16_t", "make_float4", "__syncthreads"])
+def test_no_variable_hides_what_the_text_calls(name: str) -> None:
+    body = f"""
+for w in range({name}_n):
+    {name}[T.Ramp(b * 128 + t * 4, 1, 4)] = T.exp({name}[T.Ramp(b * 128 + t * 4, 1, 4)])
+"""
+    func = kernel(f'{name}: T.Buffer((256,), "float32"), {name}_n: T.int32', body)
+    compiled(emitted(func)[1])
+
+
 def test_fast_math_is_asked_for() -> None:
     func = kernel('A: T.Buffer((64,), "float32")', "A[b * 32 + t] = T.exp(A[b * 32 + t])")
     for options, name in (("", "expf("), (" -math=fast", "__expf(")):

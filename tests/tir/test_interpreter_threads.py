@@ -374,3 +374,49 @@ def test_a_function_calls_another_of_its_module() -> None:
     np.testing.assert_array_equal(b, a * 2)
     with pytest.raises(VerifyError, match="of 'scale': it calls functions of the module"):
         run(mod["main"], a, b)
+
+
+HANDED_ON = """
+@I.ir_module
+class Module:
+    @T.prim_func
+    def main(A: T.Buffer((8,), "int32"), B: T.Buffer((8,), "int32")):
+        W = T.allocate((8,), "int32", scope="global")
+        T.evaluate(T.call_extern("first", W.data, A.data, dtype="int32"))
+        T.evaluate(T.call_extern("second", B.data, W.data, dtype="int32"))
+
+    @T.prim_func
+    def first(W: T.Buffer((8,), "int32"), A: T.Buffer((8,), "int32")):
+        for t in T.thread_binding(8, thread="threadIdx.x"):
+            if t < {count}:
+                W[t] = A[t]
+
+    @T.prim_func
+    def second(B: T.Buffer((8,), "int32"), W: T.Buffer((8,), "int32")):
+        for t in T.thread_binding(8, thread="threadIdx.x"):
+            {use}
+"""
+
+
+@pytest.mark.parametrize(
+    "use", ["B[t] = W[t]", 'T.evaluate(T.atomic_add(T.address_of(W[t], dtype="handle"), B[t]))']
+)
+def test_what_one_kernel_hands_to_another_was_written(use: str) -> None:
+    use = use.replace("B[t]))", 'B[t], dtype="int32"))')
+    a = RNG.integers(0, 9, 8).astype("int32")
+    b = np.zeros(8, "int32")
+    run(parse(HANDED_ON.format(count=8, use=use)), a, b, check_races=True)
+    with pytest.raises(RunError, match=r"threadIdx.x=7\) reads element 7 of W, which nothing has"):
+        run(parse(HANDED_ON.format(count=7, use=use)), a, b, check_races=True)
+
+
+def test_an_atomic_update_reads_what_it_updates() -> None:
+    text = """
+@T.prim_func
+def main(B: T.Buffer((8,), "int32")):
+    for t in T.thread_binding(8, thread="threadIdx.x"):
+        S = T.allocate((1,), "int32", scope="shared")
+        T.evaluate(T.atomic_add(T.address_of(S[0], dtype="handle"), B[t], dtype="int32"))
+"""
+    with pytest.raises(RunError, match="reads element 0 of S, which nothing has written yet"):
+        run(parse(text), np.zeros(8, "int32"), check_races=True)

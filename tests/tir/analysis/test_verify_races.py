@@ -213,3 +213,22 @@ for k in T.parallel(8):
 """
     for body in (atomic, chosen, where):
         verify(parse(in_main(body)))
+
+
+@pytest.mark.parametrize("tag", ["blockIdx.x", "threadIdx.x"])
+def test_global_memory_is_one_for_all_blocks_and_threads(tag: str) -> None:
+    body = f"""
+S = T.alloc_buffer((1,), "float32")
+for i in T.{THREADS.format(tag)}:
+    for k in range(4):
+        with T.block("S"):
+            vk = T.axis.reduce(4, k)
+            with T.init():
+                S[0] = T.float32(0)
+            S[0] = S[0] + A[vk, 0]
+    with T.block("C"):
+        vi = T.axis.spatial(8, i)
+        C[0, vi] = S[0]
+"""
+    refuse(in_main(body), "for i in", "would update the same elements of 'S' at once")
+    verify(parse(in_main(body.replace(f"T.{THREADS.format(tag)}", "T.parallel(8)"))))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tilewright.codegen.c.vector import Value
@@ -106,6 +108,16 @@ class Dialect:
     """Operators whose code is the dialect's own."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """What else its hooks want to know: the number of an architecture …"""
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """What the text of a kernel calls or mentions: no variable may hide it."""
+        texts = [
+            *self.math.values(), *self.infinity.values(), *self.types.values(),
+            *self.indices.values(), *self.barriers.values(), self.fail, self.kernel,
+            *(word for name in self.vector_types.values() for word in (name, f"make_{name}")),
+        ]  # fmt: skip
+        return frozenset(re.findall(r"(?<![\w.{])[A-Za-z_]\w*", " ".join(texts)))
 
     def type(self, name: str) -> str:
         """Return the spelling of a type of ``stdint.h``; ``CodegenError`` if it has none."""

@@ -92,7 +92,8 @@ class ValueEmitter:
 
     def fresh(self, name: str) -> str:
         """Return an unused name like the given one."""
-        base = made = t.identifier(name)
+        base = t.identifier(name)
+        made = base = f"v_{base}" if base in self.dialect.words else base
         number = 0
         while made in self.taken:
             number += 1

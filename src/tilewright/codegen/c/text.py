@@ -78,14 +78,15 @@ def is_simple(text: str) -> bool:
 
 _KEYWORDS = frozenset(
     """
-    alignas alignof and and_eq asm atomic auto bitand bitor bool break case catch char class compl
-    concept const const_cast consteval constexpr constinit continue co_await co_return co_yield
-    decltype default delete device do double dynamic_cast else enum explicit export extern false
-    float for friend global goto half if inline int kernel local long metal mutable namespace new
-    noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast
-    requires restrict return short signed sizeof static static_assert static_cast struct switch
-    template this thread threadgroup thread_local throw true try typedef typeid typename typeof
-    uchar uint ulong union unsigned ushort using virtual void volatile wchar_t while xor xor_eq
+    alignas alignof and and_eq asm atomic auto bitand bitor bool break case catch char char8_t
+    char16_t char32_t class compl concept const const_cast consteval constexpr constinit continue
+    co_await co_return co_yield decltype default delete device do double dynamic_cast else enum
+    explicit export extern false float for friend global goto half if inline int kernel local long
+    metal mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected
+    public register reinterpret_cast requires restrict return short signed sizeof static
+    static_assert static_cast struct switch template this thread threadgroup thread_local throw true
+    try typedef typeid typename typeof uchar uint ulong union unsigned ushort using virtual void
+    volatile wchar_t while xor xor_eq
     threadIdx blockIdx blockDim gridDim warpSize constant read_only write_only
     main printf min max abs NULL INFINITY NAN errno signbit y0 y1 yn j0 j1 jn linux unix
     """.split()

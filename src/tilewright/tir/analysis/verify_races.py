@@ -322,8 +322,8 @@ class _Finder:
         if loop.thread is not None and not loop.thread.startswith("vthread"):
             scope = buffer.scope.partition(".")[0]
             of_block = loop.thread.startswith("blockIdx") and scope != "global"
-            if of_block or scope not in ("global", "shared", "warp"):
-                return True
+            # Other memory is one for all blocks or threads, wherever it is allocated.
+            return of_block or scope not in ("global", "shared", "warp")
         if any(data is other.data for other in self.func.buffers):
             return False
         return self.uses(self.func.body)[data] == self.uses(loop)[data]

@@ -31,8 +31,8 @@ from tilewright.tir.buffer import Buffer
 from tilewright.tir.empty_reduction import initial_values, may_be_empty
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.gpu_ops import GPU_OPS
-from tilewright.tir.interpreter.emit_expr import CALLS, ExprEmitter
-from tilewright.tir.interpreter.emit_threads import COLLECTIVES, ThreadEmitter
+from tilewright.tir.interpreter.emit_expr import ExprEmitter
+from tilewright.tir.interpreter.emit_threads import CALLS, COLLECTIVES, ThreadEmitter
 from tilewright.tir.interpreter.lanes import by_lanes
 from tilewright.tir.interpreter.traffic import Site
 from tilewright.tir.loop_exits import BREAK, exit_of, own_exits

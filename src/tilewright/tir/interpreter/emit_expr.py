@@ -37,7 +37,7 @@ from tilewright.tir.formulas import FORMULAS, in_simpler_operators
 from tilewright.tir.gpu_checks import check_call
 from tilewright.tir.gpu_ops import GPU_OPS
 from tilewright.tir.interpreter.emit_gpu import gpu_call
-from tilewright.tir.interpreter.emit_threads import COLLECTIVES, ThreadEmitter
+from tilewright.tir.interpreter.emit_threads import CALLS, COLLECTIVES, ThreadEmitter
 from tilewright.tir.interpreter.lanes import in_lane
 from tilewright.tir.interpreter.values import (
     FLOAT_INTRINSICS,
@@ -436,8 +436,6 @@ def _misalignment(emitter: ExprEmitter, node: Call) -> str:
     return f"misalignment({memory}_np, {place}, {emitter.expr(node.args[1])})"
 
 
-CALLS = ("call_extern", "call_pure_extern")
-"""What calls another function of the module."""
 _MEMORY_CALLS: dict[str, Callable[[ExprEmitter, Call], str]] = {
     "atomic_add": _atomic_add,
     "misalignment": _misalignment,

@@ -7,12 +7,15 @@ that ``threads.run_threads`` runs once per thread.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Container
 from typing import Any, Protocol
 
 from tilewright.ir import (
     EFFECTS,
     Call,
     Expr,
+    IRModule,
     Node,
     Ramp,
     StringImm,
@@ -25,7 +28,7 @@ from tilewright.ir import (
 )
 from tilewright.support.errors import VerifyError
 from tilewright.tir.attrs import ASYNC_COMMIT, ASYNC_INFLIGHT, ASYNC_SCOPE, ASYNC_WAIT
-from tilewright.tir.buffer import Buffer
+from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.gpu_ops import WARP_OPS, WARPGROUP_OPS, WMMA_OPS
 from tilewright.tir.interpreter.emit_gpu import LANES_TAG, WAITS
@@ -35,6 +38,7 @@ from tilewright.tir.stmt import (
     NO_OP,
     Allocate,
     AttrStmt,
+    BufferStore,
     DeclBuffer,
     For,
     LetStmt,
@@ -44,6 +48,8 @@ from tilewright.tir.thread_scope import is_shared
 
 SHUFFLES = ("warp_shuffle", "warp_shuffle_up", "warp_shuffle_down", "warp_shuffle_xor")
 VOTES = ("warp_ballot", "warp_any", "warp_all")
+CALLS = ("call_extern", "call_pure_extern")
+"""What calls another function of the module."""
 COLLECTIVES = frozenset((*SHUFFLES, *VOTES, "warp_activemask", "thread_allreduce", "storage_sync"))
 _BARRIERS = ("shared", "warp")
 
@@ -52,6 +58,7 @@ class Emits(Protocol):
     """What writes everything else: the emitter, as its part for threads sees it."""
 
     func: PrimFunc
+    functions: Container[str]
     depth: int
     nest: int
 
@@ -84,6 +91,7 @@ class ThreadEmitter:
         self.sites = 0
         self._collective: set[object] | None = None
         self._mixed: set[Var] | None = None
+        self._hosts: set[Any] | None = None
 
     # ---- what the program holds -----------------------------------------------------------
 
@@ -161,7 +169,7 @@ class ThreadEmitter:
                 )
             return False
         if self.depth == 0 and self.check_races:
-            emitter.line("races = Races()")
+            emitter.line("races = Races(written)")
         self.depth += 1
         if tag.startswith("blockIdx"):
             self._block_loop(node)
@@ -233,7 +241,35 @@ class ThreadEmitter:
             self.private.add(buffer.data)
             if self.check_races:
                 return f"thread.own(allocate({size}, {buffer.dtype!r}))"
+        elif self.check_races and self._is_handed_on(buffer.data):
+            return f"written.own(allocate({size}, {buffer.dtype!r}))"
         return f"allocate({size}, {buffer.dtype!r})"
+
+    def _is_handed_on(self, data: Var) -> bool:
+        """Whether only kernels use memory of the host, which tell what they write."""
+        if self._hosts is None:
+            emitter, self._hosts = self.emitter, set()
+            kernels, others = Counter[Node](), Counter[Node]()
+            for item in pre_order(emitter.func.body):
+                if self._is_launch(item):
+                    kernels.update(arg for arg in item.child_nodes() if type(arg) is Var)
+                elif type(item) not in (Allocate, DeclBuffer):
+                    others.update(node for node in item.child_nodes() if type(node) is Var)
+                if type(item) in (BufferStore, BufferLoad, DeclBuffer):
+                    others[item.buffer.data] += 1  # type: ignore[attr-defined]
+            self._hosts = {*kernels} - {*others}
+        return data in self._hosts
+
+    def _is_launch(self, item: Node) -> bool:
+        """Whether a kernel of the module is called."""
+        mod = self.emitter.functions
+        if type(item) is not Call or item.op.name not in CALLS or not isinstance(mod, IRModule):
+            return False
+        callee: Any = mod.functions.get(getattr(item.args[0], "value", ""))
+        body = getattr(callee, "body", None)
+        while type(body) in (Allocate, DeclBuffer):
+            body = body.body  # type: ignore[union-attr]
+        return type(body) is For and body.thread is not None
 
     def noted(self, buffer: Buffer, place: str, access: str, value: str = "") -> str:
         """Text of a place whose access is noted, if races are looked for.

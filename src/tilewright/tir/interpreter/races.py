@@ -55,13 +55,34 @@ class _Cell:
             yield "read", read
 
 
+class Written:
+    """Memory that a program allocates for its kernels holds nothing until one of them writes."""
+
+    def __init__(self) -> None:
+        self.filled: dict[int, bytearray] = {}  # bytes that were written
+        self.alive: list[Any] = []  # addresses must not be given to others
+
+    def own(self, memory: Any) -> Any:
+        """Take in memory that was allocated now, and return it."""
+        self.filled[memory.__array_interface__["data"][0]] = bytearray(memory.nbytes)
+        self.alive.append(memory)
+        return memory
+
+    def keep(self, count: int) -> None:
+        """Forget all but the first so many: those of the functions around the one that ended."""
+        while len(self.alive) > count:
+            del self.filled[self.alive.pop().__array_interface__["data"][0]]
+
+
 class Races:
     """The accesses of one kernel (one outermost thread-bound nest)."""
 
-    def __init__(self) -> None:
+    def __init__(self, written: Written | None = None) -> None:
         self._cells: dict[int, _Cell] = {}
         self._alive: dict[int, object] = {}  # memory must not be freed and given to others
-        self._filled: dict[int, bytearray] = {}  # bytes that were written, of the kernel's memory
+        # Bytes that were written: of the kernel's memory, and of what kernels hand on.
+        self._filled: dict[int, bytearray] = {}
+        self._handed_on = written.filled if written is not None else {}
         self._pending: tuple[object, int, str] | None = None  # a read of what nothing had written
 
     def _places(self, memory: Any, place: Any, bytewise: bool) -> list[tuple[int, int]]:
@@ -81,9 +102,14 @@ class Races:
         self._alive[base] = memory
         self._filled[base] = bytearray(memory.nbytes)
 
+    def _bytes_of(self, memory: Any) -> bytearray | None:
+        base = memory.__array_interface__["data"][0]
+        found = self._filled.get(base)
+        return self._handed_on.get(base) if found is None else found
+
     def write_own(self, memory: Any, place: Any) -> None:
         """Note that elements are written."""
-        filled = self._filled.get(memory.__array_interface__["data"][0])
+        filled = self._bytes_of(memory)
         if filled is None:
             return
         size = memory.itemsize
@@ -93,7 +119,7 @@ class Races:
 
     def forget(self, memory: Any, places: Any) -> None:
         """Note that elements hold nothing any more."""
-        filled = self._filled.get(memory.__array_interface__["data"][0])
+        filled = self._bytes_of(memory)
         size = memory.itemsize
         for element in places.tolist() if filled is not None else ():
             filled[element * size : (element + 1) * size] = bytes(size)  # type: ignore[index]
@@ -106,7 +132,7 @@ class Races:
 
     def _empty(self, memory: Any, place: Any) -> int | None:
         """An element of the kernel's memory that nothing has written."""
-        filled = self._filled.get(memory.__array_interface__["data"][0])
+        filled = self._bytes_of(memory)
         if filled is None:
             return None
         size = memory.itemsize
@@ -120,16 +146,20 @@ class Races:
         if self._pending is not None:
             raise _unwritten(*self._pending)
 
+    def _note_empty(self, access: Access, memory: Any, place: Any, name: str) -> None:
+        """Note a read of what nothing wrote: maybe it is written soon, a race to report then."""
+        if self._pending is None:
+            empty = self._empty(memory, place)
+            if empty is not None:
+                self._pending = access.thread, empty, name
+
     # ---- memory that threads share --------------------------------------------------------------
 
     def read(
         self, access: Access, memory: object, place: object, name: str, bytewise: bool
     ) -> None:
         """Note a read; raise ``RunError`` if it races with a write, or nothing was written."""
-        if self._pending is None:
-            empty = self._empty(memory, place)
-            if empty is not None:  # maybe it is written soon, which is the race to report
-                self._pending = access.thread, empty, name
+        self._note_empty(access, memory, place, name)
         for address, element in self._places(memory, place, bytewise):
             cell = self._cells.get(address)
             if cell is None:
@@ -141,7 +171,12 @@ class Races:
     def write(
         self, access: Access, memory: Any, place: Any, name: str, bytewise: bool, value: object
     ) -> None:
-        """Note a write of ``value``; raise ``RunError`` if it races with a read or write."""
+        """Note a write of ``value``; raise ``RunError`` if it races with a read or write.
+
+        Without a value it is an atomic update, which reads as well.
+        """
+        if value is None:
+            self._note_empty(access, memory, place, name)
         self.write_own(memory, place)
         same: bool | None = None
         for address, element in self._places(memory, place, bytewise):

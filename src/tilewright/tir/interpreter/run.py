@@ -16,7 +16,7 @@ from tilewright.support.errors import RunError
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import values
 from tilewright.tir.interpreter.emit import python_source
-from tilewright.tir.interpreter.races import Races
+from tilewright.tir.interpreter.races import Races, Written
 from tilewright.tir.interpreter.thread_ops import run_unwatched
 from tilewright.tir.interpreter.threads import run_threads
 from tilewright.tir.interpreter.traffic import MemoryReport, Traffic
@@ -137,6 +137,7 @@ class _Linker:
         self.report = report
         self.traffic: list[Traffic] = []
         self.programs: dict[str, Program] = {}
+        self.written = Written()
 
     def compiled(self, func: PrimFunc) -> Program:
         source = python_source(
@@ -148,6 +149,7 @@ class _Linker:
         )
         known: dict[str, Any] = {name: getattr(values, name) for name in _NAMES}
         known.update(np=np, nan=math.nan, inf=math.inf, fail=_fail, Races=Races, Returned=Returned)
+        known["written"] = self.written
         known["run_threads"] = partial(run_threads, warp_size=self.warp_size)
         known.update(run_alone=run_alone, run_unwatched=run_unwatched)
         known["call_function"] = self.call
@@ -162,12 +164,14 @@ class _Linker:
 
         def program(memory: dict[int, Any], symbols: dict[int, Any]) -> Any:
             scope = {**known, "memory": memory, "symbols": symbols}
+            before = len(self.written.alive)
             try:
                 for piece in pieces:
                     exec(piece, scope)
             except Returned as end:
                 return end.args[0]
             finally:
+                self.written.keep(before)
                 scope.clear()  # functions in there refer to it: arrays would stay for a while
             if func.ret_dtype != "void":
                 raise RunError(f"the function ended without returning its {func.ret_dtype}")
