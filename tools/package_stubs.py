@@ -53,6 +53,8 @@ def _line(module: ModuleType, name: str) -> str:
     if isinstance(found, ModuleType):
         return f"from {module.__name__} import {name} as {name}"
     source = getattr(found, "__module__", None)
+    if "." in getattr(found, "__qualname__", ""):
+        return f"{name} = {found.__qualname__}"  # a static method of a class that has a line, too
     if source is None or not hasattr(sys.modules[source], name):
         source = _imports(module)[name]  # a constant says nothing of where it is from
     return f"from {source} import {name} as {name}"

@@ -11,8 +11,9 @@ from typing import Any
 
 # Each name and the module that has it: loaded when first used, so that importing stays light.
 _PACKAGES = (
-    "builder cost_model database defaults farm feature measure_callback mutator postproc runner "
-    "relax_integration schedule_rule search_strategy space_generator task_scheduler tir_integration"
+    "builder cost_model database defaults farm feature feature_extractor measure_callback mutator "
+    "postproc relax_integration runner schedule_rule search_strategy space_generator "
+    "task_scheduler tir_integration"
 ).split()
 _EXPORTS = {
     "ArgInfo": "arg_info",

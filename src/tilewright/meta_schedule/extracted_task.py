@@ -28,8 +28,8 @@ class ExtractedTask:
     task_name: str
     mod: IRModule
     target: Target
+    dispatched: tuple[IRModule, ...]
     weight: int
-    dispatched: tuple[IRModule, ...] = ()
 
     @property
     def flops(self) -> float:
@@ -69,7 +69,7 @@ def extract_tasks(
         key = digest(task_mod)
         weight = max(1, calls[name])
         if key not in found:
-            found[key] = ExtractedTask(name, task_mod, target, weight, (task_mod,))
+            found[key] = ExtractedTask(name, task_mod, target, (task_mod,), weight)
             continue
         known = found[key]
         same = any(structural_equal(task_mod, item) for item in known.dispatched)

@@ -94,8 +94,8 @@ def extract_tasks(
     mod: IRModule,
     target: Target | str,
     params: Mapping[str, object] | None = None,
-    *,
     module_equality: str = "structural",
+    *,
     op_names: Sequence[str] | None = None,
     database: Database | None = None,
 ) -> list[ExtractedTask]:

@@ -78,13 +78,15 @@ class Registry(Generic[T]):
             entry = self._entries[name]
         return entry
 
-    def instance(self, kind: object, base: type[U]) -> U:
+    def instance(self, kind: object, base: type[U], *args: object, **kwargs: object) -> U:
         """Return ``kind`` if it is a ``base``, else a new one of the entry of that name.
 
-        Raises the registry's error for anything else.
+        Arguments are for the new one. Raises the registry's error for anything else.
         """
-        made = self.get(kind)() if isinstance(kind, str) else kind  # type: ignore[operator]
-        if isinstance(made, base):
+        made = kind
+        if isinstance(kind, str):
+            made = self.get(kind)(*args, **kwargs)  # type: ignore[operator]
+        if isinstance(made, base) and (isinstance(kind, str) or not (args or kwargs)):
             return made
         what = repr(kind) if isinstance(kind, type) else f"a {type(kind).__name__}"
         raise self._error(

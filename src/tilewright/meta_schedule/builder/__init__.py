@@ -13,4 +13,14 @@ from tilewright.meta_schedule.builder.local import LocalBuilder
 
 BUILDERS.register("local", LocalBuilder)
 
-__all__ = ["BUILDERS", "Builder", "BuilderInput", "BuilderResult", "LocalBuilder", "PyBuilder"]
+create = Builder.create
+
+__all__ = [
+    "create",
+    "BUILDERS",
+    "Builder",
+    "BuilderInput",
+    "BuilderResult",
+    "LocalBuilder",
+    "PyBuilder",
+]

@@ -58,9 +58,9 @@ class Builder:
         """Release processes and machines; the builder takes them again when used."""
 
     @staticmethod
-    def create(kind: str = "local", **options: object) -> Builder:
+    def create(kind: str = "local", *args: object, **kwargs: object) -> Builder:
         """Make a builder by name, with options of its own."""
-        return BUILDERS.get(kind)(**options)
+        return BUILDERS.get(kind)(*args, **kwargs)
 
 
 PyBuilder = Builder

@@ -87,11 +87,14 @@ class CostModel:
         raise TuneError(f"{type(self).__name__} has nothing to load")
 
     @staticmethod
-    def create(kind: CostModel | str | None) -> CostModel | None:
-        """Make a model by name (``"xgb"``, ``"mlp"``, ``"analytic"`` …); ``"none"`` is none."""
+    def create(kind: CostModel | str | None, *args: object, **kwargs: object) -> CostModel | None:
+        """Make a model by name (``"xgb"``, ``"mlp"``, ``"analytic"`` …); ``"none"`` is none.
+
+        Other arguments are those of its class.
+        """
         if kind is None or kind == "none":
             return None
-        return COST_MODELS.instance(kind, CostModel)
+        return COST_MODELS.instance(kind, CostModel, *args, **kwargs)
 
 
 PyCostModel = CostModel

@@ -10,7 +10,10 @@ from tilewright.support.folder import classes_in, register_classes
 _FOUND = register_classes(DATABASES, classes_in(__name__, Database))
 globals().update(_FOUND)
 
+create = Database.create
+
 __all__ = [
+    "create",
     "DATABASES", "Database", "MODULE_EQUALITIES", "PyDatabase", "TuningRecord", "Workload",
     "is_url", "open_place", *_FOUND,
 ]  # fmt: skip

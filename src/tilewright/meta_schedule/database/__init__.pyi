@@ -1,5 +1,6 @@
 """Made by `tools/package_stubs.py`."""
 
+create = Database.create
 from tilewright.meta_schedule.database.base import DATABASES as DATABASES
 from tilewright.meta_schedule.database.base import Database as Database
 from tilewright.meta_schedule.database.base import PyDatabase as PyDatabase

@@ -249,11 +249,11 @@ class Database:
         return stack[-1] if stack else None
 
     @staticmethod
-    def create(kind: str = "json", **options: object) -> Database:
+    def create(kind: str = "json", *args: object, **kwargs: object) -> Database:
         """Make a database by its ``name``, or by a URL such as ``sqlite:///records.db``."""
         if is_url(kind):
-            return DATABASES.get("sql")(url=kind, **options)
-        return DATABASES.get(kind)(**options)
+            return DATABASES.get("sql")(kind, *args, **kwargs)
+        return DATABASES.get(kind)(*args, **kwargs)
 
 
 PyDatabase = Database

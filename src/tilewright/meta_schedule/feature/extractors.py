@@ -25,12 +25,12 @@ class FeatureExtractor:
         raise NotImplementedError(f"{type(self).__name__} must define extract_from")
 
     @staticmethod
-    def create(kind: FeatureExtractor | str) -> FeatureExtractor:
+    def create(kind: FeatureExtractor | str, *args: object, **kwargs: object) -> FeatureExtractor:
         """Make an extractor by name (``"per-store-feature"``), or take an instance.
 
         Raises ``TuneError`` for anything else.
         """
-        return FEATURE_EXTRACTORS.instance(kind, FeatureExtractor)
+        return FEATURE_EXTRACTORS.instance(kind, FeatureExtractor, *args, **kwargs)
 
 
 PyFeatureExtractor = FeatureExtractor

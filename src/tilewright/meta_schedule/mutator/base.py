@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from tilewright.support.registry import Registry
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from typing_extensions import Self
 
 
 class Mutator:
@@ -37,6 +39,10 @@ class Mutator:
     ) -> NDArray[np.int64]:
         """Return other options for the candidates that chose ``chosen``."""
         return other_option(column, chosen, rng)
+
+    def clone(self) -> Self:
+        """Return a copy that shares nothing that it changes."""
+        return copy.deepcopy(self)
 
     @staticmethod
     def create(kind: str) -> dict[Mutator, float]:

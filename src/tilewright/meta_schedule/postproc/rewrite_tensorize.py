@@ -19,7 +19,7 @@ class RewriteTensorize(Postproc):
 
     name = "rewrite-tensorize"
 
-    def __init__(self, *, vectorize_init_loop: bool = False) -> None:
+    def __init__(self, vectorize_init_loop: bool = False) -> None:
         self.vectorize_init_loop = vectorize_init_loop
 
     def apply(self, sch: Schedule) -> Rejected | None:

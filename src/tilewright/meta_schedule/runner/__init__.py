@@ -17,7 +17,10 @@ from tilewright.meta_schedule.runner.local import LocalRunner
 
 RUNNERS.register("local", LocalRunner)
 
+create = Runner.create
+
 __all__ = [
+    "create",
     "REASONS",
     "RUNNERS",
     "EvaluatorConfig",

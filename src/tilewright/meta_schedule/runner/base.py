@@ -197,9 +197,9 @@ class Runner:
         """Release processes; the runner starts them again when used."""
 
     @staticmethod
-    def create(kind: str = "local", **options: object) -> Runner:
+    def create(kind: str = "local", *args: object, **kwargs: object) -> Runner:
         """Make a runner by name, with options of its own."""
-        return RUNNERS.get(kind)(**options)
+        return RUNNERS.get(kind)(*args, **kwargs)
 
 
 PyRunner = Runner

@@ -35,7 +35,7 @@ class AddRFactor(ScheduleRule):
 
     name = "add-rfactor"
 
-    def __init__(self, *, max_jobs_per_core: int = 16, max_innermost_factor: int = 64) -> None:
+    def __init__(self, max_jobs_per_core: int = 16, max_innermost_factor: int = 64) -> None:
         self.max_jobs_per_core = max_jobs_per_core
         self.max_innermost_factor = max_innermost_factor
         self.cores = 1

@@ -12,6 +12,8 @@ from tilewright.target import Target
 from tilewright.tir.schedule import BlockRV, ExprRV, Schedule
 from tilewright.tir.walk import child_blocks
 
+_EXTENTS = (32, 64, 128, 256, 512, 1024)
+
 
 class AutoBind(ScheduleRule):
     """Fuse the outer loops, and divide them among blocks and threads.
@@ -25,15 +27,21 @@ class AutoBind(ScheduleRule):
     def __init__(
         self,
         max_threadblocks: int = 256,
-        thread_extents: Sequence[int] = (32, 64, 128, 256, 512, 1024),
+        thread_extents: Sequence[int] | None = None,
+        max_threads_per_block: int = -1,
     ) -> None:
         self.max_threadblocks = max_threadblocks
-        self.thread_extents = tuple(thread_extents)
-        self.max_threads = limits_of(Target("cuda")).max_threads
+        self.thread_extents = _EXTENTS if thread_extents is None else tuple(thread_extents)
+        self.max_threads_per_block = max_threads_per_block
+        self._limit(Target("cuda"))
+
+    def _limit(self, target: Target) -> None:
+        stated = self.max_threads_per_block
+        self.max_threads = stated if stated > 0 else limits_of(target).max_threads
 
     def initialize(self, target: Target) -> None:
         """Learn how many threads a block may have."""
-        self.max_threads = limits_of(target).max_threads
+        self._limit(target)
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule] | NotApplicable:
         """Bind the loops of a block that holds no others."""

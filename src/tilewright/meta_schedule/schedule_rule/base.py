@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tilewright.meta_schedule import defaults
 from tilewright.support.errors import TuneError
 from tilewright.support.registry import Registry
 from tilewright.target import Target
 from tilewright.tir.schedule import BlockRV, Schedule
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,10 @@ class ScheduleRule:
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule] | NotApplicable:
         """Return the schedules to continue with."""
         raise NotImplementedError(f"{type(self).__name__} must define apply")
+
+    def clone(self) -> Self:
+        """Return a copy that shares nothing that it changes."""
+        return copy.deepcopy(self)
 
     @staticmethod
     def create(kind: str) -> list[ScheduleRule]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.ir import as_int, dtypes
 from tilewright.meta_schedule.schedule_rule.patterns import elementwise_consumer
@@ -40,6 +41,10 @@ class ReuseType:
             raise TuneError(f"req is one of {', '.join(_REQUIREMENTS)}, not {self.req!r}")
         if self.req != "no" and not self.levels:
             raise TuneError(f"reuse that {self.req!r} be needs levels of loops")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields by name."""
+        return {"req": self.req, "levels": list(self.levels), "scope": self.scope}
 
 
 NO_REUSE = ReuseType("no")

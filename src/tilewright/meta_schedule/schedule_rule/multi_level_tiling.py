@@ -84,16 +84,17 @@ class MultiLevelTiling(ScheduleRule):
     def __init__(
         self,
         structure: str | None = None,
-        *,
-        max_innermost_factor: int = 64,
-        pack: bool = True,
-        max_forks: int = 8,
         tile_binds: Sequence[str] | None = None,
+        max_innermost_factor: int = 64,
         vector_load_lens: Sequence[int] | None = None,
         reuse_read: ReuseType | None = None,
         reuse_write: ReuseType | None = None,
         filter_fn: Callable[[Block], bool] | None = None,
+        *,
+        pack: bool = True,
+        max_forks: int = 8,
     ) -> None:
+        self.tile_binds = tuple(tile_binds or ())
         self.structure = structure or "SSSRRS"
         self.max_innermost_factor = max_innermost_factor
         self.filter_fn = filter_fn

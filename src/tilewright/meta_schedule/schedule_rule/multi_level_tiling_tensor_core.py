@@ -82,14 +82,14 @@ class MultiLevelTilingTensorCore(ScheduleRule):
         self,
         intrin_groups: Sequence[Mapping[str, str]] | None = None,
         structure: str = "SSSRRSRS",
-        *,
         tile_binds: Sequence[str] = ("blockIdx.y", "blockIdx.x", "threadIdx.y"),
         max_innermost_factor: int = 4,
         vector_load_lens: Sequence[int] = (1, 2, 4, 8),
         reuse_read: ReuseType | None = None,
         reuse_write: ReuseType | None = None,
-        filter_fn: Callable[[Block], bool] | None = None,
         use_software_pipeline: bool = False,
+        *,
+        filter_fn: Callable[[Block], bool] | None = None,
     ) -> None:
         self.intrin_groups = tuple(intrin_groups) if intrin_groups is not None else wmma_groups()
         for group in self.intrin_groups:

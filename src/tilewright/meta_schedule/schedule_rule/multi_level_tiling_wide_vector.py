@@ -24,10 +24,10 @@ class MultiLevelTilingWideVector(MultiLevelTiling):
         self,
         structure: str = "SSRSRS",
         vector_length_in_bits: int | None = None,
-        *,
         max_innermost_factor: int = 64,
         reuse_read: ReuseType | None = None,
         reuse_write: ReuseType | None = None,
+        *,
         filter_fn: Callable[[Block], bool] | None = None,
     ) -> None:
         super().__init__(structure, max_innermost_factor=max_innermost_factor, filter_fn=filter_fn)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.ir import pre_order
@@ -37,10 +37,21 @@ class MultiLevelTilingWithIntrin(ScheduleRule):
         self,
         intrin_name: str | None = None,
         structure: str = "SSRSRS",
+        tile_binds: Sequence[str] | None = None,
+        max_innermost_factor: int = 64,
+        vector_load_lens: Sequence[int] | None = None,
+        reuse_read: ReuseType | None = None,
+        reuse_write: ReuseType | None = None,
         *,
         filter_fn: Callable[[Block], bool] | None = None,
-        **options: Any,
     ) -> None:
+        options: dict[str, Any] = {
+            "tile_binds": tile_binds,
+            "max_innermost_factor": max_innermost_factor,
+            "vector_load_lens": vector_load_lens,
+            "reuse_read": reuse_read,
+            "reuse_write": reuse_write,
+        }
         self.intrin_name = intrin_name
         self.structure = structure
         self.filter_fn = filter_fn
@@ -56,7 +67,7 @@ class MultiLevelTilingWithIntrin(ScheduleRule):
         """
         scope, options = _scope_of(intrin_name), dict(self.options)
         if scope != "global":
-            options.setdefault("reuse_write", ReuseType("must", (2,), scope))
+            options["reuse_write"] = options["reuse_write"] or ReuseType("must", (2,), scope)
         levels = make_levels(self.structure, **options)
         if levels.reuse_write.req != "no" and levels.reuse_write.scope != scope:
             raise TuneError(

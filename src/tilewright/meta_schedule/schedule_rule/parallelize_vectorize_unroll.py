@@ -25,7 +25,6 @@ class ParallelizeVectorizeUnroll(ScheduleRule):
 
     def __init__(
         self,
-        *,
         max_jobs_per_core: Sequence[int] = (1, 2, 4, 16),
         max_vectorize_extent: int = 64,
         unroll_max_steps: Sequence[int] = (0, 16, 64, 256),

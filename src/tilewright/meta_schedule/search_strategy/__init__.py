@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.search_strategy.base import (
     SEARCH_STRATEGIES,
     PySearchStrategy,
@@ -13,4 +14,14 @@ from tilewright.support.folder import classes_in, register_classes
 _FOUND = register_classes(SEARCH_STRATEGIES, classes_in(__name__, SearchStrategy))
 globals().update(_FOUND)
 
-__all__ = ["RuleChoices", "SEARCH_STRATEGIES", "SearchStrategy", "PySearchStrategy", *_FOUND]
+create = SearchStrategy.create
+
+__all__ = [
+    "create",
+    "MeasureCandidate",
+    "RuleChoices",
+    "SEARCH_STRATEGIES",
+    "SearchStrategy",
+    "PySearchStrategy",
+    *_FOUND,
+]

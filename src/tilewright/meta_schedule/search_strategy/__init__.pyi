@@ -1,5 +1,7 @@
 """Made by `tools/package_stubs.py`."""
 
+create = SearchStrategy.create
+from tilewright.meta_schedule.measure_candidate import MeasureCandidate as MeasureCandidate
 from tilewright.meta_schedule.search_strategy.base import PySearchStrategy as PySearchStrategy
 from tilewright.meta_schedule.search_strategy.base import SEARCH_STRATEGIES as SEARCH_STRATEGIES
 from tilewright.meta_schedule.search_strategy.base import SearchStrategy as SearchStrategy

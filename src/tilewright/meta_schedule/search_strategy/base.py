@@ -138,9 +138,14 @@ class SearchStrategy:
         return made
 
     @staticmethod
-    def create(kind: SearchStrategy | str) -> SearchStrategy:
-        """Make a strategy by name (``"evolutionary"``, ``"replay-trace"``, ``"exhaustive"`` …)."""
-        return SEARCH_STRATEGIES.instance(kind, SearchStrategy)
+    def create(
+        kind: SearchStrategy | str = "evolutionary", *args: object, **kwargs: object
+    ) -> SearchStrategy:
+        """Make a strategy by name (``"evolutionary"``, ``"replay-trace"``, ``"exhaustive"`` …).
+
+        Other arguments are those of its class.
+        """
+        return SEARCH_STRATEGIES.instance(kind, SearchStrategy, *args, **kwargs)
 
     # ---- for subclasses -----------------------------------------------------------------------
     def _variants(self, spaces: Sequence[Schedule]) -> list[Variant]:

@@ -17,7 +17,7 @@ class ReplayTrace(SearchStrategy):
 
     name = "replay-trace"
 
-    def __init__(self, *, max_fail_count: int = 256, seed: int = 0) -> None:
+    def __init__(self, max_fail_count: int = 100, *, seed: int = 0) -> None:
         super().__init__(seed=seed)
         self.max_fail_count = max_fail_count
 

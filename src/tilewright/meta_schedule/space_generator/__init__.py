@@ -12,4 +12,6 @@ from tilewright.support.folder import classes_in, register_classes
 _FOUND = register_classes(SPACE_GENERATORS, classes_in(__name__, SpaceGenerator))
 globals().update(_FOUND)
 
-__all__ = ["SPACE_GENERATORS", "SpaceGenerator", "PySpaceGenerator", *_FOUND]
+create = SpaceGenerator.create
+
+__all__ = ["create", "SPACE_GENERATORS", "SpaceGenerator", "PySpaceGenerator", *_FOUND]

@@ -1,5 +1,6 @@
 """Made by `tools/package_stubs.py`."""
 
+create = SpaceGenerator.create
 from tilewright.meta_schedule.space_generator.base import PySpaceGenerator as PySpaceGenerator
 from tilewright.meta_schedule.space_generator.base import SPACE_GENERATORS as SPACE_GENERATORS
 from tilewright.meta_schedule.space_generator.base import SpaceGenerator as SpaceGenerator

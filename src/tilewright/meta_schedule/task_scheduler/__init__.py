@@ -13,4 +13,6 @@ from tilewright.support.folder import classes_in, register_classes
 _FOUND = register_classes(TASK_SCHEDULERS, classes_in(__name__, TaskScheduler))
 globals().update(_FOUND)
 
-__all__ = ["TASK_SCHEDULERS", "TaskRecord", "TaskScheduler", "PyTaskScheduler", *_FOUND]
+create = TaskScheduler.create
+
+__all__ = ["create", "TASK_SCHEDULERS", "TaskRecord", "TaskScheduler", "PyTaskScheduler", *_FOUND]

@@ -1,5 +1,6 @@
 """Made by `tools/package_stubs.py`."""
 
+create = TaskScheduler.create
 from tilewright.meta_schedule.task_record import TaskRecord as TaskRecord
 from tilewright.meta_schedule.task_scheduler.base import PyTaskScheduler as PyTaskScheduler
 from tilewright.meta_schedule.task_scheduler.base import TASK_SCHEDULERS as TASK_SCHEDULERS

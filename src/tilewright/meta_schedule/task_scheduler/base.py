@@ -72,9 +72,11 @@ class TaskScheduler:
         raise NotImplementedError(f"{type(self).__name__} must define next_task")
 
     @staticmethod
-    def create(kind: str | TaskScheduler = "gradient") -> TaskScheduler:
-        """Make a scheduler by name (``"gradient"``, ``"round-robin"``)."""
-        return TASK_SCHEDULERS.instance(kind, TaskScheduler)
+    def create(
+        kind: str | TaskScheduler = "gradient", *args: object, **kwargs: object
+    ) -> TaskScheduler:
+        """Make a scheduler by name (``"gradient"``, ``"round-robin"``), with options of its own."""
+        return TASK_SCHEDULERS.instance(kind, TaskScheduler, *args, **kwargs)
 
     def tune(
         self,
