@@ -50,7 +50,7 @@ def _argmax(axis: int, *shape: int) -> Workload:
         f"argmax {'x'.join(map(str, shape))} axis {axis}",
         "reduction",
         (data(*shape),),
-        lambda x: topi.argmax(x, axis=axis),
+        lambda x: topi.argmax(x, axis=axis, dtype="int64"),
         lambda x: x.argmax(axis),
         lambda torch, F, x: x.argmax(axis),
         (lambda g, x: g.op("ArgMax", x, axis=axis, keepdims=0, dtype="int64"),),

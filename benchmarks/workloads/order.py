@@ -63,7 +63,7 @@ def _argsort(rows: int, length: int) -> Workload:
         f"argsort {rows}x{length}",
         "sort",
         (data(rows, length),),
-        lambda x: topi.argsort(x),
+        lambda x: topi.argsort(x, dtype="int64"),
         _order,
         lambda torch, F, x: x.argsort(stable=True),
         (lambda g, x: _onnx(g, x, length, places=True, largest=0),),

@@ -50,8 +50,12 @@ def ties(*shape: int, dtype: str = "float32", seed: int = 0) -> Any:
 def test_rows(target: Target, shape: tuple[int, ...], nans: float) -> None:
     x = ties(*shape)
     x[np.random.default_rng(1).random(shape) < nans] = np.nan
-    np.testing.assert_array_equal(found(lambda t: topi.argmax(t, -1), x, target), x.argmax(-1))
-    np.testing.assert_array_equal(found(lambda t: topi.argmin(t, -1), x, target), x.argmin(-1))
+    np.testing.assert_array_equal(
+        found(lambda t: topi.argmax(t, -1, dtype="int64"), x, target), x.argmax(-1)
+    )
+    np.testing.assert_array_equal(
+        found(lambda t: topi.argmin(t, -1, dtype="int64"), x, target), x.argmin(-1)
+    )
     np.testing.assert_array_equal(found(topi.argmax, x, target), x.argmax())
 
 
@@ -62,9 +66,9 @@ def test_rows_of_one_value(target: Target, value: float) -> None:
         x = np.full((1, length), value, "float32")
         for name, expected in (("argmax", 0), ("argmin", 0)):
             assert found(lambda t, n=name: getattr(topi, n)(t, 1), x, target) == expected
-        last = found(lambda t: topi.argmax(t, 1, select_last_index=True), x, target)
+        last = found(lambda t: topi.argmax(t, 1, select_last_index=True, dtype="int64"), x, target)
         assert last == length - 1
-        last = found(lambda t: topi.argmin(t, 1, select_last_index=True), x, target)
+        last = found(lambda t: topi.argmin(t, 1, select_last_index=True, dtype="int64"), x, target)
         assert last == length - 1
 
 
@@ -76,7 +80,11 @@ def test_last_of_equals(nans: float) -> None:
         expected = 1002 - getattr(np, name)(np.flip(x, 1), 1)
         for target in (ONE, TWO):
             np.testing.assert_array_equal(
-                found(lambda t, n=name: getattr(topi, n)(t, 1, select_last_index=True), x, target),
+                found(
+                    lambda t, n=name: getattr(topi, n)(t, 1, select_last_index=True, dtype="int64"),
+                    x,
+                    target,
+                ),
                 expected,
             )
 
@@ -86,9 +94,9 @@ def test_every_part_of_a_row_counts(place: int) -> None:
     x = np.zeros((1, 40001), "float32")
     x[0, place] = 1.0
     for target in (ONE, TWO):
-        assert found(lambda t: topi.argmax(t, 1), x, target) == place
+        assert found(lambda t: topi.argmax(t, 1, dtype="int64"), x, target) == place
     x[0, place] = np.nan
-    assert found(lambda t: topi.argmin(t, 1), x, TWO) == place
+    assert found(lambda t: topi.argmin(t, 1, dtype="int64"), x, TWO) == place
 
 
 @pytest.mark.parametrize(
@@ -99,7 +107,7 @@ def test_other_numbers(dtype: str) -> None:
     x = te.placeholder(values.shape, dtype, name="x")
     data = values.astype("float32" if dtype == "bfloat16" else dtype)
     given = (data.view("uint32") >> 16).astype("uint16") if dtype == "bfloat16" else data
-    mod = made(lambda t: topi.argmin(t, 1), x, ONE)
+    mod = made(lambda t: topi.argmin(t, 1, dtype="int64"), x, ONE)
     assert goes_once(mod["main"])
     result = np.zeros(6, "int64")
     module = driver.compile(mod, ONE)
@@ -113,14 +121,18 @@ def test_other_numbers(dtype: str) -> None:
 def test_elements_that_are_computed_first() -> None:
     x = np.random.default_rng(3).standard_normal((5, 700)).astype("float32")
     for target in (ONE, TWO):
-        result = found(lambda t: topi.argmax(topi.multiply(t, t), 1, keepdims=True), x, target)
+        result = found(
+            lambda t: topi.argmax(topi.multiply(t, t), 1, keepdims=True, dtype="int64"), x, target
+        )
         np.testing.assert_array_equal(result, (x * x).argmax(1, keepdims=True))
 
 
 @pytest.mark.parametrize("length", [1, 3, 64, 65, 1000, 0])
 def test_unknown_lengths(length: int) -> None:
     rows, extent = te.var("m"), te.var("n")
-    mod = made(lambda t: topi.argmax(t, 1), te.placeholder((rows, extent), name="x"), ONE)
+    mod = made(
+        lambda t: topi.argmax(t, 1, dtype="int64"), te.placeholder((rows, extent), name="x"), ONE
+    )
     assert goes_once(mod["main"])
     x = ties(7, length)
     result = np.zeros(7, "int64")
@@ -130,14 +142,14 @@ def test_unknown_lengths(length: int) -> None:
 
 
 def test_short_rows_are_left_to_other_rules() -> None:
-    mod = made(lambda t: topi.argmax(t, 1), te.placeholder((100, 30), name="x"), ONE)
+    mod = made(lambda t: topi.argmax(t, 1, dtype="int64"), te.placeholder((100, 30), name="x"), ONE)
     assert not goes_once(mod["main"])
 
 
 def test_the_interpreter_agrees() -> None:
     x = ties(3, 400)
     x[1, 70] = np.nan
-    mod = made(lambda t: topi.argmax(t, 1), te.placeholder(x.shape, name="x"), SMALL)
+    mod = made(lambda t: topi.argmax(t, 1, dtype="int64"), te.placeholder(x.shape, name="x"), SMALL)
     result = np.zeros(3, "int64")
     run(mod["main"], x, result)
     np.testing.assert_array_equal(result, x.argmax(1))

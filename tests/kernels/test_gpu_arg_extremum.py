@@ -28,7 +28,8 @@ def check(
     """Indices as NumPy finds them; ``shape`` may be symbolic."""
     search = topi.argmin if least else topi.argmax
     func = function(
-        lambda t: search(t, axis, select_last_index=last), (shape or x.shape, str(x.dtype))
+        lambda t: search(t, axis, select_last_index=last, dtype="int64"),
+        (shape or x.shape, str(x.dtype)),
     )
     wide = x.astype("float32") if x.dtype == BFLOAT16 else x
     find = np.argmin if least else np.argmax
@@ -53,7 +54,9 @@ def test_first_of_equal_elements(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("shape", [(40, 3), (7, 70), (1, 1)])
 def test_columns_are_searched_by_neighbouring_threads(shape: tuple[int, int]) -> None:
-    func = function(lambda x: topi.argmax(topi.transpose(x, (1, 0)), 1), (shape, "float32"))
+    func = function(
+        lambda x: topi.argmax(topi.transpose(x, (1, 0)), 1, dtype="int64"), (shape, "float32")
+    )
     x, found = few_values(*shape), np.zeros(shape[1], "int64")
     mod = simulated(func, [x], [found])
     np.testing.assert_array_equal(found, x.argmax(0))
@@ -61,7 +64,7 @@ def test_columns_are_searched_by_neighbouring_threads(shape: tuple[int, int]) ->
 
 
 def test_the_extremum_of_all_elements() -> None:
-    func = function(lambda x: topi.argmax(x, None), ((5, 70), "float32"))
+    func = function(lambda x: topi.argmax(x, None, dtype="int64"), ((5, 70), "float32"))
     x, found = few_values(5, 70), np.zeros((), "int64")
     simulated(func, [x], [found])
     assert found == x.argmax()
@@ -97,7 +100,7 @@ def test_symbolic_sizes(shape: tuple[int, int]) -> None:
 
 
 def test_empty_rows_have_no_index() -> None:
-    func = function(lambda x: topi.argmax(x, 1), ((Var("n"), Var("m")), "float32"))
+    func = function(lambda x: topi.argmax(x, 1, dtype="int64"), ((Var("n"), Var("m")), "float32"))
     found = np.zeros(3, "int64")
     simulated(func, [few_values(3, 0)], [found])
     assert (found == np.iinfo("int64").max).all()
@@ -116,14 +119,15 @@ def test_several_axes() -> None:
 
 
 def test_the_index_is_written_by_the_kernel_that_finds_it() -> None:
-    func = function(lambda x: topi.argmax(x, 1), ((64, 1000), "float32"))
+    func = function(lambda x: topi.argmax(x, 1, dtype="int64"), ((64, 1000), "float32"))
     (kernel,) = kernels_of(lowered(applied(func)))
     assert "warp_shuffle_xor" in kernel.script()
 
 
 def test_what_follows_by_elements_joins() -> None:
     func = function(
-        lambda x: topi.add(topi.argmax(x, 1), te.const(3, "int64")), ((5, 40), "float32")
+        lambda x: topi.add(topi.argmax(x, 1, dtype="int64"), te.const(3, "int64")),
+        ((5, 40), "float32"),
     )
     x, found = few_values(5, 40), np.zeros(5, "int64")
     mod = simulated(func, [x], [found])
@@ -132,13 +136,13 @@ def test_what_follows_by_elements_joins() -> None:
 
 
 def test_reductions_of_pairs_are_for_rules() -> None:
-    func = function(lambda x: topi.argmax(x, 0), ((5, 40), "float32"))
+    func = function(lambda x: topi.argmax(x, 0, dtype="int64"), ((5, 40), "float32"))
     mod = ApplyKernels(target=CUDA)(IRModule({"main": func}))
     assert mod["main"] is func
 
 
 def test_sizes_are_checked() -> None:
-    func = function(lambda x: topi.argmax(x, 1), ((5, 40), "float32"))
+    func = function(lambda x: topi.argmax(x, 1, dtype="int64"), ((5, 40), "float32"))
     sch = Schedule(IRModule({"main": func}))
     with pytest.raises(ScheduleError, match="at least one part"):
         sch.use_kernel("root", "extremum_pairs", {"parts": 0})

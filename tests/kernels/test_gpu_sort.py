@@ -139,7 +139,7 @@ def test_the_first_of_rows_of_unknown_length(length: int) -> None:
 
 
 def test_short_rows_share_a_block() -> None:
-    func = function(lambda x: topi.argsort(x, 1), ((512, 16), "float32"))
+    func = function(lambda x: topi.argsort(x, axis=1, dtype="int64"), ((512, 16), "float32"))
     (kernel,) = kernels_of(lowered(applied(func)))
     assert 'T.thread_binding(256, thread="threadIdx.x")' in kernel.script() or (
         'T.thread_binding(128, thread="threadIdx.x")' in kernel.script()
@@ -147,7 +147,7 @@ def test_short_rows_share_a_block() -> None:
 
 
 def test_forms_replay() -> None:
-    func = function(lambda x: topi.argsort(x, 1), ((5, 100), "float32"))
+    func = function(lambda x: topi.argsort(x, axis=1, dtype="int64"), ((5, 100), "float32"))
     sch = Schedule(IRModule({"main": func}), record=True)
     sch.use_kernel("root", "merge_sort", {"threads": 8, "items": 4})
     again = Schedule(IRModule({"main": func}))

@@ -10,7 +10,7 @@ from tilewright import te, topi
 from tilewright.driver import compile as compile_module
 from tilewright.ir import as_int
 from tilewright.support.errors import VerifyError
-from tilewright.topi.layout import layout_of
+from tilewright.topi.layout import layout_of, map_layout
 
 
 def random(*shape: int, seed: int = 0) -> NDArray[np.float32]:
@@ -63,11 +63,11 @@ def test_arrays_go_from_layout_to_layout_as_the_maps_say(shape, names):
 def test_layout_transform_moves_and_pads():
     x = te.placeholder((3, 10), "float32", name="x")
     data = random(3, 10)
-    made = run([x], topi.layout_transform(x, "lambda i, j: (j // 4, i, j % 4)", 7.0), data)
+    made = run([x], map_layout(x, "lambda i, j: (j // 4, i, j % 4)", 7.0), data)
     padded = np.pad(data, ((0, 0), (0, 2)), constant_values=7.0)
     np.testing.assert_array_equal(made, padded.reshape(3, 3, 4).transpose(1, 0, 2))
     with pytest.raises(VerifyError, match="state pad_value"):
-        topi.layout_transform(x, "lambda i, j: (j // 4, i, j % 4)")
+        map_layout(x, "lambda i, j: (j // 4, i, j % 4)")
 
 
 CONVOLUTIONS = {

@@ -41,7 +41,7 @@ def test_sort_and_argsort(dtype: str, is_ascend: bool) -> None:
 def test_narrow_floats(dtype: str) -> None:
     kind = {"bfloat16": ml_dtypes.bfloat16}.get(dtype, np.float16)
     x = awkward(RNG, (11,), kind)
-    (indices,) = evaluate(x, topi.argsort)
+    (indices,) = evaluate(x, lambda t: topi.argsort(t, dtype="int64"))
     np.testing.assert_array_equal(indices, order(x, 0, True))
 
 
@@ -54,10 +54,10 @@ def test_every_axis(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("is_ascend", [True, False])
-@pytest.mark.parametrize("k", [0, 1, 4, 9, -1])
+@pytest.mark.parametrize("k", [1, 4, 9, 0, -1])
 def test_topk(k: int, is_ascend: bool) -> None:
     x = awkward(RNG, (3, 9, 2), "float32")
-    expected = order(x, 1, is_ascend)[:, : 9 if k == -1 else k]
+    expected = order(x, 1, is_ascend)[:, : k if k > 0 else 9]
     values, indices = evaluate(x, lambda t: topi.topk(t, k, 1, "both", is_ascend))
     np.testing.assert_array_equal(indices, expected)
     np.testing.assert_array_equal(values, np.take_along_axis(x, expected, 1))
@@ -75,13 +75,12 @@ def test_two_sorts_in_one_function() -> None:
 def test_refusals() -> None:
     x = te.placeholder((2, 5), "float32", "x")
     for build, message in (
-        (lambda: topi.topk(x, 6), "between 0 and 5"),
-        (lambda: topi.topk(x, -2), "between 0 and 5"),
+        (lambda: topi.topk(x, 6), "at most 5, got 6"),
         (lambda: topi.topk(x, 2, ret_type="all"), "both, values, indices"),
         (lambda: topi.sort(x, 2), "out of range"),
         (lambda: topi.sort(x, 1.0), "an axis is an integer"),
         (lambda: topi.sum(x, [True]), "an axis is an integer"),
-        (lambda: topi.argsort(x, dtype="float32"), "integers"),
+        (lambda: topi.cummax(x, 1, "float32"), "integers"),
     ):
         with pytest.raises(VerifyError, match=message):
             build()

@@ -90,21 +90,21 @@ def read_broadcast(x: object, indices: Sequence[Expr], shape: Sequence[object]) 
 
 def _binary(name: str, function: Callable[..., Expr], doc: str) -> Callable[..., Any]:
     @with_conditions
-    def define(a: Operand, b: Operand) -> Tensor:
-        shape = broadcast_shape(*(x.shape for x in (a, b) if isinstance(x, Tensor)))
+    def define(lhs: Operand, rhs: Operand) -> Tensor:
+        shape = broadcast_shape(*(x.shape for x in (lhs, rhs) if isinstance(x, Tensor)))
 
         def formula(*i: Expr) -> Expr:
-            x = read_broadcast(a, i, shape) if isinstance(a, Tensor) else a
-            y = read_broadcast(b, i, shape) if isinstance(b, Tensor) else b
-            return function(x, y)
+            a = read_broadcast(lhs, i, shape) if isinstance(lhs, Tensor) else lhs
+            b = read_broadcast(rhs, i, shape) if isinstance(rhs, Tensor) else rhs
+            return function(a, b)
 
         made: Tensor = compute(shape, formula, name=name, tag="broadcast")
         return made
 
-    def build(a: Operand, b: Operand) -> Tensor | Expr:
-        if not isinstance(a, Tensor) and not isinstance(b, Tensor):
-            return function(as_expr(a), as_expr(b))
-        return define(a, b)
+    def build(lhs: Operand, rhs: Operand) -> Tensor | Expr:
+        if not isinstance(lhs, Tensor) and not isinstance(rhs, Tensor):
+            return function(as_expr(lhs), as_expr(rhs))
+        return define(lhs, rhs)
 
     build.__name__ = build.__qualname__ = name
     build.__doc__ = f"{doc} Tensors broadcast; either operand may be a number."
@@ -211,11 +211,14 @@ def require_broadcast(what: str, shape: Sequence[Expr | int], target: Sequence[E
 
 
 @with_conditions
-def broadcast_to(x: Tensor, shape: Sequence[Expr | int]) -> Tensor:
-    """Repeat ``x`` along new and unit axes to fill ``shape``."""
-    require_broadcast(x.name, x.shape, shape)
+def broadcast_to(data: Tensor, shape: Sequence[Expr | int]) -> Tensor:
+    """Repeat ``data`` along new and unit axes to fill ``shape``."""
+    require_broadcast(data.name, data.shape, shape)
     made: Tensor = compute(
-        tuple(shape), lambda *i: read_broadcast(x, i, shape), name="broadcast_to", tag="broadcast"
+        tuple(shape),
+        lambda *i: read_broadcast(data, i, shape),
+        name="broadcast_to",
+        tag="broadcast",
     )
     return made
 

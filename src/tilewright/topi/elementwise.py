@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import ml_dtypes
 
 from tilewright.ir import (
     NE,
     Expr,
+    ExprLike,
+    as_expr,
     call,
     compare,
     const,
@@ -20,8 +23,10 @@ from tilewright.ir import (
     select,
 )
 from tilewright.ir import cast as cast_expr
+from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute
 from tilewright.tir.op import ELEMENTWISE
+from tilewright.tir.steps import Steps
 
 
 def map_elements(x: Tensor, function: Callable[[Expr], Any], name: str) -> Tensor:
@@ -104,14 +109,14 @@ def truth_of(value: Expr) -> Expr:
     return value if dtypes.is_bool(value.dtype) else compare(NE, value, const(0, value.dtype))
 
 
-def logical_not(x: Tensor) -> Tensor:
+def logical_not(data: Tensor) -> Tensor:
     """Negate truth values; numbers are true unless zero."""
-    return map_elements(x, lambda value: not_(truth_of(value)), "logical_not")
+    return map_elements(data, lambda value: not_(truth_of(value)), "logical_not")
 
 
-def bitwise_not(x: Tensor) -> Tensor:
+def bitwise_not(data: Tensor) -> Tensor:
     """Invert every bit of integers, or truth values."""
-    return map_elements(x, lambda value: call("bitwise_not", value), "bitwise_not")
+    return map_elements(data, lambda value: call("bitwise_not", value), "bitwise_not")
 
 
 def sign(x: Tensor) -> Tensor:
@@ -128,20 +133,75 @@ def sign(x: Tensor) -> Tensor:
     return map_elements(x, one, "sign")
 
 
-def clip(x: Tensor, a_min: float, a_max: float) -> Tensor:
-    """Limit every element to ``[a_min, a_max]``."""
-    return map_elements(
-        x,
-        lambda value: maximum(minimum(value, const(a_max, value.dtype)), const(a_min, value.dtype)),
-        "clip",
-    )
+def clip(x: Tensor, a_min: ExprLike, a_max: ExprLike) -> Tensor:
+    """Limit every element to ``[a_min, a_max]``; of integers, fractions of the limits are cut off.
+
+    Limits beyond what an integer dtype holds are none.
+    """
+    low, high = (_limit(bound, x.dtype) for bound in (a_min, a_max))
+    return map_elements(x, lambda value: maximum(minimum(value, high), low), "clip")
 
 
-def cast(x: Tensor, dtype: str) -> Tensor:
-    """Convert every element to ``dtype``."""
+def _limit(bound: ExprLike, dtype: str) -> Expr:
+    if isinstance(bound, (int, float)) and dtypes.is_integer(dtype):
+        least, most = dtypes.integer_limits(dtype)
+        return const(math.trunc(max(least, min(bound, most))), dtype)
+    return const(bound, dtype)
+
+
+@overload
+def cast(x: Tensor, dtype: str) -> Tensor: ...
+
+
+@overload
+def cast(x: ExprLike, dtype: str) -> Expr: ...
+
+
+def cast(x: Tensor | ExprLike, dtype: str) -> Tensor | Expr:
+    """Convert every element of a tensor, or a number, to ``dtype``."""
+    if not isinstance(x, Tensor):
+        return cast_expr(x, dtype)
     if x.dtype == dtype:
         return x
     return map_elements(x, lambda value: cast_expr(value, dtype), "cast")
+
+
+def identity(x: Tensor) -> Tensor:
+    """Copy every element."""
+    return map_elements(x, lambda value: value, "identity")
+
+
+def reinterpret(x: Tensor, dtype: str) -> Tensor:
+    """Read the bits of every element as another dtype of as many bits.
+
+    Raises ``VerifyError`` if it has more or fewer.
+    """
+    if dtypes.bits_of(dtype) != dtypes.bits_of(x.dtype):
+        raise VerifyError(f"reinterpret: {x.dtype} and {dtype} differ in their number of bits")
+    return map_elements(x, lambda value: call("reinterpret", value, dtype=dtype), "reinterpret")
+
+
+@overload
+def ceil_log2(x: Tensor) -> Tensor: ...
+
+
+@overload
+def ceil_log2(x: ExprLike) -> Expr: ...
+
+
+def ceil_log2(x: Tensor | ExprLike) -> Tensor | Expr:
+    """The least whole number to whose power two is at least ``x``, which is positive."""
+    if isinstance(x, Tensor):
+        return map_elements(x, ceil_log2, "ceil_log2")
+    value = as_expr(x)
+    if dtypes.is_float(value.dtype):
+        return call("ceil", call("log2", value))
+    # All bits from the highest one of x - 1 down; their number is that of x - 1's digits.
+    steps, unsigned = Steps(), f"uint{dtypes.bits_of(value.dtype)}"
+    bits, shift = steps(cast_expr(value - const(1, value.dtype), unsigned)), 1
+    while shift < dtypes.bits_of(value.dtype):
+        bits, shift = steps(bits | (bits >> const(shift, unsigned))), 2 * shift
+    return steps.result(cast_expr(call("popcount", bits), value.dtype))
 
 
 def isnan(x: Tensor) -> Tensor:

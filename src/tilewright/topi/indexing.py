@@ -1,12 +1,14 @@
 """Operators that read where indices say, or replace a slice.
 
 Negative indices count from the end of their axis, and those outside of it even so are taken to be
-the nearest that are inside, so nothing outside of an operand is read.
+the nearest that are inside, so nothing outside of an operand is read (``take`` and ``gather`` have
+modes instead).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 from tilewright.ir import (
     EQ,
@@ -14,25 +16,126 @@ from tilewright.ir import (
     ExprLike,
     and_,
     as_expr,
+    as_int,
     cast,
     compare,
+    const,
+    dtypes,
     if_then_else,
     maximum,
     minimum,
     product,
+    select,
 )
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor, compute, require_equal, with_conditions
+from tilewright.te import Tensor, compute, require, require_equal, with_conditions
 from tilewright.topi.broadcast import read_broadcast
-from tilewright.topi.scatter import indexed, neighbouring
+from tilewright.topi.scatter import indexed, neighbouring, require_indices
 from tilewright.topi.slices import slice_bounds, slice_extent
-from tilewright.topi.utils import normal_axis, require_elements
+from tilewright.topi.transform import reshape
+from tilewright.topi.utils import normal_axis, require_elements, require_ndim
 
 
 def counted_index(index: Expr, extent: ExprLike) -> Expr:
     """An index into an axis: a negative one counts from the end; then it is clamped."""
     index, last = cast(index, "int64"), as_expr(extent) - 1
     return maximum(minimum(if_then_else(index < 0, index + extent, index), last), 0)
+
+
+def _index_into(what: str, mode: str, extent: Expr) -> Callable[[Expr], Expr]:
+    """Return the function that brings an index into an axis's range."""
+    if mode not in ("clip", "wrap", "fast"):
+        raise VerifyError(f"{what}: unknown mode {mode!r}; known: clip, wrap, fast")
+
+    def place(index: Expr) -> Expr:
+        index = cast(index, "int64")
+        if mode == "clip":
+            zero, last = const(0), extent - 1
+            return if_then_else(index < zero, zero, if_then_else(index > last, last, index))
+        return index % extent if mode == "wrap" else index
+
+    return place
+
+
+@with_conditions
+def take(
+    a: Tensor,
+    indices: Tensor,
+    axis: int | None = None,
+    batch_dims: int = 0,
+    mode: str = "clip",
+) -> Tensor:
+    """Gather slices of ``a`` along ``axis`` (of the flat tensor if ``None``).
+
+    The first ``batch_dims`` dimensions of both are the same, and stay. ``mode`` says what happens
+    to indices outside: ``"clip"`` takes the nearest valid one, ``"wrap"`` counts modulo the extent,
+    ``"nan"`` gives NaN, ``"fast"`` trusts them.
+
+    Raises ``VerifyError`` for another mode, ``"nan"`` of integers, and batch dimensions that differ
+    or aren't before ``axis``.
+    """
+    if axis is None:
+        a, axis = reshape(a, (product(a.shape),)), 0
+    axis = normal_axis(axis, a.ndim)
+    batch = batch_dims + indices.ndim if batch_dims < 0 else batch_dims
+    if not 0 <= batch <= min(axis, indices.ndim):
+        raise VerifyError(
+            f"take: batch_dims is at most the axis {axis} and the {indices.ndim} dimensions of "
+            f"indices, got {batch_dims}"
+        )
+    for dim in range(batch):
+        require_equal(f"take: batch axis {dim}", indices.shape[dim], a.shape[dim])
+    if mode == "nan" and not dtypes.is_float(a.dtype):
+        raise VerifyError(f"take: mode nan needs floating-point numbers, got {a.dtype}")
+    extent = a.shape[axis]
+    place = _index_into("take", "clip" if mode == "nan" else mode, extent)
+    require_elements("take", extent, product(indices.shape))
+    count = indices.ndim - batch
+
+    def element(*i: Expr) -> Expr:
+        index = indices(*i[:batch], *i[axis : axis + count])
+        value = a(*i[:axis], place(index), *i[axis + count :])
+        if mode != "nan":
+            return value
+        wide = cast(index, "int64")
+        inside = and_(wide >= 0, wide < extent)
+        return if_then_else(inside, value, const(math.nan, a.dtype))
+
+    made: Tensor = compute(
+        (*a.shape[:axis], *indices.shape[batch:], *a.shape[axis + 1 :]),
+        element,
+        name="take",
+        tag="injective",
+    )
+    return made
+
+
+@with_conditions
+def gather(data: Tensor, axis: int, indices: Tensor, mode: str = "clip") -> Tensor:
+    """Return ``data[i0, …, indices[i0, …], …]`` with the index along ``axis`` looked up.
+
+    ``mode`` says what happens to indices outside, as of :func:`take`.
+
+    Raises ``VerifyError`` if the numbers of dimensions differ.
+    """
+    axis = normal_axis(axis, data.ndim)
+    place = _index_into("gather", mode, data.shape[axis])
+    if indices.ndim != data.ndim:
+        raise VerifyError(f"gather: data has {data.ndim} dimensions, indices have {indices.ndim}")
+    require_elements("gather", data.shape[axis], product(indices.shape))
+    for a, (wanted, there) in enumerate(zip(indices.shape, data.shape)):
+        if a != axis:
+            require(
+                wanted <= there,
+                f"gather: more indices than elements along axis {a}: ", wanted, " and ", there,
+            )  # fmt: skip
+    made: Tensor = compute(
+        indices.shape,
+        lambda *i: data(*(place(indices(*i)) if a == axis else i[a] for a in range(data.ndim))),
+        name="gather",
+        tag="injective",
+    )
+    return made
 
 
 @with_conditions
@@ -62,6 +165,40 @@ def index_tensor(data: Tensor, indices: Sequence[Tensor], axis: int = 0) -> Tens
         name="index_tensor",
         tag="injective",
     )
+    return made
+
+
+adv_index = index_tensor
+
+
+@with_conditions
+def unravel_index(indices: Tensor, shape: Tensor | Sequence[ExprLike]) -> Tensor:
+    """Return the place of each flat index in a shape, which is a vector or known.
+
+    The first axis of the result goes through the dimensions of the shape.
+
+    Raises ``VerifyError`` if the number of dimensions isn't known, or numbers aren't integers.
+    """
+    what = "unravel_index"
+    require_indices(what, indices)
+    if isinstance(shape, Tensor):
+        require_indices(what, shape)
+        require_ndim(what, shape, 1)
+        ndim, table = as_int(shape.shape[0]), shape
+        if ndim is None:
+            raise VerifyError(f"{what}: the number of dimensions must be known")
+        extents = [maximum(cast(table(axis), "int64"), 1) for axis in range(ndim)]
+    else:
+        extents = [maximum(as_expr(extent), 1) for extent in shape]
+
+    def element(axis: Expr, *i: Expr) -> Expr:
+        rest, found = cast(indices(*i), "int64"), as_expr(0)
+        for n in range(len(extents) - 1, -1, -1):
+            found = select(compare(EQ, axis, n), rest % extents[n] if n else rest, found)
+            rest = rest // extents[n]
+        return cast(found, indices.dtype)
+
+    made: Tensor = compute((len(extents), *indices.shape), element, name=what, tag="injective")
     return made
 
 

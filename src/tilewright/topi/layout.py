@@ -9,7 +9,7 @@ between their indices.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -193,7 +193,25 @@ def image_layout(what: str, name: str, axes: str = "NCHW") -> Layout:
 
 
 def layout_transform(
-    x: Tensor, index_map: IndexMap | str, pad_value: float | None = None
+    array: Tensor, src_layout: str, dst_layout: str, schedule_rule: str = "None"
+) -> Tensor:
+    """Rearrange a tensor from one layout by name into another.
+
+    ``schedule_rule`` names a registered rule for its block (the annotation ``schedule_rule``).
+
+    Raises ``VerifyError`` if the layouts have different axes, or blocks don't divide their axis.
+    """
+    source, target = layout_of(src_layout), layout_of(dst_layout)
+    target.shape(source.extents(array.shape))
+    attrs = {} if schedule_rule == "None" else {"schedule_rule": schedule_rule}
+    return map_layout(array, source.map_to(target), attrs=attrs)
+
+
+def map_layout(
+    x: Tensor,
+    index_map: IndexMap | str,
+    pad_value: float | None = None,
+    attrs: Mapping[str, Any] | None = None,
 ) -> Tensor:
     """Rearrange elements by an index map; padding gets ``pad_value``.
 
@@ -215,6 +233,6 @@ def layout_transform(
         return if_then_else(absent, const(pad_value or 0, x.dtype), value)
 
     result: Tensor = compute(
-        made.map_shape(x.shape), formula, name="layout_transform", tag="injective"
+        made.map_shape(x.shape), formula, name="layout_transform", tag="injective", attrs=attrs
     )
     return result

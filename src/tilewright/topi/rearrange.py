@@ -1,4 +1,4 @@
-"""Further operators that move elements: rolls, diagonals, strided views of memory."""
+"""Further operators that move elements: rolls, diagonals, windows, strided views."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from tilewright.ir import (
     minimum,
     or_,
     product,
+    select,
 )
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor, compute, require, with_conditions
+from tilewright.te import Tensor, compute, require, require_equal, with_conditions
 from tilewright.topi.slices import slice_extent
 from tilewright.topi.utils import normal_axis, unravel
 
@@ -110,6 +111,98 @@ def _two_axes(what: str, axis1: int, axis2: int, ndim: int) -> tuple[int, int]:
     if first == second:
         raise VerifyError(f"{what}: axes {axis1} and {axis2} are the same")
     return first, second
+
+
+@with_conditions
+def matrix_set_diag(
+    data: Tensor,
+    diagonal: Tensor,
+    k: int | Sequence[int] = 0,
+    align: str = "RIGHT_LEFT",
+) -> Tensor:
+    """Return matrices with other diagonals: number ``k``, or all from ``k[0]`` to ``k[1]``.
+
+    ``data``: ``[..., rows, columns]``; ``diagonal``: ``[..., length]``, or if there are several
+    ``[..., k[1] - k[0] + 1, length]`` with the highest one first. Shorter ones than ``length`` are
+    at the ``RIGHT`` or ``LEFT`` of their row: ``align`` says it of those above the main diagonal,
+    then of those below.
+
+    Raises ``VerifyError`` if shapes and dtypes don't fit, or for another ``align``.
+    """
+    what = "matrix_set_diag"
+    low, high = (k, k) if isinstance(k, int) else (k[0], k[-1])
+    sides = align.split("_")
+    if len(sides) != 2 or not {*sides} <= {"LEFT", "RIGHT"} or low > high:
+        raise VerifyError(
+            f"{what}: align is two of LEFT and RIGHT, such as RIGHT_LEFT, and k goes up; got "
+            f"{align!r} and {k!r}"
+        )
+    several = low != high
+    if data.ndim < 2 or diagonal.ndim != data.ndim - 1 + several or diagonal.dtype != data.dtype:
+        raise VerifyError(
+            f"{what}: {data.ndim} dimensions of {data.dtype} need diagonals in "
+            f"{data.ndim - 1 + several}; got {diagonal.ndim} of {diagonal.dtype}"
+        )
+    for axis, (a, b) in enumerate(zip(diagonal.shape, data.shape[:-2])):
+        require_equal(f"{what}: extent of axis {axis}", a, b)
+    if several:
+        require_equal(f"{what}: number of diagonals", diagonal.shape[-2], high - low + 1)
+    rows, columns = data.shape[-2:]
+    length = diagonal.shape[-1]
+    longest = maximum(minimum(rows + min(high, 0), columns - max(low, 0)), 0)
+    require(
+        length >= longest, f"{what}: the longest diagonal has ", longest, " elements, not ", length
+    )
+
+    def element(*i: Expr) -> Expr:
+        offset = i[-1] - i[-2]
+        size = minimum(rows + minimum(offset, 0), columns - maximum(offset, 0))
+        moved = [length - size if side == "RIGHT" else const(0) for side in sides]
+        place = (
+            minimum(i[-1], i[-2]) + select(offset >= 0, *moved)
+            if several
+            else minimum(i[-1], i[-2])
+        )
+        number = [high - offset] if several else []
+        on = and_(offset >= low, offset <= high)
+        return if_then_else(on, diagonal(*i[:-2], *number, place), data(*i))
+
+    made: Tensor = compute(data.shape, element, name=what, tag="injective")
+    return made
+
+
+@with_conditions
+def sliding_window(
+    data: Tensor, axis: int, window_shape: Sequence[int], strides: Sequence[int]
+) -> Tensor:
+    """Move a window over the dimensions from ``axis`` on, and return all that it covers.
+
+    The result has the dimensions before ``axis``, the numbers of windows, and the window's.
+
+    Raises ``VerifyError`` unless there is an extent and a stride of at least 1 for each dimension,
+    and a window fits.
+    """
+    what = "sliding_window"
+    axis = normal_axis(axis, data.ndim)
+    count = data.ndim - axis
+    if not len(window_shape) == len(strides) == count or min(*window_shape, *strides) < 1:
+        raise VerifyError(
+            f"{what}: from axis {axis} there are {count} dimensions, which need a window and "
+            f"strides of at least 1; got {list(window_shape)} and {list(strides)}"
+        )
+    numbers = []
+    for extent, size, step in zip(data.shape[axis:], window_shape, strides):
+        require(extent >= size, f"{what}: a window of {size} does not fit into ", extent)
+        numbers.append(simplify((extent - size) // step + 1))
+
+    def element(*i: Expr) -> Expr:
+        windows, inside = i[axis : axis + count], i[axis + count :]
+        return data(*i[:axis], *(w * step + n for w, step, n in zip(windows, strides, inside)))
+
+    made: Tensor = compute(
+        (*data.shape[:axis], *numbers, *window_shape), element, name=what, tag="injective"
+    )
+    return made
 
 
 def strided_extent(size: Sequence[ExprLike], stride: Sequence[ExprLike], offset: int) -> Expr:

@@ -49,14 +49,14 @@ def reduce_over(
     return made
 
 
-def sum(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+def sum(data: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Sum over axes; narrow floats are added in float32 and rounded at the end."""
-    return _in_single(x, axis, keepdims, te.sum, "sum")
+    return _in_single(data, axis, keepdims, te.sum, "sum")
 
 
-def prod(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+def prod(data: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Multiply over axes; narrow floats in float32, rounded at the end."""
-    return _in_single(x, axis, keepdims, te.prod, "prod")
+    return _in_single(data, axis, keepdims, te.prod, "prod")
 
 
 def _in_single(
@@ -70,39 +70,42 @@ def _in_single(
     return map_elements(found, lambda v: cast_expr(v, x.dtype), f"{name}_cast")
 
 
-def max(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+def max(data: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Return the maximum over axes."""
-    return _in_single(x, axis, keepdims, te.max, "max")
+    return _in_single(data, axis, keepdims, te.max, "max")
 
 
-def min(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+def min(data: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Return the minimum over axes."""
-    return _in_single(x, axis, keepdims, te.min, "min")
+    return _in_single(data, axis, keepdims, te.min, "min")
 
 
-def all(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+def all(data: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Tell whether all elements over axes are true."""
-    return reduce_over(x, axis, keepdims, te.all_of, "all")
+    return reduce_over(data, axis, keepdims, te.all_of, "all")
 
 
-def any(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+def any(data: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Tell whether any element over axes is true."""
-    return reduce_over(x, axis, keepdims, te.any_of, "any")
+    return reduce_over(data, axis, keepdims, te.any_of, "any")
 
 
-def mean(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+def mean(data: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Return the mean over axes, accumulated in at least float32."""
-    count = product([x.shape[a] for a in normal_axes(axis, x.ndim)])
-    wide = fast_dtype(x.dtype)
-    total = reduce_over(x, axis, keepdims, te.sum, "mean_sum", lambda v: cast_expr(v, wide))
-    return map_elements(total, lambda v: cast_expr(v / cast_expr(count, wide), x.dtype), "mean")
+    count = product([data.shape[a] for a in normal_axes(axis, data.ndim)])
+    wide = fast_dtype(data.dtype)
+    total = reduce_over(data, axis, keepdims, te.sum, "mean_sum", lambda v: cast_expr(v, wide))
+    return map_elements(total, lambda v: cast_expr(v / cast_expr(count, wide), data.dtype), "mean")
 
 
 def variance(
-    x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 0
+    data: Tensor,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
+    correction: int = 0,
 ) -> Tensor:
     """Return the variance over axes in two passes; divides by ``n - correction``."""
-    return _spread(x, axis, keepdims, correction, lambda v: v, "variance")
+    return _spread(data, axis, keepdims, correction, lambda v: v, "variance")
 
 
 def _spread(
@@ -132,14 +135,23 @@ def _spread(
 
 
 def std(
-    x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 0
+    data: Tensor,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
+    correction: int = 0,
 ) -> Tensor:
     """Return the standard deviation over axes."""
-    return _spread(x, axis, keepdims, correction, te.sqrt, "std")
+    return _spread(data, axis, keepdims, correction, te.sqrt, "std")
 
 
 def _arg(
-    x: Tensor, axis: int | None, keepdims: bool, dtype: str, *, least: bool, last: bool
+    x: Tensor,
+    axis: int | Sequence[int] | None,
+    keepdims: bool,
+    dtype: str,
+    *,
+    least: bool,
+    last: bool,
 ) -> Tensor:
     """Index of an extremum. Along the last axis, find the extremum first, then its index."""
     axes = normal_axes(axis, x.ndim)
@@ -228,31 +240,33 @@ def _arg_of_pairs(
 
 
 def argmax(
-    x: Tensor,
-    axis: int | None = None,
+    data: Tensor,
+    axis: int | Sequence[int] | None = None,
     keepdims: bool = False,
-    dtype: str = "int64",
     select_last_index: bool = False,
+    *,
+    dtype: str = "int32",
 ) -> Tensor:
-    """Return the index of the maximum along ``axis``, flat if ``None``.
+    """Return the index of the maximum along ``axis``: flat over several, or all of them.
 
     Of equal elements the first one counts, or the last one with ``select_last_index``.
     """
-    return _arg(x, axis, keepdims, dtype, least=False, last=select_last_index)
+    return _arg(data, axis, keepdims, dtype, least=False, last=select_last_index)
 
 
 def argmin(
-    x: Tensor,
-    axis: int | None = None,
+    data: Tensor,
+    axis: int | Sequence[int] | None = None,
     keepdims: bool = False,
-    dtype: str = "int64",
     select_last_index: bool = False,
+    *,
+    dtype: str = "int32",
 ) -> Tensor:
-    """Return the index of the minimum along ``axis``, flat if ``None``.
+    """Return the index of the minimum along ``axis``: flat over several, or all of them.
 
     Of equal elements the first one counts, or the last one with ``select_last_index``.
     """
-    return _arg(x, axis, keepdims, dtype, least=True, last=select_last_index)
+    return _arg(data, axis, keepdims, dtype, least=True, last=select_last_index)
 
 
 def is_sum_exact(dtype: str) -> bool:

@@ -1,4 +1,4 @@
-"""Running results along an axis: ``cumsum``, ``cumprod``, ``logcumsumexp``, ``cummax``, ``cummin``.
+"""Running results along an axis: ``cumsum``, ``cummax``, ``logcumsumexp``, by any operation ….
 
 Of sums and products, four elements are combined among themselves before they are combined with the
 running total, so each group of four waits for one operation of the previous group, not for four.
@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from tilewright.ir import (
     EQ,
     Expr,
+    ExprLike,
     Var,
     and_,
     as_int,
@@ -28,7 +29,7 @@ from tilewright.ir import (
 )
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor, extern
+from tilewright.te import Tensor, compute, extern
 from tilewright.tir import SERIAL, Buffer, For, IfThenElse, Stmt, decl_buffer, seq
 from tilewright.tir.attrs import integer, register_annotation
 from tilewright.tir.building import Axis, block, load, store
@@ -48,14 +49,77 @@ _GROUP = 4
 Combine = Callable[[Expr, Expr], Expr]
 
 
-def cumsum(x: Tensor, axis: int | None = None, dtype: str | None = None) -> Tensor:
-    """Sum of each element and those before it along an axis."""
-    return _scan(x, axis, dtype, "cumsum", lambda a, b: a + b, 0)
+def cumsum(
+    data: Tensor,
+    axis: int | None = None,
+    dtype: str | None = None,
+    exclusive: bool | None = None,
+) -> Tensor:
+    """Sum of each element and those before it along an axis, without itself if ``exclusive``."""
+    made = _scan(data, axis, dtype, "cumsum", lambda a, b: a + b, 0)
+    return _one_later(made, axis, const(0, made.dtype)) if exclusive else made
 
 
-def cumprod(x: Tensor, axis: int | None = None, dtype: str | None = None) -> Tensor:
-    """Product of each element and those before it along an axis."""
-    return _scan(x, axis, dtype, "cumprod", lambda a, b: a * b, 1)
+def cumprod(
+    data: Tensor,
+    axis: int | None = None,
+    dtype: str | None = None,
+    exclusive: bool | None = None,
+) -> Tensor:
+    """Product of each element and those before it, without itself if ``exclusive``."""
+    made = _scan(data, axis, dtype, "cumprod", lambda a, b: a * b, 1)
+    return _one_later(made, axis, const(1, made.dtype)) if exclusive else made
+
+
+def scanop(
+    data: Tensor,
+    binop: Combine,
+    identity_value: ExprLike,
+    op_name: str,
+    axis: int | None = None,
+    dtype: str | None = None,
+    exclusive: bool | None = None,
+) -> Tensor:
+    """Combine each element and those before it along an axis by ``binop(before, element)``.
+
+    It starts from ``identity_value``. Without an axis the tensor is flat; ``exclusive`` leaves out
+    the element itself.
+    """
+    if axis is None:
+        data, axis = reshape(data, (product(data.shape),)), 0
+    axis, made_as = normal_axis(axis, data.ndim), dtype or data.dtype
+    neutral = const(identity_value, made_as)
+
+    def body(operands: Sequence[Buffer], outputs: Sequence[Buffer]) -> Stmt:
+        source, result = operands[0], outputs[0]
+        total = decl_buffer((1,), made_as, "total", scope="local")
+
+        def row(*outer: Var) -> Stmt:
+            def add(k: Var) -> Stmt:
+                at = (*outer[:axis], k, *outer[axis:])
+                element = cast_expr(load(source, *at), made_as)
+                combined = store(total, cast_expr(binop(load(total, 0), element), made_as), 0)
+                give = store(result, load(total, 0), *at)
+                return seq(give, combined) if exclusive else seq(combined, give)
+
+            return seq(store(total, neutral, 0), _loop("k", source.shape[axis], add))
+
+        axes = [Axis(f"i{n}", size) for n, size in enumerate(source.shape) if n != axis]
+        return block(op_name, axes, row, [total], {SCAN: axis})
+
+    made: Tensor = extern([data.shape], [data], body, dtype=[made_as], name=op_name)
+    return made
+
+
+def _one_later(x: Tensor, axis: int | None, first: Expr) -> Tensor:
+    """Move results one place on; ``first`` is the first one."""
+    axis = normal_axis(axis or 0, x.ndim)
+
+    def element(*i: Expr) -> Expr:
+        return if_then_else(i[axis] < 1, first, x(*i[:axis], i[axis] - 1, *i[axis + 1 :]))
+
+    made: Tensor = compute(x.shape, element, name=f"exclusive_{x.name}", tag="injective")
+    return made
 
 
 def logcumsumexp(x: Tensor, axis: int = -1) -> Tensor:

@@ -14,7 +14,7 @@ from tilewright.topi.sort import comparable
 
 @with_conditions
 def searchsorted(
-    sorted_sequence: Tensor, values: Tensor, right: bool = False, dtype: str = "int64"
+    sorted_sequence: Tensor, values: Tensor, right: bool = False, out_dtype: str = "int64"
 ) -> Tensor:
     """Where each value would be inserted into a sorted sequence, so that it stays sorted.
 
@@ -24,7 +24,7 @@ def searchsorted(
     Raises ``VerifyError`` if these differ, or dtypes aren't as needed.
     """
     what = "searchsorted"
-    check_search(what, sorted_sequence.dtype, values.dtype, dtype)
+    check_search(what, sorted_sequence.dtype, values.dtype, out_dtype)
     if sorted_sequence.ndim == 0:
         raise VerifyError(f"{what}: the sequence needs at least one dimension")
     if sorted_sequence.ndim > 1:
@@ -55,13 +55,15 @@ def searchsorted(
                 store(low, 0, 0),
                 store(high, sequence.shape[-1], 0),
                 While(first < last, step),
-                store(outputs[0], cast(load(low, 0), dtype), *i),
+                store(outputs[0], cast(load(low, 0), out_dtype), *i),
             )
 
         axes = [Axis(f"i{n}", extent) for n, extent in enumerate(values.shape)]
         return block(what, axes, search, [low, high])
 
-    made: Tensor = extern([values.shape], [sorted_sequence, values], body, dtype=[dtype], name=what)
+    made: Tensor = extern(
+        [values.shape], [sorted_sequence, values], body, dtype=[out_dtype], name=what
+    )
     return made
 
 

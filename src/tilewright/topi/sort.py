@@ -9,6 +9,7 @@ The definition is a bottom-up merge sort of indices. Its block carries the optio
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,13 +23,17 @@ from tilewright.ir import (
     ceildiv,
     const,
     dtypes,
+    max_value,
+    min_value,
     minimum,
     not_,
     or_,
+    product,
+    select,
 )
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor, extern, require, with_conditions
+from tilewright.te import Tensor, compute, extern, require, require_equal, with_conditions
 from tilewright.tir import Buffer, For, IfThenElse, LetStmt, Stmt, While, decl_buffer, seq
 from tilewright.tir.attrs import (
     FLAG,
@@ -39,7 +44,8 @@ from tilewright.tir.attrs import (
     register_annotation,
 )
 from tilewright.tir.building import Axis, block, load, store
-from tilewright.topi.utils import normal_axis, normal_count
+from tilewright.topi.elementwise import cast
+from tilewright.topi.utils import normal_axis, normal_count, ravel
 
 RETURNS = ("both", "values", "indices")
 
@@ -87,47 +93,98 @@ class SortOptions:
         )
 
 
-def sort(x: Tensor, axis: int = -1, is_ascend: bool = True) -> Tensor:
+def sort(data: Tensor, axis: int = -1, is_ascend: int | bool = 1) -> Tensor:
     """Sort the elements along an axis; NaN counts as the greatest.
 
     Zeros of both signs are equal, so their order is unspecified; ``argsort`` is stable.
     """
-    options = SortOptions(normal_axis(axis, x.ndim), is_ascend)
-    return define_sort(x, options)[0]
-
-
-def argsort(x: Tensor, axis: int = -1, is_ascend: bool = True, dtype: str = "int64") -> Tensor:
-    """Return the indices that would sort the elements."""
-    options = SortOptions(normal_axis(axis, x.ndim), is_ascend, "indices", None, dtype)
-    return define_sort(x, options)[0]
+    options = SortOptions(normal_axis(axis, data.ndim), bool(is_ascend))
+    return define_sort(data, options)[0]
 
 
 @with_conditions
+def argsort(
+    data: Tensor,
+    valid_count: Tensor | None = None,
+    axis: int = -1,
+    is_ascend: int | bool = 1,
+    dtype: str = "float32",
+) -> Tensor:
+    """Return the indices that would sort the elements, as numbers of ``dtype``.
+
+    ``valid_count`` has a number for each row along the axis (in a vector, or in a tensor of the
+    other dimensions): what comes after so many elements stays where it is.
+
+    Raises ``VerifyError`` if there isn't a count for each row.
+    """
+    axis = normal_axis(axis, data.ndim)
+    if valid_count is not None:
+        data = _only_valid(data, valid_count, axis, bool(is_ascend))
+    places = dtype if dtypes.is_integer(dtype) else "int64"
+    made = define_sort(data, SortOptions(axis, bool(is_ascend), "indices", None, places))[0]
+    return cast(made, dtype)
+
+
+def _only_valid(data: Tensor, counts: Tensor, axis: int, is_ascend: bool) -> Tensor:
+    """Replace the elements after each row's first ones by what comes last in order.
+
+    Sorting is stable, so that they stay behind equal elements and in their order.
+    """
+    outer = (*data.shape[:axis], *data.shape[axis + 1 :])
+    if counts.ndim != 1 and counts.ndim != len(outer):
+        raise VerifyError(
+            f"argsort: valid_count needs a number for each row of {list(outer)}, it has shape "
+            f"{list(counts.shape)}"
+        )
+    wanted = outer if counts.ndim == len(outer) else (product(outer),)
+    for extent, rows in zip(counts.shape, wanted):
+        require_equal("argsort: numbers of valid_count and of rows", extent, rows)
+    if dtypes.is_float(data.dtype):
+        last = const(math.nan if is_ascend else -math.inf, data.dtype)
+    else:
+        last = max_value(data.dtype) if is_ascend else min_value(data.dtype)
+
+    def element(*i: Expr) -> Expr:
+        row = (*i[:axis], *i[axis + 1 :])
+        count = counts(*row) if counts.ndim == len(outer) else counts(ravel(row, outer))
+        return select(i[axis] < cast_expr(count, "int64"), data(*i), last)
+
+    made: Tensor = compute(data.shape, element, name="valid", tag="injective")
+    return made
+
+
 def topk(
-    x: Tensor,
+    data: Tensor,
     k: int = 1,
     axis: int = -1,
     ret_type: str = "both",
-    is_ascend: bool = False,
+    is_ascend: int | bool = False,
     dtype: str = "int64",
 ) -> Tensor | tuple[Tensor, ...]:
     """Return the first ``k`` elements of the sorted axis: the largest, or with ``is_ascend`` least.
 
     ``ret_type`` says what is returned: ``"values"``, ``"indices"`` (of ``dtype``) or ``"both"``.
-    ``k = -1`` means all elements.
+    A ``k`` below 1 means all elements.
 
-    Raises ``VerifyError`` for a ``k`` below -1 or above the extent, and an unknown ``ret_type``.
+    Raises ``VerifyError`` for a ``k`` above the extent, and an unknown ``ret_type``.
     """
+    k = normal_count("topk: k", k)
+    return first_in_order(data, None if k < 1 else k, axis, ret_type, bool(is_ascend), dtype)
+
+
+@with_conditions
+def first_in_order(
+    x: Tensor, count: int | None, axis: int, ret_type: str, is_ascend: bool, dtype: str
+) -> Tensor | tuple[Tensor, ...]:
+    """As ``topk``, but of no elements for a ``count`` of 0, and of all of them for ``None``."""
     if ret_type not in RETURNS:
         raise VerifyError(f"topk: ret_type must be one of {', '.join(RETURNS)}, got {ret_type!r}")
-    axis, k = normal_axis(axis, x.ndim), normal_count("topk: k", k)
-    extent = as_int(x.shape[axis])
-    said = f"topk: k must be between 0 and {x.shape[axis]!r}, or -1 for all; got {k}"
-    if k < -1:
-        raise VerifyError(said)
-    require(x.shape[axis] >= k, f"{said}: the extent is ", x.shape[axis])
-    count = None if k == -1 or k == extent else k
-    made = define_sort(x, SortOptions(axis, is_ascend, ret_type, count, dtype))
+    axis = normal_axis(axis, x.ndim)
+    if count is not None:
+        said = f"topk: k must be at most {x.shape[axis]!r}, got {count}"
+        require(x.shape[axis] >= count, f"{said}: the extent is ", x.shape[axis])
+    wanted = None if count == as_int(x.shape[axis]) else count
+    made = define_sort(x, SortOptions(axis, is_ascend, ret_type, wanted, dtype))
     return made if ret_type == "both" else made[0]
 
 

@@ -11,13 +11,13 @@ from tilewright.arith import simplify
 from tilewright.ir import Expr, ExprLike, as_expr, const, dtypes
 from tilewright.relax.conditions import require
 from tilewright.relax.expr import PrimValue, RelaxCall, RelaxExpr
-from tilewright.relax.registry import Prim, Shape, builder, operator, renamed
+from tilewright.relax.registry import Prim, Shape, builder, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
-from tilewright.topi.transform import arange_count
+from tilewright.topi.create import arange_count
 
 
-@operator("full", legalize=renamed(topi.full, fill_value="value"))
+@operator("full", legalize=topi.full)
 def full(shape: Shape, fill_value: float, dtype: str = "float32") -> StructInfo:
     """A tensor that holds one value."""
     dtypes.split_dtype(dtype)

@@ -36,7 +36,7 @@ def _transformed(
 
 @operator(
     "layout_transform",
-    legalize=topi_layout.layout_transform,
+    legalize=topi_layout.map_layout,
     numpy=_transformed,
     prepare=_as_text,
 )

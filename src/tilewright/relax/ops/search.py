@@ -11,13 +11,13 @@ from tilewright.relax.ops.create import arange
 from tilewright.relax.ops.manipulate import take
 from tilewright.relax.ops.scan import cumsum
 from tilewright.relax.ops.unary import astype
-from tilewright.relax.registry import Tensor, builder, operator
+from tilewright.relax.registry import Tensor, builder, operator, renamed
 from tilewright.relax.struct_info import StructInfo
 from tilewright.support.errors import VerifyError
 from tilewright.topi.search import check_search
 
 
-@operator("searchsorted", legalize=topi.searchsorted)
+@operator("searchsorted", legalize=renamed(topi.searchsorted, dtype="out_dtype"))
 def searchsorted(
     sorted_sequence: Tensor, values: Tensor, right: bool = False, dtype: str = "int64"
 ) -> StructInfo:

@@ -9,6 +9,7 @@ from tilewright.relax.ops.common import known, tensor_like
 from tilewright.relax.registry import Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from tilewright.support.errors import VerifyError
+from tilewright.topi.sort import first_in_order
 from tilewright.topi.utils import normal_axis
 
 
@@ -24,7 +25,7 @@ def sort(x: Tensor, axis: int = -1, descending: bool = False) -> StructInfo:
 
 @operator(
     "argsort",
-    legalize=lambda x, axis, descending, dtype: topi.argsort(x, axis, not descending, dtype),
+    legalize=lambda x, axis, descending, dtype: topi.argsort(x, None, axis, not descending, dtype),
 )
 def argsort(
     data: Tensor, axis: int = -1, descending: bool = False, dtype: str = "int32"
@@ -42,8 +43,8 @@ def _index_dtype(dtype: str) -> str:
 
 @operator(
     "topk",
-    legalize=lambda x, k, axis, ret_type, largest, dtype: topi.topk(
-        x, k, axis, ret_type, not largest, dtype
+    legalize=lambda x, k, axis, ret_type, largest, dtype: first_in_order(
+        x, None if k == -1 else k, axis, ret_type, not largest, dtype
     ),
 )
 def topk(

@@ -136,7 +136,8 @@ def _reduce(d: _Draw) -> te.Tensor:
 def _arg_extremum(d: _Draw) -> te.Tensor:
     function = d.rng.choice([topi.argmax, topi.argmin])
     data = d.input(d.size(12), d.size(), dtype=d.dtype())
-    return function(data, d.rng.choice([0, 1, -1, None]), False, "int64", d.rng.random() < 0.5)
+    axis, dtype = d.rng.choice([0, 1, -1, None]), d.rng.choice(["int32", "int64"])
+    return function(data, axis, False, d.rng.random() < 0.5, dtype=dtype)
 
 
 def _scan(d: _Draw) -> te.Tensor:
@@ -147,7 +148,7 @@ def _scan(d: _Draw) -> te.Tensor:
 def _sort(d: _Draw) -> te.Tensor:
     data = d.input(d.size(9), d.size(), dtype=d.dtype())
     function = d.rng.choice([topi.sort, topi.argsort])
-    return function(data, d.rng.choice([0, -1]), d.rng.random() < 0.5)
+    return function(data, axis=d.rng.choice([0, -1]), is_ascend=d.rng.random() < 0.5)
 
 
 def _scatter(d: _Draw) -> te.Tensor:
@@ -240,7 +241,7 @@ def _pointwise(d: _Draw) -> te.Tensor:
 def _place_in_rows(d: _Draw) -> te.Tensor:
     function = d.rng.choice([topi.argmax, topi.argmin])
     data = d.input(d.size(3), d.size(33, 500), dtype=d.rng.choice(["float32", "int32", "int8"]))
-    return function(data, -1, False, "int64", d.rng.random() < 0.5)
+    return function(data, -1, False, d.rng.random() < 0.5, dtype="int64")
 
 
 def _resize(d: _Draw) -> te.Tensor:

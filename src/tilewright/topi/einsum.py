@@ -1,0 +1,229 @@
+"""``einsum``: sums of products by Einstein's notation.
+
+Operands first lose what is theirs alone: diagonals of repeated labels are taken, and axes that no
+other operand and no result has are summed. Then pairs are contracted, in the order that needs the
+fewest multiplications (all orders are tried for few operands, else always the cheapest next pair).
+Each pair becomes one product of matrices: labels of batches, then rows, then columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import reduce
+from itertools import combinations
+from typing import NamedTuple
+
+from tilewright.ir import Expr, as_int
+from tilewright.support.errors import VerifyError
+from tilewright.te import Tensor, compute, require_equal, with_conditions
+from tilewright.topi.contraction import contract
+from tilewright.topi.elementwise import identity
+from tilewright.topi.transform import transpose
+from tilewright.topi.utils import is_one
+
+_UNKNOWN = 64
+"""What a symbolic extent counts for when orders are compared."""
+_ALL_ORDERS = 5
+"""Up to so many operands, all orders of contraction are compared."""
+
+
+@with_conditions
+def einsum(subscripts: str, *operand: Tensor) -> Tensor:
+    """Sum products of operands as ``subscripts`` say, such as ``"bij,bjk->bik"``.
+
+    Each axis of an operand has a letter; ``...`` stands for axes that broadcast. Without ``->`` the
+    result has the ellipsis, then the letters that occur once, in alphabetical order. Axes of one
+    letter have one extent, or 1, which broadcasts, as in ``numpy.einsum``.
+
+    Raises ``VerifyError`` for malformed subscripts, and for extents that differ.
+    """
+    inputs, output = _parsed(subscripts, operand)
+    _check_extents(operand, inputs)
+    terms = [_Term(x, tuple(labels)) for x, labels in zip(operand, inputs)]
+    terms = [_own(term, [t.labels for t in terms[:n] + terms[n + 1 :]], output)
+             for n, term in enumerate(terms)]  # fmt: skip
+    for i, j in _order(terms, output):
+        rest = [term for n, term in enumerate(terms) if n not in (i, j)]
+        later = {label for term in rest for label in term.labels} | set(output)
+        terms = [*rest, _pair(terms[i], terms[j], later, None if rest else output)]
+    (last,) = terms
+    if last.labels == tuple(output):
+        return identity(last.tensor) if last.tensor in operand else last.tensor
+    return transpose(last.tensor, [last.labels.index(label) for label in output])
+
+
+class _Term(NamedTuple):
+    """A tensor and its labels, each of them once."""
+
+    tensor: Tensor
+    labels: tuple[str, ...]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {
+            label: _UNKNOWN if as_int(extent) is None else as_int(extent) or 0
+            for label, extent in zip(self.labels, self.tensor.shape)
+        }
+
+
+# ---- reading the subscripts ----------------------------------------------------------------------
+
+
+def _parsed(subscripts: str, operands: Sequence[Tensor]) -> tuple[list[list[str]], list[str]]:
+    """The labels of each operand and of the result; those of an ellipsis are numbers."""
+    text = subscripts.replace(" ", "")
+    if not re.fullmatch(r"[A-Za-z.,]*(->[A-Za-z.]*)?", text):
+        raise VerifyError(
+            f"einsum: {subscripts!r} has other signs than letters, '...', ',' and one '->'"
+        )
+    left, arrow, right = text.partition("->")
+    parts = left.split(",")
+    if len(parts) != len(operands):
+        raise VerifyError(
+            f"einsum: {subscripts!r} is of {len(parts)} operands, not {len(operands)}"
+        )
+    if not operands:
+        raise VerifyError("einsum needs an operand")
+    inputs = [_labels(subscripts, part, x.ndim) for part, x in zip(parts, operands)]
+    dots = max((sum(label.isdigit() for label in labels) for labels in inputs), default=0)
+    broadcast = [str(number) for number in range(dots - 1, -1, -1)]
+    if not arrow:
+        letters = left.replace(",", "").replace(".", "")
+        once = sorted(label for label in {*letters} if letters.count(label) == 1)
+        return inputs, broadcast + once
+    output = _labels(subscripts, right, len(right.replace("...", "")) + dots)
+    known = {label for labels in inputs for label in labels}
+    for label in output:
+        if label not in known or output.count(label) > 1:
+            raise VerifyError(
+                f"einsum: the result of {subscripts!r} has axis {label!r} twice, or no operand has"
+            )
+    return inputs, output
+
+
+def _labels(subscripts: str, part: str, ndim: int) -> list[str]:
+    """One label per axis; those of an ellipsis are counted from the right, as axes broadcast."""
+    before, dots, after = part.partition("...")
+    if "." in before + after:
+        raise VerifyError(f"einsum: {part!r} of {subscripts!r} has dots that are no single '...'")
+    count = ndim - len(before) - len(after)
+    if count < 0 or (count and not dots):
+        raise VerifyError(
+            f"einsum: {part!r} of {subscripts!r} has labels for {len(before) + len(after)} axes, "
+            f"the tensor has {ndim}"
+        )
+    return [*before, *(str(number) for number in range(count - 1, -1, -1)), *after]
+
+
+def _check_extents(operands: Sequence[Tensor], inputs: Sequence[Sequence[str]]) -> None:
+    known: dict[str, Expr] = {}
+    for x, labels in zip(operands, inputs):
+        for label, extent in zip(labels, x.shape):
+            if is_one(extent):
+                continue
+            if label in known:
+                require_equal(f"einsum: extents of {label!r}", extent, known[label])
+            known.setdefault(label, extent)
+
+
+# ---- contraction ---------------------------------------------------------------------------------
+
+
+def _own(term: _Term, others: Sequence[Sequence[str]], output: Sequence[str]) -> _Term:
+    """Take diagonals, and sum what neither another operand nor the result has."""
+    x, labels = term
+    if len(set(labels)) < len(labels):
+        single = tuple(dict.fromkeys(labels))
+        extents: dict[str, Expr] = {}
+        for label, extent in zip(labels, x.shape):
+            if label not in extents or is_one(extents[label]):
+                extents[label] = extent
+        source = x
+        x = compute(
+            tuple(extents[label] for label in single),
+            lambda *i: source(
+                *(
+                    0 if is_one(extent) and not is_one(extents[label]) else i[single.index(label)]
+                    for label, extent in zip(labels, source.shape)
+                )
+            ),
+            name="diagonal",
+            tag="injective",
+        )
+        labels = single
+    needed = {label for each in others for label in each} | set(output)
+    kept = tuple(label for label in labels if label in needed)
+    if kept != labels:
+        x = contract([(x, labels)], kept, "einsum_sum")
+    return _Term(x, kept)
+
+
+def _pair(a: _Term, b: _Term, later: set[str], output: Sequence[str] | None) -> _Term:
+    """Contract two terms; the last one directly into the ``output``."""
+    if output is not None:
+        made = contract([a, b], output, "einsum")
+        return _Term(made, tuple(output))
+    kept = _kept(a.labels, b.labels, later)
+    return _Term(contract([a, b], kept, "einsum_pair"), kept)
+
+
+def _kept(a: Sequence[str], b: Sequence[str], later: set[str]) -> tuple[str, ...]:
+    """The labels of a product: those of both, of the first, of the second."""
+    both = [label for label in a if label in b]
+    rows = [label for label in a if label not in b]
+    columns = [label for label in b if label not in a]
+    return tuple(label for label in (*both, *rows, *columns) if label in later)
+
+
+def _order(terms: Sequence[_Term], output: Sequence[str]) -> list[tuple[int, int]]:
+    """The pairs to contract, in turn; a product takes the last place of what is left."""
+    sizes: dict[str, int] = {}
+    for term in terms:
+        for label, size in term.sizes.items():
+            sizes[label] = max(size, sizes.get(label, 0))
+    labels = [frozenset(term.labels) for term in terms]
+    search = _best if len(terms) <= _ALL_ORDERS else _greedy
+    return search(labels, frozenset(output), sizes)[1]
+
+
+_Found = tuple[float, list[tuple[int, int]]]
+
+
+def _cost(labels: frozenset[str], sizes: dict[str, int]) -> float:
+    return reduce(lambda total, label: total * sizes[label], labels, 1.0)
+
+
+def _joined(
+    terms: Sequence[frozenset[str]], i: int, j: int, output: frozenset[str]
+) -> list[frozenset[str]]:
+    rest = [labels for n, labels in enumerate(terms) if n not in (i, j)]
+    return [*rest, (terms[i] | terms[j]) & frozenset().union(output, *rest)]
+
+
+def _best(terms: Sequence[frozenset[str]], output: frozenset[str], sizes: dict[str, int]) -> _Found:
+    """The cheapest of all orders."""
+    if len(terms) == 1:
+        return 0.0, []
+    found: _Found | None = None
+    for i, j in combinations(range(len(terms)), 2):
+        cost, rest = _best(_joined(terms, i, j, output), output, sizes)
+        cost += _cost(terms[i] | terms[j], sizes)
+        if found is None or cost < found[0]:
+            found = cost, [(i, j), *rest]
+    assert found is not None
+    return found
+
+
+def _greedy(
+    terms: Sequence[frozenset[str]], output: frozenset[str], sizes: dict[str, int]
+) -> _Found:
+    """Always the pair that is cheapest now."""
+    total, made = 0.0, []
+    while len(terms) > 1:
+        cost, i, j = min(
+            (_cost(terms[i] | terms[j], sizes), i, j) for i, j in combinations(range(len(terms)), 2)
+        )
+        total, terms = total + cost, _joined(terms, i, j, output)
+        made.append((i, j))
+    return total, made
