@@ -32,7 +32,7 @@ def compute(build: Any, *arrays: np.ndarray, cores: int = 1) -> tuple[np.ndarray
 def test_last_axis(shape: tuple[int, int], mode: str, cores: int) -> None:
     x = RNG.standard_normal(shape).astype("float32")
     indices = RNG.integers(-2 * shape[1], 2 * shape[1], 21)
-    made, _ = compute(lambda a, i: topi.take(a, i, 1, mode), x, indices, cores=cores)
+    made, _ = compute(lambda a, i: topi.take(a, i, 1, mode=mode), x, indices, cores=cores)
     np.testing.assert_array_equal(made, np.take(x, indices, 1, mode=mode))
 
 
