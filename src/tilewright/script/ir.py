@@ -16,10 +16,11 @@ module: ``cls.main`` is the ``GlobalVar`` of ``main``.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from tilewright.ir import BaseFunc, GlobalVar, IRModule
+from tilewright.ir import BaseFunc, GlobalVar, IRModule, Node, attr, node
 from tilewright.script.allowance import (
     Decorator,
     register_constructors,
@@ -51,16 +52,82 @@ def module_attrs(attrs: Mapping[str, object]) -> ModuleAttrs:
     return ModuleAttrs(attrs)
 
 
+@dataclass
+class GlobalInfos:
+    """What ``I.module_global_infos`` gives."""
+
+    infos: dict[str, tuple[Any, ...]]
+
+
+def module_global_infos(global_infos: Mapping[str, Any]) -> GlobalInfos:
+    """State what the functions share: ``{"vdevice": [I.vdevice("llvm")]}``.
+
+    It becomes the module's attribute ``global_infos``.
+
+    Raises ``ParseError`` if it is no dict of lists of infos.
+    """
+    if not isinstance(global_infos, Mapping):
+        raise ParseError(f"module_global_infos takes a dict, got {type(global_infos).__name__}")
+    for value in global_infos.values():
+        known = isinstance(value, (list, tuple))
+        if not known or not all(isinstance(item, (VDevice, DummyGlobalInfo)) for item in value):
+            raise ParseError(f"an entry is a list of I.vdevice or dummy infos, got {value!r}")
+    return GlobalInfos({key: tuple(value) for key, value in global_infos.items()})
+
+
+@node
+class VDevice(Node):
+    """A device that tensors may be on: a target, which of them, and the kind of its memory."""
+
+    target: str = attr()
+    vdevice_id: int = attr(default=0)
+    memory_scope: str = attr(default="global")
+
+
+@node
+class DummyGlobalInfo(Node):
+    """Global information that says nothing."""
+
+
+def vdevice(target: object = None, vdevice_id: int = 0, memory_scope: str = "global") -> VDevice:
+    """A device that tensors may be on: ``I.vdevice("cuda", 1)``."""
+    if not isinstance(vdevice_id, int) or vdevice_id < 0 or not isinstance(memory_scope, str):
+        raise ParseError("vdevice takes a target, a number and a scope of memory")
+    if target is not None and not isinstance(target, str) and not hasattr(target, "kind"):
+        raise ParseError(f"vdevice takes a Target or its text, got {target!r}")
+    return VDevice("llvm" if target is None else str(target), vdevice_id, memory_scope)
+
+
+def dummy_global_info() -> DummyGlobalInfo:
+    """Global information that says nothing."""
+    return DummyGlobalInfo()
+
+
+@dataclass
+class MetaVar:
+    """``x = I.meta_var(value)``: a name of the text only."""
+
+    value: object
+
+
+def meta_var(value: object) -> Any:
+    """Give a value a name in the text only: uses are replaced by it."""
+    return MetaVar(value)
+
+
 class ModuleReference:
     """The module from inside its functions: attributes are ``GlobalVar`` of its functions.
 
-    ``functions`` holds those that are parsed already.
+    All other members are private, so that a function may have any name.
     """
 
-    def __init__(self, name: str, names: list[str]) -> None:
+    def __init__(
+        self, name: str, names: list[str], parse: Callable[[str], None] | None = None
+    ) -> None:
         self._name = name
         self._variables = {entry: GlobalVar(entry) for entry in names}
-        self.functions: dict[str, BaseFunc] = {}
+        self._parse = parse
+        self._functions: dict[str, BaseFunc] = {}
 
     def __getattr__(self, name: str) -> GlobalVar:
         if name.startswith("_"):
@@ -73,11 +140,53 @@ class ModuleReference:
         return self._variables[name]
 
 
+def functions_of(module: ModuleReference) -> dict[str, BaseFunc]:
+    """The functions of a module that are parsed already."""
+    return module._functions
+
+
+def parsed_function(module: ModuleReference, name: str) -> BaseFunc:
+    """Return a function of a module, which is parsed now if it was not yet.
+
+    Raises ``ParseError`` for one that is being parsed: it calls itself.
+    """
+    if name not in module._functions and module._parse is not None:
+        module._parse(name)
+    if name not in module._functions:
+        raise ParseError(
+            f"{name} calls itself: state what the call gives, by R.call(cls.{name}, args, "
+            "out_sinfo=R.Tensor(...))"
+        )
+    return module._functions[name]
+
+
+def free_name(module: ModuleReference, name: str) -> str:
+    """Return a name based on ``name`` that no function of a module has that is yet to be parsed."""
+    free, number = name, 0
+    while free in module._variables and free not in module._functions:
+        number += 1
+        free = f"{name}_{number}"
+    return free
+
+
+def add_function(module: ModuleReference, name: str, function: BaseFunc) -> None:
+    """Add what a function of a module has made."""
+    module._variables[name] = GlobalVar(name)
+    module._functions[name] = function
+
+
 class _ModuleDecorator(Decorator):
     """``@I.ir_module``."""
 
-    def __call__(self, cls: Any = None, /) -> IRModule | _ModuleDecorator:
-        """Turn a class of decorated functions into an ``IRModule``."""
+    def __call__(
+        self, cls: Any = None, /, *, check_well_formed: bool = True, s_tir: bool = False
+    ) -> IRModule | _ModuleDecorator:
+        """Turn a class of decorated functions into an ``IRModule``.
+
+        The options are TVM's: all functions are checked, and TensorIR is TensorIR.
+        """
+        if not isinstance(check_well_formed, bool) or not isinstance(s_tir, bool):
+            raise ParseError("check_well_formed= and s_tir= of ir_module are True or False")
         if cls is None:
             return self
         source, node = class_source(cls, 2)
@@ -105,29 +214,47 @@ class _ModuleDecorator(Decorator):
                 value = evaluator.eval(item.value)
                 if isinstance(value, ModuleAttrs):
                     evaluator.add_attributes(item, attrs, value.attrs)
+                elif isinstance(value, GlobalInfos):
+                    evaluator.add_attributes(item, attrs, {GLOBAL_INFOS: value.infos})
                 elif not isinstance(value, (str, type(...))):
                     evaluator.fail(item, "a module holds functions and I.module_attrs only")
+            elif isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name):
+                value = evaluator.eval(item.value)
+                if len(item.targets) > 1 or not isinstance(value, MetaVar):
+                    evaluator.fail(item, "a module names values by `x = I.meta_var(value)`")
+                evaluator.scope.define(item.targets[0].id, value.value)
             else:
                 evaluator.fail(item, "a module holds functions and I.module_attrs only")
         functions = _parse_functions(evaluator, node.name, definitions)
-        return IRModule({name: functions[name] for name, _, _ in definitions}, attrs)
+        ordered = [name for name, _, _ in definitions]
+        added = [name for name in functions if name not in set(ordered)]
+        return IRModule({name: functions[name] for name in (*ordered, *added)}, attrs)
 
 
 def _parse_functions(
     evaluator: Evaluator, module: str, definitions: list[tuple[str, ast.FunctionDef, Any]]
 ) -> dict[str, BaseFunc]:
-    reference = ModuleReference(module, [name for name, _, _ in definitions])
+    ordered = sorted(definitions, key=lambda entry: entry[2].decorator.priority)
+    waiting = {name: (item, found) for name, item, found in ordered}
+
+    def parse(name: str) -> None:
+        if name in waiting:
+            item, found = waiting.pop(name)
+            scope = evaluator.scope.inner(captured)
+            reference._functions[name] = found.decorator.parse_function(
+                evaluator.source, item, scope, found.options
+            )
+
+    reference = ModuleReference(module, [name for name, _, _ in definitions], parse)
     captured = {**evaluator.scope.flatten(), module: reference, "cls": reference}
-    for name, item, found in sorted(definitions, key=lambda entry: entry[2].decorator.priority):
-        scope = evaluator.scope.inner(captured)
-        reference.functions[name] = found.decorator.parse_function(
-            evaluator.source, item, scope, found.options
-        )
-    return reference.functions
+    for name, _, _ in ordered:
+        parse(name)
+    return reference._functions
 
 
 ir_module = _ModuleDecorator()
-register_values(ModuleAttrs)
+GLOBAL_INFOS = "global_infos"
+register_values(ModuleAttrs, GlobalInfos, MetaVar)
 register_namespace(ModuleReference, lambda reference: reference._variables)
 register_constructors(GlobalVar)
 
@@ -138,14 +265,40 @@ def _print_module(printer: Printer, module: IRModule) -> None:
     printer.line("@I.ir_module")
     printer.line(f"class {printer.option_name or 'Module'}:")
     with printer.indented():
-        if module.attrs:
-            printer.line(f"I.module_attrs({printer.value(dict(module.attrs))})")
-        elif not module.functions:
+        attrs = dict(module.attrs)
+        infos = attrs.get(GLOBAL_INFOS)
+        if _are_infos(infos):
+            shown = {key: list(value) for key, value in attrs.pop(GLOBAL_INFOS).items()}
+            printer.line(f"I.module_global_infos({printer.value(shown)})")
+        if attrs:
+            printer.line(f"I.module_attrs({printer.value(attrs)})")
+        elif not module.functions and infos is None:
             printer.line("pass")
         for index, (name, function) in enumerate(module.functions.items()):
             if index or module.attrs:
                 printer.line("")
             printer.function(function, name)
+
+
+def _are_infos(value: object) -> bool:
+    """Whether an attribute is what ``I.module_global_infos`` states."""
+    return isinstance(value, Mapping) and all(
+        isinstance(items, tuple) and all(isinstance(i, (VDevice, DummyGlobalInfo)) for i in items)
+        for items in value.values()
+    )
+
+
+@register(VDevice)
+def _print_device(printer: Printer, device: VDevice, precedence: int) -> str:
+    printer.use("ir")
+    scope = "" if device.memory_scope == "global" else f", {quote(device.memory_scope)}"
+    return f"I.vdevice({quote(device.target)}, {device.vdevice_id}{scope})"
+
+
+@register(DummyGlobalInfo)
+def _print_dummy(printer: Printer, info: DummyGlobalInfo, precedence: int) -> str:
+    printer.use("ir")
+    return "I.dummy_global_info()"
 
 
 @register(GlobalVar)
@@ -155,9 +308,15 @@ def _print_global(printer: Printer, variable: GlobalVar, precedence: int) -> str
 
 
 __all__ = [
+    "DummyGlobalInfo",
     "GlobalVar",
     "IRModule",
     "ModuleReference",
+    "VDevice",
+    "dummy_global_info",
     "ir_module",
+    "meta_var",
     "module_attrs",
+    "module_global_infos",
+    "vdevice",
 ]

@@ -20,6 +20,7 @@ larger than a number print as ``metadata["..."]``; ``metadata_of(mod)`` collects
 
 from __future__ import annotations
 
+import builtins
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,6 +48,8 @@ from tilewright.relax.script.declarations import (
     call_with_objects,
     const,
     dataflow,
+    emit,
+    emit_te,
     extern,
     func_attr,
     match_cast,
@@ -56,6 +59,8 @@ from tilewright.relax.script.declarations import (
     string,
 )
 from tilewright.relax.script.declarations import Var_ as Var
+from tilewright.relax.script.declarations import item as TupleGetItem
+from tilewright.relax.script.declarations import tuple_value as tuple
 from tilewright.relax.script.parser import function
 from tilewright.script.allowance import register_namespace, register_values, register_vocabulary
 from tilewright.tir.attrs import CONSTANTS
@@ -73,7 +78,7 @@ def metadata_of(node: Node) -> dict[str, Any]:
     found: dict[str, Any] = {}
     roots = [node]
     if isinstance(node, IRModule):
-        lists = [value for value in node.attrs.values() if isinstance(value, tuple)]
+        lists = [value for value in node.attrs.values() if isinstance(value, builtins.tuple)]
         roots = [
             *node.functions.values(),
             *(c for v in lists for c in v if isinstance(c, Constant)),
@@ -89,9 +94,22 @@ def metadata_of(node: Node) -> dict[str, Any]:
     return found
 
 
+ALIASES = {
+    "Any": "Object",
+    "ExternFunc": "extern",
+    "ShapeExpr": "shape",
+    "emit_match_cast": "match_cast",
+    "emit_with_sinfo": "emit",
+    "str": "string",
+}
+"""Names of TVM, and those that the same things have here."""
+
+
 def __getattr__(name: str) -> Any:
     """Return an operator, or a namespace of operators."""
     if not name.startswith("_"):
+        if name in ALIASES:
+            return globals()[ALIASES[name]]
         if name in BUILDERS:
             return BUILDERS[name]
         if name in ("image", "grad"):
@@ -103,13 +121,13 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *builders_in(), "image", "grad"})
+    return sorted({*__all__, *ALIASES, *builders_in(), "image", "grad"})
 
 
 __all__ = [
-    "Callable", "DataflowVar", "Object", "Prim", "Shape", "Tensor", "Tuple", "Var", "call",
-    "call_dps", "call_dps_packed", "call_inplace_packed", "call_packed", "call_pure_packed",
-    "call_tir", "call_tir_inplace", "call_with_objects", "const", "dataflow", "extern",
-    "func_attr", "function", "match_cast", "metadata_of", "nn", "output", "prim_value", "shape",
-    "string",
+    "Callable", "DataflowVar", "Object", "Prim", "Shape", "Tensor", "Tuple", "TupleGetItem", "Var",
+    "call", "call_dps", "call_dps_packed", "call_inplace_packed", "call_packed",
+    "call_pure_packed", "call_tir", "call_tir_inplace", "call_with_objects", "const", "dataflow",
+    "emit", "emit_te", "extern", "func_attr", "function", "match_cast", "metadata_of", "nn",
+    "output", "prim_value", "shape", "string", "tuple",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ from tilewright.relax.expr import (
     RelaxVar,
     ShapeExpr,
     StringValue,
+    TupleGetItem,
     as_relax,
 )
 from tilewright.relax.expr import Tuple as _Tuple
@@ -97,9 +99,27 @@ def _extent(value: ExprLike | str, lookup: Lookup | None) -> ExprLike:
     return lookup(value)
 
 
+@dataclass(eq=False)
+class InfoKind:
+    """A kind of struct info, as ``R.Tensor``: called it says more, bare it is any of its kind."""
+
+    declare: collections.abc.Callable[..., Info]
+
+    def __post_init__(self) -> None:
+        self.__name__ = self.declare.__name__
+        self.__doc__ = self.declare.__doc__
+        self.__signature__ = inspect.signature(self.declare)
+
+    def __call__(self, *args: Any, **named: Any) -> Info:
+        """Declare struct info of this kind."""
+        return self.declare(*args, **named)
+
+
 def _as_info(value: object) -> Info:
     if isinstance(value, Info):
         return value
+    if isinstance(value, InfoKind):
+        return value()
     if isinstance(value, StructInfo):
         return Info.of(value)
     raise ParseError(f"expected R.Tensor(...) or the like, got {type(value).__name__}")
@@ -110,6 +130,7 @@ def as_struct_info(value: object) -> StructInfo:
     return _as_info(value).resolve()
 
 
+@InfoKind
 def Tensor(shape: object = None, dtype: str | None = None, *, ndim: int | None = None) -> Info:
     """Declare a tensor: ``R.Tensor((n, 4), "float32")``, ``R.Tensor("float32", ndim=2)``."""
     if isinstance(shape, str) and dtype is None:
@@ -120,6 +141,7 @@ def Tensor(shape: object = None, dtype: str | None = None, *, ndim: int | None =
     return Info("tensor", None if extents is None else tuple(extents), dtype or "float32", ndim)
 
 
+@InfoKind
 def Shape(values: Sequence[ExprLike | str] | None = None, *, ndim: int | None = None) -> Info:
     """Declare a shape."""
     if values is not None and not isinstance(values, (tuple, list)):
@@ -127,21 +149,25 @@ def Shape(values: Sequence[ExprLike | str] | None = None, *, ndim: int | None = 
     return Info("shape", None if values is None else tuple(values), ndim=ndim)
 
 
+@InfoKind
 def Tuple(*fields: object) -> Info:
     """Declare a tuple."""
     return Info("tuple", fields=tuple(map(_as_info, fields)))
 
 
+@InfoKind
 def Prim(dtype: str = "int64", value: ExprLike | str | None = None) -> Info:
     """Declare a scalar; ``value`` names it as a symbolic extent."""
     return Info("prim", None if value is None else (value,), dtype)
 
 
+@InfoKind
 def Object() -> Info:
     """Declare a value of unknown structure."""
     return Info("object")
 
 
+@InfoKind
 def Callable(params: object = None, ret: object = None, purity: bool = True) -> Info:
     """Declare a function: ``R.Callable((R.Tensor((4,)),), R.Tensor((4,)))``; without params, any.
 
@@ -210,23 +236,38 @@ def match_cast(value: RelaxExpr, info: object) -> MatchCastDecl:
     return MatchCastDecl(value, _as_info(info))
 
 
+def _stated(old: object, new: object, name: str, newer: str) -> object:
+    """The struct info of a result, which newer programs of TVM state by another name."""
+    if (old is None) == (new is None):
+        raise ParseError(f"state the result once: {name}=, or {newer}= as newer TVM calls it")
+    return new if old is None else old
+
+
 def call_tir(
-    callee: GlobalVar, args: object, out_sinfo: object, tir_vars: object = ()
+    callee: GlobalVar,
+    args: object,
+    out_sinfo: object = None,
+    tir_vars: object = (),
+    *,
+    out_ty: object = None,
 ) -> RelaxCall:
     """Call a tensor function: ``R.call_tir(cls.f, (x, y), out_sinfo=R.Tensor(...))``."""
     operands = args if isinstance(args, (tuple, list)) else as_relax(args)
-    return make_call_tir(callee, operands, _results(out_sinfo), tir_vars)
+    result = _stated(out_sinfo, out_ty, "out_sinfo", "out_ty")
+    return make_call_tir(callee, operands, _results(result), tir_vars or ())
 
 
 def call_tir_inplace(
     callee: GlobalVar,
     args: object,
     inplace_indices: int | Sequence[int],
-    out_sinfo: object,
+    out_sinfo: object = None,
     tir_vars: object = (),
+    *,
+    out_ty: object = None,
 ) -> RelaxCall:
     """Call a tensor function that writes outputs into its arguments."""
-    plain = call_tir(callee, args, out_sinfo, tir_vars)
+    plain = call_tir(callee, args, out_sinfo, tir_vars, out_ty=out_ty)
     operands, scalars = plain.args[1], plain.args[2:]
     return make_call_tir_inplace(
         callee, operands, inplace_indices, plain.sinfo_args, scalars[0] if scalars else ()
@@ -274,24 +315,66 @@ def prim_value(value: Expr) -> PrimValue:
     return PrimValue(value)
 
 
+def tuple_value(*fields: object) -> RelaxExpr:
+    """A tuple as an operand: ``R.tuple(x, y)``, as ``(x, y)``."""
+    return as_relax(fields)
+
+
+def item(tuple_value: RelaxExpr, index: int) -> TupleGetItem:
+    """An item of a tuple: ``R.TupleGetItem(t, 0)``, as ``t[0]``."""
+    return TupleGetItem(tuple_value, index)
+
+
 def string(value: str) -> StringValue:
     """A string as an operand."""
     return StringValue(value)
 
 
-def call_dps_packed(func: str | ExternFunc, args: object, out_sinfo: object) -> RelaxCall:
+def call_dps_packed(
+    func: str | ExternFunc, args: object, out_sinfo: object = None, *, out_ty: object = None
+) -> RelaxCall:
     """Call a global function that writes fresh outputs: ``R.call_dps_packed("f", (x,), ...)``."""
-    return make_call_dps_packed(func, args, _results(out_sinfo))
+    result = _stated(out_sinfo, out_ty, "out_sinfo", "out_ty")
+    return make_call_dps_packed(func, args, _results(result))
 
 
-def call_packed(func: str | ExternFunc, *args: object, sinfo_args: object = ()) -> RelaxCall:
+def call_packed(
+    func: str | ExternFunc, *args: object, sinfo_args: object = (), ty_args: object = ()
+) -> RelaxCall:
     """Call a global function for its effects: ``R.call_packed("f", x, sinfo_args=...)``."""
-    return make_call_packed(func, *args, sinfo_args=_results(sinfo_args))
+    return make_call_packed(func, *args, sinfo_args=_results(sinfo_args or ty_args))
 
 
-def call_pure_packed(func: str | ExternFunc, *args: object, sinfo_args: object = ()) -> RelaxCall:
+def call_pure_packed(
+    func: str | ExternFunc, *args: object, sinfo_args: object = (), ty_args: object = ()
+) -> RelaxCall:
     """Call a global function without effects for what it returns."""
-    return make_call_pure_packed(func, *args, sinfo_args=_results(sinfo_args))
+    return make_call_pure_packed(func, *args, sinfo_args=_results(sinfo_args or ty_args))
+
+
+def emit(value: object, annotate_struct_info: object = None) -> RelaxExpr | MatchCastDecl:
+    """The value itself: an assignment binds it, as one without ``R.emit`` does."""
+    made = as_relax(value)
+    return made if annotate_struct_info is None else match_cast(made, annotate_struct_info)
+
+
+@dataclass(frozen=True)
+class EmitTE:
+    """The result of ``R.emit_te(...)``, or of ``R.call_te(...)``."""
+
+    function: collections.abc.Callable[..., object]
+    args: tuple[object, ...]
+    options: Mapping[str, object]
+
+
+def emit_te(func: collections.abc.Callable[..., object], *args: object, **kwargs: object) -> EmitTE:
+    """Call what a function of ``te`` computes: ``y = R.emit_te(topi.add, x, x)``.
+
+    The tensor function goes into the module; ``primfunc_name_hint`` names it.
+    """
+    if not callable(func):
+        raise ParseError(f"emit_te takes a function of te tensors, got {func!r}")
+    return EmitTE(func, args, kwargs)
 
 
 def call_inplace_packed(
@@ -339,6 +422,6 @@ def is_symbol_declaration(value: object) -> bool:
     return type(value) is Var
 
 
-register_values(Info, Dataflow, Output, FunctionAttrs, MatchCastDecl)
+register_values(Info, InfoKind, EmitTE, Dataflow, Output, FunctionAttrs, MatchCastDecl)
 register_values(RelaxExpr, StructInfo, attributes="shape dtype ndim struct_info")
 register_price(RelaxCall, 30, lambda call: call.struct_info)  # inference takes its time

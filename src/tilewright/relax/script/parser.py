@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-from tilewright.ir import Expr, Var, set_span
+from tilewright.ir import Expr, GlobalVar, IRModule, Var, set_span
+from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.branches import If
+from tilewright.relax.closures import invoke_closure
 from tilewright.relax.expr import (
     Binding,
     BindingBlock,
@@ -33,16 +35,26 @@ from tilewright.relax.expr import (
 )
 from tilewright.relax.script.declarations import (
     Dataflow,
+    EmitTE,
     FunctionAttrs,
     Info,
+    InfoKind,
     MatchCastDecl,
     Output,
     is_symbol_declaration,
 )
 from tilewright.relax.struct_info import StructInfo
 from tilewright.script.diagnostics import Source
+from tilewright.script.evaluation import Method
 from tilewright.script.evaluator import Evaluator
-from tilewright.script.ir import ModuleReference
+from tilewright.script.ir import (
+    MetaVar,
+    ModuleReference,
+    add_function,
+    free_name,
+    functions_of,
+    parsed_function,
+)
 from tilewright.script.parser import FunctionDecorator, parse_function
 from tilewright.script.scope import Scope
 from tilewright.tir.attrs import IMPURE
@@ -93,9 +105,13 @@ class GraphParser(Evaluator):
 
     def annotation(self, node: ast.expr) -> Info:
         """The declared struct info of a parameter or a variable."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            node = self.parse_text(node, node.value)
         value = self.eval(node)
         if isinstance(value, Info):
             return value
+        if isinstance(value, InfoKind):
+            return value()
         if isinstance(value, StructInfo):
             return Info.of(value)
         return self.fail(node, "expected R.Tensor, R.Shape, R.Tuple, R.Prim or R.Object")  # type: ignore[no-any-return]
@@ -188,8 +204,11 @@ class GraphParser(Evaluator):
             self.assign(node.target, self.annotation(node.annotation), node.value, node)
         elif isinstance(node, ast.Assign) and len(node.targets) == 1:
             target = node.targets[0]
+            if isinstance(target, (ast.Tuple, ast.List)):
+                self.unpack(target, node)
+                return
             if not isinstance(target, ast.Name):
-                self.fail(target, "expected a name; take tuples apart with lv[0]")
+                self.fail(target, "expected a name")
                 raise AssertionError
             self.assign(target, None, node.value, node)
         else:
@@ -297,9 +316,32 @@ class GraphParser(Evaluator):
     ) -> None:
         """A binding, a symbolic size or a Python value, depending on the right-hand side."""
         value = self.eval(value_node)
-        if isinstance(value, ModuleReference) and info is None:
-            self.scope.define(target.id, value)  # `cls = Module` is a name, no binding
+        if isinstance(value, (ModuleReference, MetaVar)) and info is None:
+            # `cls = Module` is a name, no binding
+            self.scope.define(target.id, value.value if isinstance(value, MetaVar) else value)
             return
+        self.assign_value(target, info, value, value_node, node)
+
+    def unpack(self, target: ast.Tuple | ast.List, node: ast.Assign) -> None:
+        """``a, b = value``: sizes, values, or the items of a tuple of the graph."""
+        value = self.eval(node.value)
+        if isinstance(value, RelaxExpr) and not isinstance(value, Tuple):
+            whole = self.atom(value, node)
+            count = len(getattr(whole.struct_info, "fields_", ()))
+            value = [TupleGetItem(whole, position) for position in range(count)]
+        parts = getattr(value, "items", value)
+        if not isinstance(parts, (tuple, list)) or len(parts) != len(target.elts):
+            self.fail(target, f"{len(target.elts)} names for a value of another number of items")
+        for name, part in zip(target.elts, parts):
+            if not isinstance(name, ast.Name):
+                self.fail(name, "expected a name")
+                raise AssertionError
+            self.assign_value(name, None, part, node.value, node)
+
+    def assign_value(
+        self, target: ast.Name, info: Info | None, value: Any, value_node: ast.expr, node: ast.stmt
+    ) -> None:
+        """Bind a value that has been evaluated."""
         if is_symbol_declaration(value):
             # `n = T.int64()`: the header has defined it already, or it is new.
             if target.id not in self.names:
@@ -319,8 +361,66 @@ class GraphParser(Evaluator):
 
     def to_value(self, value: object, node: ast.expr) -> RelaxExpr:
         """A Python value as an expression of the graph."""
+        if isinstance(value, MatchCastDecl):
+            return self.match_cast("lv", value, node, node)
         made: RelaxExpr = self.guard(node, as_relax, value)
         return self.normal(made, node)
+
+    # ---- calls of the module's functions ---------------------------------------------------
+
+    def _graph_call(self, node: ast.Call) -> Any:
+        """A call; graph functions of the module, and those that variables hold, are called so."""
+        function = self.named(node.func)
+        if not isinstance(function, (GlobalVar, RelaxVar)):
+            made = super()._call(node)
+            return self.tensor_code(made, node) if isinstance(made, EmitTE) else made
+        if node.keywords:
+            self.fail(node, "a graph function takes its arguments by position")
+        args = [self.atom(self.to_value(value, node), node) for value in self._items(node.args)]
+        if isinstance(function, RelaxVar):
+            return self.guard(node, invoke_closure, function, args)
+        module = self.module(node)
+        callee = self.guard(node, parsed_function, module, function.name)
+        if not isinstance(callee, Function):
+            self.fail(
+                node, f"{function.name} is no graph function; call it by R.call_tir(cls."
+                f"{function.name}, args, out_sinfo=R.Tensor(...))"
+            )  # fmt: skip
+        builder = BlockBuilder(IRModule({function.name: callee}))
+        return self.guard(node, builder.call_function, function, *args)
+
+    def module(self, node: ast.AST) -> ModuleReference:
+        """The module that the function stands in."""
+        try:
+            found = self.scope.lookup("cls")
+        except KeyError:
+            found = None
+        if not isinstance(found, ModuleReference):
+            self.fail(node, "this needs a module: put the function into a class of @I.ir_module")
+            raise AssertionError
+        return found
+
+    def tensor_code(self, value: EmitTE, node: ast.expr) -> RelaxExpr:
+        """The call of a new function of the module, which ``te`` code computes."""
+        module = self.module(node)
+        known = {k: f for k, f in functions_of(module).items() if not isinstance(f, Function)}
+        builder = BlockBuilder(IRModule(known))
+        options: dict[str, Any] = dict(value.options)
+        hint = str(options.pop("primfunc_name_hint", getattr(value.function, "__name__", "te")))
+        options["primfunc_name_hint"] = free_name(module, "te" if hint == "<lambda>" else hint)
+        made: Function = self.guard(
+            node,
+            builder.build_function,
+            (),
+            lambda: builder.emit(builder.call_te(value.function, *value.args, **options)),
+        )
+        for name, function in builder.get().functions.items():
+            if name not in known:
+                add_function(module, name, function)
+        *checks, last = made.bindings
+        self.bindings.extend(checks)
+        assert isinstance(last, VarBinding)
+        return last.value
 
     def normal(self, value: RelaxExpr, node: ast.AST) -> RelaxExpr:
         """Bind operands that are calls themselves."""
@@ -354,15 +454,20 @@ class GraphParser(Evaluator):
         return var
 
     def match_cast(
-        self, name: str, value: MatchCastDecl, value_node: ast.expr, node: ast.stmt
-    ) -> None:
+        self, name: str, value: MatchCastDecl, value_node: ast.expr, node: ast.AST
+    ) -> RelaxVar:
+        """Bind a value to a new variable of the struct info that is cast to."""
         for symbol in value.info.symbols():
             self.define_symbol(symbol)
         info = self.resolve(value_node, value.info)
         operand = self.atom(self.to_value(value.value, value_node), node)
-        binding = MatchCast(operand, info, self.variable(name, info))
+        var = self.variable(name, info)
+        binding = MatchCast(operand, info, var)
         set_span(binding, self.source.span(node))
         self.bindings.append(binding)
+        return var
+
+    METHODS: ClassVar[Mapping[type, Method]] = {**Evaluator.METHODS, ast.Call: _graph_call}
 
 
 def _bound_names(body: Sequence[ast.stmt]) -> list[str]:
@@ -371,7 +476,8 @@ def _bound_names(body: Sequence[ast.stmt]) -> list[str]:
     for stmt in body:
         names: list[str] = []
         if isinstance(stmt, ast.Assign):
-            names = [target.id for target in stmt.targets if isinstance(target, ast.Name)]
+            targets = [t for item in stmt.targets for t in getattr(item, "elts", [item])]
+            names = [target.id for target in targets if isinstance(target, ast.Name)]
         elif isinstance(stmt, ast.AnnAssign) and isinstance(stmt.target, ast.Name):
             names = [stmt.target.id]
         elif isinstance(stmt, ast.If):
@@ -395,11 +501,14 @@ class _GraphFunctionDecorator(FunctionDecorator):
     def parse_function(
         self, source: Source, node: ast.FunctionDef, scope: Scope, options: Mapping[str, object]
     ) -> Function:
-        unknown = set(options) - {"name", "pure"}
+        unknown = set(options) - {"name", "pure", *_OPTIONS}
         if unknown:
             source.fail(node, f"R.function takes name= and pure=, got {', '.join(sorted(unknown))}")
         made = GraphParser(source, scope).parse(node)
         return made if options.get("pure", True) else made.with_attr(IMPURE, True)
 
+
+_OPTIONS = {"private", "check_well_formed"}
+"""Options of TVM's decorator. All functions are checked, and are called by their module's names."""
 
 function = _GraphFunctionDecorator()

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 from tilewright.ir import INDEX, Expr, ExprLike, Range, StringImm, as_expr, as_int, dtypes
 from tilewright.script.allowance import register_values
+from tilewright.script.ir import MetaVar as MetaVar
+from tilewright.script.ir import meta_var as meta_var
 from tilewright.support.errors import VerifyError
 from tilewright.tir.attrs import AUTO_STEP
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion, access_dtype
@@ -476,18 +478,6 @@ def buffer_store(buffer: Buffer, value: ExprLike, indices: Sequence[Any] | ExprL
     return BufferStore(buffer, as_expr(value, access_dtype(buffer, places)), places)
 
 
-@dataclass
-class MetaVar:
-    """``x = T.meta_var(value)``."""
-
-    value: object
-
-
-def meta_var(value: object) -> Any:
-    """Give an expression a name in the text only: uses are replaced by it."""
-    return MetaVar(value)
-
-
 def evaluate(value: ExprLike) -> Evaluate:
     """Evaluate an expression for its effect."""
     return Evaluate(as_expr(value))
@@ -495,5 +485,5 @@ def evaluate(value: ExprLike) -> Evaluate:
 
 register_values(Axis, attributes="spatial reduce opaque remap S R")
 register_values(Loops, BlockDecl, AxisDecl, RemapDecl, Where, Accesses, Attributes, InitDecl)
-register_values(LetDecl, AttrDecl, SeqDecl, MetaVar)
+register_values(LetDecl, AttrDecl, SeqDecl)
 register_values(IfFrame, BranchFrame, WhileFrame, AssertFrame)
