@@ -41,6 +41,9 @@ class Arithmetic(Protocol):
     def floor(self, value: Number) -> Number:
         """The next integer below, as a float."""
 
+    def even(self, value: Number) -> Number:
+        """The nearest integer as a float; of two, the even one."""
+
     def minimum(self, x: Number, y: Number) -> Number:
         """The smaller one."""
 
@@ -72,6 +75,10 @@ class Known:
     def floor(self, value: Number) -> Number:
         """The next integer below, as a float."""
         return np.floor(value)
+
+    def even(self, value: Number) -> Number:
+        """The nearest integer as a float; of two, the even one."""
+        return np.rint(value)
 
     def minimum(self, x: Number, y: Number) -> Number:
         """The smaller one."""
@@ -108,6 +115,10 @@ class Symbolic:
         """The next integer below, as a float."""
         return call("floor", value)
 
+    def even(self, value: Number) -> Number:
+        """The nearest integer as a float; of two, the even one."""
+        return call("nearbyint", value)
+
     def minimum(self, x: Number, y: Number) -> Number:
         """The smaller one."""
         return smaller(x, y)
@@ -142,9 +153,13 @@ class Axis(Extents):
 
     mode: str = "half_pixel"
     """``half_pixel``, ``align_corners`` (the outermost results lie in the middle of the outermost
-    pixels) or ``asymmetric`` (results lie on multiples of a distance)."""
+    pixels) or ``asymmetric`` (results lie on multiples of a distance). TVM has besides
+    ``pytorch_half_pixel`` (a single result lies at 0), ``tf_half_pixel_for_nn`` (half a pixel
+    further) and ``tf_crop_and_resize`` (results fill a ``part`` of the image)."""
     factor: float | None = None
     """Results per pixel, if that is not the ratio of the extents."""
+    part: tuple[float, float] = (0.0, 1.0)
+    """Where the part of ``tf_crop_and_resize`` begins and ends, of an axis from 0 to 1."""
 
     @property
     def aligns(self) -> bool:
@@ -164,10 +179,25 @@ class Axis(Extents):
 
     def place(self, a: Arithmetic, i: Number) -> Number:
         """Where a result lies, in pixels."""
-        if self.mode != "half_pixel":
-            return a.real(i) * self.step(a)
         half = a.number(0.5)
-        return (a.real(i) + half) * self.step(a) - half
+        if self.mode == "tf_crop_and_resize":
+            return self._place_in_part(a, i)
+        if self.mode == "tf_half_pixel_for_nn":
+            return (a.real(i) + half) * self.step(a)
+        if not self.mode.endswith("half_pixel"):
+            return a.real(i) * self.step(a)
+        place = (a.real(i) + half) * self.step(a) - half
+        if self.mode == "half_pixel":
+            return place
+        return a.where(as_expr(self.want, INDEX) > 1, place, a.number(0))
+
+    def _place_in_part(self, a: Arithmetic, i: Number) -> Number:
+        first, last = map(a.number, self.part)
+        pixels = a.real(self.have - 1)
+        steps = a.real(larger(as_expr(self.want - 1, INDEX), 1))
+        middle = a.number(0.5) * (first + last) * pixels
+        place = first * pixels + a.real(i) * ((last - first) * pixels / steps)
+        return a.where(as_expr(self.want, INDEX) > 1, place, middle)
 
 
 @dataclass(frozen=True)
@@ -229,9 +259,43 @@ def _cubic_tap(alpha: float) -> Callable[..., tuple[Number, Number]]:
     return tap
 
 
-def cubic(alpha: float = -0.75) -> Filter:
-    """Four pixels, weighted by Keys' cubic convolution."""
-    return Filter(lambda axis: 4, _cubic_tap(alpha))
+def cubic(alpha: float = -0.75, within: bool = False) -> Filter:
+    """Four pixels, by Keys' cubic convolution; perhaps only those ``within`` the image."""
+    if not within:
+        return Filter(lambda axis: 4, _cubic_tap(alpha))
+
+    def tap(axis: Axis, a: Arithmetic, i: Number, t: Number) -> tuple[Number, Number]:
+        index, weight = _cubic_tap(alpha)(axis, a, i, t)
+        place = a.whole(a.floor(axis.place(a, i))) + (t - 1)
+        inside = a.maximum(a.minimum(place, axis.have - 1), 0) == place
+        return index, a.where(inside, weight, a.number(0))
+
+    return Filter(lambda axis: 4, tap, normalizes=True)
+
+
+#: So much is added before places are rounded down: they may lie a little below a pixel.
+_SLACK = 1e-5
+
+_ROUNDINGS: dict[str, Callable[[Arithmetic, Number], Number]] = {
+    "round": lambda a, x: a.even(x),
+    "round_prefer_floor": lambda a, x: -a.floor(a.number(0.5) - x),
+    "round_prefer_ceil": lambda a, x: a.floor(x + a.number(0.5)),
+    "floor": lambda a, x: a.floor(x + a.number(_SLACK)),
+    "ceil": lambda a, x: -a.floor(a.number(_SLACK) - x),
+}
+#: How the place of a result becomes that of a pixel.
+ROUNDINGS = tuple(_ROUNDINGS)
+
+
+def nearest(rounding: str) -> Filter:
+    """The pixel at the place of a result, rounded in one of the ``ROUNDINGS``."""
+    way = _ROUNDINGS[rounding]
+
+    def tap(axis: Axis, a: Arithmetic, i: Number, t: Number) -> tuple[Number, Number]:
+        index = a.whole(way(a, axis.place(a, i)))
+        return a.minimum(a.maximum(index, 0), axis.have - 1), a.number(1)
+
+    return Filter(lambda axis: 1, tap, picks=True)
 
 
 def _smooth(reach: int, share: Callable[[Arithmetic, Number], Number]) -> Filter:

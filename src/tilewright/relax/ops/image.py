@@ -31,7 +31,7 @@ def _resized_info(
     return TensorStructInfo(shape, data.dtype)
 
 
-@operator("image.resize2d", legalize=topi.image.resize2d)
+@operator("image.resize2d", legalize=topi.image.resize2d_by_tables)
 def _resize2d(
     data: Tensor,
     size: Shape,

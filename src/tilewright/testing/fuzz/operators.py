@@ -247,7 +247,9 @@ def _place_in_rows(d: _Draw) -> te.Tensor:
 def _resize(d: _Draw) -> te.Tensor:
     data = d.input(1, d.size(3), d.size(9, 3), d.size(17, 8))
     size = (d.size(17, 3), d.size(33, 16))
-    return topi.image.resize2d(data, size, method=d.rng.choice(["nearest_neighbor", "linear"]))
+    return topi.image.resize2d_by_tables(
+        data, size, method=d.rng.choice(["nearest_neighbor", "linear"])
+    )
 
 
 def _int4(d: _Draw) -> te.Tensor:

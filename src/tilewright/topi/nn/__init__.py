@@ -27,6 +27,7 @@ from tilewright.topi.nn.activation import (
     threshold,
 )
 from tilewright.topi.nn.attention import scaled_dot_product_attention
+from tilewright.topi.nn.binary import binarize_pack, binary_dense, bitpack
 from tilewright.topi.nn.conv import (
     conv,
     conv1d,
@@ -66,6 +67,11 @@ from tilewright.topi.nn.conv_transpose import (
     conv2d_transpose,
     conv3d_transpose,
 )
+from tilewright.topi.nn.deformable import (
+    correlation_nchw,
+    deformable_conv2d_nchw,
+    deformable_conv2d_nhwc,
+)
 from tilewright.topi.nn.dense import batch_matmul, dense, matmul
 from tilewright.topi.nn.int4 import (
     dense_int4,
@@ -73,6 +79,15 @@ from tilewright.topi.nn.int4 import (
     pack_int4,
     quantize_int4,
     unpack_int4,
+)
+from tilewright.topi.nn.mapping import (
+    fifo_buffer,
+    flatten,
+    lrn,
+    nll_loss,
+    scale_shift_nchw,
+    scale_shift_nchwc,
+    scale_shift_nhwc,
 )
 from tilewright.topi.nn.norm import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 from tilewright.topi.nn.pad import (
@@ -121,6 +136,13 @@ from tilewright.topi.nn.quantized import (
 )
 from tilewright.topi.nn.recurrent import recurrence
 from tilewright.topi.nn.softmax import log_softmax, softmax
+from tilewright.topi.nn.space import (
+    batch_to_space_nd,
+    depth_to_space,
+    space_to_batch_nd,
+    space_to_depth,
+)
+from tilewright.topi.nn.upsampling import upsampling, upsampling3d
 from tilewright.topi.nn.winograd import (
     WINOGRAD_TILE,
     conv2d_winograd,
@@ -135,23 +157,28 @@ __all__ = [
     "WINOGRAD_GRADIENT", "WINOGRAD_TILE", "ZeroPoint", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
     "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
     "adaptive_max_pool_places", "adaptive_pool", "adaptive_pool1d", "adaptive_pool3d", "avg_pool1d",
-    "avg_pool2d", "avg_pool3d", "batch_matmul", "batch_norm", "celu", "check_groups",
-    "circular_pad", "conv", "conv1d", "conv1d_ncw", "conv1d_nwc", "conv1d_transpose",
-    "conv1d_transpose_ncw", "conv2d", "conv2d_NCHWc", "conv2d_NCHWc_OIHWo", "conv2d_hwcn",
-    "conv2d_int8", "conv2d_nchw", "conv2d_nhwc", "conv2d_transpose", "conv2d_transpose_nchw",
-    "conv2d_weight_backward_winograd", "conv2d_winograd", "conv2d_winograd_weight_transform",
+    "avg_pool2d", "avg_pool3d", "batch_matmul", "batch_norm", "batch_to_space_nd", "binarize_pack",
+    "binary_dense", "bitpack", "celu", "check_groups", "circular_pad", "conv", "conv1d",
+    "conv1d_ncw", "conv1d_nwc", "conv1d_transpose", "conv1d_transpose_ncw", "conv2d",
+    "conv2d_NCHWc", "conv2d_NCHWc_OIHWo", "conv2d_hwcn", "conv2d_int8", "conv2d_nchw",
+    "conv2d_nhwc", "conv2d_transpose", "conv2d_transpose_nchw", "conv2d_weight_backward_winograd",
+    "conv2d_winograd", "conv2d_winograd_weight_transform",
     "conv2d_winograd_without_weight_transform", "conv3d", "conv3d_ncdhw", "conv3d_ndhwc",
-    "conv3d_transpose", "conv3d_transpose_ncdhw", "conv_weight_backward", "dense", "dense_int4",
-    "dense_int8", "depthwise_conv2d", "depthwise_conv2d_NCHWc", "depthwise_conv2d_nchw",
-    "depthwise_conv2d_nhwc", "dequantize", "dequantize_int4", "dilate", "elu", "gelu", "gelu_tanh",
-    "get_padded_shape", "global_avg_pool2d", "global_pool", "glu", "group_conv1d_ncw",
-    "group_conv1d_nwc", "group_conv1d_transpose_ncw", "group_conv2d_nchw", "group_conv2d_nhwc",
-    "group_conv2d_transpose_nchw", "group_conv3d_transpose_ncdhw", "group_norm", "hard_sigmoid",
-    "hard_swish", "hardshrink", "hardtanh", "instance_norm", "kernel_layout_of", "layer_norm",
-    "leaky_relu", "log_sigmoid", "log_softmax", "matmul", "max_pool1d", "max_pool2d", "max_pool3d",
-    "max_pool_places", "mirror_pad", "mish", "pack_int4", "pad", "pool1d", "pool2d", "pool3d",
-    "pool_grad", "prelu", "quantize", "quantize_int4", "recurrence", "reflect_pad", "relu", "relu6",
-    "replicate_pad", "requantize", "rms_norm", "scaled_dot_product_attention", "selu", "silu",
-    "softmax", "softplus", "softshrink", "softsign", "tanhshrink", "threshold",
-    "unpack_NCHWc_to_nchw", "unpack_int4", "weight_sums", "winograd_matrices", "winograd_weight",
+    "conv3d_transpose", "conv3d_transpose_ncdhw", "conv_weight_backward", "correlation_nchw",
+    "deformable_conv2d_nchw", "deformable_conv2d_nhwc", "dense", "dense_int4", "dense_int8",
+    "depth_to_space", "depthwise_conv2d", "depthwise_conv2d_NCHWc", "depthwise_conv2d_nchw",
+    "depthwise_conv2d_nhwc", "dequantize", "dequantize_int4", "dilate", "elu", "fifo_buffer",
+    "flatten", "gelu", "gelu_tanh", "get_padded_shape", "global_avg_pool2d", "global_pool", "glu",
+    "group_conv1d_ncw", "group_conv1d_nwc", "group_conv1d_transpose_ncw", "group_conv2d_nchw",
+    "group_conv2d_nhwc", "group_conv2d_transpose_nchw", "group_conv3d_transpose_ncdhw",
+    "group_norm", "hard_sigmoid", "hard_swish", "hardshrink", "hardtanh", "instance_norm",
+    "kernel_layout_of", "layer_norm", "leaky_relu", "log_sigmoid", "log_softmax", "lrn", "matmul",
+    "max_pool1d", "max_pool2d", "max_pool3d", "max_pool_places", "mirror_pad", "mish", "nll_loss",
+    "pack_int4", "pad", "pool1d", "pool2d", "pool3d", "pool_grad", "prelu", "quantize",
+    "quantize_int4", "recurrence", "reflect_pad", "relu", "relu6", "replicate_pad", "requantize",
+    "rms_norm", "scale_shift_nchw", "scale_shift_nchwc", "scale_shift_nhwc",
+    "scaled_dot_product_attention", "selu", "silu", "softmax", "softplus", "softshrink", "softsign",
+    "space_to_batch_nd", "space_to_depth", "tanhshrink", "threshold", "unpack_NCHWc_to_nchw",
+    "unpack_int4", "upsampling", "upsampling3d", "weight_sums", "winograd_matrices",
+    "winograd_weight",
 ]  # fmt: skip

@@ -3,44 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import torch
 import torch.nn.functional as F
+from by_rule import evaluate, moved, numbers, t
 
 from tilewright import te, topi
 from tilewright.support.errors import VerifyError
-from tilewright.tir.interpreter import run
 
 nn = topi.nn
-
-
-def evaluate(define: Callable[..., Any], *arrays: np.ndarray) -> np.ndarray:
-    inputs = [
-        te.placeholder(array.shape, str(array.dtype), name=f"x{n}")
-        for n, array in enumerate(arrays)
-    ]
-    made = define(*inputs)
-    outputs = list(made) if isinstance(made, (list, tuple)) else [made]
-    results = [np.empty([int(e.value) for e in o.shape], o.dtype) for o in outputs]
-    run(te.create_prim_func([*inputs, *outputs]), *arrays, *results)
-    return results[0]
-
-
-def numbers(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
-
-
-def t(array: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array))
-
-
-def moved(array: Any, source: str, target: str) -> np.ndarray:
-    """The array with its axes in another order."""
-    return np.ascontiguousarray(np.transpose(array, [source.index(axis) for axis in target]))
 
 
 class Form(NamedTuple):

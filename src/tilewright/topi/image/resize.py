@@ -1,4 +1,4 @@
-"""Resizing of images: ``resize1d``, ``resize2d``, ``resize3d``.
+"""Resizing of images by tables of places and weights, with PyTorch's meaning.
 
 The source of a result pixel is a function of its row and one of its column, so it is tabulated:
 positions, and weights of two neighbours. Linear interpolation goes by rows first: two whole rows
@@ -109,8 +109,8 @@ def resize(
 ) -> Tensor:
     """Resize the axes of ``layout`` that aren't ``N`` or ``C``, one after the other.
 
-    Options are those of :func:`resize2d`; with ``antialias``, a result of an image that shrinks is
-    a mean of all the pixels it covers.
+    Options are those of :func:`resize2d_by_tables`; with ``antialias``, a result of an image that
+    shrinks is a mean of all the pixels it covers.
     """
     mode = coordinate_transformation_mode
     axes = check_resize(method, mode, layout, scale_factor, x.dtype)
@@ -129,36 +129,8 @@ def resize(
     return narrow
 
 
-def resize1d(
-    x: Tensor,
-    size: ExprLike | Sequence[ExprLike],
-    layout: str = "NCW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    scale_factor: Sequence[float] | None = None,
-    cubic_alpha: float = -0.75,
-) -> Tensor:
-    """Resize rows ``[N, C, W]`` to the width ``size``; options as of :func:`resize2d`."""
-    mode = coordinate_transformation_mode
-    return resize(x, size, layout, method, mode, scale_factor, cubic_alpha)
-
-
-def resize3d(
-    x: Tensor,
-    size: ExprLike | Sequence[ExprLike],
-    layout: str = "NCDHW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    scale_factor: Sequence[float] | None = None,
-    cubic_alpha: float = -0.75,
-) -> Tensor:
-    """Resize volumes to depth, height and width of ``size``; options as of :func:`resize2d`."""
-    mode = coordinate_transformation_mode
-    return resize(x, size, layout, method, mode, scale_factor, cubic_alpha)
-
-
 @with_conditions
-def resize2d(
+def resize2d_by_tables(
     x: Tensor,
     size: ExprLike | Sequence[ExprLike],
     layout: str = "NCHW",
