@@ -27,7 +27,6 @@ def main(A: T.Buffer((8, 8), "float32"), C: T.Buffer((8, 8), "float32")):
     "body, message",
     [
         ('B = T.alloc_buffer((8,), "float32", scope="nonsense")', "unknown storage scope"),
-        ('B = T.alloc_buffer((8,), "float32", scope="")', "no name of a memory"),
         (_MATCH.format(what=", strides=(4, 1)"), "stride 4 on axis 0"),
         (_MATCH.format(what=", strides=(8, 2)"), "stride 2 on axis 1"),
         (_MATCH.format(what=', scope="shared"'), "is in shared memory, A in global"),

@@ -13,7 +13,7 @@ def test_known_scopes(scope: str) -> None:
     assert tir.decl_buffer((4,), "float32", "A", scope=scope).scope == scope
 
 
-@pytest.mark.parametrize("scope", ["globl", "x", "", "shared dyn", "Local", "shared."])
+@pytest.mark.parametrize("scope", ["globl", "x", " ", "shared dyn", "Local", "shared."])
 def test_unknown_scopes_are_refused(scope: str) -> None:
     with pytest.raises(VerifyError, match=r"storage scope|no name of a memory"):
         tir.decl_buffer((4,), "float32", "A", scope=scope)

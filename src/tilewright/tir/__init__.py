@@ -160,6 +160,7 @@ from tilewright.tir.rewrite import (
     replace_buffers,
     split_size_checks,
 )
+from tilewright.tir.specialize import specialize
 from tilewright.tir.stmt import (
     FOR_KINDS,
     NO_OP,

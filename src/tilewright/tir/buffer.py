@@ -12,7 +12,6 @@ from tilewright.ir import (
     Expr,
     ExprLike,
     Node,
-    Ramp,
     Range,
     Var,
     as_expr,
@@ -25,9 +24,11 @@ from tilewright.ir import (
     derived,
     dtypes,
     node,
+    set_span,
 )
 from tilewright.support.errors import VerifyError
 from tilewright.support.registry import near_matches
+from tilewright.tir.buffer_access import BufferPlaces, make_indices
 
 MEMORIES = (
     "global", "local", "shared", "warp", "warpgroup", "wmma", "m16n8k8", "mma", "texture",
@@ -48,8 +49,23 @@ def check_scope(scope: str) -> None:
         raise VerifyError(f"unknown storage scope {scope!r}; {near_matches(first, [*MEMORIES])}")
 
 
+class Scope(str):
+    """The name of a memory; a call gives it too: ``buffer.scope()`` is ``buffer.scope``."""
+
+    __slots__ = ()
+
+    def __call__(self) -> str:
+        return str(self)
+
+
+@cache
+def _scope(name: str) -> Scope:
+    check_scope(name)
+    return Scope(name)
+
+
 @node
-class Buffer(Node):
+class Buffer(BufferPlaces):
     """A buffer: identity is the object; all uses of one buffer share it.
 
     ``shape`` in elements, row-major unless ``strides`` (in elements) are given. ``elem_offset``
@@ -81,7 +97,9 @@ class Buffer(Node):
         set_field(self, "strides", tuple(as_expr(stride) for stride in self.strides))
         if self.data is None:
             set_field(self, "data", Var(self.name, "handle"))
-        check_scope(self.scope)
+        if type(self.scope) is not Scope:
+            check_scope(self.scope)
+            set_field(self, "scope", _scope(self.scope))
         dtypes.check_dtype(self.dtype)
         check_extents(self.shape, "buffer ", self.name)
         if self.strides and len(self.strides) != len(self.shape):
@@ -116,29 +134,6 @@ class Buffer(Node):
 
     def __repr__(self) -> str:
         return f"Buffer({self.name}: {self.dtype}{list(self.shape)}, {self.scope})"
-
-
-def make_indices(buffer: Buffer, indices: Sequence[object]) -> tuple[Expr, ...]:
-    """Turn Python indices (numbers, expressions, constant slices) into index expressions.
-
-    Raises ``VerifyError`` for another number of indices, and slices without a constant extent.
-    """
-    if len(indices) != buffer.ndim:
-        raise VerifyError(
-            f"buffer {buffer.name} has {buffer.ndim} dimensions, got {len(indices)} indices"
-        )
-    made = []
-    for index in indices:
-        if isinstance(index, slice):
-            start, step = as_expr(index.start or 0), as_expr(index.step or 1)
-            extent = index.stop - start
-            lanes = getattr(extent, "value", None)
-            if lanes is None:
-                raise VerifyError(f"a slice of {buffer.name} needs a constant extent, got {extent}")
-            made.append(Ramp(start, step, lanes) if lanes > 1 else start)
-        else:
-            made.append(as_expr(index))
-    return tuple(made)
 
 
 def access_dtype(buffer: Buffer, indices: tuple[Expr, ...]) -> str:
@@ -188,19 +183,35 @@ class BufferRegion(Node):
 
 def decl_buffer(
     shape: Sequence[ExprLike] | ExprLike,
-    dtype: str = "float32",
+    dtype: str | None = None,
     name: str = "buffer",
-    *,
     data: Var | None = None,
-    strides: Sequence[ExprLike] = (),
+    strides: Sequence[ExprLike] | None = None,
     elem_offset: ExprLike | None = None,
-    scope: str = "global",
-    alignment: int = 64,
+    scope: str = "",
+    data_alignment: int = -1,
+    offset_factor: int = 0,
+    span: object = None,
+    *,
+    alignment: int | None = None,
     axis_separators: Sequence[int] = (),
 ) -> Buffer:
-    """Declare a buffer; see :class:`Buffer` for the units."""
+    """Declare a buffer; see :class:`Buffer` for the units.
+
+    ``data_alignment`` is ``alignment``, by default 64 bytes. With ``offset_factor`` and no offset,
+    the offset is a new variable; a stated number must be a multiple of it.
+    """
+    dtype, scope, strides = dtype or "float32", scope or "global", strides or ()
+    if alignment is None:
+        alignment = 64 if data_alignment < 1 else data_alignment
+    if offset_factor:
+        if elem_offset is None:
+            elem_offset = Var(f"{name}_elem_offset", INDEX)
+        number = getattr(elem_offset, "value", elem_offset)
+        if isinstance(number, int) and number % offset_factor:
+            raise VerifyError(f"the offset {number} is no multiple of {offset_factor}")
     extents = (shape,) if isinstance(shape, (Expr, int, float)) else tuple(shape)
-    return Buffer(
+    made = Buffer(
         name,
         tuple(as_expr(extent, INDEX) for extent in extents),
         dtype,
@@ -211,3 +222,6 @@ def decl_buffer(
         tuple(axis_separators),
         cast(Any, data),  # None makes a fresh one
     )
+    if span is not None:
+        set_span(made, span)
+    return made

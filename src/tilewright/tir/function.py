@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewright.ir import BaseFunc, Var, attr, child, definitions, dtypes, free_vars, node
+from tilewright.ir import (
+    BaseFunc,
+    Var,
+    attr,
+    child,
+    definitions,
+    dtypes,
+    free_vars,
+    node,
+    set_span,
+)
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.stmt import Block, BlockRealize, Stmt
@@ -66,6 +76,22 @@ class PrimFunc(BaseFunc):
             for extent in buffer.shape:
                 found.update(dict.fromkeys(free_vars(extent)))
         return list(found)
+
+    if TYPE_CHECKING:  # `tir.specialize` adds it: renewing definitions stands on this module
+
+        def specialize(self, param_map: Mapping[Var, Any]) -> PrimFunc: ...
+
+    def with_body(self, new_body: Stmt, span: object = None) -> PrimFunc:
+        """Return a copy with another body."""
+        made: PrimFunc = self.replace(body=new_body)
+        if span is not None:
+            set_span(made, span)
+        return made
+
+    @property
+    def ret_type(self) -> str:
+        """The dtype of the result, as TVM calls it."""
+        return self.ret_dtype
 
     def __repr__(self) -> str:
         return f"PrimFunc({', '.join(var.name for var in self.params)})"

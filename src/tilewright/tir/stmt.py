@@ -82,6 +82,15 @@ class BufferStore(Stmt):
                 break
 
 
+def _vstore(buffer: Buffer, begin: Any, value: ExprLike) -> BufferStore:
+    """The statement that writes an element, or a vector along the last axis."""
+    made = as_expr(value)
+    return BufferStore(buffer, made, buffer._from(begin, made.dtype))
+
+
+Buffer.vstore = _vstore  # type: ignore[assignment, method-assign]
+
+
 @node
 class Evaluate(Stmt):
     """An expression evaluated for its effect; ``Evaluate(0)`` does nothing."""
