@@ -8,8 +8,10 @@ import pickle
 import platform
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -18,6 +20,7 @@ import pytest
 from tilewright import runtime
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec, TensorArg
 from tilewright.codegen.llvm.package import Machine, build_module
+from tilewright.runtime import module as module_file
 from tilewright.support.errors import BuildError, CodegenError, RunError
 
 
@@ -131,6 +134,30 @@ def test_functions_outlive_their_module() -> None:
     b = np.zeros(2, "float32")
     function(np.ones(2, "float32"), b)
     assert (b == 3).all()
+
+
+def test_threads_that_load_at_once_share_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = build_module(scale_kernel("f", 3.0), [scale_spec("f")])
+    made: list[Any] = []
+    all_there = threading.Barrier(4)
+
+    def library(*args: Any, **options: Any) -> Any:
+        made.append(real(*args, **options))
+        return made[-1]
+
+    def load() -> None:
+        all_there.wait()
+        found.append(module.load())
+
+    real = module_file.Library
+    monkeypatch.setattr(module_file, "Library", library)
+    found: list[Any] = []
+    threads = [threading.Thread(target=load) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1 and found == made * 4
 
 
 def test_several_functions_and_the_entry() -> None:

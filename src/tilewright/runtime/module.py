@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import c_void_p
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,8 @@ from tilewright.runtime.seal import checked_copy, seal
 from tilewright.runtime.tensor import as_argument, numpy_tensor
 from tilewright.runtime.timing import TimingResult, check_pauses, measure_with_pauses
 from tilewright.support.errors import BuildError, RunError
+
+_LOADING = threading.RLock()  # a library that goes meanwhile may run other code
 
 #: Name of the function that calling a module calls.
 ENTRY_NAME = "main"
@@ -294,18 +297,19 @@ class Module(BaseModule):
         return name in self._infos
 
     def load(self) -> Library:
-        """Load the code into the process, if it isn't loaded yet."""
-        if self._library is None:
-            symbols = [f"__tvm_ffi_{name}" for name in self._infos]
-            constants = {name: _compact(name, a) for name, a in self.code.constants.items()}
-            self._library = Library(
-                self.code.objects,
-                symbols,
-                {name: array.ctypes.data for name, array in constants.items()},
-                keep_alive=constants,
-                release=self.code.release,
-            )
-        return self._library
+        """Load the code into the process, if it isn't loaded yet; threads share it."""
+        with _LOADING:
+            if self._library is None:
+                symbols = [f"__tvm_ffi_{name}" for name in self._infos]
+                constants = {name: _compact(name, a) for name, a in self.code.constants.items()}
+                self._library = Library(
+                    self.code.objects,
+                    symbols,
+                    {name: array.ctypes.data for name, array in constants.items()},
+                    keep_alive=constants,
+                    release=self.code.release,
+                )
+            return self._library
 
     def _lookup(self, name: str) -> CompiledFunction:
         if name not in self._infos:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 from cuda_programs import TWO_KERNELS, add_one, bound, built
@@ -36,6 +38,18 @@ def test_a_graph_is_launched_on_the_current_stream(fake_cuda: FakeDriver) -> Non
     with stream:
         graph.replay()
     assert [args[1] for args in fake_cuda.called("cuGraphLaunch")] == [stream.handle]
+
+
+def test_a_graph_keeps_the_kernels_that_it_launches(fake_cuda: FakeDriver) -> None:
+    given = tensor(np.zeros(4, "float32"), device="cuda")
+    graph = CUDAGraph(built(bound(add_one(), "B"))["main"], given, given)
+    gc.collect()
+    assert not fake_cuda.called("cuModuleUnload")
+    graph.replay()
+    assert given.numpy().tolist() == [2, 2, 2, 2]
+    del graph
+    gc.collect()
+    assert len(fake_cuda.called("cuModuleUnload")) == 1
 
 
 def test_graphs_need_a_tensor_on_a_gpu() -> None:

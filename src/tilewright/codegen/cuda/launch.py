@@ -338,9 +338,12 @@ def _launch(f: Function, frame: Place, kernel: Value, sizes: Value, params: Valu
     function = entry["function"].get()
     code = f.variable(I32, 0)
     with f.if_(shared > entry["shared"]):
-        code.set(driver(f, "cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED, shared.to(I32)))
-        with f.if_(code.eq(0)):
-            entry["shared"].set(shared)
+        f.call(lock)  # a thread that asks for less must not take away what another one asked for
+        with f.if_(shared > entry["shared"]):
+            code.set(driver(f, "cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED, shared.to(I32)))
+            with f.if_(code.eq(0)):
+                entry["shared"].set(shared)
+        f.call(unlock)
     with f.if_(code.eq(0)):
         size = [sizes.at(I64, i).to(I32) for i in range(7)]
         code.set(

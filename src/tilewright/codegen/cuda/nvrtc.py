@@ -85,7 +85,8 @@ def compile_text(text: str, arch: str, *, options: tuple[str, ...] = ()) -> Comp
     """
     version = nvrtc_version()
     _check_arch(arch)
-    key = f"cuda {version} {arch} {(*_OPTIONS, *options)}\n{text}"
+    parts = [*Compiled.__dataclass_fields__, *Resources.__dataclass_fields__]  # of an entry
+    key = f"cuda {version} {arch} {(*_OPTIONS, *options)} {parts}\n{text}"
     kept = read_entry(key)
     if kept is not None:
         return _unpacked(kept)

@@ -49,19 +49,19 @@ class CUDAGraph:
         if index is None:
             raise RunError("a CUDA graph needs an argument that is a tensor on a GPU")
         self.index = index
-        self._args = args
+        # The graph refers to their memory, and to the kernels of the function's module.
+        self._function, self._args = function, args
         function(*args)
-        stream = Stream(index)
-        self._handle = self._recorded(function, stream)
+        self._handle = self._recorded(Stream(index))
 
-    def _recorded(self, function: Callable[..., object], stream: Stream) -> int:
+    def _recorded(self, stream: Stream) -> int:
         doing = "recording a CUDA graph"
         with on_device(self.index):
             call(doing, "cuCtxSynchronize")
             call(doing, "cuStreamBeginCapture_v2", stream.handle, _THREAD_LOCAL)
             try:
                 with stream:
-                    function(*self._args)
+                    self._function(*self._args)
             finally:
                 # Ends the capture even if the call failed; then there may be no graph.
                 graph = c_void_p()
