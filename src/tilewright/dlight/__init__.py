@@ -13,13 +13,15 @@ Without rules, ``ApplyDefaultSchedule`` takes all of those for the target.
 
 from __future__ import annotations
 
-from tilewright.dlight import cpu, gpu
+from tilewright.dlight import analysis, base, cpu, gpu
+from tilewright.dlight.analysis import IterInfo, SBlockInfo, normalize_prim_func
 from tilewright.dlight.apply import (
     ApplyDefaultSchedule,
     default_schedule,
     kernels_and_rules,
     rules_for,
 )
+from tilewright.dlight.base import try_inline, try_inline_contiguous_spatial
 from tilewright.scheduling import (
     Choices,
     NotApplicable,
@@ -32,14 +34,21 @@ from tilewright.scheduling import (
 __all__ = [
     "ApplyDefaultSchedule",
     "Choices",
+    "IterInfo",
     "NotApplicable",
+    "SBlockInfo",
     "ScheduleRule",
+    "analysis",
+    "base",
     "cpu",
     "default_schedule",
     "first_applied",
     "first_schedule",
     "gpu",
     "kernels_and_rules",
+    "normalize_prim_func",
     "rules_for",
     "start_schedule",
+    "try_inline",
+    "try_inline_contiguous_spatial",
 ]

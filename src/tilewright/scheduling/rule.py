@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tilewright.ir import IRModule, is_const
+from tilewright.ir.module import GLOBAL_SYMBOL
 from tilewright.scheduling.size_checks import put_back, set_aside
 from tilewright.support.errors import ScheduleError
 from tilewright.support.registry import near_matches
@@ -30,7 +32,12 @@ class NotApplicable:
 
 
 class ScheduleRule:
-    """Schedules functions of one kind."""
+    """Schedules functions of one kind.
+
+    A subclass defines ``apply(sch, target)``, or TVM's ``apply(func, target, tunable)``. That one
+    gets a function and makes the schedule itself; it returns that, a list whose first counts, or
+    ``None`` if the rule doesn't apply. ``tunable`` is false: nobody measures.
+    """
 
     before: ClassVar[str] = ""
     """The rule that is less specific, so comes later: where a rule of a folder joins the order."""
@@ -47,6 +54,40 @@ class ScheduleRule:
         counts as not applicable.
         """
         raise NotImplementedError(f"{self.name} must define apply")
+
+    def is_target_available(self, target: Target) -> bool:
+        """Return whether the rule is for a target: any, unless a subclass says otherwise."""
+        return True
+
+    @staticmethod
+    def from_callable(name: str) -> Callable[[Callable[..., Any]], ScheduleRule]:
+        """Make a rule of a function ``(func, target, tunable)``: a decorator."""
+
+        def make(function: Callable[..., Any]) -> ScheduleRule:
+            members = {"apply": lambda _, func, target, tunable: function(func, target, tunable)}
+            made: ScheduleRule = type(name, (ScheduleRule,), members)()
+            return made
+
+        return make
+
+
+def _apply(rule: ScheduleRule, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    """Apply a rule of either form to a schedule that others may share."""
+    if len(inspect.signature(rule.apply).parameters) < 3:
+        return rule.apply(sch.copy(), target)
+    by_function: Callable[..., Any] = rule.apply
+    # The schedule that it makes shall call the function `main`, as rules do.
+    found = by_function(sch.mod["main"].with_attr(GLOBAL_SYMBOL, "main"), target, False)
+    if isinstance(found, (list, tuple)):
+        found = found[0] if found else None
+    if found is None:
+        return NotApplicable("its apply returned none")
+    if not isinstance(found, Schedule):
+        raise ScheduleError(
+            f"rule {rule.name}: apply returns a Schedule, a list of them or None, "
+            f"not a {type(found).__name__}"
+        )
+    return found
 
 
 def joined(
@@ -93,8 +134,13 @@ def schedule_function(
     sch = first_schedule(computing, rules, target, name=name)
     if sch is None:
         return func
-    made = put_back(checks, computing, sch.mod["main"])
-    return made.with_attr(IS_SCHEDULED, 1)
+    made = put_back(checks, computing, sch.mod["main"]).with_attr(IS_SCHEDULED, 1)
+    symbol = func.attrs.get(GLOBAL_SYMBOL)
+    if made.attrs.get(GLOBAL_SYMBOL) == symbol:
+        return made
+    if symbol is None:
+        return made.without_attr(GLOBAL_SYMBOL)
+    return made.with_attr(GLOBAL_SYMBOL, symbol)
 
 
 def first_schedule(
@@ -140,7 +186,7 @@ def first_applied(
     reasons, name = [], sch.choices.function
     for rule in rules:
         try:
-            result = rule.apply(sch.copy(), target)
+            result = _apply(rule, sch, target)
         except ScheduleError as error:
             result = NotApplicable(error.summary)
         if isinstance(result, Schedule):
