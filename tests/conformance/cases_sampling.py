@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from conformance_cases import (
     Accept,
     Refuse,
@@ -41,6 +43,10 @@ def _of_tiles(name: str, more: tuple[object, ...], decision: list[int], wrong: s
         ),
         Refuse(name, "a decision", matmul, _tile(name, 0, *more, decision=[5, 1]), wrong),
     ]
+
+
+def _drawn(s: Any) -> Any:
+    return s.sample_categorical([2, 3], [1.0, 0.0])
 
 
 def _located(sch: Schedule) -> None:
@@ -85,6 +91,22 @@ CASES = [
         matmul,
         lambda s: s.sample_partitioned_tile(loop(s), 2, 1, 0),
         "must be positive",
+    ),
+    Accept("calculate", matmul, lambda s: s.split(loop(s), [None, _drawn(s) * 2 + 1])),
+    Accept("calculate", symbolic_matmul, lambda s: s.split(loop(s), [None, 9 % _drawn(s)]), SIZES),
+    Refuse(
+        "calculate",
+        "operation is known",
+        matmul,
+        lambda s: s.calculate("**", 2, _drawn(s)),
+        r"unknown operation",
+    ),
+    Refuse(
+        "calculate",
+        "divisor is not zero",
+        matmul,
+        lambda s: s.calculate("//", 8, s.calculate("-", _drawn(s), 2)),
+        "has no value",
     ),
     Accept(
         "sample_categorical",

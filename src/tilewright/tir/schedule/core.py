@@ -15,7 +15,7 @@ from tilewright.tir import PrimFunc, Stmt
 from tilewright.tir.analysis import verify
 from tilewright.tir.schedule.choices import Choices
 from tilewright.tir.schedule.error import Text
-from tilewright.tir.schedule.handles import RV_TYPES, BlockRV, ExprRV, LoopRV
+from tilewright.tir.schedule.handles import RV_TYPES, BlockRV, ExprRV, Formula, LoopRV
 from tilewright.tir.schedule.instruction import Instruction
 from tilewright.tir.schedule.methods import PrimitiveMethods
 from tilewright.tir.schedule.sampling import Rng
@@ -121,7 +121,7 @@ class ScheduleCore(PrimitiveMethods):
             return "main"
         return self._working_func
 
-    def get(self, rv: BlockRV | LoopRV | ExprRV | StmtSRef) -> Any:
+    def get(self, rv: BlockRV | LoopRV | ExprRV | Formula | StmtSRef) -> Any:
         """Return what a handle refers to: a ``Block``, a ``For``, a number or an expression.
 
         For an sref it is the statement as it was when the sref was taken.
@@ -136,6 +136,8 @@ class ScheduleCore(PrimitiveMethods):
             return self.state.get_block(rv).block
         if type(rv) is LoopRV:
             return self.state.get_loop(rv)
+        if type(rv) is Formula:
+            return int(rv)
         if type(rv) is ExprRV:
             return rv.value.value if type(rv.value) is IntImm else rv.value
         raise ScheduleError(f"expected a handle, got {type(rv).__name__}")

@@ -7,6 +7,8 @@ schedule. Handles compare by identity, because a trace numbers them as results o
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any, Union
 
 from tilewright.ir import Expr, Var
@@ -58,8 +60,79 @@ class LoopRV:
         return f"LoopRV({self.func}.{self.place or getattr(self.var, 'name', None)})"
 
 
-class ExprRV:
-    """A value that sampling chose: a number, or in symbolic mode an expression."""
+CALCULATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+"""What may be calculated of values, by symbol."""
+
+
+class _Value:
+    """Base of values: arithmetic gives a formula, which the primitive that gets it records."""
+
+    __slots__ = ()
+
+    def __add__(self, other: object) -> Formula:
+        return Formula("+", self, other)
+
+    def __radd__(self, other: object) -> Formula:
+        return Formula("+", other, self)
+
+    def __sub__(self, other: object) -> Formula:
+        return Formula("-", self, other)
+
+    def __rsub__(self, other: object) -> Formula:
+        return Formula("-", other, self)
+
+    def __mul__(self, other: object) -> Formula:
+        return Formula("*", self, other)
+
+    def __rmul__(self, other: object) -> Formula:
+        return Formula("*", other, self)
+
+    def __floordiv__(self, other: object) -> Formula:
+        return Formula("//", self, other)
+
+    def __rfloordiv__(self, other: object) -> Formula:
+        return Formula("//", other, self)
+
+    def __mod__(self, other: object) -> Formula:
+        return Formula("%", self, other)
+
+    def __rmod__(self, other: object) -> Formula:
+        return Formula("%", other, self)
+
+
+class Formula(_Value):
+    """A formula of values, no result of an instruction yet: ``a * b`` of two ``ExprRV``s."""
+
+    __slots__ = ("a", "b", "symbol")
+
+    def __init__(self, symbol: str, a: object, b: object) -> None:
+        for item in (a, b):
+            if not isinstance(item, (int, _Value)) or isinstance(item, bool):
+                raise TypeError(f"values are calculated with integers, got {item!r}")
+        self.symbol, self.a, self.b = symbol, a, b
+
+    def __int__(self) -> int:
+        a: Any = self.a
+        b: Any = self.b
+        return int(CALCULATIONS[self.symbol](int(a), int(b)))
+
+    __index__ = __int__
+
+    def __repr__(self) -> str:
+        return f"({self.a!r} {self.symbol} {self.b!r})"
+
+
+class ExprRV(_Value):
+    """A value that sampling chose: a number, or in symbolic mode an expression.
+
+    Values are calculated with: ``sch.split(loop, [a * b, c])``.
+    """
 
     __slots__ = ("value",)
     prefix = "v"

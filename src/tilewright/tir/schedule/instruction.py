@@ -29,7 +29,7 @@ from tilewright.support.registry import Registry
 from tilewright.tir.schedule.at_once import refuse_races
 from tilewright.tir.schedule.enclosing import widen_enclosing
 from tilewright.tir.schedule.error import schedule_error
-from tilewright.tir.schedule.handles import RV_TYPES, BlockRV, ExprRV, LoopRV
+from tilewright.tir.schedule.handles import RV_TYPES, BlockRV, ExprRV, Formula, LoopRV
 from tilewright.tir.schedule.running import Running
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -176,9 +176,10 @@ class Primitive:
             # Python's own text says which argument is missing or unknown.
             raise ScheduleError(f"{error}; the signature is {self.name}{self.signature}") from None
         decision = self.checked_decision(decision)
-        if not any(type(value) is str for value in values):
+        if not any(type(value) is str or _has_formula(value) for value in values):
             return self.run(sch, self._converted(sch, values), decision)
-        # Names of blocks are looked up, which is recorded; not so if the primitive then refuses.
+        # Names of blocks are looked up, and formulas calculated, which is recorded; not so if the
+        # primitive then refuses.
         recorded, past = len(sch.trace or ()), sch.history.past
         try:
             return self.run(sch, self._converted(sch, values), decision)
@@ -189,7 +190,7 @@ class Primitive:
             raise
 
     def _converted(self, sch: Running, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        made = list(values)
+        made = [_calculated(sch, value) if _has_formula(value) else value for value in values]
         for position, _, convert in self.converters:
             value = made[position]
             if type(value) is str and (convert is _block or convert is _block_or_loop):
@@ -396,6 +397,21 @@ def _str(value: object) -> str:
 
 def _int_or_handle(value: object) -> int | ExprRV:
     return value if type(value) is ExprRV else _int(value)
+
+
+def _has_formula(value: object) -> bool:
+    if type(value) is list or type(value) is tuple:
+        return any(map(_has_formula, value))
+    return type(value) is Formula
+
+
+def _calculated(sch: Any, value: Any) -> Any:
+    """A value with what ``calculate`` gives in the place of formulas."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(_calculated(sch, item) for item in value)
+    if type(value) is not Formula:
+        return value
+    return sch.calculate(value.symbol, _calculated(sch, value.a), _calculated(sch, value.b))
 
 
 def annotation_value(value: object) -> Any:

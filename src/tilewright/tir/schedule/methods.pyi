@@ -80,6 +80,14 @@ class PrimitiveMethods:
     ) -> BlockRV:
         """Make ``block`` write into ``storage_scope``, and copy the result from there afterwards."""
 
+    def calculate(
+        self,
+        op: str,
+        a: int | ExprRV,
+        b: int | ExprRV,
+    ) -> ExprRV:
+        """Calculate with values: ``op`` is one of ``+``, ``-``, ``*``, ``//``, ``%``."""
+
     def can_decompose_padding(
         self,
         block: BlockRV | str,

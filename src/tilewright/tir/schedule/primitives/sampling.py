@@ -14,7 +14,7 @@ from tilewright.ir import Expr, Var, as_int
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import For
 from tilewright.tir.analysis import block_dependencies
-from tilewright.tir.schedule.handles import INLINE, ROOT, BlockRV, ExprRV, LoopRV
+from tilewright.tir.schedule.handles import CALCULATIONS, INLINE, ROOT, BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import PRIMITIVES, primitive
 from tilewright.tir.schedule.sampling import sample_covering, sample_partitioned, sample_perfect
 from tilewright.tir.schedule.state import SymbolicTile
@@ -178,6 +178,25 @@ def sample_partitioned_tile(
         made = _checked_tile(sch, target, extent, n, decision)
     sch.note(decision=made)
     return [ExprRV(item) for item in made]
+
+
+@primitive(pure=True)
+def calculate(sch: Schedule, op: str, a: int | ExprRV, b: int | ExprRV) -> ExprRV:
+    """Calculate with values: ``op`` is one of ``+``, ``-``, ``*``, ``//``, ``%``.
+
+    A schedule that gets a formula (``sch.split(loop, [a * b, c])``) records this, so that other
+    decisions for ``a`` and ``b`` give another product.
+
+    Preconditions:
+        - the operation is known
+        - a divisor is not zero
+    """
+    if op not in CALCULATIONS:
+        raise sch.error(f"unknown operation {op!r}; there are {', '.join(CALCULATIONS)}")
+    x, y = (sch.get(item) if isinstance(item, ExprRV) else item for item in (a, b))
+    if op in ("//", "%") and as_int(y) == 0:
+        raise sch.error(f"{x!r} {op} 0 has no value")
+    return ExprRV(CALCULATIONS[op](x, y))
 
 
 @primitive(pure=True)
