@@ -102,6 +102,7 @@ from tilewright.ir.instrument import (
     PrintBeforeAll,
     pass_instrument,
 )
+from tilewright.ir.json import load_json, make_node, register_text, save_json
 from tilewright.ir.module import GLOBAL_SYMBOL, BaseFunc, GlobalVar, IRModule
 from tilewright.ir.node import (
     Node,
@@ -115,7 +116,8 @@ from tilewright.ir.node import (
     node,
     set_span,
 )
-from tilewright.ir.op import OPS, Op, register_op
+from tilewright.ir.op import OPS, Op, register_op, register_op_attr
+from tilewright.ir.span import SequentialSpan, SourceName, Span
 from tilewright.ir.structural import (
     assert_structural_equal,
     exact_hash,
@@ -125,6 +127,7 @@ from tilewright.ir.structural import (
     structural_equal,
     structural_hash,
 )
+from tilewright.ir.supply import UniqueNameSupply
 from tilewright.ir.transform import (
     PASS_OPTIONS,
     FunctionPass,

@@ -7,6 +7,7 @@ reference interpreter (``tir/interpreter``) and by each backend.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.support.registry import Registry
 
@@ -32,6 +33,34 @@ class Op:
     doc: str = ""
     operands: str = "any"
 
+    @staticmethod
+    def get(op_name: str) -> Op:
+        """Return an operator by name; an error that names similar ones if there is none."""
+        return OPS.get(op_name)
+
+    @staticmethod
+    def list_op_names() -> list[str]:
+        """Return the names of all operators."""
+        return [name for name, _ in OPS.items()]
+
+    def get_attr(self, attr_name: str) -> Any:
+        """Return an attribute that somebody registered for the operator, or ``None``."""
+        return _ATTRIBUTES.get((self.name, attr_name), (0, None))[1]
+
+    def has_attr(self, attr_name: str) -> bool:
+        """Whether somebody registered an attribute for the operator."""
+        return (self.name, attr_name) in _ATTRIBUTES
+
+    def set_attr(self, attr_name: str, value: object, plevel: int = 10) -> None:
+        """Register an attribute, unless one of a higher level is there."""
+        known = _ATTRIBUTES.get((self.name, attr_name))
+        if known is None or known[0] <= plevel:
+            _ATTRIBUTES[self.name, attr_name] = (plevel, value)
+
+    def reset_attr(self, attr_name: str) -> None:
+        """Forget an attribute."""
+        _ATTRIBUTES.pop((self.name, attr_name), None)
+
     def __repr__(self) -> str:
         return f"Op({self.name})"
 
@@ -40,6 +69,23 @@ class Op:
 
 
 OPS: Registry[Op] = Registry("operator")
+
+
+# What users note about operators, by name and key: a level, and the value.
+_ATTRIBUTES: dict[tuple[str, str], tuple[int, Any]] = {}
+
+
+def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int = 10) -> Any:
+    """Note something about an operator: ``Op.get(op_name).get_attr(attr_key)`` returns it.
+
+    Without a value, it is a decorator of a function. Of several, that of the highest level counts.
+    """
+
+    def register(noted: Any) -> Any:
+        OPS.get(op_name).set_attr(attr_key, noted, level)
+        return noted
+
+    return register if value is None else register(value)
 
 
 def _op(name: str) -> Op:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
 from typing import NoReturn
 
+from tilewright.ir import SourceName, Span
 from tilewright.support.errors import Message, ParseError
 from tilewright.support.text import caret_excerpt
 
@@ -26,20 +26,6 @@ def _why_unreadable(error: BaseException) -> str:
     if isinstance(error, (RecursionError, MemoryError)):
         return "the text is nested too deeply"
     return f"not valid Python: {error}"
-
-
-@dataclass(frozen=True)
-class Span:
-    """Where a node came from: lines count from 1, columns from 0."""
-
-    name: str
-    line: int
-    column: int
-    end_line: int
-    end_column: int
-
-    def __str__(self) -> str:
-        return f"{self.name}:{self.line}:{self.column + 1}"
 
 
 class ScriptError(ParseError):
@@ -116,10 +102,10 @@ class Source:
         line: int = getattr(node, "lineno", 1)
         end_line: int = getattr(node, "end_lineno", None) or line
         return Span(
-            self.name,
+            SourceName(self.name),
             line,
-            self.column(line, getattr(node, "col_offset", 0)),
             end_line,
+            self.column(line, getattr(node, "col_offset", 0)),
             self.column(end_line, getattr(node, "end_col_offset", None) or 0),
         )
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+from tilewright.ir import register_text
 from tilewright.support.errors import TargetError
 from tilewright.support.registry import near_matches
 from tilewright.target import cpus, gpus
@@ -553,3 +554,6 @@ def _option(kind: str, known: Mapping[str, type], key: str, value: object) -> ob
     if expected is int and made < 1:
         raise TargetError(f"option {key!r} of target {kind!r} must be positive, got {value!r}")
     return made
+
+
+register_text("target", Target, str, Target)

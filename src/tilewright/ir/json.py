@@ -1,0 +1,169 @@
+"""Nodes as JSON text: ``save_json`` and ``load_json``.
+
+::
+
+    {"root": {"node": 2}, "nodes": [["tilewright.ir.expr.Var", {"name": "n", ...}], ...]}
+
+Each node is written once, after those that it refers to, so that variables and buffers are the same
+object wherever they occur. Values of fields are JSON's own, or an object with one key that says
+what they are (``_encode``).
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.node import Node
+from tilewright.ir.op import OPS, Op
+from tilewright.support.errors import VerifyError
+
+_ROOT = __name__.partition(".")[0]
+
+# Other classes of values, registered where they are defined: how to write them as text, and read.
+_TEXTS: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {}
+
+
+def register_text(
+    name: str, cls: type, write: Callable[[Any], str], read: Callable[[str], Any]
+) -> None:
+    """Let values of a class stand in nodes that are written as JSON."""
+    _TEXTS[name] = (cls, write, read)
+
+
+def save_json(node: Any) -> str:
+    """Return a node (a module, a function, an expression …) as JSON text.
+
+    Raises ``VerifyError`` if it holds a value that JSON can't.
+    """
+    numbers: dict[int, int] = {}
+    entries: list[list[Any]] = []
+    stack = [(each, False) for each in _nodes_in(node)]
+    while stack:
+        item, done = stack.pop()
+        if id(item) in numbers:
+            continue
+        fields = {f.name: getattr(item, f.name) for f in item.fields if f.role != "derived"}
+        inner = [each for value in fields.values() for each in _nodes_in(value)]
+        if not done and any(id(each) not in numbers for each in inner):
+            stack += [(item, True), *((each, False) for each in inner)]
+            continue
+        kind = type(item)
+        numbers[id(item)] = len(entries)
+        encoded = {name: _encode(value, numbers) for name, value in fields.items()}
+        entries.append([f"{kind.__module__}.{kind.__qualname__}", encoded])
+    return json.dumps({"root": _encode(node, numbers), "nodes": entries})
+
+
+def load_json(json_str: str) -> Any:
+    """Return the node that ``save_json`` wrote, with variables of its own.
+
+    Raises ``VerifyError`` for any other text.
+    """
+    try:
+        data = json.loads(json_str)
+        nodes: list[Node] = []
+        for kind, fields in data["nodes"]:
+            made = {name: _decode(value, nodes) for name, value in fields.items()}
+            nodes.append(_class_named(kind)(**made))
+        return _decode(data["root"], nodes)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise VerifyError(f"this is no text of save_json: {error}") from error
+
+
+def _nodes_in(value: Any) -> Iterator[Node]:
+    """The nodes that a value is or holds."""
+    if isinstance(value, Node):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for each in value:
+            yield from _nodes_in(each)
+    elif isinstance(value, dict):
+        for pair in value.items():
+            yield from _nodes_in(pair)
+
+
+def _encode(value: Any, numbers: dict[int, int]) -> Any:
+    if value is None or type(value) in (bool, int):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if isinstance(value, Node):
+        return {"node": numbers[id(value)]}
+    if isinstance(value, (tuple, list)):
+        kind = "tuple" if isinstance(value, tuple) else "list"
+        return {kind: [_encode(each, numbers) for each in value]}
+    if isinstance(value, dict):
+        pairs = value.items()
+        return {"dict": [[_encode(k, numbers), _encode(v, numbers)] for k, v in pairs]}
+    if isinstance(value, Op):
+        return {"op": value.name}
+    if isinstance(value, np.ndarray):
+        data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+        return {"array": [value.dtype.name, list(value.shape), data]}
+    for name, (cls, write, _) in _TEXTS.items():
+        if isinstance(value, cls):
+            return {name: write(value)}
+    raise VerifyError(f"save_json can't write a {type(value).__name__}: {str(value)[:100]}")
+
+
+def _decode(value: Any, nodes: list[Node]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, held),) = value.items()
+    if kind in _TEXTS:
+        return _TEXTS[kind][2](held)
+    return _READERS[kind](held, nodes)
+
+
+def _array(held: Any, _: object) -> Any:
+    dtype, shape, data = held
+    return np.frombuffer(base64.b64decode(data), np.dtype(dtype)).reshape(shape)
+
+
+_READERS: dict[str, Callable[[Any, list[Node]], Any]] = {
+    "float": lambda held, _: float(held),
+    "node": lambda held, nodes: nodes[held],
+    "tuple": lambda held, nodes: tuple(_decode(each, nodes) for each in held),
+    "list": lambda held, nodes: [_decode(each, nodes) for each in held],
+    "dict": lambda held, nodes: {_decode(k, nodes): _decode(v, nodes) for k, v in held},
+    "op": lambda held, _: OPS.get(held),
+    "array": _array,
+}
+
+
+def _class_named(path: str) -> type[Node]:
+    """Return a class of nodes of this package; text names nothing else."""
+    module, _, name = path.rpartition(".")
+    if module.partition(".")[0] == _ROOT:
+        found = getattr(importlib.import_module(module), name, None)
+        if isinstance(found, type) and issubclass(found, Node):
+            return found
+    raise ValueError(f"no class of nodes is named {path!r}")
+
+
+def make_node(type_key: str, **kwargs: Any) -> Node:
+    """Make a node of the class that a key such as ``"tirx.Add"`` ends in, from its fields.
+
+    Raises ``VerifyError`` if no class of nodes, or several, have the name.
+    """
+    name = type_key.rpartition(".")[2]
+    found = [cls for cls in _subclasses(Node) if cls.__qualname__ == name]
+    if len(found) != 1:
+        which = ", ".join(f"{cls.__module__}.{name}" for cls in found) or "none"
+        raise VerifyError(f"make_node({type_key!r}) needs one class of that name, not {which}")
+    return found[0](**kwargs)
+
+
+def _subclasses(cls: type[Node]) -> Iterator[type[Node]]:
+    for each in cls.__subclasses__():
+        yield each
+        yield from _subclasses(each)
