@@ -237,6 +237,12 @@ PREFETCH_DISTANCE = register_annotation(
     means="Bytes ahead of vector loads in an innermost loop that memory is asked for.",
     read_by=("tir.transform.lower_opaque_block", "codegen.llvm.emit_stmt"),
 )
+IRREGULAR_LOOP = register_annotation(
+    "irregular_loop_mark",
+    integer(0, 1),
+    means="A loop has a break or a continue: its iterations keep their order.",
+    read_by=("tir.transform.annotate_irregular_loop",),
+)
 PREFETCH_NEXT = register_annotation(
     "pragma_prefetch_next",
     integer(0, 4),

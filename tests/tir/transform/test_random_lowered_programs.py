@@ -71,6 +71,13 @@ USUAL: dict[str, Callable[[], Pass]] = {
     "unroll": transform.UnrollLoop,
     "promote": transform.PromoteAccumulators,
     "divisions": transform.LowerIntDiv,
+    "hoist expressions": transform.HoistExpression,
+    "hoist branches": lambda: transform.HoistIfThenElse("basic"),
+    "select": transform.RewriteUnsafeSelect,
+    "bounds": transform.InstrumentBoundCheckers,
+    "ssa": transform.ConvertSSA,
+    "irregular": transform.AnnotateIrregularLoop,
+    "undef": transform.RemoveStoreUndef,
 }
 ALL = Sequential([make() for make in PASSES.values()], name="All")
 OPTIONS = {"tir.cse": True, "tir.hoist_invariants": True, "tir.narrow_dtype": True}

@@ -6,6 +6,7 @@ from tilewright.ir import Pass
 from tilewright.support.folder import classes_in
 from tilewright.tir.attrs import READ_ONLY
 from tilewright.tir.transform.gpu_pipeline import gpu_pipeline
+from tilewright.tir.transform.hoist_expression import HoistedConditionals, HoistedLetBindings
 from tilewright.tir.transform.make_kernel_abi import KERNEL_ABI, kernel_abi
 from tilewright.tir.transform.pipeline import block_passes, cpu_pipeline
 from tilewright.tir.transform.split_host_device import CALLING_CONV, launch_extents
@@ -16,6 +17,8 @@ globals().update(_PASSES)
 
 __all__ = [
     "CALLING_CONV",
+    "HoistedConditionals",
+    "HoistedLetBindings",
     "KERNEL_ABI",
     "READ_ONLY",
     "SharedStorage",

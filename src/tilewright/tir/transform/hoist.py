@@ -105,7 +105,7 @@ class HoistInvariants(FunctionTransform):
         if not any(type(item) is For for item in pre_order(func.body)):
             return func
         limit = UNSWITCH_LIMIT.value(self.unswitch_limit)
-        func = func.map_children(_Unswitcher(func, limit).visit)
+        func = func.map_children(Unswitcher(func, limit).visit)
         return func.map_children(_Hoister(func, self.min_cost).visit)
 
 
@@ -147,7 +147,7 @@ def is_invariant(expr: Expr, inside: set[object], stmt: Stmt, effects: EffectTab
     return is_pure(expr) and not effects.of(stmt).disturbs(memory_read(expr))
 
 
-class _LoopMutator(StmtMutator):
+class LoopMutator(StmtMutator):
     """Keeps an analyzer up to date about the loops around."""
 
     def __init__(self, func: PrimFunc) -> None:
@@ -162,7 +162,9 @@ class _LoopMutator(StmtMutator):
         return node if body is node.body else node.replace(body=body)
 
 
-class _Unswitcher(_LoopMutator):
+class Unswitcher(LoopMutator):
+    """Moves conditions out of loops, copying these at most ``limit`` times."""
+
     def __init__(self, func: PrimFunc, limit: int) -> None:
         super().__init__(func)
         self.left = limit
@@ -183,6 +185,10 @@ class _Unswitcher(_LoopMutator):
         self.left -= _steps(no.body)
         return IfThenElse(condition, then_case, self.visit(renew_definitions(no)))
 
+    def candidates(self, body: Stmt) -> list[Expr]:
+        """The conditions that may be hoisted, outermost first."""
+        return conditions_below(body)
+
     def _assuming(self, body: Stmt, condition: Expr, holds: bool) -> Stmt:
         made: Stmt = _Assume(self.table, self.table.number(condition), holds).visit(body)
         return made
@@ -190,7 +196,7 @@ class _Unswitcher(_LoopMutator):
     def _condition(self, loop: For) -> Expr | None:
         """A condition in a loop that doesn't depend on it and is worth the copy."""
         inside: set[Any] | None = None
-        for candidate in _conditions(loop.body):
+        for candidate in self.candidates(loop.body):
             if inside is None:
                 inside = defined_below(loop)
             if not is_invariant(candidate, inside, loop, self.effects):
@@ -203,14 +209,17 @@ class _Unswitcher(_LoopMutator):
         return None
 
 
-def _conditions(body: Stmt) -> list[Expr]:
-    """Scalar conditions below a statement, conjunctions taken apart; outermost first."""
+def conditions_below(body: Stmt, of_stmts: bool = True, of_values: bool = True) -> list[Expr]:
+    """Scalar conditions below a statement, conjunctions taken apart; outermost first.
+
+    Those of branches (``of_stmts``) and of conditional values (``of_values``).
+    """
     found: list[Expr] = []
     for item in pre_order(body):
         condition = None
-        if type(item) is IfThenElse:
+        if of_stmts and type(item) is IfThenElse:
             condition = item.condition
-        elif type(item) is Call and item.op.name == "if_then_else":
+        elif of_values and type(item) is Call and item.op.name == "if_then_else":
             condition = item.args[0]
         if condition is None or dtypes.lanes_of(condition.dtype) > 1:
             continue
@@ -270,7 +279,7 @@ class _Assume(SeqMutator):
         return NO_OP if made.body is NO_OP else made
 
 
-class _Hoister(_LoopMutator):
+class _Hoister(LoopMutator):
     def __init__(self, func: PrimFunc, min_cost: int) -> None:
         super().__init__(func)
         self.min_cost = min_cost
