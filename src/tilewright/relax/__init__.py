@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewright.relax import analysis, dpl, gradients, interpreter, transform
+from tilewright.relax import analysis, dpl, expr_functor, gradients, interpreter, transform
 from tilewright.relax import global_calls as _global_calls  # what compiled graphs call
 from tilewright.relax import kv_cache as _kv_cache  # likewise
 from tilewright.relax import numpy_calls as _numpy_calls  # likewise
@@ -50,6 +50,7 @@ from tilewright.relax.expr import (
 from tilewright.relax.expr import (
     RelaxVar as Var,
 )
+from tilewright.relax.expr_functor import ExprFunctor, PyExprMutator, PyExprVisitor
 from tilewright.relax.pipeline import PIPELINES, get_pipeline, register_pipeline
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import (
@@ -83,11 +84,12 @@ __getattr__ = imported_later(__name__, _LAZY)
 __all__ = [
     "analysis", "as_numpy", "bind_params", "Binding", "BindingBlock", "BlockBuilder", "build",
     "Call", "call_dps", "call_tir", "compile_relax", "const", "Constant", "DataflowBlock",
-    "DataflowVar", "dpl", "Executable", "Expr", "ExternFunc", "extract_tasks", "frontend",
+    "DataflowVar", "dpl", "Executable", "Expr", "expr_functor", "ExprFunctor", "ExternFunc",
+    "extract_tasks", "frontend",
     "FuncStructInfo", "Function", "FunctionRef", "FunctionRewriter", "get_pipeline", "gradients",
     "GraphFunction", "GraphPass", "If", "interpreter", "load_executable", "LocalFunction",
     "MatchCast", "ObjectStructInfo", "op", "PIPELINES", "PrimStructInfo", "PrimValue",
-    "register_pipeline", "SeqExpr", "ShapeExpr", "ShapeStructInfo", "StringValue", "StructInfo",
+    "PyExprMutator", "PyExprVisitor", "register_pipeline", "SeqExpr", "ShapeExpr", "ShapeStructInfo", "StringValue", "StructInfo",
     "TensorStructInfo", "training", "transform", "tune_relax", "Tuple", "TupleGetItem",
     "TupleStructInfo", "Var", "VarBinding", "verify_graph", "VirtualMachine",
     "VMInstrumentReturnKind",

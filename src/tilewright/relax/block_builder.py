@@ -87,6 +87,10 @@ class _Frame:
         # An expression object used as an operand twice is computed once (within one block).
         self.shared: dict[RelaxExpr, RelaxVar] = {}
 
+    @property
+    def all_bindings(self) -> list[Binding]:
+        return [item for block in self.blocks for item in block.bindings] + self.bindings
+
     def close_block(self, kind: type[BindingBlock]) -> None:
         self.shared.clear()
         if self.bindings:
@@ -191,6 +195,18 @@ class BlockBuilder:
         frame.close_block(BindingBlock)
         return SeqExpr(tuple(frame.blocks), output)
 
+    def build_block(
+        self, body: Callable[[], Any], kind: type[BindingBlock] = BindingBlock
+    ) -> tuple[Any, BindingBlock]:
+        """Return what ``body`` returns, and a block of what it emits."""
+        frame = _Frame("<block>", (), {})
+        frame.in_dataflow = kind is DataflowBlock
+        if self._frames:
+            frame.taken = self._frame().taken
+        with self._building(frame):
+            made = body()
+        return made, kind(tuple(frame.bindings))
+
     @contextmanager
     def dataflow(self) -> Iterator[None]:
         """Build a dataflow block of pure bindings; only ``emit_output`` makes them visible outside.
@@ -214,8 +230,7 @@ class BlockBuilder:
     @property
     def bindings(self) -> list[Binding]:
         """What the function under construction has bound so far, in order."""
-        frame = self._frame()
-        return [item for block in frame.blocks for item in block.bindings] + frame.bindings
+        return self._frame().all_bindings
 
     def current_block_is_dataflow(self) -> bool:
         """``in_dataflow``, under TVM's name."""
@@ -227,7 +242,8 @@ class BlockBuilder:
 
     def lookup_binding(self, var: RelaxVar) -> RelaxExpr | None:
         """Return what a variable is bound to in the function under construction, if it is."""
-        return next((item.value for item in self.bindings if item.var is var), None)
+        bound = (item for frame in self._frames for item in frame.all_bindings)
+        return next((item.value for item in bound if item.var is var), None)
 
     def emit_func_output(
         self, output: object, params: RelaxVar | Sequence[RelaxVar] | None = None
@@ -252,23 +268,23 @@ class BlockBuilder:
         """Return the module built so far: ``get``."""
         return self.get()
 
-    def add_func(self, function: BaseFunc, name: str) -> GlobalVar:
-        """Add a function under a free name based on ``name``; an equal one is shared."""
+    def add_func(self, func: BaseFunc, func_name: str) -> GlobalVar:
+        """Add a function under a free name based on ``func_name``; an equal one is shared."""
         for known in self._unhashed:
             self._by_hash.setdefault(structural_hash(self._functions[known]), []).append(known)
         self._unhashed = []
-        key = structural_hash(function)
+        key = structural_hash(func)
         for known in self._by_hash.get(key, ()):
-            if structural_equal(self._functions[known], function):
+            if structural_equal(self._functions[known], func):
                 return GlobalVar(known)
-        free = fresh_name(name, self._names)
-        self._functions[free] = function
+        free = fresh_name(func_name, self._names)
+        self._functions[free] = func
         self._by_hash.setdefault(key, []).append(free)
         return GlobalVar(free)
 
-    def update_func(self, name: str | GlobalVar, function: BaseFunc) -> None:
+    def update_func(self, gv: str | GlobalVar, updated_func: BaseFunc) -> None:
         """Replace a function."""
-        self._functions[name.name if isinstance(name, GlobalVar) else name] = function
+        self._functions[gv.name if isinstance(gv, GlobalVar) else gv] = updated_func
 
     def remove_func(self, name: str) -> None:
         """Remove a function."""
@@ -304,14 +320,14 @@ class BlockBuilder:
         branches = self.build_branch(true_branch), self.build_branch(false_branch)
         return self.emit(If(test, *branches), name_hint)
 
-    def emit_output(self, expr: RelaxExpr, name_hint: str = "") -> RelaxVar:
+    def emit_output(self, output: object, name_hint: str = "") -> RelaxVar:
         """Bind an expression to a variable that outlives the dataflow block.
 
         Raises ``VerifyError`` outside of a dataflow block.
         """
         if not self._frame().in_dataflow:
             raise VerifyError("emit_output belongs inside `with builder.dataflow()`")
-        return self._bind(self.normalize(as_relax(expr)), name_hint, output=True)
+        return self._bind(self.normalize(as_relax(output)), name_hint, output=True)
 
     def _bind(self, value: RelaxExpr, name_hint: str, *, output: bool) -> RelaxVar:
         frame = self._frame()

@@ -90,7 +90,7 @@ def _prod(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) ->
     return [wide * (op.permute_dims(turned, back) if x.ndim else turned)]
 
 
-def _before(rows: RelaxCall, axis: int) -> RelaxCall:
+def _before(rows: RelaxCall, axis: int) -> RelaxExpr:
     """For each element the product of those before it."""
     one = list(rows.shape)
     one[axis] = const(1)
