@@ -26,6 +26,7 @@ from tilewright.testing.graphs.graph import module_of
 
 # What passes are made with, where they need anything.
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "AttachExternModules": ([],),
     "AlterOpImpl": ({}, {}),
     "BindParams": ("main", {}),
     "BindSymbolicVars": ({},),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilewright.ir import GlobalVar
 from tilewright.relax import analysis, dpl, expr_functor, gradients, interpreter, transform
 from tilewright.relax import global_calls as _global_calls  # what compiled graphs call
 from tilewright.relax import kv_cache as _kv_cache  # likewise
@@ -13,7 +14,8 @@ from tilewright.relax import script as _script  # graph functions print and pars
 from tilewright.relax.analysis import verify_graph
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.branches import If
-from tilewright.relax.call_tir import call_dps, call_tir
+from tilewright.relax.call_packed import call_dps_packed, call_pure_packed
+from tilewright.relax.call_tir import call_dps, call_tir, call_tir_inplace
 from tilewright.relax.executable import (
     Executable,
     GraphFunction,
@@ -40,6 +42,8 @@ from tilewright.relax.expr import (
     TupleGetItem,
     VarBinding,
     const,
+    extern,
+    prim_value,
 )
 from tilewright.relax.expr import (
     RelaxCall as Call,
@@ -50,8 +54,17 @@ from tilewright.relax.expr import (
 from tilewright.relax.expr import (
     RelaxVar as Var,
 )
+from tilewright.relax.expr import (
+    as_relax as convert_to_expr,
+)
 from tilewright.relax.expr_functor import ExprFunctor, PyExprMutator, PyExprVisitor
-from tilewright.relax.pipeline import PIPELINES, get_pipeline, register_pipeline
+from tilewright.relax.ops.shape_values import get_shape_of
+from tilewright.relax.pipeline import (
+    PIPELINES,
+    get_default_pipeline,
+    get_pipeline,
+    register_pipeline,
+)
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import (
     FuncStructInfo,
@@ -81,7 +94,19 @@ _LAZY = {
 
 __getattr__ = imported_later(__name__, _LAZY)
 
+# Other names of TVM's: struct infos are its types, an executable is the virtual machine's.
+AnyType = ObjectType = ObjectStructInfo
+FuncType = FuncStructInfo
+ShapeType = ShapeStructInfo
+TensorType = TensorStructInfo
+TupleType = TupleStructInfo
+Type = StructInfo
+VMExecutable = Executable
+
 __all__ = [
+    "AnyType", "call_dps_packed", "call_pure_packed", "call_tir_inplace", "convert_to_expr",
+    "extern", "FuncType", "get_default_pipeline", "get_shape_of", "GlobalVar", "ObjectType",
+    "prim_value", "ShapeType", "TensorType", "TupleType", "Type", "VMExecutable",
     "analysis", "as_numpy", "bind_params", "Binding", "BindingBlock", "BlockBuilder", "build",
     "Call", "call_dps", "call_tir", "compile_relax", "const", "Constant", "DataflowBlock",
     "DataflowVar", "dpl", "Executable", "Expr", "expr_functor", "ExprFunctor", "ExternFunc",
@@ -89,7 +114,8 @@ __all__ = [
     "FuncStructInfo", "Function", "FunctionRef", "FunctionRewriter", "get_pipeline", "gradients",
     "GraphFunction", "GraphPass", "If", "interpreter", "load_executable", "LocalFunction",
     "MatchCast", "ObjectStructInfo", "op", "PIPELINES", "PrimStructInfo", "PrimValue",
-    "PyExprMutator", "PyExprVisitor", "register_pipeline", "SeqExpr", "ShapeExpr", "ShapeStructInfo", "StringValue", "StructInfo",
+    "PyExprMutator", "PyExprVisitor", "register_pipeline", "SeqExpr", "ShapeExpr",
+    "ShapeStructInfo", "StringValue", "StructInfo",
     "TensorStructInfo", "training", "transform", "tune_relax", "Tuple", "TupleGetItem",
     "TupleStructInfo", "Var", "VarBinding", "verify_graph", "VirtualMachine",
     "VMInstrumentReturnKind",

@@ -25,7 +25,7 @@ from tilewright.relax.expr import (
     Tuple,
     as_relax,
 )
-from tilewright.relax.registry import builder
+from tilewright.relax.registry import builder, other_names
 from tilewright.relax.struct_info import (
     FuncStructInfo,
     ObjectStructInfo,
@@ -69,6 +69,7 @@ ASSERT_TENSOR = raw_op("assert_tensor", lambda call: _NOTHING, pure=False)
 
 
 @builder("call_packed")
+@other_names(ty_args="sinfo_args")
 def call_packed(
     func: str | ExternFunc, *args: object, sinfo_args: StructInfo | Sequence[StructInfo] = ()
 ) -> RelaxCall:
@@ -81,6 +82,7 @@ def call_packed(
 
 
 @builder("call_pure_packed")
+@other_names(ty_args="sinfo_args")
 def call_pure_packed(
     func: str | ExternFunc, *args: object, sinfo_args: StructInfo | Sequence[StructInfo] = ()
 ) -> RelaxCall:
@@ -89,6 +91,7 @@ def call_pure_packed(
 
 
 @builder("call_inplace_packed")
+@other_names(ty_args="sinfo_args")
 def call_inplace_packed(
     func: str | ExternFunc,
     *args: object,
@@ -146,6 +149,7 @@ def _returning(op: Any, func: str | ExternFunc, args: Sequence[object], info: An
 
 
 @builder("call_dps_packed")
+@other_names(out_ty="out_sinfo")
 def call_dps_packed(
     func: str | ExternFunc, args: object, out_sinfo: StructInfo | Sequence[StructInfo]
 ) -> RelaxCall:

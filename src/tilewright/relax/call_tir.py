@@ -20,7 +20,7 @@ from tilewright.relax.expr import (
     Tuple,
     as_relax,
 )
-from tilewright.relax.registry import BUILDERS, RelaxOp, builder, get_op, operator
+from tilewright.relax.registry import BUILDERS, RelaxOp, builder, get_op, operator, other_names
 from tilewright.relax.struct_info import (
     ObjectStructInfo,
     StructInfo,
@@ -84,8 +84,9 @@ CALL_DPS = raw_op("call_dps", lambda call: ObjectStructInfo(), pure=False)
 
 
 @builder("call_tir")
+@other_names(out_ty="out_sinfo")
 def call_tir(
-    function: GlobalVar | ExternFunc,
+    gvar: GlobalVar | ExternFunc,
     args: object,
     out_sinfo: StructInfo | Sequence[StructInfo],
     tir_vars: Any = (),
@@ -100,7 +101,7 @@ def call_tir(
     infos = (out_sinfo,) if isinstance(out_sinfo, StructInfo) else tuple(out_sinfo)
     if isinstance(out_sinfo, TupleStructInfo):
         infos = out_sinfo.fields_
-    operands: tuple[RelaxExpr, ...] = (FunctionRef(function), made)
+    operands: tuple[RelaxExpr, ...] = (FunctionRef(gvar), made)
     scalars = tir_vars.values if isinstance(tir_vars, ShapeExpr) else tuple(tir_vars)
     if scalars:
         operands += (ShapeExpr(scalars),)
@@ -108,8 +109,9 @@ def call_tir(
 
 
 @builder("call_tir_inplace")
+@other_names(out_ty="out_sinfo")
 def call_tir_inplace(
-    function: GlobalVar,
+    gvar: GlobalVar,
     args: object,
     inplace_indices: int | Sequence[int],
     out_sinfo: StructInfo | Sequence[StructInfo],
@@ -123,7 +125,7 @@ def call_tir_inplace(
 
     Raises ``VerifyError`` if an output doesn't fit its argument.
     """
-    plain = call_tir(function, args, out_sinfo, tir_vars)
+    plain = call_tir(gvar, args, out_sinfo, tir_vars)
     indices = (inplace_indices,) if isinstance(inplace_indices, int) else tuple(inplace_indices)
     return RelaxCall(CALL_TIR_INPLACE, plain.args, {"inplace_indices": indices}, plain.sinfo_args)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tilewright.relax.analysis import derive_call_ret_struct_info
 from tilewright.relax.call_tir import raw_op
 from tilewright.relax.expr import RelaxCall, RelaxExpr, as_relax
-from tilewright.relax.registry import builder
+from tilewright.relax.registry import builder, other_names
 from tilewright.relax.struct_info import FuncStructInfo, ObjectStructInfo, StructInfo
 from tilewright.support.errors import VerifyError
 
@@ -24,6 +24,7 @@ INVOKE_CLOSURE = raw_op("invoke_closure", _infer)
 
 
 @builder("invoke_closure")
+@other_names(ty_args="sinfo_args")
 def invoke_closure(
     closure: RelaxExpr, args: object, sinfo_args: StructInfo | None = None
 ) -> RelaxCall:

@@ -36,6 +36,7 @@ from tilewright.ir import (
     dtypes,
     node,
 )
+from tilewright.ir import const as scalar_const
 from tilewright.relax.conditions import Condition, collect_conditions
 from tilewright.relax.constant_data import ConstantData
 from tilewright.relax.struct_info import (
@@ -513,6 +514,34 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
 
         made: np.dtype[Any] = np.dtype(getattr(ml_dtypes, element))
         return made
+
+
+def prim_value(value: object, dtype: str | None = None) -> PrimValue:
+    """Make a scalar of a number or an expression: ints are int64, floats float64, without dtype.
+
+    Raises ``VerifyError`` for an expression of another dtype.
+    """
+    if isinstance(value, PrimValue):
+        value = value.value
+    if isinstance(value, Expr):
+        if dtype is not None and value.dtype != dtype:
+            raise VerifyError(f"{value!r} is of {value.dtype}, not {dtype}")
+        return PrimValue(value)
+    chosen = dtype
+    if chosen is None:
+        kinds = (("bool", (bool, np.bool_)), ("int64", (int, np.integer)))
+        chosen = next((name for name, kind in kinds if isinstance(value, kind)), "float64")
+    return PrimValue(scalar_const(value, chosen))  # type: ignore[arg-type]
+
+
+def extern(name: str, struct_info: StructInfo | None = None) -> ExternFunc:
+    """Name a global function, or one of a library; nothing is known of it but the name.
+
+    Raises ``VerifyError`` for struct info that says more.
+    """
+    if struct_info is not None and not isinstance(struct_info, (FuncStructInfo, ObjectStructInfo)):
+        raise VerifyError(f"{name} is a function, it can't be {struct_info!r}")
+    return ExternFunc(name)
 
 
 def as_relax(value: object, like: RelaxExpr | None = None) -> RelaxExpr:

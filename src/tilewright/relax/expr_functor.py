@@ -363,10 +363,8 @@ class PyExprMutator(ExprFunctor):
         if last.bindings:
             blocks.append(last)
         kept = tuple(block for block in blocks if block.bindings)
-        if body is op.body and len(kept) == len(op.blocks):
-            if all(a is b for a, b in zip(kept, op.blocks)):
-                return op
-        return SeqExpr(kept, body)
+        same = body is op.body and len(kept) == len(op.blocks)
+        return op if same and all(map(_is, kept, op.blocks)) else SeqExpr(kept, body)
 
     def visit_binding_block_(self, block: BindingBlock) -> Any:
         """Rebuild the bindings; returns the new block."""

@@ -223,3 +223,8 @@ def run_pipeline(
         return mod
     run = get_pipeline(pipeline, target) if isinstance(pipeline, str) else pipeline
     return run(mod)
+
+
+def get_default_pipeline(target: Target | str | None = None) -> Pass:
+    """Return the pipeline that builds graphs for a target: ``default_build``."""
+    return get_pipeline("default_build", target)

@@ -20,6 +20,7 @@ which saves constant folding a compilation; operators that compute have no secon
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -304,6 +305,22 @@ def builder(name: str) -> Callable[[Function], Function]:
     def declare(function: Function) -> Function:
         BUILDERS[name] = function
         return function
+
+    return declare
+
+
+def other_names(**names: str) -> Callable[[Function], Function]:
+    """Let a function be called with other names of parameters too: ``other_names(new="own")``."""
+
+    def declare(function: Function) -> Function:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            for other, own in names.items():
+                if other in kwargs and own not in kwargs:
+                    kwargs[own] = kwargs.pop(other)
+            return function(*args, **kwargs)
+
+        return call  # type: ignore[return-value]
 
     return declare
 

@@ -12,6 +12,7 @@ from tilewright.relax.analysis.struct_info import (
     definable_tir_vars_in_struct_info,
     derive_call_ret_struct_info,
     erase_to_well_defined,
+    get_static_type,
     struct_info_base_check,
     tir_vars_in_struct_info,
 )
@@ -45,7 +46,20 @@ from tilewright.relax.analysis.verify import verify_graph, well_formed
 from tilewright.relax.analysis.weights import NUM_INPUT, computable_at_compile_time, weights_of
 from tilewright.relax.struct_info import struct_info_lca
 
+# Other names of TVM's, by generation.
+check_well_formed = well_formed
+definable_tir_vars_in_type = definable_tir_vars_in_struct_info
+derive_call_ret_type = derive_call_ret_struct_info
+get_static_struct_info = get_static_type
+tir_vars_in_type = tir_vars_in_struct_info
+type_base_check = struct_info_base_check
+type_lca = struct_info_lca
+used_vars = used_graph_vars
+
 __all__ = [
+    "check_well_formed", "definable_tir_vars_in_type", "derive_call_ret_type",
+    "get_static_struct_info", "get_static_type", "tir_vars_in_type", "type_base_check", "type_lca",
+    "used_vars",
     "BaseCheckResult", "NUM_INPUT", "all_global_vars", "all_vars", "bound_vars", "called_functions",
     "called_global_vars", "collect_non_negative_expressions", "computable_at_compile_time",
     "contains_impure_call", "definable_tir_vars_in_struct_info", "defined_symbolic_vars",

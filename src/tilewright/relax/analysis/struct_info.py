@@ -200,3 +200,19 @@ def collect_non_negative_expressions(sinfo: StructInfo) -> list[Expr]:
         if not any(prove_equal(extent, other) for other in kept):
             kept.append(extent)
     return kept
+
+
+def get_static_type(ty: StructInfo) -> StructInfo:
+    """Forget sizes: dtypes, numbers of dimensions and fields of tuples are left."""
+    if isinstance(ty, TensorStructInfo):
+        return TensorStructInfo(None, ty.dtype, ty.ndim)
+    if isinstance(ty, ShapeStructInfo):
+        return ShapeStructInfo(None, ty.ndim)
+    if isinstance(ty, PrimStructInfo):
+        return PrimStructInfo(ty.dtype)
+    if isinstance(ty, TupleStructInfo):
+        return TupleStructInfo(tuple(map(get_static_type, ty.fields_)))
+    if isinstance(ty, FuncStructInfo):
+        params = None if ty.params is None else tuple(map(get_static_type, ty.params))
+        return FuncStructInfo(params, get_static_type(ty.ret), ty.purity)
+    return ty

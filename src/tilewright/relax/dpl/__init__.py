@@ -35,6 +35,8 @@ from tilewright.relax.dpl.pattern import (
     WildcardPattern,
 )
 from tilewright.relax.dpl.rewriting import (
+    ExprPatternRewriter,
+    OrRewriter,
     PatternMatchingRewriter,
     rewrite_bindings,
     rewrite_call,
@@ -42,6 +44,8 @@ from tilewright.relax.dpl.rewriting import (
 from tilewright.relax.dpl.syntax import (
     has_attr,
     has_dtype,
+    is_call_dps_packed,
+    is_call_packed,
     is_call_tir,
     is_const,
     is_dfv,
@@ -57,7 +61,11 @@ from tilewright.relax.dpl.syntax import (
     wildcard,
 )
 
+# Other names of TVM's: a struct info is its type.
+TypePattern = StructInfoPattern
+
 __all__ = [
+    "ExprPatternRewriter", "OrRewriter", "TypePattern", "is_call_dps_packed", "is_call_packed",
     "AndPattern", "AttrPattern", "CallPattern", "ConstantPattern", "DFPattern", "DataTypePattern",
     "DataflowVarPattern", "ExprPattern", "ExternFuncPattern", "GlobalVarPattern", "NotPattern",
     "OrPattern", "PatternContext", "PatternMatchingRewriter", "PatternSeq", "PrimArrPattern",

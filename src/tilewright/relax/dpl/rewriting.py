@@ -221,17 +221,9 @@ class PatternMatchingRewriter:
     @staticmethod
     def from_pattern(
         pattern: DFPattern, func: Callable[[RelaxExpr, Match], RelaxExpr | None]
-    ) -> PatternMatchingRewriter:
-        """Make one of a pattern and a function ``(value, matched) -> value``; ``None``: as it was.
-
-        ``matched`` is as for :func:`rewrite_call`.
-        """
-
-        def rewrite(value: RelaxExpr, matched: Match) -> RelaxExpr:
-            made = func(value, matched)
-            return value if made is None else made
-
-        return PatternMatchingRewriter([(pattern, rewrite)])
+    ) -> ExprPatternRewriter:
+        """Make one of a pattern and a function: ``ExprPatternRewriter``."""
+        return ExprPatternRewriter(pattern, func)
 
     @staticmethod
     def from_module(mod: IRModule) -> PatternMatchingRewriter:
@@ -244,8 +236,8 @@ class PatternMatchingRewriter:
         """
         return _from_functions(mod)
 
-    def __or__(self, other: PatternMatchingRewriter) -> PatternMatchingRewriter:
-        return PatternMatchingRewriter((*self.rules, *other.rules))
+    def __or__(self, other: PatternMatchingRewriter) -> OrRewriter:
+        return OrRewriter(self, other)
 
     def __call__(self, target: Any) -> Any:
         """Rewrite a graph function, or all of a module."""
@@ -258,6 +250,32 @@ class PatternMatchingRewriter:
             )
         made = _PatternRewriter(self.rules).rewrite(target)
         return target if made is target else remove_all_unused(made)
+
+
+class ExprPatternRewriter(PatternMatchingRewriter):
+    """A rewriter of one pattern by a function ``(value, matched) -> value``; ``None``: as it was.
+
+    ``matched`` is as for :func:`rewrite_call`.
+    """
+
+    def __init__(
+        self, pattern: DFPattern, func: Callable[[RelaxExpr, Match], RelaxExpr | None]
+    ) -> None:
+        self.pattern, self.func = pattern, func
+
+        def rewrite(value: RelaxExpr, matched: Match) -> RelaxExpr:
+            made = func(value, matched)
+            return value if made is None else made
+
+        super().__init__([(pattern, rewrite)])
+
+
+class OrRewriter(PatternMatchingRewriter):
+    """``lhs``, and where that doesn't apply ``rhs``."""
+
+    def __init__(self, lhs: PatternMatchingRewriter, rhs: PatternMatchingRewriter) -> None:
+        self.lhs, self.rhs = lhs, rhs
+        super().__init__((*lhs.rules, *rhs.rules))
 
 
 def _from_functions(mod: IRModule) -> PatternMatchingRewriter:

@@ -15,6 +15,7 @@ from tilewright.relax.dpl.pattern import (
     DataTypePattern,
     DFPattern,
     ExprPattern,
+    ExternFuncPattern,
     GlobalVarPattern,
     PrimArrPattern,
     TupleGetItemPattern,
@@ -103,6 +104,28 @@ def is_call_tir(
     return is_op("relax.call_tir")(
         GlobalVarPattern(func_name), operands, *extra, varg_default_wildcard=tir_vars is None
     )
+
+
+def is_call_dps_packed(
+    func_name: str, args: Sequence[DFPattern] | TuplePattern | None = None
+) -> CallPattern:
+    """Match a call of a global function that writes its outputs, of any operands by default."""
+    operands = wildcard() if args is None else args
+    if not isinstance(operands, DFPattern):
+        operands = TuplePattern(operands)
+    return is_op("relax.call_dps_packed")(ExternFuncPattern(func_name), operands)
+
+
+def is_call_packed(func_name: str, args: Sequence[DFPattern] | None = None) -> DFPattern:
+    """Match a call of a global function for what it returns, of any operands without ``args``."""
+    operands = () if args is None else tuple(args)
+    made: list[DFPattern] = [
+        is_op(f"relax.{name}")(
+            ExternFuncPattern(func_name), *operands, varg_default_wildcard=args is None
+        )
+        for name in ("call_pure_packed", "call_packed")
+    ]
+    return made[0] | made[1]
 
 
 def make_fused_bias_activation_pattern(

@@ -26,17 +26,17 @@ from tilewright.topi.utils import normal_axes, normal_axis, sum_dtype
 
 
 @operator("nn.softmax", legalize=topi.nn.softmax)
-def softmax(x: Tensor, axis: int = -1) -> StructInfo:
+def softmax(data: Tensor, axis: int = -1) -> StructInfo:
     """Exponentials that sum to one along an axis."""
-    normal_axis(axis, x.ndim)
-    return tensor_like(x)
+    normal_axis(axis, data.ndim)
+    return tensor_like(data)
 
 
 @operator("nn.log_softmax", legalize=topi.nn.log_softmax)
-def log_softmax(x: Tensor, axis: int = -1) -> StructInfo:
+def log_softmax(data: Tensor, axis: int = -1) -> StructInfo:
     """Logarithm of softmax."""
-    normal_axis(axis, x.ndim)
-    return tensor_like(x)
+    normal_axis(axis, data.ndim)
+    return tensor_like(data)
 
 
 def _check_scales(info: TensorStructInfo, axes: tuple[int, ...], *scales: tuple[str, Any]) -> None:

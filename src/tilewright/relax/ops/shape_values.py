@@ -13,6 +13,14 @@ from tilewright.relax.struct_info import ShapeStructInfo, StructInfo, TensorStru
 from tilewright.support.errors import VerifyError
 
 
+def get_shape_of(expr: RelaxExpr) -> RelaxExpr:
+    """The shape of a tensor as a value of the graph.
+
+    Raises ``VerifyError`` for what is no tensor of known shape.
+    """
+    return shape_of(expr)
+
+
 @builder("shape_of")
 def shape_of(expr: RelaxExpr) -> ShapeExpr:
     """The shape of a tensor, which must be known."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from numbers import Number
 
 from tilewright import topi
@@ -17,24 +19,34 @@ from tilewright.support.errors import VerifyError
 from tilewright.topi.utils import normal_axis
 
 
+def _declared(
+    name: str, doc: str, topi_name: str | None, infer: Callable[[TensorStructInfo], StructInfo]
+) -> Builder:
+    """Declare an operator; the operand is ``data`` of those for neural networks, else ``x``."""
+
+    def rule(**operands: TensorStructInfo) -> StructInfo:
+        (x,) = operands.values()
+        return infer(x)
+
+    operand = "data" if name.startswith("nn.") else "x"
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameter = inspect.Parameter(operand, kind, annotation="Tensor")
+    rule.__signature__ = inspect.Signature([parameter])  # type: ignore[attr-defined]
+    rule.__doc__ = doc
+    return operator(name, legalize=topi_function(topi_name or name))(rule)
+
+
 def _float_only(name: str, doc: str, topi_name: str | None = None) -> Builder:
-    @operator(name, legalize=topi_function(topi_name or name))
-    def rule(x: Tensor) -> StructInfo:
+    def infer(x: TensorStructInfo) -> StructInfo:
         if not dtypes.is_float(x.dtype):
             raise VerifyError(f"needs floating-point numbers, got {x.dtype}")
         return tensor_like(x)
 
-    rule.__doc__ = doc
-    return rule
+    return _declared(name, doc, topi_name, infer)
 
 
 def _any_number(name: str, doc: str, topi_name: str | None = None) -> Builder:
-    @operator(name, legalize=topi_function(topi_name or name))
-    def rule(x: Tensor) -> StructInfo:
-        return tensor_like(x)
-
-    rule.__doc__ = doc
-    return rule
+    return _declared(name, doc, topi_name, tensor_like)
 
 
 def _test(name: str, doc: str) -> Builder:
@@ -155,9 +167,9 @@ def _floats(x: TensorStructInfo) -> TensorStructInfo:
 
 
 @operator("nn.softplus", legalize=topi.nn.softplus)
-def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> StructInfo:
+def softplus(data: Tensor, beta: float = 1.0, threshold: float = 20.0) -> StructInfo:
     """``log(1 + exp(beta * x)) / beta``, linear above ``threshold``."""
-    return _floats(x)
+    return _floats(data)
 
 
 @operator("nn.elu", legalize=topi.nn.elu)
@@ -179,10 +191,10 @@ def celu(x: Tensor, alpha: float = 1.0) -> StructInfo:
 
 @operator("nn.selu", legalize=topi.nn.selu)
 def selu(
-    x: Tensor, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805
+    data: Tensor, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805
 ) -> StructInfo:
     """``gamma * elu(x, alpha)``."""
-    return _floats(x)
+    return _floats(data)
 
 
 @operator("nn.hardtanh", legalize=topi.nn.hardtanh)
@@ -254,14 +266,14 @@ def leaky_relu(x: Tensor, alpha: float = 0.01) -> StructInfo:
 
 
 @operator("nn.dropout", decompose=lambda call: call.args[0])
-def dropout(x: Tensor, rate: float = 0.5) -> StructInfo:
+def dropout(data: Tensor, rate: float = 0.5) -> StructInfo:
     """Identity: graphs are compiled for inference.
 
     Raises ``VerifyError`` for a rate outside of ``[0, 1)``.
     """
     if not 0 <= rate < 1:
         raise VerifyError(f"rate must be in [0, 1), got {rate}")
-    return tensor_like(x)
+    return tensor_like(data)
 
 
 OPERATOR_SUGAR["negative"] = negative

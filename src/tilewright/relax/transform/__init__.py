@@ -12,6 +12,9 @@ from tilewright.support.later import imported_later
 _PASSES = classes_in(__name__, Pass)
 globals().update(_PASSES)
 
+# Other names of TVM's, by generation.
+UpdateParamType = _PASSES["UpdateParamStructInfo"]
+
 # Passes of graph users that ``meta_schedule`` has: loaded when first used.
 _TUNING = {
     "DispatchByHash": "tilewright.meta_schedule.dispatch_by_hash",
@@ -26,6 +29,7 @@ __all__ = [
     "FusionPattern",
     "OpPattern",
     "PatternCheckContext",
+    "UpdateParamType",
     "analyze_pattern",
     "dataflowblock_pass",
     "function_pass",
