@@ -5,6 +5,7 @@ from tilewright.relax.call_packed import call_dps_packed as call_dps_packed
 from tilewright.relax.call_packed import call_inplace_packed as call_inplace_packed
 from tilewright.relax.call_packed import call_packed as call_packed
 from tilewright.relax.call_packed import call_pure_packed as call_pure_packed
+from tilewright.relax.call_packed import call_with_objects as call_with_objects
 from tilewright.relax.call_packed import null_value as null_value
 from tilewright.relax.call_packed import print as print
 from tilewright.relax.call_tir import call_dps as call_dps

@@ -6,14 +6,14 @@ from tilewright.ir import Pass
 from tilewright.relax.transform.annotate_pattern import OpPattern, analyze_pattern
 from tilewright.relax.transform.function_pass import dataflowblock_pass, function_pass
 from tilewright.relax.transform.fuse_ops_by_pattern import FusionPattern, PatternCheckContext
+from tilewright.relax.transform.update_param_struct_info import (
+    UpdateParamStructInfo as UpdateParamType,
+)
 from tilewright.support.folder import classes_in
 from tilewright.support.later import imported_later
 
 _PASSES = classes_in(__name__, Pass)
 globals().update(_PASSES)
-
-# Other names of TVM's, by generation.
-UpdateParamType = _PASSES["UpdateParamStructInfo"]
 
 # Passes of graph users that ``meta_schedule`` has: loaded when first used.
 _TUNING = {

@@ -9,6 +9,8 @@ from tilewright.relax.transform.alter_op_impl import AlterOpImpl as AlterOpImpl
 from tilewright.relax.transform.annotate_pattern import AnnotateTIROpPattern as AnnotateTIROpPattern
 from tilewright.relax.transform.annotate_pattern import OpPattern as OpPattern
 from tilewright.relax.transform.annotate_pattern import analyze_pattern as analyze_pattern
+from tilewright.relax.transform.attach_extern_modules import AttachExternModules as AttachExternModules
+from tilewright.relax.transform.attach_global_symbol import AttachGlobalSymbol as AttachGlobalSymbol
 from tilewright.relax.transform.bind_params import BindParams as BindParams
 from tilewright.relax.transform.bind_symbolic_vars import BindSymbolicVars as BindSymbolicVars
 from tilewright.relax.transform.bundle_model_params import BundleModelParams as BundleModelParams
@@ -54,6 +56,7 @@ from tilewright.relax.transform.normalize import Normalize as Normalize
 from tilewright.relax.transform.outline_branches import InlineBranches as InlineBranches
 from tilewright.relax.transform.outline_branches import OutlineBranches as OutlineBranches
 from tilewright.relax.transform.plan_memory import StaticPlanBlockMemory as StaticPlanBlockMemory
+from tilewright.relax.transform.remove_redundant_reshape import RemoveRedundantReshape as RemoveRedundantReshape
 from tilewright.relax.transform.remove_unused_outputs import RemoveUnusedOutputs as RemoveUnusedOutputs
 from tilewright.relax.transform.remove_unused_parameters import RemoveUnusedParameters as RemoveUnusedParameters
 from tilewright.relax.transform.reorder_permute_dims_after_concat import ReorderPermuteDimsAfterConcat as ReorderPermuteDimsAfterConcat
@@ -65,3 +68,4 @@ from tilewright.relax.transform.select_conv_layout import SelectConvLayout as Se
 from tilewright.relax.transform.to_mixed_precision import ToMixedPrecision as ToMixedPrecision
 from tilewright.relax.transform.topological_sort import TopologicalSort as TopologicalSort
 from tilewright.relax.transform.update_param_struct_info import UpdateParamStructInfo as UpdateParamStructInfo
+from tilewright.relax.transform.update_param_struct_info import UpdateParamType as UpdateParamType
