@@ -165,6 +165,35 @@ def test_indices_from_memory_have_no_ends(dtype: str) -> None:
     assert isinstance(found, IntervalSet) and evaluate(found.min, {}) == 3
 
 
+def test_parts_of_a_sum_keep_what_each_says_alone():
+    """Merged, ``i // 8 % 4 * 16 + i // 32`` is ``i // 8 * 16 - i // 32 * 63``: a wider box."""
+    (found,) = region_bound([Range(n * 64 + i // 8 % 4 * 16 + i // 32, const(1))], {i: rng(128)})
+    assert isinstance(found, Range)
+    assert expr_equal(found.min, n * 64) and evaluate(found.extent, {}) == 48 + 3 + 1
+
+
+def test_boxes_of_random_sums_hold_all_values():
+    draw = random.Random(9)
+    for _ in range(150):
+        terms = [
+            var
+            * draw.choice([1, 3, 8])
+            // draw.choice([1, 4, 32])
+            % draw.choice([3, 4, 16])
+            * draw.choice([-16, -1, 1, 16])
+            for var in (i, j, i)
+        ]
+        dom = {i: rng(draw.choice([3, 40])), j: rng(draw.choice([1, 5]), 2)}
+        item = Range(sum(terms[1:], terms[0]), const(draw.randint(1, 3)))
+        (found,) = region_bound([item], dom)
+        assert isinstance(found, Range)
+        low, size = evaluate(found.min, {}), evaluate(found.extent, {})
+        for a, b in itertools.product(*(range(d.min.value, d.min.value + d.extent.value)
+                                        for d in dom.values())):  # fmt: skip
+            first = evaluate(item.min, {i: a, j: b})
+            assert low <= first and first + item.extent.value <= low + size
+
+
 def test_sums_in_constant_loops_get_the_box_of_the_general_way(monkeypatch):
     """The short way for sums of multiples gives the very expressions of the long one."""
     draw = random.Random(5)

@@ -36,6 +36,7 @@ from tilewright.ir import (
     Var,
     const,
     dtypes,
+    is_const,
     uses_var,
 )
 
@@ -139,7 +140,15 @@ class BoxBounds:
         if not (uses_var(item.min, self.dom) or uses_var(item.extent, self.dom)):
             return item
         _, relaxer, facts = self._known()
-        return _bound_one(relaxer, item, facts)
+        found = _bound_one(relaxer, item, facts)
+        parts = _addends(item.min)
+        if len(parts) > 1 and (not isinstance(found, Range) or not is_const(found.extent, 1)):
+            # Merged, the parts of a sum may have lost what each of them says alone.
+            one = const(1, item.extent.dtype)
+            apart = _sum([_bound_one(relaxer, Range(x, one), facts) for x in parts], item.extent)
+            if apart is not None and _is_narrower(apart, found):
+                return apart
+        return found
 
     def _linear(self, item: Range) -> Range | None:
         """The box around a range of constant length that starts at a sum of multiples.
@@ -177,6 +186,42 @@ class BoxBounds:
         if lowest is None or extent > _LIMITS[1]:
             return None
         return Range(lowest, const(extent))
+
+
+def _addends(expr: Expr) -> list[Expr]:
+    """The parts of a sum that are no multiples of variables, and the rest as one part."""
+    parts: list[Expr] = []
+    plain: Expr | None = None
+    stack: list[Any] = [expr]
+    while stack:
+        item = stack.pop()
+        if type(item) is Add:
+            stack += [item.b, item.a]
+        elif _add_terms(item, 1, {}):
+            plain = item if plain is None else plain + item
+        else:
+            parts.append(item)
+    return parts if plain is None else [*parts, plain]
+
+
+def _sum(parts: Sequence[Range | IntervalSet], extent: Expr) -> Range | None:
+    """The box around a sum, by those of its parts, if all have known lengths."""
+    if type(extent) is not IntImm:
+        return None
+    total, first = extent.value, None
+    for part in parts:
+        if not isinstance(part, Range) or type(part.extent) is not IntImm:
+            return None
+        total += part.extent.value - 1
+        first = part.min if first is None else first + part.min
+    return None if first is None or total > _LIMITS[1] else Range(first, const(total, first.dtype))
+
+
+def _is_narrower(made: Range, found: Range | IntervalSet) -> bool:
+    if type(made.extent) is not IntImm:
+        return False
+    extent = found.extent if isinstance(found, Range) else None
+    return extent is None or (type(extent) is IntImm and made.extent.value < extent.value)
 
 
 def _constant_ends(dom: Mapping[Var, Range]) -> dict[Var, tuple[int, int]]:

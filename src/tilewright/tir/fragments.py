@@ -153,6 +153,27 @@ def wgmma_accumulator_map(n: int) -> tuple[Array, Array]:
     return np.broadcast_arrays(row, column)  # type: ignore[return-value]
 
 
+TURNED = {"": (False, False), "a": (True, False), "b": (False, True), "ab": (True, True)}
+"""Texts that name the operands of ``ptx_wgmma`` with ``k`` outermost, and whether each is one."""
+TURNED_DEPTH, TURNED_WIDTH = 16, 64
+"""Rows of a block of a turned operand, one for each ``k``, and elements of a row."""
+
+
+def wgmma_turned_tile(extent: int) -> tuple[int, int]:
+    """Rows and columns of a turned operand of ``extent`` rows (or columns of the product)."""
+    width = min(extent, TURNED_WIDTH)
+    return extent // width * TURNED_DEPTH, width
+
+
+def wgmma_turned_layout(row: Any, k: Any) -> tuple[Any, Any, Any]:
+    """Where an element of a turned operand lies: step of the product, row of its tile, column."""
+    return (
+        k // TURNED_DEPTH,
+        row // TURNED_WIDTH * TURNED_DEPTH + k % TURNED_DEPTH,
+        row % TURNED_WIDTH,
+    )
+
+
 def swizzled(byte: Any, swizzle: int) -> Any:
     """Where a byte lies in shared memory whose rows of 32, 64 or 128 bytes are permuted.
 

@@ -11,11 +11,15 @@ from tilewright.ir import Call, Expr, as_int, dtypes
 from tilewright.support.errors import VerifyError
 from tilewright.tir.fragments import (
     DTYPES,
+    TURNED,
+    TURNED_DEPTH,
+    TURNED_WIDTH,
     WGMMA_TYPES,
     WMMA_SHAPES,
     fragment_sizes,
     mma_shape,
     sizes,
+    wgmma_turned_tile,
 )
 from tilewright.tir.gpu_ops import (
     BARRIER_OPS,
@@ -199,12 +203,21 @@ def _wgmma(operands: Operands) -> None:
         (operands["shape"], *types.values()),
     )  # fmt: skip
     _expect(swizzle in (0, 32, 64, 128), op, "swizzle is 0, 32, 64 or 128", swizzle)
-    for name, rows in (("a", 64), ("b", n)):
+    turned = TURNED[text_operand(operands, "turned", *TURNED)]
+    for name, extent, is_turned in zip("ab", (64, n), turned):
         tile = tile_at(operands[name], op)
         _scope(op, operands, name, "shared")
         _expect(
-            (tile.rows, tile.columns, tile.along.buffer.dtype) == (rows, k, DTYPES[types[name]]),
-            op, f"{name} is a tile of {rows}x{k} {DTYPES[types[name]]}",
+            not is_turned or (k == TURNED_DEPTH and extent % TURNED_WIDTH == 0),
+            op,
+            f"a turned operand has 16 bits and a multiple of {TURNED_WIDTH} rows or columns",
+            (types[name], extent),
+        )
+        rows, columns = wgmma_turned_tile(extent) if is_turned else (extent, k)
+        _expect(
+            (tile.rows, tile.columns, tile.along.buffer.dtype)
+            == (rows, columns, DTYPES[types[name]]),
+            op, f"{name} is a tile of {rows}x{columns} {DTYPES[types[name]]}",
             (tile.rows, tile.columns, tile.along.buffer.dtype),
         )  # fmt: skip
     sums = tile_at(operands["c"], op)

@@ -104,10 +104,12 @@ _FRAGMENT_OPS = _table(
 _WARPGROUP_OPS = _table(
     WARPGROUP,
     (
-        "ptx_wgmma", "shape a_type b_type c_type a:r b:r c:rw swizzle",
+        "ptx_wgmma", "shape a_type b_type c_type a:r b:r c:rw turned swizzle",
         "c = a * b^T + c, later: a (64 rows) and b (n rows) are tiles of 32 bytes of k in shared "
         "memory whose rows of swizzle (32, 64, 128) bytes are permuted as by permuted_layout (0: "
-        "not yet); c is in registers, which nobody may touch before ptx_wgmma_wait_group",
+        "not yet); operands that turned ('', 'a', 'b', 'ab') names have k outermost: blocks of 16 "
+        "rows, one for each k, of 64 elements (wgmma_turned_tile), of 128 bytes; c is in "
+        "registers, which nobody may touch before ptx_wgmma_wait_group",
     ),
 )  # fmt: skip
 _THREAD_OPS = _table(

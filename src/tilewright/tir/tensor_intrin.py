@@ -31,7 +31,7 @@ class TensorIntrin:
     """One intrinsic; ``checked`` says whether its two halves have been compared yet."""
 
     _registry: Registry[TensorIntrin] = Registry("tensor intrinsic", ScheduleError)
-    _makers: ClassVar[dict[str, Callable[[], tuple[PrimFunc, PrimFunc]]]] = {}
+    _makers: ClassVar[dict[str, tuple[Callable[[], tuple[PrimFunc, PrimFunc]], bool]]] = {}
     _lock = threading.RLock()
 
     def __init__(self, name: str, desc: PrimFunc, impl: PrimFunc, *, check: bool = True) -> None:
@@ -71,12 +71,18 @@ class TensorIntrin:
             return TensorIntrin._registry.register(name, made)
 
     @staticmethod
-    def register_later(name: str, make: Callable[[], tuple[PrimFunc, PrimFunc]]) -> None:
-        """Add an intrinsic whose description and implementation are made when it is first used."""
+    def register_later(
+        name: str, make: Callable[[], tuple[PrimFunc, PrimFunc]], *, check: bool = True
+    ) -> None:
+        """Add an intrinsic whose description and implementation are made when it is first used.
+
+        ``check=False`` is for families of which tests compare a member of each form, because a
+        comparison of the large ones takes long.
+        """
         with TensorIntrin._lock:
             if name in TensorIntrin._registry or name in TensorIntrin._makers:
                 raise ScheduleError(f"tensor intrinsic {name!r} is registered already")
-            TensorIntrin._makers[name] = make
+            TensorIntrin._makers[name] = make, check
 
     @staticmethod
     def get(name: str, allow_missing: bool = False) -> TensorIntrin:
@@ -86,7 +92,8 @@ class TensorIntrin:
         """
         with TensorIntrin._lock:
             if name in TensorIntrin._makers:
-                made = TensorIntrin(name, *TensorIntrin._makers[name]())
+                make, check = TensorIntrin._makers[name]
+                made = TensorIntrin(name, *make(), check=check)
                 TensorIntrin._registry._entries[name] = made
                 del TensorIntrin._makers[name]
         if name not in TensorIntrin._registry:

@@ -377,9 +377,11 @@ def _wgmma(emitter: Any, operands: Operands) -> None:
             f"ptx_wgmma reads {tiles[0].along.buffer.name} and {tiles[1].along.buffer.name}, which "
             "are not permuted: annotate the copies to shared memory with permuted_layout"
         )
+    if text_operand(operands, "turned") and swizzle != 128:
+        raise CodegenError(f"turned operands of ptx_wgmma have rows of 128 bytes, not of {swizzle}")
     family = wgmma_family(
         text_operand(operands, "shape"), text_operand(operands, "a_type"),
-        text_operand(operands, "c_type"), swizzle,
+        text_operand(operands, "c_type"), swizzle, text_operand(operands, "turned"),
     )  # fmt: skip
     _say(
         emitter, family, _registers(emitter, tile_at(operands["c"])),

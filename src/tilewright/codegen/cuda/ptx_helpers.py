@@ -17,6 +17,9 @@ from tilewright.ir import dtypes
 from tilewright.tir.fragments import (
     DTYPES,
     MMA_SHAPES,
+    TURNED,
+    TURNED_DEPTH,
+    TURNED_WIDTH,
     WGMMA_TYPES,
     WMMA_SHAPES,
     sizes,
@@ -263,35 +266,39 @@ def _add_wmma() -> None:
 # ---- wgmma --------------------------------------------------------------------------------------
 
 
-def wgmma_family(shape: str, a: str, c: str, swizzle: int) -> str:
+def wgmma_family(shape: str, a: str, c: str, swizzle: int, turned: str) -> str:
     """Name of the helper of ``ptx_wgmma``."""
-    return f"wgmma_{shape}_{a}_{c}_swizzle{swizzle}"
+    return f"wgmma_{shape}_{a}_{c}_swizzle{swizzle}{turned and '_turned_' + turned}"
 
 
-def _wgmma_text(shape: str, a: str, c: str, swizzle: int) -> str:
+def _wgmma_text(shape: str, a: str, c: str, swizzle: int, turned: str) -> str:
     """The product of two tiles, by descriptors of them (PTX ISA, "Matrix descriptor").
 
-    Groups of eight rows lie 8 * swizzle bytes apart; the other offset has no meaning for operands
+    Groups of eight rows lie 8 * swizzle bytes apart ("stride byte offset"). Blocks of 64 elements
+    of a turned operand lie 16 rows apart ("leading byte offset"), which has no meaning for others,
     whose rows are as long as the swizzle.
     """
     _, n, _ = sizes(shape)
     kind, constraint = _register(_PTX_TYPES[c])
     total = n // 2 * dtypes.bits_of(DTYPES[c]) // 32
     mode = {128: 1, 64: 2, 32: 3}[swizzle]
-    fixed = (mode << 62) | ((8 * swizzle >> 4) << 32) | (1 << 16)
+    fixed = (mode << 62) | ((8 * swizzle >> 4) << 32)
+    leading = [TURNED_DEPTH * swizzle >> 4 if item else 1 for item in TURNED[turned]]
     asm = _Operands()
     sums = asm.out(f"+{constraint}", _array("c", total))
     asm.take("l", ["left", "right"])
     types = ".".join(_PTX_TYPES[item] for item in (c, a, a))
-    signs = {"fp16": ", 1, 1, 0, 0", "bf16": ", 1, 1, 0, 0", "int8": ""}.get(a, ", 1, 1")
+    order = "".join(f", {int(item)}" for item in TURNED[turned])
+    signs = {"fp16": f", 1, 1{order}", "bf16": f", 1, 1{order}", "int8": ""}.get(a, ", 1, 1")
     text = asm.text(
         f"wgmma.mma_async.sync.aligned.{shape}.{types} {sums}, %{total}, %{total + 1}, 1{signs}"
     )
     return f"""
 $fn void $name({kind}* c, const void* a, const void* b) {{
-  const unsigned long long fixed = {fixed:#x}ull;
-  unsigned long long left = fixed | ((unsigned int)__cvta_generic_to_shared(a) & 0x3ffff) >> 4;
-  unsigned long long right = fixed | ((unsigned int)__cvta_generic_to_shared(b) & 0x3ffff) >> 4;
+  unsigned long long left = ((unsigned int)__cvta_generic_to_shared(a) & 0x3ffff) >> 4;
+  unsigned long long right = ((unsigned int)__cvta_generic_to_shared(b) & 0x3ffff) >> 4;
+  left |= {fixed | leading[0] << 16:#x}ull;
+  right |= {fixed | leading[1] << 16:#x}ull;
   {text}
 }}"""
 
@@ -303,11 +310,14 @@ def _add_wgmma() -> None:
             if a == "int8" and n % 16:
                 continue
             for c in totals:
-                for swizzle in (32, 64, 128):
-                    shape = f"m64n{n}k{depth}"
+                shape = f"m64n{n}k{depth}"
+                turned = [(128, "a")] if depth == TURNED_DEPTH else []
+                if turned and n % TURNED_WIDTH == 0:
+                    turned += [(128, "b"), (128, "ab")]
+                for swizzle, order in [(32, ""), (64, ""), (128, ""), *turned]:
                     _add(
-                        wgmma_family(shape, a, c, swizzle),
-                        _later(_wgmma_text, shape, a, c, swizzle),
+                        wgmma_family(shape, a, c, swizzle, order),
+                        _later(_wgmma_text, shape, a, c, swizzle, order),
                     )
 
 

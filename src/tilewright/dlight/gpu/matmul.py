@@ -22,11 +22,14 @@ from tilewright.scheduling.gpu import (
     place_scratch,
     rank_tensor_core_tiles,
     rank_tiles,
+    rank_warpgroup_tiles,
     schedule_rest,
     schedule_tensor_core_tiles,
     schedule_tiles,
+    schedule_warpgroup_tiles,
     why_not_lowered,
     why_not_tensor_cores,
+    why_not_warpgroups,
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
@@ -119,6 +122,7 @@ def _ways(
     for on_cores in sch.choices.preferring(f"{name}.tensor_cores", cores) if cores else (False,):
         if not on_cores:
             break
+        yield from _warpgroup_ways(sch, found, form, target)
         tiles = rank_tensor_core_tiles(m, n, batch, target, size)
         for tile in sch.choices.preferring(f"{name}.tensor_core_tile", tiles)[:_ATTEMPTS]:
             for ahead in sch.choices.preferring(f"{name}.ahead", AHEAD):
@@ -133,3 +137,21 @@ def _ways(
                 f"{choice}",
                 partial(schedule_tiles, main=main, tile=choice, limits=limits, staged=staged),
             )
+
+
+def _warpgroup_ways(
+    sch: Schedule, found: Contraction, form: MatrixForm, target: Target
+) -> Iterator[tuple[str, Callable[[Schedule], None]]]:
+    """Yield ways on Hopper's warpgroups, the best first."""
+    name, main = found.block.name, found.main
+    if why := why_not_warpgroups(sch, main, target):
+        logger.debug("%s: %s", sch.choices.function, why)
+        return
+    m, n, batch = (extents_of(found.block, form, role) for role in "mnb")
+    size = dtypes.bytes_of(found.loads[0].buffer.dtype)
+    tiles = rank_warpgroup_tiles(m, n, batch, target, size)
+    for tile in sch.choices.preferring(f"{name}.warpgroup_tile", (*tiles, None))[:_ATTEMPTS]:
+        if tile is None:
+            return
+        schedule = partial(schedule_warpgroup_tiles, main=main, tile=tile, limits=limits_of(target))
+        yield f"{tile} on warpgroups", schedule

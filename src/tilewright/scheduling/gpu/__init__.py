@@ -55,8 +55,18 @@ from tilewright.scheduling.gpu.vector_sums import (
     schedule_vector_sums,
     vector_plans,
 )
+from tilewright.scheduling.gpu.warpgroup_tile import (
+    WarpgroupTile,
+    rank_warpgroup_tiles,
+    schedule_warpgroup_tiles,
+    why_not_warpgroups,
+)
 
 __all__ = [
+    "WarpgroupTile",
+    "rank_warpgroup_tiles",
+    "schedule_warpgroup_tiles",
+    "why_not_warpgroups",
     "AHEAD",
     "TensorCoreTile",
     "rank_tensor_core_tiles",

@@ -49,7 +49,7 @@ from tilewright.target import Target
 from tilewright.tir import UNROLLED, BufferLoad, BufferStore, For, PrimFunc
 from tilewright.tir.analysis import allocated_memory
 from tilewright.tir.buffer import Buffer
-from tilewright.tir.gpu_ops import POINTERS
+from tilewright.tir.gpu_ops import POINTERS, tile_at
 from tilewright.tir.stmt import Allocate, Evaluate, IfThenElse, LetStmt, Stmt, While
 from tilewright.tir.thread_scope import is_shared
 from tilewright.tir.transform import CALLING_CONV, launch_extents
@@ -306,6 +306,9 @@ class _Kernel:
             self._tile(node, mask, times)
         if name in POINTERS:
             return
+        if name == "ptx_wgmma":
+            self._warpgroup_product(node, mask, times)
+            return
         below = node.child_nodes()
         if kind in (Add, Sub) and dtypes.is_float(node.dtype):
             product = next((item for item in (node.b, node.a) if type(item) is Mul), None)
@@ -322,6 +325,7 @@ class _Kernel:
             flops = _tensor_flops(node)
             # The whole warp computes it.
             share = 0.5 if _texts(node) & _BYTES else 1.0  # twice the rate of half floats
+            share /= roofs.MMA_OF_PEAK.get(self.gpu.capability, 1.0)
             self.work.tensor_flops += share * flops * self._count("int32", mask, times)
             self.work.flops += flops * self._count("int32", mask, times)
         elif name in _SPECIAL:
@@ -334,6 +338,16 @@ class _Kernel:
                 self.work.flops += self._count(node.dtype, mask, times, lanes=True)
         elif kind is Call or isinstance(node, (CompareExpr, Cast)):
             self._add("others", node.dtype, mask, times)
+
+    def _warpgroup_product(self, node: Call, mask: Lanes, times: Lanes) -> None:
+        """Count a product of four warps, which reads both operands at the rate of all banks."""
+        count = self._count("int32", mask, times) / WARPS_OF_GROUP
+        flops = _tensor_flops(node)
+        self.work.flops += flops * count
+        self.work.tensor_flops += (0.5 if _texts(node) & _BYTES else 1.0) * flops * count
+        tiles = [tile_at(item) for item in node.args if _is_tile(item)]
+        read = sum(x.rows * x.columns * dtypes.bytes_of(x.along.buffer.dtype) for x in tiles)
+        self.work.turns += count * read / (roofs.BANKS * roofs.BANK_BYTES)
 
     def _count(self, dtype: str, mask: Lanes, times: Lanes, *, lanes: bool = False) -> float:
         """How often warps run an instruction of a dtype's lanes; or threads, if ``lanes``."""
@@ -490,10 +504,15 @@ def _loads(node: Any) -> Iterator[BufferLoad]:
 
 TENSOR_OPERATORS = frozenset(("ptx_mma", "ptx_wgmma", "tvm_mma_sync"))
 """Operators of tensor cores: one of their arguments is a text such as ``m16n8k16``."""
+WARPS_OF_GROUP = 4
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 
 
 _BYTES = frozenset(("int8", "uint8", "e4m3", "e5m2"))
+
+
+def _is_tile(node: Expr) -> bool:
+    return type(node) is Call and node.op.name == "tile_of"
 
 
 def _texts(node: Call) -> set[str]:

@@ -28,6 +28,10 @@ ISSUES_PER_CLOCK = 4
 """Warps that a processor gives an instruction at once, since sm_70."""
 SPECIAL_LANES = 16
 """Special functions (exponential, root, reciprocal) that a processor computes per clock."""
+MMA_OF_PEAK = {90: 0.63}
+"""Share of the tensor cores' rate that ``mma`` of single warps reaches, by compute capability,
+where that is not all: on Hopper as measured by Luo et al., *Benchmarking and Dissecting the Nvidia
+Hopper GPU Architecture via Microbenchmarking* (2024); ``wgmma`` reaches all of it."""
 L2_BYTES_PER_CLOCK = 27.0
 """Bytes per clock and processor from the level-2 cache, as measured with microbenchmarks: 25 (H100)
 to 30 (A100), less than its data path of 64."""

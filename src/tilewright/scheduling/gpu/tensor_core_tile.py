@@ -11,25 +11,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.ir import as_int, dtypes, uses_var
-from tilewright.scheduling.blocks import is_injective
 from tilewright.scheduling.gpu import roofs
-from tilewright.scheduling.gpu.binding import THREADS
+from tilewright.scheduling.gpu.block_tile import (
+    fetch_at,
+    keep_sums_shared,
+    operand_positions,
+    share_fetch,
+    write_results,
+)
 from tilewright.scheduling.gpu.limits import GPULimits, limits_of
-from tilewright.scheduling.gpu.matrix_form import inline_into
 from tilewright.scheduling.gpu.reduction import ROWS_OF_THREADS
 from tilewright.scheduling.gpu.simt_tile import (
     bind_grid,
-    can_vectorize_store,
-    fetch_lanes,
     is_contiguous,
-    position_of,
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir import Block, BufferLoad, BufferStore
 from tilewright.tir.attrs import (
-    PERMUTED_LAYOUT,
     PIPELINE_ASYNC_STAGES,
     PIPELINE_ORDER,
     PIPELINE_STAGE,
@@ -75,9 +73,14 @@ class TensorCoreTile:
         return self.warps[1], self.columns // self.warps[1] // _UNIT, _UNIT
 
     @property
+    def thread_shape(self) -> tuple[int, int]:
+        """Warps of a block, and lanes of a warp."""
+        return prod(self.warps), 32
+
+    @property
     def threads(self) -> int:
         """Threads of a block."""
-        return 32 * prod(self.warps)
+        return prod(self.thread_shape)
 
     def shared_bytes(self, element_bytes: int) -> int:
         """Bytes of the operands' stages, or of the sums, whichever is more."""
@@ -165,7 +168,7 @@ def schedule_tensor_core_tiles(
     unit_depth = mma_depth(dtype, total)
     assert unit_depth is not None
     sch.pad_einsum(main, [1, tile.rows, tile.columns, tile.depth])
-    writer = _writer(sch, main)
+    writer = keep_sums_shared(sch, main)
     sums = sch.cache_write(main, 0, "warp")
     batch, row, column, step = sch.get_loops(main)
     rows = sch.split(row, [None, *tile.row_factors])
@@ -182,10 +185,11 @@ def schedule_tensor_core_tiles(
     bind_grid(sch, batch, rows[0], columns[0], limits)
     sch.bind(warps, ROWS_OF_THREADS)
     fetched = [
-        _fetch(sch, main, operand, steps[0], steps[1]) for operand in _operands(sch.get(main))
+        _fetch(sch, main, operand, steps[0], steps[1])
+        for operand in operand_positions(sch.get(main))
     ]
-    copies = [_share(sch, shared, steps[0], tile) for shared, _, _ in fetched]
-    _write(sch, writer, tile)
+    copies = [share_fetch(sch, shared, steps[0], tile) for shared, _, _ in fetched]
+    write_results(sch, writer, tile)
     _lay_out(sch, main, [load for _, load, _ in fetched], unit_depth)
     group = mma_group(
         dtype, total, a_trans=fetched[0][2], b_trans=not fetched[1][2], store_scope="shared"
@@ -209,29 +213,6 @@ def schedule_tensor_core_tiles(
             sch.annotate(steps[0], PIPELINE_ASYNC_STAGES, [0])
 
 
-def _operands(block: Block) -> tuple[int, int]:
-    """Positions of A, which has rows, and of B among what a block reads besides its result."""
-    operands = [r for r in block.reads if r.buffer is not block.writes[0].buffer]
-    rows = block.iter_vars[1].var
-    return (0, 1) if uses_var(operands[0], {rows}) else (1, 0)
-
-
-def _writer(sch: Schedule, main: BlockRV) -> BlockRV:
-    """Keep sums in shared memory; return the block that writes results, and what follows."""
-    consumers = sch.get_consumers(main)
-    if len(consumers) != 1 or not is_injective(sch, consumers[0]):
-        made: BlockRV = sch.cache_write(main, 0, "shared")
-        return made
-    writer: BlockRV = consumers[0]
-    while len(later := sch.get_consumers(writer)) == 1 and is_injective(sch, later[0]):
-        try:
-            sch.reverse_compute_inline(later[0])
-        except ScheduleError:
-            break  # it needs several results: it is a kernel of its own
-    sch.set_scope(main, 0, "shared")
-    return writer
-
-
 def _fetch(
     sch: Schedule, main: BlockRV, operand: int, outer: LoopRV, inner: LoopRV
 ) -> tuple[BlockRV, BlockRV, bool]:
@@ -242,46 +223,12 @@ def _fetch(
     shared = sch.cache_read(main, operand, "shared")
     load = sch.cache_read(main, operand, "warp")
     sch.compute_at(load, inner)
-    sch.compute_at(shared, outer)
-    inline_into(sch, shared)
+    fetch_at(sch, shared, outer)
     block = sch.get(shared)
     turned = not is_contiguous(block, 2) and is_contiguous(block, 1)
     if turned:
         sch.transform_layout(shared, ("write", 0), lambda b, i, k: (b, k, i))
     return shared, load, turned
-
-
-def _share(sch: Schedule, shared: BlockRV, outer: LoopRV, tile: TensorCoreTile) -> bool:
-    """Divide the fetch of a tile among all threads; return whether it only copies."""
-    depth = position_of(sch, outer) + 1
-    block = sch.get(shared)
-    along_k, along_i = is_contiguous(block, 2), is_contiguous(block, 1)
-    own = sch.get_loops(shared)[depth:]
-    size = prod(as_int(sch.get(loop).extent) or 1 for loop in own)
-    run = tile.depth if along_k else size // tile.depth
-    each = size // tile.threads
-    lanes = fetch_lanes(block, 2 if along_k else 1, run, each) if along_k or along_i else 1
-    i, k = own[-2:]
-    if not along_k and along_i:
-        sch.reorder(k, i)
-        i, k = k, i
-    parts = sch.split(sch.fuse(i, k), [None, prod(tile.warps), 32, lanes])
-    sch.bind(parts[1], ROWS_OF_THREADS)
-    sch.bind(parts[2], THREADS)
-    sch.unroll(parts[0])
-    sch.vectorize(parts[3])
-    bits = dtypes.bits_of(block.writes[0].buffer.dtype)
-    if lanes * bits == 128:
-        sch.annotate(shared, PERMUTED_LAYOUT, 1)
-    else:
-        sch.storage_align(shared, 0, 1, 1024 // bits, 128 // bits)
-    return lanes * bits >= 32 and is_copy(sch.get(shared))
-
-
-def is_copy(block: Block) -> bool:
-    """Whether a block stores what it loads, without computing anything."""
-    store = block.body
-    return isinstance(store, BufferStore) and isinstance(store.value, BufferLoad)
 
 
 def _lay_out(sch: Schedule, main: BlockRV, loads: list[BlockRV], unit_depth: int) -> None:
@@ -318,13 +265,3 @@ def _unit(sch: Schedule, copy: BlockRV, sizes: tuple[int, int], turned: bool) ->
     sch.reorder(first, second, inner_first, inner_second)
     made: LoopRV = inner_first
     return made
-
-
-def _write(sch: Schedule, writer: BlockRV, tile: TensorCoreTile) -> None:
-    """Divide the writing of results among all threads, in vectors along a row."""
-    row, column = sch.get_loops(writer)[-2:]
-    lanes = 4 if can_vectorize_store(sch.get(writer)) else 1
-    parts = sch.split(sch.fuse(row, column), [None, prod(tile.warps), 32, lanes])
-    sch.bind(parts[1], ROWS_OF_THREADS)
-    sch.bind(parts[2], THREADS)
-    sch.vectorize(parts[3])

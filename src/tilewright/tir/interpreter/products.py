@@ -15,7 +15,14 @@ from typing import Any
 import numpy as np
 
 from tilewright.support.errors import RunError
-from tilewright.tir.fragments import WARPGROUP_SIZE, sizes, swizzled, wgmma_accumulator_map
+from tilewright.tir.fragments import (
+    TURNED,
+    TURNED_DEPTH,
+    WARPGROUP_SIZE,
+    sizes,
+    swizzled,
+    wgmma_accumulator_map,
+)
 from tilewright.tir.interpreter.warp_matrix import Operand
 
 Array = np.ndarray[Any, Any]
@@ -83,7 +90,7 @@ def warpgroups_ready(threads: Sequence[Any], waiting: Sequence[Any]) -> list[Any
 
 
 def _wgmma(threads: Sequence[Any], brought: Sequence[Any], site: str) -> None:
-    shape, swizzle = brought[0][0], brought[0][7]
+    shape, turned, swizzle = brought[0][0], TURNED[brought[0][7]], brought[0][8]
     _, n, _ = sizes(shape)
     for thread in threads:
         if not thread.products.fenced:
@@ -92,7 +99,7 @@ def _wgmma(threads: Sequence[Any], brought: Sequence[Any], site: str) -> None:
                 "ptx_wgmma_fence since"
             )
     tiles, reads = [], []
-    for position in (4, 5):
+    for position, is_turned in zip((4, 5), turned):
         operands = [Operand(own[position], lane) for own, lane in zip(brought, threads)]
         for operand in operands:
             if (operand.first, operand.down) != (operands[0].first, operands[0].down):
@@ -105,6 +112,9 @@ def _wgmma(threads: Sequence[Any], brought: Sequence[Any], site: str) -> None:
         operands[0].note("read", places)
         reads.append((operands[0], places))
         values = operands[0].memory[places]
+        if is_turned:  # blocks, k, elements of a row
+            blocks = values.reshape(-1, TURNED_DEPTH, values.shape[1])
+            values = blocks.transpose(0, 2, 1).reshape(-1, TURNED_DEPTH)
         tiles.append(values.astype(np.int64 if values.dtype.kind == "i" else np.float64))
     with np.errstate(all="ignore"):
         product = tiles[0] @ tiles[1].T

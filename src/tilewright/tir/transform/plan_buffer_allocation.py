@@ -107,9 +107,9 @@ def _before_handing_on(
 ) -> list[For]:
     """Cut a path of loops at the first whose iterations may read what earlier ones wrote.
 
-    Loops whose iterations run at the same time don't.
+    Loops whose iterations run at the same time don't, nor do those of one iteration.
     """
-    serial = [loop for loop in loops if loop.kind in (SERIAL, UNROLLED)]
+    serial = [x for x in loops if x.kind in (SERIAL, UNROLLED) and as_int(x.extent) != 1]
     # If an iteration of the innermost makes all that it reads, so do those of the others.
     if serial and not LoopCarried(serial[-1], buffer, path, func).reads_only_its_own:
         for loop in serial:

@@ -19,10 +19,11 @@ from tilewright.tir.fragments import (
     shared_16x16_to_ldmatrix_32x8_layout,
     shared_16x32_to_ldmatrix_32x16_layout,
     wgmma_accumulator_layout,
+    wgmma_turned_layout,
 )
 from tilewright.tir.intrin.cuda.dp4a import DP4A_NAMES
 from tilewright.tir.intrin.cuda.mma import MAPS, MMA_NAMES, mma_depth, mma_group
-from tilewright.tir.intrin.cuda.wgmma import WGMMA_NAMES
+from tilewright.tir.intrin.cuda.wgmma import WGMMA_NAMES, wgmma_group
 from tilewright.tir.intrin.cuda.wmma import WMMA_NAMES, wmma_group
 
 __all__ = [
@@ -39,5 +40,7 @@ __all__ = [
     "shared_16x16_to_ldmatrix_32x8_layout",
     "shared_16x32_to_ldmatrix_32x16_layout",
     "wgmma_accumulator_layout",
+    "wgmma_group",
+    "wgmma_turned_layout",
     "wmma_group",
 ]

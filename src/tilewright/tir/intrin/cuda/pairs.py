@@ -74,11 +74,16 @@ for {names} in T.grid({sizes}):
         {statement}"""
 
 
-def register(name: str, operands: Sequence[Operand], description: str, body: str) -> str:
-    """Register a pair, which is parsed when it is first used; return its name."""
+def register(
+    name: str, operands: Sequence[Operand], description: str, body: str, *, check: bool = True
+) -> str:
+    """Register a pair, which is parsed when it is first used; return its name.
+
+    Without ``check`` the interpreter doesn't compare them then.
+    """
     make: Callable[[], tuple[PrimFunc, PrimFunc]] = lambda: (
         parsed(operands, description),
         parsed(operands, body),
     )
-    TensorIntrin.register_later(name, make)
+    TensorIntrin.register_later(name, make, check=check)
     return name

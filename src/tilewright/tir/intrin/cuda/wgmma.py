@@ -3,14 +3,25 @@
 ``wgmma_64x128x64_f16f16f32`` adds the product of A (64 x 64) and the transposed B (128 x 64) in
 shared memory, whose rows of 128 bytes the copies must permute (annotation ``permuted_layout``), to
 accumulators in the registers of a warpgroup: a buffer of scope ``warpgroup`` of 128 rows, one for
-each thread, which a schedule lays out by ``wgmma_accumulator_layout``. An intrinsic waits for its
-products.
+each thread, which a schedule lays out by ``wgmma_accumulator_layout``. Operands of 16 bits may be
+stored with ``k`` outermost (``…_trans_a``, ``…_trans_b``, ``…_trans_a_trans_b``); a schedule lays
+these out by ``wgmma_turned_layout``. An intrinsic waits for its products.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilewright.ir import dtypes
-from tilewright.tir.fragments import DTYPES, wgmma_accumulator_layout
+from tilewright.tir.fragments import (
+    DTYPES,
+    TURNED,
+    TURNED_DEPTH,
+    TURNED_WIDTH,
+    wgmma_accumulator_layout,
+    wgmma_turned_layout,
+    wgmma_turned_tile,
+)
 from tilewright.tir.intrin.cuda.pairs import Operand, nest, register
 from tilewright.tir.intrin.cuda.text import Text
 
@@ -29,32 +40,66 @@ def _element(buffer: str, row: str, column: str) -> str:
     return f"{buffer}[{thread}, {element}]"
 
 
-def _product(n: int, kind: str, scope: str) -> str:
-    short, total = KINDS[kind]
-    dtype, total_dtype = DTYPES[kind], DTYPES[total]
+def _operand(
+    name: str, extent: int, kind: str, scope: str, is_turned: bool
+) -> tuple[Operand, str, Callable[[int], str]]:
+    """An operand of ``extent`` rows of 128 bytes, its element, and its tile of a step."""
+    dtype = DTYPES[kind]
     depth = ROW_BYTES // dtypes.bytes_of(dtype)
+    row = f"v{'i' if name == 'A' else 'j'}"
+    if not is_turned:
+        return (
+            Operand(name, (extent, depth), dtype, scope, "r"),
+            f"{name}[{row}, vk]",
+            lambda step: (
+                f"T.tile_of({name}[T.Ramp(0, 1, {extent}), {step * depth // 4}], "
+                f"{name}[0, {step * depth // 4}:{(step + 1) * depth // 4}])"
+            ),
+        )
+    rows, columns = wgmma_turned_tile(extent)
+    place = ", ".join(map(str, wgmma_turned_layout(Text(row), Text("vk"))))
+    return (
+        Operand(name, (depth // TURNED_DEPTH, rows, columns), dtype, scope, "r"),
+        f"{name}[{place}]",
+        lambda step: (
+            f"T.tile_of({name}[{step}, T.Ramp(0, 1, {rows}), 0], {name}[{step}, 0, 0:{columns}])"
+        ),
+    )
+
+
+def _product(n: int, kind: str, scope: str, turned: str = "") -> str:
+    short, total = KINDS[kind]
+    total_dtype = DTYPES[total]
+    depth = ROW_BYTES // dtypes.bytes_of(DTYPES[kind])
     step = depth // 4
-    a = Operand("A", (64, depth), dtype, scope, "r")
-    b = Operand("B", (n, depth), dtype, scope, "r")
+    is_turned = TURNED[turned]
+    a, left, a_tile = _operand("A", 64, kind, scope, is_turned[0])
+    b, right, b_tile = _operand("B", n, kind, scope, is_turned[1])
     c = Operand("C", (128, n // 2), total_dtype, "warpgroup", "rw")
     sums = _element("C", "vi", "vj")
-    operands = f'T.Cast("{total_dtype}", A[vi, vk]) * T.Cast("{total_dtype}", B[vj, vk])'
+    operands = f'T.Cast("{total_dtype}", {left}) * T.Cast("{total_dtype}", {right})'
     calls = "".join(
         f'''
     T.evaluate(T.ptx_wgmma("m64n{n}k{step}", "{kind}", "{kind}", "{total}",
-        T.tile_of(A[T.Ramp(0, 1, 64), {at}], A[0, {at}:{at + step}]),
-        T.tile_of(B[T.Ramp(0, 1, {n}), {at}], B[0, {at}:{at + step}]),
-        T.address_of(C[tx, 0:{n // 2}]), 0))'''
-        for at in range(0, depth, step)
+        {a_tile(at)},
+        {b_tile(at)},
+        T.address_of(C[tx, 0:{n // 2}]), "{turned}", 0))'''
+        for at in range(4)
     )
     return register(
-        f"wgmma_64x{n}x{depth}_{short}{short}{_SHORT[total]}{'_dyn' if scope != 'shared' else ''}",
+        f"wgmma_64x{n}x{depth}_{short}{short}{_SHORT[total]}{_ending(turned)}"
+        f"{'_dyn' if scope != 'shared' else ''}",
         (a, b, c),
         nest({"i": 64, "j": n, "k": depth}, "SSR", "mma", f"{sums} = {sums} + {operands}"),
         f"{_TX}\n    T.evaluate(T.ptx_wgmma_fence()){calls}\n"
         "    T.evaluate(T.ptx_wgmma_commit_group())\n"
         "    T.evaluate(T.ptx_wgmma_wait_group(0))",
+        check=n * depth <= 2048,
     )
+
+
+def _ending(turned: str) -> str:
+    return "".join(f"_trans_{name}" for name in turned)
 
 
 def _fill(n: int, total: str) -> str:
@@ -87,8 +132,30 @@ def _store(n: int, total: str, scope: str) -> str:
 WGMMA_NAMES = (
     *(_product(n, kind, scope) for n in SIZES for kind in KINDS if kind != "int8" or n > 8
       for scope in ("shared", "shared.dyn")),
+    *(_product(n, kind, scope, turned) for n in SIZES for kind in ("fp16", "bf16")
+      for turned in ("a", "b", "ab") if n % TURNED_WIDTH == 0 or turned == "a"
+      for scope in ("shared", "shared.dyn")),
     *(_fill(n, total) for n in SIZES for total in _SHORT),
     *(_store(n, total, scope) for n in SIZES for total in _SHORT
       for scope in ("global", "shared", "shared.dyn")),
 )  # fmt: skip
 """Names of all of them."""
+
+
+def wgmma_group(n: int, dtype: str, total: str, turned: str = "") -> dict[str, str] | None:
+    """Return names of the intrinsics of 64 x n results, whose sums leave for shared memory.
+
+    ``turned`` names operands that have ``k`` outermost. ``None`` without an intrinsic of these
+    dtypes.
+    """
+    for kind, (short, kind_total) in KINDS.items():
+        if (DTYPES[kind], DTYPES[kind_total]) == (dtype, total):
+            if turned and dtypes.bytes_of(dtype) != 2:
+                return None
+            depth, end = ROW_BYTES // dtypes.bytes_of(dtype), _SHORT[kind_total]
+            return {
+                "fill": f"wgmma_fill_64x{n}_{end}",
+                "compute": f"wgmma_64x{n}x{depth}_{short}{short}{end}{_ending(turned)}",
+                "store": f"wgmma_store_64x{n}_{end}_shared",
+            }
+    return None

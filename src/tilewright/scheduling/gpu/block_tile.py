@@ -1,0 +1,117 @@
+"""Operands of a block's tile in shared memory, and its sums there: what all tensor cores share.
+
+The threads of a block stand in two axes, ``thread_shape``: warps or warpgroups, and what is in one.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Protocol
+
+from tilewright.ir import Call, as_int, dtypes, uses_var
+from tilewright.scheduling.blocks import is_injective
+from tilewright.scheduling.gpu.binding import THREADS
+from tilewright.scheduling.gpu.matrix_form import inline_into
+from tilewright.scheduling.gpu.reduction import ROWS_OF_THREADS
+from tilewright.scheduling.gpu.simt_tile import (
+    can_vectorize_store,
+    fetch_lanes,
+    is_contiguous,
+    position_of,
+)
+from tilewright.support.errors import ScheduleError
+from tilewright.tir import Block, BufferLoad, BufferStore
+from tilewright.tir.attrs import PERMUTED_LAYOUT
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+
+
+class BlockTile(Protocol):
+    """What is asked of a tile here."""
+
+    @property
+    def depth(self) -> int:
+        """Elements of a row that are fetched at once."""
+
+    @property
+    def thread_shape(self) -> tuple[int, int]:
+        """Threads along ``threadIdx.y`` and ``threadIdx.x``."""
+
+
+def operand_positions(block: Block) -> tuple[int, int]:
+    """Positions of A, which has rows, and of B among what a block reads besides its result."""
+    operands = [r for r in block.reads if r.buffer is not block.writes[0].buffer]
+    rows = block.iter_vars[1].var
+    return (0, 1) if uses_var(operands[0], {rows}) else (1, 0)
+
+
+def keep_sums_shared(sch: Schedule, main: BlockRV) -> BlockRV:
+    """Keep sums in shared memory; return the block that writes results, and what follows."""
+    consumers = sch.get_consumers(main)
+    if len(consumers) != 1 or not is_injective(sch, consumers[0]):
+        made: BlockRV = sch.cache_write(main, 0, "shared")
+        return made
+    writer: BlockRV = consumers[0]
+    while len(later := sch.get_consumers(writer)) == 1 and is_injective(sch, later[0]):
+        try:
+            sch.reverse_compute_inline(later[0])
+        except ScheduleError:
+            break  # it needs several results: it is a kernel of its own
+    sch.set_scope(main, 0, "shared")
+    return writer
+
+
+def fetch_at(sch: Schedule, shared: BlockRV, outer: LoopRV) -> None:
+    """Copy a tile into shared memory in each step, with what is computed of the operand."""
+    sch.compute_at(shared, outer)
+    inline_into(sch, shared)
+
+
+def share_fetch(sch: Schedule, shared: BlockRV, outer: LoopRV, tile: BlockTile) -> bool:
+    """Divide the fetch of a tile among all threads; return whether it only copies."""
+    depth = position_of(sch, outer) + 1
+    block = sch.get(shared)
+    along_k, along_i = is_contiguous(block, 2), is_contiguous(block, 1)
+    own = sch.get_loops(shared)[depth:]
+    size = prod(as_int(sch.get(loop).extent) or 1 for loop in own)
+    run = tile.depth if along_k else size // tile.depth
+    each = size // prod(tile.thread_shape)
+    lanes = fetch_lanes(block, 2 if along_k else 1, run, each) if along_k or along_i else 1
+    i, k = own[-2:]
+    if not along_k and along_i:
+        sch.reorder(k, i)
+        i, k = k, i
+    parts = sch.split(sch.fuse(i, k), [None, *tile.thread_shape, lanes])
+    sch.bind(parts[1], ROWS_OF_THREADS)
+    sch.bind(parts[2], THREADS)
+    sch.unroll(parts[0])
+    sch.vectorize(parts[3])
+    bits = dtypes.bits_of(block.writes[0].buffer.dtype)
+    if lanes * bits == 128:
+        sch.annotate(shared, PERMUTED_LAYOUT, 1)
+    else:
+        sch.storage_align(shared, 0, 1, 1024 // bits, 128 // bits)
+    return lanes * bits >= 32 and is_copy(sch.get(shared))
+
+
+def is_copy(block: Block) -> bool:
+    """Whether a block stores what it loads, or zeros under a condition, and computes nothing."""
+    store = block.body
+    if not isinstance(store, BufferStore):
+        return False
+    value = store.value
+    if isinstance(value, Call) and value.op.name == "if_then_else":
+        _, value, other = value.args
+        if getattr(other, "value", None) != 0:
+            return False
+    return isinstance(value, BufferLoad)
+
+
+def write_results(sch: Schedule, writer: BlockRV, tile: BlockTile) -> None:
+    """Divide the writing of results among all threads, in vectors along a row."""
+    row, column = sch.get_loops(writer)[-2:]
+    lanes = 4 if can_vectorize_store(sch.get(writer)) else 1
+    parts = sch.split(sch.fuse(row, column), [None, *tile.thread_shape, lanes])
+    sch.bind(parts[1], ROWS_OF_THREADS)
+    sch.bind(parts[2], THREADS)
+    sch.vectorize(parts[3])

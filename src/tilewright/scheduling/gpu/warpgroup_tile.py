@@ -1,0 +1,198 @@
+"""Tiles of a matrix product on Hopper's tensor cores: ``wgmma``, which reads shared memory itself.
+
+Each warpgroup (four warps) of a block computes 64 rows, or several times that, of all the tile's
+columns. Both operands lie in shared memory in rows of 128 bytes along what is summed over, permuted
+as the instruction expects them, and come some steps ahead by asynchronous copies; no operand passes
+registers. Sums leave as those of ``tensor_core_tile`` do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.scheduling.gpu import roofs
+from tilewright.scheduling.gpu.block_tile import (
+    fetch_at,
+    keep_sums_shared,
+    operand_positions,
+    share_fetch,
+    write_results,
+)
+from tilewright.scheduling.gpu.limits import GPULimits, limits_of
+from tilewright.scheduling.gpu.reduction import ROWS_OF_THREADS
+from tilewright.scheduling.gpu.simt_tile import bind_grid, is_contiguous
+from tilewright.support.errors import ScheduleError
+from tilewright.target import Target
+from tilewright.tir.attrs import (
+    PERMUTED_LAYOUT,
+    PIPELINE_ASYNC_STAGES,
+    PIPELINE_ORDER,
+    PIPELINE_STAGE,
+)
+from tilewright.tir.fragments import WARPGROUP_SIZE
+from tilewright.tir.intrin.cuda import (
+    wgmma_accumulator_layout,
+    wgmma_group,
+    wgmma_turned_layout,
+)
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+
+_ARCH = "sm_90a"
+_ROWS = 64
+"""Rows that an instruction computes."""
+_ROW_BYTES = 128
+_UNKNOWN = 512
+
+
+@dataclass(frozen=True)
+class WarpgroupTile:
+    """A block's tile, ``rows`` by ``columns``, and how many warpgroups divide its rows.
+
+    ``stages`` of operands are in shared memory at once, each ``depth`` elements (128 bytes) deep.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    groups: int
+    stages: int
+
+    @property
+    def thread_shape(self) -> tuple[int, int]:
+        """Warpgroups of a block, and threads of one."""
+        return self.groups, WARPGROUP_SIZE
+
+    @property
+    def row_factors(self) -> tuple[int, int, int]:
+        """Warpgroups along rows, instructions of one, rows of an instruction."""
+        return self.groups, self.rows // self.groups // _ROWS, _ROWS
+
+    def shared_bytes(self) -> int:
+        """Bytes of the operands' stages, or of the sums, whichever is more."""
+        operands = (self.rows + self.columns) * _ROW_BYTES * self.stages
+        return max(operands, self.rows * (self.columns + 8) * 4)
+
+
+_SHAPES = ((128, 256, 2, 4), (128, 128, 2, 4), (64, 256, 1, 4), (64, 128, 1, 4), (64, 64, 1, 4))
+"""Rows, columns, warpgroups and stages. Sums of a thread take rows * columns / threads registers:
+at most 128 of 255."""
+
+
+def rank_warpgroup_tiles(
+    m: int | None, n: int | None, batch: int | None, target: Target, element_bytes: int
+) -> list[WarpgroupTile]:
+    """Return the tiles that a block may have, by estimate of the time, the fastest first.
+
+    The busiest processor has whole blocks; each takes as long as its products, its reads of shared
+    memory (each warpgroup reads its rows and all columns) or its fetches take, whichever is most.
+    """
+    limits = limits_of(target)
+
+    def cost(tile: WarpgroupTile) -> float:
+        rows, columns = -(-(m or _UNKNOWN) // tile.rows), -(-(n or _UNKNOWN) // tile.columns)
+        blocks = max(1, rows * columns * (batch or 1))
+        brought = (tile.rows + tile.columns) * _ROW_BYTES
+        read = (tile.rows + tile.columns * tile.rows // _ROWS) * _ROW_BYTES
+        clocks = (
+            2 * tile.rows * tile.columns * tile.depth / target.gpu.tensor_flops * element_bytes / 2,
+            (read + brought) / _SHARED_BYTES,
+            brought / roofs.L2_BYTES_PER_CLOCK,
+        )
+        return -(-blocks // limits.processors) * (max(clocks) + 0.25 * sum(clocks))
+
+    tiles = [
+        WarpgroupTile(rows, columns, _ROW_BYTES // element_bytes, groups, stages)
+        for rows, columns, groups, stages in _SHAPES
+    ]
+    fitting = [tile for tile in tiles if tile.shared_bytes() <= limits.max_shared_memory]
+    return sorted(fitting, key=cost)
+
+
+_SHARED_BYTES = roofs.BANKS * roofs.BANK_BYTES  # per clock
+
+
+def why_not_warpgroups(sch: Schedule, main: BlockRV, target: Target) -> str:
+    """Return why a product can't be computed by ``wgmma``; empty if its dtypes allow it."""
+    if target.arch != _ARCH:
+        return f"wgmma is of {_ARCH} alone, not of {target.arch}"
+    block = sch.get(main)
+    total = block.writes[0].buffer.dtype
+    operands = {r.buffer.dtype for r in block.reads if r.buffer is not block.writes[0].buffer}
+    if len(operands) != 1:
+        return "its operands have different dtypes"
+    (dtype,) = operands
+    if wgmma_group(_ROWS, dtype, total) is None:
+        return f"wgmma doesn't add products of {dtype} up in {total}"
+    return ""
+
+
+def schedule_warpgroup_tiles(
+    sch: Schedule, main: BlockRV, tile: WarpgroupTile, limits: GPULimits
+) -> None:
+    """Schedule a product in matrix form (``bring_into_form``), its operands' copies and epilogue.
+
+    Raises ``ScheduleError`` if a primitive refuses, or if operands can't come in vectors.
+    """
+    block = sch.get(main)
+    total = block.writes[0].buffer.dtype
+    dtype = next(r.buffer.dtype for r in block.reads if r.buffer is not block.writes[0].buffer)
+    sch.pad_einsum(main, [1, tile.rows, tile.columns, tile.depth])
+    writer = keep_sums_shared(sch, main)
+    sums = sch.cache_write(main, 0, "warpgroup")
+    batch, row, column, step = sch.get_loops(main)
+    rows = sch.split(row, [None, *tile.row_factors])
+    columns = sch.split(column, [None, tile.columns])
+    steps = sch.split(step, [None, tile.depth])
+    sch.reorder(
+        batch, rows[0], columns[0], rows[1], steps[0], rows[2], rows[3], columns[1], steps[1]
+    )
+    sch.reverse_compute_at(sums, rows[1])
+    sch.reverse_compute_at(writer, columns[0])
+    bind_grid(sch, batch, rows[0], columns[0], limits)
+    sch.bind(rows[1], ROWS_OF_THREADS)
+    turned = ""
+    for name, operand in zip("ab", operand_positions(sch.get(main))):
+        if _fetch(sch, main, operand, steps[0], tile):
+            turned += name
+    group = wgmma_group(tile.columns, dtype, total, turned)
+    if group is None:
+        raise ScheduleError(f"wgmma reads {dtype} along what is summed over only")
+    write_results(sch, writer, tile)
+    sch.transform_layout(
+        main,
+        ("write", 0),
+        lambda z, i, j: (
+            z, i // _ROWS, j // tile.columns,
+            *wgmma_accumulator_layout(i % _ROWS, j % tile.columns),
+        ),
+    )  # fmt: skip
+    init = sch.decompose_reduction(main, steps[0])
+    sch.tensorize(sch.get_loops(init)[-2], group["fill"])
+    sch.tensorize(sch.get_loops(main)[-3], group["compute"])
+    row, column = sch.get_loops(sums)[-2:]
+    row, inner_row = sch.split(row, [None, _ROWS])
+    column, inner_column = sch.split(column, [None, tile.columns])
+    sch.reorder(row, column, inner_row, inner_column)
+    store = sch.blockize(inner_row)
+    # Four rows of eight neighbouring banks each are written at once.
+    sch.storage_align(store, 0, 1, 32, 8)
+    sch.tensorize(store, group["store"])
+    sch.unroll(rows[2])
+    sch.annotate(steps[0], PIPELINE_STAGE, [0, 0, tile.stages - 1])
+    sch.annotate(steps[0], PIPELINE_ORDER, [0, 1, 2])
+    sch.annotate(steps[0], PIPELINE_ASYNC_STAGES, [0])
+
+
+def _fetch(sch: Schedule, main: BlockRV, operand: int, outer: LoopRV, tile: WarpgroupTile) -> bool:
+    """Copy an operand's tile into shared memory; return whether it lies there turned."""
+    shared = sch.cache_read(main, operand, "shared")
+    fetch_at(sch, shared, outer)
+    block = sch.get(shared)
+    turned = not is_contiguous(block, 2) and is_contiguous(block, 1)
+    if turned:
+        sch.transform_layout(shared, ("write", 0), lambda b, i, k: (b, *wgmma_turned_layout(i, k)))
+    copies = share_fetch(sch, shared, outer, tile)
+    if not copies or PERMUTED_LAYOUT not in sch.get(shared).annotations:
+        raise ScheduleError("an operand can't be copied in vectors of 16 bytes")
+    return turned

@@ -1,0 +1,145 @@
+"""Products on Hopper's warpgroups by rule: right, without races, without bank conflicts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_rules import compiled, function, tensor
+
+from tilewright import dlight, te, topi
+from tilewright.ir import IRModule
+from tilewright.runtime.dlpack import numpy_dtype
+from tilewright.scheduling import NotApplicable, describe
+from tilewright.scheduling.gpu import (
+    WarpgroupTile,
+    bring_into_form,
+    limits_of,
+    matrix_form_of,
+    rank_warpgroup_tiles,
+    schedule_warpgroup_tiles,
+)
+from tilewright.target import Target
+from tilewright.tir import PrimFunc, Schedule
+from tilewright.tir.interpreter import run, simulate
+from tilewright.tir.transform import gpu_pipeline
+
+HOPPER = Target("nvidia/nvidia-h200")
+
+
+def lowered(func: PrimFunc) -> IRModule:
+    with HOPPER:
+        return gpu_pipeline(HOPPER)(dlight.default_schedule(HOPPER)(IRModule({"main": func})))
+
+
+def product(
+    m: Any, n: Any, k: Any, dtype: str = "float16", total: str = "float32",
+    turned: tuple[bool, bool] = (False, True),
+) -> PrimFunc:  # fmt: skip
+    """A product; B is stored with rows along ``k`` if the second of ``turned`` says so."""
+    a = tensor(*((k, m) if turned[0] else (m, k)), dtype=dtype, name="a")
+    b = tensor(*((n, k) if turned[1] else (k, n)), dtype=dtype, name="b")
+    return function(
+        lambda a, b: topi.nn.matmul(
+            a, b, transpose_a=turned[0], transpose_b=turned[1], out_dtype=total
+        ),
+        a,
+        b,
+    )
+
+
+def agrees(module: IRModule, m: int, n: int, k: int, turned: tuple[bool, bool], dtype: str) -> Any:
+    """Run the kernel on random data; compare with NumPy; return what memory did."""
+    rng = np.random.default_rng(0)
+    kind = numpy_dtype(dtype)
+    a = rng.integers(-4, 5, (m, k)).astype(kind)
+    b = rng.integers(-4, 5, (n, k)).astype(kind)
+    total = np.zeros((m, n), "int32" if dtype == "int8" else "float32")
+    given = [np.ascontiguousarray(a.T if turned[0] else a),
+             np.ascontiguousarray(b if turned[1] else b.T)]  # fmt: skip
+    report = simulate(module, *given, total, check_races=True)
+    np.testing.assert_array_equal(total, a.astype("float32") @ b.astype("float32").T)
+    return report
+
+
+CASES: dict[str, tuple[int, int, int, tuple[bool, bool], str]] = {
+    "rows along k": (64, 64, 128, (False, True), "float16"),
+    "b turned": (64, 128, 128, (False, False), "bfloat16"),
+    "eighths": (64, 64, 256, (False, True), "float8_e4m3fn"),
+    "odd": (40, 72, 128, (False, True), "float16"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_products(name: str) -> None:
+    m, n, k, turned, dtype = CASES[name]
+    total = "int32" if dtype == "int8" else "float32"
+    module = lowered(product(m, n, k, dtype, total, turned))
+    assert "T.ptx_wgmma(" in module.script() and "T.ptx_cp_async(" in module.script()
+    report = agrees(module, m, n, k, turned, dtype)
+    assert report.bank_conflicts == 0
+    assert all(item.spill_bytes == 0 for item in compiled(module, HOPPER).values())
+
+
+def test_tiles_of_several_warpgroups() -> None:
+    turned = True, False
+    func = product(128, 128, 128, turned=turned)
+    sch = Schedule(IRModule({"main": func}))
+    found = describe(sch)
+    assert not isinstance(found, NotApplicable)
+    form = matrix_form_of(sch, found)
+    assert not isinstance(form, NotApplicable)
+    bring_into_form(sch, found.main, form)
+    schedule_warpgroup_tiles(sch, found.main, WarpgroupTile(128, 64, 64, 2, 4), limits_of(HOPPER))
+    with HOPPER:
+        module = gpu_pipeline(HOPPER)(sch.mod)
+    assert agrees(module, 128, 128, 128, turned, "float16").bank_conflicts == 0
+
+
+@pytest.mark.parametrize("turned", [(False, True), (True, False)])
+def test_large_products_leave_registers_and_shared_memory(turned: tuple[bool, bool]) -> None:
+    module = lowered(product(4096, 4096, 4096, turned=turned))
+    assert '"m64n256k16"' in module.script()
+    (resources,) = compiled(module, HOPPER).values()
+    assert resources.spill_bytes == 0 and resources.registers <= 200
+
+
+def test_rows_may_come_with_the_call() -> None:
+    n = te.var("n")
+    func = function(
+        lambda a, b: topi.nn.relu(topi.nn.dense(a, b)),
+        tensor(n, 128, dtype="float16", name="a"),
+        tensor(64, 128, dtype="float16", name="b"),
+    )
+    module = lowered(func)
+    assert "T.ptx_wgmma(" in module.script() and "T.ptx_cp_async(" in module.script()
+    rng = np.random.default_rng(0)
+    for rows in (0, 65):
+        a, b = (rng.integers(-4, 5, (size, 128)).astype("float16") for size in (rows, 64))
+        found = np.zeros((rows, 64), "float16")
+        run(module, a, b, found, check_races=True)
+        np.testing.assert_array_equal(found, np.maximum(a @ b.T, 0))
+
+
+def test_what_warpgroups_cant_read_goes_to_warps() -> None:
+    turned_bytes = lowered(product(64, 64, 128, "int8", "int32", (False, False)))
+    assert "wgmma" not in turned_bytes.script()
+    deep = lowered(product(64, 64, 40))
+    assert "wgmma" not in deep.script() and "T.ptx_mma(" in deep.script()
+    assert "wgmma" not in gpu_text_of("nvidia/nvidia-a100")
+
+
+def gpu_text_of(gpu: str) -> str:
+    target = Target(gpu)
+    with target:
+        made = dlight.default_schedule(target)(IRModule({"main": product(64, 64, 128)}))
+        text: str = gpu_pipeline(target)(made).script()
+    return text
+
+
+def test_small_products_get_small_tiles() -> None:
+    few = rank_warpgroup_tiles(64, 64, 1, HOPPER, 2)[0]
+    many = rank_warpgroup_tiles(8192, 8192, 1, HOPPER, 2)[0]
+    assert (few.rows, few.columns) == (64, 64)
+    assert (many.rows, many.columns) == (128, 256)
