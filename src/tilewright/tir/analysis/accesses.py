@@ -20,6 +20,7 @@ from tilewright.ir import (
     Broadcast,
     Call,
     Expr,
+    IntImm,
     Let,
     Node,
     Or,
@@ -53,6 +54,7 @@ from tilewright.tir.stmt import (
     Stmt,
     While,
 )
+from tilewright.tir.walk import per_statement
 
 _POINTERS = ("address_of", "access_ptr", "tile_of")
 _LONGEST_VALUE = 256  # nodes of a value that takes its variable's place
@@ -116,7 +118,9 @@ class _Walker:
     # ---- context --------------------------------------------------------------------------------
 
     def resolved(self, node: Node) -> Any:
-        return substitute(node, self.values) if self.values else node
+        if type(node) is IntImm or not self.values:
+            return node
+        return substitute(node, self.values)
 
     @contextmanager
     def under(self, *conditions: Expr) -> Iterator[None]:
@@ -182,6 +186,8 @@ class _Walker:
         self.access(node, node.buffer, place_box(node), const(lanes), **kind)
 
     def expr(self, node: Any) -> None:
+        if not _has_loads(node):
+            return
         kind = type(node)
         if kind is BufferLoad:
             for index in node.indices:
@@ -326,14 +332,20 @@ def _lasting(condition: Expr, body: Stmt) -> Expr:
 
 
 _has_calls = contains(Call)
+_has_loads = contains(BufferLoad)
 
 
 def works_by_intrinsic(block: Block) -> bool:
     """Whether the body calls something that accesses memory by itself: regions must tell."""
-    return _has_calls(block.body) and any(
+    return _has_calls(block.body) and _calls_intrinsic(block.body)
+
+
+@per_statement
+def _calls_intrinsic(body: Stmt) -> bool:
+    return any(
         type(item) is Call
         and (item.op.name == "access_ptr" or (item.op.effect == "opaque" and _has_pointer(item)))
-        for item in pre_order(block.body, enter=lambda node: type(node) is not BlockRealize)
+        for item in pre_order(body, enter=lambda node: type(node) is not BlockRealize)
     )
 
 
