@@ -1,13 +1,13 @@
-"""Move conditions and bound values out of loops on which they don't depend, whatever that costs.
+"""Move conditions and bound values out of loops on which they don't depend.
 
     for i:                       if n > 3:
         let v = m * 2                let v = m * 2
         if n > 3:           ──>      for i: A[i] = v
             A[i] = v
 
-``HoistInvariants`` does this where it pays, with a limit on copies of loops; here the user says
-what is hoisted, and all of that is. Nothing is evaluated that might not have been, unless it is
-proven not to trap.
+``HoistInvariants`` does this where it pays; here the user says what is hoisted, and all of that is,
+until copies of loops have grown to several hundred statements. Nothing is evaluated that might not
+have been, unless it is proven not to trap.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from tilewright.tir.transform.hoist import (
     is_invariant,
 )
 
-_NO_LIMIT = 1 << 30
+_MOST_COPIED = 256
+"""Stores and calls that copies of loops may add to a function: each condition may double them."""
 
 
 class HoistedConditionals(enum.Flag):
@@ -110,7 +111,7 @@ _REQUIRED = HoistedLetBindings.RequiredByCondition
 
 class _ConditionHoister(Unswitcher):
     def __init__(self, func: PrimFunc, kinds: HoistedConditionals) -> None:
-        super().__init__(func, _NO_LIMIT)
+        super().__init__(func, _MOST_COPIED)
         self.kinds = kinds
         self.threads = {
             item.loop_var
