@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +286,7 @@ class Decisions:
         self.different: dict[str, str] = data["different"]
         self.absent: dict[str, str] = data["absent"]
         self.ignored_parameters = frozenset(data["ignored parameters"])
+        self.own_defaults: dict[str, str] = data["own defaults"]
         self.floor: dict[str, float] = data["floor"]
 
     def why(self, table: dict[str, str], path: str) -> tuple[str, str] | None:
@@ -304,13 +305,19 @@ def parameters_of(text: str) -> ast.arguments:
     return function.args
 
 
-def differences(theirs: str, ours: str, ignored: Iterable[str] = ()) -> list[str]:
+def differences(
+    theirs: str, ours: str, ignored: Iterable[str] = (), own_defaults: Iterable[str] = ()
+) -> list[str]:
     """Say what a call written for their parameters would stumble over.
 
     Each of their parameters must be accepted at its place, by its name and with its default;
-    further ones of ours must be optional.
+    further ones of ours must be optional. Parameters that are ``ignored`` may be missing, and
+    ``own_defaults`` may differ.
     """
     wanted, given = _Parameters(theirs), _Parameters(ours)
+    for name in own_defaults:
+        if name in wanted.defaults and name in given.defaults:
+            wanted.defaults[name] = "..."
     found = []
     place = 0
     for name in wanted.positional:
@@ -433,10 +440,10 @@ class Comparison:
             return Row(row.package, row.name, "different", "no function here")
         if calls and theirs not in (None, UNKNOWN):
             ours = signature_text(found)
-            if row.is_member and ours is not None and _takes_self(found):
-                ours = re.sub(r"^self(, )?(/, )?", "", ours)
             told_of = (
-                differences(theirs, ours, self.decisions.ignored_parameters)
+                differences(
+                    theirs, ours, self.decisions.ignored_parameters, self.decisions.own_defaults
+                )
                 if ours is not None
                 else []
             )
@@ -481,8 +488,9 @@ class Comparison:
         value = getattr(cls, here)
         if theirs is None and inspect.isfunction(value):
             return Row(row.package, row.name, "different", "a method here")
-        theirs_callable = theirs is not None
-        return self._judge(row, state, how, theirs, theirs_callable, value)
+        if inspect.isfunction(found):
+            value = partial(value, None)  # without the object itself
+        return self._judge(row, state, how, theirs, theirs is not None, value)
 
 
 def _exists(path: str) -> bool:
@@ -491,13 +499,6 @@ def _exists(path: str) -> bool:
     except (ImportError, AttributeError):
         return False
     return True
-
-
-def _takes_self(function: Any) -> bool:
-    return (
-        inspect.isfunction(function)
-        and next(iter(inspect.signature(function).parameters), "") == "self"
-    )
 
 
 @cache
@@ -553,6 +554,9 @@ def page(rows: list[Row], comparison: Comparison) -> str:
         )
     for package in packages:
         lines += section(package, [row for row in rows if row.package == package])
+    lines += ["", "## Defaults of our own", "", "| parameter | why |", "|---|---|"]
+    own = comparison.decisions.own_defaults
+    lines += [f"| `{name}` | {reason} |" for name, reason in own.items()]
     lines += ["", "## Out of scope", "", "| names | how many | why |", "|---|---|---|"]
     for pattern, reason in comparison.decisions.out_of_scope.items():
         shown = ", ".join(f"`{each}`" for each in pattern.split())

@@ -121,46 +121,52 @@ class ScheduleCore(PrimitiveMethods):
             return "main"
         return self._working_func
 
-    def get(self, rv: BlockRV | LoopRV | ExprRV | Formula | StmtSRef) -> Any:
+    def get(self, rand_var_or_sref: BlockRV | LoopRV | ExprRV | Formula | StmtSRef) -> Any:
         """Return what a handle refers to: a ``Block``, a ``For``, a number or an expression.
 
         For an sref it is the statement as it was when the sref was taken.
 
         Raises ``ScheduleError`` if that is no longer in the program.
         """
-        if type(rv) is StmtSRef:
-            return rv.stmt
+        if type(rand_var_or_sref) is StmtSRef:
+            return rand_var_or_sref.stmt
         if self.history.dead:
-            self.history.check_alive((rv,))
-        if type(rv) is BlockRV:
-            return self.state.get_block(rv).block
-        if type(rv) is LoopRV:
-            return self.state.get_loop(rv)
-        if type(rv) is Formula:
-            return int(rv)
-        if type(rv) is ExprRV:
-            return rv.value.value if type(rv.value) is IntImm else rv.value
-        raise ScheduleError(f"expected a handle, got {type(rv).__name__}")
+            self.history.check_alive((rand_var_or_sref,))
+        if type(rand_var_or_sref) is BlockRV:
+            return self.state.get_block(rand_var_or_sref).block
+        if type(rand_var_or_sref) is LoopRV:
+            return self.state.get_loop(rand_var_or_sref)
+        if type(rand_var_or_sref) is Formula:
+            return int(rand_var_or_sref)
+        if type(rand_var_or_sref) is ExprRV:
+            value = rand_var_or_sref.value
+            return value.value if type(value) is IntImm else value
+        raise ScheduleError(f"expected a handle, got {type(rand_var_or_sref).__name__}")
 
-    def get_sref(self, rv: BlockRV | LoopRV | Stmt) -> StmtSRef:
+    def get_sref(self, rand_var_or_stmt: BlockRV | LoopRV | Stmt) -> StmtSRef:
         """Return the sref of a block or loop (or of a ``Block`` or ``For`` of the program).
 
         Raises ``ScheduleError`` if it isn't part of the program.
         """
-        if isinstance(rv, Stmt):
-            return sref_of(self.state, rv)
-        if type(rv) not in (BlockRV, LoopRV):
+        if isinstance(rand_var_or_stmt, Stmt):
+            return sref_of(self.state, rand_var_or_stmt)
+        if type(rand_var_or_stmt) not in (BlockRV, LoopRV):
             raise ScheduleError(
-                f"get_sref takes a BlockRV, a LoopRV or a statement, got {type(rv).__name__}"
+                "get_sref takes a BlockRV, a LoopRV or a statement, got "
+                f"{type(rand_var_or_stmt).__name__}"
             )
-        return sref_of(self.state, self.get(rv))
+        return sref_of(self.state, self.get(rand_var_or_stmt))
 
-    def remove_rv(self, rv: BlockRV | LoopRV | ExprRV) -> None:
+    def remove_rv(self, rand_var: BlockRV | LoopRV | ExprRV) -> None:
         """Drop a handle: using it from now on is an error. The program is unchanged."""
-        if not isinstance(rv, RV_TYPES):
-            raise ScheduleError(f"remove_rv takes a handle, got {type(rv).__name__}")
-        self.history.check_alive((rv,), "remove_rv")
-        self.history.kill((rv,), "remove_rv dropped it")
+        if not isinstance(rand_var, RV_TYPES):
+            raise ScheduleError(f"remove_rv takes a handle, got {type(rand_var).__name__}")
+        self.history.check_alive((rand_var,), "remove_rv")
+        self.history.kill((rand_var,), "remove_rv dropped it")
+
+    def get_sblock(self, name: str, func_name: str | None = None) -> BlockRV:
+        """Return a block by name: ``get_block``, as TVM calls it now."""
+        return self.get_block(name, func_name)
 
     def undo(self, steps: int = 1) -> list[Instruction]:
         """Undo the last primitive, or the last ``steps``; returns their instructions.

@@ -191,7 +191,6 @@ class PrimitiveMethods:
         self,
         loop: LoopRV,
         factors: Sequence[Factor],
-        *,
         preserve_unit_iters: bool = True,
     ) -> list[LoopRV]:
         """Split the range of a loop into consecutive loops, one per factor, and return these."""
@@ -295,7 +294,6 @@ class PrimitiveMethods:
         self,
         candidates: Sequence[int],
         probs: Sequence[float],
-        *,
         decision: int | None = None,
     ) -> ExprRV:
         """Choose one of ``candidates`` with the given probabilities; the decision is its position."""
@@ -303,7 +301,6 @@ class PrimitiveMethods:
     def sample_compute_location(
         self,
         block: BlockRV | str,
-        *,
         decision: int | None = None,
     ) -> LoopRV:
         """Choose where a block is computed."""
@@ -314,7 +311,6 @@ class PrimitiveMethods:
         n: int,
         partition_pos: int = 0,
         innerpart_factor: int = 1,
-        *,
         decision: Sequence[int] | None = None,
     ) -> list[ExprRV]:
         """Choose ``n`` factors of the loop's extent, uniformly, with a divisible inner part."""
@@ -324,7 +320,6 @@ class PrimitiveMethods:
         loop: LoopRV,
         n: int,
         max_innermost_factor: int = 16,
-        *,
         decision: Sequence[int] | None = None,
     ) -> list[ExprRV]:
         """Choose ``n`` factors whose product is the loop's extent, uniformly among all ways."""
@@ -368,9 +363,9 @@ class PrimitiveMethods:
         self,
         loop: LoopRV,
         factors: Sequence[Factor],
-        *,
         preserve_unit_iters: bool = True,
         disable_predication: bool = False,
+        *,
         tail: Tail = 'predicate',
     ) -> list[LoopRV]:
         """Split one loop into a nest of loops, one per factor, the first outermost."""

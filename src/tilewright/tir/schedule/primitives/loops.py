@@ -120,9 +120,9 @@ def split(
     sch: Schedule,
     loop: LoopRV,
     factors: Sequence[Factor],
-    *,
     preserve_unit_iters: bool = True,
     disable_predication: bool = False,
+    *,
     tail: Tail = "predicate",
 ) -> list[LoopRV]:
     """Split one loop into a nest of loops, one per factor, the first outermost.

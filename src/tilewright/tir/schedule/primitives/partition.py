@@ -28,7 +28,6 @@ def loop_partition(
     sch: Schedule,
     loop: LoopRV,
     factors: Sequence[Factor],
-    *,
     preserve_unit_iters: bool = True,
 ) -> list[LoopRV]:
     """Split the range of a loop into consecutive loops, one per factor, and return these.

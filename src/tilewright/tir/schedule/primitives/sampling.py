@@ -73,7 +73,6 @@ def sample_perfect_tile(
     loop: LoopRV,
     n: int,
     max_innermost_factor: int = 16,
-    *,
     decision: Sequence[int] | None = None,
 ) -> list[ExprRV]:
     """Choose ``n`` factors whose product is the loop's extent, uniformly among all ways.
@@ -145,7 +144,6 @@ def sample_partitioned_tile(
     n: int,
     partition_pos: int = 0,
     innerpart_factor: int = 1,
-    *,
     decision: Sequence[int] | None = None,
 ) -> list[ExprRV]:
     """Choose ``n`` factors of the loop's extent, uniformly, with a divisible inner part.
@@ -204,7 +202,6 @@ def sample_categorical(
     sch: Schedule,
     candidates: Sequence[int],
     probs: Sequence[float],
-    *,
     decision: int | None = None,
 ) -> ExprRV:
     """Choose one of ``candidates`` with the given probabilities; the decision is its position.
@@ -230,9 +227,7 @@ def sample_categorical(
 
 
 @primitive(pure=True)
-def sample_compute_location(
-    sch: Schedule, block: BlockRV, *, decision: int | None = None
-) -> LoopRV:
+def sample_compute_location(sch: Schedule, block: BlockRV, decision: int | None = None) -> LoopRV:
     """Choose where a block is computed.
 
     That is a loop of its consumers, inline (decision -2), or where it is (decision -1), uniformly
