@@ -16,6 +16,8 @@ from tilewright.tir.transform.guard_accumulation import GuardAccumulation as Gua
 from tilewright.tir.transform.hoist import HoistInvariants as HoistInvariants
 from tilewright.tir.transform.hoist_expression import HoistExpression as HoistExpression
 from tilewright.tir.transform.hoist_expression import HoistIfThenElse as HoistIfThenElse
+from tilewright.tir.transform.hoist_expression import HoistedConditionals as HoistedConditionals
+from tilewright.tir.transform.hoist_expression import HoistedLetBindings as HoistedLetBindings
 from tilewright.tir.transform.inject_double_buffer import InjectDoubleBuffer as InjectDoubleBuffer
 from tilewright.tir.transform.inject_permuted_layout import InjectPermutedLayout as InjectPermutedLayout
 from tilewright.tir.transform.inject_prefetch import InjectPrefetch as InjectPrefetch
