@@ -224,6 +224,8 @@ def read_names(root: str) -> dict[str, Any]:
 
 
 def class_key(cls: type) -> str:
+    if "<locals>" in cls.__qualname__:  # a decorator's class, for the one that it derives from
+        return f"{class_key(cls.__mro__[1])}, decorated"
     return f"{cls.__module__}.{cls.__qualname__}"
 
 

@@ -69,8 +69,13 @@ if TYPE_CHECKING:
     from tilewright.driver import lower
     from tilewright.ir import IRModule, instrument, transform
     from tilewright.runtime import (
+        DataType,
+        DataTypeCode,
+        Object,
         cpu,
         cuda,
+        device,
+        device_from_target,
         get_global_func,
         load_module,
         register_global_func,
@@ -85,12 +90,17 @@ _PACKAGES = (
     "transform",
 )  # fmt: skip
 _NAMES = {
+    "DataType": "tilewright.runtime",
+    "DataTypeCode": "tilewright.runtime",
     "IRModule": "tilewright.ir",
+    "Object": "tilewright.runtime",
     "Target": "tilewright.target",
     "TilewrightError": "tilewright.support.errors",
     "compile": "tilewright.compiling",
     "cpu": "tilewright.runtime",
     "cuda": "tilewright.runtime",
+    "device": "tilewright.runtime",
+    "device_from_target": "tilewright.runtime",
     "get_global_func": "tilewright.runtime",
     "load_module": "tilewright.runtime",
     "lower": "tilewright.driver",
@@ -98,10 +108,11 @@ _NAMES = {
 }
 
 __all__ = [
-    "IRModule", "Target", "TilewrightError", "__version__", "arith", "compile", "cpu", "cuda",
-    "dlight", "driver", "get_global_func", "instrument", "ir", "kernels", "load_module", "lower",
-    "meta_schedule", "register_global_func", "relax", "runtime", "s_tir", "script", "sym",
-    "target", "te", "tir", "tirx", "topi", "transform",
+    "DataType", "DataTypeCode", "IRModule", "Object", "Target", "TilewrightError", "__version__",
+    "arith", "compile", "cpu", "cuda", "device", "device_from_target", "dlight", "driver",
+    "get_global_func", "instrument", "ir", "kernels", "load_module", "lower", "meta_schedule",
+    "register_global_func", "relax", "runtime", "s_tir", "script", "sym", "target", "te", "tir",
+    "tirx", "topi", "transform",
 ]  # fmt: skip
 
 

@@ -20,6 +20,9 @@ from tilewright.tir.schedule.tensor_tiling import (
 )
 from tilewright.tir.schedule.trace import Trace
 
+SBlockRV = BlockRV
+"""What TVM calls it now."""
+
 __all__ = [
     "KERNELS",
     "PRIMITIVES",
@@ -32,6 +35,7 @@ __all__ = [
     "LoopRV",
     "Primitive",
     "Rng",
+    "SBlockRV",
     "Schedule",
     "ScheduleState",
     "StmtSRef",
