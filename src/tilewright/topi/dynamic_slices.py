@@ -80,20 +80,44 @@ def strided_set(
     for axis in range(count, a.ndim):
         require_equal(f"{what}: axis {axis}", v.shape[axis], a.shape[axis])
 
+    places = [
+        _places(
+            a.shape[axis],
+            v.shape[axis],
+            begin(axis),
+            end(axis),
+            None if strides is None else strides(axis),
+        )
+        for axis in range(count)
+    ]
+
     def element(*i: Expr) -> Expr:
-        inside, at = [], list(i)
-        for axis in range(count):
-            extent = a.shape[axis]
-            step = const(1) if strides is None else _wide(strides(axis))
-            first = _first(_wide(begin(axis)), extent, step)
-            last = _counted(_wide(end(axis)), extent)
-            inside.append(within_index(first, last, step, i[axis]))
-            at[axis] = make_idx(first, last, step, extent, i[axis])
-            inside.append(at[axis] < v.shape[axis])
-        return if_then_else(and_(*inside), v(*at), a(*i)) if inside else v(*at)
+        if not places:
+            return v(*i)
+        at = [place(index) for (_, place), index in zip(places, i)]
+        inside = [table(index) for (table, _), index in zip(places, i)]
+        return if_then_else(and_(*inside), v(*at, *i[count:]), a(*i))
 
     made: Tensor = compute(a.shape, element, name=what, tag="injective")
     return made
+
+
+def _places(
+    extent: Expr, values: Expr, begin: Expr, end: Expr, stride: Expr | None
+) -> tuple[Tensor, Tensor]:
+    """Of each index of an axis, whether it is in a slice, and where.
+
+    Both are tables, made once: the divisions would cost more than what is copied.
+    """
+
+    def element(i: Expr) -> tuple[Expr, Expr]:
+        step = const(1) if stride is None else _wide(stride)
+        first, last = _first(_wide(begin), extent, step), _counted(_wide(end), extent)
+        place = make_idx(first, last, step, extent, i)
+        return and_(within_index(first, last, step, i), place < values), place
+
+    inside, place = compute((extent,), element, name="places", tag="injective")
+    return inside, place
 
 
 @with_conditions

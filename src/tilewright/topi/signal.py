@@ -129,23 +129,24 @@ def _turned(x: Complex, rows: Expr, inner: int, outer: int, sign: float) -> Comp
 
 
 def _circle(count: ExprLike, sign: float, dtype: str) -> tuple[Tensor, Tensor]:
-    """Cosines, and sines with a sign, of each of ``count`` parts of a circle."""
+    """Cosines, and sines with a sign, of each of ``count`` parts of a circle.
 
-    def table(name: str, factor: float) -> Tensor:
-        def element(m: Expr) -> Expr:
-            angle = cast_expr(m, _WIDE) * const(2 * math.pi, _WIDE) / cast_expr(count, _WIDE)
-            return cast_expr(call(name, angle) * const(factor, _WIDE), dtype)
+    Both are made at once, so that no rule computes them again where they are read.
+    """
 
-        made: Tensor = compute((count,), element, name=f"dft_{name}", tag="injective")
-        return made
+    def element(m: Expr) -> tuple[Expr, Expr]:
+        angle = cast_expr(m, _WIDE) * const(2 * math.pi, _WIDE) / cast_expr(count, _WIDE)
+        sine = call("sin", angle) * const(sign, _WIDE)
+        return cast_expr(call("cos", angle), dtype), cast_expr(sine, dtype)
 
-    return table("cos", 1.0), table("sin", sign)
+    cosines, sines = compute((count,), element, name="dft_circle", tag="injective")
+    return cosines, sines
 
 
 def _product(x: Complex, length: Expr, sign: float) -> Complex:
     """Multiply rows by the matrix of the transform."""
     wide = sum_dtype(x[0].dtype)
-    cosines, sines = (_matrix(part, length) for part in _circle(length, sign, wide))
+    cosines, sines = _matrices(_circle(length, sign, wide), length)
     k = [te.reduce_axis((0, length), "k") for _ in range(2)]
     re, im = x
 
@@ -167,13 +168,16 @@ def _product(x: Complex, length: Expr, sign: float) -> Complex:
     return total(re, im, lambda c, s: c - s, 0), total(im, re, lambda c, s: c + s, 1)
 
 
-def _matrix(circle: Tensor, columns: Expr) -> Tensor:
+def _matrices(circle: tuple[Tensor, Tensor], columns: Expr) -> tuple[Tensor, Tensor]:
     """Row ``n``, column ``f``: the part ``n * f`` of the circle."""
-    count = circle.shape[0]
-    made: Tensor = compute(
-        (count, columns), lambda n, f: circle(n * f % count), name="dft_matrix", tag="injective"
-    )
-    return made
+    count = circle[0].shape[0]
+
+    def element(n: Expr, f: Expr) -> tuple[Expr, Expr]:
+        part = n * f % count
+        return circle[0](part), circle[1](part)
+
+    cosines, sines = compute((count, columns), element, name="dft_matrices", tag="injective")
+    return cosines, sines
 
 
 @with_conditions
@@ -243,7 +247,7 @@ def _stft(
         return made if width == n_fft else if_then_else(inside, made, const(0.0, wide))
 
     frames = compute((*batch, parts, n_fft), weighted, name="stft_parts", tag="injective")
-    matrices = [_matrix(part, frequencies) for part in _circle(n_fft, -1.0, wide)]
+    matrices = _matrices(_circle(n_fft, -1.0, wide), frequencies)
 
     def total(matrix: Tensor) -> Tensor:
         k = te.reduce_axis((0, n_fft), "k")
