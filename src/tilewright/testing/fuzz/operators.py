@@ -78,6 +78,10 @@ class _Draw:
         self.dims[name] = made
         return te.var(name)
 
+    def value(self, size: Any) -> int:
+        """The number that an extent has in this call."""
+        return int(size) if isinstance(size, int) else self.dims[size.name]
+
     def input(self, *shape: int, dtype: str = "float32") -> te.Tensor:
         made = te.placeholder(shape, dtype, name=f"x{len(self.inputs)}")
         self.inputs.append(made)
@@ -269,6 +273,77 @@ def _recurrence(d: _Draw) -> object:
     return topi.nn.recurrence(x, weight, bias, *states, cell=cell, reverse=d.rng.random() < 0.3)
 
 
+def _einsum(d: _Draw) -> te.Tensor:
+    i, j, k, m = d.size(9), d.size(), d.size(17), d.size(9)
+    shapes = {
+        "ij,jk->ik": ((i, j), (j, k)),
+        "ij,kj": ((i, j), (k, j)),
+        "mij,mjk->imk": ((m, i, j), (m, j, k)),
+        "ijk,kj->i": ((i, j, k), (k, j)),
+        "ij,jk,km->im": ((i, j), (j, k), (k, m)),
+        "...i,i->...": ((m, k, i), (i,)),
+        "iij->j": ((i, i, j),),
+        "ij,ik->ijk": ((i, j), (i, k)),
+    }
+    subscripts = d.rng.choice(sorted(shapes))
+    return topi.einsum(subscripts, *(d.input(*shape) for shape in shapes[subscripts]))
+
+
+def _transform(d: _Draw) -> object:
+    rows, length = d.size(9), d.rng.choice([1, 2, 7, 12, 66])
+    return topi.dft(d.input(rows, length), d.input(rows, length), d.rng.random() < 0.5)
+
+
+def _sequence(d: _Draw) -> te.Tensor:
+    batch, steps, width = d.size(9), d.size(), d.size(9)
+    data, lengths = d.input(batch, steps, width), d.input(batch, dtype="int32")
+    if d.rng.random() < 0.5:
+        return topi.reverse_sequence(data, lengths)
+    return topi.sequence_mask(data, lengths, -1, 1)
+
+
+def _dynamic_slice(d: _Draw) -> te.Tensor:
+    rows, columns = d.size(9), d.size()
+    data = d.input(rows, columns)
+    begin, end, strides = (d.input(2, dtype="int64") for _ in range(3))
+    if d.rng.random() < 0.5:
+        shape = d.size(9), d.size(9)
+        return topi.dynamic_strided_slice(data, begin, end, strides, shape)
+    return topi.strided_set(data, d.input(d.size(5), d.size(9)), begin, end, strides)
+
+
+def _diagonals(d: _Draw) -> te.Tensor:
+    rows, columns = d.size(9), d.size(12)
+    data, low = d.input(rows, columns), d.rng.choice([-1, 0])
+    high = low + d.rng.choice([0, 1])
+    most = min(d.value(rows) + min(high, 0), d.value(columns) - max(low, 0))
+    lengths = () if low == high else (high - low + 1,)
+    align = d.rng.choice(["RIGHT_LEFT", "LEFT_RIGHT", "LEFT_LEFT", "RIGHT_RIGHT"])
+    diagonal = d.input(*lengths, max(most, 0))
+    return topi.matrix_set_diag(data, diagonal, (low, high), align)
+
+
+def _sparse(d: _Draw) -> te.Tensor:
+    count, shape = d.size(12), (d.size(9), d.size(12))
+    indices, values = d.input(count, 2, dtype="int32"), d.input(count)
+    return topi.sparse_to_dense(indices, shape, values, 1)
+
+
+def _exclusive_scan(d: _Draw) -> te.Tensor:
+    data, axis = d.input(d.size(12), d.size(), dtype="int32"), d.rng.choice([0, 1])
+    if d.rng.random() < 0.5:
+        return topi.cumsum(data, axis, exclusive=True)
+    return topi.scanop(data, lambda a, b: a ^ b, 0, "folded", axis, None, d.rng.random() < 0.5)
+
+
+def _look_up(d: _Draw) -> te.Tensor:
+    batch, rows, columns = d.size(5), d.size(9), d.size()
+    data, mode = d.input(batch, rows, columns), d.rng.choice(["clip", "wrap", "nan"])
+    if d.rng.random() < 0.5:
+        return topi.take(data, d.input(batch, d.size(9), dtype="int64"), 1, 1, mode)
+    return topi.take(data, d.input(d.size(9), dtype="int32"), d.rng.choice([0, -1]), mode=mode)
+
+
 OPERATORS: dict[str, tuple[Callable[[_Draw], Any], bool]] = {
     "matmul": (_matmul, False),
     "conv2d": (_conv2d, False),
@@ -293,6 +368,14 @@ OPERATORS: dict[str, tuple[Callable[[_Draw], Any], bool]] = {
     "resize": (_resize, True),
     "4-bit product": (_int4, True),
     "recurrent layer": (_recurrence, True),
+    "einsum": (_einsum, False),
+    "fourier transform": (_transform, True),
+    "sequences of lengths": (_sequence, False),
+    "dynamic slice": (_dynamic_slice, False),
+    "diagonals": (_diagonals, False),
+    "sparse to dense": (_sparse, False),
+    "exclusive scan": (_exclusive_scan, False),
+    "look up": (_look_up, False),
 }
 """What makes an operator, and whether its results are rounded in an order that is free."""
 
