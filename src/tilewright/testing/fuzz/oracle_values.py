@@ -126,6 +126,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sqrt": _rounded(np.sqrt),
     "rsqrt": _rounded(lambda x: 1 / np.sqrt(x)),
     "tanh": _rounded(np.tanh),
+    "sin": _rounded(np.sin),
+    "cos": _rounded(np.cos),
     "sigmoid": _rounded(lambda x: 1 / (1 + np.exp(-x))),
     "isnan": lambda x: x != x,
     "isinf": np.isinf,
