@@ -6,11 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tilewright import topi
 from tilewright.ir import ExprLike
 from tilewright.relax import ops
 from tilewright.relax.frontend.nn.operators.elementwise import astype
 from tilewright.relax.frontend.nn.operators.shapes import reshape
-from tilewright.relax.frontend.nn.tensor import Tensor, emit_tensor
+from tilewright.relax.frontend.nn.tensor import Tensor, current_builder, emit_tensor
 
 Sizes = int | Sequence[int]
 
@@ -177,11 +178,18 @@ def conv2d(
     """Convolution of images and ``weight [O, C / groups, K, L]``, plus ``bias [O]``.
 
     ``data_layout`` is that of the images and of the result: ``"NCHW"`` or ``"NHWC"``.
+
+    Raises ``ValueError`` for another layout.
     """
     layout = data_layout or "NCHW"
+    if layout not in ("NCHW", "NHWC"):
+        raise ValueError(f"data_layout must be 'NCHW' or 'NHWC', got {layout!r}")
     strides, steps = _plain(stride, 1), _plain(dilation, 1)
     edges = _padding(padding or 0, weight.shape[2:], strides, steps)
-    made = ops.nn.conv2d(x, weight, strides, edges, steps, groups or 1, data_layout=layout)
+    images = x if layout == "NCHW" else emit_tensor(ops.permute_dims(x, (0, 3, 1, 2)))
+    made: Any = ops.nn.conv2d(images, weight, strides, edges, steps, groups or 1)
+    if layout == "NHWC":
+        made = ops.permute_dims(made, (0, 2, 3, 1))
     return _with_bias(made, bias, layout, name)
 
 
@@ -286,14 +294,31 @@ def interpolate(
         sizes = [_scaled(extent, factor) for extent, factor in zip(spatial, factors)]
     else:
         sizes = list(size) if isinstance(size, (list, tuple)) else [size] * len(spatial)
+    if mode.startswith("nearest") and layout in ("NCHW", "NHWC"):
+        return _nearest(x, sizes, layout, name)
     if mode.startswith("nearest"):
-        coordinates = "asymmetric"
-    else:
-        coordinates = "align_corners" if align_corners else "half_pixel"
+        raise ValueError(f"mode='nearest' is for the layouts NCHW and NHWC, got {layout!r}")
+    coordinates = "align_corners" if align_corners else "half_pixel"
     made = ops.image.resize(
         x._expr, sizes, layout, _METHODS[mode], coordinates, antialias=bool(antialias)
     )
     return emit_tensor(made, name)
+
+
+def _nearest(x: Tensor, sizes: Sequence[Any], layout: str, name: str) -> Tensor:
+    """The pixel at the multiple of the scale, rounded to the nearest (half: to even)."""
+    call = current_builder().call_te(
+        topi.image.resize2d,
+        x,
+        (0.0,) * 4,
+        tuple(sizes),
+        layout,
+        "nearest_neighbor",
+        "asymmetric",
+        "round",
+        primfunc_name_hint="resize2d",
+    )
+    return emit_tensor(call, name)
 
 
 def _scaled(extent: Any, factor: float) -> Any:
