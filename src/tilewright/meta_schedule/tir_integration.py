@@ -39,7 +39,7 @@ def tune_tir(
     runner: Runner | str = "local",
     database: Database | str = "json",
     cost_model: CostModel | str = "xgb",
-    measure_callbacks: Sequence[MeasureCallback | str] | MeasureCallback | str | None = None,
+    measure_callbacks: Sequence[MeasureCallback | str] | MeasureCallback | str = "default",
     task_scheduler: TaskScheduler | str = "gradient",
     space: Space = "post-order-apply",
     strategy: SearchStrategy | str = "evolutionary",

@@ -125,7 +125,7 @@ def tune_tasks(
     runner: Runner | str = "local",
     database: Database | str = "json",
     cost_model: CostModel | str = "xgb",
-    measure_callbacks: Sequence[MeasureCallback | str] | MeasureCallback | str | None = None,
+    measure_callbacks: Sequence[MeasureCallback | str] | MeasureCallback | str = "default",
     task_scheduler: TaskScheduler | str = "gradient",
     module_equality: str = "structural",
     progress: Progress | None = None,
