@@ -344,7 +344,41 @@ def _look_up(d: _Draw) -> te.Tensor:
     return topi.take(data, d.input(d.size(9), dtype="int32"), d.rng.choice([0, -1]), mode=mode)
 
 
+def _conv_by_layout(d: _Draw) -> te.Tensor:
+    size, ins, outs = d.rng.choice([1, 3]), d.size(9), d.size(17, 8)
+    strides, padding = d.rng.choice([1, 2]), d.rng.choice([0, 1])
+    if d.rng.random() < 0.4:
+        data, weight = d.input(1, d.size(9, 4), d.size(9, 4), ins), d.input(size, size, ins, 1)
+        return topi.nn.depthwise_conv2d_nhwc(data, weight, strides, padding, 1)
+    data, weight = d.input(1, d.size(9, 4), d.size(9, 4), ins), d.input(size, size, ins, outs)
+    return topi.nn.conv2d_nhwc(data, weight, strides, padding, 1)
+
+
+def _pool_by_layout(d: _Draw) -> te.Tensor:
+    kind, layout = d.rng.choice(["max", "avg"]), d.rng.choice(["NCHW", "NHWC"])
+    data = d.input(d.size(3), d.size(9, 4), d.size(9, 4), d.size(9, 4))
+    stride, around = d.rng.choice([1, 2]), d.rng.choice([0, 1])
+    ceil = d.rng.random() < 0.3
+    return topi.nn.pool2d(data, 3, stride, 1, around, kind, ceil, layout)
+
+
+def _padded_from_inside(d: _Draw) -> te.Tensor:
+    pad = d.rng.choice([topi.nn.reflect_pad, topi.nn.replicate_pad, topi.nn.circular_pad])
+    return pad(d.input(d.size(5), d.size(17, 4)), (0, d.rng.choice([1, 2])), (0, 3))
+
+
+def _sampled(d: _Draw) -> te.Tensor:
+    data, grid = d.input(1, d.size(3), 4, 5), d.input(1, 2, d.size(5), d.size(9))
+    method = d.rng.choice(["bilinear", "bicubic"])
+    padding = d.rng.choice(["zeros", "border"])
+    return topi.image.grid_sample(data, grid, method, "NCHW", padding, d.rng.random() < 0.5)
+
+
 OPERATORS: dict[str, tuple[Callable[[_Draw], Any], bool]] = {
+    "conv2d by layout": (_conv_by_layout, False),
+    "pool by layout": (_pool_by_layout, True),
+    "padding from inside": (_padded_from_inside, False),
+    "grid sample": (_sampled, True),
     "matmul": (_matmul, False),
     "conv2d": (_conv2d, False),
     "depthwise conv2d": (_depthwise, False),

@@ -7,6 +7,7 @@ batch (and classes) are independent.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir import (
@@ -66,9 +67,10 @@ def get_valid_counts(
     def body(sources: Sequence[Buffer], results: Sequence[Buffer]) -> Stmt:
         x, (number, indices, rows) = sources[0], results
         threshold = _number(score_threshold, sources[1:], x.dtype)
+        found = decl_buffer((1,), "int32", "found", scope="local")
 
         def image(b: Var) -> Stmt:
-            place = load(number, b)
+            place = load(found, 0)
 
             def one(n: Var) -> Stmt:
                 valid = load(x, b, n, score_index) > threshold
@@ -83,7 +85,7 @@ def get_valid_counts(
                 moved = seq(
                     store(indices, cast(n, "int32"), b, cast(place, "int64")),
                     copied,
-                    store(number, place + const(1, "int32"), b),
+                    store(found, place + const(1, "int32"), 0),
                 )
                 return IfThenElse(valid, moved, None)
 
@@ -95,12 +97,13 @@ def get_valid_counts(
                 )
 
             return seq(
-                store(number, const(0, "int32"), b),
+                store(found, const(0, "int32"), 0),
                 loop("n", count, clear),
                 loop("m", count, one),
+                store(number, load(found, 0), b),
             )
 
-        return block("valid_counts", [Axis("b", batch)], image)
+        return block("valid_counts", [Axis("b", batch)], image, [found])
 
     number, indices, rows = extern(
         shapes, [data, *limit], body, dtype=["int32", "int32", data.dtype], name="valid_counts"
@@ -159,117 +162,14 @@ def non_max_suppression(
         name="scores",
     )
     order = argsort(scores, axis=1, is_ascend=False, dtype="int32")
-    soft = soft_nms_sigma > 0
+    how = _Options(
+        max_output_size, iou_threshold, force_suppress or id_index < 0, top_k, coord_start,
+        score_index, id_index, soft_nms_sigma, score_threshold,
+        return_indices or invalid_to_bottom,
+    )  # fmt: skip
 
     def body(sources: Sequence[Buffer], results: Sequence[Buffer]) -> Stmt:
-        x, valid, numbers, ranks = sources
-        rows, places, kept = results
-        found = decl_buffer((1,), "int32", "found", scope="local")
-        best = decl_buffer((1,), "int32", "best", scope="local")
-        spare = decl_buffer((1,), x.dtype, "spare", scope="local")
-        spare_place = decl_buffer((1,), "int32", "spare_place", scope="local")
-
-        def box(b: Expr, n: Expr) -> list[Expr]:
-            return [load(rows, b, n, coord_start + axis) for axis in range(4)]
-
-        def drop(b: Expr, n: Expr) -> Stmt:
-            return seq(
-                store(places, const(-1, "int32"), b, n),
-                loop("e", elements, lambda e: store(rows, const(-1, x.dtype), b, n, e)),
-            )
-
-        def image(b: Var) -> Stmt:
-            used = minimum(cast(load(valid, b), "int64"), count)
-            if top_k > 0:
-                used = minimum(used, top_k)
-
-            def sort(n: Var) -> Stmt:
-                source = cast(load(ranks, b, n), "int64")
-                take = seq(
-                    store(places, cast(load(numbers, b, source), "int32"), b, n),
-                    loop("e", elements, lambda e: store(rows, load(x, b, source, e), b, n, e)),
-                )
-                return IfThenElse(n < used, take, drop(b, n))
-
-            def suppress(n: Var) -> Stmt:
-                def other(m: Var) -> Stmt:
-                    same = [m > n, load(rows, b, m, score_index) > const(0, x.dtype)]
-                    if id_index >= 0 and not force_suppress:
-                        classes = (load(rows, b, k, id_index) for k in (n, m))
-                        same.append(compare(EQ, *classes))
-                    share = _overlap(box(b, n), box(b, m))
-                    if not soft:
-                        hit = share >= const(iou_threshold, x.dtype)
-                        return IfThenElse(and_(*same, hit), drop(b, m), None)
-                    decay = call("exp", const(-0.5 / soft_nms_sigma, x.dtype) * share * share)
-                    score = load(rows, b, m, score_index) * decay
-                    return IfThenElse(and_(*same), store(rows, score, b, m, score_index), None)
-
-                valid_box = [load(rows, b, n, score_index) > const(
-                    score_threshold if soft else 0.0, x.dtype
-                )]  # fmt: skip
-                if id_index >= 0:
-                    valid_box.append(load(rows, b, n, id_index) >= const(0, x.dtype))
-                if max_output_size >= 0:
-                    valid_box.append(load(found, 0) < const(max_output_size, "int32"))
-                keep = seq(
-                    store(found, load(found, 0) + const(1, "int32"), 0), loop("m", used, other)
-                )
-                step = IfThenElse(and_(*valid_box), keep, drop(b, n))
-                return seq(bring_best(b, n, used), step) if soft else step
-
-            def bring_best(b: Var, n: Var, used: Expr) -> Stmt:
-                """Swap the best of the boxes from ``n`` on to its place."""
-                at = cast(load(best, 0), "int64")
-
-                def look(m: Var) -> Stmt:
-                    better = load(rows, b, m, score_index) > load(rows, b, at, score_index)
-                    return IfThenElse(and_(m > n, better), store(best, cast(m, "int32"), 0), None)
-
-                def swap(e: Var) -> Stmt:
-                    return seq(
-                        store(spare, load(rows, b, n, e), 0),
-                        store(rows, load(rows, b, at, e), b, n, e),
-                        store(rows, load(spare, 0), b, at, e),
-                    )
-
-                return seq(
-                    store(best, cast(n, "int32"), 0),
-                    loop("m", used, look),
-                    store(spare_place, load(places, b, n), 0),
-                    store(places, load(places, b, at), b, n),
-                    store(places, load(spare_place, 0), b, at),
-                    loop("e", elements, swap),
-                )
-
-            def gather(n: Var) -> Stmt:
-                """Move what is kept to the front."""
-                at = cast(load(found, 0), "int64")
-                there = load(places, b, n) >= const(0, "int32")
-                moves: list[Stmt] = [
-                    IfThenElse(at < n, store(places, load(places, b, n), b, at), None)
-                ]
-                clear: Stmt = store(places, const(-1, "int32"), b, n)
-                if not return_indices or soft:
-                    moves.append(IfThenElse(at < n, loop(
-                        "e", elements, lambda e: store(rows, load(rows, b, n, e), b, at, e)
-                    ), None))  # fmt: skip
-                    clear = drop(b, n)
-                moves.append(IfThenElse(at < n, clear, None))
-                moves.append(store(found, load(found, 0) + const(1, "int32"), 0))
-                return IfThenElse(there, seq(*moves), None)
-
-            steps = [
-                store(found, const(0, "int32"), 0),
-                loop("n", count, sort),
-                loop("k", used, suppress),
-                store(kept, load(found, 0), b, 0),
-            ]
-            if return_indices or invalid_to_bottom:
-                steps += [store(found, const(0, "int32"), 0), loop("g", count, gather)]
-            return seq(*steps)
-
-        return block("suppress", [Axis("b", batch)], image, [found, best, spare, spare_place])
+        return _Suppression(sources, results, how).build()
 
     rows, places, kept = extern(
         [(batch, count, elements), (batch, count), (batch, 1)],
@@ -281,7 +181,155 @@ def non_max_suppression(
     if not return_indices:
         made: Tensor = rows
         return made
-    return [rows, places, kept] if soft else [places, kept]
+    return [rows, places, kept] if soft_nms_sigma > 0 else [places, kept]
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The arguments of ``non_max_suppression``; ``gathers`` moves what is kept to the front."""
+
+    most: int
+    overlap: float
+    all_classes: bool
+    top_k: int
+    coord_start: int
+    score_index: int
+    id_index: int
+    sigma: float
+    score_threshold: float
+    gathers: bool
+
+
+class _Suppression:
+    """The loops over the boxes of an image, on copies of them in the order of their scores."""
+
+    def __init__(self, sources: Sequence[Buffer], results: Sequence[Buffer], how: _Options) -> None:
+        self.x, self.valid, self.numbers, self.ranks = sources
+        self.results, self.how = results, how
+        _, self.count, self.elements = self.x.shape
+        self.dtype = self.x.dtype
+        self.rows = decl_buffer((self.count, self.elements), self.dtype, "rows")
+        self.places = decl_buffer((self.count,), "int32", "places")
+        self.found, self.best, self.spare_place = (
+            decl_buffer((1,), "int32", name, scope="local")
+            for name in ("found", "best", "spare_place")
+        )
+        self.spare = decl_buffer((1,), self.dtype, "spare", scope="local")
+
+    def build(self) -> Stmt:
+        """The block of an image."""
+        alloc = [self.rows, self.places, self.found, self.best, self.spare_place, self.spare]
+        return block("suppress", [Axis("b", self.x.shape[0])], self._image, alloc)
+
+    def _image(self, b: Var) -> Stmt:
+        used = minimum(cast(load(self.valid, b), "int64"), self.count)
+        if self.how.top_k > 0:
+            used = minimum(used, self.how.top_k)
+        rows, places, kept = self.results
+        steps = [
+            loop("n", self.count, lambda n: self._sorted(b, n, used)),
+            store(self.found, const(0, "int32"), 0),
+            loop("k", used, lambda n: self._step(n, used)),
+            store(kept, load(self.found, 0), b, 0),
+        ]
+        if self.how.gathers:
+            steps.append(store(self.found, const(0, "int32"), 0))
+            steps.append(loop("g", self.count, self._gather))
+        steps.append(loop("n", self.count, lambda n: seq(
+            store(places, load(self.places, n), b, n),
+            self._each(lambda e: store(rows, load(self.rows, n, e), b, n, e)),
+        )))  # fmt: skip
+        return seq(*steps)
+
+    def _each(self, body: Callable[[Var], Stmt]) -> Stmt:
+        return loop("e", self.elements, body)
+
+    def _number(self, value: float) -> Expr:
+        return const(value, self.dtype)
+
+    def _score(self, n: Expr) -> Expr:
+        return load(self.rows, n, self.how.score_index)
+
+    def _box(self, n: Expr) -> list[Expr]:
+        return [load(self.rows, n, self.how.coord_start + axis) for axis in range(4)]
+
+    def _drop(self, n: Expr) -> Stmt:
+        return seq(
+            store(self.places, const(-1, "int32"), n),
+            self._each(lambda e: store(self.rows, self._number(-1), n, e)),
+        )
+
+    def _sorted(self, b: Var, n: Var, used: Expr) -> Stmt:
+        source = cast(load(self.ranks, b, n), "int64")
+        take = seq(
+            store(self.places, cast(load(self.numbers, b, source), "int32"), n),
+            self._each(lambda e: store(self.rows, load(self.x, b, source, e), n, e)),
+        )
+        return IfThenElse(n < used, take, self._drop(n))
+
+    def _step(self, n: Var, used: Expr) -> Stmt:
+        """Keep a box unless it was dropped, and drop those that it overlaps."""
+        how, soft = self.how, self.how.sigma > 0
+        valid = [self._score(n) > self._number(how.score_threshold if soft else 0.0)]
+        if how.id_index >= 0:
+            valid.append(load(self.rows, n, how.id_index) >= self._number(0))
+        if how.most >= 0:
+            valid.append(load(self.found, 0) < const(how.most, "int32"))
+        keep = seq(
+            store(self.found, load(self.found, 0) + const(1, "int32"), 0),
+            loop("m", used, lambda m: self._suppress(n, m)),
+        )
+        step = IfThenElse(and_(*valid), keep, self._drop(n))
+        return seq(self._bring_best(n, used), step) if soft else step
+
+    def _suppress(self, n: Var, m: Var) -> Stmt:
+        same = [m > n, self._score(m) > self._number(0)]
+        if not self.how.all_classes:
+            classes = (load(self.rows, k, self.how.id_index) for k in (n, m))
+            same.append(compare(EQ, *classes))
+        share = _overlap(self._box(n), self._box(m))
+        if self.how.sigma <= 0:
+            hit = share >= self._number(self.how.overlap)
+            return IfThenElse(and_(*same, hit), self._drop(m), None)
+        decay = call("exp", self._number(-0.5 / self.how.sigma) * share * share)
+        score = self._score(m) * decay
+        return IfThenElse(and_(*same), store(self.rows, score, m, self.how.score_index), None)
+
+    def _bring_best(self, n: Var, used: Expr) -> Stmt:
+        """Swap the best of the boxes from ``n`` on to its place."""
+        at = cast(load(self.best, 0), "int64")
+
+        def look(m: Var) -> Stmt:
+            better = and_(m > n, self._score(m) > self._score(at))
+            return IfThenElse(better, store(self.best, cast(m, "int32"), 0), None)
+
+        def swap(e: Var) -> Stmt:
+            return seq(
+                store(self.spare, load(self.rows, n, e), 0),
+                store(self.rows, load(self.rows, at, e), n, e),
+                store(self.rows, load(self.spare, 0), at, e),
+            )
+
+        return seq(
+            store(self.best, cast(n, "int32"), 0),
+            loop("m", used, look),
+            store(self.spare_place, load(self.places, n), 0),
+            store(self.places, load(self.places, at), n),
+            store(self.places, load(self.spare_place, 0), at),
+            self._each(swap),
+        )
+
+    def _gather(self, n: Var) -> Stmt:
+        """Move a box that is kept to the front."""
+        at = cast(load(self.found, 0), "int64")
+        there = load(self.places, n) >= const(0, "int32")
+        move = seq(
+            store(self.places, load(self.places, n), at),
+            self._each(lambda e: store(self.rows, load(self.rows, n, e), at, e)),
+            self._drop(n),
+        )
+        after = store(self.found, load(self.found, 0) + const(1, "int32"), 0)
+        return IfThenElse(there, seq(IfThenElse(at < n, move, None), after), None)
 
 
 @with_conditions
@@ -319,13 +367,14 @@ def all_class_non_max_suppression(
 
     def body(sources: Sequence[Buffer], results: Sequence[Buffer]) -> Stmt:
         corners, values, ranks, *numbers = sources
-        chosen, kept = results
         left = iter(numbers)
         most, overlap, least = (
             _number(limit, [next(left)] if isinstance(limit, Tensor) else [], dtype)
             for limit, dtype in zip(limits, ("int64", boxes.dtype, scores.dtype))
         )
         is_free = decl_buffer((1,), "int32", "is_free", scope="local")
+        found = decl_buffer((1,), "int64", "found", scope="local")
+        taken = decl_buffer((count,), "int64", "taken")
 
         def one(b: Var, c: Var) -> Stmt:
             def box(index: Expr) -> list[Expr]:
@@ -335,14 +384,11 @@ def all_class_non_max_suppression(
                 index = load(ranks, b, c, n)
 
                 def against(m: Var) -> Stmt:
-                    hit = _overlap(box(index), box(load(chosen, b, c, m))) > overlap
+                    hit = _overlap(box(index), box(load(taken, m))) > overlap
                     return IfThenElse(hit, store(is_free, const(0, "int32"), 0), None)
 
-                number = load(kept, b, c)
-                add = seq(
-                    store(chosen, index, b, c, number),
-                    store(kept, number + const(1, "int64"), b, c),
-                )
+                number = load(found, 0)
+                add = seq(store(taken, index, number), store(found, number + const(1, "int64"), 0))
                 wanted = and_(number < most, load(values, b, c, index) > least)
                 free = compare(EQ, load(is_free, 0), const(1, "int32"))
                 return IfThenElse(
@@ -356,12 +402,16 @@ def all_class_non_max_suppression(
                 )
 
             return seq(
-                store(kept, const(0, "int64"), b, c),
-                loop("z", count, lambda n: store(chosen, const(0, "int64"), b, c, n)),
+                store(found, const(0, "int64"), 0),
+                loop("z", count, lambda n: store(taken, const(0, "int64"), n)),
                 loop("n", count, look),
+                loop("n", count, lambda n: store(results[0], load(taken, n), b, c, n)),
+                store(results[1], load(found, 0), b, c),
             )
 
-        return block("suppress", [Axis("b", batch), Axis("c", classes)], one, [is_free])
+        return block(
+            "suppress", [Axis("b", batch), Axis("c", classes)], one, [is_free, found, taken]
+        )
 
     chosen, kept = extern(
         [(batch, classes, count), (batch, classes)],
