@@ -323,3 +323,34 @@ def test_products_with_a_bias() -> None:
     np.testing.assert_allclose(made, a @ b.T + c, rtol=1e-5, atol=1e-5)
     with pytest.raises(VerifyError, match="oshape"):
         nn.batch_matmul(te.placeholder((2, 3, 4)), te.placeholder((2, 5, 4)), (2, 3, 4))
+
+
+@pytest.mark.parametrize(("stride", "padding"), [(1, 0), (2, 1), ((2, 3), (1, 0))])
+def test_gradients_of_depthwise_convolutions(stride: Any, padding: Any) -> None:
+    x, w = t(numbers(2, 3, 7, 6)).requires_grad_(), t(numbers(6, 1, 3, 2)).requires_grad_()
+    made = F.conv2d(x, w, None, stride, padding, 1, 3)
+    grad = numbers(*made.shape, seed=1)
+    made.backward(t(grad))
+    last = moved(grad, "NCHW", "NHWC")
+    kernel = np.ascontiguousarray(w.detach().numpy().reshape(3, 2, 3, 2).transpose(2, 3, 0, 1))
+    found = evaluate(
+        lambda b, g: nn.depthwise_conv2d_backward_input_nhwc(
+            b, g, g.shape, (2, 7, 6, 3), stride, padding
+        ), kernel, last,
+    )  # fmt: skip
+    np.testing.assert_allclose(found, moved(x.grad.numpy(), "NCHW", "NHWC"), rtol=1e-4, atol=1e-5)
+    found = evaluate(
+        lambda a, g: nn.depthwise_conv2d_backward_weight_nhwc(
+            a, g, g.shape, (3, 2, 3, 2), stride, padding
+        ), moved(x.detach().numpy(), "NCHW", "NHWC"), last,
+    )  # fmt: skip
+    expected = w.grad.numpy().reshape(3, 2, 3, 2).transpose(2, 3, 0, 1)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_padding_as_tuples() -> None:
+    assert nn.get_pad_tuple("SAME", (4, 3)) == (2, 1, 1, 1)
+    assert nn.get_pad_tuple((1, 2), (3, 3)) == (1, 2, 1, 2)
+    assert nn.get_pad_tuple1d("SAME", (4,)) == (2, 1)
+    assert nn.get_pad_tuple3d("VALID", (4, 3, 2)) == (0,) * 6
+    assert nn.get_pad_tuple_generic((1, 2, 3, 4), (3, 3)) == ((1, 2), (3, 4))

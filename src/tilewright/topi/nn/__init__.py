@@ -60,7 +60,11 @@ from tilewright.topi.nn.conv_forms import (
     group_conv3d_transpose_ncdhw,
     unpack_NCHWc_to_nchw,
 )
-from tilewright.topi.nn.conv_gradient import conv_weight_backward
+from tilewright.topi.nn.conv_gradient import (
+    conv_weight_backward,
+    depthwise_conv2d_backward_input_nhwc,
+    depthwise_conv2d_backward_weight_nhwc,
+)
 from tilewright.topi.nn.conv_layout import check_groups, kernel_layout_of
 from tilewright.topi.nn.conv_transpose import (
     conv1d_transpose,
@@ -135,12 +139,18 @@ from tilewright.topi.nn.quantized import (
     weight_sums,
 )
 from tilewright.topi.nn.recurrent import recurrence
-from tilewright.topi.nn.softmax import log_softmax, softmax
+from tilewright.topi.nn.softmax import fast_softmax, log_softmax, softmax
 from tilewright.topi.nn.space import (
     batch_to_space_nd,
     depth_to_space,
     space_to_batch_nd,
     space_to_depth,
+)
+from tilewright.topi.nn.spatial import (
+    get_pad_tuple,
+    get_pad_tuple1d,
+    get_pad_tuple3d,
+    get_pad_tuple_generic,
 )
 from tilewright.topi.nn.upsampling import upsampling, upsampling3d
 from tilewright.topi.nn.winograd import (
@@ -166,19 +176,21 @@ __all__ = [
     "conv2d_winograd_without_weight_transform", "conv3d", "conv3d_ncdhw", "conv3d_ndhwc",
     "conv3d_transpose", "conv3d_transpose_ncdhw", "conv_weight_backward", "correlation_nchw",
     "deformable_conv2d_nchw", "deformable_conv2d_nhwc", "dense", "dense_int4", "dense_int8",
-    "depth_to_space", "depthwise_conv2d", "depthwise_conv2d_NCHWc", "depthwise_conv2d_nchw",
-    "depthwise_conv2d_nhwc", "dequantize", "dequantize_int4", "dilate", "elu", "fifo_buffer",
-    "flatten", "gelu", "gelu_tanh", "get_padded_shape", "global_avg_pool2d", "global_pool", "glu",
-    "group_conv1d_ncw", "group_conv1d_nwc", "group_conv1d_transpose_ncw", "group_conv2d_nchw",
-    "group_conv2d_nhwc", "group_conv2d_transpose_nchw", "group_conv3d_transpose_ncdhw",
-    "group_norm", "hard_sigmoid", "hard_swish", "hardshrink", "hardtanh", "instance_norm",
-    "kernel_layout_of", "layer_norm", "leaky_relu", "log_sigmoid", "log_softmax", "lrn", "matmul",
-    "max_pool1d", "max_pool2d", "max_pool3d", "max_pool_places", "mirror_pad", "mish", "nll_loss",
-    "pack_int4", "pad", "pool1d", "pool2d", "pool3d", "pool_grad", "prelu", "quantize",
-    "quantize_int4", "recurrence", "reflect_pad", "relu", "relu6", "replicate_pad", "requantize",
-    "rms_norm", "scale_shift_nchw", "scale_shift_nchwc", "scale_shift_nhwc",
-    "scaled_dot_product_attention", "selu", "silu", "softmax", "softplus", "softshrink", "softsign",
-    "space_to_batch_nd", "space_to_depth", "tanhshrink", "threshold", "unpack_NCHWc_to_nchw",
-    "unpack_int4", "upsampling", "upsampling3d", "weight_sums", "winograd_matrices",
-    "winograd_weight",
+    "depth_to_space", "depthwise_conv2d", "depthwise_conv2d_NCHWc",
+    "depthwise_conv2d_backward_input_nhwc", "depthwise_conv2d_backward_weight_nhwc",
+    "depthwise_conv2d_nchw", "depthwise_conv2d_nhwc", "dequantize", "dequantize_int4", "dilate",
+    "elu", "fast_softmax", "fifo_buffer", "flatten", "gelu", "gelu_tanh", "get_pad_tuple",
+    "get_pad_tuple1d", "get_pad_tuple3d", "get_pad_tuple_generic", "get_padded_shape",
+    "global_avg_pool2d", "global_pool", "glu", "group_conv1d_ncw", "group_conv1d_nwc",
+    "group_conv1d_transpose_ncw", "group_conv2d_nchw", "group_conv2d_nhwc",
+    "group_conv2d_transpose_nchw", "group_conv3d_transpose_ncdhw", "group_norm", "hard_sigmoid",
+    "hard_swish", "hardshrink", "hardtanh", "instance_norm", "kernel_layout_of", "layer_norm",
+    "leaky_relu", "log_sigmoid", "log_softmax", "lrn", "matmul", "max_pool1d", "max_pool2d",
+    "max_pool3d", "max_pool_places", "mirror_pad", "mish", "nll_loss", "pack_int4", "pad", "pool1d",
+    "pool2d", "pool3d", "pool_grad", "prelu", "quantize", "quantize_int4", "recurrence",
+    "reflect_pad", "relu", "relu6", "replicate_pad", "requantize", "rms_norm", "scale_shift_nchw",
+    "scale_shift_nchwc", "scale_shift_nhwc", "scaled_dot_product_attention", "selu", "silu",
+    "softmax", "softplus", "softshrink", "softsign", "space_to_batch_nd", "space_to_depth",
+    "tanhshrink", "threshold", "unpack_NCHWc_to_nchw", "unpack_int4", "upsampling", "upsampling3d",
+    "weight_sums", "winograd_matrices", "winograd_weight",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright import te
-from tilewright.ir import Expr, ExprLike, as_int
+from tilewright.ir import Expr, ExprLike, and_, as_expr, as_int
 from tilewright.ir import cast as cast_expr
 from tilewright.te import Tensor, require_equal, with_conditions
 from tilewright.topi.nn.pad import pad
@@ -68,3 +68,93 @@ def conv_weight_backward(
     else:
         total = te.compute(shape, lambda *i: summed(image.var, *i), name=what)
     return rounded(total, data.dtype)
+
+
+@with_conditions
+def depthwise_conv2d_backward_input_nhwc(
+    Filter: Tensor,
+    Out_grad: Tensor,
+    oshape: Sequence[ExprLike],
+    ishape: Sequence[ExprLike],
+    stride: int | Sequence[int],
+    padding: int | Sequence[int],
+) -> Tensor:
+    """Give the gradient of a depthwise convolution's images, of shape ``ishape [N, H, W, C]``.
+
+    ``Filter`` is ``[KH, KW, C, M]``, ``Out_grad`` of shape ``oshape [N, OH, OW, C * M]``.
+
+    Raises ``VerifyError`` if shapes don't fit.
+    """
+    form = _depthwise_form(Filter, Out_grad, oshape, stride, padding)
+    rows, columns, channels, number = Filter.shape
+    require_equal("depthwise gradient: channels", as_expr(ishape[3]), channels)
+    taps = [te.reduce_axis((0, extent), f"r{axis}") for extent, axis in zip((rows, columns), "hw")]
+    rm = te.reduce_axis((0, number), "rm")
+    wide = sum_dtype(Out_grad.dtype)
+
+    def summed(n: Expr, h: Expr, w: Expr, c: Expr) -> Expr:
+        at, there = [], []
+        for place, tap, step, lead, extent in zip(
+            (h, w), taps, form.stride, form.before, Out_grad.shape[1:3]
+        ):
+            moved = place + lead - tap.var
+            at.append(moved // step)
+            there += [moved >= 0, moved % step == 0, moved // step < extent]
+        left = cast_expr(Out_grad(n, *at, c * number + rm.var), wide)
+        right = cast_expr(Filter(taps[0].var, taps[1].var, c, rm.var), wide)
+        made: Expr = te.sum(left * right, axis=[*taps, rm], where=and_(*there))
+        return made
+
+    total = te.compute(tuple(ishape), summed, name="depthwise_input_grad")
+    return rounded(total, Out_grad.dtype)
+
+
+@with_conditions
+def depthwise_conv2d_backward_weight_nhwc(
+    Input: Tensor,
+    Out_grad: Tensor,
+    oshape: Sequence[ExprLike],
+    fshape: Sequence[ExprLike],
+    stride: int | Sequence[int],
+    padding: int | Sequence[int],
+) -> Tensor:
+    """Give the gradient of a depthwise convolution's filters, of shape ``fshape [KH, KW, C, M]``.
+
+    ``Input`` is ``[N, H, W, C]``, ``Out_grad`` of shape ``oshape [N, OH, OW, C * M]``.
+
+    Raises ``VerifyError`` if shapes don't fit.
+    """
+    form = _depthwise_form(Input, Out_grad, oshape, stride, padding)
+    number = as_expr(fshape[3])
+    require_equal("depthwise gradient: filters", Out_grad.shape[3], Input.shape[3] * number)
+    before, after = (0, *form.before, 0), (0, *form.after, 0)
+    source = pad(Input, before, after, name="pad_temp") if any((*before, *after)) else Input
+    rn = te.reduce_axis((0, Input.shape[0]), "rn")
+    places = [
+        te.reduce_axis((0, extent), f"r{axis}") for extent, axis in zip(Out_grad.shape[1:3], "hw")
+    ]
+    wide = sum_dtype(Out_grad.dtype)
+
+    def summed(r: Expr, s: Expr, c: Expr, m: Expr) -> Expr:
+        at = [p.var * step + tap for p, step, tap in zip(places, form.stride, (r, s))]
+        left = cast_expr(source(rn.var, *at, c), wide)
+        right = cast_expr(Out_grad(rn.var, places[0].var, places[1].var, c * number + m), wide)
+        made: Expr = te.sum(left * right, axis=[rn, *places])
+        return made
+
+    total = te.compute(tuple(fshape), summed, name="depthwise_weight_grad")
+    return rounded(total, Out_grad.dtype)
+
+
+def _depthwise_form(
+    operand: Tensor,
+    grad: Tensor,
+    oshape: Sequence[ExprLike],
+    stride: int | Sequence[int],
+    padding: int | Sequence[int],
+) -> Convolution:
+    require_ndim("depthwise gradient", operand, 4)
+    require_ndim("depthwise gradient", grad, 4)
+    for extent, wanted in zip(grad.shape, oshape):
+        require_equal("depthwise gradient: oshape", extent, as_expr(wanted))
+    return Convolution.over(2, stride, padding, 1, 1)

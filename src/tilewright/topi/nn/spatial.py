@@ -166,3 +166,22 @@ def pad_image(data: Tensor, used: Sequence[Taps], first: int = 2) -> Tensor:
         return data
     lead, rest = (0,) * first, (0,) * (data.ndim - first - len(used))
     return pad(data, (*lead, *before, *rest), (*lead, *after, *rest), name="pad_temp")
+
+
+def get_pad_tuple_generic(
+    padding: Padding, kernel: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return padding before and after the axes of a window ``kernel``; see ``padding_around``."""
+    return padding_around(padding, len(kernel), kernel)
+
+
+def _flat(axes: int) -> Callable[[Padding, Sequence[int]], tuple[int, ...]]:
+    def get_pad_tuple(padding: Padding, kernel: Sequence[int]) -> tuple[int, ...]:
+        before, after = padding_around(padding, axes, kernel)
+        return (*before, *after)
+
+    get_pad_tuple.__doc__ = f"Return padding before {axes} axes of a window, and then after them."
+    return get_pad_tuple
+
+
+get_pad_tuple1d, get_pad_tuple, get_pad_tuple3d = map(_flat, (1, 2, 3))
