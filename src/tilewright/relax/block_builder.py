@@ -183,6 +183,18 @@ class BlockBuilder:
 
         Raises ``VerifyError`` inside of a dataflow block.
         """
+        with self.branch(body) as made:
+            pass
+        return made[0]
+
+    @contextmanager
+    def branch(self, body: Callable[[], RelaxExpr] | None = None) -> Iterator[list[SeqExpr]]:
+        """Build a branch of an ``If`` in a ``with``, which gives it in a list when it ends.
+
+        Its result is what ``body`` gives after that, or what was bound last.
+
+        Raises ``VerifyError`` inside of a dataflow block, and if nothing was bound.
+        """
         outer = self._frame()
         if outer.in_dataflow:
             raise VerifyError(
@@ -190,10 +202,17 @@ class BlockBuilder:
             )
         frame = _Frame(outer.name, (), {})
         frame.taken = outer.taken
+        made: list[SeqExpr] = []
         with self._building(frame):
-            output = self._atom(as_relax(body()))
+            yield made
+            if body is not None:
+                output = self._atom(as_relax(body()))
+            elif self.bindings:
+                output = self.bindings[-1].var
+            else:
+                raise VerifyError("a branch of an If binds its result")
         frame.close_block(BindingBlock)
-        return SeqExpr(tuple(frame.blocks), output)
+        made.append(SeqExpr(tuple(frame.blocks), output))
 
     def build_block(
         self, body: Callable[[], Any], kind: type[BindingBlock] = BindingBlock

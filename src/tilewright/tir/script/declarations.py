@@ -147,13 +147,17 @@ unroll = _loop_kind("unroll", UNROLLED, "A loop that is written out.")
 
 def thread_binding(
     start: ExprLike,
-    stop: ExprLike | None = None,
+    stop: ExprLike | str | None = None,
     thread: str | None = None,
     *,
     annotations: Mapping[str, object] | None = None,
     dtype: DTypeLike | None = None,
 ) -> Loops:
-    """A loop whose iterations are the threads of a tag: ``threadIdx.x``, ``blockIdx.y``, …."""
+    """A loop whose iterations are the threads of a tag: ``T.thread_binding(32, "threadIdx.x")``."""
+    if isinstance(stop, str) and thread is None:
+        stop, thread = None, stop
+    if isinstance(stop, str):
+        raise VerifyError(f"thread_binding takes one tag, got {stop!r} and {thread!r}")
     return _loop(THREAD_BINDING, start, stop, annotations, dtype, thread)
 
 

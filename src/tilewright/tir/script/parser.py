@@ -258,10 +258,12 @@ class TirParser(LoopParser):
         condition = self.check_condition(item.context_expr, to_value(value.condition))
         return While(condition, self.loop_suite(node.body))
 
-    def _with_assert(self, node: ast.With, item: ast.withitem, value: decl.AssertFrame) -> Stmt:
+    def _with_assert(
+        self, node: ast.With, item: ast.withitem, value: decl.AssertFrame
+    ) -> list[Stmt]:
         self._no_target(item)
         condition = self.check_condition(item.context_expr, to_value(value.condition))
-        return join([AssertStmt(condition, value.message), *flatten([self.suite(node.body)])])
+        return [AssertStmt(condition, value.message), *flatten([self.suite(node.body)])]
 
     # ---- expressions as statements -------------------------------------------------------
 

@@ -1,0 +1,115 @@
+"""Builders: what is open on a thread, innermost last, and what it has given."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, TypeVar
+
+from tilewright.support.errors import VerifyError
+
+_open = threading.local()
+
+F = TypeVar("F", bound="Frame")
+V = TypeVar("V")
+
+
+class IRBuilder:
+    """Collects a program while ``with`` frames are open; ``get`` gives it.
+
+    ::
+
+        with IRBuilder() as builder:
+            with T.prim_func():
+                T.func_name("main")
+                A = T.arg("A", T.Buffer((16,), "float32"))
+                with T.serial(16) as i:
+                    T.buffer_store(A, A[i] + 1.0, [i])
+        func = builder.get()
+    """
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.result: Any = None
+
+    def __enter__(self) -> IRBuilder:
+        _open.__dict__.setdefault("builders", []).append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _open.builders.pop()
+
+    @staticmethod
+    def current() -> IRBuilder:
+        """Return the builder that is open on this thread; raises ``VerifyError`` if none is."""
+        builders: list[IRBuilder] = getattr(_open, "builders", [])
+        if not builders:
+            raise VerifyError("no builder is open: this stands inside `with IRBuilder():`")
+        return builders[-1]
+
+    @staticmethod
+    def is_in_scope() -> bool:
+        """Whether a builder is open on this thread."""
+        return bool(getattr(_open, "builders", []))
+
+    def get(self) -> Any:
+        """Return the function or module that was built; raises ``VerifyError`` if none was."""
+        if self.result is None:
+            raise VerifyError("the builder has built nothing: no function or module was closed")
+        return self.result
+
+    def find_frame(self, cls: type[F]) -> F | None:
+        """Return the innermost open frame of a class."""
+        return next((item for item in reversed(self.frames) if isinstance(item, cls)), None)
+
+    @staticmethod
+    def name(s: str, v: V) -> V:
+        """Give a variable or buffer a name, and return it."""
+        if not isinstance(s, str) or not hasattr(v, "name"):
+            raise VerifyError(f"name takes text and a variable or buffer, got {s!r} and {v!r}")
+        object.__setattr__(v, "name", s)
+        return v
+
+    @staticmethod
+    def name_many(s: list[str], vs: list[V]) -> list[V]:
+        """Give variables or buffers names, and return them."""
+        if len(s) != len(vs):
+            raise VerifyError(f"{len(s)} names for {len(vs)} values")
+        return [IRBuilder.name(name, value) for name, value in zip(s, vs)]
+
+
+class Frame:
+    """Something that is open while the body of a ``with`` runs."""
+
+    def __enter__(self) -> Any:
+        self.open(IRBuilder.current())
+        IRBuilder.current().frames.append(self)
+        return self.value()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        builder = IRBuilder.current()
+        builder.frames.pop()
+        self.leave(kind, error, trace)
+        if kind is None:
+            self.close(builder)
+
+    def leave(self, kind: Any, error: Any, trace: Any) -> None:
+        """End what ``open`` began; an error of the body, if there is one, goes on."""
+
+    def open(self, builder: IRBuilder) -> None:
+        """Check that the frame may stand here, before its body runs."""
+
+    def value(self) -> Any:
+        """Return what ``as`` names."""
+        return self
+
+    def close(self, builder: IRBuilder) -> None:
+        """Add what the body has given to what is around."""
+        raise NotImplementedError(f"{type(self).__name__} must define close")
+
+
+def enclosing(cls: type[F], what: str) -> F:
+    """Return the innermost open frame of a class; raises ``VerifyError`` if there is none."""
+    found = IRBuilder.current().find_frame(cls)
+    if found is None:
+        raise VerifyError(f"{what}, and nothing of that kind is open")
+    return found

@@ -1,0 +1,534 @@
+"""Frames that build TensorIR in Python: the statements of ``tir.script.ir_builder``.
+
+What script says by indentation is a ``with`` frame here, what it says by a line is a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilewright.ir import TRUE, Expr, ExprLike, Range, Var, as_expr, ceildiv, const
+from tilewright.script.ir_builder import Frame, IRBuilder, enclosing
+from tilewright.script.ir_builder.ir import IRModuleFrame
+from tilewright.script.operators import to_value
+from tilewright.support.errors import VerifyError
+from tilewright.tir.analysis.regions import block_access_regions
+from tilewright.tir.buffer import Buffer, BufferRegion
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.script import buffer_declarations as buffers
+from tilewright.tir.script import declarations as decl
+from tilewright.tir.script import threads
+from tilewright.tir.script.frames import BlockFrame, Rest, flatten, join, set_name
+from tilewright.tir.script.scalars import DTypeLike, ScalarType, as_dtype
+from tilewright.tir.stmt import (
+    ITER_KINDS,
+    THREAD_BINDING,
+    Allocate,
+    AssertStmt,
+    AttrStmt,
+    Block,
+    BlockRealize,
+    DeclBuffer,
+    Evaluate,
+    For,
+    IfThenElse,
+    IterVar,
+    LetStmt,
+    MatchBufferRegion,
+    Stmt,
+    make_root_block,
+)
+from tilewright.tir.stmt import While as WhileStmt
+
+_LOOP_NAMES = "ijklmn"
+
+
+class StmtFrame(Frame):
+    """A frame whose body is statements; some of them hold for all that follows in the frame."""
+
+    def __init__(self) -> None:
+        self.parts: list[Stmt | Rest] = []
+
+    def body(self) -> Stmt:
+        """What the body of the ``with`` has given."""
+        made: list[Stmt] = []
+        for part in reversed(self.parts):
+            made = [part.build(join(made))] if isinstance(part, Rest) else [part, *made]
+        return join(made)
+
+    def close(self, builder: IRBuilder) -> None:
+        """Put what is built around the body into the frame outside."""
+        _emit(self.build(self.body()))
+
+    def build(self, body: Stmt) -> Stmt:
+        """Make the statement of this frame."""
+        raise NotImplementedError(f"{type(self).__name__} must define build")
+
+
+def _emit(part: Stmt | Rest) -> None:
+    enclosing(StmtFrame, "statements stand inside `with T.prim_func():`").parts.append(part)
+
+
+# ---- functions --------------------------------------------------------------------------------
+
+
+class PrimFuncFrame(StmtFrame):
+    """A function that is being built."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name: str | None = None
+        self.params: list[Var] = []
+        self.buffer_map: dict[Var, Buffer] = {}
+        self.attrs: dict[str, Any] = {}
+        self.ret_dtype = "void"
+        self.block = BlockFrame()
+        self.names: set[str] = set()
+        self.loops: dict[Var, Range] = {}
+
+    def close(self, builder: IRBuilder) -> None:
+        """Make the function, and give it to the module or the builder."""
+        body, allocations = self.body(), tuple(self.block.allocations)
+        whole = isinstance(body, BlockRealize) and body.block.name == "root"
+        if allocations or (self.names and not whole):
+            body = make_root_block(body, allocations)
+        made = PrimFunc(tuple(self.params), self.buffer_map, body, self.ret_dtype, self.attrs)
+        module = builder.find_frame(IRModuleFrame)
+        if module is None:
+            builder.result = made
+        elif self.name is None:
+            raise VerifyError("a function of a module needs T.func_name(...)")
+        else:
+            module.define(self.name, made)
+
+
+def prim_func(is_private: bool = False) -> PrimFuncFrame:
+    """A function; functions of a module are called by their names, private or not."""
+    if not isinstance(is_private, bool):
+        raise VerifyError(f"is_private is True or False, got {is_private!r}")
+    return PrimFuncFrame()
+
+
+def _function() -> PrimFuncFrame:
+    return enclosing(PrimFuncFrame, "this stands inside `with T.prim_func():`")
+
+
+def func_name(name: str) -> None:
+    """Name the function in its module."""
+    _function().name = name
+
+
+def func_attr(attrs: Mapping[str, object]) -> None:
+    """State attributes of the function."""
+    _function().attrs.update(decl.func_attr(attrs).attrs)
+
+
+def func_ret(ret_type: DTypeLike) -> None:
+    """State the dtype of what the function returns."""
+    _function().ret_dtype = as_dtype(ret_type)
+
+
+def arg(name: str, obj: Any) -> Any:
+    """Add a parameter: a buffer, or a variable such as ``T.int32()`` or ``T.handle()``."""
+    frame = _function()
+    if isinstance(obj, ScalarType):
+        obj = obj()
+    if isinstance(obj, Buffer):
+        var = Var(f"{name}_handle", "handle")
+        frame.buffer_map[var] = obj
+    elif type(obj) is Var:
+        var = obj
+    else:
+        raise VerifyError(f"parameter {name!r} is a buffer or a variable, got {obj!r}")
+    set_name(obj, name)
+    frame.params.append(var)
+    return obj
+
+
+# ---- blocks -----------------------------------------------------------------------------------
+
+
+class BlockStmtFrame(StmtFrame):
+    """A block that is being built."""
+
+    def __init__(self, declaration: decl.BlockDecl) -> None:
+        super().__init__()
+        self.block = BlockFrame(declaration)
+
+    def open(self, builder: IRBuilder) -> None:
+        """Take a name that no other block of the function has."""
+        names, given = _function().names, self.block.declaration
+        assert given is not None
+        name, number = given.name or "block", 0
+        while not given.name and name in names:
+            number += 1
+            name = f"block_{number}"
+        if name in names:
+            raise VerifyError(f"the function has two blocks named {name!r}")
+        names.add(name)
+        self.name = name
+
+    def build(self, body: Stmt) -> Stmt:
+        """Make the block; what it accesses is inferred where it was not said."""
+        frame = self.block
+        made = Block(
+            tuple(frame.iter_vars), frame.reads or (), frame.writes or (), self.name, body,
+            frame.init, tuple(frame.allocations), tuple(frame.matches), frame.annotations,
+        )  # fmt: skip
+        if (frame.reads is None or frame.writes is None) and self.name != "root":
+            reads, writes = block_access_regions(made)
+            made = made.replace(
+                reads=reads if frame.reads is None else frame.reads,
+                writes=writes if frame.writes is None else frame.writes,
+            )
+        if frame.declaration is not None and frame.declaration.no_realize:
+            return made
+        values = tuple(value for value in frame.values if value is not None)
+        return BlockRealize(values, TRUE if frame.predicate is None else frame.predicate, made)
+
+
+def block(name: str = "", no_realize: bool = False) -> BlockStmtFrame:
+    """A block."""
+    return BlockStmtFrame(decl.block(name, no_realize))
+
+
+def _block() -> BlockFrame:
+    return enclosing(BlockStmtFrame, "this stands inside `with T.block(...):`").block
+
+
+class InitFrame(StmtFrame):
+    """What runs at the first iteration of a reduction."""
+
+    def close(self, builder: IRBuilder) -> None:
+        """Give it to the block."""
+        if _block().init is not None:
+            raise VerifyError("the block has two T.init")
+        _block().init = self.body()
+
+
+def init() -> InitFrame:
+    """What runs at the first iteration of a reduction."""
+    return InitFrame()
+
+
+def reads(*regions: Any) -> None:
+    """State what an instance of the block reads."""
+    _block().reads = decl.reads(*regions).regions
+
+
+def writes(*regions: Any) -> None:
+    """State what an instance of the block writes."""
+    _block().writes = decl.writes(*regions).regions
+
+
+def where(predicate: ExprLike) -> None:
+    """Run the block only where ``predicate`` holds."""
+    _block().predicate = as_expr(predicate)
+
+
+def block_attr(attrs: Mapping[str, object]) -> None:
+    """State annotations of the block."""
+    _block().annotations.update(decl.block_attr(attrs).attrs)
+
+
+def _axis(made: decl.AxisDecl) -> Var:
+    frame = _block()
+    var = Var(f"v{len(frame.iter_vars)}", made.dtype)
+    if made.value is None and not (frame.declaration and frame.declaration.no_realize):
+        raise VerifyError("an axis needs the value that it takes: T.axis.spatial(extent, value)")
+    frame.iter_vars.append(IterVar(var, made.dom, made.kind))
+    if made.value is not None:
+        frame.values.append(made.value)
+    return var
+
+
+class _Axes:
+    """``T.axis``: adds axes to the block."""
+
+    @staticmethod
+    def spatial(dom: Any, binding: Any = None, dtype: DTypeLike | None = None) -> Var:
+        """An axis whose iterations are independent."""
+        return _axis(decl.axis.spatial(dom, binding, dtype))
+
+    @staticmethod
+    def reduce(dom: Any, binding: Any = None, dtype: DTypeLike | None = None) -> Var:
+        """An axis that is reduced over."""
+        return _axis(decl.axis.reduce(dom, binding, dtype))
+
+    @staticmethod
+    def opaque(dom: Any, binding: Any = None, dtype: DTypeLike | None = None) -> Var:
+        """An axis about whose iterations nothing is known."""
+        return _axis(decl.axis.opaque(dom, binding, dtype))
+
+    @staticmethod
+    def remap(kinds: str, bindings: Sequence[Any]) -> Any:
+        """Axes over the ranges of the loops they are bound to."""
+        made = decl.axis.remap(kinds, bindings)
+        axes = []
+        for letter, value in zip(made.kinds, made.values):
+            var = to_value(value)
+            dom = _function().loops.get(var) if isinstance(var, Var) else None
+            if dom is None:
+                raise VerifyError(f"remap takes loop variables, got {value!r}")
+            axes.append(_axis(decl.AxisDecl(ITER_KINDS[letter], dom, var, var.dtype)))
+        return axes[0] if len(axes) == 1 else axes
+
+    S = spatial
+    R = reduce
+
+
+axis = _Axes()
+
+# ---- loops and branches -----------------------------------------------------------------------
+
+
+class ForFrame(StmtFrame):
+    """Loops that are being built; ``as`` names their variables."""
+
+    def __init__(self, loops: decl.Loops) -> None:
+        super().__init__()
+        self.loops = loops
+        names = _LOOP_NAMES if len(loops.nest) <= len(_LOOP_NAMES) else ["i"] * len(loops.nest)
+        self.vars = [
+            Var(name, loop.dtype or loop.extent.dtype) for name, loop in zip(names, loops.nest)
+        ]
+
+    def open(self, builder: IRBuilder) -> None:
+        """Note the ranges of the loops."""
+        known = _function().loops
+        for var, loop in zip(self.vars, self.loops.nest):
+            if loop.step is None:
+                known[var] = Range(loop.minimum, loop.extent)
+
+    def value(self) -> Any:
+        """One variable, or a list of them."""
+        made: list[Expr] = [
+            var if loop.step is None else loop.minimum + var * loop.step
+            for var, loop in zip(self.vars, self.loops.nest)
+        ]
+        return made[0] if len(made) == 1 else made
+
+    def build(self, body: Stmt) -> Stmt:
+        """Make the loops."""
+        for var, loop in reversed(list(zip(self.vars, self.loops.nest))):
+            low, extent = loop.minimum, loop.extent
+            if loop.step is not None:
+                low, extent = const(0, extent.dtype), ceildiv(extent, loop.step)
+            body = For(var, low, extent, loop.kind, body, loop.thread, dict(loop.annotations))
+        return body
+
+
+def _loops(declare: Callable[..., decl.Loops]) -> Callable[..., ForFrame]:
+    def open_loops(*args: Any, **named: Any) -> ForFrame:
+        return ForFrame(declare(*args, **named))
+
+    open_loops.__name__ = open_loops.__qualname__ = declare.__name__
+    open_loops.__doc__ = declare.__doc__
+    return open_loops
+
+
+serial = _loops(decl.serial)
+parallel = _loops(decl.parallel)
+vectorized = _loops(decl.vectorized)
+unroll = _loops(decl.unroll)
+thread_binding = _loops(decl.thread_binding)
+grid = _loops(decl.grid)
+
+
+class WrapFrame(StmtFrame):
+    """A frame that only builds something around its body; ``as`` names ``given``."""
+
+    def __init__(self, wrap: Callable[[Stmt], Stmt], given: Any = None) -> None:
+        super().__init__()
+        self.wrap = wrap
+        self.given = given
+
+    def value(self) -> Any:
+        """What ``as`` names."""
+        return self.given
+
+    def build(self, body: Stmt) -> Stmt:
+        """Make the statement."""
+        return self.wrap(body)
+
+
+class IfFrame(Frame):
+    """A branch that is being built."""
+
+    def __init__(self, condition: ExprLike) -> None:
+        self.condition = as_expr(condition)
+        self.cases: dict[str, Stmt] = {}
+
+    def close(self, builder: IRBuilder) -> None:
+        """Make the branch; raises ``VerifyError`` without ``T.Then``."""
+        if "Then" not in self.cases:
+            raise VerifyError("T.If holds one T.Then() and perhaps one T.Else()")
+        _emit(IfThenElse(self.condition, self.cases["Then"], self.cases.get("Else")))
+
+
+class CaseFrame(StmtFrame):
+    """One case of a branch."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def close(self, builder: IRBuilder) -> None:
+        """Give it to the branch."""
+        found = builder.frames[-1] if builder.frames else None
+        if not isinstance(found, IfFrame) or self.name in found.cases:
+            raise VerifyError(f"T.{self.name} stands once inside `with T.If(...):`")
+        found.cases[self.name] = self.body()
+
+
+def If(condition: ExprLike) -> IfFrame:
+    """A branch, around ``with T.Then():`` and ``with T.Else():``."""
+    return IfFrame(condition)
+
+
+def Then() -> CaseFrame:
+    """What runs where the condition holds."""
+    return CaseFrame("Then")
+
+
+def Else() -> CaseFrame:
+    """What runs where the condition does not hold."""
+    return CaseFrame("Else")
+
+
+def While(condition: ExprLike) -> WrapFrame:
+    """Repeat the body while a condition holds."""
+    made = as_expr(condition)
+    return WrapFrame(lambda body: WhileStmt(made, body))
+
+
+class AssertFrame(StmtFrame):
+    """A check, and what runs after it."""
+
+    def __init__(self, check: AssertStmt) -> None:
+        super().__init__()
+        self.check = check
+
+    def close(self, builder: IRBuilder) -> None:
+        """Put the check before the statements of the body."""
+        for stmt in (self.check, *flatten([self.body()])):
+            _emit(stmt)
+
+
+def Assert(condition: ExprLike, message: str) -> AssertFrame:
+    """Check a condition before the body runs."""
+    return AssertFrame(AssertStmt(as_expr(condition), message))
+
+
+# ---- what holds for the rest of a frame -------------------------------------------------------
+
+
+def attr(node: object, attr_key: str | None = None, value: Any = None) -> WrapFrame:
+    """Say something about ``node`` that holds in the body."""
+    made = decl.attr(node, attr_key, value)
+    if isinstance(made, threads.LaunchThread):
+        return _launch(made)
+    return WrapFrame(lambda body: AttrStmt(made.node, made.key, made.value, body))
+
+
+env_thread = threads.env_thread
+
+
+def launch_thread(thread: str | threads.EnvThread, extent: ExprLike) -> WrapFrame:
+    """Run the body on threads of a tag; ``as`` names the number of the thread."""
+    return _launch(threads.launch_thread(thread, extent))
+
+
+def _launch(made: threads.LaunchThread) -> WrapFrame:
+    var = made.var or Var(made.tag.replace(".", "_"), made.extent.dtype)
+    zero = const(0, made.extent.dtype)
+    _function().loops[var] = Range(zero, made.extent)
+    return WrapFrame(lambda body: For(var, zero, made.extent, THREAD_BINDING, body, made.tag), var)
+
+
+def bind(value: ExprLike, type_annotation: DTypeLike | None = None, *, var: Any = None) -> Var:
+    """Bind a variable for the rest of the frame."""
+    dtype = None if type_annotation is None else as_dtype(type_annotation)
+    made = as_expr(value, dtype) if dtype is not None else as_expr(value)
+    named: Var = Var("x", dtype or made.dtype) if var is None else var
+    _emit(Rest(lambda body: LetStmt(named, made, body)))
+    return named
+
+
+def alloc_buffer(shape: Any, dtype: DTypeLike = "float32", *given: Any, **layout: Any) -> Buffer:
+    """Declare a buffer of the enclosing block, or of the function."""
+    made = buffers.alloc_buffer(shape, dtype, *given, **layout)
+    if isinstance(made, buffers.AllocateDecl):
+        return _allocate(made)
+    set_name(made.buffer, made.buffer.name or "buffer")
+    inner = IRBuilder.current().find_frame(BlockStmtFrame)
+    (_function().block if inner is None else inner.block).allocations.append(made.buffer)
+    buffer: Buffer = made.buffer
+    return buffer
+
+
+def _allocate(made: buffers.AllocateDecl) -> Buffer:
+    set_name(made.buffer, "buffer")
+    _emit(Rest(lambda body: Allocate(made.buffer, body, made.annotations)))
+    return made.buffer
+
+
+def allocate(extents: Any, dtype: DTypeLike = "float32", *given: Any, **named: Any) -> Buffer:
+    """Allocate memory for the rest of the frame."""
+    return _allocate(buffers.allocate(extents, dtype, *given, **named))
+
+
+def decl_buffer(shape: Any, dtype: DTypeLike = "float32", *given: Any, **layout: Any) -> Buffer:
+    """Declare a view of memory for the rest of the frame; without ``data``, memory of its own."""
+    made = buffers.decl_buffer(shape, dtype, *given, **layout)
+    if isinstance(made, buffers.AllocateDecl):
+        return _allocate(made)
+    view: Buffer = made.buffer
+    set_name(view, "view")
+    _emit(Rest(lambda body: DeclBuffer(view, body)))
+    return view
+
+
+def match_buffer(param: Any, shape: Any = None, *given: Any, **layout: Any) -> Buffer:
+    """Give a handle parameter its buffer, or a region of a buffer a name inside a block."""
+    made = buffers.match_buffer(param, shape, *given, **layout)
+    set_name(made.buffer, "matched")
+    if isinstance(made.source, BufferRegion):
+        match = MatchBufferRegion(made.buffer, made.source)
+        wrong = match.mismatch()
+        if wrong is not None:
+            raise VerifyError(wrong)
+        _block().matches.append(match)
+        return made.buffer
+    frame = _function()
+    if made.source not in set(frame.params) or made.source in frame.buffer_map:
+        raise VerifyError("match_buffer takes a handle parameter without a buffer, or a region")
+    frame.buffer_map[made.source] = made.buffer
+    return made.buffer
+
+
+# ---- other statements -------------------------------------------------------------------------
+
+
+def buffer_store(buffer: Buffer, value: ExprLike, indices: Any) -> None:
+    """Store an element."""
+    _emit(decl.buffer_store(buffer, value, indices))
+
+
+def evaluate(value: ExprLike) -> None:
+    """Evaluate an expression for its effect."""
+    _emit(Evaluate(as_expr(value)))
+
+
+sblock, sblock_attr, sblock_alloc_buffer, Bind = block, block_attr, alloc_buffer, bind
+
+
+__all__ = [
+    "Assert", "Bind", "Else", "ForFrame", "If", "PrimFuncFrame", "StmtFrame", "Then", "While",
+    "alloc_buffer", "allocate", "arg", "attr", "axis", "bind", "block", "block_attr",
+    "buffer_store", "decl_buffer", "env_thread", "evaluate", "func_attr", "func_name", "func_ret",
+    "grid", "init", "launch_thread", "match_buffer", "parallel", "prim_func", "reads", "sblock",
+    "sblock_alloc_buffer", "sblock_attr", "serial", "thread_binding", "unroll", "vectorized",
+    "where", "writes",
+]  # fmt: skip
