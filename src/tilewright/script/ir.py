@@ -38,18 +38,19 @@ from tilewright.support.registry import near_matches
 class ModuleAttrs:
     """What ``I.module_attrs`` gives."""
 
-    def __init__(self, attrs: Mapping[str, Any]) -> None:
+    def __init__(self, attrs: Mapping[str, Any], allow_overwrite: bool = False) -> None:
         self.attrs = dict(attrs)
+        self.allow_overwrite = allow_overwrite
 
 
-def module_attrs(attrs: Mapping[str, object]) -> ModuleAttrs:
-    """State attributes of the module.
+def module_attrs(attrs: Mapping[str, object], allow_overwrite: bool = False) -> ModuleAttrs:
+    """State attributes of the module; one that is stated again replaces the former if it may.
 
     Raises ``ParseError`` if it is no dict.
     """
     if not isinstance(attrs, Mapping):
         raise ParseError(f"module_attrs takes a dict, got {type(attrs).__name__}")
-    return ModuleAttrs(attrs)
+    return ModuleAttrs(attrs, allow_overwrite)
 
 
 @dataclass
@@ -213,6 +214,8 @@ class _ModuleDecorator(Decorator):
             elif isinstance(item, ast.Expr):
                 value = evaluator.eval(item.value)
                 if isinstance(value, ModuleAttrs):
+                    for key in value.attrs if value.allow_overwrite else ():
+                        attrs.pop(key, None)
                     evaluator.add_attributes(item, attrs, value.attrs)
                 elif isinstance(value, GlobalInfos):
                     evaluator.add_attributes(item, attrs, {GLOBAL_INFOS: value.infos})

@@ -112,11 +112,11 @@ def func_ret_value(value: object) -> None:
 # ---- bindings ---------------------------------------------------------------------------------
 
 
-def emit(value: object, annotate_type: object = None) -> RelaxVar:
+def emit(value: object, annotate_ty: object = None) -> RelaxVar:
     """Bind a value to a new variable; ``IRBuilder.name`` names it."""
     builder = _function().block_builder
-    if annotate_type is not None:
-        return builder.match_cast(as_relax(value), decl.as_struct_info(annotate_type))
+    if annotate_ty is not None:
+        return builder.match_cast(as_relax(value), decl.as_struct_info(annotate_ty))
     return builder.emit(as_relax(value))
 
 

@@ -11,6 +11,7 @@ from tilewright.script.ir_builder.base import Frame, IRBuilder, enclosing
 from tilewright.support.errors import VerifyError
 
 dummy_global_info = _vocabulary.dummy_global_info
+meta_var = _vocabulary.meta_var
 vdevice = _vocabulary.vdevice
 
 
@@ -88,12 +89,27 @@ def module_global_infos(global_infos: Mapping[str, Any]) -> None:
     module_set_attr(_vocabulary.GLOBAL_INFOS, infos)
 
 
+def lookup_vdevice(target_kind: str | None = None, device_index: int = -1) -> Any:
+    """Return a device of the module's global infos: of a kind, by index, or the first.
+
+    Raises ``VerifyError`` if there is none.
+    """
+    devices = (module_get_attr(_vocabulary.GLOBAL_INFOS) or {}).get("vdevice", ())
+    found = [d for d in devices if target_kind in (None, d.target.split()[0])]
+    index = max(device_index, 0)
+    if index >= len(found):
+        raise VerifyError(f"the module has no device {index} of kind {target_kind}")
+    return found[index]
+
+
 __all__ = [
     "IRModuleFrame",
     "decl_function",
     "def_function",
     "dummy_global_info",
     "ir_module",
+    "lookup_vdevice",
+    "meta_var",
     "module_attrs",
     "module_get_attr",
     "module_global_infos",

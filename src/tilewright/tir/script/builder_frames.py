@@ -416,9 +416,10 @@ class AssertFrame(StmtFrame):
             _emit(stmt)
 
 
-def Assert(condition: ExprLike, message: str) -> AssertFrame:
+def Assert(condition: ExprLike, message: str, error_kind: str = "RuntimeError") -> AssertFrame:
     """Check a condition before the body runs."""
-    return AssertFrame(AssertStmt(as_expr(condition), message))
+    told = decl.assert_frame(condition, message, error_kind)
+    return AssertFrame(AssertStmt(as_expr(condition), told.message))
 
 
 # ---- what holds for the rest of a frame -------------------------------------------------------
