@@ -7,8 +7,11 @@ import tilewright
 from tilewright import relax, script, topi
 from tilewright.ir import assert_structural_equal
 from tilewright.script import ir as I
+from tilewright.script import ir_builder
 from tilewright.script import relax as R
 from tilewright.script import tirx as T
+from tilewright.support.errors import VerifyError
+from tilewright.tir import PrimFunc
 
 
 @I.ir_module(check_well_formed=True)
@@ -142,3 +145,27 @@ def test_text_from_elsewhere_brings_no_functions():
             "@R.function\ndef f(x: R.Tensor((4,))):\n    return R.emit_te(twice, x)",
             {"twice": topi.negative},
         )
+
+
+def test_modules_replace_attributes_and_look_up_devices():
+    module = script.parse(
+        HEAD + "    I.module_attrs({'a': 1})\n    I.module_attrs({'a': 2}, allow_overwrite=True)"
+    )
+    assert module.attrs["a"] == 2
+    with ir_builder.IRBuilder() as builder, ir_builder.ir.ir_module():
+        ir_builder.ir.module_global_infos({"vdevice": [I.vdevice("llvm"), I.vdevice("c", 1)]})
+        assert ir_builder.ir.lookup_vdevice("c").vdevice_id == 1
+        assert ir_builder.ir.lookup_vdevice().target == "llvm"
+        with pytest.raises(VerifyError, match="no device 1 of kind c"):
+            ir_builder.ir.lookup_vdevice("c", 1)
+    assert_structural_equal(builder.get(), script.parse(builder.get().script()))
+
+
+def test_functions_of_other_classes_are_read_at_once():
+    class Before:
+        @T.prim_func
+        def fill(A: T.Buffer((4,), "float32")):
+            for i in range(4):
+                A[i] = 1.0
+
+    assert isinstance(Before.fill, PrimFunc)

@@ -60,8 +60,8 @@ class Configured:
         return self.decorate(function, depth=2)
 
     def decorate(self, function: Any, depth: int) -> Any:
-        """Parse a function; one inside a class is left for the class's own decorator."""
-        if is_inside_class(function):
+        """Parse a function; one in a class of ``@I.ir_module`` is left for that."""
+        if is_inside_class(function) and is_decorated(sys._getframe(depth)):
             return function
         source, node = function_source(function)
         scope = Scope(captured_by(function, depth + 1))
@@ -72,6 +72,16 @@ def is_inside_class(function: Callable[..., Any]) -> bool:
     """Whether a function is being defined directly in a class body."""
     parts = function.__qualname__.split(".")
     return len(parts) > 1 and parts[-2] != "<locals>"
+
+
+def is_decorated(frame: types.FrameType) -> bool:
+    """Whether the class whose body runs in a frame has a decorator, which will read its functions.
+
+    In other classes functions are parsed at once, as outside of classes.
+    """
+    first = frame.f_code.co_firstlineno
+    line = linecache.getline(frame.f_code.co_filename, first, frame.f_globals).strip()
+    return not line.startswith("class ")
 
 
 def captured_by(function: object, depth: int) -> dict[str, Any]:
