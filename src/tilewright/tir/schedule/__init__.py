@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.tir import intrin as _intrin  # registers tensor intrinsics
 from tilewright.tir.schedule import primitives
+from tilewright.tir.schedule.block_scope import BlockScope, CachedFlags, Dependency, DepKind
 from tilewright.tir.schedule.choices import Choices, others_after
 from tilewright.tir.schedule.handles import RV, BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import PRIMITIVES, Instruction, Primitive, primitive
@@ -28,7 +29,11 @@ __all__ = [
     "PRIMITIVES",
     "RV",
     "BlockRV",
+    "BlockScope",
+    "CachedFlags",
     "Choices",
+    "DepKind",
+    "Dependency",
     "ExprRV",
     "Instruction",
     "KernelBuilder",
