@@ -12,7 +12,8 @@ from tilewright.tir import PrimFunc
 class ApplyFirst(Pass):
     """Schedules each TensorIR function by the first rule that applies to it.
 
-    Functions that are already scheduled, or to which no rule applies, are unchanged.
+    Functions that are already scheduled, or to which no rule applies, are unchanged. For a GPU a
+    function without loops on threads isn't: parallel and vectorized loops are a CPU's.
     """
 
     def __init__(self, *rules: ScheduleRule, target: Target | None = None) -> None:

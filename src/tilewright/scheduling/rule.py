@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tilewright.ir import IRModule, is_const
+from tilewright.ir import IRModule, is_const, rewrite_bottom_up
 from tilewright.ir.module import GLOBAL_SYMBOL
 from tilewright.scheduling.size_checks import put_back, set_aside
 from tilewright.support.errors import ScheduleError
@@ -116,15 +116,38 @@ def is_scheduled(func: PrimFunc) -> bool:
         return True
     if not isinstance(func.body, BlockRealize):
         return True  # lowered already
-    return any(
-        type(item) is For and (item.kind != SERIAL or item.annotations) for item in statements(func)
-    )
+    return any(type(item) is For and _is_scheduled_loop(item) for item in statements(func))
+
+
+def without_loops_of_cpus(func: PrimFunc) -> PrimFunc:
+    """Return a function whose loops are serial, if it isn't scheduled and binds none to threads.
+
+    Parallel and vectorized loops are a schedule for a CPU; a GPU's threads run none of them.
+    """
+    if func.attrs.get(IS_SCHEDULED) or not isinstance(func.body, BlockRealize):
+        return func
+    loops = [item for item in statements(func) if type(item) is For]
+    if any(loop.thread for loop in loops) or not any(map(_is_scheduled_loop, loops)):
+        return func
+
+    def serial(node: Any) -> Any:
+        if type(node) is For and _is_scheduled_loop(node):
+            return node.replace(kind=SERIAL, annotations={})
+        return node
+
+    return func.replace(body=rewrite_bottom_up(func.body, serial))
+
+
+def _is_scheduled_loop(loop: For) -> bool:
+    return bool(loop.kind != SERIAL or loop.annotations)
 
 
 def schedule_function(
     name: str, func: PrimFunc, rules: tuple[ScheduleRule, ...], target: Target
 ) -> PrimFunc:
     """Apply the first rule that applies; return the function unchanged if none does."""
+    if target.device_kind == "cuda":
+        func = without_loops_of_cpus(func)
     if is_scheduled(func):
         return func
     func = RemoveEmptyLoops().transform_function(func)

@@ -128,6 +128,28 @@ def test_what_has_no_form_of_its_own(name: str, caplog: pytest.LogCaptureFixture
     assert "on one thread" in caplog.text
 
 
+FOR_A_CPU = """
+for i in T.parallel(8):
+    for j in T.vectorized(16):
+        with T.block("A"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            A[vi, vj] = A[vi, vj] + T.float32(1)
+for i in T.serial(8, annotations={"pragma_unroll": 1}):
+    with T.block("B"):
+        vi = T.axis.spatial(8, i)
+        A[vi, 0] = A[vi, 1] + T.float32(1)
+"""
+
+
+def test_loops_of_a_schedule_for_cpus_are_bound_too() -> None:
+    mod = dlight.ApplyDefaultSchedule(target=CUDA)(IRModule({"main": scripted(FOR_A_CPU)}))
+    assert mod["main"].attrs["tir.is_scheduled"]
+    made = lowered(mod)
+    assert len(kernels(made)) == 2
+    for text in kernels(made).values():
+        assert 'thread="threadIdx.x"' in text
+
+
 def test_rows_of_a_scan_run_at_once() -> None:
     func = function(lambda x: topi.cumsum(x, 0), tensor(6, 40))
     (text,) = kernels(agree(func, Fallback())).values()
