@@ -15,6 +15,7 @@ from tilewright.relax import op
 from tilewright.support.errors import VerifyError
 
 X, Y = random(2, 4), random(3, 4, seed=1)
+IMAGE = random(2, 8, 2, 3)
 WHOLE = np.array([[3, 0, 250], [7, 128, 9]], "uint8")
 
 
@@ -74,6 +75,13 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], np.ndarray]] 
         (WHOLE, SCALE[:2], np.array([128, 0], "uint8")),
         (WHOLE.astype("int32") - [[128], [0]]).astype("float32") * SCALE[:2, None],
     ),
+    "leakyrelu": (lambda a: op.nn.leakyrelu(a, 0.1), (X,), np.where(X < 0, X * 0.1, X)),
+    "batch_flatten": (op.nn.batch_flatten, (IMAGE,), IMAGE.reshape(2, 48)),
+    "pixel_shuffle": (
+        lambda a: op.nn.pixel_shuffle(a, 2),
+        (IMAGE,),
+        IMAGE.reshape(2, 2, 2, 2, 2, 3).transpose(0, 1, 4, 2, 5, 3).reshape(2, 2, 4, 6),
+    ),
     "slice by constants": (
         lambda a: op.dynamic_strided_slice(
             a, *(relax.const(np.array(v)) for v in ([0, 3], [2, 0], [1, -2]))
@@ -127,6 +135,7 @@ def test_sizes_that_are_symbolic() -> None:
         (lambda x: op.quantize(x, x, x), "scale is one number, or one for each place"),
         (lambda x: op.dequantize(x, relax.const(1.0), relax.const(0)), "integers are dequantized"),
         (lambda x: op.reverse_sequence(x, x), "must have 1 dimensions"),
+        (lambda x: op.nn.pixel_shuffle(x, 2), "has no channels to move"),
     ],
 )
 def test_operands_that_do_not_fit(make: Callable[..., Any], message: str) -> None:

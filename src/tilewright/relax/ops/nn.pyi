@@ -10,6 +10,10 @@ from tilewright.relax.ops.convolution import conv3d as conv3d
 from tilewright.relax.ops.convolution import conv3d_transpose as conv3d_transpose
 from tilewright.relax.ops.losses import cross_entropy_with_logits as cross_entropy_with_logits
 from tilewright.relax.ops.losses import nll_loss as nll_loss
+from tilewright.relax.ops.network_parts import attention_bias as attention_bias
+from tilewright.relax.ops.network_parts import batch_flatten as batch_flatten
+from tilewright.relax.ops.network_parts import leakyrelu as leakyrelu
+from tilewright.relax.ops.network_parts import pixel_shuffle as pixel_shuffle
 from tilewright.relax.ops.normalization import batch_norm as batch_norm
 from tilewright.relax.ops.normalization import group_norm as group_norm
 from tilewright.relax.ops.normalization import layer_norm as layer_norm
