@@ -33,6 +33,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "ConvertLayout": ({},),
     "FuseOpsByPattern": ([("mine.exp", is_op("relax.exp")(wildcard()))],),
     "UpdateParamStructInfo": (lambda param: None,),
+    "UpdateParamType": (lambda param: None,),
 }
 ELSEWHERE = {
     "CallTIRRewrite": "takes calls of tensor functions only",

@@ -146,7 +146,11 @@ def test_written_by_hand() -> None:
         ("    lv = R.exp(y)\n    return lv", "undefined variable 'y'", 3),
         ("    lv = R.exp(x)", "ends with return", 2),
         ("    for i in range(3):\n        pass\n    return x", "For is not part of", 3),
-        ("    with R.dataflow():\n        lv, m = R.exp(x)\n    return x", "2 names for a value", 4),
+        (
+            "    with R.dataflow():\n        lv, m = R.exp(x)\n    return x",
+            "2 names for a value",
+            4,
+        ),
     ],
 )
 def test_errors_point_at_the_text(body: str, message: str, line: int) -> None:

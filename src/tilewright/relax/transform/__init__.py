@@ -6,9 +6,6 @@ from tilewright.ir import Pass
 from tilewright.relax.transform.annotate_pattern import OpPattern, analyze_pattern
 from tilewright.relax.transform.function_pass import dataflowblock_pass, function_pass
 from tilewright.relax.transform.fuse_ops_by_pattern import FusionPattern, PatternCheckContext
-from tilewright.relax.transform.update_param_struct_info import (
-    UpdateParamStructInfo as UpdateParamType,
-)
 from tilewright.support.folder import classes_in
 from tilewright.support.later import imported_later
 
@@ -29,7 +26,6 @@ __all__ = [
     "FusionPattern",
     "OpPattern",
     "PatternCheckContext",
-    "UpdateParamType",
     "analyze_pattern",
     "dataflowblock_pass",
     "function_pass",

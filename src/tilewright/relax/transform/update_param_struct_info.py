@@ -57,3 +57,6 @@ class _Updater(FunctionRewriter):
             self.bind(binding.var, value)
         else:
             super().rewrite_binding(binding)
+
+
+UpdateParamType = UpdateParamStructInfo
