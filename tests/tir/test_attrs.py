@@ -218,7 +218,7 @@ def keys_written_out(tree: ast.AST) -> set[str]:
     allowed, found = set(), set()
     for item in ast.walk(tree):
         if isinstance(item, ast.Call) and ast.unparse(item.func).startswith(("register_", "_on_")):
-            allowed.add(id(item.args[0]))
+            allowed.update(map(id, item.args[:1]))
         if isinstance(item, ast.Assign) and ast.unparse(item.targets[0]) == "GLOBAL_SYMBOL":
             allowed.add(id(item.value))
     for item in ast.walk(tree):
