@@ -78,7 +78,7 @@ def test_arange_counts_as_numpy(bounds):
     zero = np.zeros((), dtype)
     found = compiled(lambda z: op.add(op.arange(*bounds), z), zero)
     np.testing.assert_allclose(found, expected.astype(dtype), rtol=1e-6)
-    made = topi.arange(*bounds)
+    made = topi.arange(*bounds, dtype=None)
     assert (made.shape[0].value, made.dtype) == (len(expected), dtype)
 
 

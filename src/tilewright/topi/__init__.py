@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from math import pi
+
 from tilewright.ir import floordiv, floormod
+from tilewright.te import div, extern
 from tilewright.topi import image, nn, vision
 from tilewright.topi.broadcast import (
     BINARY,
@@ -171,29 +174,31 @@ from tilewright.topi.transform import (
     trilu,
     triu,
 )
+from tilewright.topi.utils import get_const_tuple
 
 __all__ = [
-    "BINARY", "UNARY", "abs", "acos", "acosh", "add", "adv_index", "all", "any", "arange", "argmax",
-    "argmin", "argsort", "as_strided", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and",
-    "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast_shape", "broadcast_to", "cast", "ceil",
-    "ceil_log2", "clip", "collapse_sum", "concatenate", "const_vector", "copysign", "cos", "cosh",
-    "cummax", "cummin", "cumprod", "cumsum", "dft", "diag_embed", "diagonal", "digamma", "divide",
-    "dyn_tile", "dynamic_strided_slice", "einsum", "elemwise_sum", "equal", "erf", "erfc", "erfinv",
-    "exp", "exp10", "exp2", "expand_dims", "expand_like", "expm1", "eye", "fast_erf", "fast_exp",
-    "fast_tanh", "fixed_point_multiply", "fixed_point_multiply_per_axis", "flatten", "flip",
-    "floor", "floor_divide", "floor_mod", "floordiv", "floormod", "full", "full_like", "gather",
-    "gather_nd", "greater", "greater_equal", "hamming_window", "hypot", "identity", "image",
-    "index_put", "index_tensor", "isfinite", "isinf", "isnan", "layout_transform", "left_shift",
-    "less", "less_equal", "lgamma", "log", "log10", "log1p", "log2", "log_add_exp", "logcumsumexp",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "make_idx", "matmul",
-    "matrix_set_diag", "max", "maximum", "mean", "meshgrid", "min", "minimum", "mod", "multiply",
-    "nan_to_num", "negative", "nextafter", "nn", "not_equal", "one_hot", "ones", "power", "prod",
-    "reciprocal", "reinterpret", "repeat", "reshape", "reverse_sequence", "reversed_slice",
-    "right_shift", "roll", "round", "rsqrt", "scanop", "scatter_elements", "scatter_nd",
-    "searchsorted", "sequence_mask", "shape", "sigmoid", "sign", "signbit", "sin", "sinh",
-    "slice_scatter", "sliding_window", "sort", "sparse_reshape", "sparse_to_dense", "split", "sqrt",
-    "square", "squeeze", "stack", "std", "stft", "strided_set", "strided_slice", "subtract", "sum",
-    "take", "tan", "tanh", "tensor_size", "tensordot", "tile", "topk", "transpose", "tril", "trilu",
-    "triu", "trunc", "trunc_divide", "unravel_index", "variance", "vision", "where", "within_index",
-    "zeros",
+    "BINARY", "UNARY", "abs", "acos", "acosh", "add", "adv_index", "all", "any", "arange",
+    "argmax", "argmin", "argsort", "as_strided", "asin", "asinh", "atan", "atan2", "atanh",
+    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast_shape",
+    "broadcast_to", "cast", "ceil", "ceil_log2", "clip", "collapse_sum", "concatenate",
+    "const_vector", "copysign", "cos", "cosh", "cummax", "cummin", "cumprod", "cumsum", "dft",
+    "diag_embed", "diagonal", "digamma", "div", "divide", "dyn_tile", "dynamic_strided_slice",
+    "einsum", "elemwise_sum", "equal", "erf", "erfc", "erfinv", "exp", "exp10", "exp2",
+    "expand_dims", "expand_like", "expm1", "extern", "eye", "fast_erf", "fast_exp", "fast_tanh",
+    "fixed_point_multiply", "fixed_point_multiply_per_axis", "flatten", "flip", "floor",
+    "floor_divide", "floor_mod", "floordiv", "floormod", "full", "full_like", "gather",
+    "gather_nd", "get_const_tuple", "greater", "greater_equal", "hamming_window", "hypot",
+    "identity", "image", "index_put", "index_tensor", "isfinite", "isinf", "isnan",
+    "layout_transform", "left_shift", "less", "less_equal", "lgamma", "log", "log10", "log1p",
+    "log2", "log_add_exp", "logcumsumexp", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "make_idx", "matmul", "matrix_set_diag", "max", "maximum", "mean",
+    "meshgrid", "min", "minimum", "mod", "multiply", "nan_to_num", "negative", "nextafter",
+    "nn", "not_equal", "one_hot", "ones", "pi", "power", "prod", "reciprocal", "reinterpret",
+    "repeat", "reshape", "reverse_sequence", "reversed_slice", "right_shift", "roll", "round",
+    "rsqrt", "scanop", "scatter_elements", "scatter_nd", "searchsorted", "sequence_mask",
+    "shape", "sigmoid", "sign", "signbit", "sin", "sinh", "slice_scatter", "sliding_window",
+    "sort", "sparse_reshape", "sparse_to_dense", "split", "sqrt", "square", "squeeze", "stack",
+    "std", "stft", "strided_set", "strided_slice", "subtract", "sum", "take", "tan", "tanh",
+    "tensor_size", "tensordot", "tile", "topk", "transpose", "tril", "trilu", "triu", "trunc",
+    "trunc_divide", "unravel_index", "variance", "vision", "where", "within_index", "zeros",
 ]  # fmt: skip

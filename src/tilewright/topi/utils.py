@@ -143,6 +143,12 @@ def is_one(extent: object) -> bool:
     return as_int(extent) == 1
 
 
+def get_const_tuple(in_tuple: Sequence[ExprLike]) -> tuple[Any, ...]:
+    """Return a shape with numbers where extents are known, and expressions elsewhere."""
+    known = [(extent, as_int(as_expr(extent))) for extent in in_tuple]
+    return tuple(as_expr(extent) if number is None else number for extent, number in known)
+
+
 def unravel(flat: Expr, shape: Sequence[Any]) -> list[Expr]:
     """Split a flat row-major index into one index per dimension."""
     indices: list[Expr] = []
