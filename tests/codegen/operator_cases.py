@@ -141,8 +141,8 @@ FORMULAS = [
     *_same("nextafter", FLOATS, "T.nextafter(A[i], B[i])"),
     *[Case(f"ldexp_{k}", (k, "int32"), k, "T.ldexp(A[i], B[i] % 300 - 150)") for k in FLOATS],
     *[Case(f"ldexp_far_{k}", (k, "int64"), k, "T.ldexp(A[i], B[i])") for k in FLOATS],
-    Case("q_multiply_shift", ("int32", "int32"), "int32", "T.q_multiply_shift(A[i], B[i], 31, 2)"),
-    Case("q_multiply_up", ("int32", "int32"), "int32", "T.q_multiply_shift(A[i], B[i], 31, -3)"),
+    Case("q_multiply_shift", ("int32", "int32"), "int32", "T.q_multiply_shift(A[i], B[i], 31, -2)"),
+    Case("q_multiply_up", ("int32", "int32"), "int32", "T.q_multiply_shift(A[i], B[i], 31, 3)"),
     Case(
         "q_multiply_shift_per_axis", ("int32", "int32"), "int32",
         "T.q_multiply_shift_per_axis(A[i], B[i], 3, 1, 31, T.bool(True), T.bool(True))",

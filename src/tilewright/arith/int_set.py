@@ -134,9 +134,9 @@ class BoxBounds:
         return [self._around(item) for item in region]
 
     def _around(self, item: Range) -> Range | IntervalSet:
-        found = self._linear(item)
-        if found is not None:
-            return found
+        linear = self._linear(item)
+        if linear is not None:
+            return linear
         if not (uses_var(item.min, self.dom) or uses_var(item.extent, self.dom)):
             return item
         _, relaxer, facts = self._known()

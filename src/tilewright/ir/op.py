@@ -126,7 +126,7 @@ register_op("ldexp", 2, doc="(x, n): x * 2**n, rounded once", operands="float in
 register_op("logaddexp", 2, doc="log(exp(a) + exp(b)) without overflow", operands="float")
 register_op(
     "q_multiply_shift", 4, operands="integer",
-    doc="(x, y, q, s): x * y / 2**(q + s) in 64 bits, rounded half up; s may be negative",
+    doc="(x, y, q, s): x * y * 2**(s - q) in 64 bits, rounded half up; s may be negative",
 )  # fmt: skip
 register_op(
     "q_multiply_shift_per_axis", 7, operands="bits",

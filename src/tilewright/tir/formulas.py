@@ -119,13 +119,13 @@ def _power_of_two(exponent: Expr) -> Expr:
 
 
 def q_multiply_shift(x: Expr, y: Expr, q: Expr, s: Expr) -> Expr:
-    """``x * y / 2**(q + s)`` in 64 bits, rounded half up; see :func:`tir.q_multiply_shift`."""
+    """``x * y * 2**(s - q)`` in 64 bits, rounded half up; see :func:`tir.q_multiply_shift`."""
     steps, wide = Steps(), _like(x.dtype, "int64")
     a, b = cast_expr(x, wide), cast_expr(y, wide)
-    left, shift = steps(cast_expr(s, wide)), steps(cast_expr(q, wide))
+    up, shift = steps(cast_expr(s, wide)), steps(cast_expr(q, wide))
     zero = const(0, wide)
-    a = call("shift_left", a, maximum(-left, zero))
-    right = steps(shift + maximum(left, zero))
+    a = call("shift_left", a, maximum(up, zero))
+    right = steps(shift + maximum(-up, zero))
     return steps.result(cast_expr(_shifted_half_up(a * b, right), x.dtype))
 
 

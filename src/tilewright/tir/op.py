@@ -210,9 +210,9 @@ def infinity(dtype: str, span: object = None) -> Expr:
 
 
 def q_multiply_shift(x: ExprLike, y: ExprLike, q: ExprLike, s: ExprLike) -> Expr:
-    """Multiply fixed-point numbers of ``q`` fractional bits and shift right by ``s``.
+    """Multiply by a fixed-point number of ``q`` fractional bits and by ``2**s``.
 
-    That is ``x * y / 2**(q + s)``, computed in 64 bits and rounded half up; a negative ``s`` shifts
+    That is ``x * y * 2**(s - q)``, computed in 64 bits and rounded half up; a positive ``s`` shifts
     ``x`` left before. Integers of up to 32 bits.
     """
     return call("q_multiply_shift", x, y, q, s)

@@ -22,6 +22,7 @@ from tilewright.ir import FALSE, Expr, ExprLike, as_expr, as_int, const, if_then
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute
 from tilewright.tir import IndexMap
+from tilewright.tir.attrs import SCHEDULE_RULE
 
 _AXIS = re.compile(r"([A-Z])|([1-9][0-9]*)([a-z])")
 
@@ -203,7 +204,7 @@ def layout_transform(
     """
     source, target = layout_of(src_layout), layout_of(dst_layout)
     target.shape(source.extents(array.shape))
-    attrs = {} if schedule_rule == "None" else {"schedule_rule": schedule_rule}
+    attrs = {} if schedule_rule == "None" else {SCHEDULE_RULE: schedule_rule}
     return map_layout(array, source.map_to(target), attrs=attrs)
 
 

@@ -403,7 +403,11 @@ def _check_lookup(indices: TensorStructInfo, mode: str, extent: Expr) -> None:
     require(or_(extent >= 1, count <= 0), "there is nothing to look up along an axis of ", extent)
 
 
-@operator("take", legalize=topi.take)
+def _take(x: te.Tensor, indices: te.Tensor, axis: int | None, mode: str) -> te.Tensor:
+    return topi.take(x, indices, axis, mode=mode)
+
+
+@operator("take", legalize=_take)
 def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip") -> StructInfo:
     """Gather slices along an axis (of the flat tensor without one).
 
@@ -420,10 +424,11 @@ def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip"
     return TensorStructInfo(made, x.dtype)
 
 
-@operator(
-    "gather_elements",
-    legalize=lambda data, indices, axis, mode: topi.gather(data, axis, indices, mode),
-)
+def _gather(data: te.Tensor, indices: te.Tensor, axis: int, mode: str) -> te.Tensor:
+    return topi.gather(data, axis, indices, mode)
+
+
+@operator("gather_elements", legalize=_gather)
 def gather_elements(data: Tensor, indices: Tensor, axis: int = 0, mode: str = "clip") -> StructInfo:
     """Look up one element for each index, which is its position along ``axis``.
 

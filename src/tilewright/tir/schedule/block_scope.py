@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from tilewright.ir import Range
 from tilewright.tir.analysis import check_region_cover, is_affine_binding, is_stage_pipeline
@@ -17,8 +17,23 @@ from tilewright.tir.analysis.dependency import DependencyGraph
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Block, For
 
-if TYPE_CHECKING:
-    from tilewright.tir.schedule.sref import StmtSRef
+
+class Place(Protocol):
+    """What is asked of a ``StmtSRef``."""
+
+    stmt: For | Block
+
+    @property
+    def parent(self) -> Any:
+        """The loop or block around it."""
+
+    @property
+    def children(self) -> Any:
+        """The loops and blocks directly inside it."""
+
+    @property
+    def realize(self) -> Any:
+        """Where the block is run, with what its axes are bound to."""
 
 
 class DepKind(enum.IntEnum):
@@ -34,8 +49,8 @@ class DepKind(enum.IntEnum):
 class Dependency:
     """``dst`` comes after ``src``, for a reason of ``kind``."""
 
-    src: StmtSRef
-    dst: StmtSRef
+    src: Place
+    dst: Place
     kind: DepKind
 
 
@@ -56,7 +71,7 @@ class CachedFlags:
 class BlockScope:
     """The dependencies among blocks of one scope, given in program order."""
 
-    def __init__(self, child_block_srefs: Sequence[StmtSRef] = ()) -> None:
+    def __init__(self, child_block_srefs: Sequence[Place] = ()) -> None:
         named = {sref.stmt.name: sref for sref in child_block_srefs if isinstance(sref.stmt, Block)}
         realizes = [sref.realize for sref in named.values()]
         graph = DependencyGraph([realize for realize in realizes if realize is not None])
@@ -67,28 +82,28 @@ class BlockScope:
             for source, target, kind in dict.fromkeys(found)
         ]
 
-    def get_deps_by_src(self, block: StmtSRef) -> list[Dependency]:
+    def get_deps_by_src(self, block: Place) -> list[Dependency]:
         """Return the dependencies of others on ``block``."""
         return [edge for edge in self._edges if edge.src == block]
 
-    def get_deps_by_dst(self, block: StmtSRef) -> list[Dependency]:
+    def get_deps_by_dst(self, block: Place) -> list[Dependency]:
         """Return the dependencies of ``block`` on others."""
         return [edge for edge in self._edges if edge.dst == block]
 
 
-def scope_below(block_sref: StmtSRef) -> BlockScope:
+def scope_below(block_sref: Place) -> BlockScope:
     """Return the scope of a block: its child blocks, whatever loops are around them."""
     return BlockScope(_child_blocks(block_sref))
 
 
-def _child_blocks(sref: StmtSRef) -> list[StmtSRef]:
-    found: list[StmtSRef] = []
+def _child_blocks(sref: Place) -> list[Place]:
+    found: list[Place] = []
     for child in sref.children:
         found += [child] if isinstance(child.stmt, Block) else _child_blocks(child)
     return found
 
 
-def flags_of(block_sref: StmtSRef, func: PrimFunc) -> CachedFlags:
+def flags_of(block_sref: Place, func: PrimFunc) -> CachedFlags:
     """Return the flags of a block of ``func``."""
     block, realize = block_sref.stmt, block_sref.realize
     assert isinstance(block, Block)

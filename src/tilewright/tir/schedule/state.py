@@ -9,7 +9,7 @@ statement to the root, and shares all the rest.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tilewright.arith import Analyzer
 from tilewright.ir import BaseFunc, Expr, IntImm, IRModule, Node, Range, Var, is_const
@@ -33,13 +33,16 @@ from tilewright.tir import (
 )
 from tilewright.tir.analysis.data_variables import know_data
 from tilewright.tir.loop_exits import has_loop_exits
-from tilewright.tir.schedule.block_scope import BlockScope, CachedFlags, flags_of, scope_below
+from tilewright.tir.schedule.block_scope import (
+    BlockScope,
+    CachedFlags,
+    Place,
+    flags_of,
+    scope_below,
+)
 from tilewright.tir.schedule.error import Text, schedule_error
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.stmt import Stmt
-
-if TYPE_CHECKING:
-    from tilewright.tir.schedule.sref import StmtSRef
 
 _WITH_BODY = (LetStmt, AttrStmt, Allocate, DeclBuffer, While)
 
@@ -287,7 +290,7 @@ class ScheduleState:
             func=self._funcs.get(func_name),
         )
 
-    def get_block_scope(self, block_sref: StmtSRef) -> BlockScope:
+    def get_block_scope(self, block_sref: Place) -> BlockScope:
         """Return the dependencies among the child blocks of a block.
 
         Raises ``ScheduleError`` if the block isn't of the program as it is now.
@@ -295,11 +298,11 @@ class ScheduleState:
         self.func_name_of(self._block_of(block_sref))
         return scope_below(block_sref)
 
-    def get_sblock_scope(self, block_sref: StmtSRef) -> BlockScope:
+    def get_sblock_scope(self, block_sref: Place) -> BlockScope:
         """Return the dependencies among the child blocks of a block (``get_block_scope``)."""
         return self.get_block_scope(block_sref)
 
-    def get_cached_flags(self, block_sref: StmtSRef) -> CachedFlags:
+    def get_cached_flags(self, block_sref: Place) -> CachedFlags:
         """Return whether a block has affine bindings and covered reads, and is a stage pipeline.
 
         Raises ``ScheduleError`` if the block isn't of the program as it is now.
@@ -309,7 +312,7 @@ class ScheduleState:
 
     _get_cached_flags = get_cached_flags
 
-    def _block_of(self, sref: StmtSRef) -> Block:
+    def _block_of(self, sref: Place) -> Block:
         if isinstance(sref.stmt, Block):
             return sref.stmt
         raise schedule_error(self.active, f"{sref!r} is a loop, not a block")
