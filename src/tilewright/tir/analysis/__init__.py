@@ -27,6 +27,17 @@ from tilewright.tir.analysis.block_kind import (
     linear_terms,
 )
 from tilewright.tir.analysis.bounds import OutOfBounds, check_out_of_bounds, verify_in_bounds
+from tilewright.tir.analysis.checks import (
+    OOBChecker,
+    assert_pure_function,
+    estimate_tir_flops,
+    find_anchor_sblock,
+    undefined_vars,
+    verify_gpu_code,
+    verify_memory,
+    verify_ssa,
+    verify_well_formed,
+)
 from tilewright.tir.analysis.code_size import estimate_code_size
 from tilewright.tir.analysis.counting import Count, count_instances
 from tilewright.tir.analysis.dependency import (
@@ -74,6 +85,12 @@ from tilewright.tir.attrs import TRUSTED_REGIONS
 if TYPE_CHECKING:
     from tilewright.tir.analysis.update_order import check_updates_commute, updates_commute
 
+# The same under TVM's names, those of today and those before blocks were called sblocks.
+detect_buffer_access_lca = lca_of_buffer_accesses
+find_anchor_block = find_anchor_sblock
+get_sblock_access_region = get_block_access_region
+get_sblock_read_write_region = get_block_read_write_region
+
 # Parts that stand on the interpreter, which stands on this package.
 _LATER = {
     "check_updates_commute": "tilewright.tir.analysis.update_order",
@@ -82,7 +99,7 @@ _LATER = {
 
 __all__ = [
     "Access", "COMPLETE", "Count", "Dependency", "DependencyGraph", "OPAQUE_DEPENDENCE",
-    "OpaqueDependency", "OutOfBounds", "RAW", "REDUCTION", "Reduction", "SideEffect",
+    "OOBChecker", "OpaqueDependency", "OutOfBounds", "RAW", "REDUCTION", "Reduction", "SideEffect",
     "TRUSTED_REGIONS", "Traffic", "UPDATE", "Uncovered", "WAR", "WAW", "allocated_memory",
     "block_access_regions", "block_dependencies", "block_facts", "block_kind", "buffer_bytes",
     "calculate_allocated_bytes", "check_affine_binding", "check_complete_block",
@@ -94,7 +111,10 @@ __all__ = [
     "infer_regions", "is_affine_binding", "is_complete_block", "is_dominant_block",
     "is_injective_binding", "is_output_block", "is_pure_function", "is_reduction_block",
     "is_stage_pipeline", "lca_of_buffer_accesses", "linear_terms", "match_reduction",
-    "runs_at_once",
+    "assert_pure_function", "detect_buffer_access_lca", "estimate_tir_flops", "find_anchor_block",
+    "find_anchor_sblock", "get_sblock_access_region", "get_sblock_read_write_region",
+    "runs_at_once", "undefined_vars", "verify_gpu_code", "verify_memory", "verify_ssa",
+    "verify_well_formed",
     "side_effect", "undeclared_accesses", "updates_commute", "verify", "verify_in_bounds",
 ]  # fmt: skip
 

@@ -445,14 +445,19 @@ def block_access_regions(
 
 
 def get_block_access_region(
-    block: Block, buffers: Iterable[Buffer] = (), *, analyzer: Analyzer | None = None
+    block: Block,
+    buffers: Iterable[Buffer] | Mapping[Var, Buffer] = (),
+    *,
+    analyzer: Analyzer | None = None,
 ) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
     """Infer what one instance of a block reads, writes, and accesses in a way that can't be seen.
 
     The last are buffers whose address something is called with: all of each may be read and
-    written. ``buffers`` are those whose pointer (``buffer.data``) may be passed on.
+    written. ``buffers`` are those whose pointer (``buffer.data``) may be passed on;
+    a dict of them by pointer will do.
     """
     opaque: dict[Buffer, list[tuple[Range, ...]]] = {}
+    buffers = buffers.values() if isinstance(buffers, Mapping) else buffers
     accesses = block_accesses(block, Accesses, analyzer, buffers, opaque)
     return (
         _merged(accesses.reads, accesses),
@@ -462,12 +467,16 @@ def get_block_access_region(
 
 
 def get_block_read_write_region(
-    block: Block, buffers: Iterable[Buffer] = (), *, analyzer: Analyzer | None = None
+    block: Block,
+    buffers: Iterable[Buffer] | Mapping[Var, Buffer] = (),
+    *,
+    analyzer: Analyzer | None = None,
 ) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
     """Infer what one instance of a block reads and writes, taking pointers to be used for both.
 
     ``access_ptr`` says by its mask which it is.
     """
+    buffers = buffers.values() if isinstance(buffers, Mapping) else buffers
     accesses = block_accesses(block, Accesses, analyzer, buffers, None)
     return _merged(accesses.reads, accesses), _merged(accesses.writes, accesses)
 
