@@ -5,7 +5,9 @@ from tilewright.tir.transform.align_storage import AlignStorage as AlignStorage
 from tilewright.tir.transform.align_streams import AlignStreams as AlignStreams
 from tilewright.tir.transform.annotate_irregular_loop import AnnotateIrregularLoop as AnnotateIrregularLoop
 from tilewright.tir.transform.base import FunctionTransform as FunctionTransform
+from tilewright.tir.transform.canonicalize_loop import CanonicalizeLoop as CanonicalizeLoop
 from tilewright.tir.transform.canonicalize_loop import CanonicalizeLoops as CanonicalizeLoops
+from tilewright.tir.transform.common_subexpr import CommonSubexprElim as CommonSubexprElim
 from tilewright.tir.transform.common_subexpr import CommonSubexpressionElimination as CommonSubexpressionElimination
 from tilewright.tir.transform.compact_buffer_allocation import CompactBufferAllocation as CompactBufferAllocation
 from tilewright.tir.transform.convert_blocks_to_opaque import ConvertBlocksToOpaque as ConvertBlocksToOpaque
@@ -43,9 +45,11 @@ from tilewright.tir.transform.make_kernel_abi import KERNEL_ABI as KERNEL_ABI
 from tilewright.tir.transform.make_kernel_abi import MakeKernelABI as MakeKernelABI
 from tilewright.tir.transform.make_kernel_abi import kernel_abi as kernel_abi
 from tilewright.tir.transform.merge_shared_allocations import MergeSharedAllocations as MergeSharedAllocations
+from tilewright.tir.transform.merge_shared_allocations import MergeSharedMemoryAllocations as MergeSharedMemoryAllocations
 from tilewright.tir.transform.narrow_dtype import NarrowDataType as NarrowDataType
 from tilewright.tir.transform.pipeline import block_passes as block_passes
 from tilewright.tir.transform.pipeline import cpu_pipeline as cpu_pipeline
+from tilewright.tir.transform.plan_buffer_allocation import PlanAndUpdateBufferAllocationLocation as PlanAndUpdateBufferAllocationLocation
 from tilewright.tir.transform.plan_buffer_allocation import PlanBufferAllocation as PlanBufferAllocation
 from tilewright.tir.transform.promote_accumulators import PromoteAccumulators as PromoteAccumulators
 from tilewright.tir.transform.remove_empty_loops import RemoveEmptyLoops as RemoveEmptyLoops
@@ -54,6 +58,7 @@ from tilewright.tir.transform.remove_store_undef import RemoveStoreUndef as Remo
 from tilewright.tir.transform.renormalize_split import RenormalizeSplitPattern as RenormalizeSplitPattern
 from tilewright.tir.transform.rewrite_unsafe_select import RewriteUnsafeSelect as RewriteUnsafeSelect
 from tilewright.tir.transform.simplify import Simplify as Simplify
+from tilewright.tir.transform.simplify import StmtSimplify as StmtSimplify
 from tilewright.tir.transform.split_host_device import CALLING_CONV as CALLING_CONV
 from tilewright.tir.transform.split_host_device import SplitHostDevice as SplitHostDevice
 from tilewright.tir.transform.split_host_device import launch_extents as launch_extents

@@ -25,6 +25,9 @@ class CanonicalizeLoops(FunctionTransform):
         return func.map_children(_Shifter().visit)
 
 
+CanonicalizeLoop = CanonicalizeLoops  # TVM's name
+
+
 class _Shifter(Replacing, BufferMutator):
     def __init__(self) -> None:
         super().__init__()

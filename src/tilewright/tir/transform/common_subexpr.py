@@ -77,6 +77,9 @@ class CommonSubexpressionElimination(FunctionTransform):
         return func.map_children(_Eliminator(func, self.min_cost).stmt)
 
 
+CommonSubexprElim = CommonSubexpressionElimination  # TVM's name
+
+
 @dataclass
 class _Uses:
     """How often an expression stands in something, and whether it is evaluated for sure."""

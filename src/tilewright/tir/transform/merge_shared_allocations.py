@@ -42,6 +42,9 @@ class MergeSharedAllocations(FunctionTransform):
         return map_kernels(func, lambda kernel: _merged(kernel, analyzer))
 
 
+MergeSharedMemoryAllocations = MergeSharedAllocations  # TVM's name
+
+
 def _merged(kernel: For, analyzer: Analyzer) -> Stmt:
     buffers = _mergeable(kernel)
     if len(buffers) < 2:

@@ -70,6 +70,9 @@ class PlanBufferAllocation(FunctionTransform):
         return func.replace(body=_Mover(sites, moved, around).visit(func.body))
 
 
+PlanAndUpdateBufferAllocationLocation = PlanBufferAllocation  # TVM's name
+
+
 def _loops_of_own(path: tuple[object, ...], scope: str) -> list[For]:
     """The loops of a path up to the first whose threads share memory of a scope."""
     found = []

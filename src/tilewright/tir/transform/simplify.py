@@ -34,6 +34,9 @@ class Simplify(FunctionTransform):
         return func.map_children(StmtSimplifier(function_analyzer(func)).visit)
 
 
+StmtSimplify = Simplify  # TVM's name
+
+
 class StmtSimplifier(Mutator):
     """Rewrites statements with an analyzer that learns on the way down."""
 
