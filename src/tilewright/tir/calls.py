@@ -56,10 +56,24 @@ def call_llvm_pure_intrin(dtype: str, name: str, *args: Any, span: object = None
 
 
 def call_packed(*args: Any, span: object = None) -> Expr:
-    """Call a global function by name: ``call_packed("name", x, "text")``; it gives an int32."""
+    """Call a global function by name: ``call_packed("name", x, "text")``; it gives an int32.
+
+    A buffer is passed as a tensor; it is all of its memory, row by row.
+
+    Raises ``VerifyError`` without a name, and for buffers with strides or an offset.
+    """
     if not args or not isinstance(args[0], str):
         raise VerifyError("call_packed takes the name of a global function first")
-    return located(call("call_packed", *args, dtype="int32"), span)
+    values = [_as_tensor(arg) if isinstance(arg, Buffer) else arg for arg in args]
+    return located(call("call_packed", *values, dtype="int32"), span)
+
+
+def _as_tensor(buffer: Buffer) -> Expr:
+    if buffer.strides or buffer.elem_offset is not None:
+        raise VerifyError(
+            f"call_packed passes whole buffers; {buffer.name} has strides or an offset"
+        )
+    return call("packed_tensor", buffer.data, StringImm(buffer.dtype), *buffer.shape)
 
 
 def call_intrin(
