@@ -21,11 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir import TRUE, Expr, and_, call, const
+from tilewright.ir import TRUE, Expr, and_, call, const, is_const
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad, decl_buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.loop_exits import BREAK, CONTINUE, exit_of, has_loop_exits, own_exits
+from tilewright.tir.steps import Steps
 from tilewright.tir.stmt import (
     SERIAL,
     UNROLLED,
@@ -129,13 +130,20 @@ class _Lowering(StmtMutator):
     def _counted(self, node: For, body: Stmt, left: Buffer) -> Stmt:
         """A loop that ends as soon as it is left."""
         count = _register("count", node.extent.dtype)
-        value = node.min + _read(count)
+        limits = Steps()  # a loop's range is evaluated once: its body may change what that reads
+        start, extent = (
+            part if is_const(part) else limits(part) for part in (node.min, node.extent)
+        )
+        value = start + _read(count)
         if value.dtype != node.loop_var.dtype:
             value = value.astype(node.loop_var.dtype)
         step = BufferStore(count, _read(count) + const(1, count.dtype), (const(0),))
         bound = LetStmt(node.loop_var, value, body)
-        made = While(and_(_read(count) < node.extent, _read(left) == 0), seq(bound, step))
-        return Allocate(count, seq(_reset(count), made))
+        made: Stmt = While(and_(_read(count) < extent, _read(left) == 0), seq(bound, step))
+        made = Allocate(count, seq(_reset(count), made))
+        for var, limit in reversed(limits.bound):
+            made = LetStmt(var, limit, made)
+        return made
 
     def _body(self, body: Stmt, loop: _Loop) -> Stmt:
         """The body of a loop that is left from inside."""
