@@ -138,7 +138,7 @@ def test_error(body, message, culprit):
         ("@T.prim_func(foo=1)\ndef f():\n    pass", "takes root= and name="),
         ("@T.prim_func\ndef f():\n    pass\n@T.prim_func\ndef g():\n    pass", "several programs"),
         ("@T.prim_func\ndef f():\n    pass\nf + 1", "outside of the program"),
-        ("@I.ir_module\nclass M:\n    x = 1", "a module holds functions"),
+        ("@I.ir_module\nclass M:\n    x = 1", "a module names values by `x = I.meta_var(value)`"),
         ("@I.ir_module\nclass M:\n    def f():\n        pass", "'f' needs a decorator"),
         (
             "@I.ir_module\nclass M:\n    @T.prim_func\n    def f():\n        pass\n"

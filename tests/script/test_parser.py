@@ -24,7 +24,7 @@ from tilewright.ir import (
 )
 from tilewright.script import ir as I
 from tilewright.script import tir as T
-from tilewright.support.errors import VerifyError
+from tilewright.support.errors import ParseError, VerifyError
 from tilewright.tir import (
     Block,
     BlockRealize,
@@ -478,3 +478,11 @@ def main(A: T.Buffer((64,), "int64")):
     block = blocks(func)["b28  a!"]
     value = block.body.value
     assert script.to_text(value).splitlines()[-1] == "vi * 2 + 0 + 13"
+
+
+def test_arguments_of_operators_have_names() -> None:
+    text = "@T.prim_func\ndef f(A: T.Buffer((4,), 'float32')):\n    A[0] = {}"
+    named = script.parse(text.format("T.fma(A[1], z=A[3], y=A[2])"))
+    assert_structural_equal(named, script.parse(text.format("T.fma(A[1], A[2], A[3])")))
+    with pytest.raises(ParseError, match="fma takes x, y, z; got 1 and y, w"):
+        script.parse(text.format("T.fma(A[1], y=A[2], w=A[3])"))

@@ -149,9 +149,9 @@ def logaddexp(a: ExprLike, b: ExprLike, span: object = None) -> Expr:
     return located(call("logaddexp", a, b), span)
 
 
-def fma(a: ExprLike, b: ExprLike, c: ExprLike) -> Expr:
-    """Return ``a * b + c``, rounded once."""
-    return call("fma", a, b, c)
+def fma(x: ExprLike, y: ExprLike, z: ExprLike) -> Expr:
+    """Return ``x * y + z``, rounded once."""
+    return call("fma", x, y, z)
 
 
 def likely(cond: ExprLike, span: object = None) -> Expr:

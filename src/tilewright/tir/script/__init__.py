@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tilewright.ir import OPS, ceildiv, dtypes, floordiv, floormod
+from tilewright.ir import OPS, dtypes, floordiv, floormod
 from tilewright.ir import IntImm as IntImm
 from tilewright.ir import Op as Operator
 from tilewright.ir import StringImm as StringImm
@@ -34,6 +34,7 @@ from tilewright.script.allowance import register_constructors, register_price, r
 from tilewright.support.errors import VerifyError
 from tilewright.target import Target
 from tilewright.tir.index_map import AXIS_SEPARATOR
+from tilewright.tir.op import ceildiv
 from tilewright.tir.script import printer as _printer
 from tilewright.tir.script.buffer_declarations import (
     alloc_buffer,

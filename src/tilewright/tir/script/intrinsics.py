@@ -7,7 +7,8 @@ Each operator of the table is a function of its name. The dtype of what it gives
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from tilewright.ir import OPS, Expr, ExprLike, Op, StringImm, as_expr, as_int, c
 from tilewright.script.allowance import register_values
 from tilewright.script.operators import to_value
 from tilewright.support.errors import VerifyError
+from tilewright.tir import calls as call_functions
+from tilewright.tir import op as op_functions
 from tilewright.tir.script.scalars import DTypeLike, ScalarType, as_dtype
 
 _USUAL = {
@@ -49,10 +52,37 @@ def _tells_dtype(op: Op, args: tuple[Any, ...]) -> bool:
     return names and _is_dtype(args[0])
 
 
+def _signature_of(name: str) -> inspect.Signature | None:
+    """The parameters of ``tir``'s function of a name, if it has one."""
+    function = getattr(op_functions, name, None) or getattr(call_functions, name, None)
+    return inspect.signature(function) if inspect.isfunction(function) else None
+
+
+def _placed(
+    op: Op, names: Sequence[str], args: tuple[Any, ...], named: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """Arguments in their places, those told by name after the others."""
+    rest = names[len(args) : op.arity]
+    if set(rest) != set(named):
+        expected = ", ".join(names) or f"{op.arity} arguments without names"
+        raise VerifyError(f"{op.name} takes {expected}; got {len(args)} and {', '.join(named)}")
+    return (*args, *(named[name] for name in rest))
+
+
 def operator_function(op: Op) -> Callable[..., Expr]:
     """Return the function of the dialect that calls an operator."""
+    signature = _signature_of(op.name)
+    names = [
+        name
+        for name, item in (signature.parameters.items() if signature is not None else ())
+        if item.kind is item.POSITIONAL_OR_KEYWORD and name not in ("dtype", "span")
+    ]
 
-    def build(*args: ExprLike | ScalarType, dtype: DTypeLike | None = None) -> Expr:
+    def build(
+        *args: ExprLike | ScalarType, dtype: DTypeLike | None = None, **named: ExprLike
+    ) -> Expr:
+        if named:
+            args = _placed(op, names, args, named)
         if dtype is None and _tells_dtype(op, args):
             dtype, args = args[0], args[1:]  # type: ignore[assignment]  # a dtype, as was found
         if op.arity is not None and len(args) != op.arity:
@@ -65,6 +95,8 @@ def operator_function(op: Op) -> Callable[..., Expr]:
 
     build.__name__ = build.__qualname__ = op.name
     build.__doc__ = op.doc or f"The intrinsic ``{op.name}``."
+    if signature is not None:
+        build.__signature__ = signature  # type: ignore[attr-defined]
     return build
 
 

@@ -55,11 +55,11 @@ class ScalarType:
     def __init__(self, dtype: str) -> None:
         self.dtype = dtype
 
-    def __call__(self, value: ExprLike | str | None = None) -> Expr:
+    def __call__(self, expr: ExprLike | str | None = None) -> Expr:
         """Make a variable, a constant or a cast."""
-        if value is None:
+        if expr is None:
             return Var("", self.dtype)
-        value = to_value(value)
+        value = to_value(expr)
         if isinstance(value, Expr):
             return cast(value, self.dtype)
         kind = dtypes.kind_of(self.dtype)
@@ -89,15 +89,15 @@ class HandleType(ScalarType):
     """
 
     def __call__(
-        self, value: ExprLike | DTypeLike | None = None, storage_scope: str = "global"
+        self, dtype: ExprLike | DTypeLike | None = None, storage_scope: str = "global"
     ) -> Expr:
         """Make a variable, or the handle that is nowhere: ``T.handle(0)``."""
         if not isinstance(storage_scope, str):
             raise VerifyError(f"a scope of memory is text, got {storage_scope!r}")
-        if isinstance(value, (str, ScalarType)):
-            as_dtype(value)
-            value = None
-        return super().__call__(value)
+        if isinstance(dtype, (str, ScalarType)):
+            as_dtype(dtype)
+            dtype = None
+        return super().__call__(dtype)
 
 
 class LetMarker:
@@ -254,15 +254,11 @@ def Select(condition: ExprLike, true_value: ExprLike, false_value: ExprLike) -> 
     return _expr.Select(_condition(condition), true_value, false_value)
 
 
-def if_then_else(
-    condition: ExprLike, true_value: ExprLike, false_value: ExprLike, dtype: DTypeLike | None = None
-) -> Expr:
-    """``true_value`` if ``condition`` holds, else ``false_value``; only one is evaluated."""
-    true_value, false_value = match_types(to_value(true_value), to_value(false_value))
-    made = as_dtype(dtype) if dtype is not None else false_value.dtype
-    return _expr.Call(
-        OPS.get("if_then_else"), (_condition(condition), true_value, false_value), made
-    )
+def if_then_else(cond: ExprLike, t: ExprLike, f: ExprLike, dtype: DTypeLike | None = None) -> Expr:
+    """``t`` if ``cond`` holds, else ``f``; only one is evaluated."""
+    t, f = match_types(to_value(t), to_value(f))
+    made = as_dtype(dtype) if dtype is not None else f.dtype
+    return _expr.Call(OPS.get("if_then_else"), (_condition(cond), t, f), made)
 
 
 def _branches(true_value: ExprLike, false_value: ExprLike) -> tuple[Expr, Expr]:
