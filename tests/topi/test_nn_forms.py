@@ -202,6 +202,31 @@ def test_pools_by_kind_and_layout(spatial: int, kind: str, whole: bool) -> None:
         np.testing.assert_allclose(made, moved(expected, plain, layout), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("size", "dilation", "padding"), [(3, 2, (1, 2)), (2, 4, (4, 4)), (2, 1, (3, 4))]
+)
+@pytest.mark.parametrize("include", [False, True], ids=["inside", "padding, too"])
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_means_of_windows_partly_or_wholly_in_padding(
+    size: int, dilation: int, padding: tuple[int, int], include: bool, dtype: str
+) -> None:
+    x = np.arange(-7, 9).reshape(1, 2, 8).astype(dtype)
+    padded = np.pad(x, ((0, 0), (0, 0), padding))
+    counts = np.pad(np.ones(8), padding, constant_values=float(include))
+    reach = (size - 1) * dilation + 1
+    taps = [slice(o, o + reach, dilation) for o in range(padded.shape[-1] - reach + 1)]
+    expected = np.stack(
+        [padded[..., at].sum(-1) / max(counts[at].sum(), 1) for at in taps], axis=-1
+    )
+    made = evaluate(
+        lambda a: nn.pool1d(
+            a, [size], [1], [dilation], list(padding), "avg", count_include_pad=include
+        ),
+        x,
+    )
+    np.testing.assert_allclose(made, expected.astype(dtype), rtol=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["max", "avg"])
 def test_adaptive_pools(kind: str) -> None:
     x = numbers(2, 3, 7, 5)

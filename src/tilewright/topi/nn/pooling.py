@@ -255,8 +255,6 @@ def max_pool3d(
 
 def _avg_pool(image: PooledImage, w: Windows, count_include_pad: bool) -> Tensor:
     x, spatial, name = image.x, image.spatial, image.what
-    if w.padded and any(step != 1 for step in w.dilation):
-        raise VerifyError(f"{name}: dilation with padding is not supported")
     source = surrounded(image, w, 0.0)
     wide = fast_dtype(x.dtype)
     steps = w.steps()
@@ -293,12 +291,16 @@ def elements_counted(
         start = place * w.stride[a]
         low = const(0) if count_include_pad else const(w.before[a])
         high = image.extents[a] + w.before[a] + (w.given_after[a] if count_include_pad else 0)
-        return minimum(start + w.kernel[a], high) - maximum(start, low)
+        # Steps of the window until it reaches the image, and until it leaves it.
+        begin, end = ((edge - start + w.dilation[a] - 1) // w.dilation[a] for edge in (low, high))
+        inside: Expr = minimum(end, w.kernel[a]) - maximum(begin, 0)
+        return inside
 
     def counted(place: Sequence[Expr]) -> Expr:
         numbers: Expr = const(1)
         for a, p in enumerate(place):
-            numbers = numbers * along(p, a)
+            # A window that has nothing of the image sums to 0, and is divided by 1.
+            numbers = numbers * maximum(along(p, a), 1)
         return numbers
 
     return counted
