@@ -12,6 +12,7 @@ from tilewright.script.ir_builder import ir as I
 from tilewright.script.ir_builder import relax as R
 from tilewright.script.ir_builder import tirx as T
 from tilewright.support.errors import VerifyError
+from tilewright.tir import interpreter
 
 
 def test_a_tensor_function():
@@ -150,3 +151,35 @@ def test_frames_say_what_is_missing():
     with pytest.raises(AttributeError, match="belongs to script text"):
         T.macro
     assert ir_builder.tir is T and ir_builder.ir is I
+
+
+def test_ranges_with_steps_are_evaluated_once():
+    with IRBuilder() as builder, T.prim_func():
+        A, s = T.arg("A", T.Buffer((8,), "int32")), T.arg("s", T.int32())
+        with T.serial(A[0], 8, step=A[1] + s) as i:
+            T.buffer_store(A, 7, [0])
+            T.buffer_store(A, 9, [1])
+            T.buffer_store(A, i, [i])
+    found = np.array([2, 1, 0, 0, 0, 0, 0, 0], "int32")
+    interpreter.run(builder.get(), found, 1)
+    assert found.tolist() == [7, 9, 2, 0, 4, 0, 6, 0]
+
+
+def test_frames_are_opened_once_and_closed_in_order():
+    def refused(message):
+        return pytest.raises(VerifyError, match=message)
+
+    with IRBuilder() as builder, refused("inside another one"), T.prim_func(), T.prim_func():
+        pass
+    assert not builder.frames
+    loop = T.serial(4)
+    with IRBuilder(), refused("ForFrame was opened before"), T.prim_func():
+        for _ in range(2):
+            with loop as i:
+                T.evaluate(i)
+    outer, inner = T.serial(4), T.serial(3)
+    with IRBuilder() as builder, refused("still open inside of it is ForFrame"), T.prim_func():
+        outer.__enter__()
+        inner.__enter__()
+        outer.__exit__(None, None, None)
+    assert not builder.frames and not IRBuilder.is_in_scope()

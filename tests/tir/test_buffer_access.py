@@ -102,6 +102,15 @@ def test_specialize_by_numbers() -> None:
     assert structural_equal(add_one(n, m).specialize({n: 4, m: 8}), add_one(4, 8))
 
 
+def test_specialize_by_another_size() -> None:
+    n, m = te.var("n"), te.var("m")
+    func = add_one(n, m)
+    k = te.var("k")
+    for given in ({n: m}, {func.params[0]: tir.decl_buffer((m, m))}):
+        assert structural_equal(func.specialize(given), add_one(k, k))
+    assert structural_equal(func.specialize({n: m + 1}), add_one(k + 1, k))
+
+
 def test_specialize_refuses_what_does_not_fit() -> None:
     n, m = te.var("n"), te.var("m")
     func = add_one(n, m, n)

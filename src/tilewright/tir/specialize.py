@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.arith import simplify
-from tilewright.ir import BinaryExpr, Node, Var, as_expr, const_value, structural_equal
+from tilewright.ir import BinaryExpr, Node, Var, as_expr, const_value, pre_order, structural_equal
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
@@ -39,6 +39,9 @@ def specialize(func: PrimFunc, param_map: Mapping[Var, Any]) -> PrimFunc:
                 raise VerifyError(f"{param.name} is of {param.dtype}, got {given!r}")
             _agree(values.setdefault(param, value), value, f"the parameter {param.name}")
     params = tuple(param for param in func.params if param not in values)
+    # What values are made of stays what it is: n may become m, another size of the function.
+    used = {item for value in values.values() for item in pre_order(value) if type(item) is Var}
+    values.update({var: var for var in used & symbols - values.keys()})
     made: PrimFunc = _Specializer(values, func).visit(func.replace(params=params))
     return made
 

@@ -615,3 +615,19 @@ def main(A: T.Buffer((3, 1)), B: T.Buffer((3,))):
     tilewright.compile(IRModule({"main": func}), target="llvm")(a, actual)
     np.testing.assert_array_equal(expected, a[:, 0])
     np.testing.assert_array_equal(actual, expected)
+
+
+def test_a_buffer_that_starts_inside_memory_is_read_there():
+    main = parse(
+        """from tilewright.script import tir as T
+@T.prim_func
+def main(B: T.Buffer((16,), "int32")):
+    C = T.decl_buffer((4,), "int32", data=B.data, elem_offset=4)
+    for i in range(4):
+        C[i] = i + 1
+"""
+    )
+    for program in (main, tilewright.lower(main)):
+        found = np.zeros(16, "int32")
+        run(program, found)
+        assert found.tolist() == [0] * 4 + [1, 2, 3, 4] + [0] * 8

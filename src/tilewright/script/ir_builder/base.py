@@ -78,16 +78,30 @@ class IRBuilder:
 
 
 class Frame:
-    """Something that is open while the body of a ``with`` runs."""
+    """Something that is open while the body of a ``with`` runs, once."""
+
+    entered = False
 
     def __enter__(self) -> Any:
+        if self.entered:
+            what = type(self).__name__
+            raise VerifyError(f"this {what} was opened before and holds what it got; make another")
         self.open(IRBuilder.current())
         IRBuilder.current().frames.append(self)
+        self.entered = True
         return self.value()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         builder = IRBuilder.current()
-        builder.frames.pop()
+        place = next((i for i, item in enumerate(builder.frames) if item is self), None)
+        inner = [] if place is None else builder.frames[place + 1 :]
+        if kind is None and (place is None or inner):
+            names = ", ".join(type(item).__name__ for item in inner) or "none of it"
+            raise VerifyError(
+                f"{type(self).__name__} is closed out of order: still open inside of it is {names}"
+            )
+        if place is not None:
+            del builder.frames[place:]
         self.leave(kind, error, trace)
         if kind is None:
             self.close(builder)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilewright.ir import TRUE, Expr, ExprLike, Range, Var, as_expr, ceildiv, const
+from tilewright.ir import TRUE, Expr, ExprLike, Range, Var, as_expr, const
 from tilewright.script.ir_builder import Frame, IRBuilder, enclosing
 from tilewright.script.ir_builder.ir import IRModuleFrame
 from tilewright.script.operators import to_value
@@ -86,6 +86,11 @@ class PrimFuncFrame(StmtFrame):
         self.block = BlockFrame()
         self.names: set[str] = set()
         self.loops: dict[Var, Range] = {}
+
+    def open(self, builder: IRBuilder) -> None:
+        """Check that this is no function inside another one."""
+        if builder.find_frame(PrimFuncFrame) is not None:
+            raise VerifyError("T.prim_func() stands inside another one; close that first")
 
     def close(self, builder: IRBuilder) -> None:
         """Make the function, and give it to the module or the builder."""
@@ -288,6 +293,7 @@ class ForFrame(StmtFrame):
 
     def __init__(self, loops: decl.Loops) -> None:
         super().__init__()
+        loops, self.bound = decl.over_steps(loops)
         self.loops = loops
         names = _LOOP_NAMES if len(loops.nest) <= len(_LOOP_NAMES) else ["i"] * len(loops.nest)
         self.vars = [
@@ -312,10 +318,11 @@ class ForFrame(StmtFrame):
     def build(self, body: Stmt) -> Stmt:
         """Make the loops."""
         for var, loop in reversed(list(zip(self.vars, self.loops.nest))):
-            low, extent = loop.minimum, loop.extent
-            if loop.step is not None:
-                low, extent = const(0, extent.dtype), ceildiv(extent, loop.step)
-            body = For(var, low, extent, loop.kind, body, loop.thread, dict(loop.annotations))
+            low = loop.minimum if loop.step is None else const(0, loop.extent.dtype)
+            hints = dict(loop.annotations)
+            body = For(var, low, loop.extent, loop.kind, body, loop.thread, hints)
+        for var, value in reversed(self.bound):
+            body = LetStmt(var, value, body)
         return body
 
 

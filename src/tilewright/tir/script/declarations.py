@@ -9,10 +9,23 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from tilewright.ir import INDEX, Expr, ExprLike, Range, StringImm, as_expr, as_int, dtypes
+from tilewright.ir import (
+    INDEX,
+    Expr,
+    ExprLike,
+    Range,
+    StringImm,
+    Var,
+    as_expr,
+    as_int,
+    ceildiv,
+    content_mask,
+    contents,
+    dtypes,
+)
 from tilewright.script.allowance import register_values
 from tilewright.script.ir import MetaVar as MetaVar
 from tilewright.script.ir import meta_var as meta_var
@@ -22,6 +35,7 @@ from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion, access_dtype
 from tilewright.tir.script.buffer_declarations import Region, as_region, subscript
 from tilewright.tir.script.scalars import DTypeLike, as_dtype, split_range
 from tilewright.tir.script.threads import EnvThread, launch_thread
+from tilewright.tir.steps import Steps
 from tilewright.tir.stmt import (
     PARALLEL,
     SERIAL,
@@ -90,6 +104,24 @@ def _step(step: ExprLike | None, dtype: str) -> Expr | None:
     if not dtypes.is_integer(made.dtype) or (number is not None and number < 1):
         raise VerifyError(f"the step of a loop is a positive integer, got {step!r}")
     return made
+
+
+def over_steps(loops: Loops) -> tuple[Loops, list[tuple[Var, Expr]]]:
+    """Make the extents of loops with steps numbers of iterations.
+
+    Also returns what is bound around the loops: starts and steps that read memory, which the bodies
+    may change.
+    """
+    fixed, nest = Steps(), []
+    for loop in loops.nest:
+        if loop.step is not None:
+            start, extent, step = (
+                fixed(part) if contents(part) & content_mask(BufferLoad) else part
+                for part in (loop.minimum, loop.extent, loop.step)
+            )
+            loop = replace(loop, minimum=start, extent=ceildiv(extent, step), step=step)
+        nest.append(loop)
+    return Loops(tuple(nest)), fixed.bound
 
 
 class _LoopKind(Protocol):

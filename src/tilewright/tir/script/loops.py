@@ -10,17 +10,14 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
-from tilewright.ir import Expr, Range, Var, call, ceildiv, const, content_mask, contents, set_span
+from tilewright.ir import Expr, Range, Var, call, const, set_span
 from tilewright.script.operators import to_value
-from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.loop_exits import BREAK, own_exits
 from tilewright.tir.script import declarations as decl
 from tilewright.tir.script.assignments import AssignmentParser
 from tilewright.tir.script.frames import flatten
-from tilewright.tir.steps import Steps
 from tilewright.tir.stmt import SERIAL, UNROLLED, Evaluate, For, LetStmt, Stmt, While
 
 
@@ -47,7 +44,7 @@ class LoopParser(AssignmentParser):
         if not isinstance(loops, decl.Loops):
             return self._unroll(node, loops)
         self.scope.push()
-        loops, bound = _over_steps(loops)
+        loops, bound = decl.over_steps(loops)
         variables = self._loop_variables(node.target, loops)
         body = self.loop_suite(node.body)
         self.scope.pop()
@@ -154,21 +151,3 @@ class LoopParser(AssignmentParser):
                 "values is none"
             )  # fmt: skip
         return Evaluate(call(f"{name}_loop"))
-
-
-def _over_steps(loops: decl.Loops) -> tuple[decl.Loops, list[tuple[Var, Expr]]]:
-    """Make the extents of loops with steps numbers of iterations.
-
-    Also returns what is bound around the loops: starts and steps that read memory, which the bodies
-    may change.
-    """
-    fixed, nest = Steps(), []
-    for loop in loops.nest:
-        if loop.step is not None:
-            start, extent, step = (
-                fixed(part) if contents(part) & content_mask(BufferLoad) else part
-                for part in (loop.minimum, loop.extent, loop.step)
-            )
-            loop = replace(loop, minimum=start, extent=ceildiv(extent, step), step=step)
-        nest.append(loop)
-    return decl.Loops(tuple(nest)), fixed.bound

@@ -87,7 +87,7 @@ class _Flattener(Mutator):
         return made
 
     def size(self, buffer: Buffer, axes: range) -> Expr:
-        """Number of elements of one physical axis."""
+        """Number of elements of one physical axis, from the start of the memory on."""
         size: Expr = const(1)
         for axis in axes:
             if buffer.strides:
@@ -95,7 +95,13 @@ class _Flattener(Mutator):
                 size = size + (buffer.shape[axis] - 1) * buffer.strides[axis]
             else:
                 size = size * buffer.shape[axis]
-        return size
+        offset = self.offset(buffer)
+        return size if offset is None else size + offset
+
+    def offset(self, buffer: Buffer) -> Expr | None:
+        """Where the buffer starts in its memory, if that is part of its indices."""
+        start = buffer.elem_offset
+        return None if buffer in self.parameters and type(start) is Var else start
 
     def indices(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """The position of an element in each physical axis."""
@@ -109,8 +115,8 @@ class _Flattener(Mutator):
             total: Expr = const(0)
             for index, stride in zip(here, strides):
                 total = _add_scaled(total, index, stride, lanes)
-            offset = buffer.elem_offset
-            if offset is not None and not (buffer in self.parameters and type(offset) is Var):
+            offset = self.offset(buffer)
+            if offset is not None:
                 total = _add_scaled(total, offset, const(1), lanes)
             made.append(total)
         return tuple(made)
