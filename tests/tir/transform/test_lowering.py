@@ -454,7 +454,7 @@ def test_instruments_see_the_passes_and_can_disable_them():
     names, timing = Names(), PassTimingInstrument()
     with PassContext(instruments=[names, timing], disabled_pass=["PromoteAccumulators"]):
         transform.cpu_pipeline(target)(module(MATMUL))
-    assert names.names[0] == "LowerInitBlock" and names.names[-1] == "LowerForCPU"
+    assert names.names[0] == "LowerLoopExits" and names.names[-1] == "LowerForCPU"
     assert "PromoteAccumulators" not in names.names
     assert "VectorizeLoop" in timing.render()
 
