@@ -45,6 +45,7 @@ def kept_boxes(data: np.ndarray, most: int, limit: float, force: bool, top_k: in
 SUPPRESSIONS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "few": {"max_output_size": 3},
+    "0 is no limit": {"max_output_size": 0},
     "all classes": {"force_suppress": True},
     "the best": {"top_k": 5},
     "small overlaps": {"iou_threshold": 0.1, "force_suppress": True},
@@ -55,6 +56,7 @@ SUPPRESSIONS: dict[str, dict[str, Any]] = {
 def test_non_max_suppression(name: str) -> None:
     options = SUPPRESSIONS[name]
     data, valid = boxes(2, 11), np.array([11, 7], "int32")
+    data[:, 2, 0] = -1  # A class as others are.
     numbers_of = np.tile(np.arange(100, 111, dtype="int32"), (2, 1))
     places, count = results(
         lambda d, v, i: vision.non_max_suppression(d, v, i, **options), data, valid, numbers_of
@@ -66,7 +68,7 @@ def test_non_max_suppression(name: str) -> None:
     )  # fmt: skip
     for b in range(2):
         kept = kept_boxes(
-            data[b, : valid[b]], options.get("max_output_size", -1),
+            data[b, : valid[b]], options.get("max_output_size", 0) or -1,
             options.get("iou_threshold", 0.5), options.get("force_suppress", False),
             options.get("top_k", -1),
         )  # fmt: skip

@@ -138,10 +138,10 @@ def non_max_suppression(
     """Keep the boxes of ``data [B, N, elements]`` that overlap no better one of their class.
 
     The first ``valid_count[b]`` boxes of an image are looked at, by falling score, ``top_k`` of
-    them at most; ``max_output_size`` are kept at most. Boxes overlap if the intersection over the
-    union reaches ``iou_threshold``. Classes don't count with ``force_suppress`` or without
-    ``id_index``. With ``soft_nms_sigma`` scores of overlapping boxes decay instead, and boxes are
-    dropped at ``score_threshold`` (Bodla et al., Soft-NMS, 2017).
+    them at most; a ``max_output_size`` above zero is how many are kept at most. Boxes overlap if
+    the intersection over the union reaches ``iou_threshold``. Classes don't count with
+    ``force_suppress`` or without ``id_index``. With ``soft_nms_sigma`` scores of overlapping boxes
+    decay instead, and boxes are dropped at ``score_threshold`` (Bodla et al., Soft-NMS, 2017).
 
     The result has the numbers in ``indices [B, N]`` of the boxes kept, and how many they are
     ``[B, 1]``; with a sigma the boxes come first. With ``return_indices=False`` it is the boxes by
@@ -271,9 +271,7 @@ class _Suppression:
         """Keep a box unless it was dropped, and drop those that it overlaps."""
         how, soft = self.how, self.how.sigma > 0
         valid = [self._score(n) > self._number(how.score_threshold if soft else 0.0)]
-        if how.id_index >= 0:
-            valid.append(load(self.rows, n, how.id_index) >= self._number(0))
-        if how.most >= 0:
+        if how.most > 0:
             valid.append(load(self.found, 0) < const(how.most, "int32"))
         keep = seq(
             store(self.found, load(self.found, 0) + const(1, "int32"), 0),
