@@ -126,6 +126,10 @@ def test_undefined_values_are_not_stored():
     wrong = program("if T.undef(dtype='int64') > n:", "    C[0] = A[0]")
     with pytest.raises(LowerError, match="more than a value to store"):
         transform.RemoveStoreUndef()(lowered(wrong))
+    call = 'T.call_extern("f", 1, dtype="float32")'
+    busy = program(f"A[0] = T.undef(dtype='float32') + {call}")
+    with pytest.raises(LowerError, match="value stored in A goes with the store, but has side"):
+        transform.RemoveStoreUndef()(lowered(busy))
 
 
 def test_accesses_that_may_leave_their_buffer_are_checked():

@@ -15,8 +15,8 @@ from tilewright.tir.transform.effects import is_pure
 class RemoveStoreUndef(FunctionTransform):
     """Remove stores whose value is made of ``T.undef()``, also through a variable.
 
-    Raises ``LowerError`` where ``T.undef()`` is used for anything else, or if the indices of such a
-    store have side effects.
+    Raises ``LowerError`` where ``T.undef()`` is used for anything else, or if such a value or the
+    indices of its store have side effects.
     """
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
@@ -39,19 +39,17 @@ class _Remover(SeqMutator):
     def visit_LetStmt(self, node: LetStmt) -> Stmt:
         if not self._holds_undef(node.value):
             return self.generic_visit(node)
+        _require_pure(node.value, f"value of {node.var.name}")
         self.undefined.add(node.var)
         return self.visit(node.body)  # type: ignore[no-any-return]
 
     def visit_BufferStore(self, node: BufferStore) -> Stmt:
         if not self._holds_undef(node.value):
             return self.generic_visit(node)
+        _require_pure(node.value, f"value stored in {node.buffer.name}")
         for index in node.indices:
             self.visit(index)
-            if not is_pure(index):
-                raise LowerError(
-                    f"RemoveStoreUndef: the store of an undefined value in {node.buffer.name} has "
-                    f"an index with side effects, `{index!r}`; compute it in a statement before"
-                )
+            _require_pure(index, f"index of a store of an undefined value in {node.buffer.name}")
         return NO_OP
 
     def visit_Expr(self, node: Expr) -> Expr:
@@ -60,3 +58,11 @@ class _Remover(SeqMutator):
                 f"RemoveStoreUndef: `{node!r}` uses T.undef() for more than a value to store"
             )
         return node
+
+
+def _require_pure(expr: Expr, what: str) -> None:
+    if not is_pure(expr):
+        raise LowerError(
+            f"RemoveStoreUndef: the {what} goes with the store, but has side effects, `{expr!r}`; "
+            "compute it in a statement before"
+        )
