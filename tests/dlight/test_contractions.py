@@ -37,7 +37,7 @@ def product(
     lead = (batch,) if batch else ()
     a = te.placeholder((*lead, m, k), dtype, name="A")
     b = te.placeholder((*lead, *((n, k) if across else (k, n))), dtype, name="B")
-    build = topi.nn.batch_matmul if batch else topi.matmul
+    build = topi.nn.batch_matmul if batch else topi.nn.matmul
     return te.create_prim_func([a, b, build(a, b, transpose_b=across)])
 
 

@@ -12,7 +12,7 @@ from tilewright.ir import Call, IRModule, collect
 from tilewright.target import Target
 from tilewright.tir import VECTORIZED, For, PrimFunc
 from tilewright.tir.transform.pipeline import cpu_pipeline
-from tilewright.topi.layout import layout_of, layout_transform
+from tilewright.topi.layout import layout_of, map_layout
 
 BLOCKS, PLAIN = layout_of("NCHW16c"), layout_of("NCHW")
 
@@ -21,7 +21,7 @@ def conversion(
     batch: Any, channels: int, height: int, width: int, *, relu: bool = False
 ) -> PrimFunc:
     x = te.placeholder((batch, channels // 16, height, width, 16), name="x")
-    y = layout_transform(x, BLOCKS.map_to(PLAIN))
+    y = map_layout(x, BLOCKS.map_to(PLAIN))
     return te.create_prim_func([x, topi.nn.relu(y) if relu else y])
 
 

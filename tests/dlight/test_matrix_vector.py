@@ -23,7 +23,7 @@ def product(n: int, k: int, *, along: bool, batch: int = 0, epilogue: bool = Fal
     lead = (batch,) if batch else ()
     x = te.placeholder((*lead, 1, k), name="x")
     w = te.placeholder((*lead, *((n, k) if along else (k, n))), name="w")
-    build = topi.nn.batch_matmul if batch else topi.matmul
+    build = topi.nn.batch_matmul if batch else topi.nn.matmul
     out = build(x, w, transpose_b=along)
     if not epilogue:
         return te.create_prim_func([x, w, out])

@@ -365,7 +365,9 @@ def test_central_differences() -> None:
 
 def test_every_operator_has_a_gradient_or_a_reason() -> None:
     reasons = {
-        "assert_op", "assert_tensor", "call_dps", "call_dps_packed", "call_packed",
+        "assert_op", "assert_tensor", "call_dps", "call_dps_packed", "call_inplace_packed",
+        "call_with_objects",
+        "call_packed",
         "call_pure_packed", "call_tir", "call_tir_inplace", "digamma", "invoke_closure", "print",
     }  # fmt: skip
     for name, item in op.OPERATORS.items():

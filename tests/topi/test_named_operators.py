@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from operator_cases import CASES, EINSUMS, f32, whole
+from named_cases import CASES, EINSUMS, f32, whole
 
 from tilewright import dlight, te, topi
 from tilewright.ir import IRModule

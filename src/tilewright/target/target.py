@@ -443,7 +443,7 @@ class Target:
 
     def export(self) -> dict[str, Any]:
         """Return kind and options as a dict."""
-        return {"kind": self.kind, **dict(sorted(self.options.items()))}
+        return {"kind": str(self.kind), **dict(sorted(self.options.items()))}
 
     def __str__(self) -> str:
         options = "".join(

@@ -312,8 +312,9 @@ def _argument_names(
     fcompute: Callable[..., object], ndim: int, rest: Sequence[str] | None
 ) -> list[str]:
     parameters = list(inspect.signature(fcompute).parameters.values())
-    named = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
-    if len(named) < len(parameters):  # lambda *i
+    placed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    named = [p.name for p in placed]
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):  # lambda *i
         if rest is None:
             rest = [f"i{index}" for index in range(len(named), ndim)]
         if len(named) + len(rest) != ndim:
@@ -323,7 +324,7 @@ def _argument_names(
         return [*named, *rest]
     if rest:
         raise VerifyError("varargs_names are for formulas `lambda *i`, which this one is not")
-    required = [p for p in parameters if p.default is p.empty]
+    required = [p for p in placed if p.default is p.empty]
     if not len(required) <= ndim <= len(named):
         raise VerifyError(
             f"the formula takes {len(named)} indices but the shape has {ndim} dimensions"

@@ -14,6 +14,7 @@ from tilewright.tir.schedule import PRIMITIVES, Schedule, Trace
 
 VOCABULARIES = ("StorageScope", "ElementType", "ThreadAxis", "AccessKind", "Tail")
 ANY_TEXT = {
+    "calculate.op",  # checked by the primitive
     "annotate.ann_key",
     "unannotate.ann_key",
     "use_kernel.kernel",  # looked up in a registry, like the next
