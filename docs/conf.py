@@ -7,6 +7,7 @@ with dashes, indented examples after a colon. What Sphinx wants otherwise is don
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -115,12 +116,32 @@ def load(app: Any) -> None:
     """Import what packages import when it is first used, so that it is found there."""
     for page in Path(__file__).parent.glob("api/*.md"):
         for name in re.findall(r"^\.\. automodule:: (\S+)$", page.read_text(), re.M):
-            module = importlib.import_module(name)
+            module = described[name] = importlib.import_module(name)
             for public in getattr(module, "__all__", ()):
                 setattr(module, public, getattr(module, public))
+
+
+described: dict[str, Any] = {}
+"""The modules that pages describe, by name."""
+
+
+def skip_member(app: Any, what: str, name: str, item: Any, skip: bool, options: Any) -> bool | None:
+    """Describe a class where it is at home: packages export classes of others as well."""
+    if what != "module" or not inspect.isclass(item):
+        return None
+    if not item.__module__.startswith("tilewright"):
+        return True
+    homes = [
+        module
+        for module, found in described.items()
+        if f"{item.__module__}.".startswith(f"{module}.") and getattr(found, name, None) is item
+    ]
+    here = app.env.temp_data.get("autodoc:module")
+    return True if homes and max(homes, key=len) != here else None
 
 
 def setup(app: Any) -> None:
     """Connect the above."""
     app.connect("builder-inited", load)
     app.connect("autodoc-process-docstring", process_docstring)
+    app.connect("autodoc-skip-member", skip_member)

@@ -19,7 +19,7 @@ def matmul(
     transpose_a: bool = False,
     transpose_b: bool = False,
 ) -> Tensor:
-    """Multiply matrices as :func:`topi.matmul` does, and add ``bias [N]`` to each row."""
+    """Multiply matrices as :func:`matmul` does, and add ``bias [N]`` to each row."""
     result = product(tensor_a, tensor_b, transpose_a, transpose_b, out_dtype)
     if bias is None:
         return result
