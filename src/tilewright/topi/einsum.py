@@ -2,30 +2,25 @@
 
 Operands first lose what is theirs alone: diagonals of repeated labels are taken, and axes that no
 other operand and no result has are summed. Then pairs are contracted, in the order that needs the
-fewest multiplications (all orders are tried for few operands, else always the cheapest next pair).
-Each pair becomes one product of matrices: labels of batches, then rows, then columns.
+fewest multiplications (``einsum_notation``). Each pair becomes one product of matrices: labels of
+batches, then rows, then columns.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from functools import reduce
-from itertools import combinations
 from typing import NamedTuple
 
 from tilewright.ir import Expr, as_int
-from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require_equal, with_conditions
 from tilewright.topi.contraction import contract
+from tilewright.topi.einsum_notation import contraction_order, read_subscripts
 from tilewright.topi.elementwise import identity
 from tilewright.topi.transform import transpose
 from tilewright.topi.utils import is_one
 
 _UNKNOWN = 64
 """What a symbolic extent counts for when orders are compared."""
-_ALL_ORDERS = 5
-"""Up to so many operands, all orders of contraction are compared."""
 
 
 @with_conditions
@@ -33,12 +28,13 @@ def einsum(subscripts: str, *operand: Tensor) -> Tensor:
     """Sum products of operands as ``subscripts`` say, such as ``"bij,bjk->bik"``.
 
     Each axis of an operand has a letter; ``...`` stands for axes that broadcast. Without ``->`` the
-    result has the ellipsis, then the letters that occur once, in alphabetical order. Axes of one
-    letter have one extent, or 1, which broadcasts, as in ``numpy.einsum``.
+    result has the ellipsis, then the letters that occur once, in alphabetical order; a result that
+    leaves the ellipsis out sums over it, as PyTorch's does. Axes of one letter have one extent, or
+    1, which broadcasts, as in ``numpy.einsum``.
 
     Raises ``VerifyError`` for malformed subscripts, and for extents that differ.
     """
-    inputs, output = _parsed(subscripts, operand)
+    inputs, output = read_subscripts(subscripts, [x.ndim for x in operand])
     _check_extents(operand, inputs)
     terms = [_Term(x, tuple(labels)) for x, labels in zip(operand, inputs)]
     terms = [_own(term, [t.labels for t in terms[:n] + terms[n + 1 :]], output)
@@ -65,55 +61,6 @@ class _Term(NamedTuple):
             label: _UNKNOWN if as_int(extent) is None else as_int(extent) or 0
             for label, extent in zip(self.labels, self.tensor.shape)
         }
-
-
-# ---- reading the subscripts ----------------------------------------------------------------------
-
-
-def _parsed(subscripts: str, operands: Sequence[Tensor]) -> tuple[list[list[str]], list[str]]:
-    """The labels of each operand and of the result; those of an ellipsis are numbers."""
-    text = subscripts.replace(" ", "")
-    if not re.fullmatch(r"[A-Za-z.,]*(->[A-Za-z.]*)?", text):
-        raise VerifyError(
-            f"einsum: {subscripts!r} has other signs than letters, '...', ',' and one '->'"
-        )
-    left, arrow, right = text.partition("->")
-    parts = left.split(",")
-    if len(parts) != len(operands):
-        raise VerifyError(
-            f"einsum: {subscripts!r} is of {len(parts)} operands, not {len(operands)}"
-        )
-    if not operands:
-        raise VerifyError("einsum needs an operand")
-    inputs = [_labels(subscripts, part, x.ndim) for part, x in zip(parts, operands)]
-    dots = max((sum(label.isdigit() for label in labels) for labels in inputs), default=0)
-    broadcast = [str(number) for number in range(dots - 1, -1, -1)]
-    if not arrow:
-        letters = left.replace(",", "").replace(".", "")
-        once = sorted(label for label in {*letters} if letters.count(label) == 1)
-        return inputs, broadcast + once
-    output = _labels(subscripts, right, len(right.replace("...", "")) + dots)
-    known = {label for labels in inputs for label in labels}
-    for label in output:
-        if label not in known or output.count(label) > 1:
-            raise VerifyError(
-                f"einsum: the result of {subscripts!r} has axis {label!r} twice, or no operand has"
-            )
-    return inputs, output
-
-
-def _labels(subscripts: str, part: str, ndim: int) -> list[str]:
-    """One label per axis; those of an ellipsis are counted from the right, as axes broadcast."""
-    before, dots, after = part.partition("...")
-    if "." in before + after:
-        raise VerifyError(f"einsum: {part!r} of {subscripts!r} has dots that are no single '...'")
-    count = ndim - len(before) - len(after)
-    if count < 0 or (count and not dots):
-        raise VerifyError(
-            f"einsum: {part!r} of {subscripts!r} has labels for {len(before) + len(after)} axes, "
-            f"the tensor has {ndim}"
-        )
-    return [*before, *(str(number) for number in range(count - 1, -1, -1)), *after]
 
 
 def _check_extents(operands: Sequence[Tensor], inputs: Sequence[Sequence[str]]) -> None:
@@ -177,53 +124,8 @@ def _kept(a: Sequence[str], b: Sequence[str], later: set[str]) -> tuple[str, ...
 
 
 def _order(terms: Sequence[_Term], output: Sequence[str]) -> list[tuple[int, int]]:
-    """The pairs to contract, in turn; a product takes the last place of what is left."""
     sizes: dict[str, int] = {}
     for term in terms:
         for label, size in term.sizes.items():
             sizes[label] = max(size, sizes.get(label, 0))
-    labels = [frozenset(term.labels) for term in terms]
-    search = _best if len(terms) <= _ALL_ORDERS else _greedy
-    return search(labels, frozenset(output), sizes)[1]
-
-
-_Found = tuple[float, list[tuple[int, int]]]
-
-
-def _cost(labels: frozenset[str], sizes: dict[str, int]) -> float:
-    return reduce(lambda total, label: total * sizes[label], labels, 1.0)
-
-
-def _joined(
-    terms: Sequence[frozenset[str]], i: int, j: int, output: frozenset[str]
-) -> list[frozenset[str]]:
-    rest = [labels for n, labels in enumerate(terms) if n not in (i, j)]
-    return [*rest, (terms[i] | terms[j]) & frozenset().union(output, *rest)]
-
-
-def _best(terms: Sequence[frozenset[str]], output: frozenset[str], sizes: dict[str, int]) -> _Found:
-    """The cheapest of all orders."""
-    if len(terms) == 1:
-        return 0.0, []
-    found: _Found | None = None
-    for i, j in combinations(range(len(terms)), 2):
-        cost, rest = _best(_joined(terms, i, j, output), output, sizes)
-        cost += _cost(terms[i] | terms[j], sizes)
-        if found is None or cost < found[0]:
-            found = cost, [(i, j), *rest]
-    assert found is not None
-    return found
-
-
-def _greedy(
-    terms: Sequence[frozenset[str]], output: frozenset[str], sizes: dict[str, int]
-) -> _Found:
-    """Always the pair that is cheapest now."""
-    total, made = 0.0, []
-    while len(terms) > 1:
-        cost, i, j = min(
-            (_cost(terms[i] | terms[j], sizes), i, j) for i, j in combinations(range(len(terms)), 2)
-        )
-        total, terms = total + cost, _joined(terms, i, j, output)
-        made.append((i, j))
-    return total, made
+    return contraction_order([term.labels for term in terms], output, sizes)

@@ -13,6 +13,7 @@ from tilewright.relax.ops.manipulate import permute_dims, reshape, squeeze
 from tilewright.relax.ops.rearrange import diagonal
 from tilewright.relax.registry import BUILDERS, builder
 from tilewright.support.errors import VerifyError
+from tilewright.topi.einsum_notation import contraction_order, read_subscripts
 
 Require = Callable[[bool, str], None]
 """Raises an error with a message unless a condition holds."""
@@ -34,80 +35,52 @@ def einsum(operands: object, subscripts: str) -> Tensor:
     return sum_products(subscripts, items, require)
 
 
-_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_UNKNOWN = 64
+"""What a symbolic extent counts for when orders are compared."""
+Labels = tuple[str, ...]
 
 
 def sum_products(equation: str, tensors: Sequence[Tensor], require: Require) -> Tensor:
-    """Sum products of elements over the letters that the result doesn't have."""
-    terms, result = _parsed(require, equation, tensors)
-    parts = [_without_repeats(tensor, term) for tensor, term in zip(tensors, terms)]
-    made, letters = parts[0]
-    for number, (tensor, term) in enumerate(parts[1:], 1):
-        later = set(result).union(*(t for _, t in parts[number + 1 :]))
-        made, letters = _pair(made, letters, tensor, term, later)
-    made, letters = _summed(made, letters, set(result))
-    return permute_dims(made, [letters.index(x) for x in result]) if result else made
+    """Sum products of elements over the labels that the result doesn't have."""
+    try:
+        terms, result = read_subscripts(equation, [tensor.ndim for tensor in tensors])
+    except VerifyError as error:
+        require(False, error.message.removeprefix("einsum: "))
+        raise
+    parts = [_without_repeats(tensor, tuple(term)) for tensor, term in zip(tensors, terms)]
+    for i, j in contraction_order([labels for _, labels in parts], result, _sizes(parts)):
+        rest = [part for n, part in enumerate(parts) if n not in (i, j)]
+        later = set(result).union(*(labels for _, labels in rest))
+        parts = [*rest, _pair(*parts[i], *parts[j], later)]
+    made, labels = _summed(*parts[0], set(result))
+    return permute_dims(made, [labels.index(x) for x in result]) if result else made
 
 
-def _parsed(require: Require, equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:
-    """The letters of each operand and of the result, with letters for what ``...`` stands for."""
-    text = equation.replace(" ", "")
-    left, arrow, right = text.partition("->")
-    terms = left.split(",")
-    require(
-        len(terms) == len(tensors) > 0,
-        f"the equation {equation!r} is for {len(terms)} operands, there are {len(tensors)}",
-    )
-    used = set(text)
-    free = [letter for letter in _LETTERS if letter not in used]
-    widest = 0
-    for term, tensor in zip(terms, tensors):
-        own = term.replace("...", "")
-        require(
-            all(letter in _LETTERS for letter in own) and term.count("...") <= 1,
-            f"{term!r} in the equation {equation!r} is no term",
-        )
-        hidden = tensor.ndim - len(own)
-        require(
-            hidden == 0 or (hidden > 0 and "..." in term),
-            f"{term!r} doesn't fit {tensor.ndim} dimensions",
-        )
-        widest = max(widest, hidden)
-    require(widest <= len(free), "there are too many dimensions")
-    rest = "".join(free[:widest])
-    full = []
-    for term, tensor in zip(terms, tensors):
-        hidden = tensor.ndim - len(term.replace("...", ""))
-        full.append(term.replace("...", rest[widest - hidden :] if hidden else ""))
-    if arrow:
-        result = right.replace("...", rest)
-    else:
-        joined = left.replace("...", "").replace(",", "")
-        result = rest + "".join(sorted(x for x in set(joined) if joined.count(x) == 1))
-    known = set("".join(full))
-    require(
-        set(result) <= known and len(set(result)) == len(result),
-        f"the result {result!r} of the equation {equation!r} has other letters than the operands",
-    )
-    return full, result
+def _sizes(parts: Sequence[tuple[Tensor, Labels]]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for tensor, labels in parts:
+        for label, extent in zip(labels, tensor.shape):
+            known = as_int(extent)
+            sizes[label] = max(sizes.get(label, 0), _UNKNOWN if known is None else known)
+    return sizes
 
 
-def _without_repeats(x: Tensor, letters: str) -> tuple[Tensor, str]:
-    """A letter that stands twice means the diagonal."""
-    for letter in dict.fromkeys(letters):
-        while letters.count(letter) > 1:
-            first = letters.index(letter)
-            second = letters.index(letter, first + 1)
+def _without_repeats(x: Tensor, labels: Labels) -> tuple[Tensor, Labels]:
+    """A label that stands twice means the diagonal."""
+    for label in dict.fromkeys(labels):
+        while labels.count(label) > 1:
+            first = labels.index(label)
+            second = labels.index(label, first + 1)
             x = diagonal(x, 0, first, second)
-            letters = letters[:first] + letters[first + 1 : second] + letters[second + 1 :] + letter
-    return x, letters
+            labels = (*labels[:first], *labels[first + 1 : second], *labels[second + 1 :], label)
+    return x, labels
 
 
-def _summed(x: Tensor, letters: str, kept: set[str]) -> tuple[Tensor, str]:
-    gone = tuple(n for n, letter in enumerate(letters) if letter not in kept)
+def _summed(x: Tensor, labels: Labels, kept: set[str]) -> tuple[Tensor, Labels]:
+    gone = tuple(n for n, label in enumerate(labels) if label not in kept)
     if not gone:
-        return x, letters
-    return BUILDERS["sum"](x, gone), "".join(letter for letter in letters if letter in kept)
+        return x, labels
+    return BUILDERS["sum"](x, gone), tuple(label for label in labels if label in kept)
 
 
 def _count(extents: Sequence[Expr]) -> Expr | int:
@@ -117,19 +90,21 @@ def _count(extents: Sequence[Expr]) -> Expr | int:
     return made
 
 
-def _pair(a: Tensor, left: str, b: Tensor, right: str, later: set[str]) -> tuple[Tensor, str]:
-    """The product of two operands, summed over letters that nothing else has."""
+def _pair(
+    a: Tensor, left: Labels, b: Tensor, right: Labels, later: set[str]
+) -> tuple[Tensor, Labels]:
+    """The product of two operands, summed over labels that nothing else has."""
     a, left = _summed(a, left, later | set(right))
     b, right = _summed(b, right, later | set(left))
     shared = [x for x in left if x in right]
     # Extents of one broadcast: they are no part of the product.
-    for letter in shared:
-        m, n = as_int(a.shape[left.index(letter)]), as_int(b.shape[right.index(letter)])
+    for label in shared:
+        m, n = as_int(a.shape[left.index(label)]), as_int(b.shape[right.index(label)])
         if m != n and 1 in (m, n):
             if m == 1:
-                a, left = squeeze(a, left.index(letter)), left.replace(letter, "")
+                a, left = _dropped(a, left, label)
             else:
-                b, right = squeeze(b, right.index(letter)), right.replace(letter, "")
+                b, right = _dropped(b, right, label)
     batch = [x for x in left if x in right and x in later]
     inner = [x for x in left if x in right and x not in later]
     rows = [x for x in left if x not in right]
@@ -143,4 +118,9 @@ def _pair(a: Tensor, left: str, b: Tensor, right: str, later: set[str]) -> tuple
     first = reshape(a, (*outer, _count(row_shape), summed))
     second = reshape(b, (*outer, summed, _count(column_shape)))
     made = matmul(first, second)
-    return reshape(made, (*outer, *row_shape, *column_shape)), "".join([*batch, *rows, *columns])
+    return reshape(made, (*outer, *row_shape, *column_shape)), (*batch, *rows, *columns)
+
+
+def _dropped(x: Tensor, labels: Labels, label: str) -> tuple[Tensor, Labels]:
+    """An operand without an axis of extent 1."""
+    return squeeze(x, labels.index(label)), tuple(each for each in labels if each != label)
