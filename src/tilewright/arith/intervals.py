@@ -85,11 +85,11 @@ class IntSet:
 
     def is_nothing(self) -> bool:
         """Whether the set is known to be empty."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define is_nothing")
 
     def is_everything(self) -> bool:
         """Whether the set is that of all integers."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define is_everything")
 
 
 class IntervalSet(IntSet):

@@ -38,7 +38,7 @@ class IterMapExpr:
 
     def to_expr(self) -> Expr:
         """The ordinary expression."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define to_expr")
 
 
 @dataclass(eq=False)

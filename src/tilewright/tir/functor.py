@@ -115,7 +115,7 @@ class _Functor:
 
     def generic_visit(self, node: Any) -> Any:
         """Visit the children of a node."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define generic_visit")
 
     def _dispatch(self, node: Node) -> Any:
         kind = type(node)

@@ -26,7 +26,7 @@ class LoopParser(AssignmentParser):
 
     def suite(self, nodes: Iterable[ast.stmt], *, own_scope: bool = True) -> Stmt:
         """Parse statements into one."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define suite")
 
     def loop_suite(self, nodes: Iterable[ast.stmt]) -> Stmt:
         """Parse the body of a loop, which ``break`` and ``continue`` are about."""
