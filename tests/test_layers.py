@@ -47,9 +47,8 @@ APART = [
     ("tir.transform", "tir.schedule"),
 ]
 # Names of a layer above in a lower one: dialects say here which module has their words, TVM's users
-# import tuning of models from `meta_schedule`, and arithmetic of tensors is that of `topi`.
+# import tuning of models from `meta_schedule`.
 NAMED_ABOVE = {
-    ("te.operators", "topi"),
     ("script.scope", "tir.script"),
     ("script.scope", "relax.script"),
     ("meta_schedule.relax_integration", "relax.tuning"),

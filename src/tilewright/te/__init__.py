@@ -8,6 +8,7 @@ from tilewright.ir import (
     minimum,
     select,
 )
+from tilewright.te import arithmetic as _arithmetic  # gives tensors their operators
 from tilewright.te.create_prim_func import conditions_of, create_prim_func
 from tilewright.te.extern import ExternOp, extern, extern_primfunc
 from tilewright.te.requirements import require, require_equal, with_conditions

@@ -6,21 +6,28 @@ from math import pi
 
 from tilewright.ir import floordiv, floormod
 from tilewright.te import div, extern
+from tilewright.te.arithmetic import (
+    add,
+    broadcast_shape,
+    cast,
+    divide,
+    floor_divide,
+    floor_mod,
+    multiply,
+    negative,
+    power,
+    subtract,
+)
 from tilewright.topi import image, nn, vision
 from tilewright.topi.broadcast import (
     BINARY,
-    add,
     atan2,
     bitwise_and,
     bitwise_or,
     bitwise_xor,
-    broadcast_shape,
     broadcast_to,
     copysign,
-    divide,
     equal,
-    floor_divide,
-    floor_mod,
     greater,
     greater_equal,
     hypot,
@@ -34,12 +41,9 @@ from tilewright.topi.broadcast import (
     maximum,
     minimum,
     mod,
-    multiply,
     nextafter,
     not_equal,
-    power,
     right_shift,
-    subtract,
     trunc_divide,
     where,
 )
@@ -75,7 +79,6 @@ from tilewright.topi.elementwise import (
     atan,
     atanh,
     bitwise_not,
-    cast,
     ceil,
     ceil_log2,
     clip,
@@ -97,7 +100,6 @@ from tilewright.topi.elementwise import (
     log10,
     logical_not,
     nan_to_num,
-    negative,
     reciprocal,
     reinterpret,
     round,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.arith import same_extent
 from tilewright.ir import (
     EQ,
     NE,
@@ -13,13 +12,8 @@ from tilewright.ir import (
     ExprLike,
     and_,
     as_expr,
-    as_int,
     call,
     compare,
-    dtypes,
-    floordiv,
-    floormod,
-    match_types,
     or_,
     select,
 )
@@ -30,161 +24,66 @@ from tilewright.ir import (
     minimum as min_expr,
 )
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor, compute, require, require_equal, with_conditions
-from tilewright.tir import formulas
-from tilewright.topi.division import (
-    float_floor_divide,
-    float_floor_mod,
-    float_mod,
-    float_trunc_divide,
+from tilewright.te import Tensor, compute, require_equal, with_conditions
+from tilewright.te.arithmetic import (
+    Operand,
+    add,
+    binary,
+    broadcast_shape,
+    divide,
+    floor_divide,
+    floor_mod,
+    multiply,
+    of_kind,
+    power,
+    read_broadcast,
+    subtract,
 )
+from tilewright.tir import formulas
+from tilewright.tir.float_division import float_mod, float_trunc_divide
 from tilewright.topi.elementwise import truth_of
-from tilewright.topi.power import power_of
 from tilewright.topi.utils import is_one
-
-Operand = Tensor | ExprLike
-
-
-def broadcast_shape(*shapes: Sequence[object]) -> tuple[Expr, ...]:
-    """Return the common shape, by NumPy's rules.
-
-    A symbolic extent is taken not to be 1: it must equal the extents aligned with it, unless they
-    are 1. That becomes a condition of the calling operator (``te.with_conditions``).
-    """
-    shown = " and ".join(str(list(shape)) for shape in shapes)
-    ndim = max(len(shape) for shape in shapes)
-    result = []
-    for axis in range(ndim):
-        extents = [
-            as_expr(shape[axis - ndim + len(shape)])
-            for shape in shapes
-            if axis - ndim + len(shape) >= 0
-        ]
-        best = extents[0]
-        for extent in extents[1:]:
-            if is_one(best):
-                best = extent
-            elif not is_one(extent) and not same_extent(extent, best):
-                require(
-                    best == extent, f"shapes {shown} do not broadcast: ", best, " against ", extent
-                )
-                if as_int(extent) is not None:
-                    best = extent  # numbers say more than variables
-        result.append(best)
-    return tuple(result)
-
-
-def read_broadcast(x: object, indices: Sequence[Expr], shape: Sequence[object]) -> Expr:
-    """Read ``x`` (a tensor or a number) at the indices of ``shape``, to which it broadcasts."""
-    if not isinstance(x, Tensor):
-        return as_expr(x)
-    first = len(indices) - x.ndim
-    # Where both extents are 1 the index stays, so that the access tells which axis is which.
-    return x(
-        *(
-            0 if is_one(extent) and not is_one(target) else index
-            for index, extent, target in zip(indices[first:], x.shape, shape[first:])
-        )
-    )
-
-
-def _binary(name: str, function: Callable[..., Expr], doc: str) -> Callable[..., Any]:
-    @with_conditions
-    def define(lhs: Operand, rhs: Operand) -> Tensor:
-        shape = broadcast_shape(*(x.shape for x in (lhs, rhs) if isinstance(x, Tensor)))
-
-        def formula(*i: Expr) -> Expr:
-            a = read_broadcast(lhs, i, shape) if isinstance(lhs, Tensor) else lhs
-            b = read_broadcast(rhs, i, shape) if isinstance(rhs, Tensor) else rhs
-            return function(a, b)
-
-        made: Tensor = compute(shape, formula, name=name, tag="broadcast")
-        return made
-
-    def build(lhs: Operand, rhs: Operand) -> Tensor | Expr:
-        if not isinstance(lhs, Tensor) and not isinstance(rhs, Tensor):
-            return function(as_expr(lhs), as_expr(rhs))
-        return define(lhs, rhs)
-
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = f"{doc} Tensors broadcast; either operand may be a number."
-    return build
-
-
-def _divide(a: Expr, b: Expr) -> Expr:
-    a = as_expr(a, getattr(b, "dtype", None))
-    if not dtypes.is_float(a.dtype):
-        return call("truncdiv", a, b)
-    quotient: Expr = a / b
-    return quotient
-
-
-def _of_kind(
-    integers: Callable[[Expr, Expr], Expr], floats: Callable[[Expr, Expr], Expr]
-) -> Callable[[ExprLike, ExprLike], Expr]:
-    """Choose the formula for integers or for floats, by the operands' common dtype."""
-
-    def formula(a: ExprLike, b: ExprLike) -> Expr:
-        x, y = match_types(a, b)
-        return (floats if dtypes.is_float(x.dtype) else integers)(x, y)
-
-    return formula
 
 
 def _logical(function: Callable[[Expr, Expr], Expr]) -> Callable[[ExprLike, ExprLike], Expr]:
     return lambda a, b: function(truth_of(as_expr(a)), truth_of(as_expr(b)))
 
 
-add = _binary("add", lambda a, b: a + b, "Add.")
-subtract = _binary("subtract", lambda a, b: a - b, "Subtract.")
-multiply = _binary("multiply", lambda a, b: a * b, "Multiply.")
-divide = _binary("divide", _divide, "Divide; integers round towards zero.")
-floor_divide = _binary(
-    "floor_divide",
-    _of_kind(floordiv, float_floor_divide),
-    "Divide, rounding down (as ``numpy.floor_divide``).",
-)
-floor_mod = _binary(
-    "floor_mod",
-    _of_kind(floormod, float_floor_mod),
-    "Remainder with the divisor's sign (as ``numpy.mod``).",
-)
-mod = _binary(
+mod = binary(
     "mod",
-    _of_kind(lambda a, b: call("truncmod", a, b), float_mod),
+    of_kind(lambda a, b: call("truncmod", a, b), float_mod),
     "Remainder with the dividend's sign (as ``numpy.fmod`` and C).",
 )
-trunc_divide = _binary(
+trunc_divide = binary(
     "trunc_divide",
-    _of_kind(lambda a, b: call("truncdiv", a, b), float_trunc_divide),
+    of_kind(lambda a, b: call("truncdiv", a, b), float_trunc_divide),
     "Divide, rounding towards zero.",
 )
-power = _binary("power", power_of, "Raise to a power; powers of integers wrap.")
-atan2 = _binary("atan2", lambda a, b: call("atan2", a, b), "The angle of the point ``(b, a)``.")
-copysign = _binary("copysign", lambda a, b: call("copysign", a, b), "``a`` with the sign of ``b``.")
-hypot = _binary("hypot", formulas.hypot, "The root of ``a² + b²``, without overflow on the way.")
-log_add_exp = _binary("log_add_exp", formulas.logaddexp, "``log(exp(a) + exp(b))``.")
-nextafter = _binary("nextafter", formulas.nextafter, "The number next to ``a`` towards ``b``.")
-maximum = _binary("maximum", max_expr, "The greater of two.")
-minimum = _binary("minimum", min_expr, "The lesser of two.")
-equal = _binary("equal", lambda a, b: compare(EQ, a, b), "Compare for equality.")
-not_equal = _binary("not_equal", lambda a, b: compare(NE, a, b), "Compare for difference.")
-less = _binary("less", lambda a, b: as_expr(a) < b, "Compare ``a < b``.")
-less_equal = _binary("less_equal", lambda a, b: as_expr(a) <= b, "Compare ``a <= b``.")
-greater = _binary("greater", lambda a, b: as_expr(a) > b, "Compare ``a > b``.")
-greater_equal = _binary("greater_equal", lambda a, b: as_expr(a) >= b, "Compare ``a >= b``.")
-logical_and = _binary("logical_and", _logical(and_), "Whether both are true, or not zero.")
-logical_or = _binary("logical_or", _logical(or_), "Whether one is true, or not zero.")
-logical_xor = _binary(
+atan2 = binary("atan2", lambda a, b: call("atan2", a, b), "The angle of the point ``(b, a)``.")
+copysign = binary("copysign", lambda a, b: call("copysign", a, b), "``a`` with the sign of ``b``.")
+hypot = binary("hypot", formulas.hypot, "The root of ``a² + b²``, without overflow on the way.")
+log_add_exp = binary("log_add_exp", formulas.logaddexp, "``log(exp(a) + exp(b))``.")
+nextafter = binary("nextafter", formulas.nextafter, "The number next to ``a`` towards ``b``.")
+maximum = binary("maximum", max_expr, "The greater of two.")
+minimum = binary("minimum", min_expr, "The lesser of two.")
+equal = binary("equal", lambda a, b: compare(EQ, a, b), "Compare for equality.")
+not_equal = binary("not_equal", lambda a, b: compare(NE, a, b), "Compare for difference.")
+less = binary("less", lambda a, b: as_expr(a) < b, "Compare ``a < b``.")
+less_equal = binary("less_equal", lambda a, b: as_expr(a) <= b, "Compare ``a <= b``.")
+greater = binary("greater", lambda a, b: as_expr(a) > b, "Compare ``a > b``.")
+greater_equal = binary("greater_equal", lambda a, b: as_expr(a) >= b, "Compare ``a >= b``.")
+logical_and = binary("logical_and", _logical(and_), "Whether both are true, or not zero.")
+logical_or = binary("logical_or", _logical(or_), "Whether one is true, or not zero.")
+logical_xor = binary(
     "logical_xor",
     _logical(lambda a, b: compare(NE, a, b)),
     "Whether exactly one is true, or not zero.",
 )
-bitwise_and = _binary("bitwise_and", lambda a, b: a & b, "Bitwise and of integers.")
-bitwise_or = _binary("bitwise_or", lambda a, b: a | b, "Bitwise or of integers.")
-bitwise_xor = _binary("bitwise_xor", lambda a, b: a ^ b, "Bitwise exclusive or of integers.")
-left_shift = _binary("left_shift", lambda a, b: a << b, "Shift left.")
-right_shift = _binary("right_shift", lambda a, b: a >> b, "Shift right.")
+bitwise_and = binary("bitwise_and", lambda a, b: a & b, "Bitwise and of integers.")
+bitwise_or = binary("bitwise_or", lambda a, b: a | b, "Bitwise or of integers.")
+bitwise_xor = binary("bitwise_xor", lambda a, b: a ^ b, "Bitwise exclusive or of integers.")
+left_shift = binary("left_shift", lambda a, b: a << b, "Shift left.")
+right_shift = binary("right_shift", lambda a, b: a >> b, "Shift right.")
 
 BINARY: dict[str, Callable[..., Any]] = {
     function.__name__: function

@@ -23,7 +23,7 @@ from tilewright.ir import (
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute
-from tilewright.topi.elementwise import map_elements
+from tilewright.te.arithmetic import map_elements
 from tilewright.topi.utils import normal_axis, ravel
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, overload
+from typing import overload
 
 import ml_dtypes
 
@@ -24,15 +24,11 @@ from tilewright.ir import (
 )
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor, compute
+from tilewright.te import Tensor
+from tilewright.te.arithmetic import map_elements
+from tilewright.tir.float_division import fast_dtype
 from tilewright.tir.op import ELEMENTWISE
 from tilewright.tir.steps import Steps
-
-
-def map_elements(x: Tensor, function: Callable[[Expr], Any], name: str) -> Tensor:
-    """Apply a scalar function to every element."""
-    made: Tensor = compute(x.shape, lambda *i: function(x(*i)), name=name, tag="elemwise")
-    return made
 
 
 def in_single(function: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
@@ -89,11 +85,6 @@ round = UNARY["round"]
 abs = UNARY["abs"]
 
 
-def negative(x: Tensor) -> Tensor:
-    """Negate every element."""
-    return map_elements(x, lambda value: -value, "negative")
-
-
 def square(x: Tensor) -> Tensor:
     """Square every element."""
     return map_elements(x, lambda value: value * value, "square")
@@ -147,23 +138,6 @@ def _limit(bound: ExprLike, dtype: str) -> Expr:
         least, most = dtypes.integer_limits(dtype)
         return const(math.trunc(max(least, min(bound, most))), dtype)
     return const(bound, dtype)
-
-
-@overload
-def cast(x: Tensor, dtype: str) -> Tensor: ...
-
-
-@overload
-def cast(x: ExprLike, dtype: str) -> Expr: ...
-
-
-def cast(x: Tensor | ExprLike, dtype: str) -> Tensor | Expr:
-    """Convert every element of a tensor, or a number, to ``dtype``."""
-    if not isinstance(x, Tensor):
-        return cast_expr(x, dtype)
-    if x.dtype == dtype:
-        return x
-    return map_elements(x, lambda value: cast_expr(value, dtype), "cast")
 
 
 def identity(x: Tensor) -> Tensor:
@@ -247,8 +221,3 @@ def nan_to_num(
         return select(call("isnan", value), const(nan, dtype), found)
 
     return map_elements(x, one, "nan_to_num")
-
-
-def fast_dtype(dtype: str) -> str:
-    """The dtype in which sums of ``dtype`` are accumulated: float32 for the narrow floats."""
-    return "float32" if dtypes.is_float(dtype) and dtypes.bits_of(dtype) < 32 else dtype

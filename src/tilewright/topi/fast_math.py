@@ -11,7 +11,8 @@ from __future__ import annotations
 from tilewright.ir import Expr, const, maximum, minimum
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor
-from tilewright.topi.elementwise import exp, map_elements
+from tilewright.te.arithmetic import map_elements
+from tilewright.topi.elementwise import exp
 
 _Coefficients = tuple[float, ...]
 

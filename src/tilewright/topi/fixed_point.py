@@ -8,7 +8,7 @@ from tilewright.ir import Expr, ExprLike, as_int, const
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require_equal, with_conditions
-from tilewright.topi.elementwise import map_elements
+from tilewright.te.arithmetic import map_elements
 from tilewright.topi.utils import normal_axes, require_ndim
 
 _BITS = 31

@@ -9,8 +9,9 @@ from tilewright.ir import Expr, ExprLike, as_expr
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require_equal, with_conditions
-from tilewright.topi.broadcast import broadcast_to, read_broadcast, require_broadcast
-from tilewright.topi.elementwise import identity, map_elements
+from tilewright.te.arithmetic import map_elements, read_broadcast
+from tilewright.topi.broadcast import broadcast_to, require_broadcast
+from tilewright.topi.elementwise import identity
 from tilewright.topi.reduction import reduce_over
 from tilewright.topi.transform import reshape
 from tilewright.topi.utils import is_one, normal_axes, sum_dtype

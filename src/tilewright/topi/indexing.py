@@ -29,7 +29,7 @@ from tilewright.ir import (
 )
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require, require_equal, with_conditions
-from tilewright.topi.broadcast import read_broadcast
+from tilewright.te.arithmetic import read_broadcast
 from tilewright.topi.scatter import indexed, neighbouring, require_indices
 from tilewright.topi.slices import slice_bounds, slice_extent
 from tilewright.topi.transform import reshape

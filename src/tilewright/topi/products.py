@@ -9,7 +9,7 @@ from tilewright.ir import Expr
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require_equal, with_conditions
-from tilewright.topi.broadcast import broadcast_shape, read_broadcast
+from tilewright.te.arithmetic import broadcast_shape, read_broadcast
 from tilewright.topi.utils import rounded, total_dtype
 
 

@@ -8,7 +8,8 @@ from tilewright import te
 from tilewright.ir import Expr, as_int, const, dtypes, max_value, min_value, or_, product, select
 from tilewright.ir import cast as cast_expr
 from tilewright.te import Tensor, compute
-from tilewright.topi.elementwise import fast_dtype, map_elements
+from tilewright.te.arithmetic import map_elements
+from tilewright.tir.float_division import fast_dtype
 from tilewright.topi.utils import normal_axes, ravel
 
 Reduced = Expr | tuple[Expr, ...]

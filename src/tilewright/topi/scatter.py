@@ -31,9 +31,9 @@ from tilewright.ir import (
 )
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, extern, require, require_equal, with_conditions
+from tilewright.te.arithmetic import broadcast_shape
 from tilewright.tir import Buffer, IfThenElse, Stmt, seq
 from tilewright.tir.building import Axis, block, let, load, loop, store
-from tilewright.topi.broadcast import broadcast_shape
 from tilewright.topi.utils import is_one, normal_axis, sum_dtype
 
 Combine = Callable[[Expr, Expr], Expr]

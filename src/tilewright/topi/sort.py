@@ -34,6 +34,7 @@ from tilewright.ir import (
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, extern, require, require_equal, with_conditions
+from tilewright.te.arithmetic import cast
 from tilewright.tir import Buffer, For, IfThenElse, LetStmt, Stmt, While, decl_buffer, seq
 from tilewright.tir.attrs import (
     FLAG,
@@ -44,7 +45,6 @@ from tilewright.tir.attrs import (
     register_annotation,
 )
 from tilewright.tir.building import Axis, block, load, store
-from tilewright.topi.elementwise import cast
 from tilewright.topi.utils import normal_axis, normal_count, ravel
 
 RETURNS = ("both", "values", "indices")

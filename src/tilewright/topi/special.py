@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from tilewright.ir import EQ, Expr, call, compare, const, maximum, minimum, select
 from tilewright.ir import cast as cast_expr
 from tilewright.te import Tensor
+from tilewright.te.arithmetic import map_elements
 from tilewright.tir.steps import Steps
-from tilewright.topi.elementwise import map_elements
 from tilewright.topi.special_tables import (
     ERFC,
     ERFINV_CENTRE,

@@ -18,8 +18,10 @@ from tilewright.ir import (
 )
 from tilewright.ir import cast as cast_expr
 from tilewright.te import Tensor, compute, require, with_conditions
+from tilewright.te.arithmetic import map_elements
+from tilewright.tir.float_division import fast_dtype
 from tilewright.tir.steps import Steps
-from tilewright.topi.elementwise import fast_dtype, in_single, map_elements
+from tilewright.topi.elementwise import in_single
 from tilewright.topi.utils import normal_axis, require_along
 
 

@@ -17,9 +17,10 @@ from tilewright.ir import Expr, ExprLike, as_int, const, select
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require_equal, with_conditions
+from tilewright.te.arithmetic import read_broadcast
 from tilewright.tir.attrs import FLAG, REAL, list_of, one_of, options_of, register_annotation
-from tilewright.topi.broadcast import read_broadcast, require_broadcast
-from tilewright.topi.elementwise import fast_dtype
+from tilewright.tir.float_division import fast_dtype
+from tilewright.topi.broadcast import require_broadcast
 from tilewright.topi.utils import require_ndim
 
 LAYOUTS = ("BHSD", "BSHD")

@@ -21,8 +21,8 @@ from tilewright.ir import (
 )
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require, require_equal, with_conditions
-from tilewright.topi.broadcast import divide
-from tilewright.topi.elementwise import fast_dtype
+from tilewright.te.arithmetic import divide
+from tilewright.tir.float_division import fast_dtype
 from tilewright.topi.utils import normal_axis, require_along, require_ndim, unravel
 
 

@@ -10,7 +10,7 @@ from tilewright.ir import Expr, as_expr, const, product
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, with_conditions
-from tilewright.topi.elementwise import fast_dtype
+from tilewright.tir.float_division import fast_dtype
 from tilewright.topi.utils import normal_axes, normal_axis, require_along, require_groups
 
 

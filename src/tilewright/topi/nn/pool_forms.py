@@ -12,8 +12,8 @@ from tilewright.ir import EQ, INDEX, Expr, ExprLike, and_, compare
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, require_equal, with_conditions
-from tilewright.topi.broadcast import divide
-from tilewright.topi.elementwise import fast_dtype
+from tilewright.te.arithmetic import divide
+from tilewright.tir.float_division import fast_dtype
 from tilewright.topi.nn.pool_places import places_of_maxima
 from tilewright.topi.nn.pooling import (
     PooledImage,

@@ -24,8 +24,8 @@ from tilewright.ir import (
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor
-from tilewright.topi.broadcast import divide
-from tilewright.topi.elementwise import fast_dtype
+from tilewright.te.arithmetic import divide
+from tilewright.tir.float_division import fast_dtype
 from tilewright.topi.layout import Layout, image_layout, layout_of
 from tilewright.topi.nn.pad import pad
 from tilewright.topi.nn.spatial import Padding, axis_names, compute_image, padding_around

@@ -6,7 +6,7 @@ from tilewright import te
 from tilewright.ir import Expr, const
 from tilewright.ir import cast as cast_expr
 from tilewright.te import Tensor, compute
-from tilewright.topi.elementwise import fast_dtype
+from tilewright.tir.float_division import fast_dtype
 from tilewright.topi.utils import normal_axis
 
 # A NaN need not be the maximum of its row: the row's sum is NaN in any case.

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.ir import EQ, NE, Expr, Let, Var, and_, call, compare, const, select
+from tilewright.ir import EQ, NE, Expr, Let, Var, and_, call, compare, const, dtypes, select
 from tilewright.ir import cast as cast_expr
-from tilewright.topi.elementwise import fast_dtype
 
 Formula = Callable[[Expr, Expr], Expr]
+
+
+def fast_dtype(dtype: str) -> str:
+    """The dtype in which sums of ``dtype`` are accumulated: float32 for the narrow floats."""
+    return "float32" if dtypes.is_float(dtype) and dtypes.bits_of(dtype) < 32 else dtype
 
 
 def _in_single(formula: Formula) -> Formula:
