@@ -9,7 +9,6 @@ from math import prod
 from typing import Protocol
 
 from tilewright.ir import Call, as_int, dtypes, uses_var
-from tilewright.scheduling.blocks import is_injective
 from tilewright.scheduling.gpu.binding import THREADS
 from tilewright.scheduling.gpu.matrix_form import inline_into
 from tilewright.scheduling.gpu.reduction import ROWS_OF_THREADS
@@ -19,7 +18,6 @@ from tilewright.scheduling.gpu.simt_tile import (
     is_contiguous,
     position_of,
 )
-from tilewright.support.errors import ScheduleError
 from tilewright.tir import Block, BufferLoad, BufferStore
 from tilewright.tir.attrs import PERMUTED_LAYOUT
 from tilewright.tir.schedule import Schedule
@@ -43,22 +41,6 @@ def operand_positions(block: Block) -> tuple[int, int]:
     operands = [r for r in block.reads if r.buffer is not block.writes[0].buffer]
     rows = block.iter_vars[1].var
     return (0, 1) if uses_var(operands[0], {rows}) else (1, 0)
-
-
-def keep_sums_shared(sch: Schedule, main: BlockRV) -> BlockRV:
-    """Keep sums in shared memory; return the block that writes results, and what follows."""
-    consumers = sch.get_consumers(main)
-    if len(consumers) != 1 or not is_injective(sch, consumers[0]):
-        made: BlockRV = sch.cache_write(main, 0, "shared")
-        return made
-    writer: BlockRV = consumers[0]
-    while len(later := sch.get_consumers(writer)) == 1 and is_injective(sch, later[0]):
-        try:
-            sch.reverse_compute_inline(later[0])
-        except ScheduleError:
-            break  # it needs several results: it is a kernel of its own
-    sch.set_scope(main, 0, "shared")
-    return writer
 
 
 def fetch_at(sch: Schedule, shared: BlockRV, outer: LoopRV) -> None:

@@ -347,7 +347,7 @@ class _Kernel:
         self.work.tensor_flops += (0.5 if _texts(node) & _BYTES else 1.0) * flops * count
         tiles = [tile_at(item) for item in node.args if _is_tile(item)]
         read = sum(x.rows * x.columns * dtypes.bytes_of(x.along.buffer.dtype) for x in tiles)
-        self.work.turns += count * read / (roofs.BANKS * roofs.BANK_BYTES)
+        self.work.turns += count * read / roofs.SHARED_BYTES_PER_CLOCK
 
     def _count(self, dtype: str, mask: Lanes, times: Lanes, *, lanes: bool = False) -> float:
         """How often warps run an instruction of a dtype's lanes; or threads, if ``lanes``."""

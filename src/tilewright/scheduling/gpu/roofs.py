@@ -24,6 +24,7 @@ SECTOR_BYTES = 32
 """What global memory moves at least."""
 BANKS, BANK_BYTES = 32, 4
 """Shared memory serves a word of each bank per clock."""
+SHARED_BYTES_PER_CLOCK = BANKS * BANK_BYTES
 ISSUES_PER_CLOCK = 4
 """Warps that a processor gives an instruction at once, since sm_70."""
 SPECIAL_LANES = 16

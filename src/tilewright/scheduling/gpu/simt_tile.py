@@ -140,7 +140,7 @@ def schedule_tiles(
     refuses.
     """
     sch.pad_einsum(main, [1, tile.rows, tile.columns, tile.depth])
-    writer = _writer(sch, main)
+    writer = keep_sums(sch, main, "local")
     batch, row, column, step = sch.get_loops(main)
     rows, columns = _split_tile(sch, row, column, tile)
     outer, inner = sch.split(step, [None, tile.depth])
@@ -177,14 +177,14 @@ def _split_tile(
     )
 
 
-def _writer(sch: Schedule, main: BlockRV) -> BlockRV:
-    """Keep the sums in registers; return the block that writes results.
+def keep_sums(sch: Schedule, main: BlockRV, scope: str) -> BlockRV:
+    """Keep sums in memory of a scope; return the block that writes results.
 
     It computes what follows for each result by itself, too.
     """
     consumers = sch.get_consumers(main)
     if len(consumers) != 1 or not is_injective(sch, consumers[0]):
-        made: BlockRV = sch.cache_write(main, 0, "local")
+        made: BlockRV = sch.cache_write(main, 0, scope)
         return made
     writer: BlockRV = consumers[0]
     while len(later := sch.get_consumers(writer)) == 1 and is_injective(sch, later[0]):
@@ -192,7 +192,7 @@ def _writer(sch: Schedule, main: BlockRV) -> BlockRV:
             sch.reverse_compute_inline(later[0])
         except ScheduleError:
             break  # it needs several results: it is a kernel of its own
-    sch.set_scope(main, 0, "local")
+    sch.set_scope(main, 0, scope)
     return writer
 
 

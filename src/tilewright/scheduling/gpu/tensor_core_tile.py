@@ -14,7 +14,6 @@ from math import prod
 from tilewright.scheduling.gpu import roofs
 from tilewright.scheduling.gpu.block_tile import (
     fetch_at,
-    keep_sums_shared,
     operand_positions,
     share_fetch,
     write_results,
@@ -24,6 +23,7 @@ from tilewright.scheduling.gpu.reduction import ROWS_OF_THREADS
 from tilewright.scheduling.gpu.simt_tile import (
     bind_grid,
     is_contiguous,
+    keep_sums,
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
@@ -42,7 +42,6 @@ from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
 AHEAD = ("async", "sync", "no")
 """How operands are fetched: some steps ahead and asynchronously, one step ahead, or when needed."""
-_SHARED_BYTES = roofs.BANKS * roofs.BANK_BYTES  # per clock
 _UNIT = 16
 """Rows and columns of what an intrinsic computes."""
 _MMA_CAPABILITY = 80
@@ -122,7 +121,8 @@ def rank_tensor_core_tiles(
         unit_bytes = _UNIT * _UNIT * element_bytes
         clocks = (
             products * 2 * _UNIT**3 / target.gpu.tensor_flops,
-            (products * tile.loads_per_product() * unit_bytes + brought) / _SHARED_BYTES,
+            (products * tile.loads_per_product() * unit_bytes + brought)
+            / roofs.SHARED_BYTES_PER_CLOCK,
             brought / roofs.L2_BYTES_PER_CLOCK,
         )
         return -(-blocks // limits.processors) * (max(clocks) + 0.25 * sum(clocks))
@@ -168,7 +168,7 @@ def schedule_tensor_core_tiles(
     unit_depth = mma_depth(dtype, total)
     assert unit_depth is not None
     sch.pad_einsum(main, [1, tile.rows, tile.columns, tile.depth])
-    writer = keep_sums_shared(sch, main)
+    writer = keep_sums(sch, main, "shared")
     sums = sch.cache_write(main, 0, "warp")
     batch, row, column, step = sch.get_loops(main)
     rows = sch.split(row, [None, *tile.row_factors])

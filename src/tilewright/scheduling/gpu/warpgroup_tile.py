@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from tilewright.scheduling.gpu import roofs
 from tilewright.scheduling.gpu.block_tile import (
     fetch_at,
-    keep_sums_shared,
     operand_positions,
     share_fetch,
     write_results,
 )
 from tilewright.scheduling.gpu.limits import GPULimits, limits_of
 from tilewright.scheduling.gpu.reduction import ROWS_OF_THREADS
-from tilewright.scheduling.gpu.simt_tile import bind_grid, is_contiguous
+from tilewright.scheduling.gpu.simt_tile import bind_grid, is_contiguous, keep_sums
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir.attrs import (
@@ -96,7 +95,7 @@ def rank_warpgroup_tiles(
         read = (tile.rows + tile.columns * tile.rows // _ROWS) * _ROW_BYTES
         clocks = (
             2 * tile.rows * tile.columns * tile.depth / target.gpu.tensor_flops * element_bytes / 2,
-            (read + brought) / _SHARED_BYTES,
+            (read + brought) / roofs.SHARED_BYTES_PER_CLOCK,
             brought / roofs.L2_BYTES_PER_CLOCK,
         )
         return -(-blocks // limits.processors) * (max(clocks) + 0.25 * sum(clocks))
@@ -107,9 +106,6 @@ def rank_warpgroup_tiles(
     ]
     fitting = [tile for tile in tiles if tile.shared_bytes() <= limits.max_shared_memory]
     return sorted(fitting, key=cost)
-
-
-_SHARED_BYTES = roofs.BANKS * roofs.BANK_BYTES  # per clock
 
 
 def why_not_warpgroups(sch: Schedule, main: BlockRV, target: Target) -> str:
@@ -138,7 +134,7 @@ def schedule_warpgroup_tiles(
     total = block.writes[0].buffer.dtype
     dtype = next(r.buffer.dtype for r in block.reads if r.buffer is not block.writes[0].buffer)
     sch.pad_einsum(main, [1, tile.rows, tile.columns, tile.depth])
-    writer = keep_sums_shared(sch, main)
+    writer = keep_sums(sch, main, "shared")
     sums = sch.cache_write(main, 0, "warpgroup")
     batch, row, column, step = sch.get_loops(main)
     rows = sch.split(row, [None, *tile.row_factors])
