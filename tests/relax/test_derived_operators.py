@@ -75,6 +75,16 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], np.ndarray]] 
         (WHOLE, SCALE[:2], np.array([128, 0], "uint8")),
         (WHOLE.astype("int32") - [[128], [0]]).astype("float32") * SCALE[:2, None],
     ),
+    "quantize by one number": (
+        op.quantize,
+        (X, np.array(SCALE[1]), np.array(ZERO[2])),
+        quantized(X, SCALE[1], ZERO[2]),
+    ),
+    "dequantize by one number": (
+        op.dequantize,
+        (WHOLE, np.array(SCALE[0]), np.array(WHOLE[1, 1])),
+        (WHOLE.astype("int32") - 128).astype("float32") * SCALE[0],
+    ),
     "leakyrelu": (lambda a: op.nn.leakyrelu(a, 0.1), (X,), np.where(X < 0, X * 0.1, X)),
     "batch_flatten": (op.nn.batch_flatten, (IMAGE,), IMAGE.reshape(2, 48)),
     "pixel_shuffle": (

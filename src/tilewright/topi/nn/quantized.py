@@ -1,8 +1,8 @@
 """Quantised tensors: conversions, and products and convolutions of 8-bit numbers.
 
 A quantised number ``q`` represents ``(q - zero_point) * scale``. Rounding is to nearest, ties to
-even; values out of range are clipped. ``scale`` and ``zero_point`` are numbers or tensors of one
-dimension that lie along ``axis``.
+even; values out of range are clipped. ``scale`` and ``zero_point`` are numbers, tensors without
+axes, or tensors of one dimension that lie along ``axis``.
 
 Products take unsigned data, for which CPUs have instructions, so signed data that has a zero point
 or comes with sums of weights is shifted by 128; other products of signed numbers are left to
@@ -255,17 +255,21 @@ def _check_quantized(what: str, dtype: str) -> None:
 def _check_along(what: str, x: Tensor, axis: int, *values: object) -> None:
     for value in values:
         if isinstance(value, Tensor):
+            if value.ndim == 0:
+                continue
             require_ndim(what, value, 1)
             place = normal_axis(axis, x.ndim)
             require_equal(f"{what}: {value.name} and axis {axis}", value.shape[0], x.shape[place])
         elif as_int(value) is None and not isinstance(value, float):
-            raise VerifyError(f"{what}: expected a number or a tensor of one dimension, {value!r}")
+            raise VerifyError(
+                f"{what}: expected a number or a tensor of at most one dimension, {value!r}"
+            )
 
 
 def _along(value: Tensor | float, at: tuple[Expr, ...], axis: int, dtype: str) -> Expr:
     """The scale or zero point for an element."""
     if isinstance(value, Tensor):
-        return cast(value(at[axis]), dtype)
+        return cast(value(at[axis]) if value.ndim else value(), dtype)
     return const(value, dtype)
 
 
