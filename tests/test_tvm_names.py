@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import importlib
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-TOOL = Path(__file__).parent.parent / "tools" / "tvm_names.py"
+TOOLS = Path(__file__).parent.parent / "tools"
 
 
 @pytest.fixture(scope="module")
-def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tvm_names", TOOL)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["tvm_names"] = module
-    spec.loader.exec_module(module)
-    return module
+def tool() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(TOOLS)
+        yield importlib.import_module("tvm_names")
 
 
 @pytest.fixture(scope="module")
