@@ -12,6 +12,7 @@ from typing import Any
 from tilewright.codegen.c import text as t
 from tilewright.codegen.c.dialect import NARROW
 from tilewright.codegen.c.emit_expr import intrinsic
+from tilewright.codegen.c.emit_memory import MemoryEmitter
 from tilewright.codegen.c.text import Text
 from tilewright.codegen.c.vector import Value, Vector
 from tilewright.ir import Call, IntImm, StringImm, as_int, const, dtypes, max_value, min_value
@@ -23,7 +24,7 @@ from tilewright.tir.formulas import in_simpler_operators
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
-def values(emitter: Any, call: Call) -> list[Value]:
+def values(emitter: MemoryEmitter, call: Call) -> list[Value]:
     """Return the values of all arguments."""
     return [emitter.visit(arg) for arg in call.args]
 
@@ -32,7 +33,7 @@ def values(emitter: Any, call: Call) -> list[Value]:
 
 
 @intrinsic(*UNARY_FLOAT, "pow", "atan2", "fmod", "hypot", "copysign", "nextafter")
-def _elementary(emitter: Any, call: Call) -> Value:
+def _elementary(emitter: MemoryEmitter, call: Call) -> Value:
     element = dtypes.element_of(call.dtype)
     if dtypes.kind_of(element) != "float":
         raise CodegenError(f"{call.op.name} takes floating-point numbers, got {element}; cast them")
@@ -43,41 +44,39 @@ def _elementary(emitter: Any, call: Call) -> Value:
     def compute(*args: str) -> str:
         return Text(emitter.rounded(emitter.math(call.op.name, wide, *args), element))
 
-    made: Value = emitter.each(call.dtype, compute, *values(emitter, call))
-    return made
+    return emitter.each(call.dtype, compute, *values(emitter, call))
 
 
 @intrinsic("ldexp", "logaddexp", "q_multiply_shift", "q_multiply_shift_per_axis")
-def _formula(emitter: Any, call: Call) -> Value:
+def _formula(emitter: MemoryEmitter, call: Call) -> Value:
     made: Value = emitter.visit(in_simpler_operators(call))
     return made
 
 
 @intrinsic("undef")
-def _undefined(emitter: Any, call: Call) -> Value:
+def _undefined(emitter: MemoryEmitter, call: Call) -> Value:
     made: Value = emitter.visit(const(0, call.dtype))
     return made
 
 
 @intrinsic("isnullptr")
-def _is_null(emitter: Any, call: Call) -> Value:
+def _is_null(emitter: MemoryEmitter, call: Call) -> Value:
     return t.binary("==", emitter.scalar(call.args[0]), "0")
 
 
 @intrinsic("floor", "ceil", "trunc", "round", "nearbyint")
-def _whole(emitter: Any, call: Call) -> Value:
+def _whole(emitter: MemoryEmitter, call: Call) -> Value:
     element = dtypes.element_of(call.dtype)
     value: Value = emitter.visit(call.args[0])
     if dtypes.kind_of(element) != "float":
         return value
     name = "nearbyint" if call.op.name == "round" else call.op.name
     wide = "float64" if element == "float64" else "float32"
-    made: Value = emitter.each(call.dtype, lambda x: emitter.math(name, wide, x), value)
-    return made
+    return emitter.each(call.dtype, lambda x: emitter.math(name, wide, x), value)
 
 
 @intrinsic("fabs", "abs")
-def _abs(emitter: Any, call: Call) -> Value:
+def _abs(emitter: MemoryEmitter, call: Call) -> Value:
     element = dtypes.element_of(call.dtype)
     value: Value = emitter.visit(call.args[0])
     kind = dtypes.kind_of(element)
@@ -85,8 +84,7 @@ def _abs(emitter: Any, call: Call) -> Value:
         return value
     if kind == "float":
         wide = "float64" if element == "float64" else "float32"
-        made: Value = emitter.each(call.dtype, lambda x: emitter.math("fabs", wide, x), value)
-        return made
+        return emitter.each(call.dtype, lambda x: emitter.math("fabs", wide, x), value)
 
     def compute(x: str) -> str:
         made = emitter.help("abs", element, x)
@@ -97,13 +95,12 @@ def _abs(emitter: Any, call: Call) -> Value:
 
 
 @intrinsic("isnan", "isinf", "isfinite")
-def _is(emitter: Any, call: Call) -> Value:
+def _is(emitter: MemoryEmitter, call: Call) -> Value:
     element = dtypes.element_of(call.args[0].dtype)
     value = emitter.visit(call.args[0])
     if dtypes.kind_of(element) != "float":
         sure = "true" if call.op.name == "isfinite" else "false"
-        made: Value = emitter.each(call.dtype, lambda x: Text(sure), value)
-        return made
+        return emitter.each(call.dtype, lambda x: Text(sure), value)
     wide = "float64" if element == "float64" else "float32"
     infinity = emitter.number(float("inf"), wide)
 
@@ -119,7 +116,7 @@ def _is(emitter: Any, call: Call) -> Value:
 
 
 @intrinsic("fma")
-def _fma(emitter: Any, call: Call) -> Value:
+def _fma(emitter: MemoryEmitter, call: Call) -> Value:
     element = dtypes.element_of(call.dtype)
     args = values(emitter, call)
     packed: Value | None = emitter.packed("fma2", call.dtype, *args)
@@ -135,15 +132,14 @@ def _fma(emitter: Any, call: Call) -> Value:
         exact = t.binary("+", t.binary("*", wide[0], wide[1]), wide[2])
         return Text(emitter.convert(exact, "float64", element))
 
-    made: Value = emitter.each(call.dtype, compute, *args)
-    return made
+    return emitter.each(call.dtype, compute, *args)
 
 
 # ---- integers
 
 
 @intrinsic("bitwise_and", "bitwise_or", "bitwise_xor")
-def _bitwise(emitter: Any, call: Call) -> Value:
+def _bitwise(emitter: MemoryEmitter, call: Call) -> Value:
     element = dtypes.element_of(call.dtype)
     name = call.op.name
     made: Value = emitter.each(
@@ -153,7 +149,7 @@ def _bitwise(emitter: Any, call: Call) -> Value:
 
 
 @intrinsic("bitwise_not")
-def _bitwise_not(emitter: Any, call: Call) -> Value:
+def _bitwise_not(emitter: MemoryEmitter, call: Call) -> Value:
     element = dtypes.element_of(call.dtype)
     bits = dtypes.bits_of(element)
 
@@ -165,12 +161,11 @@ def _bitwise_not(emitter: Any, call: Call) -> Value:
             return Text(emitter.help("nibble", element, made))
         return made if bits >= 32 else t.prefix(f"({emitter.dialect.register(element)})", made)
 
-    made: Value = emitter.each(call.dtype, compute, emitter.visit(call.args[0]))
-    return made
+    return emitter.each(call.dtype, compute, emitter.visit(call.args[0]))
 
 
 @intrinsic("shift_left", "shift_right")
-def _shift(emitter: Any, call: Call) -> Value:
+def _shift(emitter: MemoryEmitter, call: Call) -> Value:
     element = dtypes.element_of(call.dtype)
     amount = as_int(
         getattr(call.args[1], "value", call.args[1]) if _is_splat(call) else call.args[1]
@@ -190,8 +185,7 @@ def _shift(emitter: Any, call: Call) -> Value:
                 made = t.prefix(f"({register})", made)
         return Text(emitter.help("nibble", element, made)) if bits == 4 else made
 
-    made: Value = emitter.each(call.dtype, compute, *values(emitter, call))
-    return made
+    return emitter.each(call.dtype, compute, *values(emitter, call))
 
 
 def _is_splat(call: Call) -> bool:
@@ -199,7 +193,7 @@ def _is_splat(call: Call) -> bool:
 
 
 @intrinsic("truncdiv", "truncmod", "indexdiv", "indexmod")
-def _truncated(emitter: Any, call: Call) -> Value:
+def _truncated(emitter: MemoryEmitter, call: Call) -> Value:
     element, name = dtypes.element_of(call.dtype), call.op.name
     symbol = "/" if name.endswith("div") else "%"
     family = "trunc_div" if name == "truncdiv" else "trunc_mod"
@@ -213,12 +207,11 @@ def _truncated(emitter: Any, call: Call) -> Value:
             return t.prefix(f"({emitter.dialect.register(element)})", made)
         return Text(emitter.help("nibble", element, made)) if dtypes.bits_of(element) == 4 else made
 
-    made: Value = emitter.each(call.dtype, compute, *values(emitter, call))
-    return made
+    return emitter.each(call.dtype, compute, *values(emitter, call))
 
 
 @intrinsic("popcount", "clz")
-def _count_bits(emitter: Any, call: Call) -> Value:
+def _count_bits(emitter: MemoryEmitter, call: Call) -> Value:
     source, element = (dtypes.element_of(x) for x in (call.args[0].dtype, call.dtype))
     name = call.op.name
 
@@ -230,12 +223,11 @@ def _count_bits(emitter: Any, call: Call) -> Value:
             return Text(emitter.convert(wide, "int32", element))
         return Text(emitter.convert(emitter.help(name, source, bits), "int32", element))
 
-    made: Value = emitter.each(call.dtype, compute, emitter.visit(call.args[0]))
-    return made
+    return emitter.each(call.dtype, compute, emitter.visit(call.args[0]))
 
 
 @intrinsic("min_value", "max_value", "infinity")
-def _limit(emitter: Any, call: Call) -> Value:
+def _limit(emitter: MemoryEmitter, call: Call) -> Value:
     if call.op.name == "infinity":
         return Text(emitter.number(float("inf"), call.dtype))
     made: Value = emitter.visit(
@@ -248,18 +240,18 @@ def _limit(emitter: Any, call: Call) -> Value:
 
 
 @intrinsic("likely")
-def _likely(emitter: Any, call: Call) -> Value:
+def _likely(emitter: MemoryEmitter, call: Call) -> Value:
     made: Value = emitter.visit(call.args[0])
     return made
 
 
 @intrinsic("assume")
-def _assume(emitter: Any, call: Call) -> Value:
+def _assume(emitter: MemoryEmitter, call: Call) -> Value:
     return Text("0")  # the compiler gets no promises that it might take for more than they are
 
 
 @intrinsic("if_then_else")
-def _if_then_else(emitter: Any, call: Call) -> Value:
+def _if_then_else(emitter: MemoryEmitter, call: Call) -> Value:
     condition, yes, no = call.args
     test = emitter.visit(condition)
     if not isinstance(test, Vector):
@@ -279,7 +271,7 @@ def _if_then_else(emitter: Any, call: Call) -> Value:
 
 
 @intrinsic("reinterpret")
-def _reinterpret(emitter: Any, call: Call) -> Value:
+def _reinterpret(emitter: MemoryEmitter, call: Call) -> Value:
     source, element = (dtypes.element_of(x) for x in (call.args[0].dtype, call.dtype))
     value = emitter.visit(call.args[0])
     if dtypes.bits_of(source) == dtypes.bits_of(element):
@@ -287,8 +279,7 @@ def _reinterpret(emitter: Any, call: Call) -> Value:
         def compute(x: str) -> Text:
             return Text(emitter.from_bits(emitter.to_bits(x, source), element))
 
-        made: Value = emitter.each(call.dtype, compute, value)
-        return made
+        return emitter.each(call.dtype, compute, value)
     total = dtypes.bits_of(source) * dtypes.lanes_of(call.args[0].dtype)
     if total % 32:
         return _reinterpret_short(emitter, call, value)
@@ -300,7 +291,7 @@ def _reinterpret(emitter: Any, call: Call) -> Value:
     return _from_words(emitter, words, call.dtype)
 
 
-def _as_words(emitter: Any, value: Value, source: str) -> list[str]:
+def _as_words(emitter: MemoryEmitter, value: Value, source: str) -> list[str]:
     """Values of 32 or 64 bits as words of 32."""
     lanes = value.lanes() if isinstance(value, Vector) else [value]
     made: list[str] = []
@@ -317,12 +308,11 @@ def _as_words(emitter: Any, value: Value, source: str) -> list[str]:
     return made
 
 
-def _from_words(emitter: Any, words: list[str], dtype: str) -> Value:
+def _from_words(emitter: MemoryEmitter, words: list[str], dtype: str) -> Value:
     element, lanes = dtypes.split_dtype(dtype)
     bits = dtypes.bits_of(element)
     if bits < 32:
-        made: Value = emitter.from_words(words, dtype)
-        return made
+        return emitter.from_words(words, dtype)
     if bits == 32:
         parts = [emitter.from_bits(word, element) for word in words]
     else:
@@ -341,7 +331,7 @@ def _from_words(emitter: Any, words: list[str], dtype: str) -> Value:
     return Text(parts[0]) if lanes == 1 else Vector(dtype, parts)
 
 
-def _reinterpret_short(emitter: Any, call: Call, value: Value) -> Value:
+def _reinterpret_short(emitter: MemoryEmitter, call: Call, value: Value) -> Value:
     """Bits of less than a word: 8 or 16 of them, or 24."""
     source = dtypes.element_of(call.args[0].dtype)
     if isinstance(value, Vector):
@@ -354,7 +344,7 @@ def _reinterpret_short(emitter: Any, call: Call, value: Value) -> Value:
 
 
 @intrinsic("vector_low", "vector_high")
-def _half(emitter: Any, call: Call) -> Value:
+def _half(emitter: MemoryEmitter, call: Call) -> Value:
     value = emitter.visit(call.args[0])
     count = dtypes.lanes_of(call.dtype)
     start = 0 if call.op.name == "vector_low" else count
@@ -362,21 +352,19 @@ def _half(emitter: Any, call: Call) -> Value:
     per = max(1, 32 // dtypes.bits_of(element))
     if value.words is not None and count % per == 0:
         words = value.words[start // per : (start + count) // per]
-        made: Value = emitter.from_words(words, call.dtype)
-        return made
+        return emitter.from_words(words, call.dtype)
     lanes = value.lanes()[start : start + count]
     return Text(lanes[0]) if count == 1 else Vector(call.dtype, lanes)
 
 
 @intrinsic("vector_combine")
-def _combine(emitter: Any, call: Call) -> Value:
+def _combine(emitter: MemoryEmitter, call: Call) -> Value:
     parts = values(emitter, call)
     if all(isinstance(part, Vector) and part.words is not None for part in parts):
         element = dtypes.element_of(call.dtype)
         if all(len(part) * dtypes.bits_of(element) % 32 == 0 for part in parts):
             words = [word for part in parts for word in part.words]  # type: ignore[union-attr]
-            made: Value = emitter.from_words(words, call.dtype)
-            return made
+            return emitter.from_words(words, call.dtype)
     lanes = [
         lane for part in parts for lane in (part.lanes() if isinstance(part, Vector) else [part])
     ]
@@ -384,7 +372,7 @@ def _combine(emitter: Any, call: Call) -> Value:
 
 
 @intrinsic("vector_reduce_add", "vector_reduce_max", "vector_reduce_min")
-def _reduce(emitter: Any, call: Call) -> Value:
+def _reduce(emitter: MemoryEmitter, call: Call) -> Value:
     element, name = dtypes.element_of(call.dtype), call.op.name.removeprefix("vector_reduce_")
     value = emitter.visit(call.args[0])
     lanes = value.lanes() if isinstance(value, Vector) else [value]
@@ -403,7 +391,7 @@ def _reduce(emitter: Any, call: Call) -> Value:
 
 
 @intrinsic("dot_accumulate")
-def _dot_accumulate(emitter: Any, call: Call) -> Value:
+def _dot_accumulate(emitter: MemoryEmitter, call: Call) -> Value:
     """Multiply neighbours and add them, one lane of the total after the other."""
     total, a, b = call.args
     element, count = dtypes.split_dtype(call.dtype)
@@ -418,11 +406,17 @@ def _dot_accumulate(emitter: Any, call: Call) -> Value:
             range(number * per, number * per + per) if len(value) > per else range(per)
             for value in operands
         ]
-        lanes.append(_dot(emitter, element, own, operands, places, kinds))
+        lanes.append(_dot(emitter, element, own, operands, places))
     return Text(lanes[0]) if count == 1 else Vector(call.dtype, lanes)
 
 
-def _dot(emitter: Any, element: str, own: str, operands: Any, places: Any, kinds: list[str]) -> str:
+def _dot(
+    emitter: MemoryEmitter,
+    element: str,
+    own: str,
+    operands: list[Vector],
+    places: list[range],
+) -> str:
     if dtypes.kind_of(element) == "float":
         made = own
         for x, y in zip(*places):
@@ -444,7 +438,7 @@ def _dot(emitter: Any, element: str, own: str, operands: Any, places: Any, kinds
 
 
 @intrinsic("address_of")
-def _address_of(emitter: Any, call: Call) -> Value:
+def _address_of(emitter: MemoryEmitter, call: Call) -> Value:
     load = call.args[0]
     if not isinstance(load, BufferLoad):
         raise CodegenError(f"address_of takes a buffer element, got {load!r}")
@@ -452,7 +446,7 @@ def _address_of(emitter: Any, call: Call) -> Value:
 
 
 @intrinsic("access_ptr")
-def _access_ptr(emitter: Any, call: Call) -> Value:
+def _access_ptr(emitter: MemoryEmitter, call: Call) -> Value:
     data, offset = call.args[0], call.args[1]
     found = [(kind, name) for (var, kind), name in emitter.pointers.items() if var is data]
     if not found:
@@ -462,7 +456,7 @@ def _access_ptr(emitter: Any, call: Call) -> Value:
 
 
 @intrinsic("misalignment")
-def _misalignment(emitter: Any, call: Call) -> Value:
+def _misalignment(emitter: MemoryEmitter, call: Call) -> Value:
     size = as_int(call.args[1])
     if size is None or size <= 0 or size & (size - 1):
         raise CodegenError(f"misalignment(address, n) takes a power of two, got {call!r}")
@@ -472,12 +466,12 @@ def _misalignment(emitter: Any, call: Call) -> Value:
 
 
 @intrinsic("prefetch")
-def _prefetch(emitter: Any, call: Call) -> Value:
+def _prefetch(emitter: MemoryEmitter, call: Call) -> Value:
     return Text("0")  # a hint
 
 
 @intrinsic("atomic_add")
-def _atomic_add(emitter: Any, call: Call) -> Value:
+def _atomic_add(emitter: MemoryEmitter, call: Call) -> Value:
     address, value = call.args
     if not (isinstance(address, Call) and address.op.name == "address_of"):
         raise CodegenError(f"atomic_add takes address_of(buffer[...]), got {address!r}")
@@ -489,7 +483,7 @@ def _atomic_add(emitter: Any, call: Call) -> Value:
 
 
 @intrinsic("call_extern", "call_pure_extern")
-def _call_extern(emitter: Any, call: Call) -> Value:
+def _call_extern(emitter: MemoryEmitter, call: Call) -> Value:
     name, *args = call.args
     if not isinstance(name, StringImm):
         raise CodegenError(f"{call.op.name} takes the function's name first, got {name!r}")
@@ -507,7 +501,7 @@ def _call_extern(emitter: Any, call: Call) -> Value:
 
 
 @intrinsic("call_llvm_intrin", "call_llvm_pure_intrin")
-def _llvm_intrinsic(emitter: Any, call: Call) -> Value:
+def _llvm_intrinsic(emitter: MemoryEmitter, call: Call) -> Value:
     raise CodegenError(
         f"{call.op.name} names an intrinsic of LLVM, which the {emitter.dialect.name} code "
         "generator doesn't have; call_extern calls a function of the target's"
@@ -515,14 +509,14 @@ def _llvm_intrinsic(emitter: Any, call: Call) -> Value:
 
 
 @intrinsic("constant_data", "call_packed", "packed_tensor")
-def _host_only(emitter: Any, call: Call) -> Value:
+def _host_only(emitter: MemoryEmitter, call: Call) -> Value:
     raise CodegenError(
         f"{call.op.name} is for functions of the host; a kernel gets what it needs as an argument"
     )
 
 
 @intrinsic("ret")
-def _ret(emitter: Any, call: Call) -> Value:
+def _ret(emitter: MemoryEmitter, call: Call) -> Value:
     if as_int(call.args[0]) != 0:
         raise CodegenError(
             f"compiled functions return nothing: only ret(0) has code, got ret({call.args[0]!r})"
@@ -532,9 +526,9 @@ def _ret(emitter: Any, call: Call) -> Value:
 
 
 @intrinsic("storage_sync")
-def _storage_sync(emitter: Any, call: Call) -> Value:
+def _storage_sync(emitter: MemoryEmitter, call: Call) -> Value:
     scope = getattr(call.args[0], "value", None)
-    text = emitter.dialect.barriers.get(scope)
+    text = emitter.dialect.barriers.get(scope or "")
     if text is None:
         raise CodegenError(
             f"{emitter.dialect.name} has no barrier of scope {scope!r}; it has: "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.arith import Analyzer, holds_data
@@ -91,7 +91,7 @@ class ExprEmitter(ValueEmitter, Visitor):
         self.data_vars: set[Var] = set()
         self.in_order = False
         """Whether what is read gets a name at once, as a later operand may change it."""
-        self.mask: list[str] | None = None
+        self.mask: Sequence[str] | None = None
         """Which lanes are on, where a condition has one for each."""
 
     def generic_visit(self, node: Node) -> Value:
@@ -352,7 +352,7 @@ class ExprEmitter(ValueEmitter, Visitor):
             return self.from_words(list(results), dtype)
         return Vector(dtype, [Text(result) for result in results])
 
-    def under_mask(self, mask: list[str], emit: Callable[[], Any]) -> Any:
+    def under_mask(self, mask: Sequence[str], emit: Callable[[], Any]) -> Any:
         """Write with only some lanes on, of those that are on already."""
         outer = self.mask
         if outer is not None and len(outer) == len(mask):

@@ -6,7 +6,7 @@ texts, and their dtypes stand beside them. Statements that a value needs are wri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -351,7 +351,7 @@ class ValueEmitter:
             made.append(self.let(word, "uint32", "word"))
         return made  # not kept: the names may be those of a branch
 
-    def word_lane(self, words: list[str], number: int, element: str) -> Text:
+    def word_lane(self, words: Sequence[str], number: int, element: str) -> Text:
         """Return a lane of a vector that is in words."""
         bits = dtypes.bits_of(element)
         per = 32 // bits
@@ -363,7 +363,7 @@ class ValueEmitter:
         unsigned = self.dialect.register(f"uint{bits}")
         return self.from_bits(t.prefix(f"({unsigned})", moved), element)
 
-    def from_words(self, words: list[str], dtype: str) -> Vector:
+    def from_words(self, words: Sequence[str], dtype: str) -> Vector:
         """Return the vector that words stand for; their names may be repeated."""
         element = dtypes.element_of(dtype)
         return Vector(dtype, make=lambda n: self.word_lane(words, n, element), words=words)

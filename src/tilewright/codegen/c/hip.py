@@ -6,8 +6,6 @@ short floats are converted by the compiler's own types.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.codegen.c import math_helpers as _math_helpers  # noqa: F401 - registers helpers
 from tilewright.codegen.c.dialect import Dialect, Helper, Maker
 from tilewright.codegen.c.helpers import HELPERS, fill
@@ -41,7 +39,7 @@ def _atomic_add(dialect: Dialect, element: str) -> Helper:
     return PRELUDE["atomic_add"](dialect, element)
 
 
-def _active(emitter: Any, call: Call) -> Value:
+def _active(emitter: KernelEmitter, call: Call) -> Value:
     element = dtypes.element_of(call.dtype)
     text = emitter.convert(Text("__ballot(1)"), "uint64", element)
     return Text(emitter.let(text, element, "active"))

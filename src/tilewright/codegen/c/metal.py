@@ -52,7 +52,7 @@ def _half(family: str, text: str) -> Maker:
     return make
 
 
-def _atomic_add(emitter: Any, call: Call) -> Value:
+def _atomic_add(emitter: KernelEmitter, call: Call) -> Value:
     """Integers of 32 bits, and floats in global memory (Metal 3)."""
     load: Any = call.args[0].args[0]  # type: ignore[attr-defined]
     element = dtypes.element_of(load.buffer.dtype)

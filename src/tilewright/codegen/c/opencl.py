@@ -61,7 +61,7 @@ def _from_bits(dialect: Dialect, element: str) -> Helper:
     return Helper(fill(dialect, element, text, U=dialect.register(unsigned(element))))
 
 
-def _atomic_add(emitter: Any, call: Call) -> Value:
+def _atomic_add(emitter: KernelEmitter, call: Call) -> Value:
     """Integers of 32 bits; a function can't take pointers into several kinds of memory."""
     load: Any = call.args[0].args[0]  # type: ignore[attr-defined]
     element = dtypes.element_of(load.buffer.dtype)

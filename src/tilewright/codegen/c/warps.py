@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.codegen.c import text as t
+from tilewright.codegen.c.kernels import KernelEmitter
 from tilewright.codegen.c.text import Text
 from tilewright.codegen.c.vector import Value, Vector
 from tilewright.ir import Call, as_int, dtypes
@@ -20,7 +21,7 @@ def shuffle(form: str, *, whole_warps: bool = False) -> CallHandler:
     Short integers travel as ``int``. With ``whole_warps`` the language has no parts of warps.
     """
 
-    def write(emitter: Any, call: Call) -> Value:
+    def write(emitter: KernelEmitter, call: Call) -> Value:
         _, value, lane, width = call.args
         size, warp = as_int(width), emitter.target.gpu.warp_size
         if size is None or size & (size - 1) or not 0 < size <= warp:
@@ -52,7 +53,7 @@ def shuffle(form: str, *, whole_warps: bool = False) -> CallHandler:
 def vote(form: str, source: str) -> CallHandler:
     """Return the writer of a vote on ``{0}``, whose result is of the dtype ``source``."""
 
-    def write(emitter: Any, call: Call) -> Value:
+    def write(emitter: KernelEmitter, call: Call) -> Value:
         condition = emitter.scalar(call.args[1])
         element = dtypes.element_of(call.dtype)
         text = emitter.convert(Text(form.format(condition)), source, element)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from tilewright.codegen.c import math_helpers as _math_helpers  # noqa: F401 - registers helpers
 from tilewright.codegen.c import text as t
 from tilewright.codegen.c.dialect import Dialect
 from tilewright.codegen.c.emit_expr import INTRINSICS
+from tilewright.codegen.c.kernels import KernelEmitter
 from tilewright.codegen.c.text import Text
 from tilewright.codegen.c.vector import Value, Vector
 from tilewright.codegen.cuda.math import table
@@ -123,7 +123,7 @@ _SHUFFLES = {
 _VOTES = {"warp_ballot": "__ballot_sync", "warp_any": "__any_sync", "warp_all": "__all_sync"}
 
 
-def _shuffle(emitter: Any, call: Call) -> Value:
+def _shuffle(emitter: KernelEmitter, call: Call) -> Value:
     """Exchange values of the lanes of a warp; short ones travel as words."""
     mask, value, lane, width = call.args
     element = dtypes.element_of(call.dtype)
@@ -147,12 +147,11 @@ def _shuffle(emitter: Any, call: Call) -> Value:
             emitter.let(f"{name}({who}, {word}, {others})", "uint32", "other")
             for word in source.words
         ]
-        made: Value = emitter.from_words(words, call.dtype)
-        return made
+        return emitter.from_words(words, call.dtype)
     return Vector(call.dtype, [exchange(lane) for lane in source.lanes()])
 
 
-def _vote(emitter: Any, call: Call) -> Value:
+def _vote(emitter: KernelEmitter, call: Call) -> Value:
     mask, condition = (emitter.scalar(arg) for arg in call.args)
     text = Text(f"{_VOTES[call.op.name]}({mask}, {condition})")
     source = "uint32" if call.op.name == "warp_ballot" else "int32"
@@ -160,7 +159,7 @@ def _vote(emitter: Any, call: Call) -> Value:
     return Text(emitter.let(emitter.convert(text, source, element), element, "vote"))
 
 
-def _active(emitter: Any, call: Call) -> Value:
+def _active(emitter: KernelEmitter, call: Call) -> Value:
     element = dtypes.element_of(call.dtype)
     text = emitter.convert(Text("__activemask()"), "uint32", element)
     return Text(emitter.let(text, element, "active"))
@@ -169,7 +168,7 @@ def _active(emitter: Any, call: Call) -> Value:
 _DOTS = {("int8", "int8"): "dot_ss", ("uint8", "uint8"): "dot_uu", ("uint8", "int8"): "dot_us"}
 
 
-def _dot_accumulate(emitter: Any, call: Call) -> Value:
+def _dot_accumulate(emitter: KernelEmitter, call: Call) -> Value:
     """Four products of bytes in one instruction (``dp4a``)."""
     total, a, b = call.args
     kinds = (dtypes.element_of(a.dtype), dtypes.element_of(b.dtype))

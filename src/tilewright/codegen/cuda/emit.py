@@ -7,7 +7,6 @@ from typing import Any
 from tilewright.codegen.c import text as t
 from tilewright.codegen.c.kernels import (
     KernelCode,
-    KernelEmitter,
     KernelInfo,
     KernelParam,
     emit_kernels_text,
@@ -15,8 +14,8 @@ from tilewright.codegen.c.kernels import (
 )
 from tilewright.codegen.c.text import Text
 from tilewright.codegen.cuda.dialect import dialect_of
-from tilewright.codegen.cuda.ptx import declare_fragment, fragment_shapes, uses_async_proxy
-from tilewright.ir import Broadcast, Call, Expr, IRModule, Ramp, Var, as_int, dtypes, is_const
+from tilewright.codegen.cuda.ptx import FragmentEmitter, declare_fragment, uses_async_proxy
+from tilewright.ir import Broadcast, Call, Expr, IRModule, Ramp, as_int, dtypes, is_const
 from tilewright.target import Target
 from tilewright.tir import Buffer, BufferLoad, BufferStore, Evaluate
 from tilewright.tir.thread_scope import is_shared
@@ -35,13 +34,11 @@ def emit_kernels(lowered: IRModule, target: Target) -> KernelCode:
     return emit_kernels_text(lowered, dialect_of(target), target, CudaEmitter)
 
 
-class CudaEmitter(KernelEmitter):
+class CudaEmitter(FragmentEmitter):
     """Writes one kernel, with fragments, and copies to shared memory that don't wait."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.fragments = fragment_shapes(self.func)
-        self.fragment_names: dict[Var, str] = {}
         self.async_proxy = uses_async_proxy(self.func)
 
     def visit_Evaluate(self, node: Evaluate) -> None:

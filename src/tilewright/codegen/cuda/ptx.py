@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.codegen.c import text as t
+from tilewright.codegen.c.kernels import KernelEmitter
 from tilewright.codegen.c.text import Text
 from tilewright.codegen.c.vector import Value
 from tilewright.codegen.cuda.ptx_helpers import (
@@ -53,11 +54,22 @@ from tilewright.tir.gpu_ops import (
 )
 from tilewright.tir.thread_scope import is_shared
 
-__all__ = ["PTX", "PTX_HELPERS", "declare_fragment", "fragment_shapes", "uses_async_proxy"]
+__all__ = ["PTX", "PTX_HELPERS", "FragmentEmitter", "declare_fragment", "uses_async_proxy"]
 
 Operands = dict[str, Expr]
 Writer = Callable[[Any, Operands], None]
 Shape = tuple[int, int, int]
+
+
+class FragmentEmitter(KernelEmitter):
+    """Knows the fragments of its kernel: shapes, and the names of their registers."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.fragments = fragment_shapes(self.func)
+        self.fragment_names: dict[Var, str] = {}
+
+
 _WRITERS: dict[str, Writer] = {}
 _WORD = "uint32"
 
@@ -70,7 +82,7 @@ def _writes(name: str) -> Callable[[Writer], Writer]:
     return register
 
 
-def _written(emitter: Any, call: Call) -> Value:
+def _written(emitter: FragmentEmitter, call: Call) -> Value:
     """Write a call as statements; there is no value."""
     try:
         check_call(call)
@@ -81,13 +93,13 @@ def _written(emitter: Any, call: Call) -> Value:
     return Text("0")
 
 
-def _require(emitter: Any, what: str, capability: int) -> None:
+def _require(emitter: FragmentEmitter, what: str, capability: int) -> None:
     found = int(emitter.dialect.options["capability"])
     if found < capability:
         raise CodegenError(f"{what} needs sm_{capability} or newer; the target is sm_{found}")
 
 
-def _say(emitter: Any, family: str, *args: str) -> None:
+def _say(emitter: FragmentEmitter, family: str, *args: str) -> None:
     emitter.line(f"{emitter.help(family, _WORD, *args)};")
 
 
@@ -99,19 +111,19 @@ def _start(tile: Tile) -> Expr:
     return index.base if isinstance(index, Ramp) else index
 
 
-def _pointer(emitter: Any, tile: Tile) -> str:
+def _pointer(emitter: FragmentEmitter, tile: Tile) -> str:
     """Address of the first element."""
     return str(emitter.address(tile.along))
 
 
-def _registers(emitter: Any, tile: Tile) -> str:
+def _registers(emitter: FragmentEmitter, tile: Tile) -> str:
     """A lane's fragment as words of 32 bits (or as floats)."""
     buffer = tile.along.buffer
     kind = "float" if buffer.dtype == "float32" else emitter.dialect.register(_WORD)
     return str(t.prefix(f"({kind}*)", emitter.address(tile.along)))
 
 
-def _stride(emitter: Any, tile: Tile) -> str:
+def _stride(emitter: FragmentEmitter, tile: Tile) -> str:
     return str(emitter.scalar(emitter.analyzer.simplify(stride_between_rows(tile))))
 
 
@@ -119,7 +131,7 @@ def _stride(emitter: Any, tile: Tile) -> str:
 
 
 @_writes("ptx_mma")
-def _mma(emitter: Any, operands: Operands) -> None:
+def _mma(emitter: FragmentEmitter, operands: Operands) -> None:
     shape = text_operand(operands, "shape")
     types = [text_operand(operands, f"{name}_type") for name in "abc"]
     what = f"ptx_mma {shape} of {types[0]}"
@@ -138,7 +150,7 @@ def _mma(emitter: Any, operands: Operands) -> None:
 
 def _matrices(name: str, memory: str, registers: str, capability: int) -> None:
     @_writes(name)
-    def write(emitter: Any, operands: Operands) -> None:
+    def write(emitter: FragmentEmitter, operands: Operands) -> None:
         _require(emitter, name, capability)
         count, trans = number_operand(operands, "num"), number_operand(operands, "trans")
         row, own = tile_at(operands[memory]), tile_at(operands[registers])
@@ -153,7 +165,7 @@ _matrices("ptx_stmatrix", "target", "source", 90)
 
 
 @_writes("mma_fill")
-def _mma_fill(emitter: Any, operands: Operands) -> None:
+def _mma_fill(emitter: FragmentEmitter, operands: Operands) -> None:
     load = tile_at(operands["target"]).along
     lanes = dtypes.lanes_of(load.dtype)
     value = operands["value"]
@@ -163,7 +175,7 @@ def _mma_fill(emitter: Any, operands: Operands) -> None:
 
 
 @_writes("mma_store")
-def _mma_store(emitter: Any, operands: Operands) -> None:
+def _mma_store(emitter: FragmentEmitter, operands: Operands) -> None:
     """Each lane stores pairs of neighbours; where they lie follows from the layout of C."""
     target, source = tile_at(operands["target"]), tile_at(operands["source"])
     first, start = _start(target), _start(source)
@@ -211,7 +223,7 @@ def fragment_shapes(func: PrimFunc) -> dict[Var, tuple[Shape, Tile]]:
     return found
 
 
-def declare_fragment(emitter: Any, buffer: Buffer) -> None:
+def declare_fragment(emitter: FragmentEmitter, buffer: Buffer) -> None:
     """Declare a buffer of fragments: registers of each lane, one fragment after the other."""
     if buffer.data not in emitter.fragments:
         raise CodegenError(
@@ -232,7 +244,7 @@ def declare_fragment(emitter: Any, buffer: Buffer) -> None:
     emitter.fragment_names[buffer.data] = name
 
 
-def _fragment(emitter: Any, tile: Tile) -> str:
+def _fragment(emitter: FragmentEmitter, tile: Tile) -> str:
     """Registers of the fragment that holds a tile."""
     buffer = tile.along.buffer
     shape, _ = emitter.fragments[buffer.data]
@@ -267,12 +279,12 @@ def _space(tile: Tile) -> str:
     return "shared" if is_shared(tile.along.buffer.scope) else "global"
 
 
-def _require_wmma(emitter: Any, dtype: str) -> None:
+def _require_wmma(emitter: FragmentEmitter, dtype: str) -> None:
     _require(emitter, f"wmma of {dtype}", WMMA_ARCH.get(dtype, 70))
 
 
 @_writes("tvm_fill_fragment")
-def _fill(emitter: Any, operands: Operands) -> None:
+def _fill(emitter: FragmentEmitter, operands: Operands) -> None:
     tile = tile_at(operands["fragment"])
     buffer = tile.along.buffer
     shape, _ = emitter.fragments[buffer.data]
@@ -290,7 +302,7 @@ def _fill(emitter: Any, operands: Operands) -> None:
 
 
 @_writes("tvm_load_matrix_sync")
-def _load(emitter: Any, operands: Operands) -> None:
+def _load(emitter: FragmentEmitter, operands: Operands) -> None:
     tile, source = tile_at(operands["fragment"]), tile_at(operands["source"])
     dtype, layout = tile.along.buffer.dtype, text_operand(operands, "layout")
     part = _wmma_part(tile)
@@ -304,7 +316,7 @@ def _load(emitter: Any, operands: Operands) -> None:
 
 
 @_writes("tvm_store_matrix_sync")
-def _store(emitter: Any, operands: Operands) -> None:
+def _store(emitter: FragmentEmitter, operands: Operands) -> None:
     tile, target = tile_at(operands["fragment"]), tile_at(operands["target"])
     dtype, layout = tile.along.buffer.dtype, text_operand(operands, "layout")
     family = wmma_store_family(_shape(operands), dtype, layout, _space(target))
@@ -315,7 +327,7 @@ def _store(emitter: Any, operands: Operands) -> None:
 
 
 @_writes("tvm_mma_sync")
-def _mma_sync(emitter: Any, operands: Operands) -> None:
+def _mma_sync(emitter: FragmentEmitter, operands: Operands) -> None:
     tiles = {name: tile_at(operands[name]) for name in "abcd"}
     dtype, total = (tiles[name].along.buffer.dtype for name in "ad")
     _require_wmma(emitter, dtype)
@@ -328,7 +340,7 @@ def _mma_sync(emitter: Any, operands: Operands) -> None:
 
 
 @_writes("ptx_cp_async")
-def _cp_async(emitter: Any, operands: Operands) -> None:
+def _cp_async(emitter: FragmentEmitter, operands: Operands) -> None:
     _require(emitter, "ptx_cp_async", 80)
     size = number_operand(operands, "bytes")
     emitter.require_aligned(tile_at(operands["source"]).along.buffer, size)
@@ -340,13 +352,13 @@ def _cp_async(emitter: Any, operands: Operands) -> None:
 
 
 @_writes("ptx_commit_group")
-def _commit(emitter: Any, operands: Operands) -> None:
+def _commit(emitter: FragmentEmitter, operands: Operands) -> None:
     _require(emitter, "ptx_commit_group", 80)
     emitter.line('asm volatile("cp.async.commit_group;" ::: "memory");')
 
 
 @_writes("ptx_wait_group")
-def _wait(emitter: Any, operands: Operands) -> None:
+def _wait(emitter: FragmentEmitter, operands: Operands) -> None:
     _require(emitter, "ptx_wait_group", 80)
     count = number_operand(operands, "in_flight")
     emitter.line(f'asm volatile("cp.async.wait_group {count};" ::: "memory");')
@@ -355,14 +367,14 @@ def _wait(emitter: Any, operands: Operands) -> None:
 # ---- wgmma --------------------------------------------------------------------------------------
 
 
-def _require_hopper(emitter: Any, what: str) -> None:
+def _require_hopper(emitter: FragmentEmitter, what: str) -> None:
     """``wgmma`` is of sm_90a alone: GPUs that came later have other instructions."""
     if emitter.target.arch != "sm_90a":
         raise CodegenError(f"{what} needs sm_90a; the target is {emitter.target.arch}")
 
 
 @_writes("ptx_wgmma")
-def _wgmma(emitter: Any, operands: Operands) -> None:
+def _wgmma(emitter: FragmentEmitter, operands: Operands) -> None:
     _require_hopper(emitter, "ptx_wgmma")
     swizzle = number_operand(operands, "swizzle")
     tiles = [tile_at(operands[name]) for name in "ab"]
@@ -391,7 +403,7 @@ def _wgmma(emitter: Any, operands: Operands) -> None:
 
 def _wgmma_control(name: str, text: str) -> None:
     @_writes(name)
-    def write(emitter: Any, operands: Operands) -> None:
+    def write(emitter: FragmentEmitter, operands: Operands) -> None:
         _require_hopper(emitter, name)
         count = number_operand(operands, "in_flight") if operands else 0
         emitter.line(f'asm volatile("{text.format(count)}" ::: "memory");')
@@ -407,7 +419,7 @@ _wgmma_control("ptx_wgmma_wait_group", "wgmma.wait_group.sync.aligned {};")
 
 def _on_barrier(name: str, *others: str) -> None:
     @_writes(name)
-    def write(emitter: Any, operands: Operands) -> None:
+    def write(emitter: FragmentEmitter, operands: Operands) -> None:
         _require(emitter, name, 90)
         barrier = _pointer(emitter, tile_at(operands["barrier"]))
         values = [str(emitter.scalar(operands[other])) for other in others]
@@ -421,7 +433,7 @@ _on_barrier("ptx_wait_barrier", "parity")
 
 
 @_writes("ptx_cp_async_bulk")
-def _bulk_copy(emitter: Any, operands: Operands) -> None:
+def _bulk_copy(emitter: FragmentEmitter, operands: Operands) -> None:
     _require(emitter, "ptx_cp_async_bulk", 90)
     places = [
         _pointer(emitter, tile_at(operands[name])) for name in ("target", "source", "barrier")
@@ -430,13 +442,13 @@ def _bulk_copy(emitter: Any, operands: Operands) -> None:
 
 
 @_writes("ptx_fence_barrier_init")
-def _fence_barrier_init(emitter: Any, operands: Operands) -> None:
+def _fence_barrier_init(emitter: FragmentEmitter, operands: Operands) -> None:
     _require(emitter, "ptx_fence_barrier_init", 90)
     emitter.line('asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");')
 
 
 @_writes("ptx_setmaxnreg")
-def _setmaxnreg(emitter: Any, operands: Operands) -> None:
+def _setmaxnreg(emitter: FragmentEmitter, operands: Operands) -> None:
     _require_hopper(emitter, "ptx_setmaxnreg")
     count = number_operand(operands, "count")
     action = "inc" if number_operand(operands, "increase") else "dec"
