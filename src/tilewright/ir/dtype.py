@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
+from tilewright.ir.float_formats import FLOAT_FORMATS
 from tilewright.support.errors import VerifyError
 from tilewright.support.registry import near_matches
 
@@ -44,10 +45,7 @@ ELEMENT_TYPES: dict[str, ElementType] = {
     "uint16": ElementType("uint", 16),
     "uint32": ElementType("uint", 32),
     "uint64": ElementType("uint", 64),
-    "float16": ElementType("float", 16),
-    "bfloat16": ElementType("float", 16),
-    "float8_e4m3fn": ElementType("float", 8),
-    "float8_e5m2": ElementType("float", 8),
+    **{name: ElementType("float", form.bits) for name, form in FLOAT_FORMATS.items()},
     "float32": ElementType("float", 32),
     "float64": ElementType("float", 64),
     "handle": ElementType("handle", 64),

@@ -24,6 +24,7 @@ from tilewright.ir.dtype import (
 )
 from tilewright.ir.expr import Broadcast, Cast, Expr, ExprLike, FloatImm, IntImm, StringImm, builds
 from tilewright.ir.expr_checks import float_constant
+from tilewright.ir.float_formats import FLOAT_FORMATS, IEEE
 from tilewright.support.errors import VerifyError
 
 # ---- constants ------------------------------------------------------------------------------
@@ -121,15 +122,22 @@ def as_int(expr: object) -> int | None:
 def min_value(dtype: str) -> Expr:
     """The minimum value of a dtype (minus infinity for floats with infinities)."""
     if is_float(dtype):
-        return FloatImm(-448.0 if dtype == "float8_e4m3fn" else -math.inf, dtype)
+        return FloatImm(_float_limits(dtype)[0], dtype)
     return const(integer_limits(dtype)[0], dtype)
 
 
 def max_value(dtype: str) -> Expr:
     """The maximum value of a dtype (infinity for floats with infinities)."""
     if is_float(dtype):
-        return FloatImm(448.0 if dtype == "float8_e4m3fn" else math.inf, dtype)
+        return FloatImm(_float_limits(dtype)[1], dtype)
     return const(integer_limits(dtype)[1], dtype)
+
+
+def _float_limits(dtype: str) -> tuple[float, float]:
+    form = FLOAT_FORMATS.get(dtype)
+    if form is None or form.special == IEEE:
+        return -math.inf, math.inf
+    return form.least, form.greatest
 
 
 # ---- dtypes ---------------------------------------------------------------------------------

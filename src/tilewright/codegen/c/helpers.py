@@ -10,8 +10,9 @@ import re
 from collections.abc import Callable, Iterable
 from string import Template
 
-from tilewright.codegen.c.dialect import NARROW, SUFFIXES, Dialect, Helper, Maker
+from tilewright.codegen.c.dialect import SUFFIXES, Dialect, Helper, Maker
 from tilewright.ir import dtypes
+from tilewright.ir.float_formats import FLOAT_FORMATS, IEEE
 from tilewright.support.errors import CodegenError
 
 _CALLED = re.compile(r"\btw_\w+")
@@ -251,13 +252,10 @@ $fn $T tw_from_bits_$s($U x) {
     return Helper(fill(dialect, element, text, U=dialect.register(unsigned(element))))
 
 
-#: Exponent bits, fraction bits, and whether there are infinities.
-_FORMATS = {
-    "float16": (5, 10, True),
-    "bfloat16": (8, 7, True),
-    "float8_e5m2": (5, 2, True),
-    "float8_e4m3fn": (4, 3, False),
-}
+def _format(element: str) -> tuple[int, int, bool]:
+    """Exponent bits, fraction bits, and whether there are infinities."""
+    form = FLOAT_FORMATS[element]
+    return form.exponent_bits, form.mantissa_bits, form.special == IEEE
 
 
 @helper("to")
@@ -266,7 +264,7 @@ def _to(dialect: Dialect, element: str) -> Helper:
 
     Where there are no infinities it becomes NaN.
     """
-    exponent, fraction, infinite = _FORMATS[element]
+    exponent, fraction, infinite = _format(element)
     bias, drop = (1 << (exponent - 1)) - 1, 23 - fraction
     sign = exponent + fraction
     top = ((1 << exponent) - 1) << fraction
@@ -313,7 +311,7 @@ $fn $M tw_to_$s(float x) {
 @helper("from")
 def _from(dialect: Dialect, element: str) -> Helper:
     """The float that the bits of a shorter format stand for."""
-    exponent, fraction, infinite = _FORMATS[element]
+    exponent, fraction, infinite = _format(element)
     bias, drop = (1 << (exponent - 1)) - 1, 23 - fraction
     magnitude = (1 << (exponent + fraction)) - 1
     text = """
@@ -404,6 +402,3 @@ def _nibble(dialect: Dialect, element: str) -> Helper:
     if dtypes.kind_of(element) == "int":
         text = "$fn $T tw_nibble_$s($T x) { return ((x & 15) ^ 8) - 8; }"
     return Helper(fill(dialect, element, text))
-
-
-assert set(NARROW) == set(_FORMATS)

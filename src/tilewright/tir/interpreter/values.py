@@ -16,14 +16,13 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.ir import Expr, dtypes, integers
+from tilewright.ir.float_formats import FLOAT_FORMATS
 from tilewright.support.errors import RunError
 
 _EXTENSION = {
-    "bfloat16": ml_dtypes.bfloat16,
-    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
-    "float8_e5m2": ml_dtypes.float8_e5m2,
-    "int4": ml_dtypes.int4,
-    "uint4": ml_dtypes.uint4,
+    dtype: getattr(ml_dtypes, dtype)
+    for dtype in (*FLOAT_FORMATS, "int4", "uint4")
+    if dtype != "float16"
 }
 # Formats of ``memoryview`` that Python indexes quickly.
 _VIEW_FORMAT = {

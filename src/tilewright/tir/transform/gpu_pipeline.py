@@ -8,6 +8,7 @@ from tilewright.tir.transform.compact_buffer_allocation import CompactBufferAllo
 from tilewright.tir.transform.flatten_buffer import FlattenBuffer
 from tilewright.tir.transform.inject_ptx_async_copy import InjectPTXAsyncCopy
 from tilewright.tir.transform.inject_virtual_thread import InjectVirtualThread
+from tilewright.tir.transform.legalize_float import FloatComputeLegalize, FloatStorageLegalize
 from tilewright.tir.transform.lift_thread_binding import LiftThreadBinding
 from tilewright.tir.transform.lower_cross_thread_reduction import LowerCrossThreadReduction
 from tilewright.tir.transform.lower_thread_allreduce import LowerThreadAllreduce
@@ -21,6 +22,9 @@ from tilewright.tir.transform.thread_sync import ThreadSync
 from tilewright.tir.transform.unify_thread_binding import UnifyThreadBinding
 from tilewright.tir.transform.unroll_loop import UnrollLoop
 from tilewright.tir.transform.vectorize_loop import VectorizeLoop
+
+GPU_FLOATS = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+"""Small floats that the code generators for GPUs store, load and convert."""
 
 _ASYNC_COPIES = 80  # the first compute capability that has them
 _VECTOR_BITS = 128  # what one thread loads or stores at once
@@ -52,6 +56,8 @@ def gpu_pipeline(target: Target) -> Sequential:
         # Takes lanes' numbers for what they are while buffers have a dimension for them.
         LowerWarpMemory(),
         FlattenBuffer(keep_separators=False),
+        FloatComputeLegalize(GPU_FLOATS),
+        FloatStorageLegalize(GPU_FLOATS),
         # Tidies up after all of these, for the passes that look for forms of index or body.
         Simplify(),
         VectorizeLoop(_VECTOR_BITS),

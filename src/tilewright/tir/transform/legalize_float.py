@@ -6,8 +6,8 @@ that has it would do. With ``excess`` it is rounded only where it is stored, or 
 casts; code generators, which round what is native on paper only, are told by an attribute.
 ``FloatStorageLegalize``, to be run after it, then takes the types away altogether: buffers of them
 become buffers of ``uint8``/``uint16``, and conversions become integer arithmetic on bits. Rounding
-is to nearest, ties to even; what is too large becomes an infinity, or NaN in ``float8_e4m3fn``,
-which has none.
+is to nearest, ties to even; what is too large becomes an infinity, or what its format has instead
+(``ir.float_formats``).
 
 ``native`` names the types that the hardware computes with (for the storage pass: that it can load,
 store and convert). Parameters keep their dtypes, since they say what a caller passes; the body sees
@@ -17,7 +17,6 @@ their memory through views.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -43,8 +42,18 @@ from tilewright.ir import (
     dtypes,
     maximum,
     minimum,
+    or_,
     pre_order,
     select,
+)
+from tilewright.ir.float_formats import (
+    EXPONENT,
+    FINITE,
+    FLOAT_FORMATS,
+    IEEE,
+    NUMBERS,
+    UNSIGNED_ZERO,
+    FloatFormat,
 )
 from tilewright.support.errors import LowerError
 from tilewright.tir.attrs import EXCESS_PRECISION
@@ -58,44 +67,6 @@ from tilewright.tir.transform.effects import BufferMutator
 WIDE = "float32"
 
 
-@dataclass(frozen=True)
-class FloatFormat:
-    """Bits of a small format; ``finite`` ones have no infinities, and one NaN per sign."""
-
-    exponent_bits: int
-    mantissa_bits: int
-    finite: bool = False
-
-    @property
-    def bias(self) -> int:
-        """What is added to an exponent to store it."""
-        return (1 << (self.exponent_bits - 1)) - 1
-
-    @property
-    def bits(self) -> int:
-        """Width with the sign."""
-        return 1 + self.exponent_bits + self.mantissa_bits
-
-    @property
-    def overflow(self) -> int:
-        """The bits of what stands for numbers that are too large."""
-        ones = (1 << (self.bits - 1)) - 1
-        return ones if self.finite else ones & ~((1 << self.mantissa_bits) - 1)
-
-    @property
-    def nan(self) -> int:
-        """The bits of a quiet NaN."""
-        return self.overflow | (1 << (self.mantissa_bits - 1)) if not self.finite else self.overflow
-
-
-FORMATS = {
-    "bfloat16": FloatFormat(8, 7),
-    "float16": FloatFormat(5, 10),
-    "float8_e4m3fn": FloatFormat(4, 3, finite=True),
-    "float8_e5m2": FloatFormat(5, 2),
-}
-
-
 class _FloatPass(FunctionTransform):
     def __init__(self, native: Sequence[str] = ("float16",)) -> None:
         for dtype in native:
@@ -106,11 +77,11 @@ class _FloatPass(FunctionTransform):
     def is_foreign(self, dtype: str) -> bool:
         """Whether the hardware lacks a type (or the type of a vector's lanes)."""
         element = dtypes.element_of(dtype)
-        return element in FORMATS and element not in self.native
+        return element in FLOAT_FORMATS and element not in self.native
 
     def concerns(self, func: PrimFunc) -> bool:
         """Whether a function has anything of a type that the hardware lacks."""
-        foreign = content_mask(*(name for name in FORMATS if name not in self.native))
+        foreign = content_mask(*(name for name in FLOAT_FORMATS if name not in self.native))
         return any(self.is_foreign(b.dtype) for b in func.buffers) or bool(
             contents(func.body) & foreign
         )
@@ -304,10 +275,15 @@ class _BitRewriter(BufferMutator):
 
     def _bits(self, dtype: str) -> str:
         element, lanes = dtypes.split_dtype(dtype)
-        return dtypes.vector_dtype(f"uint{FORMATS[element].bits}", lanes)
+        return dtypes.vector_dtype(stored_as(element), lanes)
 
     def view(self, buffer: Buffer) -> None:
         """Let a parameter's memory be seen as integers."""
+        if dtypes.bits_of(buffer.dtype) < 8:
+            raise LowerError(
+                f"{self.owner.name}: elements of the parameter {buffer.name!r} share bytes: "
+                f"they are {buffer.dtype}. Pass uint8, and take the bits out of it"
+            )
         made = buffer.replace(dtype=self._bits(buffer.dtype), data=buffer.data)
         self.buffers[buffer] = self.views[buffer] = made
 
@@ -366,13 +342,18 @@ class _BitRewriter(BufferMutator):
         return value if value.dtype == dtype else call("reinterpret", value, dtype=dtype)
 
 
+def stored_as(element: str) -> str:
+    """The integers that numbers of a small format are kept as: of a byte at least."""
+    return f"uint{max(8, FLOAT_FORMATS[element].bits)}"
+
+
 def _constant(value: int, dtype: str) -> Expr:
     return const(value, _like("uint32", dtype))
 
 
 def bits_to_float32(bits: Expr, dtype: str) -> Expr:
     """Widen a small float given by its bits to ``float32``; exact."""
-    form = FORMATS[dtype]
+    form = FLOAT_FORMATS[dtype]
     wide = _like("uint32", bits.dtype)
 
     def number(value: int) -> Expr:
@@ -381,16 +362,22 @@ def bits_to_float32(bits: Expr, dtype: str) -> Expr:
     value = Var("bits", wide)
     moved = 23 - form.mantissa_bits
     if form.exponent_bits == 8:
-        return call("reinterpret", cast(bits, wide) << number(moved), dtype=_like(WIDE, wide))
+        made = value << number(moved)
+        if form.special == EXPONENT:
+            made = select(value.__eq__(number(0)), number(0x00400000), made)
+            made = select(value.__eq__(number(form.nan)), number(0x7FC00000), made)
+        return Let(value, cast(bits, wide), call("reinterpret", made, dtype=_like(WIDE, wide)))
     sign = (value >> number(form.bits - 1)) << number(31)
     rest = value & number((1 << (form.bits - 1)) - 1)
     normal = (rest << number(moved)) + number((127 - form.bias) << 23)
     scale = const(2.0 ** (1 - form.bias - form.mantissa_bits), _like(WIDE, wide))
     subnormal = call("reinterpret", cast(rest, _like(WIDE, wide)) * scale, dtype=wide)
     made = select(rest < number(1 << form.mantissa_bits), subnormal, normal)
-    if form.finite:
-        made = select(rest.__eq__(number(form.overflow)), number(0x7FC00000), made)
-    else:
+    if form.special == FINITE:
+        made = select(rest.__eq__(number(form.nan)), number(0x7FC00000), made)
+    elif form.special == UNSIGNED_ZERO:
+        made = select(value.__eq__(number(form.nan)), number(0x7FC00000), made)
+    elif form.special == IEEE:
         # Infinities keep a zero mantissa, NaNs theirs.
         special = number(0x7F800000) | (rest << number(moved))
         made = select(rest >= number(form.overflow), special, made)
@@ -399,28 +386,61 @@ def bits_to_float32(bits: Expr, dtype: str) -> Expr:
 
 def float32_to_bits(value: Expr, dtype: str) -> Expr:
     """Round a ``float32`` to a small format, given by its bits: to nearest, ties to even."""
-    form = FORMATS[dtype]
+    form = FLOAT_FORMATS[dtype]
     wide = _like("uint32", value.dtype)
 
     def number(constant: int) -> Expr:
         return _constant(constant, value.dtype)
 
     bits = Var("bits", wide)
-    moved = 23 - form.mantissa_bits
     size = bits & number(0x7FFFFFFF)
-    sign = (bits >> number(31)) << number(form.bits - 1)
-    odd = (size >> number(moved)) & number(1)
-    rounded = (size + number((1 << (moved - 1)) - 1) + odd) >> number(moved)
-    if form.exponent_bits == 8:
-        made = rounded
+    if form.special == EXPONENT:
+        made = _power_of_two(bits, form, number)
     else:
-        normal = rounded - number((127 - form.bias) << form.mantissa_bits)
-        least = number((127 + 1 - form.bias) << 23)  # the smallest normal number
-        made = select(size < least, _subnormal(size, form, number), normal)
-    made = minimum(made, number(form.overflow))
-    made = select(size > number(0x7F800000), number(form.nan), made)
+        made = _signed(
+            bits, size, minimum(_rounded(size, form, number), number(form.overflow)), form
+        )
     source = call("reinterpret", value, dtype=wide)
-    return Let(bits, source, cast(made | sign, _like(f"uint{form.bits}", wide)))
+    return Let(bits, source, cast(made, _like(stored_as(dtype), wide)))
+
+
+def _rounded(size: Expr, form: FloatFormat, number: Callable[[int], Expr]) -> Expr:
+    """The bits of a number without its sign, beyond the format's greatest ones too."""
+    moved = 23 - form.mantissa_bits
+    odd = (size >> number(moved)) & number(1)
+    rounded: Expr = (size + number((1 << (moved - 1)) - 1) + odd) >> number(moved)
+    if form.exponent_bits == 8:
+        return rounded
+    normal = rounded - number((127 - form.bias) << form.mantissa_bits)
+    least = number((127 + 1 - form.bias) << 23)  # the smallest normal number
+    return select(size < least, _subnormal(size, form, number), normal)
+
+
+def _signed(bits: Expr, size: Expr, made: Expr, form: FloatFormat) -> Expr:
+    """Give rounded bits their sign, and NaNs theirs; ``size`` has no sign."""
+
+    def number(constant: int) -> Expr:
+        return _constant(constant, bits.dtype)
+
+    sign = (bits >> number(31)) << number(form.bits - 1)
+    is_nan = size > number(0x7F800000)
+    if form.special == UNSIGNED_ZERO:
+        plain = or_(made.__eq__(number(0)), made.__eq__(number(form.overflow)))
+        return select(is_nan, number(form.nan), select(plain, made, made | sign))
+    if form.special == NUMBERS:  # as `ml_dtypes` has it: a zero of the other sign
+        return select(is_nan, sign ^ number(1 << (form.bits - 1)), made | sign)
+    return select(is_nan, number(form.nan), made) | sign
+
+
+def _power_of_two(bits: Expr, form: FloatFormat, number: Callable[[int], Expr]) -> Expr:
+    """The exponent of the nearest power of two, the greater of two; below them all the least.
+
+    What is not positive has none and becomes NaN.
+    """
+    half = select(bits < number(1 << 23), number((1 << 22) - 1), number(1 << 22))
+    # The bits of NaNs and of negative numbers are above infinity's, whose exponent is NaN here.
+    rounded = (minimum(bits, number(0x7F800000)) + half) >> number(23)
+    return select(bits.__eq__(number(0)), number(form.nan), rounded)
 
 
 def _subnormal(size: Expr, form: FloatFormat, number: Callable[[int], Expr]) -> Expr:
@@ -449,4 +469,4 @@ def round_to(value: float, dtype: str) -> float:
 
 def number_bits(value: float, dtype: str) -> int:
     """The bits of a Python number in a small format."""
-    return int(_numpy(value, dtype).view(f"uint{FORMATS[dtype].bits}"))
+    return int(_numpy(value, dtype).view(stored_as(dtype)))
