@@ -10,7 +10,7 @@ from tilewright.dlight import NotApplicable
 from tilewright.dlight.cpu import MatrixVector
 from tilewright.ir import IRModule, as_int, collect
 from tilewright.target import Target
-from tilewright.tir import For, PrimFunc
+from tilewright.tir import Block, For, PrimFunc
 from tilewright.tir.attrs import LAYOUT_FREE, PREFETCH_NEXT
 from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import Schedule
@@ -108,7 +108,20 @@ def test_products_with_reuse_are_left_to_other_rules() -> None:
     assert "once" in made.reason
 
 
-def test_constant_matrices_are_left_to_be_packed() -> None:
-    made = applied(product(64, 64, along=True).with_attr(LAYOUT_FREE, [1]))
+AVX2, AVX512 = (Target(f"llvm -mcpu=x86-64-v{v}").with_options(num_cores=1) for v in (3, 4))
+
+
+@pytest.mark.parametrize(
+    ("target", "n", "along"),
+    [(AVX512, 64, True), (AVX2, 64, False), (AVX2, 66, True)],
+    ids=["panels are as fast", "no rows", "rows are left over"],
+)
+def test_constant_matrices_are_left_to_be_packed(target: Target, n: int, along: bool) -> None:
+    made = applied(product(n, 64, along=along).with_attr(LAYOUT_FREE, [1]), target)
     assert isinstance(made, NotApplicable)
     assert "constant" in made.reason
+
+
+def test_constant_matrices_stay_where_rows_are_read_faster() -> None:
+    made = check(product(64, 64, along=True, epilogue=True).with_attr(LAYOUT_FREE, [1]), AVX2)
+    assert not [block for block in collect(made.body, Block) if block.name.startswith("w_")]
