@@ -8,8 +8,8 @@ import inspect
 import pkgutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, is_dataclass
+from typing import Any, Generic, TypeVar, cast
 
 from tilewright.ir.instrument import PassInfo, PassInstrument
 from tilewright.ir.module import BaseFunc, IRModule
@@ -35,7 +35,15 @@ class PassOption(Generic[T]):
         return self.default if found is None else self.checked(found)
 
     def checked(self, value: object) -> T:
-        """Return a value of the right type; ``TilewrightError`` if it isn't."""
+        """Return a value of the right type; ``TilewrightError`` if it isn't.
+
+        An option of several values may be given as a dict of some of them.
+        """
+        if is_dataclass(self.kind) and isinstance(value, Mapping):
+            try:
+                return cast(T, self.kind(**value))
+            except TypeError as error:
+                raise TilewrightError(f"pass option {self.key!r}: {error}") from None
         if not isinstance(value, self.kind) or (type(value) is bool and self.kind is not bool):
             raise TilewrightError(
                 f"pass option {self.key!r} takes {self.kind.__name__}, got {value!r}"
@@ -67,11 +75,15 @@ def pass_options() -> list[PassOption[Any]]:
 
 
 def _option(key: str) -> PassOption[Any]:
+    package, _, name = key.partition(".")
+    if package in _SECOND_NAMES:
+        key = f"tir.{name}"
     if key not in PASS_OPTIONS:
         _import_passes(key.partition(".")[0])
     return PASS_OPTIONS.get(key)
 
 
+_SECOND_NAMES = ("tirx", "s_tir")  # of the package ``tir``
 _ROOT = __name__.partition(".")[0]
 
 
@@ -106,9 +118,8 @@ class PassContext:
         self.required_pass = set(required_pass or ())
         self.disabled_pass = set(disabled_pass or ())
         self.instruments = list(instruments or ())
-        self.config = dict(config or {})
-        for key, value in self.config.items():
-            _option(key).checked(value)
+        given = {_option(key): value for key, value in (config or {}).items()}
+        self.config = {option.key: option.checked(value) for option, value in given.items()}
 
     @staticmethod
     def current() -> PassContext:
@@ -164,6 +175,11 @@ class Pass:
         """What instruments are told: the name, and the level from which on it runs."""
         return PassInfo(0, self.name)
 
+    @property
+    def pass_info(self) -> PassInfo:
+        """The same as ``info``."""
+        return self.info
+
     def transform(self, mod: IRModule) -> IRModule:
         """Return the transformed module; the argument is never changed."""
         raise NotImplementedError(f"{type(self).__name__} must define transform(mod)")
@@ -194,21 +210,23 @@ class Pass:
         return f"{self.name}({fields})"
 
 
-class FunctionPass(Pass):
-    """A pass made of a function ``(IRModule) -> IRModule``, or ``(IRModule, PassContext)``."""
+class ModulePass(Pass):
+    """A pass made of a function ``(IRModule) -> IRModule``, or ``(IRModule, PassContext)``.
+
+    Without a function, a subclass defines ``transform``.
+    """
 
     def __init__(
-        self, function: Callable[..., IRModule], name: str, info: PassInfo | None = None
+        self, pass_info: PassInfo, function: Callable[..., IRModule] | None = None
     ) -> None:
+        self._info = pass_info
         self._function = function
-        self._name = name
-        self._info = PassInfo(0, name) if info is None else info
-        self._takes_context = _takes_context(function)
+        self._takes_context = function is not None and takes_context(function)
 
     @property
     def name(self) -> str:
         """The name given when the pass was made."""
-        return self._name
+        return self._info.name
 
     @property
     def info(self) -> PassInfo:
@@ -216,18 +234,20 @@ class FunctionPass(Pass):
         return self._info
 
     def transform(self, mod: IRModule) -> IRModule:
-        """Call the wrapped function."""
+        """Call the function.
+
+        Raises ``NotImplementedError`` if there is none.
+        """
+        if self._function is None:
+            return super().transform(mod)
         context = (PassContext.current(),) if self._takes_context else ()
         return self._function(mod, *context)
 
     def __repr__(self) -> str:
-        return f"{self._name}()"
+        return f"{self.name}()"
 
 
-ModulePass = FunctionPass
-
-
-def _takes_context(function: Callable[..., Any], given: int = 1) -> bool:
+def takes_context(function: Callable[..., Any], given: int = 1) -> bool:
     """Whether a function needs one more argument than those that it is given."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     found = inspect.signature(function).parameters.values()
@@ -249,18 +269,28 @@ def module_pass(
 
     def make(decorated: Any) -> Any:
         info = PassInfo(opt_level or 0, name or decorated.__name__, required, traceable)
-        if inspect.isclass(decorated):
-            return _pass_class(decorated, info)
-        return FunctionPass(decorated, info.name, info)
+        if not inspect.isclass(decorated):
+            return ModulePass(info, decorated)
+        given = (PassContext.current,) if takes_context(decorated.transform_module, 2) else ()
+
+        def transform(self: Any, mod: IRModule) -> IRModule:
+            result: IRModule = self.transform_module(mod, *(get() for get in given))
+            return result
+
+        return class_of_passes(decorated, info, transform)
 
     return make if pass_func is None else make(pass_func)
 
 
-def _pass_class(cls: type[Any], about: PassInfo) -> type[Pass]:
-    """Return a class of passes whose transformation is a class's ``transform_module``."""
-    takes_context = _takes_context(cls.transform_module, given=2)
+def class_of_passes(
+    cls: type[Any],
+    about: PassInfo,
+    run: Callable[[Any, IRModule], IRModule],
+    base: type[Pass] = Pass,
+) -> type[Pass]:
+    """Return a subclass of a class, and of ``base``, whose objects are passes that ``run``."""
 
-    class Made(cls, Pass):  # type: ignore[misc]
+    class Made(cls, base):  # type: ignore[misc, valid-type]
         @property
         def name(self) -> str:
             return about.name
@@ -270,9 +300,7 @@ def _pass_class(cls: type[Any], about: PassInfo) -> type[Pass]:
             return about
 
         def transform(self, mod: IRModule) -> IRModule:
-            given = (mod, PassContext.current()) if takes_context else (mod,)
-            result: IRModule = self.transform_module(*given)
-            return result
+            return run(self, mod)
 
     Made.__name__, Made.__qualname__, Made.__doc__ = cls.__name__, cls.__qualname__, cls.__doc__
     Made.__module__ = cls.__module__
@@ -305,8 +333,6 @@ class Sequential(Pass):
     def info(self) -> PassInfo:
         """What instruments are told."""
         return self._info
-
-    pass_info = info
 
     def transform(self, mod: IRModule) -> IRModule:
         """Run all passes in order."""

@@ -43,7 +43,7 @@ def test_hoisting_only_what_is_asked_for():
         "for i in range(8):"
     )
     branches = transform.HoistExpression(
-        hoisted_let_bindings=transform.HoistedLetBindings.RequiredByCondition
+        hoisted_let_bindings=transform.HoistedLetBindings.RequiredByConditional
     )
     text = applied(branches, lowered(BRANCHES), A, C, 5)
     assert text.count("for i") == 2 and text.count("n * 2") == 2  # still inside of both

@@ -340,7 +340,7 @@ def _written(func: PrimFunc) -> set[Var]:
 
 def narrowed(func: PrimFunc, thread_limits: Mapping[str, int]) -> PrimFunc:
     """Return a kernel whose indices have 32 bits where they are proven to fit."""
-    made = NarrowDataType(thread_limits)(IRModule({"kernel": func}))
+    made = NarrowDataType(thread_limits=thread_limits)(IRModule({"kernel": func}))
     result = made["kernel"]
     assert isinstance(result, PrimFunc)
     return result

@@ -58,7 +58,14 @@ Box = tuple[Range, ...]
 
 
 class CompactBufferAllocation(FunctionTransform):
-    """Give ``alloc_buffers`` the extents that are used."""
+    """Give ``alloc_buffers`` the extents that are used.
+
+    No extent grows, which is what ``is_strict`` asks for; accesses out of bounds, for which TVM's
+    pass enlarges buffers otherwise, aren't well formed here.
+    """
+
+    def __init__(self, is_strict: bool = True) -> None:
+        self.is_strict = is_strict
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""

@@ -60,7 +60,7 @@ def gpu_pipeline(target: Target) -> Sequential:
         FloatStorageLegalize(GPU_FLOATS),
         # Tidies up after all of these, for the passes that look for forms of index or body.
         Simplify(),
-        VectorizeLoop(_VECTOR_BITS),
+        VectorizeLoop(vector_bits=_VECTOR_BITS),
         # Places buffers by their sizes in bytes, once they are flat; barriers then order accesses
         # to the same bytes.
         MergeSharedAllocations(),

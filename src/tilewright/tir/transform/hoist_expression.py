@@ -13,9 +13,10 @@ have been, unless it is proven not to trap.
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 from typing import Any
 
-from tilewright.ir import Expr, Let, Mutator, Var, pre_order
+from tilewright.ir import Expr, Let, Mutator, Var, pass_option, pre_order
 from tilewright.support.errors import VerifyError
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import THREAD_BINDING, For, LetStmt, Stmt
@@ -51,30 +52,66 @@ class HoistedLetBindings(enum.Flag):
     """Which bound values are hoisted: those a hoisted condition needs, statements, expressions."""
 
     Never = 0
-    RequiredByCondition = 1
-    LetStmt = 2
+    RequiredByConditional = 1
+    Bind = 2
     LetExpr = 4
     All = 7
+    RequiredByCondition = RequiredByConditional  # older names
+    LetStmt = Bind
+
+
+@dataclass(frozen=True)
+class HoistExpressionConfig:
+    """The pass option ``tir.HoistExpression``: what the pass hoists if it isn't told itself."""
+
+    hoisted_conditionals: HoistedConditionals | int = HoistedConditionals.All
+    hoisted_let_bindings: HoistedLetBindings | int = HoistedLetBindings.All
+
+
+@dataclass(frozen=True)
+class HoistIfThenElseConfig:
+    """The pass option ``tir.HoistIfThenElse``: are branches on variables of threads hoisted?"""
+
+    support_block_scope_hoisting: bool = False
+
+
+_EXPRESSION = pass_option(
+    "tir.HoistExpression",
+    HoistExpressionConfig,
+    HoistExpressionConfig(),
+    "What `HoistExpression` hoists.",
+)
+_IF_THEN_ELSE = pass_option(
+    "tir.HoistIfThenElse",
+    HoistIfThenElseConfig,
+    HoistIfThenElseConfig(),
+    "Whether `HoistIfThenElse` hoists branches on variables of threads.",
+)
 
 
 class HoistExpression(FunctionTransform):
     """Hoist loop-invariant conditions and bound values out of loops.
 
     Loops are copied for the other side of a condition. ``BooleanExpression`` is about parts of a
-    conjunction, which are conditions of their own anyway.
+    conjunction, which are conditions of their own anyway. What isn't given is said by the pass
+    option ``tir.HoistExpression``, a ``HoistExpressionConfig``.
     """
 
     def __init__(
         self,
-        hoisted_conditionals: HoistedConditionals = HoistedConditionals.All,
-        hoisted_let_bindings: HoistedLetBindings = HoistedLetBindings.All,
+        hoisted_conditionals: HoistedConditionals | int | None = None,
+        hoisted_let_bindings: HoistedLetBindings | int | None = None,
     ) -> None:
-        self.hoisted_conditionals = HoistedConditionals(hoisted_conditionals)
-        self.hoisted_let_bindings = HoistedLetBindings(hoisted_let_bindings)
+        self.hoisted_conditionals = hoisted_conditionals
+        self.hoisted_let_bindings = hoisted_let_bindings
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        kinds, bindings = self.hoisted_conditionals, self.hoisted_let_bindings
+        option = _EXPRESSION.value()
+        kinds = HoistedConditionals(_first(self.hoisted_conditionals, option.hoisted_conditionals))
+        bindings = HoistedLetBindings(
+            _first(self.hoisted_let_bindings, option.hoisted_let_bindings)
+        )
         if bindings:
             needed = _conditions(func, kinds) if not (bindings & ~_REQUIRED) else None
             func = func.map_children(_LetHoister(func, bindings, needed).visit)
@@ -86,7 +123,8 @@ class HoistExpression(FunctionTransform):
 class HoistIfThenElse(FunctionTransform):
     """Hoist loop-invariant branches out of loops.
 
-    The ``variant`` ``"basic"`` leaves branches on variables of threads where they are.
+    Branches on variables of threads stay where they are, unless ``support_block_scope_hoisting`` of
+    the pass option ``tir.HoistIfThenElse`` says otherwise; with the ``variant`` ``"basic"`` always.
 
     Raises ``VerifyError`` for another variant.
     """
@@ -101,12 +139,16 @@ class HoistIfThenElse(FunctionTransform):
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
         kinds = HoistedConditionals.IfElseStmt
-        if self.variant is None:
+        if self.variant is None and _IF_THEN_ELSE.value().support_block_scope_hoisting:
             kinds |= HoistedConditionals.UsingBlockVar
         return func.map_children(_ConditionHoister(func, kinds).visit)
 
 
-_REQUIRED = HoistedLetBindings.RequiredByCondition
+_REQUIRED = HoistedLetBindings.RequiredByConditional
+
+
+def _first(given: int | None, otherwise: int) -> int:
+    return otherwise if given is None else given
 
 
 class _ConditionHoister(Unswitcher):
@@ -173,7 +215,7 @@ class _LetHoister(LoopMutator):
 
     def wants(self, node: Any) -> bool:
         """Whether a binding is of a kind that is hoisted."""
-        if self.kinds & (HoistedLetBindings.LetStmt if type(node) is LetStmt else _LET_EXPR):
+        if self.kinds & (HoistedLetBindings.Bind if type(node) is LetStmt else _LET_EXPR):
             return True
         return bool(self.kinds & _REQUIRED) and (self.needed is None or node.var in self.needed)
 

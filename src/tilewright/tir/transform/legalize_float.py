@@ -67,6 +67,11 @@ from tilewright.tir.transform.effects import BufferMutator
 WIDE = "float32"
 
 
+def _others(start: str) -> tuple[str, ...]:
+    """The small formats but for those whose names start so."""
+    return tuple(name for name in FLOAT_FORMATS if not name.startswith(start))
+
+
 class _FloatPass(FunctionTransform):
     def __init__(self, native: Sequence[str] = ("float16",)) -> None:
         for dtype in native:
@@ -95,17 +100,43 @@ def _like(element: str, dtype: str) -> str:
 
 
 class FloatComputeLegalize(_FloatPass):
-    """Do arithmetic on types other than ``native`` in ``float32``."""
+    """Do arithmetic on types other than ``native`` in ``promote_dtype``.
 
-    def __init__(self, native: Sequence[str] = ("float16",), *, excess: bool = False) -> None:
+    Raises ``LowerError`` if that isn't native itself.
+    """
+
+    def __init__(
+        self,
+        native: Sequence[str] = ("float16",),
+        *,
+        excess: bool = False,
+        promote_dtype: str = WIDE,
+    ) -> None:
         super().__init__(native)
         self.excess = excess
+        self.promote_dtype = promote_dtype
+        if not dtypes.is_float(promote_dtype) or self.is_foreign(promote_dtype):
+            raise LowerError(f"{self.name}: {promote_dtype!r} is no native float to compute in")
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
         if self.excess:
             func = func.replace(attrs={**func.attrs, EXCESS_PRECISION: True})
         return func.map_children(_Widener(self).visit) if self.concerns(func) else func
+
+
+class BF16ComputeLegalize(FloatComputeLegalize):
+    """Do arithmetic on ``bfloat16`` in ``float32``."""
+
+    def __init__(self) -> None:
+        super().__init__(_others("bfloat16"))
+
+
+class FP8ComputeLegalize(FloatComputeLegalize):
+    """Do arithmetic on floats of 8 bits in ``promote_dtype``, which should hold their numbers."""
+
+    def __init__(self, promote_dtype: str = WIDE) -> None:
+        super().__init__(_others("float8"), promote_dtype=promote_dtype)
 
 
 _EXACT_CALLS = frozenset(
@@ -116,7 +147,7 @@ _EXACT_CALLS = frozenset(
 
 
 class _Widener(BufferMutator):
-    """Gives each expression of a foreign type as a ``float32``.
+    """Gives each expression of a foreign type as a ``float32``, or another ``promote_dtype``.
 
     ``visit`` gives what operations compute; ``wide`` the number of the type that it stands for.
     """
@@ -125,15 +156,16 @@ class _Widener(BufferMutator):
         super().__init__()
         self.foreign = owner.is_foreign
         self.excess = owner.excess
+        self.computed = owner.promote_dtype
         self.variables: dict[Var, Var] = {}
 
     def loose(self, expr: Expr) -> Expr:
-        """An operand, as ``float32`` if its type is foreign; it may be rounded later."""
+        """An operand, in the wider type if its type is foreign; it may be rounded later."""
         made: Expr = self.visit(expr)
-        return cast(made, _like(WIDE, made.dtype)) if self.foreign(made.dtype) else made
+        return cast(made, _like(self.computed, made.dtype)) if self.foreign(made.dtype) else made
 
     def wide(self, expr: Expr) -> Expr:
-        """An operand, as ``float32`` if its type is foreign, rounded to that."""
+        """An operand, in the wider type if its type is foreign, rounded to that."""
         if not self.foreign(expr.dtype) or self.excess or _is_rounded(expr):
             return self.loose(expr)
         if _chooses(expr):
@@ -146,7 +178,7 @@ class _Widener(BufferMutator):
         """A choice of values with the values as ``operand`` gives them."""
         if isinstance(node, Call):
             args = (self.visit(node.args[0]), *map(operand, node.args[1:]))
-            return Call(node.op, args, _like(WIDE, node.dtype))
+            return Call(node.op, args, _like(self.computed, node.dtype))
         if type(node) is not Select:
             return node.map_children(operand)
         condition = node.condition
@@ -173,7 +205,7 @@ class _Widener(BufferMutator):
     def visit_FloatImm(self, node: FloatImm) -> Expr:
         if not self.foreign(node.dtype):
             return node
-        return FloatImm(round_to(node.value, node.dtype), WIDE)
+        return FloatImm(round_to(node.value, node.dtype), self.computed)
 
     def visit_Cast(self, node: Cast) -> Expr:
         value = self.wide(node.value) if self.foreign(node.value.dtype) else self.visit(node.value)
@@ -182,7 +214,7 @@ class _Widener(BufferMutator):
         if type(value) is Cast and value.value.dtype == node.dtype:
             return value
         # The program rounds here.
-        return Cast(Cast(value, node.dtype), _like(WIDE, node.dtype))
+        return Cast(Cast(value, node.dtype), _like(self.computed, node.dtype))
 
     def visit_Call(self, node: Call) -> Expr:
         if _chooses(node) and self.foreign(node.dtype):
@@ -203,12 +235,12 @@ class _Widener(BufferMutator):
             same = all(a is b for a, b in zip(args, node.args))
             return node if same else Call(node.op, args, node.dtype)
         if not computes:
-            return Cast(Call(node.op, args, node.dtype), _like(WIDE, node.dtype))
-        return Call(node.op, args, _like(WIDE, node.dtype))
+            return Cast(Call(node.op, args, node.dtype), _like(self.computed, node.dtype))
+        return Call(node.op, args, _like(self.computed, node.dtype))
 
     def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         made = node.map_children(self.visit)
-        return Cast(made, _like(WIDE, made.dtype)) if self.foreign(made.dtype) else made
+        return Cast(made, _like(self.computed, made.dtype)) if self.foreign(made.dtype) else made
 
     def visit_BufferStore(self, node: BufferStore) -> Stmt:
         indices = tuple(map(self.visit, node.indices))
@@ -263,6 +295,20 @@ class FloatStorageLegalize(_FloatPass):
             if made is not None and any(item is made for item in pre_order(body)):
                 body = DeclBuffer(made, body)
         return func.replace(body=body)
+
+
+class BF16StorageLegalize(FloatStorageLegalize):
+    """Keep ``bfloat16`` as ``uint16``."""
+
+    def __init__(self) -> None:
+        super().__init__(_others("bfloat16"))
+
+
+class FP8StorageLegalize(FloatStorageLegalize):
+    """Keep floats of 8 bits as ``uint8``."""
+
+    def __init__(self) -> None:
+        super().__init__(_others("float8"))
 
 
 class _BitRewriter(BufferMutator):

@@ -16,6 +16,7 @@ constant indices in both copies, and are computed whole (``relax_tile_guards``).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.arith import Analyzer, conjuncts, detect_linear_equation, int_set
@@ -41,6 +42,7 @@ from tilewright.ir import (
     dtypes,
     expr_equal,
     if_then_else,
+    pass_option,
     pre_order,
     rewrite_top_down,
     uses_var,
@@ -81,8 +83,26 @@ _WIDTHS = (8, 16, 32)
 _CUT = (SERIAL, PARALLEL, UNROLLED)
 
 
+@dataclass(frozen=True)
+class LoopPartitionConfig:
+    """The pass option ``tir.LoopPartition``: whether loops of constant extent are cut."""
+
+    partition_const_loop: bool = True
+
+
+_OPTION = pass_option(
+    "tir.LoopPartition",
+    LoopPartitionConfig,
+    LoopPartitionConfig(),
+    "Whether `LoopPartition` cuts loops of constant extent.",
+)
+
+
 class LoopPartition(FunctionTransform):
-    """Partition loops at conditions of branches; at most ``max_depth`` cuts inside one another."""
+    """Partition loops at conditions of branches; at most ``max_depth`` cuts inside one another.
+
+    The pass option ``tir.LoopPartition``, a ``LoopPartitionConfig``, may exempt constant loops.
+    """
 
     def __init__(self, max_depth: int = 2) -> None:
         self.max_depth = max_depth
@@ -170,6 +190,8 @@ class _Partitioner(StmtMutator):
         var = loop.loop_var
         low, high = as_int(loop.min), None
         if low is not None and as_int(loop.extent) is not None:
+            if not _OPTION.value().partition_const_loop:
+                return None
             high = low + (as_int(loop.extent) or 0)
         start, stop = low, high
         cut: set[int] = set()

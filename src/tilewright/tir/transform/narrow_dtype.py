@@ -45,8 +45,10 @@ from tilewright.ir import (
     dtypes,
     is_const,
     not_,
+    pre_order,
 )
-from tilewright.tir.buffer import BufferLoad
+from tilewright.support.errors import LowerError, VerifyError
+from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import PARALLEL, BufferStore, For, IfThenElse, LetStmt, Stmt
 from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
@@ -64,15 +66,42 @@ _CALLS = frozenset(
 class NarrowDataType(FunctionTransform):
     """Use ``int32`` for loop variables and index arithmetic where every value fits.
 
-    ``thread_limits`` are the most blocks and threads that the hardware has, by thread tag.
+    ``target_bits`` is 32, or 64, which leaves everything as it is. ``thread_limits`` are the most
+    blocks and threads that the hardware has, by thread tag. Raises ``VerifyError`` for other bits.
     """
 
-    def __init__(self, thread_limits: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, target_bits: int = 32, *, thread_limits: Mapping[str, int] | None = None
+    ) -> None:
+        if target_bits not in (32, 64):
+            raise VerifyError(f"NarrowDataType: indices have 32 or 64 bits, not {target_bits!r}")
+        self.target_bits = target_bits
         self.thread_limits = dict(thread_limits or {})
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
+        if self.target_bits == 64:
+            return func
         return func.map_children(_Narrower(func, self.thread_limits).visit)
+
+
+class ForceNarrowIndexToInt32(FunctionTransform):
+    """Use ``int32`` for all index arithmetic: the caller knows that every value fits.
+
+    Parameters keep their dtypes, and loops that run in parallel those of their variables. Raises
+    ``LowerError`` for constants that don't fit, and for buffers of ``int64``, whose elements could
+    be too large.
+    """
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Rewrite one function."""
+        for item in pre_order(func):
+            if isinstance(item, Buffer) and dtypes.element_of(item.dtype) == INDEX:
+                raise LowerError(
+                    f"{self.name}: buffer {item.name!r} holds {item.dtype}, whose values might not "
+                    "fit; NarrowDataType narrows what is proven to"
+                )
+        return func.map_children(_Forced(func, {}).visit)
 
 
 def _is_wide(expr: Expr) -> bool:
@@ -251,6 +280,17 @@ class _Narrower(BufferMutator):
             with self.analyzer.constraint(not_(node.condition)):
                 else_case = self.visit(node.else_case)
         return IfThenElse(condition, then_case, else_case)
+
+
+class _Forced(_Narrower):
+    """Takes every value to fit that is computed."""
+
+    def _fits(self, expr: Expr) -> bool:
+        low, high = dtypes.integer_limits(NARROW)
+        for item in pre_order(expr):
+            if isinstance(item, IntImm) and not low <= item.value <= high:
+                raise LowerError(f"ForceNarrowIndexToInt32: {item.value} needs more than 32 bits")
+        return True
 
 
 def _is_const(expr: Expr) -> bool:

@@ -114,7 +114,7 @@ def cpu_pipeline(target: Target) -> Sequential:
             LoopPartition(),
             # Its tests are no reason to cut a loop; and it needs a tile's loops as loops.
             GuardAccumulation(),
-            VectorizeLoop(target.vector_bits),
+            VectorizeLoop(vector_bits=target.vector_bits),
             # Finds scalar loops over lanes: vectorised ones are gone, and none is unrolled yet.
             JoinLanes(target.vector_bits),
             # Copies vector code rather than each lane's, and makes the indices of register tiles

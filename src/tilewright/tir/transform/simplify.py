@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any
 
-from tilewright.arith import Analyzer
-from tilewright.ir import Expr, IntImm, Mutator, dtypes, not_
+from tilewright.arith import Analyzer, Extension
+from tilewright.ir import Expr, IntImm, Mutator, dtypes, not_, pass_option
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
@@ -26,12 +29,48 @@ from tilewright.tir.transform.base import FunctionTransform, function_analyzer, 
 from tilewright.tir.transform.effects import memory_read
 
 
+@dataclass(frozen=True)
+class StmtSimplifyConfig:
+    """The pass option ``tir.StmtSimplify``: parts of the simplifier that must be there.
+
+    The first and last always are; the second, a normal form of conditions, isn't.
+    """
+
+    transitively_prove_inequalities: bool = True
+    convert_boolean_to_and_of_ors: bool = False
+    apply_constraints_to_boolean_branches: bool = True
+
+
+_OPTION = pass_option(
+    "tir.StmtSimplify",
+    StmtSimplifyConfig,
+    StmtSimplifyConfig(),
+    "Parts of the simplifier that `Simplify` must have.",
+)
+
+
 class Simplify(FunctionTransform):
-    """Simplify index arithmetic and conditions; remove branches never taken and empty loops."""
+    """Simplify index arithmetic and conditions; remove branches never taken and empty loops.
+
+    Raises ``VerifyError`` if the pass option ``tir.StmtSimplify`` asks for more than there is.
+    """
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        return func.map_children(StmtSimplifier(function_analyzer(func)).visit)
+        option = _OPTION.value()
+        analyzer = function_analyzer(func)
+        if option is not _OPTION.default:
+            analyzer.enabled_extensions = _extensions(option)
+        return func.map_children(StmtSimplifier(analyzer).visit)
+
+
+def _extensions(option: StmtSimplifyConfig) -> Extension:
+    chosen = (
+        (option.transitively_prove_inequalities, Extension.TransitivelyProveInequalities),
+        (option.convert_boolean_to_and_of_ors, Extension.ConvertBooleanToAndOfOrs),
+        (option.apply_constraints_to_boolean_branches, Extension.ApplyConstraintsToBooleanBranches),
+    )
+    return reduce(or_, (part for wanted, part in chosen if wanted), Extension.NoExtensions)
 
 
 StmtSimplify = Simplify  # TVM's name

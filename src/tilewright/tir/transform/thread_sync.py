@@ -61,10 +61,12 @@ SCOPES = ("shared", "warp", "global")
 class ThreadSync(FunctionTransform):
     """Insert ``storage_sync`` for the memory of a scope: ``shared``, ``warp`` or ``global``.
 
-    Global memory is ordered among the threads of each block; blocks can't wait for each other.
+    Shared memory of all kinds (``shared.dyn``) is looked at together. Global memory is ordered
+    among the threads of each block; blocks can't wait for each other.
     """
 
-    def __init__(self, scope: str = "shared") -> None:
+    def __init__(self, storage_scope: str = "shared") -> None:
+        scope = "shared" if is_shared(storage_scope) else storage_scope
         if scope not in SCOPES:
             raise LowerError(f"ThreadSync knows the scopes {', '.join(SCOPES)}; got {scope!r}")
         self.scope = scope

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -52,6 +53,7 @@ from tilewright.ir import (
     floormod,
     is_const,
     mul,
+    pass_option,
     pre_order,
     sub,
 )
@@ -78,11 +80,38 @@ from tilewright.tir.transform.effects import memory_read
 from tilewright.tir.transform.fold_conditions import Bounds, decided
 
 
+@dataclass(frozen=True)
+class UnrollLoopConfig:
+    """The pass option ``tir.UnrollLoop``: which loops that nothing marks are unrolled, and how.
+
+    Serial loops are if they run at most ``auto_max_step`` statements (an annotation
+    ``pragma_auto_unroll_max_step`` says otherwise), or have at most ``auto_max_extent`` iterations,
+    and at most ``auto_max_depth`` loops are nested in them. Without ``explicit_unroll`` they are
+    marked as unrolled, for the compiler of the generated code, and copied only as register tiles
+    need it, which ``unroll_local_access`` turns on.
+    """
+
+    auto_max_step: int = 0
+    auto_max_depth: int = 8
+    auto_max_extent: int = 0
+    explicit_unroll: bool = True
+    unroll_local_access: bool = True
+
+
+_OPTION = pass_option(
+    "tir.UnrollLoop",
+    UnrollLoopConfig,
+    UnrollLoopConfig(),
+    "Which loops `UnrollLoop` unrolls that nothing marks, and how.",
+)
+
+
 class UnrollLoop(FunctionTransform):
     """Unroll loops whose copies stay below ``max_steps`` statements in all.
 
     ``tile_bytes`` is the size up to which a buffer counts as a register tile, ``tile_steps`` the
-    number of statements up to which loops over one are unrolled.
+    number of statements up to which loops over one are unrolled. The pass option
+    ``tir.UnrollLoop``, an ``UnrollLoopConfig``, says more.
     """
 
     def __init__(
@@ -94,8 +123,10 @@ class UnrollLoop(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        marked = _TileLoops(self.tile_bytes, self.tile_steps).find(func.body)
-        return func.map_children(_Unroller(self.max_steps, marked).visit)
+        option = _OPTION.value()
+        tile_bytes = self.tile_bytes if option.unroll_local_access else -1
+        marked = _TileLoops(tile_bytes, self.tile_steps).find(func.body)
+        return func.map_children(_Unroller(self.max_steps, marked, option).visit)
 
 
 _has_load = contains(BufferLoad)
@@ -210,10 +241,11 @@ def _trip_steps(stmt: Stmt) -> int | None:
 
 
 class _Unroller(StmtMutator):
-    def __init__(self, max_steps: int, marked: set[For]) -> None:
+    def __init__(self, max_steps: int, marked: set[For], option: UnrollLoopConfig) -> None:
         self.max_steps = max_steps
         self.marked = marked
-        self.auto_step = 0
+        self.option = option
+        self.auto_step = option.auto_max_step
         self.ranges: dict[Var, Bounds] = {}  # of the loops around
 
     def visit_BufferStore(self, node: BufferStore) -> BufferStore:
@@ -233,6 +265,9 @@ class _Unroller(StmtMutator):
         self.auto_step = _annotated_step(node.annotations, before)
         if not self._wanted(node):
             made: Stmt = self.generic_visit(node)
+            if not self.option.explicit_unroll and self._automatic(node):
+                assert isinstance(made, For)
+                made = made.replace(kind=UNROLLED)
             self.auto_step = before
             return made
         # Directly nested loops are unrolled at once: copies of copies would cost time.
@@ -269,15 +304,31 @@ class _Unroller(StmtMutator):
         # A start that is read from memory may have changed by the second copy.
         return (
             as_int(loop.extent) is not None
-            and (loop.kind == UNROLLED or loop in self.marked or self._automatic(loop))
+            and (loop in self.marked or self._copied(loop))
             and not memory_read(loop.min)
         )
 
+    def _copied(self, loop: For) -> bool:
+        """Whether a loop that isn't a tile's is to be unrolled here, not by a compiler later."""
+        return self.option.explicit_unroll and (loop.kind == UNROLLED or self._automatic(loop))
+
     def _automatic(self, loop: For) -> bool:
-        if not self.auto_step or loop.kind != SERIAL:
+        """Whether a serial loop is unrolled without being marked."""
+        option = self.option
+        if loop.kind != SERIAL or not (self.auto_step or option.auto_max_extent):
+            return False
+        if _depth(loop.body) > option.auto_max_depth:
             return False
         steps = _trip_steps(loop)
-        return steps is not None and steps <= self.auto_step
+        if steps is None:
+            return False
+        return steps <= self.auto_step or 0 < (as_int(loop.extent) or 0) <= option.auto_max_extent
+
+
+def _depth(stmt: Stmt) -> int:
+    """The most loops that are nested in a statement."""
+    inner = (_depth(item) for item in stmt.child_nodes() if isinstance(item, Stmt))
+    return max(inner, default=0) + (type(stmt) is For)
 
 
 def _annotated_step(annotations: Mapping[str, object], inherited: int) -> int:

@@ -82,18 +82,30 @@ _INTERLEAVED = 8
 
 
 class VectorizeLoop(FunctionTransform):
-    """Vectorize loops for registers of ``vector_bits`` bits."""
+    """Vectorize loops for registers of ``vector_bits`` bits.
 
-    def __init__(self, vector_bits: int = 512) -> None:
+    Without ``enable_vectorize``, loops to be vectorized become serial ones.
+    """
+
+    def __init__(self, enable_vectorize: bool = True, *, vector_bits: int = 512) -> None:
+        self.enable_vectorize = enable_vectorize
         self.vector_bits = vector_bits
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
+        if not self.enable_vectorize:
+            return func.map_children(_Serialiser().visit)
         return func.map_children(_LoopFinder(func, self.vector_bits).visit)
 
 
 class _CannotVectorize(Exception):
     pass
+
+
+class _Serialiser(StmtMutator):
+    def visit_For(self, node: For) -> For:
+        made: For = self.generic_visit(node)
+        return made.replace(kind=SERIAL) if made.kind == VECTORIZED else made
 
 
 class _LoopFinder(StmtMutator):

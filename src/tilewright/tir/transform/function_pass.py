@@ -1,0 +1,143 @@
+"""Passes made of functions on PrimFuncs, and those that take or leave functions as a whole."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.ir import IRModule, PassContext, PassInfo, class_of_passes
+from tilewright.support.errors import VerifyError
+from tilewright.target import Target
+from tilewright.tir.analysis import verify_memory
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.transform.base import FunctionTransform
+
+
+class PrimFuncPass(FunctionTransform):
+    """A pass made of a function ``(PrimFunc, IRModule, PassContext) -> PrimFunc``.
+
+    Without a function, a subclass defines ``transform_function``.
+    """
+
+    def __init__(
+        self, pass_info: PassInfo, function: Callable[..., PrimFunc] | None = None
+    ) -> None:
+        self._info = pass_info
+        self._function = function
+
+    @property
+    def name(self) -> str:
+        """The name given when the pass was made."""
+        return self._info.name
+
+    @property
+    def info(self) -> PassInfo:
+        """What instruments are told."""
+        return self._info
+
+    def transform(self, mod: IRModule) -> IRModule:
+        """Apply the function to each PrimFunc.
+
+        Raises ``VerifyError`` if it gives anything else.
+        """
+        if self._function is None:
+            return super().transform(mod)
+        return _each(mod, self._function, self.name)
+
+    def __repr__(self) -> str:
+        return f"{self.name}()"
+
+
+def _each(mod: IRModule, function: Callable[..., Any], name: str) -> IRModule:
+    context = PassContext.current()
+
+    def rebuilt(_: Any, func: PrimFunc) -> PrimFunc:
+        made = function(func, mod, context)
+        if not isinstance(made, PrimFunc):
+            raise VerifyError(f"{name} must return a PrimFunc, got {type(made).__name__}")
+        return made
+
+    return mod.map_functions(rebuilt, PrimFunc)
+
+
+def prim_func_pass(
+    pass_func: Any = None,
+    opt_level: int | None = None,
+    name: str | None = None,
+    required: Sequence[str] | None = None,
+    traceable: bool = False,
+) -> Any:
+    """Turn a function on PrimFuncs, or a class with a ``transform_function``, into a pass.
+
+    Use it as a decorator, with options or without. Function and method take the PrimFunc, its
+    module and the ``PassContext``. The pass of a class is made by calling the class.
+    """
+
+    def make(decorated: Any) -> Any:
+        info = PassInfo(opt_level or 0, name or decorated.__name__, required, traceable)
+        if not inspect.isclass(decorated):
+            return PrimFuncPass(info, decorated)
+
+        def transform(self: Any, mod: IRModule) -> IRModule:
+            return _each(mod, self.transform_function, info.name)
+
+        return class_of_passes(decorated, info, transform, FunctionTransform)
+
+    return make if pass_func is None else make(pass_func)
+
+
+class Apply(FunctionTransform):
+    """Replace each PrimFunc by what ``ftransform`` gives for it."""
+
+    def __init__(self, ftransform: Callable[[PrimFunc], PrimFunc]) -> None:
+        self.ftransform = ftransform
+
+    def transform(self, mod: IRModule) -> IRModule:
+        """Apply the function; ``VerifyError`` if it gives anything but a PrimFunc."""
+        return _each(mod, lambda func, *_: self.ftransform(func), self.name)
+
+
+class Filter(FunctionTransform):
+    """Keep the PrimFuncs for which ``fcond`` is true; other functions stay."""
+
+    def __init__(self, fcond: Callable[[PrimFunc], bool]) -> None:
+        self.fcond = fcond
+
+    def transform(self, mod: IRModule) -> IRModule:
+        """Drop the functions that don't fulfil the condition."""
+        kept = {
+            name: func
+            for name, func in mod.functions.items()
+            if not isinstance(func, PrimFunc) or self.fcond(func)
+        }
+        return mod if len(kept) == len(mod.functions) else mod.replace(functions=kept)
+
+
+class BindTarget(FunctionTransform):
+    """Note the target in the attribute ``target`` of each PrimFunc that names none."""
+
+    def __init__(self, target: Target | str) -> None:
+        self.target = Target(target)
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Set the attribute."""
+        return func if "target" in func.attrs else func.with_attr("target", self.target)
+
+
+class VerifyMemory(FunctionTransform):
+    """Check that kernels of GPUs access memory in threads only; functions stay as they are.
+
+    Raises ``VerifyError`` for a function whose attribute ``target`` is a GPU and that accesses
+    global memory outside of thread-bound loops.
+    """
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Check one function."""
+        if not verify_memory(func):
+            raise VerifyError(
+                f"VerifyMemory: the function is for {func.attrs['target']}, but accesses memory "
+                "outside of its threads; bind its loops, as dlight.ApplyDefaultSchedule does:\n"
+                + func.script()
+            )
+        return func
