@@ -23,13 +23,13 @@ from tilewright.meta_schedule.runner import (
     RunnerResult,
 )
 from tilewright.relax import op
-from tilewright.relax.conv_tuning import extract_alternatives, measure_alternatives
+from tilewright.relax.conv_tuning import AlternativesRace, extract_alternatives
 from tilewright.relax.tuning import (
+    alternatives_to_measure,
     compile_relax,
     extract_tasks,
     share_of_trials,
     to_tensor_functions,
-    tune_alternatives,
     tune_relax,
 )
 from tilewright.support.errors import TuneError
@@ -98,9 +98,7 @@ def measured(mod: IRModule, database=None, trials=64, **seconds: float | None):
     names = {name.replace("blocks", BLOCKS): time for name, time in seconds.pop("by", {}).items()}
     runner = Biased(mod, names)
     found = extract_alternatives(mod, TARGET)
-    spent = measure_alternatives(
-        found, TARGET, database, max_trials=trials, builder=SameModule(), runner=runner
-    )
+    spent = AlternativesRace(TARGET, database, SameModule(), runner).run(found, trials)
     return database, spent, runner
 
 
@@ -240,32 +238,24 @@ def test_no_reference_is_a_warning(caplog: pytest.LogCaptureFixture):
 
     mod, database = graph_of(point, X), MemoryDatabase()
     with caplog.at_level(logging.WARNING):
-        measure_alternatives(
-            extract_alternatives(mod, TARGET),
-            TARGET,
-            database,
-            max_trials=8,
-            builder=SameModule(),
-            runner=Dead(mod, {}),
-        )
+        race = AlternativesRace(TARGET, database, SameModule(), Dead(mod, {}))
+        race.run(extract_alternatives(mod, TARGET), 8)
     assert "its ways can't be compared: it died" in caplog.text and len(database) == 0
 
 
 @needs_blocks
 def test_a_share_of_the_trials():
     mod, database = graph_of(point, X), MemoryDatabase()
-    options = {"builder": SameModule(), "runner": Biased(mod, {})}
-    assert tune_alternatives(mod, TARGET, database, max_trials=3, **options) == 0
-    assert tune_alternatives(mod, TARGET, database, max_trials=0, **options) == 0
-    assert tune_alternatives(mod, TARGET, database, max_trials=4, op_names=["add"], **options) == 0
-    assert tune_alternatives(mod, TARGET, database, max_trials=4, **options) == 4
-    functions = to_tensor_functions(mod, TARGET)
-    assert tune_alternatives(functions, TARGET, database, max_trials=4, **options) == 0
+    race = AlternativesRace(TARGET, database, SameModule(), Biased(mod, {}))
+    found = alternatives_to_measure(mod, TARGET, database)
+    assert alternatives_to_measure(mod, TARGET, database, ["add"]) == []
+    assert [race.run(found, trials) for trials in (3, 0, 4)] == [0, 0, 4]
+    assert alternatives_to_measure(to_tensor_functions(mod, TARGET), TARGET, database) == []
     with pytest.raises(TuneError, match="is from 0 to 1, got 2"):
         share_of_trials(16, 2)
     assert [share_of_trials(trials, 0.25) for trials in (0, 15, 16)] == [0, 3, 4]
     with pytest.raises(TuneError, match="unknown builder 'remote'; known: local"):
-        tune_alternatives(mod, TARGET, database, max_trials=4, builder="remote")
+        tune_relax(mod, None, TARGET, None, 4, builder="remote", database="memory")
 
 
 @needs_blocks
@@ -283,15 +273,9 @@ def test_words_choose_among_fused_functions():
 
     def measured_by(*words: str) -> list[str]:
         runner = Biased(mod, {})
-        tune_alternatives(
-            mod,
-            TARGET,
-            MemoryDatabase(),
-            max_trials=16,
-            op_names=words,
-            builder=SameModule(),
-            runner=runner,
-        )
+        database = MemoryDatabase()
+        found = alternatives_to_measure(mod, TARGET, database, words)
+        AlternativesRace(TARGET, database, SameModule(), runner).run(found, 16)
         return runner.asked
 
     point_ways = {"NCHW", BLOCKS, "conversion 0", "conversion 1"}

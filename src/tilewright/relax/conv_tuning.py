@@ -13,7 +13,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tilewright.ir import IRModule, structural_hash
 from tilewright.meta_schedule.builder import Builder, BuilderInput
@@ -140,48 +140,43 @@ def alternatives_within(
     return [item for item in found if not wanted.isdisjoint(map(digest, item.ways.values()))]
 
 
-def measure_alternatives(
-    found: Sequence[Alternatives],
-    target: Target,
-    database: Database,
-    *,
-    max_trials: int,
-    builder: Builder,
-    runner: Runner,
-    progress: Progress | None = None,
-    until: float = math.inf,
-    spend: Callable[[int], None] = lambda trials: None,
-) -> int:
-    """Measure algorithms for convolutions; return how many trials that took.
-
-    What the database knows isn't measured again. A convolution is measured only if all its
-    algorithms fit in ``max_trials``, and none after ``until`` (``time.monotonic``). ``spend`` is
-    told of the trials of each.
-    """
-    measuring = _Measuring(target, database, builder, runner, progress or Progress())
-    left = max_trials
-    try:
-        for item in sorted(found, key=lambda item: -item.cost):
-            if time.monotonic() >= until:
-                break
-            missing = measuring.missing(item)
-            if 0 < len(missing) <= left:
-                left -= len(missing)
-                measuring.measure(item, missing)
-                spend(len(missing))
-    finally:
-        measuring.runner.close()
-        measuring.builder.close()
-    return max_trials - left
-
-
 @dataclass
-class _Measuring:
+class AlternativesRace:
+    """Measures algorithms for convolutions, and records their times in a database."""
+
     target: Target
     database: Database
     builder: Builder
     runner: Runner
-    progress: Progress
+    progress: Progress = field(default_factory=Progress)
+
+    def run(
+        self,
+        found: Sequence[Alternatives],
+        max_trials: int,
+        until: float = math.inf,
+        spend: Callable[[int], None] = lambda trials: None,
+    ) -> int:
+        """Measure algorithms for convolutions; return how many trials that took.
+
+        What the database knows isn't measured again. A convolution is measured only if all its
+        algorithms fit in ``max_trials``, and none after ``until`` (``time.monotonic``). ``spend``
+        is told of the trials of each.
+        """
+        left = max_trials
+        try:
+            for item in sorted(found, key=lambda item: -item.cost):
+                if time.monotonic() >= until:
+                    break
+                missing = self.missing(item)
+                if 0 < len(missing) <= left:
+                    left -= len(missing)
+                    self.measure(item, missing)
+                    spend(len(missing))
+        finally:
+            self.runner.close()
+            self.builder.close()
+        return max_trials - left
 
     def missing(self, item: Alternatives) -> dict[str, IRModule]:
         """The algorithms to measure: all of them if one has no record, for comparable times."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -33,9 +33,10 @@ from tilewright.meta_schedule.tune import (
 from tilewright.meta_schedule.tune_context import Space, TuneContext
 from tilewright.relax.analysis import has_operators
 from tilewright.relax.conv_tuning import (
+    Alternatives,
+    AlternativesRace,
     alternatives_within,
     extract_alternatives,
-    measure_alternatives,
 )
 from tilewright.relax.executable import Executable, build
 from tilewright.relax.expr import Function
@@ -183,17 +184,11 @@ def tune_relax(
 
     with whole_run(work_dir, digest) as whole:
         end, until = end - whole.seconds, until - whole.seconds
-        tune_alternatives(
-            mod,
-            target,
-            opened,
-            max_trials=max(0, most - whole.alternatives),
-            op_names=op_names,
-            until=part(alternatives),
-            builder=builder,
-            runner=runner,
-            progress=progress,
-            spend=whole.spend,
+        AlternativesRace(Target(target), opened, builder, runner, progress or Progress()).run(
+            alternatives_to_measure(mod, target, opened, op_names),
+            max(0, most - whole.alternatives),
+            part(alternatives),
+            whole.spend,
         )
         tasks = extract_tasks(mod, target, op_names=op_names, database=opened)
 
@@ -296,44 +291,22 @@ def share_of_trials(trials: int, share: float) -> int:
     return int(share * trials)
 
 
-def tune_alternatives(
-    mod: IRModule,
-    target: Target | str,
-    database: Database,
-    *,
-    max_trials: int,
-    op_names: Sequence[str] | None = None,
-    builder: Builder | str = "local",
-    runner: Runner | str = "local",
-    progress: Progress | None = None,
-    until: float = math.inf,
-    spend: Callable[[int], None] = lambda trials: None,
-) -> int:
-    """Measure convolution algorithms; return how many trials it took.
+def alternatives_to_measure(
+    mod: IRModule, target: Target | str, database: Database, op_names: Sequence[str] | None = None
+) -> list[Alternatives]:
+    """Return the convolutions of a graph that several algorithms compute.
 
     A graph that only calls tensor functions has nothing left to choose. ``op_names`` limits this to
     convolutions in functions with one of these words in their name, fused as a build with this
-    database would. None begins after ``until`` (``time.monotonic``). ``spend`` is told of the
-    trials of each convolution.
+    database would.
     """
     if not any(map(has_operators, mod.functions.values())):
-        return 0
+        return []
     found = extract_alternatives(mod, Target(target))
     if op_names is not None and found:
         tasks = extract_tasks(mod, target, op_names=op_names, database=database)
         found = alternatives_within(found, [task.mod for task in tasks])
-    builder, runner = builder_and_runner(builder, runner)
-    return measure_alternatives(
-        found,
-        Target(target),
-        database,
-        max_trials=max_trials,
-        builder=builder,
-        runner=runner,
-        progress=progress,
-        until=until,
-        spend=spend,
-    )
+    return found
 
 
 def compile_relax(
