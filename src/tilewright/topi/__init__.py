@@ -18,7 +18,7 @@ from tilewright.te.arithmetic import (
     power,
     subtract,
 )
-from tilewright.topi import image, nn, vision
+from tilewright.topi import image, nn, testing, vision
 from tilewright.topi.broadcast import (
     BINARY,
     atan2,
@@ -201,6 +201,7 @@ __all__ = [
     "shape", "sigmoid", "sign", "signbit", "sin", "sinh", "slice_scatter", "sliding_window",
     "sort", "sparse_reshape", "sparse_to_dense", "split", "sqrt", "square", "squeeze", "stack",
     "std", "stft", "strided_set", "strided_slice", "subtract", "sum", "take", "tan", "tanh",
-    "tensor_size", "tensordot", "tile", "topk", "transpose", "tril", "trilu", "triu", "trunc",
-    "trunc_divide", "unravel_index", "variance", "vision", "where", "within_index", "zeros",
+    "tensor_size", "tensordot", "testing", "tile", "topk", "transpose", "tril", "trilu", "triu",
+    "trunc", "trunc_divide", "unravel_index", "variance", "vision", "where", "within_index",
+    "zeros",
 ]  # fmt: skip

@@ -140,8 +140,9 @@ def non_max_suppression(
     The first ``valid_count[b]`` boxes of an image are looked at, by falling score, ``top_k`` of
     them at most; a ``max_output_size`` above zero is how many are kept at most. Boxes overlap if
     the intersection over the union reaches ``iou_threshold``. Classes don't count with
-    ``force_suppress`` or without ``id_index``. With ``soft_nms_sigma`` scores of overlapping boxes
-    decay instead, and boxes are dropped at ``score_threshold`` (Bodla et al., Soft-NMS, 2017).
+    ``force_suppress`` or without ``id_index``. With ``soft_nms_sigma`` scores of boxes that
+    overlap less decay, and boxes are dropped at ``score_threshold`` (Bodla et al., Soft-NMS,
+    2017).
 
     The result has the numbers in ``indices [B, N]`` of the boxes kept, and how many they are
     ``[B, 1]``; with a sigma the boxes come first. With ``return_indices=False`` it is the boxes by
@@ -286,12 +287,12 @@ class _Suppression:
             classes = (load(self.rows, k, self.how.id_index) for k in (n, m))
             same.append(compare(EQ, *classes))
         share = _overlap(self._box(n), self._box(m))
+        hit = share >= self._number(self.how.overlap)
         if self.how.sigma <= 0:
-            hit = share >= self._number(self.how.overlap)
             return IfThenElse(and_(*same, hit), self._drop(m), None)
         decay = call("exp", self._number(-0.5 / self.how.sigma) * share * share)
-        score = self._score(m) * decay
-        return IfThenElse(and_(*same), store(self.rows, score, m, self.how.score_index), None)
+        weaker = store(self.rows, self._score(m) * decay, m, self.how.score_index)
+        return IfThenElse(and_(*same), IfThenElse(hit, self._drop(m), weaker), None)
 
     def _bring_best(self, n: Var, used: Expr) -> Stmt:
         """Swap the best of the boxes from ``n`` on to its place."""

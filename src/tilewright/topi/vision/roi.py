@@ -227,7 +227,7 @@ def roi_pool(
         wide = total.dtype
         scale = const(float(spatial_scale), wide)
         begin, end = (
-            [cast(call("round", c * scale), INDEX) for c in side]
+            [cast(call("floor", c * scale + const(0.5, wide)), INDEX) for c in side]
             for side in (corners[:2], corners[2:])
         )
         edges = []
