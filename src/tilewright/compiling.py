@@ -226,7 +226,7 @@ def _imported(program: Any, example_inputs: Any) -> IRModule:
     return from_onnx(program, {name: list(value.shape) for name, value in examples.items()})
 
 
-def _exported(program: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
+def _exported(program: object, example_inputs: object, dynamic_shapes: object) -> Any:
     """Return a PyTorch model as an exported program; ``None`` for anything else."""
     torch = sys.modules.get("torch")  # whoever has a PyTorch model has imported it
     if torch is not None and isinstance(program, torch.nn.Module):

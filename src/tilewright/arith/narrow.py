@@ -121,7 +121,7 @@ def _divided(kind: type, expr: Any, limits: Interval) -> Expr | None:
 # ---- sums of multiples ----------------------------------------------------------------------
 
 
-def _linear(expr: Any, canonical: Canonical) -> Expr | None:
+def _linear(expr: Expr, canonical: Canonical) -> Expr | None:
     """Write a sum anew, its coefficients taken modulo ``2**bits``; ``None`` if that's no gain."""
     try:
         made = linear_form(expr, canonical)
@@ -131,7 +131,7 @@ def _linear(expr: Any, canonical: Canonical) -> Expr | None:
     return result if _nodes(result) < _nodes(expr) else None
 
 
-def linear_form(expr: Any, canonical: Canonical) -> Poly:
+def linear_form(expr: Expr, canonical: Canonical) -> Poly:
     """Return a sum of multiples as a polynomial, coefficients between minus and plus a half.
 
     Raises ``OpaqueOperand`` if an operand has side effects.

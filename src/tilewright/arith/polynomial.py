@@ -29,6 +29,7 @@ from tilewright.ir import (
     Max,
     Min,
     Mul,
+    Node,
     Sub,
     Var,
     const,
@@ -444,7 +445,7 @@ def same_expr(a: Any, b: Any) -> bool:
     return getattr(kind, "symbol", False) is not True and _same_fields(a, b)
 
 
-def _same_fields(a: Any, b: object) -> bool:
+def _same_fields(a: Node, b: object) -> bool:
     """Whether two nodes of one class are the same in all that they are made of."""
     for field in a.fields:
         role = field.role

@@ -48,7 +48,7 @@ RULES = (
 TABLE = Table(RULES)
 
 
-def fold_cast(expr: Cast, analyzer: Any) -> Expr | None:
+def fold_cast(expr: Cast, analyzer: object) -> Expr | None:
     """Fold a cast of a constant or to the same type, and a cast between that loses nothing."""
     value = expr.value
     made = cast(value, expr.dtype)

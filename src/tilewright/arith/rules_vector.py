@@ -103,7 +103,7 @@ def apply(expr: Any, analyzer: Any) -> Expr | None:
     return _decided(expr, a, b, lanes, analyzer)
 
 
-def _spread(expr: Any, a: Expr, b: Expr, lanes: int) -> Expr | None:
+def _spread(expr: Expr, a: Expr, b: Expr, lanes: int) -> Expr | None:
     if type(expr) is Call:
         if expr.op.name not in _CALLS:
             return None
@@ -117,7 +117,7 @@ def _spread(expr: Any, a: Expr, b: Expr, lanes: int) -> Expr | None:
 # ---- division -------------------------------------------------------------------------------
 
 
-def _quotient(m: Match, analyzer: Any, lanes: int) -> Expr | None:
+def _quotient(m: Match, analyzer: object, lanes: int) -> Expr | None:
     stride = _divisor_and_stride(m)
     if stride is None:
         return None
@@ -126,7 +126,7 @@ def _quotient(m: Match, analyzer: Any, lanes: int) -> Expr | None:
     return Broadcast(m.x // m.c1, lanes) if _within(m, stride, lanes, analyzer) else None
 
 
-def _remainder(m: Match, analyzer: Any, lanes: int) -> Expr | None:
+def _remainder(m: Match, analyzer: object, lanes: int) -> Expr | None:
     stride = _divisor_and_stride(m)
     if stride is None:
         return None
@@ -199,7 +199,7 @@ def _decided(expr: Any, a: Any, b: Any, lanes: int, analyzer: Any) -> Expr | Non
     return None
 
 
-def _at_most(a: Any, b: Any, gap: int, lanes: int, analyzer: Any) -> bool:
+def _at_most(a: object, b: object, gap: int, lanes: int, analyzer: Any) -> bool:
     """Whether ``a + gap <= b`` in the first and in the last lane, and so in all."""
     ends = (_lane(a, 0), _lane(b, 0)), (_lane(a, lanes - 1), _lane(b, lanes - 1))
     return all(
@@ -208,7 +208,7 @@ def _at_most(a: Any, b: Any, gap: int, lanes: int, analyzer: Any) -> bool:
     )
 
 
-def _lane(vector: Any, lane: int) -> Expr | None:
+def _lane(vector: object, lane: int) -> Expr | None:
     if type(vector) is Broadcast:
         return vector.value
     if type(vector) is Ramp:

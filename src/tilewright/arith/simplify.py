@@ -422,7 +422,7 @@ class Simplifier:
         result = rules_logic.TABLE.apply(joined, self.owner)
         return joined if result is None else result
 
-    def _simplify_items(self, kind: Any, items: Sequence[Expr]) -> list[Expr]:
+    def _simplify_items(self, kind: object, items: Sequence[Expr]) -> list[Expr]:
         """Simplify each operand knowing the others hold (for ``or``: that they don't)."""
         conjunction = kind is And
         stop, skip = (FALSE, TRUE) if conjunction else (TRUE, FALSE)

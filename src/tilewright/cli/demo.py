@@ -53,7 +53,7 @@ class MLP(nn.Module):
         self.relu = nn.ReLU()
         self.fc2 = nn.Linear(256, 10, bias=False)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: object) -> Any:
         """Apply: ``[N, 784] -> [N, 10]``."""
         return self.fc2(self.relu(self.fc1(x)))
 
@@ -68,7 +68,7 @@ class ConvNet(nn.Module):
         self.relu = nn.ReLU()
         self.head = nn.Linear(64, 10)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: object) -> Any:
         """Apply: ``[N, 3, 32, 32] -> [N, 10]``."""
         for conv in (self.conv1, self.conv2, self.conv3):
             x = self.relu(conv(x))

@@ -37,7 +37,7 @@ def register_text(
     _TEXTS[name] = (cls, write, read)
 
 
-def save_json(node: Any) -> str:
+def save_json(node: Node) -> str:
     """Return a node (a module, a function, an expression …) as JSON text.
 
     Raises ``VerifyError`` if it holds a value that JSON can't.
@@ -77,7 +77,7 @@ def load_json(json_str: str) -> Any:
         raise VerifyError(f"this is no text of save_json: {error}") from error
 
 
-def _nodes_in(value: Any) -> Iterator[Node]:
+def _nodes_in(value: object) -> Iterator[Node]:
     """The nodes that a value is or holds."""
     if isinstance(value, Node):
         yield value
@@ -89,7 +89,7 @@ def _nodes_in(value: Any) -> Iterator[Node]:
             yield from _nodes_in(pair)
 
 
-def _encode(value: Any, numbers: dict[int, int]) -> Any:
+def _encode(value: object, numbers: dict[int, int]) -> Any:
     if value is None or type(value) in (bool, int):
         return value
     if isinstance(value, str):
@@ -115,7 +115,7 @@ def _encode(value: Any, numbers: dict[int, int]) -> Any:
     raise VerifyError(f"save_json can't write a {type(value).__name__}: {str(value)[:100]}")
 
 
-def _decode(value: Any, nodes: list[Node]) -> Any:
+def _decode(value: object, nodes: list[Node]) -> Any:
     if not isinstance(value, dict):
         return value
     ((kind, held),) = value.items()
@@ -150,7 +150,7 @@ def _class_named(path: str) -> type[Node]:
     raise ValueError(f"no class of nodes is named {path!r}")
 
 
-def make_node(type_key: str, **kwargs: Any) -> Node:
+def make_node(type_key: str, **kwargs: object) -> Node:
     """Make a node of the class that a key such as ``"tirx.Add"`` ends in, from its fields.
 
     Raises ``VerifyError`` if no class of nodes, or several, have the name.

@@ -65,32 +65,32 @@ class Field:
         return self.default is _REQUIRED
 
 
-def child(*, default: Any = _REQUIRED) -> Any:
+def child(*, default: object = _REQUIRED) -> Any:
     """Declare a field that holds one node, or ``None``."""
     return Field("child", default)
 
 
-def children(*, default: Any = _REQUIRED) -> Any:
+def children(*, default: object = _REQUIRED) -> Any:
     """Declare a field that holds a tuple of nodes."""
     return Field("children", default)
 
 
-def child_map(*, default: Any = _REQUIRED) -> Any:
+def child_map(*, default: object = _REQUIRED) -> Any:
     """Declare a field that holds a dict with nodes as values."""
     return Field("child_map", default)
 
 
-def definition(*, default: Any = _REQUIRED) -> Any:
+def definition(*, default: object = _REQUIRED) -> Any:
     """Declare a field that holds a variable or buffer which the node defines."""
     return Field("definition", default)
 
 
-def definitions(*, default: Any = _REQUIRED) -> Any:
+def definitions(*, default: object = _REQUIRED) -> Any:
     """Declare a field that holds a tuple of variables or buffers which the node defines."""
     return Field("definitions", default)
 
 
-def attr(*, default: Any = _REQUIRED) -> Any:
+def attr(*, default: object = _REQUIRED) -> Any:
     """Declare a field that holds a Python value."""
     return Field("attr", default)
 

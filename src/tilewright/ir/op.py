@@ -75,13 +75,13 @@ OPS: Registry[Op] = Registry("operator")
 _ATTRIBUTES: dict[tuple[str, str], tuple[int, Any]] = {}
 
 
-def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int = 10) -> Any:
+def register_op_attr(op_name: str, attr_key: str, value: object = None, level: int = 10) -> Any:
     """Note something about an operator: ``Op.get(op_name).get_attr(attr_key)`` returns it.
 
     Without a value, it is a decorator of a function. Of several, that of the highest level counts.
     """
 
-    def register(noted: Any) -> Any:
+    def register(noted: object) -> Any:
         OPS.get(op_name).set_attr(attr_key, noted, level)
         return noted
 

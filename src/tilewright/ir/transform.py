@@ -255,7 +255,7 @@ def takes_context(function: Callable[..., Any], given: int = 1) -> bool:
 
 
 def module_pass(
-    pass_func: Any = None,
+    pass_func: object = None,
     opt_level: int | None = None,
     name: str | None = None,
     required: Sequence[str] | None = None,

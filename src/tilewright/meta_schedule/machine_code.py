@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ def compiled(callee: Callee) -> Callable[..., None]:
     kinds = [ctypes.c_void_p if k is PTR else ctypes.c_int64 for k in callee.parameters.values()]
     function = ctypes.CFUNCTYPE(None, *kinds)(library.addresses[callee.name])
 
-    def call(*arguments: Any) -> None:
+    def call(*arguments: object) -> None:
         # The library is named here so that its code lives as long as the function.
         assert library is not None and all(
             not isinstance(item, np.ndarray) or item.flags.c_contiguous for item in arguments

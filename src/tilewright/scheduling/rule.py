@@ -130,7 +130,7 @@ def without_loops_of_cpus(func: PrimFunc) -> PrimFunc:
     if any(loop.thread for loop in loops) or not any(map(_is_scheduled_loop, loops)):
         return func
 
-    def serial(node: Any) -> Any:
+    def serial(node: object) -> Any:
         if type(node) is For and _is_scheduled_loop(node):
             return node.replace(kind=SERIAL, annotations={})
         return node

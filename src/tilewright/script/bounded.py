@@ -44,7 +44,7 @@ class BoundedBuiltins:
             self.by_name[name] = self._extremum(getattr(builtins, name))
 
     def _of_scalars(self, function: Callable[..., object]) -> Callable[..., Any]:
-        def call(*values: Any) -> Any:
+        def call(*values: object) -> Any:
             for value in values:
                 if type(value) not in SCALARS and not isinstance(value, Node):
                     raise ParseError(f"{function.__name__} takes numbers")
@@ -55,7 +55,7 @@ class BoundedBuiltins:
     def _of_members(
         self, function: Callable[..., object], collect: Callable[[Any], object] = lambda made: made
     ) -> Callable[..., Any]:
-        def call(*values: Any, **options: Any) -> Any:
+        def call(*values: object, **options: object) -> Any:
             for value in values:
                 if type(value) is not int:  # the start of enumerate
                     members = self.budget.members_of(value)
@@ -68,7 +68,7 @@ class BoundedBuiltins:
     def _extremum(self, function: Callable[..., object]) -> Callable[..., Any]:
         of_members = self._of_members(function)
 
-        def call(*values: Any, **options: Any) -> Any:
+        def call(*values: object, **options: object) -> Any:
             if len(values) == 1:
                 return of_members(*values, **options)
             for value in values:

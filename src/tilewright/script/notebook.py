@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Any
 from xml.etree.ElementTree import Element
 
 from tilewright.script.printer import script
@@ -68,6 +67,6 @@ def shortened(text: str) -> str:
     return "\n".join([*lines[:_MOST_LINES], f"# ... {len(lines) - _MOST_LINES} more lines"])
 
 
-def script_html(node: Any) -> str:
+def script_html(node: object) -> str:
     """Return a function or module for a notebook."""
     return fragment(code(shortened(script(node))))

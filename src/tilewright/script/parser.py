@@ -59,7 +59,7 @@ class Configured:
         """Decorate a Python function."""
         return self.decorate(function, depth=2)
 
-    def decorate(self, function: Any, depth: int) -> Any:
+    def decorate(self, function: Callable[..., object], depth: int) -> Any:
         """Parse a function; one in a class of ``@I.ir_module`` is left for that."""
         if is_inside_class(function) and is_decorated(sys._getframe(depth)):
             return function

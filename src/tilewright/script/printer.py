@@ -254,7 +254,7 @@ class Printer:
         taken.add(name)
         return name
 
-    def name(self, symbol: Any) -> str:
+    def name(self, symbol: object) -> str:
         """Return the name of a symbol that is in scope, marked if it shall be."""
         name = self.names[symbol]
         if symbol in self.underline:

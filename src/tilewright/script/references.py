@@ -123,7 +123,13 @@ class References(Literals):
             self.fail(node.func, f"{ast.unparse(node.func)} can't be called")
         return self.call(node, function, self._items(node.args), self._options(node.keywords))
 
-    def call(self, node: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call(
+        self,
+        node: ast.Call,
+        function: Callable[..., object],
+        args: list[Any],
+        kwargs: dict[str, Any],
+    ) -> Any:
         """Call a function that the text names; dialects may override this."""
         return self.guard(node, function, *args, **kwargs)
 

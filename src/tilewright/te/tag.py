@@ -29,7 +29,7 @@ class TagScope:
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def tagged(*args: Any, **kwargs: Any) -> Any:
+        def tagged(*args: object, **kwargs: object) -> Any:
             with TagScope(self.tag):
                 return function(*args, **kwargs)
 

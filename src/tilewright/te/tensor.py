@@ -265,7 +265,7 @@ def reduce_axis(
     return made
 
 
-def _range(dom: Any) -> Range:
+def _range(dom: object) -> Range:
     if not isinstance(dom, Range):
         if not isinstance(dom, (tuple, list)) or len(dom) != 2:
             raise VerifyError(f"an axis takes (begin, end), got {dom!r}")

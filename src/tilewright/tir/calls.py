@@ -35,22 +35,22 @@ def _foreign(op: str, dtype: str, name: object, args: Sequence[Any], span: objec
     return located(call(op, StringImm(name), *values, dtype=dtype), span)
 
 
-def call_extern(dtype: str, func_name: str, *args: Any, span: object = None) -> Expr:
+def call_extern(dtype: str, func_name: str, *args: object, span: object = None) -> Expr:
     """Call a function of foreign code, which may do anything; a buffer is passed as its pointer."""
     return _foreign("call_extern", dtype, func_name, args, span)
 
 
-def call_pure_extern(dtype: str, func_name: str, *args: Any, span: object = None) -> Expr:
+def call_pure_extern(dtype: str, func_name: str, *args: object, span: object = None) -> Expr:
     """Call a function of foreign code without side effects."""
     return _foreign("call_pure_extern", dtype, func_name, args, span)
 
 
-def call_llvm_intrin(dtype: str, name: str, *args: Any, span: object = None) -> Expr:
+def call_llvm_intrin(dtype: str, name: str, *args: object, span: object = None) -> Expr:
     """Call an intrinsic of LLVM, as ``llvm.prefetch``: on targets whose code is LLVM's only."""
     return _foreign("call_llvm_intrin", dtype, name, args, span)
 
 
-def call_llvm_pure_intrin(dtype: str, name: str, *args: Any, span: object = None) -> Expr:
+def call_llvm_pure_intrin(dtype: str, name: str, *args: object, span: object = None) -> Expr:
     """Call an intrinsic of LLVM without side effects: ``("float32", "llvm.sqrt", x)``."""
     return _foreign("call_llvm_pure_intrin", dtype, name, args, span)
 

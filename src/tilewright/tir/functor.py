@@ -113,7 +113,7 @@ class _Functor:
         """Visit an expression whose method is not overridden."""
         return self.generic_visit(op)
 
-    def generic_visit(self, node: Any) -> Any:
+    def generic_visit(self, node: Node) -> Any:
         """Visit the children of a node."""
         raise NotImplementedError(f"{type(self).__name__} must define generic_visit")
 
@@ -136,7 +136,7 @@ class _Functor:
 
 
 def _default(name: str, what: str) -> Callable[[_Functor, Any], Any]:
-    def visit(self: _Functor, op: Any) -> Any:
+    def visit(self: _Functor, op: object) -> Any:
         return getattr(self, f"visit_{what}_default_")(op)
 
     visit.__name__ = visit.__qualname__ = name
@@ -153,7 +153,7 @@ for _what, _methods in (("expr", _EXPR_METHODS), ("stmt", _STMT_METHODS)):
 class StmtExprVisitor(_Functor):
     """Walks statements and expressions, into all children, in order."""
 
-    def generic_visit(self, node: Any) -> None:
+    def generic_visit(self, node: Node) -> None:
         """Visit the children of a node."""
         for item in node.child_nodes():
             self.visit(item)
@@ -162,7 +162,7 @@ class StmtExprVisitor(_Functor):
 class StmtExprMutator(_Functor):
     """Rewrites statements and expressions; by default rebuilds nodes whose children changed."""
 
-    def generic_visit(self, node: Any) -> Any:
+    def generic_visit(self, node: Node) -> Any:
         """Rewrite the children of a node; return the same node if none changed."""
         return node.map_children(self.visit)
 
@@ -193,7 +193,7 @@ class ExprMutator(StmtExprMutator):
 class StmtFunctor(_Functor):
     """A function of statements: override ``visit_stmt_default_`` and methods of classes."""
 
-    def generic_visit(self, node: Any) -> Any:
+    def generic_visit(self, node: Node) -> Any:
         """Refuse a node without a method."""
         raise NotImplementedError(f"{type(self).__name__} has no method for {type(node).__name__}")
 
@@ -237,10 +237,10 @@ def ir_transform(
     """
     names = None if only_enable is None else {_class_name(name) for name in only_enable}
 
-    def enabled(node: Any) -> bool:
+    def enabled(node: Node) -> bool:
         return names is None or type(node).__name__ in names
 
-    def go(node: Any) -> Any:
+    def go(node: Node) -> Any:
         if preorder is not None and enabled(node):
             made = preorder(node)
             if made is not None:
@@ -284,12 +284,12 @@ def pre_order_visit(stmt: Node, fvisit: Callable[[Any], bool]) -> None:
         answers[id(node)] = bool(fvisit(node))
 
 
-def substitute(node: Any, vmap: Mapping[Any, Any]) -> Any:
+def substitute(node: Node, vmap: Mapping[Any, Any]) -> Any:
     """Replace variables by expressions, and buffers by buffers."""
     return ir.substitute(node, {key: _as_node(value) for key, value in vmap.items()})
 
 
-def _as_node(value: Any) -> Any:
+def _as_node(value: object) -> Any:
     return value if isinstance(value, Node) else ir.as_expr(value)
 
 

@@ -252,7 +252,7 @@ def memory_uses(call: Call) -> Iterator[Use]:
             yield Use(access.rstrip("?"), arg, tile_at(arg, op.name), atomic)  # type: ignore[arg-type]
 
 
-def is_gpu_op(node: Any) -> bool:
+def is_gpu_op(node: object) -> bool:
     """Whether a node is a call of one of these operators."""
     return type(node) is Call and node.op.name in GPU_OPS
 

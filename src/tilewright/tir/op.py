@@ -187,7 +187,7 @@ def const(value: ExprLike, dtype: str | None = None, span: object = None) -> Exp
     return located(ir.const(value, dtype), span)
 
 
-def convert(expr: Any) -> Any:
+def convert(expr: Expr) -> Any:
     """Make an expression of a number, and a list of those of a list."""
     if isinstance(expr, (list, tuple)):
         return [convert(item) for item in expr]

@@ -70,7 +70,7 @@ def _reduction(make: Callable[..., CommReducer], name: str) -> Callable[..., Any
     """Return the function that reduces by what ``make`` gives for the dtypes."""
 
     def build(
-        expr: Any, axis: Any, where: ExprLike | None = None, init: Any = None, *args: ExprLike
+        expr: object, axis: Any, where: ExprLike | None = None, init: Any = None, *args: ExprLike
     ) -> Reduce | tuple[Reduce, ...] | Expr:
         if not isinstance(axis, (IterVar, tuple, list)):
             given = [value for value in (where, init, *args) if value is not None]
@@ -91,7 +91,7 @@ def _reduction(make: Callable[..., CommReducer], name: str) -> Callable[..., Any
     return build
 
 
-def _starts(name: str, init: Any, source: tuple[Expr, ...]) -> tuple[Expr, ...]:
+def _starts(name: str, init: object, source: tuple[Expr, ...]) -> tuple[Expr, ...]:
     found = _tuple(init)
     if len(found) != len(source):
         raise VerifyError(f"{name} of {len(source)} values needs as many to start at: {init!r}")

@@ -63,7 +63,7 @@ class _Specializer(Renewer):
         return simplify(made) if made is not node and known else made
 
 
-def _fitting(buffer: Buffer, given: Any) -> dict[Var, Any]:
+def _fitting(buffer: Buffer, given: object) -> dict[Var, Any]:
     """What the variables of a parameter's buffer become for a buffer that is to fit it."""
     if not isinstance(given, Buffer):
         raise VerifyError(f"a parameter that is a buffer gets a buffer, got {given!r}")

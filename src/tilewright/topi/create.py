@@ -160,7 +160,7 @@ def meshgrid(a_tuple: Sequence[Tensor], indexing: str) -> list[Tensor]:
     return [grid(tensor, axis) for tensor, axis in zip(a_tuple, place)]
 
 
-def const_vector(vector: Any, name: str = "const_vector") -> Tensor:
+def const_vector(vector: object, name: str = "const_vector") -> Tensor:
     """Make a tensor of numbers that are known now, of their NumPy array's shape and dtype.
 
     Each is a constant of the program, so there should be few.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import Any
 
 from tilewright.codegen.c.dialect import Dialect, Helper, Maker
 from tilewright.codegen.c.helpers import fill
@@ -128,7 +127,7 @@ def _add_mma() -> None:
                             _add(family, _later(_mma_text, shape, a, b, c, saturate))
 
 
-def _later(function: Callable[..., str], *args: Any) -> Callable[[], str]:
+def _later(function: Callable[..., str], *args: object) -> Callable[[], str]:
     return lambda: function(*args)
 
 

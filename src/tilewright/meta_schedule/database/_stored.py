@@ -97,7 +97,7 @@ def guarded(method: F) -> F:
     """Run a method by way of its database's ``_guard``."""
 
     @wraps(method)
-    def call(self: StoredDatabase, *args: Any, **kwargs: Any) -> Any:
+    def call(self: StoredDatabase, *args: object, **kwargs: object) -> Any:
         return self._guard(lambda: method(self, *args, **kwargs))
 
     return call  # type: ignore[return-value]  # same signature

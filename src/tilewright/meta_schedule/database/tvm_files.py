@@ -172,7 +172,7 @@ def _inst(inst: list[Any], number: int, decisions: dict[int, Any]) -> list[Any]:
     return [*made, decisions[number]] if number in decisions else made
 
 
-def _input(item: Any) -> Any:
+def _input(item: object) -> Any:
     if isinstance(item, list):
         return [_input(part) for part in item]
     if isinstance(item, str):

@@ -221,7 +221,7 @@ def _common(a: list[For], b: list[For]) -> list[For]:
     return a[:length]
 
 
-def _loads(node: Any) -> list[BufferLoad]:
+def _loads(node: object) -> list[BufferLoad]:
     if type(node) is BufferLoad:
         return [node]
     if not isinstance(node, Expr):

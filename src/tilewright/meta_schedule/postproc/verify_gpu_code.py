@@ -102,7 +102,7 @@ def _widest(node: Any) -> int:
     return max((_vector_bytes(node), *map(_widest, node.child_nodes())))
 
 
-def _vector_bytes(node: Any) -> int:
+def _vector_bytes(node: object) -> int:
     """The bytes of one access to memory; registers and fragments have no such limit."""
     if not isinstance(node, (BufferLoad, BufferStore)):
         return 0

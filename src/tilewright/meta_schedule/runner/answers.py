@@ -85,7 +85,7 @@ def _result(found: object) -> RunnerResult:
     return RunnerResult(**{name: _frozen(value) for name, value in found.items()})
 
 
-def _frozen(value: Any) -> Any:
+def _frozen(value: object) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -61,7 +61,7 @@ class CoordinateDescent(SearchStrategy):
             if candidate is not None:
                 made.append(candidate)
 
-    def _neighbours(self, number: int, centre: Any) -> list[Any]:
+    def _neighbours(self, number: int, centre: object) -> list[Any]:
         return list(_neighbours(self.variants[number].columns, centre))
 
 

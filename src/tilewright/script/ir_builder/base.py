@@ -106,7 +106,7 @@ class Frame:
         if kind is None:
             self.close(builder)
 
-    def leave(self, kind: Any, error: Any, trace: Any) -> None:
+    def leave(self, kind: object, error: object, trace: object) -> None:
         """End what ``open`` began; an error of the body, if there is one, goes on."""
 
     def open(self, builder: IRBuilder) -> None:

@@ -122,7 +122,7 @@ class _Lookup(dict[Any, Any]):
         super().__init__({None: None})
         self.sizes = sizes
 
-    def get(self, key: Any, default: Any = None) -> Any:
+    def get(self, key: object, default: object = None) -> Any:
         if type(key) is not Var:
             return default
         found = self.sizes.values.get(key)

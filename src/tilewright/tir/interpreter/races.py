@@ -124,7 +124,7 @@ class Races:
         for element in places.tolist() if filled is not None else ():
             filled[element * size : (element + 1) * size] = bytes(size)  # type: ignore[index]
 
-    def read_own(self, thread: object, memory: Any, place: Any, name: str) -> None:
+    def read_own(self, thread: object, memory: object, place: object, name: str) -> None:
         """Raise ``RunError`` if an element is read that nothing has written."""
         empty = self._empty(memory, place)
         if empty is not None:
@@ -146,7 +146,7 @@ class Races:
         if self._pending is not None:
             raise _unwritten(*self._pending)
 
-    def _note_empty(self, access: Access, memory: Any, place: Any, name: str) -> None:
+    def _note_empty(self, access: Access, memory: object, place: object, name: str) -> None:
         """Note a read of what nothing wrote: maybe it is written soon, a race to report then."""
         if self._pending is None:
             empty = self._empty(memory, place)
@@ -169,7 +169,13 @@ class Races:
             cell.reads[access.thread] = access
 
     def write(
-        self, access: Access, memory: Any, place: Any, name: str, bytewise: bool, value: object
+        self,
+        access: Access,
+        memory: object,
+        place: object,
+        name: str,
+        bytewise: bool,
+        value: object,
     ) -> None:
         """Note a write of ``value``; raise ``RunError`` if it races with a read or write.
 

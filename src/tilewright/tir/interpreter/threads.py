@@ -116,7 +116,7 @@ class Thread:
         return place
 
     def write(
-        self, memory: Memory, place: Any, name: str, bytewise: bool, value: object = None
+        self, memory: Memory, place: object, name: str, bytewise: bool, value: object = None
     ) -> Any:
         """Note that the thread writes a value (``None``: updates atomically); return ``place``."""
         assert self.block.races is not None
@@ -130,13 +130,13 @@ class Thread:
         self.block.races.own(memory)
         return memory
 
-    def read_own(self, memory: Memory, place: Any, name: str) -> Any:
+    def read_own(self, memory: Memory, place: object, name: str) -> Any:
         """Note that the thread reads memory of its own; return ``place``."""
         assert self.block.races is not None
         self.block.races.read_own(self, memory, place, name)
         return place
 
-    def write_own(self, memory: Memory, place: Any, name: str) -> Any:
+    def write_own(self, memory: Memory, place: object, name: str) -> Any:
         """Note that the thread writes memory of its own; return ``place``."""
         assert self.block.races is not None
         self.block.races.write_own(memory, place)

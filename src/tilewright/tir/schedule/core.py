@@ -194,7 +194,7 @@ class ScheduleCore(PrimitiveMethods):
             )
         return move(self, steps)
 
-    def note(self, **changes: Any) -> None:
+    def note(self, **changes: object) -> None:
         """Called by a primitive: record these arguments (or ``decision``), not those given."""
         if self.notes is None:
             self.notes = changes

@@ -165,7 +165,7 @@ class Primitive:
         exec(scope_text, scope)
         return scope[self.name], scope["invoke"]
 
-    def call(self, sch: Running, *args: Any, **kwargs: Any) -> Any:
+    def call(self, sch: Running, *args: object, **kwargs: object) -> Any:
         """Check and convert arguments, then run and record.
 
         Raises ``ScheduleError`` if they don't fit the signature, or the primitive refuses.
@@ -210,7 +210,7 @@ class Primitive:
                 made[position] = self._checked(name, convert, value)
         return tuple(made)
 
-    def checked_decision(self, decision: Any) -> Any:
+    def checked_decision(self, decision: object) -> Any:
         """Check and convert a decision.
 
         Raises ``ScheduleError`` if the primitive makes none.
@@ -227,7 +227,7 @@ class Primitive:
         except (TypeError, ValueError, OverflowError) as error:
             raise ScheduleError(f"{self.name}: argument {name!r}: {error}") from None
 
-    def run(self, sch: Running, args: tuple[Any, ...], decision: Any) -> Any:
+    def run(self, sch: Running, args: tuple[Any, ...], decision: object) -> Any:
         """Run with arguments in order of the parameters, and record; undo everything on error."""
         state, history = sch.state, sch.history
         saved, drawn, past = state.snapshot(), sch.rng.state, history.past

@@ -263,7 +263,7 @@ def gives_list(primitive: Primitive) -> bool:
     return str(primitive.function.__annotations__.get("return", "")).startswith("list")
 
 
-def _same(value: object, default: Any) -> bool:
+def _same(value: object, default: object) -> bool:
     if isinstance(value, (list, tuple)) and isinstance(default, (list, tuple)):
         return not value and not default
     return type(value) is type(default) and (

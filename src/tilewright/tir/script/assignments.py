@@ -165,7 +165,7 @@ class AssignmentParser(Evaluator):
         return element
 
     def _declare_scalar(
-        self, node: Any, target: ast.expr | None, value: buffers.ScalarDecl
+        self, node: ast.AST, target: ast.expr | None, value: buffers.ScalarDecl
     ) -> None:
         self._define_scalar(self._named(node, target, "a scalar"), value.dtype, value.scope)
 
@@ -303,7 +303,7 @@ class AssignmentParser(Evaluator):
             raise AssertionError
         return self._target_name(target)
 
-    def _declare_axis(self, node: Any, target: ast.expr | None, value: decl.AxisDecl) -> None:
+    def _declare_axis(self, node: ast.AST, target: ast.expr | None, value: decl.AxisDecl) -> None:
         name = self._named(node, target, "an axis")
         frame = self.block
         if frame.declaration is None:
@@ -331,7 +331,7 @@ class AssignmentParser(Evaluator):
         return made[0] if len(made) == 1 else tuple(made)
 
     def _declare_alloc(
-        self, node: Any, target: ast.expr | None, value: buffers.AllocBuffer
+        self, node: ast.AST, target: ast.expr | None, value: buffers.AllocBuffer
     ) -> None:
         if value.is_made and self.scope.budget is not None:
             self.fail(node, "only a macro of Python allocates a buffer that is made already")
@@ -344,7 +344,7 @@ class AssignmentParser(Evaluator):
         self.scope.define(name, value.buffer)
 
     def _declare_match(
-        self, node: Any, target: ast.expr | None, value: buffers.MatchBuffer
+        self, node: ast.AST, target: ast.expr | None, value: buffers.MatchBuffer
     ) -> None:
         name = self._named(node, target, "a buffer")
         set_name(value.buffer, name)
@@ -366,7 +366,7 @@ class AssignmentParser(Evaluator):
             self.function.buffer_map[value.source] = value.buffer
         self.scope.define(name, value.buffer)
 
-    def _declare_let(self, node: Any, target: ast.expr | None, value: decl.LetDecl) -> Rest:
+    def _declare_let(self, node: ast.AST, target: ast.expr | None, value: decl.LetDecl) -> Rest:
         name = self._named(node, target, "a let")
         made = self.guard(node, as_expr, value.value, value.dtype)
         return self._let(Var(name, value.dtype or made.dtype), made)
@@ -380,26 +380,30 @@ class AssignmentParser(Evaluator):
         return Rest(lambda body: AttrStmt(value.node, value.key, value.value, body))
 
     def _declare_allocate(
-        self, node: Any, target: ast.expr | None, value: buffers.AllocateDecl
+        self, node: ast.AST, target: ast.expr | None, value: buffers.AllocateDecl
     ) -> Rest:
         name = self._named(node, target, "a buffer")
         set_name(value.buffer, name)
         self.scope.define(name, value.buffer)
         return Rest(lambda body: Allocate(value.buffer, body, value.annotations))
 
-    def _declare_view(self, node: Any, target: ast.expr | None, value: buffers.BufferDecl) -> Rest:
+    def _declare_view(
+        self, node: ast.AST, target: ast.expr | None, value: buffers.BufferDecl
+    ) -> Rest:
         name = self._named(node, target, "a buffer")
         set_name(value.buffer, name)
         self.scope.define(name, value.buffer)
         return Rest(lambda body: DeclBuffer(value.buffer, body))
 
-    def _declare_thread(self, node: Any, target: ast.expr | None, value: threads.EnvThread) -> None:
+    def _declare_thread(
+        self, node: ast.AST, target: ast.expr | None, value: threads.EnvThread
+    ) -> None:
         name = self._named(node, target, "a thread")
         set_name(value.var, name)
         self.scope.define(name, value)
 
     def _declare_launch(
-        self, node: Any, target: ast.expr | None, value: threads.LaunchThread
+        self, node: ast.AST, target: ast.expr | None, value: threads.LaunchThread
     ) -> Rest:
         """Threads of a tag that run what follows: a loop over them."""
         var = value.var

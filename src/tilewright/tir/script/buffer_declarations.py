@@ -211,7 +211,7 @@ def _check_promises(layout: Layout) -> None:
 
 
 def buffer_type(
-    shape: Extents, dtype: DTypeLike = "float32", *given: Any, **layout: Unpack[Layout]
+    shape: Extents, dtype: DTypeLike = "float32", *given: object, **layout: Unpack[Layout]
 ) -> Buffer | DeferredBuffer:
     """A buffer: as a parameter's annotation, or declared by ``A = T.Buffer(...)``.
 
@@ -238,7 +238,7 @@ class AllocBuffer:
 def alloc_buffer(
     shape: Extents,
     dtype: DTypeLike = "float32",
-    *given: Any,
+    *given: object,
     annotations: Mapping[str, object] | None = None,
     **layout: Unpack[Layout],
 ) -> Any:
@@ -284,7 +284,7 @@ class BufferDecl:
 
 
 def decl_buffer(
-    shape: Extents, dtype: DTypeLike = "float32", *given: Any, **layout: Unpack[Layout]
+    shape: Extents, dtype: DTypeLike = "float32", *given: object, **layout: Unpack[Layout]
 ) -> Any:
     """Declare a view of the memory that ``data`` points at; without ``data``, memory of its own."""
     told = _layout(given, layout)
@@ -307,7 +307,7 @@ def allocate(
     scope: str = "global",
     condition: ExprLike | None = None,
     annotations: Mapping[str, object] | None = None,
-    **layout: Any,
+    **layout: object,
 ) -> AllocateDecl:
     """Allocate memory in a lowered program; the layout is told as to ``decl_buffer``."""
     if condition is not None and as_int(as_expr(condition)) != 1:
@@ -328,7 +328,7 @@ def match_buffer(
     source: Var | Region,
     shape: Extents | None = None,
     dtype: DTypeLike | None = None,
-    *given: Any,
+    *given: object,
     **layout: Unpack[Layout],
 ) -> MatchBuffer:
     """Give a handle parameter its buffer, or a region of a buffer a name inside a block.

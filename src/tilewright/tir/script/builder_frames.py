@@ -134,7 +134,7 @@ def func_ret(ret_type: DTypeLike) -> None:
     _function().ret_dtype = as_dtype(ret_type)
 
 
-def arg(name: str, obj: Any) -> Any:
+def arg(name: str, obj: object) -> Any:
     """Add a parameter: a buffer, or a variable such as ``T.int32()`` or ``T.handle()``."""
     frame = _function()
     if isinstance(obj, ScalarType):
@@ -327,7 +327,7 @@ class ForFrame(StmtFrame):
 
 
 def _loops(declare: Callable[..., decl.Loops]) -> Callable[..., ForFrame]:
-    def open_loops(*args: Any, **named: Any) -> ForFrame:
+    def open_loops(*args: object, **named: object) -> ForFrame:
         return ForFrame(declare(*args, **named))
 
     open_loops.__name__ = open_loops.__qualname__ = declare.__name__

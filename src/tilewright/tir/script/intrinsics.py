@@ -32,7 +32,7 @@ _USUAL = {
 _OF_VALUE = ("warp_shuffle", "warp_shuffle_up", "warp_shuffle_down", "warp_shuffle_xor")
 
 
-def _is_dtype(value: Any) -> bool:
+def _is_dtype(value: object) -> bool:
     if isinstance(value, ScalarType):
         return True
     try:
@@ -160,7 +160,7 @@ class AllReduce:
     threads: tuple[Expr, ...]
 
 
-def tvm_thread_allreduce(count: ExprLike, *args: Any) -> AllReduce:
+def tvm_thread_allreduce(count: ExprLike, *args: object) -> AllReduce:
     """Join values of threads: ``(count, values..., condition, results..., threads...)``.
 
     The reducer is that of the ``T.attr(T.comm_reducer(...), "reduce_scope", ...)`` around it; each

@@ -59,7 +59,7 @@ class _Converter(Mutator):
         return node.map_children(self.visit)
 
 
-def _definitions(node: Any) -> Iterator[Var | Buffer]:
+def _definitions(node: Node) -> Iterator[Var | Buffer]:
     """What a node itself defines."""
     for name, single in definition_fields(type(node)):
         value = getattr(node, name)

@@ -52,7 +52,7 @@ class PrimFuncPass(FunctionTransform):
 def _each(mod: IRModule, function: Callable[..., Any], name: str) -> IRModule:
     context = PassContext.current()
 
-    def rebuilt(_: Any, func: PrimFunc) -> PrimFunc:
+    def rebuilt(_: object, func: PrimFunc) -> PrimFunc:
         made = function(func, mod, context)
         if not isinstance(made, PrimFunc):
             raise VerifyError(f"{name} must return a PrimFunc, got {type(made).__name__}")
@@ -62,7 +62,7 @@ def _each(mod: IRModule, function: Callable[..., Any], name: str) -> IRModule:
 
 
 def prim_func_pass(
-    pass_func: Any = None,
+    pass_func: object = None,
     opt_level: int | None = None,
     name: str | None = None,
     required: Sequence[str] | None = None,

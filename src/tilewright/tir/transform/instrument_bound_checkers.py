@@ -105,7 +105,7 @@ class _Checker(StmtMutator):
 _Access = tuple[Expr, Buffer, tuple[Expr, ...]]
 
 
-def _own_accesses(stmt: Any) -> Iterator[_Access]:
+def _own_accesses(stmt: Stmt) -> Iterator[_Access]:
     """The accesses of a statement without those of statements inside, in the order they happen."""
     if type(stmt) is SeqStmt:
         return

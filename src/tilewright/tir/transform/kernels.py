@@ -53,7 +53,7 @@ VTHREAD_TAGS = ("vthread", "vthread.x", "vthread.y", "vthread.z")
 def map_kernels(func: PrimFunc, function: Callable[[For], Stmt]) -> PrimFunc:
     """Rewrite all outermost thread-bound loops of a function."""
 
-    def go(node: Any) -> Any:
+    def go(node: Node) -> Any:
         if isinstance(node, Expr):
             return node
         if type(node) is For and node.thread is not None:

@@ -235,7 +235,7 @@ class _Reducer(Mutator):
     def _known(self, expr: Expr) -> Expr:
         """An expression with the values of elements that are known."""
 
-        def value(item: Any) -> Any:
+        def value(item: object) -> Any:
             found = self._value(item) if type(item) is BufferLoad else None
             return item if found is None else found
 

@@ -92,7 +92,7 @@ def _beyond(axes: dict[int, Axis], made: Tensor, value: float) -> Tensor:
 @with_conditions
 def _resize(
     data: Tensor,
-    roi: Any,
+    roi: object,
     size: Sequence[ExprLike] | ExprLike,
     layout: str,
     how: tuple[str, str, str, float, int],
@@ -155,7 +155,7 @@ def _picked(data: Tensor, axes: dict[int, Axis], how: Filter) -> Tensor:
 
 def resize1d(
     data: Tensor,
-    roi: Any,
+    roi: object,
     size: Sequence[ExprLike] | ExprLike,
     layout: str = "NCW",
     method: str = "linear",
@@ -176,7 +176,7 @@ def resize1d(
 
 def resize2d(
     data: Tensor,
-    roi: Any,
+    roi: object,
     size: Sequence[ExprLike] | ExprLike,
     layout: str = "NCHW",
     method: str = "linear",
@@ -210,7 +210,7 @@ def resize2d(
 
 def resize3d(
     data: Tensor,
-    roi: Any,
+    roi: object,
     size: Sequence[ExprLike] | ExprLike,
     layout: str = "NCDHW",
     method: str = "linear",

@@ -33,7 +33,7 @@ def _function(name: str, parameters: str, doc: str, define: _Form) -> _Form:
     signature = inspect.signature(eval(f"lambda {parameters}: None"))
     spelled = {"stride": "strides", "dilation": "dilation", "padding": "padding"}
 
-    def form(*args: Any, **kwargs: Any) -> Tensor:
+    def form(*args: object, **kwargs: object) -> Tensor:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -84,8 +84,8 @@ conv3d_ndhwc = _plain("conv3d_ndhwc", "NDHWC", "DHWIO", _GROUPS_FLOAT)
 
 def _transposed(name: str, general: _Form, parameters: str) -> _Form:
     def define(
-        data: Tensor, kernel: Tensor, strides: Any, padding: Any,
-        out_dtype: str | None, output_padding: Any, groups: int = 1,
+        data: Tensor, kernel: Tensor, strides: object, padding: object,
+        out_dtype: str | None, output_padding: object, groups: int = 1,
     ) -> Tensor:  # fmt: skip
         return general(
             data, kernel, strides, padding, output_padding, groups=groups, out_dtype=out_dtype

@@ -34,7 +34,7 @@ def _image(layout: str, extents: Sequence[Any], formula: Any, name: str) -> Tens
     return made
 
 
-def _read(data: Tensor, layout: str, *place: Any) -> Expr:
+def _read(data: Tensor, layout: str, *place: object) -> Expr:
     at = dict(zip("NCHW", place))
     return data(*(at[axis] for axis in layout))
 

@@ -94,7 +94,7 @@ class Module(SubroutineMixin):
             self.dtype = dtype
         return self
 
-    def export_tvm(self, spec: Any, debug: bool = False, allow_extern: bool = False) -> Any:
+    def export_tvm(self, spec: object, debug: bool = False, allow_extern: bool = False) -> Any:
         """Turn methods into graph functions.
 
         ``spec`` describes each method's arguments:
@@ -111,7 +111,7 @@ class Module(SubroutineMixin):
         return exporter.export(self, spec, debug=debug, allow_extern=allow_extern)
 
     def export(
-        self, spec: Any, debug: bool = False
+        self, spec: object, debug: bool = False
     ) -> tuple[IRModule, list[tuple[str, Parameter]]]:
         """``export_tvm`` of a module without external modules."""
         made: tuple[IRModule, list[tuple[str, Parameter]]] = self.export_tvm(spec, debug)
@@ -119,7 +119,7 @@ class Module(SubroutineMixin):
 
     def jit(
         self,
-        spec: Any,
+        spec: object,
         device: str | Device = "cpu",
         pipeline: str | Pass | None = "default_build",
         out_format: str = "torch",
@@ -243,7 +243,7 @@ class ModuleList(_List[Module], Module):
         """The modules."""
         return self._items
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: object) -> Any:
         """Run the modules in order."""
         for module in self._items:
             x = module(x)

@@ -285,7 +285,7 @@ class CompiledModule:
         spec = self.spec.method_specs[self.spec.method_names.index(method_name)]
         function = self.vm[method_name]
 
-        def call(*args: Any) -> Any:
+        def call(*args: object) -> Any:
             if len(args) != len(spec.arg_names):
                 raise TypeError(
                     f"{method_name} takes {', '.join(spec.arg_names)}, got {len(args)} arguments"
@@ -304,7 +304,7 @@ def _as_passed(mode: str, values: Sequence[Any]) -> list[Any]:
     return {"plain": list(values), "packed": [tuple(values)], "none": []}[mode]
 
 
-def _as_torch(value: Any) -> Any:
+def _as_torch(value: object) -> Any:
     import torch
 
     if isinstance(value, tuple):

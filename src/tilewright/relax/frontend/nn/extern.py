@@ -44,7 +44,7 @@ class ExternModule:
         if func_name not in self._symbols:
             raise VerifyError(f"no function {func_name!r}; there is {', '.join(self._symbols)}")
 
-        def call(*args: Any) -> Any:
+        def call(*args: object) -> Any:
             described = self._symbols[func_name](*args)
             several = isinstance(described, (tuple, list))
             infos = [item._expr.struct_info for item in (described if several else [described])]

@@ -50,7 +50,7 @@ def __getattr__(name: str) -> Any:
         if function is None:
             raise AttributeError(f"nn.op has no operator {name!r}")
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> Any:
             named = {key: unwrapped(value) for key, value in kwargs.items()}
             return emit(function(*map(unwrapped, args), **named))
 

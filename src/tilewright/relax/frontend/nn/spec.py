@@ -118,7 +118,7 @@ class ModuleSpec:
     method_specs: list[MethodSpec]
 
     @staticmethod
-    def from_raw(spec: ModuleSpec | Mapping[str, Any], module: Any) -> ModuleSpec:
+    def from_raw(spec: ModuleSpec | Mapping[str, Any], module: object) -> ModuleSpec:
         """Read a specification that is written as a dictionary.
 
         Raises ``VerifyError`` for names of methods that the module doesn't have.
@@ -145,7 +145,7 @@ def _argument_names(method: Callable[..., Any], given: Mapping[str, Any]) -> lis
     return names
 
 
-def _argument(value: Any, name: str, method: str) -> ArgSpec:
+def _argument(value: object, name: str, method: str) -> ArgSpec:
     if value is int or value == "int":
         return Int()
     if isinstance(value, (Tensor, Int, Object, Tuple)):

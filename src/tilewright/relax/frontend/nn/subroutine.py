@@ -41,7 +41,7 @@ class SubroutineMixin:
 
 def _as_subroutine(forward: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(forward)
-    def call(self: SubroutineMixin, *args: Any, **kwargs: Any) -> Any:
+    def call(self: SubroutineMixin, *args: object, **kwargs: object) -> Any:
         if not self.define_subroutine:
             return forward(self, *args, **kwargs)
         return _call_subroutine(self, forward, args, kwargs)
@@ -59,7 +59,7 @@ def _call_subroutine(
     inner: list[RelaxVar] = []
     outer: list[RelaxExpr] = []
 
-    def as_param(value: Any, name: str) -> Any:
+    def as_param(value: object, name: str) -> Any:
         if not isinstance(value, (Tensor, Object)):
             raise VerifyError(
                 f"{type(module).__name__} is a subroutine, which takes tensors, not {value!r}"

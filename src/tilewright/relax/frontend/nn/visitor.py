@@ -53,7 +53,7 @@ class Mutator:
         """Visit a dictionary of parameters: its items in order."""
         return self._items(name, node, list(node.keys()))
 
-    def visit(self, name: str, node: Any) -> Any:
+    def visit(self, name: str, node: object) -> Any:
         """Visit what a module has, by the method for its kind; other things stay."""
         for kind, method in self._methods():
             if isinstance(node, kind):

@@ -125,7 +125,7 @@ class Inputs:
             raise ImportModelError(f"input {name!r} of the shape {list(shape)} is too large")
         return TensorStructInfo(extents, dtype)
 
-    def _extent(self, name: str, extent: Any) -> Expr | int:
+    def _extent(self, name: str, extent: Expr) -> Expr | int:
         if isinstance(extent, str):
             made = identifier(extent, "size")
             if extent not in self.sizes:

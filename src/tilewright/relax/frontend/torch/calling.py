@@ -278,7 +278,7 @@ def _complex_places(
     ]
 
 
-def _as_complex(result: Any) -> Any:
+def _as_complex(result: object) -> Any:
     """The complex tensor that a result shows, of the same library; NumPy's array of ours."""
     torch = require_torch()
     if isinstance(result, torch.Tensor):

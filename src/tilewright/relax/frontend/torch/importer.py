@@ -378,7 +378,7 @@ class _Importer(NodeConverter):
                 made.append(self._emit(context.tensor(size), f"{node.name}_size", True))
         return made
 
-    def _fill_up(self, number: int, node: Any, known: set[Var]) -> list[tuple[int, Expr]]:
+    def _fill_up(self, number: int, node: object, known: set[Var]) -> list[tuple[int, Expr]]:
         """Make a result as large as it may become; gives the axes of this, and their real sizes."""
         value = self._value(node)
         if not isinstance(value, (RelaxExpr, Complex)):

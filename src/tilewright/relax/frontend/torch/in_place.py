@@ -112,7 +112,7 @@ def _functional(torch: Any, node: torch.fx.Node) -> Any:
     return found if len(dtypes) == 1 and dtypes.pop().is_floating_point else None
 
 
-def _is_alone(torch: Any, node: torch.fx.Node) -> bool:
+def _is_alone(torch: object, node: torch.fx.Node) -> bool:
     """Whether nothing else shares the memory that a node writes into."""
     chain = []
     written = _written_by(torch, node)
@@ -129,7 +129,7 @@ def _is_alone(torch: Any, node: torch.fx.Node) -> bool:
     return True
 
 
-def _reads_only(torch: Any, user: torch.fx.Node, chain: list[Any]) -> bool:
+def _reads_only(torch: object, user: torch.fx.Node, chain: list[Any]) -> bool:
     return user in chain or _makes_own(torch, user)
 
 

@@ -237,7 +237,7 @@ def removal_root(state: ScheduleState, realize: BlockRealize) -> Stmt:
         return current
 
 
-def without(state: ScheduleState, scope: Scope, realize: BlockRealize, **changes: Any) -> Block:
+def without(state: ScheduleState, scope: Scope, realize: BlockRealize, **changes: object) -> Block:
     """Return the scope's block without one inner block; ``changes`` are other fields of it."""
     body = state.rebuilt(scope.block.body, {removal_root(state, realize): NO_OP})
     return scope.block.replace(body=body, **changes)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
 
 
-def _resolved(value: Any) -> Any:
+def _resolved(value: object) -> Any:
     """Replace handles and constants by their values."""
     if type(value) is ExprRV:
         return _resolved(value.value)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
 
 
-def _target(value: Any) -> Any:
+def _target(value: object) -> Any:
     if type(value) is LoopRV:
         return value
     return CONVERTERS["Sequence[BlockRV]"](value)

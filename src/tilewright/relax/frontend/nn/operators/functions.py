@@ -34,7 +34,7 @@ def tensor_expr_op(
     return emit(call, name_hint)
 
 
-def _operands(args: Any) -> tuple[list[RelaxExpr], list[Any]]:
+def _operands(args: object) -> tuple[list[RelaxExpr], list[Any]]:
     """Tensors, and sizes for parameters that are scalars, which come last."""
     given = args if isinstance(args, (list, tuple)) else [args]
     tensors: list[RelaxExpr] = []
@@ -54,7 +54,7 @@ def _operands(args: Any) -> tuple[list[RelaxExpr], list[Any]]:
     return tensors, scalars
 
 
-def _outputs(out: Any) -> Any:
+def _outputs(out: object) -> Any:
     if isinstance(out, (tuple, list)):
         return [_outputs(item) for item in out]
     if isinstance(out, StructInfo):
@@ -64,7 +64,7 @@ def _outputs(out: Any) -> Any:
     raise VerifyError(f"out is a Tensor, such as Tensor.placeholder(...), or several, got {out!r}")
 
 
-def tensor_ir_op(func: PrimFunc, name_hint: str, args: Any, out: Any) -> Any:
+def tensor_ir_op(func: PrimFunc, name_hint: str, args: object, out: object) -> Any:
     """Call a tensor function that writes fresh outputs, which ``out`` describes.
 
     ``args`` are tensors, then sizes, for parameters after the outputs. Several outputs are a tuple.
@@ -77,9 +77,9 @@ def tensor_ir_op(func: PrimFunc, name_hint: str, args: Any, out: Any) -> Any:
 def tensor_ir_inplace_op(
     func: PrimFunc,
     name_hint: str,
-    args: Any,
+    args: object,
     inplace_indices: int | Sequence[int],
-    out: Any,
+    out: object,
 ) -> Any:
     """Call a tensor function that writes into its arguments.
 
@@ -92,7 +92,7 @@ def tensor_ir_inplace_op(
     return emit(call, name_hint)
 
 
-def extern(name: str, args: Sequence[Argument], out: Any) -> Any:
+def extern(name: str, args: Sequence[Argument], out: object) -> Any:
     """Call a global function that takes ``args``, then fresh tensors that it writes.
 
     ``out`` describes these: a ``Tensor``, or several.

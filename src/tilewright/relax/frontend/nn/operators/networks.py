@@ -373,7 +373,7 @@ def _as_tensor(extent: ExprLike) -> Any:
     return ops.full((), extent, "int64") if isinstance(extent, int) else _scalar(extent)
 
 
-def _scalar(extent: Any) -> Any:
+def _scalar(extent: object) -> Any:
     return ops.reshape(ops.shape_to_tensor((extent,)), ())
 
 

@@ -121,7 +121,7 @@ def _map(ctx: Context, sequence: Value, *others: Value, body: Graph) -> tuple[Va
 
 
 @converts("Optional")
-def _optional(ctx: Context, value: Value = None, *, type: Any = None) -> tuple[Value, ...]:
+def _optional(ctx: Context, value: Value = None, *, type: object = None) -> tuple[Value, ...]:
     return (value,)
 
 

@@ -186,7 +186,7 @@ class Context:
         return const(self.number(value, dtype), dtype)
 
     @staticmethod
-    def number(value: Any, dtype: str | None) -> Any:
+    def number(value: object, dtype: str | None) -> Any:
         """A number as an element: of booleans, whether it isn't zero."""
         return bool(value) if dtype is not None and dtypes.is_bool(dtype) else value
 

@@ -100,7 +100,7 @@ def _by_parts(name: str, numbers: tuple[int, ...]) -> Converter:
     real = CONVERTERS.get(name)
 
     @wraps(real)
-    def convert(ctx: Context, *args: Any, **options: Any) -> object:
+    def convert(ctx: Context, *args: object, **options: object) -> object:
         inspect.signature(real).bind(ctx, *args, **options)
         parts: list[Any] = []
         for part in (_real, _imag) if ctx.is_complex else (_real,):
@@ -119,20 +119,20 @@ def _by_truth(name: str) -> Converter:
     real = CONVERTERS.get(name)
 
     @wraps(real)
-    def convert(ctx: Context, *args: Any, **options: Any) -> object:
+    def convert(ctx: Context, *args: object, **options: object) -> object:
         truths = [nonzero(arg) if isinstance(arg, Complex) else arg for arg in args]
         return real(ctx, *truths, **options)
 
     return convert
 
 
-def _real(ctx: Context, value: Any) -> Any:
+def _real(ctx: Context, value: object) -> Any:
     if isinstance(value, list):
         return [_real(ctx, item) for item in value]
     return value.real if isinstance(value, (Complex, complex)) else value
 
 
-def _imag(ctx: Context, value: Any) -> Any:
+def _imag(ctx: Context, value: object) -> Any:
     if isinstance(value, list):
         return [_imag(ctx, item) for item in value]
     if isinstance(value, (Complex, complex)):

@@ -151,7 +151,7 @@ def _adaptive_avg_pool_backward(ctx: Context, grad: RelaxExpr, x: RelaxExpr) -> 
 @converts("aten.max_pool2d_with_indices_backward.default",
           "aten.max_pool3d_with_indices_backward.default")  # fmt: skip
 def _max_pool_backward(
-    ctx: Context, grad: RelaxExpr, x: RelaxExpr, *windows_and_places: Any
+    ctx: Context, grad: RelaxExpr, x: RelaxExpr, *windows_and_places: object
 ) -> RelaxExpr:
     places = windows_and_places[-1]  # they say all that the windows do
     if x.ndim == ctx.spatial + 2:
