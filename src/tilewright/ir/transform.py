@@ -269,9 +269,10 @@ def module_pass(
 
     def make(decorated: Any) -> Any:
         info = PassInfo(opt_level or 0, name or decorated.__name__, required, traceable)
+        made: Any = decorated
         if not inspect.isclass(decorated):
             return ModulePass(info, decorated)
-        given = (PassContext.current,) if takes_context(decorated.transform_module, 2) else ()
+        given = (PassContext.current,) if takes_context(made.transform_module, 2) else ()
 
         def transform(self: Any, mod: IRModule) -> IRModule:
             result: IRModule = self.transform_module(mod, *(get() for get in given))

@@ -108,10 +108,9 @@ class HoistExpression(FunctionTransform):
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
         option = _EXPRESSION.value()
-        kinds = HoistedConditionals(_first(self.hoisted_conditionals, option.hoisted_conditionals))
-        bindings = HoistedLetBindings(
-            _first(self.hoisted_let_bindings, option.hoisted_let_bindings)
-        )
+        kinds, bindings = self.hoisted_conditionals, self.hoisted_let_bindings
+        kinds = HoistedConditionals(option.hoisted_conditionals if kinds is None else kinds)
+        bindings = HoistedLetBindings(option.hoisted_let_bindings if bindings is None else bindings)
         if bindings:
             needed = _conditions(func, kinds) if not (bindings & ~_REQUIRED) else None
             func = func.map_children(_LetHoister(func, bindings, needed).visit)
@@ -145,10 +144,6 @@ class HoistIfThenElse(FunctionTransform):
 
 
 _REQUIRED = HoistedLetBindings.RequiredByConditional
-
-
-def _first(given: int | None, otherwise: int) -> int:
-    return otherwise if given is None else given
 
 
 class _ConditionHoister(Unswitcher):

@@ -100,10 +100,9 @@ def _fact_of(stmt: Stmt) -> _Fact | None:
     for part in parts:
         for load, value in ((part.a, part.b), (part.b, part.a)) if type(part) is EQ else ():
             rest = or_(*(item for item in parts if item is not part))
-            named = load.indices if type(load) is BufferLoad else ()
-            plain = len(set(named)) == len(named) and all(
-                type(index) is Var and index in domain for index in named
-            )
+            indices = load.indices if type(load) is BufferLoad else ()
+            named = [index for index in indices if isinstance(index, Var) and index in domain]
+            plain = len(set(named)) == len(indices)
             others = {var for expr in (rest, value) for var in free_vars(expr)} & set(domain)
             given = (rest, value, *domain.values())
             reads = any(type(item) is BufferLoad for node in given for item in pre_order(node))
@@ -129,7 +128,7 @@ def _whole_axes(realize: BlockRealize, loops: Mapping[Var, Range]) -> dict[Var, 
 
 
 def _disjuncts(condition: Expr) -> Iterator[Any]:
-    if type(condition) is Or:
+    if isinstance(condition, Or):
         yield from _disjuncts(condition.a)
         yield from _disjuncts(condition.b)
     else:
