@@ -337,7 +337,7 @@ def wrong(body: Any, match: str, pure: bool = True) -> None:
 
 def test_what_is_no_branch_is_refused() -> None:
     var = relax.Var("v", F4)
-    branch = relax.SeqExpr((relax.BindingBlock((relax.VarBinding(op.exp(var), var),)),), var)
+    branch = relax.SeqExpr((relax.BindingBlock((relax.VarBinding(var, op.exp(var)),)),), var)
 
     def leak(builder: Any, c: Any, x: Any) -> Any:
         inner: list[Any] = []
@@ -350,7 +350,7 @@ def test_what_is_no_branch_is_refused() -> None:
         return inner[0]
 
     def twice(builder: Any, c: Any, x: Any) -> Any:
-        made = relax.SeqExpr((relax.BindingBlock((relax.VarBinding(op.exp(x), var),)),), var)
+        made = relax.SeqExpr((relax.BindingBlock((relax.VarBinding(var, op.exp(x)),)),), var)
         return builder.emit(relax.If(c, made, made))
 
     def effect(builder: Any, c: Any, x: Any) -> Any:
@@ -364,7 +364,7 @@ def test_what_is_no_branch_is_refused() -> None:
     wrong(leak, "which is not bound there")
     wrong(twice, "v is bound twice")
     wrong(effect, "has an effect: say so")
-    in_block = relax.VarBinding(relax.If(YES_CONST, X, X), relax.Var("y", F4))
+    in_block = relax.VarBinding(relax.Var("y", F4), relax.If(YES_CONST, X, X))
     body = relax.SeqExpr((relax.DataflowBlock((in_block,)),), X)
     with pytest.raises(VerifyError, match="can't be in a dataflow block"):
         relax.verify_graph(IRModule({"main": relax.Function((X,), body)}))
@@ -404,7 +404,7 @@ def test_several_variables_of_branches() -> None:
 
     value = main.bindings[0].value
     assert isinstance(value.struct_info, relax.TupleStructInfo)
-    assert len(value.struct_info.fields_) == 2
+    assert len(value.struct_info.fields) == 2
     x = random(4)
     np.testing.assert_allclose(interpreter.run(main, YES, x), np.exp(x) * (np.exp(x) + x), 1e-5)
     np.testing.assert_allclose(interpreter.run(main, NO, x), x * x, rtol=1e-5)

@@ -141,8 +141,8 @@ def test_verify_finds_dataflow_variables_that_leave() -> None:
 def test_struct_info() -> None:
     n = symbol("n")
     assert repr(tensor((n * 2 + n, 4))) == "Tensor(((n * 3), 4), float32)"
-    assert not relax.TensorStructInfo(None, "float32", 2).has_shape
+    assert not relax.TensorStructInfo(None, "float32", ndim=2).has_shape
     with pytest.raises(VerifyError, match="unknown dtype"):
         tensor((1,), "floaty")
     with pytest.raises(VerifyError, match="ndim is 3"):
-        relax.TensorStructInfo((1, 2), "float32", 3)
+        relax.TensorStructInfo((1, 2), "float32", ndim=3)

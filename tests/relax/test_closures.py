@@ -178,9 +178,9 @@ def test_text_reads_back(mod: object) -> None:
 def test_inner_functions_are_checked() -> None:
     x, y = relax.Var("x", tensor((4,))), relax.Var("y", tensor((4,)))
     z, f = relax.Var("z", tensor((4,))), relax.Var("f", relax.FuncStructInfo((), tensor((4,))))
-    block = relax.BindingBlock((relax.VarBinding(op.exp(y), z),))
+    block = relax.BindingBlock((relax.VarBinding(z, op.exp(y)),))
     inner = relax.Function((), relax.SeqExpr((block,), z))
-    outer = relax.BindingBlock((relax.VarBinding(relax.LocalFunction(inner), f),))
+    outer = relax.BindingBlock((relax.VarBinding(f, relax.LocalFunction(inner)),))
     mod = relax.Function((x,), relax.SeqExpr((outer,), x))
     with pytest.raises(VerifyError, match=r"'main\.f': the value of z uses y, which is not bound"):
         relax.build(mod, "llvm")

@@ -152,7 +152,7 @@ def test_the_allowed_error_goes_before_times():
         constants = [
             arg.data.shape[0]
             for binding in made["main"].bindings
-            for arg in binding.value.args[1].items
+            for arg in binding.value.args[1].fields
             if isinstance(arg, relax.Constant) and "winograd" in binding.value.args[0].name
         ]
         assert constants == expected

@@ -43,7 +43,7 @@ def folded(body: Callable[..., Any], *arrays: np.ndarray) -> Any:
     )
     made = relax.transform.CanonicalizeBindings()(relax.transform.FoldConstant()(mod))
     result = made["main"].body.body
-    items = result.items if isinstance(result, relax.Tuple) else [result]
+    items = result.fields if isinstance(result, relax.Tuple) else [result]
     assert all(isinstance(item, relax.Constant) for item in items), made
     return [item.data for item in items]
 

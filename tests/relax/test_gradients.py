@@ -431,7 +431,7 @@ def test_gradients_of_tuples_and_of_one_result() -> None:
     relax.verify_graph(mod)
     a, b, c = random(3), random(3, seed=1), random(3, seed=2)
     function = mod["main_adjoint"]
-    assert repr(function.ret_struct_info.fields_[1].fields_[0]) == repr(pair)
+    assert repr(function.ret_struct_info.fields[1].fields[0]) == repr(pair)
     flat = [relax.Var(name, tensor((3,))) for name in "abc"]
     call = relax.BlockBuilder(mod)
     with call.function("flat", flat):

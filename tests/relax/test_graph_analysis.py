@@ -47,8 +47,8 @@ ANY, UNKNOWN = ObjectStructInfo(), TensorStructInfo(None, "float32")
         (tensor((4,)), tensor((4, 1)), R_.FAIL_L0),
         (UNKNOWN, tensor((4,)), R_.PASS),
         (tensor((4,)), UNKNOWN, R_.FAIL_L1),
-        (tensor((4,)), TensorStructInfo(None, "float32", 1), R_.FAIL_L2),
-        (TensorStructInfo(None, "float32", 1), tensor((4,)), R_.PASS),
+        (tensor((4,)), TensorStructInfo(None, "float32", ndim=1), R_.FAIL_L2),
+        (TensorStructInfo(None, "float32", ndim=1), tensor((4,)), R_.PASS),
         (ShapeStructInfo((n, 4)), ShapeStructInfo((n, 5)), R_.FAIL_L0),
         (PrimStructInfo("int64"), PrimStructInfo("int64", n), R_.PASS),
         (PrimStructInfo("int64", n), PrimStructInfo("int64"), R_.FAIL_L2),
@@ -114,7 +114,9 @@ def test_results_of_calls_are_derived() -> None:
     found = analysis.derive_call_ret_struct_info(takes, call(tensor((3, 4)), tensor((3,))))
     assert repr(found) == "Tuple(Tensor((6,), float32), Object)"
     part = FuncStructInfo((tensor((n, 4)),), tensor((n, m)))
-    found = analysis.derive_call_ret_struct_info(part, call(TensorStructInfo(None, "float32", 2)))
+    found = analysis.derive_call_ret_struct_info(
+        part, call(TensorStructInfo(None, "float32", ndim=2))
+    )
     assert repr(found) == "Tensor(ndim=2, float32)"
     found = analysis.derive_call_ret_struct_info(FuncStructInfo.opaque_func(ret=UNKNOWN), call())
     assert found is UNKNOWN or repr(found) == repr(UNKNOWN)
@@ -170,7 +172,7 @@ def test_functions_that_are_passed_are_looked_up() -> None:
 
 def test_results_of_emitted_calls_are_derived() -> None:
     builder = relax.BlockBuilder(graph(lambda x: op.concat([x, x], 0), tensor((n, 4))))
-    x, y = relax.Var("x", tensor((3, 4))), relax.Var("y", TensorStructInfo(None, "float32", 2))
+    x, y = relax.Var("x", tensor((3, 4))), relax.Var("y", TensorStructInfo(None, "float32", ndim=2))
     with builder.function("caller", [x]):
         made = builder.emit_call("main", x)
         builder.emit_func_output(made)

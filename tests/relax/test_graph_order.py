@@ -163,7 +163,7 @@ def test_nested_operands_are_bound() -> None:
     once = op.exp(x)
     gv = relax.Var("gv", tensor((4,)))
     value = op.add(once, op.add(once, op.tanh(x)))
-    block = relax.BindingBlock((relax.VarBinding(value, gv),))
+    block = relax.BindingBlock((relax.VarBinding(gv, value),))
     nested = IRModule({"main": relax.Function((x,), relax.SeqExpr((block,), gv))})
     with pytest.raises(VerifyError, match="nested"):
         relax.verify_graph(nested)

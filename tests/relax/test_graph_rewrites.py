@@ -307,7 +307,7 @@ def test_a_weight_and_its_transformation_are_both_passed() -> None:
     made = t.LiftTransformParams()(mod)
     relax.verify_graph(made)
     result = made["main_transform_params"].body.body.struct_info
-    assert len(result.fields_) == 2
+    assert len(result.fields) == 2
     by_name = {"lv": np.exp(arrays[1]), "y": arrays[1]}
     inputs = [by_name[param.name] for param in made["main"].params[1:]]
     np.testing.assert_allclose(

@@ -62,7 +62,7 @@ def test_every_call_must_pass_a_constant() -> None:
 
 def constants_of(mod: IRModule) -> list[Constant]:
     calls = [binding.value for binding in mod["main"].bindings]
-    return [arg for call in calls for arg in call.args[1].items if isinstance(arg, Constant)]
+    return [arg for call in calls for arg in call.args[1].fields if isinstance(arg, Constant)]
 
 
 def test_functions_take_packed_constants() -> None:

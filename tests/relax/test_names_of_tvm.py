@@ -32,7 +32,7 @@ def test_values() -> None:
     assert relax.prim_value(2, "int32").value.dtype == "int32"
     with pytest.raises(VerifyError, match="is of int64, not int32"):
         relax.prim_value(Var("n"), "int32")
-    assert relax.extern("f").symbol_name == "f"
+    assert relax.extern("f").global_symbol == "f"
     assert isinstance(relax.convert_to_expr([1, 2.0]), relax.Tuple)
     x = relax.Var("x", X)
     assert [int(str(n)) for n in relax.get_shape_of(x).values] == [2, 6]

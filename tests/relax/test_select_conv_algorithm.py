@@ -36,7 +36,7 @@ def filters_of(mod: IRModule) -> list[Constant]:
         arg
         for call in calls
         if call.op_name == "call_tir"
-        for arg in call.args[1].items
+        for arg in call.args[1].fields
         if isinstance(arg, Constant)
     ]
 

@@ -37,7 +37,7 @@ def built() -> relax.Executable:
     builder = relax.BlockBuilder()
     with builder.function("main", params):
         with builder.dataflow():
-            items = body(*params).items
+            items = body(*params).fields
             outputs = [builder.emit_output(item) for item in items]
         builder.emit_func_output(relax.Tuple(tuple(outputs)))
     return relax.build(builder.get())

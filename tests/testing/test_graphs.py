@@ -195,7 +195,7 @@ def _operators(step: Step) -> list[str]:
             names.append(getattr(item.op, "name", ""))
             waiting.extend(item.args)
         elif isinstance(item, relax.Tuple):
-            waiting.extend(item.items)
+            waiting.extend(item.fields)
     return names
 
 

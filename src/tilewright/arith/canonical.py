@@ -192,7 +192,7 @@ class Canonical(PolyArithmetic):
                 kind,
                 *(
                     self.key(getattr(value, field.name))
-                    for field in value.fields
+                    for field in value.node_fields
                     if field.role != "derived"
                 ),
             )

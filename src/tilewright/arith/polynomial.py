@@ -447,7 +447,7 @@ def same_expr(a: Any, b: Any) -> bool:
 
 def _same_fields(a: Node, b: object) -> bool:
     """Whether two nodes of one class are the same in all that they are made of."""
-    for field in a.fields:
+    for field in a.node_fields:
         role = field.role
         if role == "derived":
             continue

@@ -103,7 +103,7 @@ def make_collectors() -> None:
     while pending:
         kind = pending.pop()
         pending += kind.__subclasses__()
-        if kind not in _COLLECTORS and "fields" in vars(kind):
+        if kind not in _COLLECTORS and "node_fields" in vars(kind):
             _COLLECTORS[kind] = _make_collector(kind)
 
 
@@ -156,14 +156,14 @@ class _OfType(dict[Any, int]):
 
 def _make_collector(kind: type[Node]) -> Callable[[Any], int]:
     """Generate the collector of a class as straight-line code: it runs for every new node."""
-    names = {field.name for field in kind.fields}
+    names = {field.name for field in kind.node_fields}
     lines = ["def collect(node):", f"    found = own[{'node.dtype' if 'dtype' in names else None}]"]
     further = _FURTHER.get(kind)
     if further is not None:
         lines.append("    found |= further(node)")
     if "annotations" in names:
         lines.append("    if node.annotations: found |= annotations(node)")
-    for field in kind.fields:
+    for field in kind.node_fields:
         lines += _collecting(field)
     frozen = setting("freeze_nodes")
     lines.append("    set(node, '_contents', found)" if frozen else "    node._contents = found")

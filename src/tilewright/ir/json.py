@@ -49,7 +49,7 @@ def save_json(node: Node) -> str:
         item, done = stack.pop()
         if id(item) in numbers:
             continue
-        fields = {f.name: getattr(item, f.name) for f in item.fields if f.role != "derived"}
+        fields = {f.name: getattr(item, f.name) for f in item.node_fields if f.role != "derived"}
         inner = [each for value in fields.values() for each in _nodes_in(value)]
         if not done and any(id(each) not in numbers for each in inner):
             stack += [(item, True), *((each, False) for each in inner)]

@@ -115,7 +115,7 @@ class Node:
     if TYPE_CHECKING:
         _contents: int | None
 
-    fields: tuple[Field, ...] = ()
+    node_fields: tuple[Field, ...] = ()
     """Declared fields, in constructor order (class attribute)."""
 
     if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Node:
     def __repr__(self) -> str:
         inner = ", ".join(
             f"{field.name}={getattr(self, field.name)!r}"
-            for field in self.fields
+            for field in self.node_fields
             if field.role != "derived"
         )
         return f"{type(self).__name__}({inner})"
@@ -174,13 +174,14 @@ def node(cls: N) -> N:
             value.name = name
             own.append(value)
             del namespace[name]
-    inherited = [field for base in cls.__mro__[1:2] for field in getattr(base, "fields", ())]
+    inherited = [field for base in cls.__mro__[1:2] for field in getattr(base, "node_fields", ())]
     fields = tuple(inherited + own)
-    namespace["fields"] = fields
+    namespace["node_fields"] = fields
     namespace["__slots__"] = tuple(field.name for field in own)
     for unwanted in ("__dict__", "__weakref__"):
         namespace.pop(unwanted, None)
-    if "__init__" not in namespace:
+    # A class without fields of its own is constructed as its base is, also if by hand.
+    if "__init__" not in namespace and (own or not inherited or "__post_init__" in namespace):
         namespace["__init__"] = _make_init(fields, "__post_init__", cls)
     namespace["map_children"] = _make_map_children(fields)
     namespace["child_nodes"] = _make_child_nodes(fields)
@@ -300,7 +301,7 @@ def _has_children(fields: tuple[Field, ...]) -> bool:
 
 def is_leaf_class(node_class: type[Node]) -> bool:
     """Whether nodes of a class never have children."""
-    return not _has_children(node_class.fields)
+    return not _has_children(node_class.node_fields)
 
 
 def _itself(node: Node, function: Callable[[Any], Any]) -> Node:

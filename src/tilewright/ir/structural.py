@@ -35,7 +35,7 @@ def is_symbol(value: object) -> bool:
 def _parameters(value: Node) -> list[Any]:
     return [
         var
-        for field in value.fields
+        for field in value.node_fields
         if field.role == "definitions"
         for var in getattr(value, field.name)
     ]
@@ -64,7 +64,7 @@ class _Comparer:
             own_scope = getattr(type(a), "own_scope", False)
             if own_scope:
                 self.forget(a, b)
-            for field in a.fields:
+            for field in a.node_fields:
                 if field.role != "derived":
                     self.compare(
                         getattr(a, field.name),
@@ -126,7 +126,7 @@ class _Comparer:
         if not defining and not self.map_free and a is not b:
             raise _Difference(path, f"free variables {a.name} and {_name(b)} are not the same")
         self.left[a], self.right[b] = b, a
-        for field in a.fields:
+        for field in a.node_fields:
             if field.name != "name" and field.role != "derived":
                 self.compare(
                     getattr(a, field.name), getattr(b, field.name), f"{path}.{field.name}", True
@@ -211,7 +211,7 @@ def expr_equal(a: Expr, b: Expr) -> bool:
         return False
     if is_symbol(a):
         return False
-    for field in a.fields:
+    for field in a.node_fields:
         x, y = getattr(a, field.name), getattr(b, field.name)
         if field.role == "child":
             if not expr_equal(x, y):
@@ -239,7 +239,7 @@ def _layout_of(kind: type) -> _Layout:
         symbol = kind is Var or getattr(kind, "symbol", None) is True
         names = tuple(
             field.name
-            for field in kind.fields
+            for field in kind.node_fields
             if field.role != "derived" and not (symbol and field.name == "name")
         )
         opening = ("@" if symbol else "(") + kind.__name__

@@ -173,7 +173,7 @@ def definition_fields(kind: type[Node]) -> tuple[tuple[str, bool], ...]:
     if found is None:
         found = _DEFINITIONS[kind] = tuple(
             (field.name, field.role == "definition")
-            for field in kind.fields
+            for field in kind.node_fields
             if field.role in ("definition", "definitions")
         )
     return found

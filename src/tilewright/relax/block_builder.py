@@ -176,7 +176,7 @@ class BlockBuilder:
             raise VerifyError(f"function {frame.name!r} has no result: call emit_func_output(...)")
         frame.close_block(BindingBlock)
         body = SeqExpr(tuple(frame.blocks), frame.output)
-        return Function(frame.params, body, frame.output.struct_info, frame.attrs)
+        return Function(frame.params, body, frame.output.struct_info, attrs=frame.attrs)
 
     def build_branch(self, body: Callable[[], RelaxExpr]) -> SeqExpr:
         """Build a branch of an ``If``; ``body`` emits and returns its result.
@@ -355,7 +355,7 @@ class BlockBuilder:
         local = frame.in_dataflow and not output
         kind = DataflowVar if local else RelaxVar
         var = kind(self._fresh(name_hint, "lv" if local else "gv"), value.struct_info)
-        frame.bindings.append(VarBinding(value, var))
+        frame.bindings.append(VarBinding(var, value))
         return var
 
     def _fresh(self, hint: str, default: str) -> str:
@@ -385,7 +385,7 @@ class BlockBuilder:
         frame = self._frame()
         kind = DataflowVar if frame.in_dataflow else RelaxVar
         var = kind(self._fresh(name_hint, "lv" if frame.in_dataflow else "gv"), struct_info)
-        frame.bindings.append(MatchCast(atom, struct_info, var))
+        frame.bindings.append(MatchCast(var, atom, struct_info))
         return var
 
     def emit_call(self, function: str | GlobalVar, *args: object) -> RelaxVar:
@@ -442,7 +442,7 @@ class BlockBuilder:
         if is_atom(expr):
             return expr
         if isinstance(expr, Tuple):
-            return Tuple(tuple(map(self._atom, expr.items)))
+            return Tuple(tuple(map(self._atom, expr.fields)))
         shared = self._frame().shared
         known = shared.get(expr)
         if known is None:
@@ -529,7 +529,7 @@ class _TensorBridge:
         if isinstance(value, StringValue):
             return value.value
         if isinstance(value, Tuple):
-            return [self.convert(item) for item in value.items]
+            return [self.convert(item) for item in value.fields]
         if isinstance(value, RelaxExpr):
             return self.tensor(value)
         if isinstance(value, (list, tuple)):
@@ -542,7 +542,7 @@ class _TensorBridge:
         info = value.struct_info
         if isinstance(info, TupleStructInfo):
             made = [
-                self.tensor(self.builder.emit(value[index])) for index in range(len(info.fields_))
+                self.tensor(self.builder.emit(value[index])) for index in range(len(info.fields))
             ]
             return made
         if not isinstance(info, TensorStructInfo) or not info.has_shape:

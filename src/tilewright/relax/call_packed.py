@@ -25,7 +25,7 @@ from tilewright.relax.expr import (
     Tuple,
     as_relax,
 )
-from tilewright.relax.registry import builder, other_names
+from tilewright.relax.registry import builder
 from tilewright.relax.struct_info import (
     FuncStructInfo,
     ObjectStructInfo,
@@ -35,6 +35,7 @@ from tilewright.relax.struct_info import (
     TupleStructInfo,
     same_struct_info,
 )
+from tilewright.support.calling import other_names
 from tilewright.support.errors import VerifyError
 
 PACKED = "packed"
@@ -69,34 +70,34 @@ ASSERT_TENSOR = raw_op("assert_tensor", lambda call: _NOTHING, pure=False)
 
 
 @builder("call_packed")
-@other_names(ty_args="sinfo_args")
+@other_names(sinfo_args="ty_args")
 def call_packed(
-    func: str | ExternFunc, *args: object, sinfo_args: StructInfo | Sequence[StructInfo] = ()
+    func: str | ExternFunc, *args: object, ty_args: StructInfo | Sequence[StructInfo] = ()
 ) -> RelaxCall:
     """Call a global function for what it does or returns.
 
-    ``sinfo_args`` describes the result: a tensor of known shape, a tuple of these, or nothing,
+    ``ty_args`` describes the result: a tensor of known shape, a tuple of these, or nothing,
     ``R.Tuple()``.
     """
-    return _returning(CALL_PACKED, func, args, sinfo_args)
+    return _returning(CALL_PACKED, func, args, ty_args)
 
 
 @builder("call_pure_packed")
-@other_names(ty_args="sinfo_args")
+@other_names(sinfo_args="ty_args")
 def call_pure_packed(
-    func: str | ExternFunc, *args: object, sinfo_args: StructInfo | Sequence[StructInfo] = ()
+    func: str | ExternFunc, *args: object, ty_args: StructInfo | Sequence[StructInfo] = ()
 ) -> RelaxCall:
     """Call a global function for what it returns; it must have no effects."""
-    return _returning(CALL_PURE_PACKED, func, args, sinfo_args)
+    return _returning(CALL_PURE_PACKED, func, args, ty_args)
 
 
 @builder("call_inplace_packed")
-@other_names(ty_args="sinfo_args")
+@other_names(sinfo_args="ty_args")
 def call_inplace_packed(
     func: str | ExternFunc,
     *args: object,
     inplace_indices: int | Sequence[int],
-    sinfo_args: StructInfo | Sequence[StructInfo],
+    ty_args: StructInfo | Sequence[StructInfo],
 ) -> RelaxCall:
     """Call a global function that changes some of its arguments, and nothing else.
 
@@ -107,11 +108,11 @@ def call_inplace_packed(
     Raises ``VerifyError`` if a result doesn't fit its argument.
     """
     indices = (inplace_indices,) if isinstance(inplace_indices, int) else tuple(inplace_indices)
-    given = [sinfo_args] if isinstance(sinfo_args, StructInfo) else list(sinfo_args)
+    given = [ty_args] if isinstance(ty_args, StructInfo) else list(ty_args)
     if len(given) > 1:
         given = [TupleStructInfo(tuple(given))]
     info = given[0]
-    infos = info.fields_ if isinstance(info, TupleStructInfo) else (info,)
+    infos = info.fields if isinstance(info, TupleStructInfo) else (info,)
     if len(infos) != len(indices):
         raise VerifyError(f"{len(infos)} results need as many inplace_indices: {indices}")
     made = _arguments(args)
@@ -149,20 +150,20 @@ def _returning(op: Any, func: str | ExternFunc, args: Sequence[object], info: An
 
 
 @builder("call_dps_packed")
-@other_names(out_ty="out_sinfo")
+@other_names(out_sinfo="out_ty")
 def call_dps_packed(
-    func: str | ExternFunc, args: object, out_sinfo: StructInfo | Sequence[StructInfo]
+    func: str | ExternFunc, args: object, out_ty: StructInfo | Sequence[StructInfo]
 ) -> RelaxCall:
     """Call a global function that takes ``args``, then fresh tensors that it writes.
 
-    One output gives a tensor, several (a list in ``out_sinfo``) a tuple. The function must write
+    One output gives a tensor, several (a list in ``out_ty``) a tuple. The function must write
     all of its outputs and have no other effects.
     """
-    given = args.items if isinstance(args, Tuple) else args
+    given = args.fields if isinstance(args, Tuple) else args
     items = given if isinstance(given, (list, tuple)) else (given,)
-    infos = (out_sinfo,) if isinstance(out_sinfo, StructInfo) else tuple(out_sinfo)
-    if isinstance(out_sinfo, TupleStructInfo):
-        infos = out_sinfo.fields_
+    infos = (out_ty,) if isinstance(out_ty, StructInfo) else tuple(out_ty)
+    if isinstance(out_ty, TupleStructInfo):
+        infos = out_ty.fields
     operands = (_reference(func), Tuple(_arguments(items)))
     return RelaxCall(CALL_DPS_PACKED, operands, {}, infos)
 
@@ -191,7 +192,7 @@ def assert_op(condition: object, format_args: object = None, format: str = "") -
         return assert_sizes(condition, format_args, format)
     if not dtypes.is_bool(info.dtype) or info.ndim != 0:
         raise VerifyError(f"assert_op takes one truth value, got {info!r}")
-    shown = format_args.items if isinstance(format_args, Tuple) else format_args or ()
+    shown = format_args.fields if isinstance(format_args, Tuple) else format_args or ()
     shown = shown if isinstance(shown, (list, tuple)) else (shown,)
     message = StringValue(_form(format, len(shown)))
     return RelaxCall(ASSERT_TENSOR, (condition, message, *_printed(shown)))
@@ -261,9 +262,9 @@ def lowered_packed(call: RelaxCall) -> tuple[str, tuple[RelaxExpr, ...], tuple[S
     if call.op is CALL_DPS_PACKED:
         arguments = call.args[1]
         assert isinstance(arguments, Tuple)
-        return name, arguments.items, call.sinfo_args
+        return name, arguments.fields, call.sinfo_args
     info = call.struct_info
-    infos = info.fields_ if isinstance(info, TupleStructInfo) else (info,)
+    infos = info.fields if isinstance(info, TupleStructInfo) else (info,)
     if not infos or isinstance(info, ObjectStructInfo):
         return name, operands, ()
     counted = (StringValue(name), PrimValue(as_expr(len(infos))), *operands)

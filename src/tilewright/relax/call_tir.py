@@ -20,7 +20,7 @@ from tilewright.relax.expr import (
     Tuple,
     as_relax,
 )
-from tilewright.relax.registry import BUILDERS, RelaxOp, builder, get_op, operator, other_names
+from tilewright.relax.registry import BUILDERS, RelaxOp, builder, get_op, operator
 from tilewright.relax.struct_info import (
     ObjectStructInfo,
     StructInfo,
@@ -28,6 +28,7 @@ from tilewright.relax.struct_info import (
     TupleStructInfo,
     same_struct_info,
 )
+from tilewright.support.calling import other_names
 from tilewright.support.errors import VerifyError
 
 
@@ -67,12 +68,12 @@ def _infer_call_tir_inplace(call: RelaxCall) -> StructInfo:
     if len(places) != len(call.sinfo_args):
         raise VerifyError(f"{len(call.sinfo_args)} outputs need as many inplace_indices: {places}")
     taken = [place for place in places if place != -1]
-    if not taken or len(set(taken)) < len(taken) or not set(taken) <= set(range(len(args.items))):
+    if not taken or len(set(taken)) < len(taken) or not set(taken) <= set(range(len(args.fields))):
         raise VerifyError(f"inplace_indices are different positions of arguments, or -1: {places}")
     for place, output in zip(places, call.sinfo_args):
-        if place != -1 and not same_struct_info(args.items[place].struct_info, output):
+        if place != -1 and not same_struct_info(args.fields[place].struct_info, output):
             raise VerifyError(
-                f"an output in place of argument {place}, {args.items[place].struct_info!r}, "
+                f"an output in place of argument {place}, {args.fields[place].struct_info!r}, "
                 f"can't be {output!r}"
             )
     return info
@@ -84,23 +85,23 @@ CALL_DPS = raw_op("call_dps", lambda call: ObjectStructInfo(), pure=False)
 
 
 @builder("call_tir")
-@other_names(out_ty="out_sinfo")
+@other_names(out_sinfo="out_ty")
 def call_tir(
     gvar: GlobalVar | ExternFunc,
     args: object,
-    out_sinfo: StructInfo | Sequence[StructInfo],
+    out_ty: StructInfo | Sequence[StructInfo],
     tir_vars: Any = (),
 ) -> RelaxCall:
     """Call a tensor function, which gets ``args``, then fresh outputs, then ``tir_vars``.
 
-    One output gives a tensor, several (a list in ``out_sinfo``) a tuple.
+    One output gives a tensor, several (a list in ``out_ty``) a tuple.
     """
     made = as_relax(args) if not isinstance(args, RelaxExpr) else Tuple((args,))
     if isinstance(args, Tuple):
         made = args
-    infos = (out_sinfo,) if isinstance(out_sinfo, StructInfo) else tuple(out_sinfo)
-    if isinstance(out_sinfo, TupleStructInfo):
-        infos = out_sinfo.fields_
+    infos = (out_ty,) if isinstance(out_ty, StructInfo) else tuple(out_ty)
+    if isinstance(out_ty, TupleStructInfo):
+        infos = out_ty.fields
     operands: tuple[RelaxExpr, ...] = (FunctionRef(gvar), made)
     scalars = tir_vars.values if isinstance(tir_vars, ShapeExpr) else tuple(tir_vars)
     if scalars:
@@ -109,12 +110,12 @@ def call_tir(
 
 
 @builder("call_tir_inplace")
-@other_names(out_ty="out_sinfo")
+@other_names(out_sinfo="out_ty")
 def call_tir_inplace(
     gvar: GlobalVar,
     args: object,
     inplace_indices: int | Sequence[int],
-    out_sinfo: StructInfo | Sequence[StructInfo],
+    out_ty: StructInfo | Sequence[StructInfo],
     tir_vars: object = (),
 ) -> RelaxCall:
     """Call a tensor function that writes outputs into its arguments.
@@ -125,7 +126,7 @@ def call_tir_inplace(
 
     Raises ``VerifyError`` if an output doesn't fit its argument.
     """
-    plain = call_tir(gvar, args, out_sinfo, tir_vars)
+    plain = call_tir(gvar, args, out_ty, tir_vars)
     indices = (inplace_indices,) if isinstance(inplace_indices, int) else tuple(inplace_indices)
     return RelaxCall(CALL_TIR_INPLACE, plain.args, {"inplace_indices": indices}, plain.sinfo_args)
 
@@ -160,7 +161,7 @@ def call_tir_operands(
     assert isinstance(function, FunctionRef) and isinstance(args, Tuple)
     extra = call.args[2] if len(call.args) > 2 else None
     assert extra is None or isinstance(extra, ShapeExpr)
-    return function, args.items, extra
+    return function, args.fields, extra
 
 
 def output_infos(call: RelaxCall) -> tuple[TensorStructInfo, ...]:

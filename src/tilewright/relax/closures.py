@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from tilewright.relax.analysis import derive_call_ret_struct_info
 from tilewright.relax.call_tir import raw_op
-from tilewright.relax.expr import RelaxCall, RelaxExpr, as_relax
-from tilewright.relax.registry import builder, other_names
+from tilewright.relax.expr import RelaxCall, RelaxExpr, Tuple, as_relax
+from tilewright.relax.registry import builder
 from tilewright.relax.struct_info import FuncStructInfo, ObjectStructInfo, StructInfo
+from tilewright.support.calling import other_names
 from tilewright.support.errors import VerifyError
 
 
@@ -24,28 +25,28 @@ INVOKE_CLOSURE = raw_op("invoke_closure", _infer)
 
 
 @builder("invoke_closure")
-@other_names(ty_args="sinfo_args")
+@other_names(sinfo_args="ty_args")
 def invoke_closure(
-    closure: RelaxExpr, args: object, sinfo_args: StructInfo | None = None
+    closure: RelaxExpr, args: object, ty_args: StructInfo | None = None
 ) -> RelaxCall:
     """Call a function that a variable stands for.
 
-    What it gives is derived from its struct info unless ``sinfo_args`` says so.
+    What it gives is derived from its struct info unless ``ty_args`` says so.
 
     Raises ``VerifyError`` if the variable is no function, or the arguments don't fit.
     """
     info = closure.struct_info
     if not isinstance(info, (FuncStructInfo, ObjectStructInfo)):
         raise VerifyError(f"{closure!r} is no function: it is {info!r}")
-    given = getattr(args, "items", args)
+    given = args.fields if isinstance(args, Tuple) else args
     items = tuple(map(as_relax, given if isinstance(given, (tuple, list)) else (given,)))
     pure = not isinstance(info, FuncStructInfo) or info.purity
     attrs = {} if pure else {"pure": False}
-    made = RelaxCall(INVOKE_CLOSURE, (closure, *items), attrs, (sinfo_args or ObjectStructInfo(),))
+    made = RelaxCall(INVOKE_CLOSURE, (closure, *items), attrs, (ty_args or ObjectStructInfo(),))
     if isinstance(info, FuncStructInfo):
         plain = made.replace(args=items)
         derived = derive_call_ret_struct_info(info, plain)
-        made = made.replace(sinfo_args=(sinfo_args or derived,))
+        made = made.replace(sinfo_args=(ty_args or derived,))
     return made
 
 

@@ -418,14 +418,14 @@ def _describe(name: str, info: StructInfo, names: dict[Var, str]) -> TensorSpec:
 
 def _describe_result(result: RelaxExpr, outputs: list[TensorSpec], names: dict[Var, str]) -> object:
     if isinstance(result, Tuple):
-        return tuple(_describe_result(item, outputs, names) for item in result.items)
+        return tuple(_describe_result(item, outputs, names) for item in result.fields)
     return _describe_leaves(result.struct_info, outputs, names)
 
 
 def _describe_leaves(info: StructInfo, outputs: list[TensorSpec], names: dict[Var, str]) -> object:
     if isinstance(info, TupleStructInfo):
         # A tuple in one variable: its items are results one by one.
-        return tuple(_describe_leaves(field, outputs, names) for field in info.fields_)
+        return tuple(_describe_leaves(field, outputs, names) for field in info.fields)
     outputs.append(_describe(f"out{len(outputs)}", info, names))
     return None
 

@@ -13,6 +13,7 @@ Class names carry a ``Relax`` where ``tilewright.ir`` has a class of the same na
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from tilewright.ir import (
 from tilewright.ir import const as scalar_const
 from tilewright.relax.conditions import Condition, collect_conditions
 from tilewright.relax.constant_data import ConstantData
+from tilewright.relax.expr_operators import WithOperators
 from tilewright.relax.struct_info import (
     FuncStructInfo,
     ObjectStructInfo,
@@ -47,19 +49,23 @@ from tilewright.relax.struct_info import (
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
+    same_struct_info,
 )
+from tilewright.support.calling import other_names
 from tilewright.support.errors import VerifyError
 from tilewright.tir.attrs import BRANCH, CODEGEN, COMPOSITE, IMPURE, PRIMITIVE
 
-OPERATOR_SUGAR: dict[str, Callable[..., RelaxExpr]] = {}
-"""Functions behind ``x + y`` and the like on graph values; filled by ``relax.ops``."""
 
-
-class RelaxExpr(Node):
+class RelaxExpr(WithOperators):
     """Base of graph expressions; every one has a ``struct_info``."""
 
     __slots__ = ()
     struct_info: StructInfo
+
+    @property
+    def ty(self) -> StructInfo:
+        """``struct_info``, as newer versions of TVM call it."""
+        return self.struct_info
 
     @property
     def shape(self) -> tuple[Expr, ...]:
@@ -100,43 +106,10 @@ class RelaxExpr(Node):
             return lambda: value
         raise AttributeError(f"{self!r} is no scalar with a name or value: it is {info!r}")
 
-    def __add__(self, other: object) -> RelaxExpr:
-        return OPERATOR_SUGAR["add"](self, other)
-
-    def __radd__(self, other: object) -> RelaxExpr:
-        return OPERATOR_SUGAR["add"](other, self)
-
-    def __sub__(self, other: object) -> RelaxExpr:
-        return OPERATOR_SUGAR["subtract"](self, other)
-
-    def __rsub__(self, other: object) -> RelaxExpr:
-        return OPERATOR_SUGAR["subtract"](other, self)
-
-    def __mul__(self, other: object) -> RelaxExpr:
-        return OPERATOR_SUGAR["multiply"](self, other)
-
-    def __rmul__(self, other: object) -> RelaxExpr:
-        return OPERATOR_SUGAR["multiply"](other, self)
-
-    def __truediv__(self, other: object) -> RelaxExpr:
-        return OPERATOR_SUGAR["divide"](self, other)
-
-    def __rtruediv__(self, other: object) -> RelaxExpr:
-        return OPERATOR_SUGAR["divide"](other, self)
-
-    def __pow__(self, other: object) -> RelaxExpr:
-        return OPERATOR_SUGAR["power"](self, other)
-
-    def __neg__(self) -> RelaxExpr:
-        return OPERATOR_SUGAR["negative"](self)
-
-    def __matmul__(self, other: object) -> RelaxExpr:
-        return OPERATOR_SUGAR["matmul"](self, other)
-
     def __iter__(self) -> Iterator[Any]:
         if not isinstance(self.struct_info, TupleStructInfo):
             raise VerifyError(f"{self!r} is no tuple, so it can't be taken apart")
-        return iter([self[index] for index in range(len(self.struct_info.fields_))])
+        return iter([self[index] for index in range(len(self.struct_info.fields))])
 
     def __getitem__(self, index: int) -> TupleGetItem:
         if isinstance(self.struct_info, TupleStructInfo):
@@ -155,8 +128,24 @@ class RelaxVar(RelaxExpr):
     name: str = attr()
     struct_info: StructInfo = attr(default=ObjectStructInfo())
 
-    def __post_init__(self) -> None:
+    @other_names(struct_info="ty")
+    def __init__(
+        self, name: str | None = None, ty: StructInfo | None = None, *, name_hint: str | None = None
+    ) -> None:
+        given = name_hint if name is None else name
+        if given is None or (name_hint is not None and name is not None):
+            raise VerifyError("a variable has one name: Var('x', struct_info)")
+        if not isinstance(ty, (StructInfo, NoneType)):
+            raise VerifyError(f"variable {given} is described by struct info, not {ty!r}")
+        object.__setattr__(self, "name", given)
+        object.__setattr__(self, "struct_info", ObjectStructInfo() if ty is None else ty)
+        object.__setattr__(self, "_contents", None)
         check_name(self.name, "a variable")
+
+    @property
+    def name_hint(self) -> str:
+        """The name, as TVM calls it."""
+        return self.name
 
     def __repr__(self) -> str:
         return self.name
@@ -233,15 +222,15 @@ class StringValue(RelaxExpr):
 class Tuple(RelaxExpr):
     """Several values as one."""
 
-    items: tuple[RelaxExpr, ...] = children()
+    fields: tuple[RelaxExpr, ...] = children()
     struct_info: StructInfo = derived()
 
     def __post_init__(self) -> None:
-        info = TupleStructInfo(tuple(item.struct_info for item in self.items))
+        info = TupleStructInfo(tuple(item.struct_info for item in self.fields))
         object.__setattr__(self, "struct_info", info)
 
     def __repr__(self) -> str:
-        return f"({', '.join(map(repr, self.items))},)"
+        return f"({', '.join(map(repr, self.fields))},)"
 
 
 @node
@@ -256,11 +245,11 @@ class TupleGetItem(RelaxExpr):
         info = self.tuple_value.struct_info
         if not isinstance(info, TupleStructInfo):
             raise VerifyError(f"{self.tuple_value!r} is no tuple: it is {info!r}")
-        if not 0 <= self.index < len(info.fields_):
+        if not 0 <= self.index < len(info.fields):
             raise VerifyError(
-                f"item {self.index} of {self.tuple_value!r}, which has {len(info.fields_)} items"
+                f"item {self.index} of {self.tuple_value!r}, which has {len(info.fields)} items"
             )
-        object.__setattr__(self, "struct_info", info.fields_[self.index])
+        object.__setattr__(self, "struct_info", info.fields[self.index])
 
     def __repr__(self) -> str:
         return f"{self.tuple_value!r}[{self.index}]"
@@ -268,19 +257,32 @@ class TupleGetItem(RelaxExpr):
 
 @node
 class ExternFunc(BaseFunc):
-    """A function of a library, by symbol; takes pointers as compiled kernels do."""
+    """A function of a library, by symbol; takes pointers as compiled kernels do.
 
-    symbol_name: str = attr()
+    Nothing is known of it but the name: ``ty`` may say that it is a function, and no more.
+    """
+
+    global_symbol: str = attr()
     attrs: Mapping[str, Any] = attr(default=None)
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.symbol_name, str):
-            raise VerifyError(f"{self.symbol_name!r} is no symbol of a library")
-        if self.attrs is None:
-            object.__setattr__(self, "attrs", {})
+    @other_names(struct_info="ty")
+    def __init__(
+        self,
+        global_symbol: str,
+        ty: StructInfo | None = None,
+        *,
+        attrs: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(global_symbol, str):
+            raise VerifyError(f"{global_symbol!r} is no symbol of a library")
+        if not isinstance(ty, (FuncStructInfo, ObjectStructInfo, NoneType)):
+            raise VerifyError(f"{global_symbol} is a function, it can't be {ty!r}")
+        object.__setattr__(self, "global_symbol", global_symbol)
+        object.__setattr__(self, "attrs", {} if attrs is None else attrs)
+        object.__setattr__(self, "_contents", None)
 
     def __repr__(self) -> str:
-        return f"extern({self.symbol_name!r})"
+        return f"extern({self.global_symbol!r})"
 
 
 @node
@@ -303,7 +305,7 @@ class FunctionRef(RelaxExpr):
         """The function's name."""
         if isinstance(self.callee, GlobalVar):
             return self.callee.name
-        return self.callee.symbol_name
+        return self.callee.global_symbol
 
     def __repr__(self) -> str:
         return repr(self.callee)
@@ -314,8 +316,9 @@ class RelaxCall(RelaxExpr):
     """A call of an operator (``relax.registry.RelaxOp``) or of a graph function (``GlobalVar``).
 
     ``attrs`` are the operator's attributes. ``sinfo_args`` give the result's struct info where it
-    can't be inferred (``call_tir``, calls of functions). ``conditions`` are inference's
-    requirements on sizes that aren't known yet.
+    can't be inferred (``call_tir``, calls of functions); so does ``ret_ty``, which must be what is
+    inferred where that is possible. ``conditions`` are inference's requirements on sizes that
+    aren't known yet.
     """
 
     op: Any = attr()
@@ -325,9 +328,28 @@ class RelaxCall(RelaxExpr):
     struct_info: StructInfo = derived()
     conditions: tuple[Condition, ...] = derived()
 
-    def __post_init__(self) -> None:
-        if self.attrs is None:
-            object.__setattr__(self, "attrs", {})
+    @other_names(sinfo_args="ty_args")
+    def __init__(
+        self,
+        op: Any,
+        args: Sequence[object],
+        attrs: Mapping[str, Any] | None = None,
+        ty_args: Sequence[StructInfo] | None = None,
+        *,
+        ret_ty: StructInfo | None = None,
+    ) -> None:
+        given = tuple(ty_args or ())
+        if ret_ty is not None and not given and isinstance(op, GlobalVar):
+            given = (ret_ty,)
+        fields = {"op": op, "args": tuple(args), "attrs": attrs or {}, "sinfo_args": given}
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "_contents", None)
+        self._infer()
+        if ret_ty is not None and not same_struct_info(self.struct_info, ret_ty):
+            raise VerifyError(f"{self.op_name} gives {self.struct_info!r}, not {ret_ty!r}")
+
+    def _infer(self) -> None:
         if not isinstance(self.op, GlobalVar) and not hasattr(self.op, "infer"):
             raise VerifyError(
                 f"{self.op!r} is no operator, and no GlobalVar of a graph function of the module"
@@ -349,6 +371,11 @@ class RelaxCall(RelaxExpr):
             info, found = collect_conditions(lambda: self.op.infer(self))
         object.__setattr__(self, "struct_info", info)
         object.__setattr__(self, "conditions", tuple(item.of(self.op_name) for item in found))
+
+    @property
+    def ty_args(self) -> tuple[StructInfo, ...]:
+        """``sinfo_args``, as newer versions of TVM call them."""
+        return self.sinfo_args
 
     @property
     def op_name(self) -> str:
@@ -374,6 +401,12 @@ class VarBinding(Binding):
     value: RelaxExpr = child()
     var: RelaxVar = definition()
 
+    def __init__(self, var: RelaxVar, value: RelaxExpr) -> None:
+        _check_binding(var, value)
+        object.__setattr__(self, "var", var)
+        object.__setattr__(self, "value", value)
+        object.__setattr__(self, "_contents", None)
+
 
 @node
 class MatchCast(Binding):
@@ -382,6 +415,26 @@ class MatchCast(Binding):
     value: RelaxExpr = child()
     struct_info: StructInfo = child()
     var: RelaxVar = definition()
+
+    @other_names(struct_info="ty")
+    def __init__(self, var: RelaxVar, value: RelaxExpr, ty: StructInfo) -> None:
+        _check_binding(var, value)
+        if not isinstance(ty, StructInfo):
+            raise VerifyError(f"{var!r} is cast to struct info, not {ty!r}")
+        object.__setattr__(self, "var", var)
+        object.__setattr__(self, "value", value)
+        object.__setattr__(self, "struct_info", ty)
+        object.__setattr__(self, "_contents", None)
+
+    @property
+    def ty(self) -> StructInfo:
+        """``struct_info``, as newer versions of TVM call it."""
+        return self.struct_info
+
+
+def _check_binding(var: object, value: object) -> None:
+    if not isinstance(var, RelaxVar) or not isinstance(value, RelaxExpr):
+        raise VerifyError(f"a binding has a variable and a graph value, got {var!r}, {value!r}")
 
 
 @node
@@ -410,18 +463,46 @@ class SeqExpr(RelaxExpr):
 
 @node
 class Function(BaseFunc):
-    """A graph function. Symbolic extents are defined by the parameters' shapes."""
+    """A graph function. Symbolic extents are defined by the parameters' shapes.
+
+    One with effects has the attribute ``relax.impure``, which ``is_pure=False`` sets.
+    """
 
     params: tuple[RelaxVar, ...] = definitions()
     body: SeqExpr = child()
     ret_struct_info: StructInfo = attr(default=None)
     attrs: Mapping[str, Any] = attr(default=None)
 
-    def __post_init__(self) -> None:
-        if self.attrs is None:
-            object.__setattr__(self, "attrs", {})
-        if self.ret_struct_info is None:
-            object.__setattr__(self, "ret_struct_info", self.body.body.struct_info)
+    @other_names(ret_struct_info="ret_ty")
+    def __init__(
+        self,
+        params: Sequence[RelaxVar],
+        body: RelaxExpr,
+        ret_ty: StructInfo | None = None,
+        is_pure: bool = True,
+        attrs: Mapping[str, Any] | None = None,
+    ) -> None:
+        wrong = [param for param in params if not isinstance(param, RelaxVar)]
+        if wrong:
+            raise VerifyError(f"a graph function's parameters are variables, got {wrong[0]!r}")
+        whole = body if isinstance(body, SeqExpr) else SeqExpr((), body)
+        result = whole.body.struct_info if ret_ty is None else ret_ty
+        effects = {} if is_pure else {IMPURE: True}
+        object.__setattr__(self, "params", tuple(params))
+        object.__setattr__(self, "body", whole)
+        object.__setattr__(self, "ret_struct_info", result)
+        object.__setattr__(self, "attrs", {**(attrs or {}), **effects})
+        object.__setattr__(self, "_contents", None)
+
+    @property
+    def ret_ty(self) -> StructInfo:
+        """``ret_struct_info``, as newer versions of TVM call it."""
+        return self.ret_struct_info
+
+    @property
+    def ty(self) -> FuncStructInfo:
+        """``struct_info``, as newer versions of TVM call it."""
+        return self.struct_info
 
     @property
     def bindings(self) -> list[Binding]:
@@ -474,7 +555,7 @@ Atom = (RelaxVar, Constant, PrimValue, ShapeExpr, StringValue, FunctionRef)
 def is_atom(expr: RelaxExpr) -> bool:
     """Whether an expression may be an operand."""
     if isinstance(expr, Tuple):
-        return all(map(is_atom, expr.items))
+        return all(map(is_atom, expr.fields))
     return isinstance(expr, Atom)
 
 
@@ -534,14 +615,13 @@ def prim_value(value: object, dtype: str | None = None) -> PrimValue:
     return PrimValue(scalar_const(value, chosen))  # type: ignore[arg-type]
 
 
-def extern(name: str, struct_info: StructInfo | None = None) -> ExternFunc:
+@other_names(struct_info="ty")
+def extern(name: str, ty: StructInfo | None = None) -> ExternFunc:
     """Name a global function, or one of a library; nothing is known of it but the name.
 
     Raises ``VerifyError`` for struct info that says more.
     """
-    if struct_info is not None and not isinstance(struct_info, (FuncStructInfo, ObjectStructInfo)):
-        raise VerifyError(f"{name} is a function, it can't be {struct_info!r}")
-    return ExternFunc(name)
+    return ExternFunc(name, ty)
 
 
 def as_relax(value: object, like: RelaxExpr | None = None) -> RelaxExpr:

@@ -215,7 +215,7 @@ def _parts(expr: Any) -> Iterator[Any]:
         yield expr.op
         yield from expr.args
     elif isinstance(expr, Tuple):
-        yield from expr.items
+        yield from expr.fields
     elif isinstance(expr, TupleGetItem):
         yield expr.tuple_value
     elif isinstance(expr, If):
@@ -297,8 +297,8 @@ class PyExprMutator(ExprFunctor):
             same = op is expr.op and all(a is b for a, b in zip(args, expr.args))
             return expr if same else self._resolved(expr.replace(op=op, args=args))
         if isinstance(expr, Tuple):
-            items = tuple(map(self._operand, expr.items))
-            return expr if all(a is b for a, b in zip(items, expr.items)) else Tuple(items)
+            items = tuple(map(self._operand, expr.fields))
+            return expr if all(a is b for a, b in zip(items, expr.fields)) else Tuple(items)
         if isinstance(expr, TupleGetItem):
             value = self._operand(expr.tuple_value)
             return expr if value is expr.tuple_value else TupleGetItem(value, expr.index)
@@ -347,7 +347,7 @@ class PyExprMutator(ExprFunctor):
         body = self.visit_with_new_scope(op.body)
         if body is op.body and all(a is b for a, b in zip(params, op.params)):
             return op
-        return Function(params, body, body.struct_info, op.attrs)
+        return Function(params, body, body.struct_info, attrs=op.attrs)
 
     def visit_with_new_scope(self, expr: Any) -> Any:
         """Rebuild an expression with bindings of its own: what it emits is a part of it."""
@@ -388,7 +388,7 @@ class PyExprMutator(ExprFunctor):
         made = self.with_type(var, value.struct_info)
         if made is not binding.var:
             self.set_var_remap(binding.var, made)
-        self.builder_.emit_binding(VarBinding(value, made))
+        self.builder_.emit_binding(VarBinding(made, value))
 
     def visit_match_cast_(self, binding: MatchCast) -> None:
         """Rebuild the value and the variable of a cast, and emit that."""
@@ -399,7 +399,7 @@ class PyExprMutator(ExprFunctor):
         if var is not binding.var:
             self.set_var_remap(binding.var, var)
         info = substitute_info(binding.struct_info, self._remap)
-        self.builder_.emit_binding(MatchCast(value, info, self.with_type(var, info)))
+        self.builder_.emit_binding(MatchCast(self.with_type(var, info), value, info))
 
 
 def _is(a: object, b: object) -> bool:

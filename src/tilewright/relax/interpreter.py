@@ -161,7 +161,7 @@ def _evaluate(mod: IRModule, value: RelaxExpr, values: Any, extents: dict[Var, A
     if isinstance(value, ShapeExpr):
         return tuple(_numbers(value.values, extents))
     if isinstance(value, Tuple):
-        return tuple(_evaluate(mod, item, values, extents) for item in value.items)
+        return tuple(_evaluate(mod, item, values, extents) for item in value.fields)
     if isinstance(value, TupleGetItem):
         return _evaluate(mod, value.tuple_value, values, extents)[value.index]
     if is_call_to(value, "tensor_to_shape"):

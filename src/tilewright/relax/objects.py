@@ -62,7 +62,7 @@ def object_places(infos: Sequence[StructInfo]) -> tuple[int, ...]:
     def visit(info: StructInfo) -> None:
         nonlocal count
         if isinstance(info, TupleStructInfo):
-            for field in info.fields_:
+            for field in info.fields:
                 visit(field)
             return
         if isinstance(info, ObjectStructInfo):
@@ -115,7 +115,7 @@ class _Lowerer(FunctionRewriter):
         reference, *rest = call.args
         assert isinstance(reference, FunctionRef)
         dps = call.op is CALL_DPS_PACKED
-        args = rest[0].items if dps and isinstance(rest[0], Tuple) else rest
+        args = rest[0].fields if dps and isinstance(rest[0], Tuple) else rest
         inplace = call.op is CALL_INPLACE_PACKED
         forms = [self.form(arg) for arg in args]
         if set(forms) <= {"t"} and not inplace and not has_objects(call.struct_info):
@@ -124,7 +124,7 @@ class _Lowerer(FunctionRewriter):
         for arg, form in zip(args, forms):
             flat.extend(map(PrimValue, arg.shape) if form[0] == "s" else (arg,))
         infos = (
-            call.struct_info.fields_
+            call.struct_info.fields
             if isinstance(call.struct_info, TupleStructInfo)
             else (call.struct_info,)
         )
@@ -163,7 +163,7 @@ def _lowered(info: StructInfo) -> StructInfo:
     if isinstance(info, TupleStructInfo):
         if not has_objects(info):
             return info
-        return TupleStructInfo(tuple(map(_lowered, info.fields_)))
+        return TupleStructInfo(tuple(map(_lowered, info.fields)))
     return HANDLE if isinstance(info, ObjectStructInfo) else info
 
 
@@ -198,7 +198,7 @@ def _is_lowered(value: RelaxExpr) -> bool:
     if value.op not in _PACKED:
         return False
     args = [
-        leaf for arg in value.args for leaf in (arg.items if isinstance(arg, Tuple) else (arg,))
+        leaf for arg in value.args for leaf in (arg.fields if isinstance(arg, Tuple) else (arg,))
     ]
     shapes = any(isinstance(arg.struct_info, ShapeStructInfo) for arg in args)
     taken = any(isinstance(a, RelaxVar) and has_objects(a.struct_info) for a in args)
@@ -252,7 +252,7 @@ def call_with_objects(
 def numbered(info: StructInfo, value: Any, known: _Known) -> Any:
     """A value with numbers for its objects."""
     if isinstance(info, TupleStructInfo):
-        return tuple(numbered(field, item, known) for field, item in zip(info.fields_, value))
+        return tuple(numbered(field, item, known) for field, item in zip(info.fields, value))
     if isinstance(info, ObjectStructInfo):
         return np.array(known.number(value), "int64")
     return value
@@ -261,7 +261,7 @@ def numbered(info: StructInfo, value: Any, known: _Known) -> Any:
 def named(info: StructInfo, value: Any, known: _Known) -> Any:
     """A value with its objects for their numbers."""
     if isinstance(info, TupleStructInfo):
-        return tuple(named(field, item, known) for field, item in zip(info.fields_, value))
+        return tuple(named(field, item, known) for field, item in zip(info.fields, value))
     return known.objects[int(value)] if isinstance(info, ObjectStructInfo) else value
 
 

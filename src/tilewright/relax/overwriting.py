@@ -58,7 +58,7 @@ def overwritable_parameters(mod: IRModule, function: Function) -> Places:
         return ()
     found = _Uses(function)
     body = function.body.body
-    results = list(body.items) if isinstance(body, Tuple) else [body]
+    results = list(body.fields) if isinstance(body, Tuple) else [body]
     roots = [found.root(item) for item in results]
     made = []
     for number, (result, root) in enumerate(zip(results, roots)):
@@ -66,7 +66,7 @@ def overwritable_parameters(mod: IRModule, function: Function) -> Places:
             continue
         call, position, place = found.writer[root]
         kernel = mod.functions.get(call.args[0].name)
-        inputs = call.args[1].items
+        inputs = call.args[1].fields
         if not isinstance(kernel, PrimFunc):
             continue
         for index, param in enumerate(function.params):
@@ -107,12 +107,12 @@ class _Uses:
                 continue
             ref, inputs, outputs = value.args[:3]
             assert isinstance(inputs, Tuple) and isinstance(outputs, Tuple)
-            for number, output in enumerate(outputs.items):
+            for number, output in enumerate(outputs.fields):
                 root = self.root(output)
                 if root in self.writer:
                     twice.add(root)
                 if isinstance(ref, FunctionRef) and isinstance(ref.callee, GlobalVar):
-                    self.writer[root] = (value, position, len(inputs.items) + number)
+                    self.writer[root] = (value, position, len(inputs.fields) + number)
         for root in twice:
             del self.writer[root]
 

@@ -20,7 +20,6 @@ which saves constant folding a compilation; operators that compute have no secon
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -153,7 +152,7 @@ class RelaxOp:
             raise VerifyError(
                 f"{self.name}: {', '.join(missing)} left out, but a later operand is given"
             )
-        return RelaxCall(self, tuple(given), attrs)  # type: ignore[arg-type]
+        return RelaxCall(self, tuple(given), attrs)
 
     def _on_scalars(self, values: Mapping[str, Any]) -> PrimValue | None:
         """The result of arithmetic on scalars, which is one; ``None`` if these are none."""
@@ -276,7 +275,7 @@ def _view(arg: RelaxExpr) -> Any:
     if isinstance(info, ShapeStructInfo):
         return info.values
     if isinstance(info, TupleStructInfo):
-        return list(info.fields_)
+        return list(info.fields)
     if isinstance(info, PrimStructInfo):
         return info.value
     return info
@@ -305,22 +304,6 @@ def builder(name: str) -> Callable[[Function], Function]:
     def declare(function: Function) -> Function:
         BUILDERS[name] = function
         return function
-
-    return declare
-
-
-def other_names(**names: str) -> Callable[[Function], Function]:
-    """Let a function be called with other names of parameters too: ``other_names(new="own")``."""
-
-    def declare(function: Function) -> Function:
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            for other, own in names.items():
-                if other in kwargs and own not in kwargs:
-                    kwargs[own] = kwargs.pop(other)
-            return function(*args, **kwargs)
-
-        return call  # type: ignore[return-value]
 
     return declare
 
@@ -408,4 +391,4 @@ def tuple_items(expr: RelaxExpr) -> tuple[RelaxExpr, ...]:
     """
     if not isinstance(expr, Tuple):
         raise VerifyError(f"expected a tuple written out, got {expr!r}")
-    return expr.items
+    return expr.fields

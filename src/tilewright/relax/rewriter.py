@@ -57,7 +57,7 @@ class FunctionRewriter:
                 self.builder.emit_binding(binding)
             else:
                 var = self.renew(binding.var, info)
-                self.builder.emit_binding(MatchCast(value, info, var))
+                self.builder.emit_binding(MatchCast(var, value, info))
             return
         made = self.rewrite_value(value, binding.var)
         if made is binding.value:
@@ -68,7 +68,7 @@ class FunctionRewriter:
     def bind(self, var: RelaxVar, value: RelaxExpr) -> None:
         """Bind an old variable to a new value."""
         value = self.builder.normalize(value)
-        self.builder.emit_binding(VarBinding(value, self.renew(var, value.struct_info)))
+        self.builder.emit_binding(VarBinding(self.renew(var, value.struct_info), value))
 
     def renew(self, var: RelaxVar, info: StructInfo) -> RelaxVar:
         """Return ``var``, or a new variable if its struct info changes."""

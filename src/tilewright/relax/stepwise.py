@@ -153,7 +153,7 @@ class _Steps:
                 if self.number(extent) != size:
                     raise RunError(f"expected {info!r}, got the shape {list(value)}")
         elif isinstance(info, TupleStructInfo):
-            for field, item in zip(info.fields_, value):
+            for field, item in zip(info.fields, value):
                 self.bind(field, item)
 
     def number(self, extent: Expr) -> int:
@@ -165,11 +165,11 @@ class _Steps:
     @staticmethod
     def items(arg: RelaxExpr) -> tuple[RelaxExpr, ...]:
         assert isinstance(arg, Tuple)
-        return arg.items
+        return arg.fields
 
     def result(self, expr: RelaxExpr) -> Any:
         if isinstance(expr, Tuple):
-            return tuple(map(self.result, expr.items))
+            return tuple(map(self.result, expr.fields))
         return self.evaluate(expr)
 
     def evaluate(self, value: RelaxExpr) -> Any:
@@ -184,7 +184,7 @@ class _Steps:
         if isinstance(value, Constant):
             return value.data
         if isinstance(value, Tuple):
-            return tuple(map(self.evaluate, value.items))
+            return tuple(map(self.evaluate, value.fields))
         if isinstance(value, StringValue):
             return value.value
         if isinstance(value, PrimValue):

@@ -8,6 +8,7 @@ which proves by arithmetic that ``n * 2`` and ``2 * n`` are the same extent.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Any
 
 from tilewright.arith import Analyzer, simplify
@@ -35,10 +36,22 @@ from tilewright.ir import (
 from tilewright.support.errors import VerifyError
 
 
+class _Default(int):
+    """A default that can be told from the same number, given."""
+
+
+_NDIM_OF_SHAPE = _Default(-1)
+"""The number of dimensions that the shape has: -1, unknown, without one."""
+
+
 class StructInfo(Node):
     """Base of struct infos."""
 
     __slots__ = ()
+
+    def is_base_of(self, derived: StructInfo) -> bool:
+        """Whether each value of ``derived`` is one of this, whatever its symbolic extents are."""
+        return struct_info_base_check(self, derived) is BaseCheckResult.PASS
 
 
 @node
@@ -76,7 +89,9 @@ class ShapeStructInfo(StructInfo):
     values: tuple[Expr, ...] = children(default=())
     ndim: int = attr(default=-1)
 
-    def __init__(self, values: Sequence[ExprLike] | None = None, ndim: int | None = None) -> None:
+    def __init__(
+        self, values: Sequence[ExprLike] | None = None, ndim: int | None = _NDIM_OF_SHAPE
+    ) -> None:
         made, rank = _extents(values, ndim)
         object.__setattr__(self, "values", made)
         object.__setattr__(self, "ndim", rank)
@@ -102,14 +117,25 @@ class TensorStructInfo(StructInfo):
         self,
         shape: Sequence[ExprLike] | None = None,
         dtype: str = "float32",
-        ndim: int | None = None,
+        vdevice: None = None,
+        ndim: int | None = _NDIM_OF_SHAPE,
     ) -> None:
+        if vdevice is not None:
+            raise VerifyError(
+                f"a tensor can't be placed on {vdevice!r}: a graph runs on one device, that of its "
+                "target"
+            )
         dtypes.check_dtype(dtype)
         made, rank = _extents(shape, ndim)
         check_extents(made, "a tensor")
         object.__setattr__(self, "shape", made)
         object.__setattr__(self, "dtype", dtype)
         object.__setattr__(self, "ndim", rank)
+
+    @property
+    def vdevice(self) -> None:
+        """``None``: a graph runs on one device, that of its target."""
+        return None
 
     @property
     def has_shape(self) -> bool:
@@ -129,10 +155,10 @@ class TensorStructInfo(StructInfo):
 class TupleStructInfo(StructInfo):
     """A tuple of values."""
 
-    fields_: tuple[StructInfo, ...] = children()
+    fields: tuple[StructInfo, ...] = children()
 
     def __repr__(self) -> str:
-        return f"Tuple({', '.join(map(repr, self.fields_))})"
+        return f"Tuple({', '.join(map(repr, self.fields))})"
 
 
 @node
@@ -155,8 +181,15 @@ class FuncStructInfo(StructInfo):
             object.__setattr__(self, "params", tuple(self.params))
 
     @staticmethod
-    def opaque_func(*, ret: StructInfo | None = None, purity: bool = False) -> FuncStructInfo:
-        """Describe a function of which only the result is known, if anything."""
+    def opaque_func(
+        *, ret: StructInfo | None = None, derive_func: None = None, purity: bool = False
+    ) -> FuncStructInfo:
+        """Describe a function of which only the result is known, if anything.
+
+        Raises ``VerifyError`` for a ``derive_func``: a call says what it gives by ``ty_args``.
+        """
+        if derive_func is not None:
+            raise VerifyError("a call of an opaque function says what it gives by ty_args")
         return FuncStructInfo(None, ret or ObjectStructInfo(), purity)
 
     def is_opaque(self) -> bool:
@@ -178,7 +211,7 @@ def _extents(values: Sequence[ExprLike] | None, ndim: int | None) -> tuple[tuple
     for extent in made:
         if extent.dtype != INDEX:
             raise VerifyError(f"an extent must be {INDEX}, got {extent!r} of {extent.dtype}")
-    if ndim is None:
+    if ndim is None or ndim is _NDIM_OF_SHAPE or (made and ndim == -1):
         return made, -1 if values is None else len(made)
     if ndim < -1:
         raise VerifyError(f"ndim is a number of dimensions, or -1 if it is unknown; got {ndim}")
@@ -233,7 +266,7 @@ def same_struct_info(a: StructInfo, b: StructInfo) -> bool:
     if isinstance(a, ShapeStructInfo) and isinstance(b, ShapeStructInfo):
         return a.ndim == b.ndim and same_shape(a.values, b.values)
     if isinstance(a, TupleStructInfo) and isinstance(b, TupleStructInfo):
-        return len(a.fields_) == len(b.fields_) and all(map(same_struct_info, a.fields_, b.fields_))
+        return len(a.fields) == len(b.fields) and all(map(same_struct_info, a.fields, b.fields))
     if isinstance(a, PrimStructInfo) and isinstance(b, PrimStructInfo):
         if a.dtype != b.dtype or (a.value is None) != (b.value is None):
             return False
@@ -248,7 +281,7 @@ def extents_of(info: StructInfo) -> list[Expr]:
     if isinstance(info, (TensorStructInfo, ShapeStructInfo)):
         return list(info.values)
     if isinstance(info, TupleStructInfo):
-        return [extent for field in info.fields_ for extent in extents_of(field)]
+        return [extent for field in info.fields for extent in extents_of(field)]
     if isinstance(info, PrimStructInfo) and info.value is not None:
         return [info.value]
     return []
@@ -257,7 +290,7 @@ def extents_of(info: StructInfo) -> list[Expr]:
 def has_objects(info: StructInfo) -> bool:
     """Whether a value is an object, or a tuple with one."""
     if isinstance(info, TupleStructInfo):
-        return any(map(has_objects, info.fields_))
+        return any(map(has_objects, info.fields))
     return isinstance(info, ObjectStructInfo)
 
 
@@ -299,11 +332,11 @@ def struct_info_lca(lhs: StructInfo, rhs: StructInfo) -> StructInfo:
     if isinstance(lhs, TensorStructInfo) and isinstance(rhs, TensorStructInfo):
         if lhs.dtype != rhs.dtype:
             return ObjectStructInfo()  # a tensor of any dtype can't be described
-        return TensorStructInfo(None, lhs.dtype, lhs.ndim if lhs.ndim == rhs.ndim else -1)
+        return TensorStructInfo(None, lhs.dtype, ndim=lhs.ndim if lhs.ndim == rhs.ndim else -1)
     if isinstance(lhs, TupleStructInfo) and isinstance(rhs, TupleStructInfo):
-        if len(lhs.fields_) != len(rhs.fields_):
+        if len(lhs.fields) != len(rhs.fields):
             return ObjectStructInfo()
-        return TupleStructInfo(tuple(map(struct_info_lca, lhs.fields_, rhs.fields_)))
+        return TupleStructInfo(tuple(map(struct_info_lca, lhs.fields, rhs.fields)))
     if isinstance(lhs, FuncStructInfo) and isinstance(rhs, FuncStructInfo):
         ret = struct_info_lca(lhs.ret, rhs.ret)
         return FuncStructInfo(None, ret, lhs.purity and rhs.purity)
@@ -313,12 +346,103 @@ def struct_info_lca(lhs: StructInfo, rhs: StructInfo) -> StructInfo:
 def erase_extents(info: StructInfo, known: dict[Var, Expr]) -> StructInfo:
     """Replace symbolic extents by their values; forget shapes that use an unknown one."""
     if isinstance(info, TupleStructInfo):
-        return TupleStructInfo(tuple(erase_extents(field, known) for field in info.fields_))
+        return TupleStructInfo(tuple(erase_extents(field, known) for field in info.fields))
     if known.keys() >= set(used_vars(info)):
         return substitute_info(info, known)
     if isinstance(info, TensorStructInfo):
-        return TensorStructInfo(None, info.dtype, info.ndim)
+        return TensorStructInfo(None, info.dtype, ndim=info.ndim)
     if isinstance(info, ShapeStructInfo):
         return ShapeStructInfo(None, info.ndim)
     assert isinstance(info, PrimStructInfo)
     return PrimStructInfo(info.dtype)
+
+
+class BaseCheckResult(IntEnum):
+    """Whether a value of one struct info may stand where another is asked for, the worst first."""
+
+    FAIL_L0 = 0
+    """Never: they have no value in common."""
+    FAIL_L1 = 1
+    """Perhaps: a check of kind, dtype or number of dimensions decides when it runs."""
+    FAIL_L2 = 2
+    """Perhaps: a check of extents decides when it runs."""
+    PASS = 3
+    """Always."""
+
+
+def struct_info_base_check(base: StructInfo, derived: StructInfo) -> BaseCheckResult:
+    """Check whether each value of ``derived`` is one of ``base``."""
+    if isinstance(base, ObjectStructInfo):
+        return BaseCheckResult.PASS
+    if isinstance(derived, ObjectStructInfo):
+        return BaseCheckResult.FAIL_L1
+    if type(base) is not type(derived):
+        return BaseCheckResult.FAIL_L0
+    found: BaseCheckResult = _CHECKS[type(base)](base, derived)
+    return found
+
+
+def _check_prim(base: PrimStructInfo, derived: PrimStructInfo) -> BaseCheckResult:
+    if base.dtype != derived.dtype:
+        return BaseCheckResult.FAIL_L0
+    if base.value is None:
+        return BaseCheckResult.PASS
+    if derived.value is None:
+        return BaseCheckResult.FAIL_L2
+    return _check_extents((base.value,), (derived.value,))
+
+
+def _check_shape(base: TensorStructInfo, derived: TensorStructInfo) -> BaseCheckResult:
+    """Compare ranks, then extents, of two shapes or tensors."""
+    if base.ndim == -1:
+        return BaseCheckResult.PASS
+    if derived.ndim == -1:
+        return BaseCheckResult.FAIL_L1
+    if base.ndim != derived.ndim:
+        return BaseCheckResult.FAIL_L0
+    if len(base.values) != base.ndim:
+        return BaseCheckResult.PASS
+    if len(derived.values) != derived.ndim:
+        return BaseCheckResult.FAIL_L2
+    return _check_extents(base.values, derived.values)
+
+
+def _check_tensor(base: TensorStructInfo, derived: TensorStructInfo) -> BaseCheckResult:
+    return _check_shape(base, derived) if base.dtype == derived.dtype else BaseCheckResult.FAIL_L0
+
+
+def _check_tuple(base: TupleStructInfo, derived: TupleStructInfo) -> BaseCheckResult:
+    return _check_all(base.fields, derived.fields)
+
+
+def _check_function(base: FuncStructInfo, derived: FuncStructInfo) -> BaseCheckResult:
+    if base.purity and not derived.purity:
+        return BaseCheckResult.FAIL_L0
+    found = struct_info_base_check(base.ret, derived.ret)
+    if base.params is None:
+        return found
+    if derived.params is None:
+        return min(found, BaseCheckResult.FAIL_L1)
+    # What is asked to take much must not take less: parameters are compared the other way round.
+    return min(found, _check_all(derived.params, base.params))
+
+
+def _check_all(bases: Sequence[StructInfo], derived: Sequence[StructInfo]) -> BaseCheckResult:
+    if len(bases) != len(derived):
+        return BaseCheckResult.FAIL_L0
+    return min(map(struct_info_base_check, bases, derived), default=BaseCheckResult.PASS)
+
+
+def _check_extents(base: Sequence[Expr], derived: Sequence[Expr]) -> BaseCheckResult:
+    if any(map(prove_different, base, derived)):
+        return BaseCheckResult.FAIL_L0
+    return BaseCheckResult.PASS if all(map(prove_equal, base, derived)) else BaseCheckResult.FAIL_L2
+
+
+_CHECKS: dict[type[StructInfo], Any] = {
+    PrimStructInfo: _check_prim,
+    ShapeStructInfo: _check_shape,
+    TensorStructInfo: _check_tensor,
+    TupleStructInfo: _check_tuple,
+    FuncStructInfo: _check_function,
+}

@@ -56,7 +56,7 @@ def test_resnet18_imports_whole() -> None:
     operators = called(mod)
     assert operators["nn.conv2d"] == operators["nn.batch_norm"] == 20
     assert operators["nn.relu"] == 17 and operators["add"] == 9
-    assert [int(extent) for extent in map(str, mod["main"].ret_struct_info.fields_[0].shape)] == [
+    assert [int(extent) for extent in map(str, mod["main"].ret_struct_info.fields[0].shape)] == [
         1,
         1000,
     ]

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from tilewright.relax.analysis.memory_usage import estimate_memory_usage
 from tilewright.relax.analysis.struct_info import (
-    BaseCheckResult,
     collect_non_negative_expressions,
     definable_tir_vars_in_struct_info,
     derive_call_ret_struct_info,
     erase_to_well_defined,
     get_static_type,
-    struct_info_base_check,
     tir_vars_in_struct_info,
 )
 from tilewright.relax.analysis.tensor_functions import has_reshape_pattern
@@ -44,7 +42,7 @@ from tilewright.relax.analysis.variables import (
 )
 from tilewright.relax.analysis.verify import verify_graph, well_formed
 from tilewright.relax.analysis.weights import NUM_INPUT, computable_at_compile_time, weights_of
-from tilewright.relax.struct_info import struct_info_lca
+from tilewright.relax.struct_info import BaseCheckResult, struct_info_base_check, struct_info_lca
 
 # Other names of TVM's, by generation.
 check_well_formed = well_formed

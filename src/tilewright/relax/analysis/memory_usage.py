@@ -62,7 +62,7 @@ def _total(infos: list[StructInfo]) -> Expr:
 
 def _bytes(info: StructInfo) -> Expr:
     if isinstance(info, TupleStructInfo):
-        return sum(map(_bytes, info.fields_), as_expr(0))
+        return sum(map(_bytes, info.fields), as_expr(0))
     assert isinstance(info, TensorStructInfo)
     total: Expr = as_expr(dtypes.bytes_of(info.dtype))
     for extent in info.shape:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 
 from tilewright.ir import GlobalVar, IRModule, Var, free_vars, pre_order
-from tilewright.relax.analysis.struct_info import BaseCheckResult, struct_info_base_check
 from tilewright.relax.analysis.uses import called_functions, has_effect, is_impure
 from tilewright.relax.branches import If, all_bindings
 from tilewright.relax.expr import (
@@ -22,7 +21,13 @@ from tilewright.relax.expr import (
     SeqExpr,
     is_atom,
 )
-from tilewright.relax.struct_info import defined_vars, extents_of, used_vars
+from tilewright.relax.struct_info import (
+    BaseCheckResult,
+    defined_vars,
+    extents_of,
+    struct_info_base_check,
+    used_vars,
+)
 from tilewright.support.errors import VerifyError
 from tilewright.tir.attrs import wrong_annotation
 

@@ -207,5 +207,5 @@ def _operands(value: RelaxExpr) -> list[RelaxExpr]:
         return [item for item in value.child_nodes() if isinstance(item, RelaxExpr)]
     made: list[RelaxExpr] = []
     for arg in value.args:
-        made.extend(arg.items if isinstance(arg, Tuple) else (arg,))
+        made.extend(arg.fields if isinstance(arg, Tuple) else (arg,))
     return made

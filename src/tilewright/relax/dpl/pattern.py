@@ -323,7 +323,7 @@ class ExternFuncPattern(DFPattern):
     def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
         """Look at a callee, or at a reference to a function."""
         callee: object = operand.callee if isinstance(operand, FunctionRef) else operand
-        if isinstance(callee, ExternFunc) and self.global_symbol in ("", callee.symbol_name):
+        if isinstance(callee, ExternFunc) and self.global_symbol in ("", callee.global_symbol):
             yield
 
 
@@ -376,8 +376,8 @@ class TuplePattern(DFPattern):
     def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
         """Match all items."""
         found = matching.value(operand)
-        if isinstance(found, Tuple) and len(found.items) == len(self.fields):
-            yield from matching.all_ways(self.fields, found.items)
+        if isinstance(found, Tuple) and len(found.fields) == len(self.fields):
+            yield from matching.all_ways(self.fields, found.fields)
 
 
 class UnorderedTuplePattern(TuplePattern):
@@ -386,8 +386,8 @@ class UnorderedTuplePattern(TuplePattern):
     def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
         """Match each pattern to an item of its own."""
         found = matching.value(operand)
-        if isinstance(found, Tuple) and len(found.items) == len(self.fields):
-            yield from self._assign(self.fields, list(found.items), matching)
+        if isinstance(found, Tuple) and len(found.fields) == len(self.fields):
+            yield from self._assign(self.fields, list(found.fields), matching)
 
     def _assign(
         self, patterns: Sequence[DFPattern], items: list[RelaxExpr], matching: Matching

@@ -163,7 +163,7 @@ def _rewrite_block(
     if not replaced:
         return block
     bindings = [
-        VarBinding(replaced[b.var], b.var) if b.var in replaced else b for b in block.bindings
+        VarBinding(b.var, replaced[b.var]) if b.var in replaced else b for b in block.bindings
     ]
     return DataflowBlock(tuple(in_dependency_order(bindings)))
 
@@ -333,7 +333,7 @@ def _new_pattern(expr: RelaxExpr, known: dict[Any, DFPattern]) -> DFPattern:
         data = expr.data
         return _SameConstant(data.dtype.name, data.tobytes(), data.shape)
     if isinstance(expr, Tuple):
-        return TuplePattern([_as_pattern(item, known) for item in expr.items])
+        return TuplePattern([_as_pattern(item, known) for item in expr.fields])
     if isinstance(expr, TupleGetItem):
         return _as_pattern(expr.tuple_value, known)[expr.index]
     if isinstance(expr, FunctionRef):

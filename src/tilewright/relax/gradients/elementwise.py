@@ -133,7 +133,8 @@ def _clip(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) ->
 def _gelu_tanh(call: RelaxCall) -> RelaxExpr:
     x = call.args[0]
     inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
-    return x * 0.5 * (op.tanh(inner) + 1.0)
+    made: RelaxExpr = x * 0.5 * (op.tanh(inner) + 1.0)
+    return made
 
 
 # ---- two operands ----------------------------------------------------------------------------

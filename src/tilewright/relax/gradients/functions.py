@@ -36,7 +36,8 @@ DERIVATIVES: dict[str, Derivative] = {
 
 def _mish(x: RelaxExpr, y: RelaxExpr) -> RelaxExpr:
     gate = op.tanh(op.nn.softplus(x))
-    return gate + x * op.sigmoid(x) * (1.0 - gate * gate)
+    made: RelaxExpr = gate + x * op.sigmoid(x) * (1.0 - gate * gate)
+    return made
 
 
 DERIVATIVES["nn.mish"] = _mish

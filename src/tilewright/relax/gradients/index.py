@@ -22,7 +22,7 @@ def _index_tensor(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBui
     x, indices = call.args
     tables: Any = indices
     made = op.index_put(zeros_like(x), indices, grad, True, call.attrs["axis"])
-    return [made, [None] * len(tables.struct_info.fields_)]
+    return [made, [None] * len(tables.struct_info.fields)]
 
 
 @register_gradient("index_put")
@@ -34,7 +34,7 @@ def _index_put(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilde
         grad, indices, number(0, values), False, axis
     )  # fmt: skip
     taken = collapse_to(op.index_tensor(grad, indices, axis), values.shape)
-    return [kept, [None] * len(tables.struct_info.fields_), taken]
+    return [kept, [None] * len(tables.struct_info.fields), taken]
 
 
 @register_gradient("gather_nd")

@@ -61,7 +61,7 @@ def _logcumsumexp(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) 
 
 def _running_extremum(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
     places = ctx.emit(TupleGetItem(var, 1))
-    values = grad.items[0]
+    values = grad.fields[0]
     return [op.scatter_elements(zeros_like(values), places, values, call.attrs["axis"], "add")]
 
 

@@ -175,7 +175,7 @@ def _topk(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradi
         return [None]
     if kind == "both":
         places: RelaxExpr = var[1]
-        grad = grad.items[0]
+        grad = grad.fields[0]
     else:
         places = op.topk(x, **{**call.attrs, "ret_type": "indices"})
     return [op.grad.gather_elements_backward(grad, x, places, axis)]

@@ -40,7 +40,7 @@ Adjoint = Any
 def has_gradient(info: StructInfo) -> bool:
     """Whether a value consists of floating-point tensors, at least partly."""
     if isinstance(info, TupleStructInfo):
-        return any(map(has_gradient, info.fields_))
+        return any(map(has_gradient, info.fields))
     return isinstance(info, TensorStructInfo) and dtypes.is_float(info.dtype)
 
 
@@ -79,7 +79,7 @@ class Reverse:
         elif isinstance(value, TupleGetItem):
             info = value.tuple_value.struct_info
             assert isinstance(info, TupleStructInfo)
-            parts: list[Adjoint] = [None] * len(info.fields_)
+            parts: list[Adjoint] = [None] * len(info.fields)
             parts[value.index] = adjoint
             self.add(value.tuple_value, parts)
         else:
@@ -98,8 +98,8 @@ class Reverse:
         if adjoint is None:
             return
         if isinstance(expr, Tuple):
-            parts = adjoint.items if isinstance(adjoint, Tuple) else adjoint
-            for item, part in zip(expr.items, parts):
+            parts = adjoint.fields if isinstance(adjoint, Tuple) else adjoint
+            for item, part in zip(expr.fields, parts):
                 self.add(item, part)
         elif isinstance(expr, RelaxVar) and expr in self.depends and has_gradient(expr.struct_info):
             self.adjoints[expr] = self.sum(self.adjoints.get(expr), adjoint)
@@ -161,7 +161,7 @@ class Reverse:
             return
         given = filled(adjoint, var.struct_info)
         # Bound before, so that both branches see it.
-        bound = self.bound(list(given.items) if isinstance(given, Tuple) else given, var.name)
+        bound = self.bound(list(given.fields) if isinstance(given, Tuple) else given, var.name)
 
         def back(branch: SeqExpr) -> RelaxExpr:
             bindings, result = emit_again(self.builder, branch, {})
@@ -216,8 +216,8 @@ def renewed(
 def filled(adjoint: Adjoint, info: StructInfo) -> Any:
     """A gradient as an expression: zeros where nothing flows back, a ``Tuple`` of tuples."""
     if isinstance(info, TupleStructInfo):
-        parts = [None] * len(info.fields_) if adjoint is None else _items(adjoint)
-        return Tuple(tuple(filled(part, field) for part, field in zip(parts, info.fields_)))
+        parts = [None] * len(info.fields) if adjoint is None else _items(adjoint)
+        return Tuple(tuple(filled(part, field) for part, field in zip(parts, info.fields)))
     if adjoint is not None:
         return adjoint
     if not isinstance(info, TensorStructInfo) or not info.has_shape:
@@ -226,7 +226,7 @@ def filled(adjoint: Adjoint, info: StructInfo) -> Any:
 
 
 def _items(adjoint: Adjoint) -> list[Any]:
-    return list(adjoint.items if isinstance(adjoint, Tuple) else adjoint)
+    return list(adjoint.fields if isinstance(adjoint, Tuple) else adjoint)
 
 
 def linear(
@@ -260,6 +260,6 @@ def linear(
             known[item] = value
             continue
         var = known[item] = builder.emit(value)
-        bindings.append(VarBinding(value, var))
+        bindings.append(VarBinding(var, value))
     made: RelaxExpr = of(expr)
     return made

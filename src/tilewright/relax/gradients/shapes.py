@@ -52,7 +52,7 @@ def _concat(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) 
 
 @register_gradient("split")
 def _split(var: RelaxVar, call: RelaxCall, grad: Any, ctx: BlockBuilder) -> Gradients:
-    return [op.concat(list(grad.items), call.attrs["axis"])]
+    return [op.concat(list(grad.fields), call.attrs["axis"])]
 
 
 @register_gradient("strided_slice")

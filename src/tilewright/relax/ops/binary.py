@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir import dtypes
-from tilewright.relax.expr import OPERATOR_SUGAR
+from tilewright.relax.expr_operators import OPERATOR_SUGAR
 from tilewright.relax.ops.common import broadcast, same_dtype, topi_function
 from tilewright.relax.registry import Builder, Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
@@ -20,7 +20,7 @@ def _binary(name: str, doc: str, *, result: str | None = None, kind: str = "") -
             raise VerifyError(f"takes {kind.replace(' ', ' or ')} operands, got {dtype}")
         if not (x1.has_shape and x2.has_shape):
             ndim = -1 if -1 in (x1.ndim, x2.ndim) else max(x1.ndim, x2.ndim)
-            return TensorStructInfo(None, result or dtype, ndim)
+            return TensorStructInfo(None, result or dtype, ndim=ndim)
         return TensorStructInfo(broadcast(x1.shape, x2.shape), result or dtype)
 
     rule.__doc__ = doc
@@ -71,6 +71,12 @@ for _name, _function in (
     ("subtract", subtract),
     ("multiply", multiply),
     ("divide", divide),
+    ("floor_divide", floor_divide),
+    ("mod", mod),
     ("power", power),
+    ("less", less),
+    ("less_equal", less_equal),
+    ("greater", greater),
+    ("greater_equal", greater_equal),
 ):
     OPERATOR_SUGAR[_name] = _function

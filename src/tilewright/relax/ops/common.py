@@ -48,7 +48,7 @@ def tensor_like(info: TensorStructInfo, *, dtype: str | None = None) -> TensorSt
     """The struct info of a tensor of the same shape, possibly of another dtype."""
     if info.has_shape:
         return TensorStructInfo(info.shape, dtype or info.dtype)
-    return TensorStructInfo(None, dtype or info.dtype, info.ndim)
+    return TensorStructInfo(None, dtype or info.dtype, ndim=info.ndim)
 
 
 def broadcast(*shapes: Sequence[Expr]) -> tuple[Expr, ...]:

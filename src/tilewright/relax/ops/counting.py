@@ -86,7 +86,7 @@ def median(x: RelaxExpr, axis: int = -1, keepdims: bool = False) -> Tuple:
     if not extent:
         raise VerifyError(f"median: axis {axis} needs a known number of elements, from 1 up")
     made = kthvalue(x, (extent + 1) // 2, position, True)
-    values, places = made.items
+    values, places = made.fields
     if dtypes.is_float(x.dtype):
         # The first NaN, if there is one, else the median.
         first = argmax(astype(isnan(x), "int32"), position, True)
@@ -153,7 +153,7 @@ def histc(x: RelaxExpr, bins: int, min: float | RelaxExpr, max: float | RelaxExp
     Raises ``VerifyError`` unless ``bins`` is positive, ``min`` less than ``max`` and ``x`` floats.
     """
     from_data = isinstance(min, RelaxExpr) or isinstance(max, RelaxExpr)
-    if bins < 1 or not (from_data or min < max):  # type: ignore[operator]  # both are numbers
+    if bins < 1 or not (from_data or min < max):  # both are numbers
         raise VerifyError(
             f"histc: bins must be positive and min less than max, got {bins}, {min} and {max}"
         )

@@ -26,7 +26,7 @@ def einsum(operands: object, subscripts: str) -> Tensor:
     Raises ``VerifyError`` for an equation that doesn't fit the operands.
     """
     given = as_relax(operands)
-    items = given.items if isinstance(given, Tuple) else (given,)
+    items = given.fields if isinstance(given, Tuple) else (given,)
 
     def require(holds: bool, message: str) -> None:
         if not holds:

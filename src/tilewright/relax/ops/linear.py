@@ -5,7 +5,8 @@ from __future__ import annotations
 from tilewright import topi
 from tilewright.ir import Expr, const, dtypes
 from tilewright.relax.conditions import require_equal
-from tilewright.relax.expr import OPERATOR_SUGAR, RelaxExpr
+from tilewright.relax.expr import RelaxExpr
+from tilewright.relax.expr_operators import OPERATOR_SUGAR
 from tilewright.relax.ops.common import broadcast, known, same_dtype
 from tilewright.relax.ops.manipulate import permute_dims
 from tilewright.relax.registry import Tensor, builder, operator, renamed

@@ -135,7 +135,8 @@ class _Arithmetic:
     def share(self, distance: RelaxExpr) -> RelaxExpr:
         """How much a neighbour at a distance counts."""
         if self.method == "linear":
-            return self.number(1.0) - distance
+            left: RelaxExpr = self.number(1.0) - distance
+            return left
         a, d = CUBIC, distance
         near = ((d * (a + 2) - (a + 3)) * d) * d + 1.0
         far = ((d * a - 5 * a) * d + 8 * a) * d - 4 * a

@@ -10,7 +10,8 @@ from tilewright import topi
 from tilewright.arith import simplify
 from tilewright.ir import as_int, dtypes
 from tilewright.relax.conditions import require, require_equal
-from tilewright.relax.expr import OPERATOR_SUGAR, RelaxExpr
+from tilewright.relax.expr import RelaxExpr
+from tilewright.relax.expr_operators import OPERATOR_SUGAR
 from tilewright.relax.ops.binary import maximum, minimum
 from tilewright.relax.ops.common import known, same_dtype, tensor_like, topi_function
 from tilewright.relax.registry import Builder, Tensor, builder, operator, renamed
@@ -276,4 +277,5 @@ def dropout(data: Tensor, rate: float = 0.5) -> StructInfo:
     return tensor_like(data)
 
 
+OPERATOR_SUGAR["astype"] = astype
 OPERATOR_SUGAR["negative"] = negative

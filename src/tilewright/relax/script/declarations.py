@@ -78,7 +78,7 @@ class Info:
             assert self.known is not None
             return self.known
         if self.kind == "tensor":
-            return TensorStructInfo(extents, self.dtype, self.ndim)
+            return TensorStructInfo(extents, self.dtype, ndim=self.ndim)
         if self.kind == "shape":
             return ShapeStructInfo(extents, self.ndim)
         if self.kind == "tuple":
@@ -342,14 +342,14 @@ def call_packed(
     func: str | ExternFunc, *args: object, sinfo_args: object = (), ty_args: object = ()
 ) -> RelaxCall:
     """Call a global function for its effects: ``R.call_packed("f", x, sinfo_args=...)``."""
-    return make_call_packed(func, *args, sinfo_args=_results(sinfo_args or ty_args))
+    return make_call_packed(func, *args, ty_args=_results(sinfo_args or ty_args))
 
 
 def call_pure_packed(
     func: str | ExternFunc, *args: object, sinfo_args: object = (), ty_args: object = ()
 ) -> RelaxCall:
     """Call a global function without effects for what it returns."""
-    return make_call_pure_packed(func, *args, sinfo_args=_results(sinfo_args or ty_args))
+    return make_call_pure_packed(func, *args, ty_args=_results(sinfo_args or ty_args))
 
 
 def emit(value: object, annotate_struct_info: object = None) -> RelaxExpr | MatchCastDecl:
@@ -385,9 +385,7 @@ def call_inplace_packed(
 ) -> RelaxCall:
     """Call a global function that changes some of its arguments."""
     results = _results(sinfo_args)
-    return make_call_inplace_packed(
-        func, *args, inplace_indices=inplace_indices, sinfo_args=results
-    )
+    return make_call_inplace_packed(func, *args, inplace_indices=inplace_indices, ty_args=results)
 
 
 def call_with_objects(name: Any, form: Any, *args: object, sinfo_args: object) -> RelaxCall:
@@ -404,7 +402,7 @@ def _results(infos: object) -> StructInfo | list[StructInfo]:
 
 def extern(name: str, **attrs: Any) -> ExternFunc:
     """A function of a library by symbol, or with ``packed=True`` a global function."""
-    return ExternFunc(name, attrs)
+    return ExternFunc(name, attrs=attrs)
 
 
 def Var_(name: str, info: object) -> RelaxVar:

@@ -101,7 +101,7 @@ class GraphParser(Evaluator):
         result: StructInfo | None = None
         if node.returns is not None:
             result = self.resolve(node.returns, self.annotation(node.returns))
-        return Function(tuple(params), body, result or body.struct_info, self.attrs)
+        return Function(tuple(params), body, result or body.struct_info, attrs=self.attrs)
 
     def annotation(self, node: ast.expr) -> Info:
         """The declared struct info of a parameter or a variable."""
@@ -327,7 +327,7 @@ class GraphParser(Evaluator):
         value = self.eval(node.value)
         if isinstance(value, RelaxExpr) and not isinstance(value, Tuple):
             whole = self.atom(value, node)
-            count = len(getattr(whole.struct_info, "fields_", ()))
+            count = len(getattr(whole.struct_info, "fields", ()))
             value = [TupleGetItem(whole, position) for position in range(count)]
         parts = getattr(value, "items", value)
         if not isinstance(parts, (tuple, list)) or len(parts) != len(target.elts):
@@ -435,13 +435,13 @@ class GraphParser(Evaluator):
         if is_atom(value):
             return value
         if isinstance(value, Tuple):
-            return Tuple(tuple(self.atom(item, node) for item in value.items))
+            return Tuple(tuple(self.atom(item, node) for item in value.fields))
         return self.bind("lv", self.normal(value, node), None, node)
 
     def bind(self, name: str, value: RelaxExpr, info: StructInfo | None, node: ast.AST) -> RelaxVar:
         """Bind a value to a new variable of that name, and return the variable."""
         var = self.variable(name, value.struct_info if info is None else info)
-        binding = VarBinding(value, var)
+        binding = VarBinding(var, value)
         set_span(binding, self.source.span(node))
         self.bindings.append(binding)
         return var
@@ -462,7 +462,7 @@ class GraphParser(Evaluator):
         info = self.resolve(value_node, value.info)
         operand = self.atom(self.to_value(value.value, value_node), node)
         var = self.variable(name, info)
-        binding = MatchCast(operand, info, var)
+        binding = MatchCast(var, operand, info)
         set_span(binding, self.source.span(node))
         self.bindings.append(binding)
         return var

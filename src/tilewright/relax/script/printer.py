@@ -78,7 +78,7 @@ def info_text(p: Printer, info: StructInfo, *, quoted: bool = False) -> str:
             return f"R.Shape([{', '.join(map(extent, info.values))}])"
         return "R.Shape()" if info.ndim < 0 else f"R.Shape(ndim={info.ndim})"
     if isinstance(info, TupleStructInfo):
-        parts = (info_text(p, field, quoted=quoted) for field in info.fields_)
+        parts = (info_text(p, field, quoted=quoted) for field in info.fields)
         return f"R.Tuple({', '.join(parts)})"
     if isinstance(info, PrimStructInfo):
         value = "" if info.value is None else f", {extent(info.value)}"
@@ -158,7 +158,7 @@ def _string(p: Printer, node: StringValue, precedence: int) -> str:
 
 @register(Tuple)
 def _tuple(p: Printer, node: Tuple, precedence: int) -> str:
-    return p.tuple(p.expr(item) for item in node.items)
+    return p.tuple(p.expr(item) for item in node.fields)
 
 
 @register(TupleGetItem)
@@ -176,7 +176,7 @@ def callee_text(p: Printer, callee: GlobalVar | ExternFunc) -> str:
     if isinstance(callee, ExternFunc):
         p.use("relax")
         options = "".join(f", {key}={p.value(value)}" for key, value in callee.attrs.items())
-        return f"R.extern({quote(callee.symbol_name)}{options})"
+        return f"R.extern({quote(callee.global_symbol)}{options})"
     if p.context.get("in module") and callee.name.isidentifier():
         return f"cls.{callee.name}"
     return p.expr(callee)

@@ -66,7 +66,7 @@ class AppendLoss(Pass):
 
 
 def _results(result: RelaxExpr) -> tuple[RelaxExpr, ...]:
-    return result.items if isinstance(result, Tuple) else (result,)
+    return result.fields if isinstance(result, Tuple) else (result,)
 
 
 class _Appended:

@@ -49,7 +49,7 @@ class BundleModelParams(Pass):
         info = TupleStructInfo(tuple(weight.struct_info for weight in weights))
         bundle = RelaxVar(self.param_tuple_name, info)
         # The parameters themselves become variables of the body: their uses stay as they are.
-        bindings = tuple(VarBinding(bundle[i], weight) for i, weight in enumerate(weights))
+        bindings = tuple(VarBinding(weight, bundle[i]) for i, weight in enumerate(weights))
         blocks = (BindingBlock(bindings), *function.body.blocks)
         body = SeqExpr(blocks, function.body.body)
         return function.replace(params=(*inputs, bundle), body=body)

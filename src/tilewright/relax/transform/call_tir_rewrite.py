@@ -95,8 +95,8 @@ class _Allocator(FunctionRewriter):
         """Memory for what branches give; ``infos`` are those of each branch."""
         if isinstance(info, TupleStructInfo):
             items = (
-                self.output(cond, field, [each.fields_[i] for each in infos], name)
-                for i, field in enumerate(info.fields_)
+                self.output(cond, field, [each.fields[i] for each in infos], name)
+                for i, field in enumerate(info.fields)
             )
             return Tuple(tuple(items))
         if isinstance(info, TensorStructInfo) and info.has_shape:
@@ -160,7 +160,7 @@ class _Allocator(FunctionRewriter):
         if isinstance(value, RelaxCall) and value.op in (CALL_TIR, CALL_TIR_INPLACE):
             self.call(binding.var, value)
         elif isinstance(value, TupleGetItem) and isinstance(value.tuple_value, Tuple):
-            self.mapping[binding.var] = value.tuple_value.items[value.index]
+            self.mapping[binding.var] = value.tuple_value.fields[value.index]
         elif isinstance(value, (RelaxVar, Constant, PrimValue, ShapeExpr, Tuple)):
             self.mapping[binding.var] = value
         elif is_call_to(value, "assert_op"):
@@ -219,7 +219,7 @@ class _Allocator(FunctionRewriter):
                 )
         outputs = [self.allocate(info, var.name) for info in infos]  # type: ignore[arg-type]
         attrs = {PACKED: True, **({"writes": True} if value.op is CALL_PACKED else {})}
-        ref = FunctionRef(ExternFunc(name, attrs))
+        ref = FunctionRef(ExternFunc(name, attrs=attrs))
         self.builder.emit(call_dps(ref, Tuple(args), Tuple(tuple(outputs))), "_")
         single = isinstance(value.struct_info, TensorStructInfo)
         self.mapping[var] = outputs[0] if single else Tuple(tuple(outputs))
@@ -237,7 +237,7 @@ class _Allocator(FunctionRewriter):
     def own(self, result: RelaxExpr, taken: set[RelaxVar]) -> RelaxExpr:
         """Return the result with copies such that each of its tensors has its own memory."""
         if isinstance(result, Tuple):
-            return Tuple(tuple(self.own(item, taken) for item in result.items))
+            return Tuple(tuple(self.own(item, taken) for item in result.fields))
         info = result.struct_info
         if isinstance(info, TupleStructInfo):
             raise LowerError(f"the result {result!r} is a tuple that is not written out")
@@ -343,7 +343,7 @@ def _without_dataflow(body: SeqExpr) -> SeqExpr:
 
 def _leaves(value: RelaxExpr) -> Iterator[Any]:
     if isinstance(value, Tuple):
-        for item in value.items:
+        for item in value.fields:
             yield from _leaves(item)
     elif isinstance(value.struct_info, TensorStructInfo):
         yield value
@@ -356,4 +356,4 @@ def _placed(binding: Binding, places: Mapping[RelaxVar, RelaxVar]) -> Binding:
     output = places.get(binding.var)
     if output is None:
         return binding
-    return VarBinding(view(output, ShapeExpr(binding.var.shape)), binding.var)
+    return VarBinding(binding.var, view(output, ShapeExpr(binding.var.shape)))

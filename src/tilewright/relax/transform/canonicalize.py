@@ -65,7 +65,7 @@ class _Canonicalizer(FunctionRewriter):
             if isinstance(known, RelaxVar):
                 known = self.tuples.get(known, known)
             if isinstance(known, Tuple):
-                value = known.items[value.index]
+                value = known.fields[value.index]
         if isinstance(value, Tuple):
             self.tuples[binding.var] = value
         if isinstance(value, RelaxCall):
@@ -108,7 +108,7 @@ class _Canonicalizer(FunctionRewriter):
     def alias(self, var: RelaxVar, value: RelaxExpr) -> bool:
         """Replace uses of ``var`` by ``value``, unless that takes a variable out of its block."""
         if isinstance(value, DataflowVar) and not isinstance(var, DataflowVar):
-            self.builder.emit_binding(VarBinding(value, var))
+            self.builder.emit_binding(VarBinding(var, value))
             return True
         self.mapping[var] = value
         return True

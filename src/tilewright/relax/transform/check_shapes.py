@@ -103,7 +103,7 @@ class _Checker:
                     kind = DataflowVar if isinstance(block, DataflowBlock) else RelaxVar
                     call = assertion(condition)
                     var = (RelaxVar if early else kind)("_", call.struct_info)
-                    (front if early else made).append(VarBinding(call, var))
+                    (front if early else made).append(VarBinding(var, call))
                 made.append(map_branches(binding, self.checked_branch))
             same = len(made) == len(block.bindings) and all(map(is_, made, block.bindings))
             blocks.append(block if same else block.replace(bindings=tuple(made)))

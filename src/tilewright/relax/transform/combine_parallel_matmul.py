@@ -139,7 +139,7 @@ class _Combiner(FunctionRewriter):
             return block
         self.joined.update(made)
         bindings = [
-            VarBinding(made[b.var], b.var) if b.var in made else b
+            VarBinding(b.var, made[b.var]) if b.var in made else b
             for b in block.bindings
             if b.var not in dropped
         ]

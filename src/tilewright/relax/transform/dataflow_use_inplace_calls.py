@@ -111,7 +111,7 @@ class _Block:
                 bindings.append(binding)
             else:
                 changed = True
-                bindings.append(VarBinding(made, binding.var))
+                bindings.append(VarBinding(binding.var, made))
         return DataflowBlock(tuple(bindings)) if changed else self.block
 
     def in_place(self, value: RelaxExpr, position: int) -> RelaxCall | None:

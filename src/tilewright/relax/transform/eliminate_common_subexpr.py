@@ -80,7 +80,7 @@ class _Eliminator(FunctionRewriter):
             self.known[key] = self.mapping.get(binding.var, binding.var)
         elif isinstance(known, DataflowVar) and not isinstance(binding.var, DataflowVar):
             # The first one is not seen outside of the block; the name that is stays.
-            self.builder.emit_binding(VarBinding(known, binding.var))
+            self.builder.emit_binding(VarBinding(binding.var, known))
             self.known[key] = binding.var
         else:
             self.mapping[binding.var] = known
@@ -89,11 +89,11 @@ class _Eliminator(FunctionRewriter):
 def identity_key(value: object) -> Hashable:
     """A key that equal expressions over the same variables have in common."""
     if isinstance(value, Node):
-        if getattr(type(value), "symbol", False) or not value.fields:
+        if getattr(type(value), "symbol", False) or not value.node_fields:
             return type(value), id(value)
         parts = tuple(
             identity_key(getattr(value, field.name))
-            for field in value.fields
+            for field in value.node_fields
             if field.role != "derived"
         )
         return type(value), parts

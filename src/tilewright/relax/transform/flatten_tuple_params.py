@@ -102,10 +102,10 @@ def _leaves(arg: RelaxExpr, info: StructInfo) -> list[RelaxExpr]:
     """What is passed for the items of a parameter."""
     if isinstance(info, TupleStructInfo):
         items = [
-            arg.items[n] if isinstance(arg, Tuple) else TupleGetItem(arg, n)
-            for n in range(len(info.fields_))
+            arg.fields[n] if isinstance(arg, Tuple) else TupleGetItem(arg, n)
+            for n in range(len(info.fields))
         ]
-        return [leaf for item, own in zip(items, info.fields_) for leaf in _leaves(item, own)]
+        return [leaf for item, own in zip(items, info.fields) for leaf in _leaves(item, own)]
     if isinstance(info, ShapeStructInfo):
         have = arg.struct_info
         if not isinstance(have, ShapeStructInfo) or not have.is_known:
@@ -121,7 +121,7 @@ def _is_split(info: StructInfo) -> bool:
 
 def _items(name: str, info: StructInfo, made: list[RelaxVar], names: set[str]) -> RelaxExpr:
     if isinstance(info, TupleStructInfo):
-        items = [_items(f"{name}_{n}", item, made, names) for n, item in enumerate(info.fields_)]
+        items = [_items(f"{name}_{n}", item, made, names) for n, item in enumerate(info.fields)]
         return Tuple(tuple(items))
     if isinstance(info, ShapeStructInfo):
         if info.ndim < 0:
@@ -145,7 +145,7 @@ def _items(name: str, info: StructInfo, made: list[RelaxVar], names: set[str]) -
 def nesting(info: StructInfo) -> Any:
     """How the tensors of a parameter are nested: a tuple of nestings, ``None`` for a tensor."""
     if isinstance(info, TupleStructInfo):
-        return tuple(map(nesting, info.fields_))
+        return tuple(map(nesting, info.fields))
     if isinstance(info, ShapeStructInfo) and info.ndim >= 0:
         return (None,) * info.ndim
     return None

@@ -77,7 +77,7 @@ class _Folder(FunctionRewriter):
 
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
         if isinstance(value, TupleGetItem) and isinstance(value.tuple_value, RelaxTuple):
-            value = value.tuple_value.items[value.index]
+            value = value.tuple_value.fields[value.index]
         if is_call_tir(value):
             folded = self.run(value)
         else:
@@ -114,7 +114,7 @@ class _Folder(FunctionRewriter):
 
         def constant(arg: RelaxExpr) -> RelaxExpr:
             if isinstance(arg, RelaxTuple):
-                return RelaxTuple(tuple(map(constant, arg.items)))
+                return RelaxTuple(tuple(map(constant, arg.fields)))
             call = self.made.get(arg)
             if call is None:
                 return arg
@@ -216,7 +216,7 @@ def _moved_later(value: RelaxCall) -> RelaxExpr | None:
 def _items(arg: RelaxExpr) -> Iterator[RelaxExpr]:
     """An operand, or what a tuple consists of."""
     if isinstance(arg, RelaxTuple):
-        for item in arg.items:
+        for item in arg.fields:
             yield from _items(item)
     else:
         yield arg
@@ -233,7 +233,7 @@ def _moved(value: RelaxCall, made: Any) -> RelaxExpr:
 
 def _arrays(value: RelaxCall, made: Any) -> list[NDArray[Any]]:
     info = value.struct_info
-    infos = info.fields_ if isinstance(info, TupleStructInfo) else (info,)
+    infos = info.fields if isinstance(info, TupleStructInfo) else (info,)
     arrays = made if isinstance(made, (list, tuple)) else [made]
     for array, expected in zip(arrays, infos):
         assert isinstance(expected, TensorStructInfo)
@@ -272,7 +272,7 @@ def _compiled(
 
 
 def _run(function: Any, inputs: Sequence[Any], info: StructInfo) -> RelaxExpr:
-    infos = info.fields_ if isinstance(info, TupleStructInfo) else (info,)
+    infos = info.fields if isinstance(info, TupleStructInfo) else (info,)
     results = [
         np.zeros([as_int(extent) or 0 for extent in item.shape], numpy_dtype(item.dtype))
         for item in infos
@@ -290,7 +290,7 @@ def _as_constants(arrays: list[Any], info: StructInfo) -> RelaxExpr:
 def _is_known(arg: RelaxExpr) -> bool:
     """Whether an operand's values are known, be it later."""
     if isinstance(arg, RelaxTuple):
-        return all(map(_is_known, arg.items))
+        return all(map(_is_known, arg.fields))
     return isinstance(arg, Constant) or _number(arg) is not None
 
 
@@ -303,7 +303,7 @@ def _number(arg: RelaxExpr) -> object:
     if isinstance(arg, PrimValue):
         return getattr(arg.value, "value", None)
     if isinstance(arg, RelaxTuple):
-        items = [_number(item) for item in arg.items]
+        items = [_number(item) for item in arg.fields]
         return None if any(item is None for item in items) else items
     return None
 
@@ -319,7 +319,7 @@ def _size(operand: object) -> int:
 def _grows(call: RelaxCall, operands: int) -> bool:
     """Whether results have many more elements than operands."""
     info = call.struct_info
-    infos = info.fields_ if isinstance(info, TupleStructInfo) else (info,)
+    infos = info.fields if isinstance(info, TupleStructInfo) else (info,)
     total = 0
     for item in infos:
         if isinstance(item, TensorStructInfo):

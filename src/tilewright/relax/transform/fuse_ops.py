@@ -349,7 +349,7 @@ class _GroupRewriter(FunctionRewriter):
                     value = _replace(self.resolve(node.binding.value), local)
                     if node is group[-1]:
                         return_var = RelaxVar("gv", value.struct_info)
-                        inner.emit_binding(VarBinding(value, return_var))
+                        inner.emit_binding(VarBinding(return_var, value))
                     else:
                         local[node.binding.var] = inner.emit(value)
             return return_var
@@ -377,7 +377,7 @@ class _GroupRewriter(FunctionRewriter):
 def _replace(value: RelaxCall, mapping: dict[RelaxExpr, RelaxExpr]) -> RelaxCall:
     args = value.args[1]
     assert isinstance(args, Tuple)
-    made = Tuple(tuple(mapping.get(arg, arg) for arg in args.items))
+    made = Tuple(tuple(mapping.get(arg, arg) for arg in args.fields))
     return value.replace(args=(value.args[0], made, *value.args[2:]))
 
 

@@ -182,7 +182,7 @@ class _Grouper:
         bindings: list[Binding] = []
         for binding in block.bindings:
             if binding.var in calls:
-                bindings.append(VarBinding(calls[binding.var], binding.var))
+                bindings.append(VarBinding(binding.var, calls[binding.var]))
             elif binding.var not in taken:
                 bindings.append(binding)
         return DataflowBlock(tuple(bindings))
@@ -242,7 +242,7 @@ class _Grouper:
         inner = RelaxCall(callee, tuple(operands), {}, (root.var.struct_info,))
         var = DataflowVar(root.var.name, root.var.struct_info)
         function, given = outline(
-            [VarBinding(inner, var)],
+            [VarBinding(var, inner)],
             [var],
             {CODEGEN: codegen},
             bind_constants=self.options.bind_constants,

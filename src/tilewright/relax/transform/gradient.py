@@ -88,7 +88,7 @@ class Gradient(Pass):
 
 def _all_floats(info: StructInfo) -> bool:
     if isinstance(info, TupleStructInfo):
-        return all(map(_all_floats, info.fields_))
+        return all(map(_all_floats, info.fields))
     return has_gradient(info)
 
 
@@ -152,7 +152,7 @@ class _Differentiator:
     def output(self, gradient: RelaxExpr) -> RelaxExpr:
         """A gradient as a result of the function."""
         if isinstance(gradient, Tuple):
-            return Tuple(tuple(map(self.output, gradient.items)))
+            return Tuple(tuple(map(self.output, gradient.fields)))
         if self.builder.in_dataflow:
             return self.builder.emit_output(gradient)
         return self.builder.emit(gradient)
@@ -161,7 +161,7 @@ class _Differentiator:
         """What is differentiated, and the gradient to begin with."""
         name, index = self.options.func_name, self.options.target_index
         info = result.struct_info
-        parts = info.fields_ if isinstance(info, TupleStructInfo) else (info,)
+        parts = info.fields if isinstance(info, TupleStructInfo) else (info,)
         if not 0 <= index < len(parts):
             raise VerifyError(f"target_index is {index}, but {name} has {len(parts)} results")
         target = parts[index]

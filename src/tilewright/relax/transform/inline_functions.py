@@ -249,10 +249,10 @@ class _Inliner(FunctionRewriter):
         if (
             isinstance(have, TupleStructInfo)
             and isinstance(wanted, TupleStructInfo)
-            and len(have.fields_) == len(wanted.fields_)
+            and len(have.fields) == len(wanted.fields)
         ):
-            items = value.items if isinstance(value, Tuple) else tuple(value)
-            named = enumerate(zip(items, wanted.fields_))
+            items = value.fields if isinstance(value, Tuple) else tuple(value)
+            named = enumerate(zip(items, wanted.fields))
             return Tuple(tuple(self.cast(a, field, f"{name}_{n}") for n, (a, field) in named))
         if not isinstance(have, TensorStructInfo) or not isinstance(wanted, TensorStructInfo):
             raise VerifyError(f"{name} is stated to be {wanted!r}, but is {have!r}")

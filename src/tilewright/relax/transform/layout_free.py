@@ -56,7 +56,7 @@ def _calls(mod: IRModule) -> Iterator[tuple[str, tuple[RelaxExpr, ...]]]:
             elif value.op is CALL_DPS:
                 made, operands = value.args[:2]
                 assert isinstance(made, FunctionRef) and isinstance(operands, Tuple)
-                ref, args = made, operands.items
+                ref, args = made, operands.fields
             else:
                 continue
             if isinstance(ref.callee, GlobalVar):

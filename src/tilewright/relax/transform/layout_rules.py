@@ -115,13 +115,13 @@ def joined(call: Site, view: Operands) -> Converted | None:
     if not isinstance(parts, Tuple):
         return None
     axis = call.attrs["axis"] % 4
-    shapes = [view.plain_shape(item) for item in parts.items]
-    layouts = [made for item in parts.items if (made := view.layout(item)) is not None]
+    shapes = [view.plain_shape(item) for item in parts.fields]
+    layouts = [made for item in parts.fields if (made := view.layout(item)) is not None]
     for layout in layouts:
         size = layout.block("C")
         channels = [as_int(shape[1]) if shape and len(shape) == 4 else None for shape in shapes]
         if all(is_in_blocks(count, size) for count in channels):
-            blocks = Tuple(tuple(view.convert(item, layout) for item in parts.items))
+            blocks = Tuple(tuple(view.convert(item, layout) for item in parts.fields))
             return Converted(_with(call, [blocks], axis=axis), layout)
     return None
 

@@ -418,9 +418,9 @@ class _GraphLowerer:
         assert isinstance(args, Tuple) and isinstance(outputs, Tuple)
         if isinstance(ref.callee, ExternFunc) and ref.callee.attrs.get(PACKED):
             return self.call_packed(ref.callee, args, outputs)
-        tensors = [*args.items, *outputs.items]
+        tensors = [*args.fields, *outputs.fields]
         pointers = [self.pointer(item) for item in tensors]
-        self.written.update(pointers[len(args.items) :])
+        self.written.update(pointers[len(args.fields) :])
         scalars: list[Expr] = []
         if len(value.args) > 3:
             extra = value.args[3]
@@ -450,14 +450,14 @@ class _GraphLowerer:
 
     def call_packed(self, callee: ExternFunc, args: Tuple, outputs: Tuple) -> Stmt:
         """Call a global function with tensors, scalars and texts."""
-        written = (*args.items, *outputs.items) if callee.attrs.get("writes") else outputs.items
+        written = (*args.fields, *outputs.fields) if callee.attrs.get("writes") else outputs.fields
         self.written.update(
             self.pointer(item)
             for item in written
             if isinstance(item, RelaxVar) and isinstance(item.struct_info, TensorStructInfo)
         )
-        values = [self.packed(item) for item in (*args.items, *outputs.items)]
-        target = call("call_packed", StringImm(callee.symbol_name), *values)
+        values = [self.packed(item) for item in (*args.fields, *outputs.fields)]
+        target = call("call_packed", StringImm(callee.global_symbol), *values)
         return Evaluate(target)
 
     def packed(self, item: RelaxExpr) -> Expr:
@@ -506,7 +506,7 @@ def _symbolic_arguments(
 
 def _leaves(result: RelaxExpr) -> list[RelaxVar]:
     if isinstance(result, Tuple):
-        return [leaf for item in result.items for leaf in _leaves(item)]
+        return [leaf for item in result.fields for leaf in _leaves(item)]
     assert isinstance(result, RelaxVar)
     return [result]
 

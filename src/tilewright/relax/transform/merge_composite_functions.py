@@ -157,9 +157,9 @@ class _Merger:
         self.builder.update_func(gvar, function.with_attr(GLOBAL_SYMBOL, gvar.name))
         if len(results) == 1:
             call = RelaxCall(gvar, operands, {}, (results[0].struct_info,))
-            return [VarBinding(call, results[0])]
+            return [VarBinding(results[0], call)]
         info = TupleStructInfo(tuple(var.struct_info for var in results))
         whole = DataflowVar("lv", info)
         call = RelaxCall(gvar, operands, {}, (info,))
-        items = [VarBinding(TupleGetItem(whole, i), var) for i, var in enumerate(results)]
-        return [VarBinding(call, whole), *items]
+        items = [VarBinding(var, TupleGetItem(whole, i)) for i, var in enumerate(results)]
+        return [VarBinding(whole, call), *items]

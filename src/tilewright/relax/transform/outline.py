@@ -59,7 +59,7 @@ def outline(
                 value = substitute(binding.value, mapping)
                 if binding.var in results:
                     var = RelaxVar(binding.var.name, binding.var.struct_info)
-                    mapping[binding.var] = builder.emit_binding(VarBinding(value, var))
+                    mapping[binding.var] = builder.emit_binding(VarBinding(var, value))
                 else:
                     mapping[binding.var] = builder.emit(value, binding.var.name)
         made = tuple(mapping[var] for var in results)

@@ -119,4 +119,4 @@ class _Outliner(FunctionRewriter):
         attrs = {} if pure else {"pure": False}
         call = RelaxCall(gvar, operands, attrs, (seen_outside(branch, self.extents),))
         var = RelaxVar("gv", call.struct_info)
-        return SeqExpr((BindingBlock((VarBinding(call, var),)),), var)
+        return SeqExpr((BindingBlock((VarBinding(var, call),)),), var)

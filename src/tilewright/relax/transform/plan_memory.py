@@ -45,7 +45,7 @@ def _plan(function: Function) -> Function:
     total = assign_offsets(list(lifetimes.values()), sizes)
     info = TensorStructInfo((total,), "uint8")
     storage = RelaxVar("workspace", info)
-    made: list[Binding] = [VarBinding(workspace(PrimValue(total)), storage)]
+    made: list[Binding] = [VarBinding(storage, workspace(PrimValue(total)))]
 
     def place(binding: Binding) -> Binding:
         life = lifetimes.get(binding.var)
@@ -56,7 +56,7 @@ def _plan(function: Function) -> Function:
         shape = value.args[0]
         assert isinstance(shape, ShapeExpr) and life.offset is not None
         placed = alloc_tensor(storage, PrimValue(life.offset), shape, value.attrs["dtype"])
-        return VarBinding(placed, binding.var)
+        return VarBinding(binding.var, placed)
 
     def place_branch(branch: SeqExpr) -> SeqExpr:
         blocks = (b.replace(bindings=tuple(map(place, b.bindings))) for b in branch.blocks)

@@ -53,10 +53,10 @@ def _used_items(mod: IRModule) -> dict[str, list[int]]:
         result = mod[name].body.body
         if isinstance(mod[name].ret_struct_info, TupleStructInfo) and isinstance(result, Tuple):
             used[name] = set()
-            counts[name] = len(result.items)
+            counts[name] = len(result.fields)
         elif isinstance(result, RelaxVar) and isinstance(result.struct_info, TupleStructInfo):
             used[name] = set()
-            counts[name] = len(result.struct_info.fields_)
+            counts[name] = len(result.struct_info.fields)
     for function in mod.functions.values():
         if isinstance(function, Function):
             _note_uses(function, used, counts)
@@ -101,7 +101,7 @@ def _drop(mod: IRModule, kept: dict[str, list[int]]) -> IRModule:
 def _with_items(function: Function, kept: list[int]) -> Function:
     result = function.body.body
     if isinstance(result, Tuple):
-        items = [result.items[i] for i in kept]
+        items = [result.fields[i] for i in kept]
         made = items[0] if len(items) == 1 else Tuple(tuple(items))
         return Function(function.params, SeqExpr(function.body.blocks, made), attrs=function.attrs)
     rewriter = _Selector(kept)
@@ -147,13 +147,13 @@ class _CallRewriter(FunctionRewriter):
             kept = self.kept[value.op.name]
             info = value.sinfo_args[0]
             assert isinstance(info, TupleStructInfo)
-            infos = [info.fields_[i] for i in kept]
+            infos = [info.fields[i] for i in kept]
             result = infos[0] if len(infos) == 1 else TupleStructInfo(tuple(infos))
-            args = self.resolve(Tuple(value.args)).items
+            args = self.resolve(Tuple(value.args)).fields
             call = value.replace(args=args, sinfo_args=(result,))
             var = type(binding.var)(binding.var.name, result)
             self.calls[binding.var] = kept
             self.mapping[binding.var] = var
-            self.builder.emit_binding(VarBinding(call, var))
+            self.builder.emit_binding(VarBinding(var, call))
             return
         super().rewrite_binding(binding)

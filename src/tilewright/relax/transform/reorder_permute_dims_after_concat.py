@@ -35,9 +35,9 @@ class _Reorderer(ReplacingRewriter):
             return value
         assert isinstance(value, RelaxCall)
         parts = value.args[0]
-        if not isinstance(parts, Tuple) or len(parts.items) < 2:
+        if not isinstance(parts, Tuple) or len(parts.fields) < 2:
             return value
-        found = [self.transposed(item) for item in parts.items]
+        found = [self.transposed(item) for item in parts.fields]
         calls = [call for call in found if call is not None]
         if len(calls) < len(found) or len({call.attrs["axes"] for call in calls}) > 1:
             return value

@@ -191,7 +191,7 @@ class _CallRewriter(FunctionRewriter):
 
 
 def _tensors(name: str, info: StructInfo) -> Any:
-    infos = info.fields_ if isinstance(info, TupleStructInfo) else (info,)
+    infos = info.fields if isinstance(info, TupleStructInfo) else (info,)
     for item in infos:
         if not isinstance(item, TensorStructInfo) or not item.has_shape:
             raise VerifyError(f"{name} must give tensors of known shape, not {item!r}")

@@ -213,23 +213,21 @@ class _Mixer(FunctionRewriter):
     def as_before(self, new: RelaxExpr, old: RelaxExpr) -> RelaxExpr:
         """Cast a value back to the dtype of what it stands for."""
         if isinstance(new, Tuple) and isinstance(old, Tuple):
-            items = tuple(self.as_before(a, b) for a, b in zip(new.items, old.items))
-            return old if all(a is b for a, b in zip(items, old.items)) else Tuple(items)
+            items = tuple(self.as_before(a, b) for a, b in zip(new.fields, old.fields))
+            return old if all(a is b for a, b in zip(items, old.fields)) else Tuple(items)
         have, want = new.struct_info, old.struct_info
         if isinstance(have, TensorStructInfo) and isinstance(want, TensorStructInfo):
             return new if have.dtype == want.dtype else self.cast(new, want.dtype)
         if isinstance(have, TupleStructInfo) and isinstance(want, TupleStructInfo):
             pairs = list(zip(_tensors(have), _tensors(want)))
             if any(a.dtype != b.dtype for a, b in pairs):
-                return Tuple(
-                    tuple(self.as_before(new[i], old[i]) for i in range(len(want.fields_)))
-                )
+                return Tuple(tuple(self.as_before(new[i], old[i]) for i in range(len(want.fields))))
         return new
 
     def cast(self, value: RelaxExpr, dtype: str) -> RelaxExpr:
         """Cast floats of the two dtypes; other values stay."""
         if isinstance(value, Tuple):
-            return Tuple(tuple(self.cast(item, dtype) for item in value.items))
+            return Tuple(tuple(self.cast(item, dtype) for item in value.fields))
         info = value.struct_info
         if not isinstance(info, TensorStructInfo) or info.dtype not in (HALF, SINGLE):
             return value
@@ -252,13 +250,13 @@ class _Mixer(FunctionRewriter):
 
 def _tensors(info: StructInfo) -> list[TensorStructInfo]:
     if isinstance(info, TupleStructInfo):
-        return [leaf for field in info.fields_ for leaf in _tensors(field)]
+        return [leaf for field in info.fields for leaf in _tensors(field)]
     return [info] if isinstance(info, TensorStructInfo) else []
 
 
 def _items(expr: RelaxExpr) -> list[RelaxExpr]:
     if isinstance(expr, Tuple):
-        return [leaf for item in expr.items for leaf in _items(item)]
+        return [leaf for item in expr.fields for leaf in _items(item)]
     if isinstance(expr, TupleGetItem):
         return [expr.tuple_value]
     return [expr]

@@ -121,7 +121,7 @@ class Graph:
             name, list(operands), make, meaning, noise=noise, reduces=reduces, absolute=absolute,
             either_zero=either_zero, several=several,
         )  # fmt: skip
-        for part in info.fields_ if several else [info]:
+        for part in info.fields if several else [info]:
             number = len(self.values)
             step.results.append(Value(relax.Var(f"v{number}", part), tuple(part.shape), part.dtype))
             self.values.append(step.results[-1])

@@ -185,7 +185,7 @@ def _is_empty(value: object) -> bool:
 def _passed(value: Input, info: Any) -> object:  # info is of a tensor or a tuple, as the value
     """A value in the dtype that it has here."""
     if isinstance(value, list):
-        return tuple(_passed(item, field) for item, field in zip(value, info.fields_))
+        return tuple(_passed(item, field) for item, field in zip(value, info.fields))
     array = np.asarray(value)
     return array if array.dtype.name == info.dtype else array.astype(numpy_dtype(info.dtype))
 

@@ -251,7 +251,7 @@ class ExprTable:
                 kind,
                 *(
                     self.key(getattr(node, field.name))
-                    for field in node.fields
+                    for field in node.node_fields
                     if field.role != "derived"
                 ),
             )

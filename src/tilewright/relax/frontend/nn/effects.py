@@ -96,7 +96,7 @@ class IOEffect(_OneVariable):
             self.state,
             name,
             *args,
-            sinfo_args=ObjectStructInfo(),
+            ty_args=ObjectStructInfo(),
         )
         self.update(call, self.state.name)
 
@@ -122,7 +122,7 @@ class KVCache(_OneVariable):
             bb.emit(ops.zeros(shape, self.dtype)),
             ShapeExpr(tuple(map(as_expr, shape))),
             0,
-            sinfo_args=ObjectStructInfo(),
+            ty_args=ObjectStructInfo(),
         )
         return [bb.emit(call, name_hint)]
 
@@ -141,7 +141,7 @@ class KVCache(_OneVariable):
             self.state,
             new_element._expr,
             inplace_indices=[0],
-            sinfo_args=ObjectStructInfo(),
+            ty_args=ObjectStructInfo(),
         )
         self.update(call, self.state.name)
 
@@ -152,7 +152,7 @@ class KVCache(_OneVariable):
             "vm.builtin.attention_kv_cache_view",
             self.state,
             ShapeExpr(tuple(map(as_expr, shape))),
-            sinfo_args=TensorStructInfo(shape, self.dtype),
+            ty_args=TensorStructInfo(shape, self.dtype),
         )
         return Tensor(current_builder().emit(call))
 

@@ -272,7 +272,7 @@ def wrap_nested(expr: RelaxExpr, name: str) -> Any:
     info = var.struct_info
     if isinstance(info, TupleStructInfo):
         return tuple(
-            wrap_nested(var[index], f"{name}.{index}") for index in range(len(info.fields_))
+            wrap_nested(var[index], f"{name}.{index}") for index in range(len(info.fields))
         )
     if isinstance(info, ObjectStructInfo):
         return Object(_expr=var, _name=name)
@@ -284,7 +284,7 @@ def emit(expr: RelaxExpr, name: str = "") -> Any:
     var = current_builder().emit(expr, name)
     info = var.struct_info
     if isinstance(info, TupleStructInfo):
-        return tuple(emit(var[index]) for index in range(len(info.fields_)))
+        return tuple(emit(var[index]) for index in range(len(info.fields)))
     if isinstance(info, ObjectStructInfo):
         return Object(_expr=var, _name=name)
     return Tensor(var)

@@ -63,7 +63,7 @@ class Inputs:
             dtype = dtypes if isinstance(dtypes, str) else dtypes.get(item.name)
             given = shapes.get(item.name, _UNSAID)
             info = self._info(item.name, item.type, given, dtype)
-            if info is None or (isinstance(info, TupleStructInfo) and not info.fields_):
+            if info is None or (isinstance(info, TupleStructInfo) and not info.fields):
                 self.values[item.name] = None if info is None else []
                 continue
             try:

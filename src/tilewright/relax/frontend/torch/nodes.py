@@ -219,14 +219,14 @@ class NodeConverter:
             partial(self._convert_branch, graph, operands) for graph in branch_graphs(context.node)
         )
         if isinstance(test, bool):
-            return self._branch_results(context, list((first if test else second)().items))
+            return self._branch_results(context, list((first if test else second)().fields))
         if not isinstance(test, RelaxExpr):
             raise context.error(f"its condition is {test!r}, no truth value")
         if isinstance(test.struct_info, TensorStructInfo):
             test = op.reshape(context.cast(test, "bool"), ())
         whole = self.builder.emit_if(test, first, second, context.node.name)
         info = whole.struct_info
-        items = info.fields_ if isinstance(info, TupleStructInfo) else ()
+        items = info.fields if isinstance(info, TupleStructInfo) else ()
         for item in items:
             if not isinstance(item, TensorStructInfo) or not item.has_shape:
                 raise context.error("its branches give different shapes or dtypes")

@@ -229,7 +229,7 @@ class BodyMatcher:
         if isinstance(mine, Expr) and mine.dtype != theirs.dtype:
             self.why = f"{mine!r} is {mine.dtype}, the description has {theirs.dtype}"
             return False
-        for item in mine.fields:
+        for item in mine.node_fields:
             if item.role == "attr" and getattr(mine, item.name) != getattr(theirs, item.name):
                 self.why = f"{mine!r} against {theirs!r}"
                 return False

@@ -88,7 +88,7 @@ def _true_places(ctx: Context, mask: RelaxExpr, extent: object) -> list[RelaxExp
     """For each axis of a mask, where along it the elements are that are true."""
     mask = ctx.emit(mask)
     size = ctx.counted(op.sum(op.astype(mask, "int64")), extent, element_count(mask.shape))
-    places = ctx.emit(op.nonzero(mask, size).items[0])
+    places = ctx.emit(op.nonzero(mask, size).fields[0])
     rows = ([axis] for axis in range(mask.ndim))
     return [op.reshape(op.strided_slice(places, [0], row, [row[0] + 1]), (size,)) for row in rows]
 

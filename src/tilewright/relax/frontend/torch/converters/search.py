@@ -65,12 +65,12 @@ def _nonzero(ctx: Context, x: RelaxExpr) -> RelaxExpr:
     chosen = ctx.emit(ctx.cast(x, "bool"))
     count = op.sum(op.astype(chosen, "int64"))
     size = ctx.counted(count, ctx.result.shape[0], element_count(x.shape))
-    return op.permute_dims(op.nonzero(chosen, size).items[0], (1, 0))
+    return op.permute_dims(op.nonzero(chosen, size).fields[0], (1, 0))
 
 
 @converts("aten.nonzero_static.default")
 def _nonzero_static(ctx: Context, x: RelaxExpr, *, size: Size, fill_value: int = -1) -> RelaxExpr:
-    places, count = op.nonzero(ctx.cast(x, "bool"), size).items
+    places, count = op.nonzero(ctx.cast(x, "bool"), size).fields
     inside = op.less(op.arange(0, size, 1, "int64"), count)
     made = op.where(inside, places, const(fill_value, "int64"))
     return op.permute_dims(made, (1, 0))
@@ -82,7 +82,7 @@ def _masked_select(ctx: Context, x: RelaxExpr, mask: RelaxExpr) -> RelaxExpr:
     chosen = ctx.emit(op.broadcast_to(ctx.cast(mask, "bool"), shape))
     count = op.sum(op.astype(chosen, "int64"))
     size = ctx.counted(count, ctx.result.shape[0], element_count(shape))
-    made: RelaxExpr = op.masked_select(op.broadcast_to(x, shape), chosen, size).items[0]
+    made: RelaxExpr = op.masked_select(op.broadcast_to(x, shape), chosen, size).fields[0]
     return made
 
 
@@ -106,7 +106,7 @@ def _unique(
     return_inverse: bool = False,
     return_counts: bool = False,
 ) -> Results:
-    values, count, inverse, counts = map(ctx.emit, op.unique(x).items)
+    values, count, inverse, counts = map(ctx.emit, op.unique(x).fields)
     size = ctx.counted(count, ctx.result[0].shape[0], element_count(x.shape))
     first = op.arange(0, size, 1, "int64")
     made: Results = [op.take(values, first, 0), inverse, op.take(counts, first, 0)]
@@ -120,7 +120,7 @@ def _along(ctx: Context, x: RelaxExpr, dim: int, choose: Callable[..., Tuple]) -
     """Values and places along an axis; a number counts as a row of one."""
     rows = x if x.ndim else op.reshape(x, (1,))
     made = choose(rows, ctx.axis(dim, rows.ndim))
-    return list(made.items) if x.ndim else [op.reshape(item, ()) for item in made.items]
+    return list(made.fields) if x.ndim else [op.reshape(item, ()) for item in made.fields]
 
 
 @converts("aten.median.dim")
@@ -132,7 +132,7 @@ def _median(ctx: Context, x: RelaxExpr, dim: int, keepdim: bool = False) -> Resu
 def _median_of_all(ctx: Context, x: RelaxExpr) -> RelaxExpr:
     if ctx.is_empty(x):
         return op.full((), float("nan"), ctx.dtype)
-    made: RelaxExpr = op.median(op.reshape(x, (element_count(x.shape),)), 0).items[0]
+    made: RelaxExpr = op.median(op.reshape(x, (element_count(x.shape),)), 0).fields[0]
     return made
 
 
@@ -148,7 +148,7 @@ def _nanmedian_of_all(ctx: Context, x: RelaxExpr) -> RelaxExpr:
     if ctx.is_empty(x):
         return op.full((), float("nan"), ctx.dtype)
     flat = op.reshape(x, (element_count(x.shape),))
-    return _median_of_numbers(ctx, flat, 0, False).items[0]
+    return _median_of_numbers(ctx, flat, 0, False).fields[0]
 
 
 def _median_of_numbers(ctx: Context, x: RelaxExpr, axis: int, keepdim: bool) -> Tuple:
