@@ -306,7 +306,7 @@ def fields_of(cls: type) -> frozenset[str]:
     for each in cls.__mro__[:-1]:
         found.update(getattr(each, "__annotations__", ()), getattr(each, "__slots__", ()))
         try:
-            found.update(re.findall(r"\bself\.(\w+)\b[^=\n]*=", inspect.getsource(each)))
+            found.update(re.findall(r"\bself\.(\w+)\b(?=[^=\n]*=)", inspect.getsource(each)))
         except (OSError, TypeError):
             continue
     return frozenset(found)

@@ -159,7 +159,7 @@ def test_faults_say_what_is_wrong() -> None:
         is_op("relax.matmull")
     with pytest.raises(VerifyError, match="operands of a call's pattern are patterns, got int"):
         is_op("exp")(1)  # type: ignore[arg-type]
-    with pytest.raises(VerifyError, match="demands of a context"):
+    with pytest.raises(VerifyError, match="used_by is for a context"):
         wildcard().used_by(wildcard())
     with pytest.raises(VerifyError, match="no pattern of a call"), PatternContext() as ctx:
         ctx.match_dfb(dense()["main"].body.blocks[0])

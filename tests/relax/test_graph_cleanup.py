@@ -9,7 +9,7 @@ import pytest
 
 from tests.relax.helpers import agree, graph, graph_of, random, shown, symbol, tensor, values
 from tilewright import relax
-from tilewright.ir import GLOBAL_SYMBOL, GlobalVar, IRModule, PassContext
+from tilewright.ir import GLOBAL_SYMBOL, GlobalVar, IRModule, PassContext, Sequential
 from tilewright.relax import op
 from tilewright.relax import transform as t
 from tilewright.script import ir as I
@@ -227,7 +227,7 @@ def test_function_pass() -> None:
     assert tag.name == "tag"
     assert tag(mod)["main"].attrs["tag"] == 2
     with PassContext(opt_level=0):
-        assert tag(mod) is mod
+        assert Sequential([tag])(mod) is mod
 
     @t.function_pass
     class Tag:

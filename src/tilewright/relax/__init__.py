@@ -12,6 +12,7 @@ from tilewright.relax import numpy_calls as _numpy_calls  # likewise
 from tilewright.relax import ops as op
 from tilewright.relax import script as _script  # graph functions print and parse from now on
 from tilewright.relax.analysis import verify_graph
+from tilewright.relax.binding_rewrite import DataflowBlockRewrite
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.branches import If
 from tilewright.relax.call_packed import call_dps_packed, call_pure_packed
@@ -109,7 +110,7 @@ __all__ = [
     "prim_value", "ShapeType", "TensorType", "TupleType", "Type", "VMExecutable",
     "analysis", "as_numpy", "bind_params", "Binding", "BindingBlock", "BlockBuilder", "build",
     "Call", "call_dps", "call_tir", "compile_relax", "const", "Constant", "DataflowBlock",
-    "DataflowVar", "dpl", "Executable", "Expr", "expr_functor", "ExprFunctor", "ExternFunc",
+    "DataflowBlockRewrite", "DataflowVar", "dpl", "Executable", "Expr", "expr_functor", "ExprFunctor", "ExternFunc",
     "extract_tasks", "frontend",
     "FuncStructInfo", "Function", "FunctionRef", "FunctionRewriter", "get_pipeline", "gradients",
     "GraphFunction", "GraphPass", "If", "interpreter", "load_executable", "LocalFunction",

@@ -23,11 +23,13 @@ from tilewright.relax.struct_info import (
     substitute_info,
     used_vars,
 )
+from tilewright.support.calling import other_names
 from tilewright.support.errors import VerifyError
 
 
+@other_names(sinfo="ty")
 def erase_to_well_defined(
-    sinfo: StructInfo,
+    ty: StructInfo,
     shape_var_map: Mapping[Var, Expr] | None = None,
     var_map: Mapping[Any, object] | None = None,
 ) -> StructInfo:
@@ -40,11 +42,12 @@ def erase_to_well_defined(
     """
     if var_map:
         raise VerifyError("var_map must be empty: struct infos hold no graph variables")
-    return erase_extents(sinfo, dict(shape_var_map or {}))
+    return erase_extents(ty, dict(shape_var_map or {}))
 
 
+@other_names(func_sinfo="func_ty")
 def derive_call_ret_struct_info(
-    func_sinfo: FuncStructInfo, call: RelaxCall, ctx: Any = None
+    func_ty: FuncStructInfo, call: RelaxCall, ctx: Any = None
 ) -> StructInfo:
     """Return what a call of a function gives, from what it takes and from the call's arguments.
 
@@ -54,27 +57,27 @@ def derive_call_ret_struct_info(
 
     Raises ``VerifyError`` if the arguments don't fit the parameters.
     """
-    if func_sinfo.params is None:
-        return erase_to_well_defined(func_sinfo.ret)
-    if len(func_sinfo.params) != len(call.args):
+    if func_ty.params is None:
+        return erase_to_well_defined(func_ty.ret)
+    if len(func_ty.params) != len(call.args):
         raise VerifyError(
-            f"{call.op_name} takes {len(func_sinfo.params)} arguments, got {len(call.args)}"
+            f"{call.op_name} takes {len(func_ty.params)} arguments, got {len(call.args)}"
         )
     known: dict[Var, Expr] = {}
     infos = [_info_of(arg, ctx) for arg in call.args]
-    for param, info in zip(func_sinfo.params, infos):
+    for param, info in zip(func_ty.params, infos):
         extents, actual = extents_of(param), extents_of(info)
         if len(extents) == len(actual):
             for extent, value in zip(extents, actual):
                 if type(extent) is Var:
                     known.setdefault(extent, value)
-    for number, (param, info) in enumerate(zip(func_sinfo.params, infos)):
+    for number, (param, info) in enumerate(zip(func_ty.params, infos)):
         wanted = substitute_info(param, dict(known))
         if struct_info_base_check(wanted, info) is BaseCheckResult.FAIL_L0:
             raise VerifyError(
                 f"argument {number} of {call.op_name} must be {wanted!r}, got {info!r}"
             )
-    return erase_to_well_defined(func_sinfo.ret, known)
+    return erase_to_well_defined(func_ty.ret, known)
 
 
 def _info_of(arg: RelaxExpr, ctx: Any) -> StructInfo:
@@ -85,22 +88,25 @@ def _info_of(arg: RelaxExpr, ctx: Any) -> StructInfo:
     return arg.struct_info
 
 
-def tir_vars_in_struct_info(sinfo: StructInfo) -> list[Var]:
+@other_names(sinfo="ty")
+def tir_vars_in_struct_info(ty: StructInfo) -> list[Var]:
     """Symbolic extents that occur in a struct info, once each, in order."""
-    return used_vars(sinfo)
+    return used_vars(ty)
 
 
-def definable_tir_vars_in_struct_info(sinfo: StructInfo) -> list[Var]:
+@other_names(sinfo="ty")
+def definable_tir_vars_in_struct_info(ty: StructInfo) -> list[Var]:
     """Symbolic extents that a parameter of this struct info says what they are, in order."""
-    return defined_vars([sinfo])
+    return defined_vars([ty])
 
 
-def collect_non_negative_expressions(sinfo: StructInfo) -> list[Expr]:
+@other_names(sinfo="ty")
+def collect_non_negative_expressions(ty: StructInfo) -> list[Expr]:
     """Extents of tensors and shapes in a struct info that are no numbers: none is below 0."""
-    if isinstance(sinfo, TupleStructInfo):
-        found = [e for field in sinfo.fields for e in collect_non_negative_expressions(field)]
-    elif isinstance(sinfo, (TensorStructInfo, ShapeStructInfo)):
-        found = [extent for extent in sinfo.values if not isinstance(extent, IntImm)]
+    if isinstance(ty, TupleStructInfo):
+        found = [e for field in ty.fields for e in collect_non_negative_expressions(field)]
+    elif isinstance(ty, (TensorStructInfo, ShapeStructInfo)):
+        found = [extent for extent in ty.values if not isinstance(extent, IntImm)]
     else:
         found = []
     kept: list[Expr] = []

@@ -7,16 +7,16 @@ from tilewright.ir import Expr, as_expr, collect
 from tilewright.tir import Block, Buffer, BufferLoad, BufferStore, PrimFunc
 
 
-def has_reshape_pattern(function: PrimFunc) -> bool:
+def has_reshape_pattern(func: PrimFunc) -> bool:
     """Whether a tensor function gives its operand under another shape, element by element.
 
     ``False`` where that can't be proven.
     """
-    if len(function.buffers) != 2 or len(function.params) != 2:
+    if len(func.buffers) != 2 or len(func.params) != 2:
         return False
-    source, result = function.buffers
-    stores = collect(function.body, BufferStore)
-    blocks = [block for block in collect(function.body, Block) if block.iter_vars]
+    source, result = func.buffers
+    stores = collect(func.body, BufferStore)
+    blocks = [block for block in collect(func.body, Block) if block.iter_vars]
     if len(stores) != 1 or len(blocks) != 1 or source.dtype != result.dtype:
         return False
     store, value = stores[0], stores[0].value

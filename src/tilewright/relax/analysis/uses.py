@@ -10,6 +10,7 @@ from tilewright.relax.expr import (
     DataflowBlock,
     Function,
     FunctionRef,
+    LocalFunction,
     MatchCast,
     RelaxCall,
     RelaxExpr,
@@ -47,9 +48,9 @@ def use_counts(function: Function) -> dict[RelaxVar, int]:
     return counts
 
 
-def get_var2val(function: Function) -> dict[RelaxVar, RelaxExpr]:
+def get_var2val(func: Function) -> dict[RelaxVar, RelaxExpr]:
     """The value of each variable that a function binds, in branches too, apart from casts."""
-    return {b.var: b.value for b in all_bindings(function) if isinstance(b, VarBinding)}
+    return {b.var: b.value for b in all_bindings(func) if isinstance(b, VarBinding)}
 
 
 def called_functions(node: Node) -> list[str]:
@@ -118,16 +119,30 @@ def has_operators(function: Node) -> bool:
     )
 
 
-def contains_impure_call(function: Function, own_name: str | None = None) -> bool:
-    """Whether a graph function has a binding with effects.
+def contains_impure_call(
+    expr: Node, own_name: str | GlobalVar | RelaxVar | None = None
+) -> bool:
+    """Whether a graph function, or another expression, has a call with effects.
 
-    Calls of ``own_name``, the function itself, do not count.
+    Calls of ``own_name``, the function itself, do not count; nor do those in functions inside of
+    it, which are not made by that.
     """
-    return any(
-        is_impure(value) and not (isinstance(value.op, GlobalVar) and value.op.name == own_name)
-        for value in (binding.value for binding in all_bindings(function))
-        if isinstance(value, RelaxCall)
-    )
+    own = getattr(own_name, "name", own_name)
+    pending: list[Node] = [expr.body if isinstance(expr, Function) else expr]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, RelaxCall) and is_impure(item):
+            callee = item.op if isinstance(item.op, GlobalVar) else _callee(item)
+            if own is None or getattr(callee, "name", None) != own:
+                return True
+        if not isinstance(item, LocalFunction):
+            pending.extend(item.child_nodes())
+    return False
+
+
+def _callee(call: RelaxCall) -> RelaxExpr | None:
+    """The variable that an ``invoke_closure`` calls."""
+    return call.args[0] if call.op_name == "invoke_closure" else None
 
 
 def udchain(dfb: DataflowBlock) -> dict[RelaxVar, list[RelaxVar]]:
@@ -140,18 +155,18 @@ def udchain(dfb: DataflowBlock) -> dict[RelaxVar, list[RelaxVar]]:
     return {var: list(found) for var, found in users.items()}
 
 
-def name_to_binding(function: Function) -> dict[str, list[Binding]]:
+def name_to_binding(func: Function) -> dict[str, list[Binding]]:
     """Bindings by the name of their variable; names need not be unique."""
     found: dict[str, list[Binding]] = {}
-    for binding in all_bindings(function):
+    for binding in all_bindings(func):
         found.setdefault(binding.var.name, []).append(binding)
     return found
 
 
-def remove_all_unused(function: Function) -> Function:
+def remove_all_unused(func: Function) -> Function:
     """Remove bindings whose variable is never used and whose value has no effect."""
-    made = _without_unused(function.body, set())
-    return function if made is function.body else function.replace(body=made)
+    made = _without_unused(func.body, set())
+    return func if made is func.body else func.replace(body=made)
 
 
 def _without_unused(body: SeqExpr, needed: set[RelaxVar]) -> SeqExpr:

@@ -43,19 +43,19 @@ def called_global_vars(expr: Node) -> list[GlobalVar]:
     return _global_vars(expr, called_only=True)
 
 
-def defined_symbolic_vars(function: Function) -> list[Var]:
+def defined_symbolic_vars(func: Function) -> list[Var]:
     """Symbolic extents that a function's parameters and casts define."""
-    casts = [b.struct_info for b in all_bindings(function) if isinstance(b, MatchCast)]
-    return defined_vars([*(param.struct_info for param in function.params), *casts])
+    casts = [b.struct_info for b in all_bindings(func) if isinstance(b, MatchCast)]
+    return defined_vars([*(param.struct_info for param in func.params), *casts])
 
 
-def free_symbolic_vars(function: Function) -> list[Var]:
+def free_symbolic_vars(func: Function) -> list[Var]:
     """Symbolic extents that a function uses and does not define."""
-    defined = set(defined_symbolic_vars(function))
-    infos: list[StructInfo] = [param.struct_info for param in function.params]
-    infos += [binding.var.struct_info for binding in all_bindings(function)]
+    defined = set(defined_symbolic_vars(func))
+    infos: list[StructInfo] = [param.struct_info for param in func.params]
+    infos += [binding.var.struct_info for binding in all_bindings(func)]
     used = [var for info in infos for var in used_vars(info)]
-    used += [*free_symbols(function.body), *used_vars(function.ret_struct_info)]
+    used += [*free_symbols(func.body), *used_vars(func.ret_struct_info)]
     return [var for var in dict.fromkeys(used) if var not in defined]
 
 

@@ -28,6 +28,7 @@ from tilewright.relax.struct_info import (
     struct_info_base_check,
     used_vars,
 )
+from tilewright.support.calling import other_names
 from tilewright.support.errors import VerifyError
 from tilewright.tir.attrs import wrong_annotation
 
@@ -161,16 +162,17 @@ class _FunctionChecker:
             self._fail(f"dataflow variable {var.name} outside a dataflow block")
 
 
-def well_formed(obj: IRModule | Function, check_struct_info: bool = True) -> bool:
+@other_names(check_struct_info="check_ty")
+def well_formed(obj: IRModule | Function, check_ty: bool = True) -> bool:
     """Whether a module, or a graph function by itself, is well formed: see ``verify_graph``.
 
-    With ``check_struct_info`` what is stated of variables must also be possible, given the values
+    With ``check_ty`` what is stated of variables must also be possible, given the values
     that they are bound to.
     """
     mod = obj if isinstance(obj, IRModule) else IRModule({"main": obj})
     with suppress(VerifyError):
         verify_graph(mod)
-        return not check_struct_info or not any(
+        return not check_ty or not any(
             isinstance(function, Function) and _has_impossible(function)
             for function in mod.functions.values()
         )

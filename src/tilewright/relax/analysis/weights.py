@@ -29,19 +29,19 @@ def weights_of(function: Function) -> tuple[RelaxVar, ...]:
     return function.params[count:]
 
 
-def computable_at_compile_time(function: Function) -> list[RelaxVar]:
+def computable_at_compile_time(func: Function) -> list[RelaxVar]:
     """Weights, and variables that are computed from nothing else, in order.
 
     They can be computed once, when the weights are loaded. Without the attribute ``num_input`` a
     function has no weights. What has effects, or needs extents that only inputs define, is left
     out.
     """
-    if NUM_INPUT not in function.attrs:
+    if NUM_INPUT not in func.attrs:
         return []
-    weights = weights_of(function)
+    weights = weights_of(func)
     known: dict[RelaxVar, None] = dict.fromkeys(weights)
     extents = set(defined_vars([weight.struct_info for weight in weights]))
-    for binding in function.bindings:
+    for binding in func.bindings:
         value = binding.value
         if (
             not isinstance(binding, MatchCast)

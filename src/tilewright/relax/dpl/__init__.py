@@ -18,14 +18,17 @@ from tilewright.relax.dpl.pattern import (
     ConstantPattern,
     DataflowVarPattern,
     DataTypePattern,
+    DFConstraint,
     DFPattern,
     ExprPattern,
     ExternFuncPattern,
+    FunctionPattern,
     GlobalVarPattern,
     NotPattern,
     OrPattern,
     PatternSeq,
     PrimArrPattern,
+    SameShapeConstraint,
     ShapePattern,
     StructInfoPattern,
     TupleGetItemPattern,
@@ -58,6 +61,7 @@ from tilewright.relax.dpl.syntax import (
     is_var,
     make_fused_bias_activation_pattern,
     make_residual_block_pattern,
+    reject,
     wildcard,
 )
 
@@ -65,6 +69,7 @@ from tilewright.relax.dpl.syntax import (
 TypePattern = StructInfoPattern
 
 __all__ = [
+    "DFConstraint", "FunctionPattern", "SameShapeConstraint", "reject",
     "ExprPatternRewriter", "OrRewriter", "TypePattern", "is_call_dps_packed", "is_call_packed",
     "AndPattern", "AttrPattern", "CallPattern", "ConstantPattern", "DFPattern", "DataTypePattern",
     "DataflowVarPattern", "ExprPattern", "ExternFuncPattern", "GlobalVarPattern", "NotPattern",

@@ -9,12 +9,14 @@ found = ctx.match_dfb(block)        # {q: lv, k: lv1, x: x, ...}
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from tilewright.relax.analysis import used_graph_vars
 from tilewright.relax.dpl.pattern import (
     OPEN_CONTEXTS,
     CallPattern,
+    DFConstraint,
     DFPattern,
     Matching,
 )
@@ -45,12 +47,15 @@ class _Edge(NamedTuple):
 class PatternContext:
     """Patterns made inside of ``with`` belong to the context; all of them must match together.
 
-    Different patterns of calls match different variables.
+    Different patterns of calls match different variables. An ``incremental`` context goes on from
+    the one that is open when it is made: it has that one's patterns and demands too.
     """
 
-    def __init__(self) -> None:
-        self.patterns: dict[DFPattern, None] = {}
-        self.edges: list[_Edge] = []
+    def __init__(self, incremental: bool = False) -> None:
+        outer = PatternContext.current() if incremental else None
+        self.patterns: dict[DFPattern, None] = dict(outer.patterns) if outer else {}
+        self.edges: list[_Edge] = list(outer.edges) if outer else []
+        self.constraints: list[DFConstraint] = list(outer.constraints) if outer else []
 
     def __enter__(self) -> PatternContext:
         OPEN_CONTEXTS.stack.append(self)
@@ -79,6 +84,18 @@ class PatternContext:
         self.add_pattern(source)
         self.add_pattern(user)
         self.edges.append(_Edge(source, user, index, only))
+
+    def copy_edges(self, copies: Mapping[DFPattern, DFPattern]) -> None:
+        """Demand of copies of patterns what is demanded of these among themselves."""
+        for edge in tuple(self.edges):
+            if edge.source in copies and edge.user in copies:
+                self.add_edge(copies[edge.source], copies[edge.user], edge.position, edge.only)
+
+    def add_constraint(self, constraint: DFConstraint) -> None:
+        """Add a demand on several patterns; those made inside of ``with`` add themselves."""
+        for pattern in constraint.args:
+            self.add_pattern(pattern)
+        self.constraints.append(constraint)
 
     def match_dfb(
         self,
@@ -111,18 +128,27 @@ class PatternContext:
         roots = self._roots()
         if not roots:
             raise VerifyError("the context has no pattern of a call, so nothing can match it")
-        yield from _Search(self.edges, roots, dfb, known or {}).run()
+        for found in _Search(self.edges, roots, dfb, known or {}).run():
+            if all(map(partial(_meets, found), self.constraints)):
+                yield found
 
     def _roots(self) -> list[DFPattern]:
         """Patterns to look for: those that are no part of another, leaves only if an edge asks."""
         parts = {part for pattern in self.patterns for part in pattern.parts()}
         asked = {end for edge in self.edges for end in (edge.source, edge.user)}
+        asked.update(pattern for each in self.constraints for pattern in each.args)
         found = [
             pattern
             for pattern in self.patterns
             if pattern not in parts and (pattern.parts() or pattern in asked)
         ]
         return sorted(found, key=lambda pattern: not pattern.parts())
+
+
+def _meets(found: Match, constraint: DFConstraint) -> bool:
+    operands = [found.get(pattern) for pattern in constraint.args]
+    known = [operand for operand in operands if operand is not None]
+    return len(known) == len(operands) and constraint.holds(known)
 
 
 class _Search:

@@ -14,11 +14,14 @@ from contextlib import suppress
 from typing import Any
 
 from tilewright.ir import ExprLike, GlobalVar, as_expr, dtypes
+from tilewright.relax.analysis import get_var2val
 from tilewright.relax.expr import (
     Constant,
     DataflowVar,
     ExternFunc,
+    Function,
     FunctionRef,
+    LocalFunction,
     RelaxCall,
     RelaxExpr,
     RelaxVar,
@@ -33,6 +36,7 @@ from tilewright.relax.struct_info import (
     prove_equal,
     same_struct_info,
 )
+from tilewright.support.calling import other_names
 from tilewright.support.errors import VerifyError
 
 Bindings = Mapping[RelaxVar, RelaxExpr]
@@ -157,6 +161,10 @@ class DFPattern:
         """Match what this does if the value has this struct info."""
         return StructInfoPattern(self, struct_info)
 
+    def has_ty(self, ty: StructInfo) -> StructInfoPattern:
+        """``has_struct_info``, as newer versions of TVM call it."""
+        return StructInfoPattern(self, ty)
+
     def has_dtype(self, dtype: str) -> DataTypePattern:
         """Match what this does if the value is a tensor of this dtype."""
         return DataTypePattern(self, dtype)
@@ -192,10 +200,14 @@ class DFPattern:
     def __rshift__(self, other: DFPattern | PatternSeq) -> PatternSeq:
         return self.only_used_by(other)
 
-    def fork_to(self, *others: DFPattern) -> None:
+    def fork_to(self, *args: DFPattern) -> None:
         """Demand that each of the others uses this."""
-        for other in others:
+        for other in args:
             self.used_by(other)
+
+    def same_shape_as(self, *args: DFPattern) -> SameShapeConstraint:
+        """In a context, demand that this and others match tensors of one shape."""
+        return SameShapeConstraint(self, *args)
 
     # ---- matching -------------------------------------------------------------------------
 
@@ -214,10 +226,24 @@ class DFPattern:
 
 
 class PatternSeq:
-    """Patterns in a chain, each used by the next one."""
+    """Patterns in a chain, each used by the next one, and by nothing else if ``only_use``.
 
-    def __init__(self, patterns: Sequence[DFPattern]) -> None:
+    Raises ``VerifyError`` for several patterns outside of a context.
+    """
+
+    def __init__(self, patterns: Sequence[DFPattern], only_use: bool = False) -> None:
         self.patterns = tuple(patterns)
+        for source, user in zip(self.patterns, self.patterns[1:]):
+            _open_context("a chain of patterns").add_edge(source, user, -1, only_use)
+
+    def dup(self) -> PatternSeq:
+        """Copy the patterns and their demands: the copy may match other values."""
+        made = PatternSeq(())
+        made.patterns = tuple(pattern.dup() for pattern in self.patterns)
+        copies = dict(zip(self.patterns, made.patterns))
+        if len(copies) > 1:
+            _open_context("a chain of patterns").copy_edges(copies)
+        return made
 
     def __getitem__(self, index: int) -> DFPattern:
         return self.patterns[index]
@@ -231,21 +257,52 @@ class PatternSeq:
         return self._then(other, index, only=True)
 
     def _then(self, other: DFPattern | PatternSeq, index: int, only: bool) -> PatternSeq:
-        context = OPEN_CONTEXTS.current()
-        if context is None:
-            raise VerifyError(
-                "used_by and only_used_by are demands of a context: say so inside "
-                "`with PatternContext() as ctx:`"
-            )
+        context = _open_context("used_by")
         following = other.patterns if isinstance(other, PatternSeq) else (other,)
         context.add_edge(self.patterns[-1], following[0], index, only)
-        return PatternSeq((*self.patterns, *following))
+        made = PatternSeq(())
+        made.patterns = (*self.patterns, *following)
+        return made
 
     def __xor__(self, other: DFPattern | PatternSeq) -> PatternSeq:
         return self.used_by(other)
 
     def __rshift__(self, other: DFPattern | PatternSeq) -> PatternSeq:
         return self.only_used_by(other)
+
+
+def _open_context(what: str) -> Any:
+    context = OPEN_CONTEXTS.current()
+    if context is None:
+        raise VerifyError(
+            f"{what} is for a context: say so inside `with PatternContext() as ctx:`"
+        )
+    return context
+
+
+class DFConstraint:
+    """Base of demands on what several patterns of a context match.
+
+    Raises ``VerifyError`` outside of one.
+    """
+
+    def __init__(self, *args: DFPattern) -> None:
+        self.args = args
+        _open_context(type(self).__name__).add_constraint(self)
+
+    def holds(self, operands: Sequence[RelaxExpr]) -> bool:
+        """Whether what the patterns matched meets the demand."""
+        raise NotImplementedError(f"{type(self).__name__} must define holds(operands)")
+
+
+class SameShapeConstraint(DFConstraint):
+    """What the patterns match has one shape: extents are provably equal."""
+
+    def holds(self, operands: Sequence[RelaxExpr]) -> bool:
+        """Compare extents with those of the first."""
+        with suppress(VerifyError):  # no known shape
+            return all(_has_extents(operand, operands[0].shape) for operand in operands)
+        return False
 
 
 class WildcardPattern(DFPattern):
@@ -274,9 +331,9 @@ class VarPattern(DFPattern):
 
     kind: type[RelaxVar] = RelaxVar
 
-    def __init__(self, name: str = "") -> None:
+    def __init__(self, name_hint: str = "") -> None:
         super().__init__()
-        self.name = name
+        self.name = name_hint
 
     def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
         """Look at the operand itself."""
@@ -302,9 +359,9 @@ class ConstantPattern(DFPattern):
 class GlobalVarPattern(DFPattern):
     """A function of the module, of this name if one is given."""
 
-    def __init__(self, name: str = "") -> None:
+    def __init__(self, name_hint: str = "") -> None:
         super().__init__()
-        self.name = name
+        self.name = name_hint
 
     def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
         """Look at a callee, or at a reference to a function."""
@@ -328,7 +385,7 @@ class ExternFuncPattern(DFPattern):
 
 
 class CallPattern(DFPattern):
-    """A call."""
+    """A call of what matches ``op``."""
 
     def __init__(
         self, op: DFPattern, args: Sequence[DFPattern], varg_default_wildcard: bool = False
@@ -360,6 +417,30 @@ class CallPattern(DFPattern):
             yield from matching.all_ways(self.args, call.args)
             if count == 2 and isinstance(call.op, RelaxOp) and call.op.name in COMMUTATIVE:
                 yield from matching.all_ways(self.args, call.args[::-1])
+
+
+class FunctionPattern(DFPattern):
+    """A graph function, or one inside of a function, by its parameters and its result."""
+
+    def __init__(self, params: Sequence[DFPattern], body: DFPattern) -> None:
+        super().__init__()
+        self.params = tuple(params)
+        self.body = body
+
+    def parts(self) -> Sequence[DFPattern]:
+        """Parameters and result."""
+        return (*self.params, self.body)
+
+    def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
+        """Match the parameters, then the result, through the function's own bindings."""
+        found: object = matching.value(operand)
+        function = found.func if isinstance(found, LocalFunction) else found
+        if not isinstance(function, Function) or len(function.params) != len(self.params):
+            return
+        # Variables are bound once, so a function's own may be known outside of it.
+        matching.values = {**matching.values, **get_var2val(function)}
+        for _ in matching.all_ways(self.params, function.params):
+            yield from matching.ways(self.body, function.body.body)
 
 
 class TuplePattern(DFPattern):
@@ -409,6 +490,11 @@ class TupleGetItemPattern(DFPattern):
         self.tuple_value = tuple_value
         self.index = index
 
+    @property
+    def tuple(self) -> DFPattern:
+        """The tuple, under TVM's name."""
+        return self.tuple_value
+
     def parts(self) -> Sequence[DFPattern]:
         """The tuple."""
         return (self.tuple_value,)
@@ -457,9 +543,9 @@ class AndPattern(DFPattern):
 class NotPattern(DFPattern):
     """Anything that a pattern doesn't match."""
 
-    def __init__(self, reject: DFPattern) -> None:
+    def __init__(self, to_reject: DFPattern) -> None:
         super().__init__()
-        self.reject = reject
+        self.reject = to_reject
 
     def parts(self) -> Sequence[DFPattern]:
         """The pattern that must not match."""
@@ -497,9 +583,10 @@ class _Constraint(DFPattern):
 class StructInfoPattern(_Constraint):
     """What a pattern matches and has this struct info."""
 
-    def __init__(self, pattern: DFPattern, struct_info: StructInfo) -> None:
+    @other_names(struct_info="ty")
+    def __init__(self, pattern: DFPattern, ty: StructInfo) -> None:
         super().__init__(pattern)
-        self.struct_info = struct_info
+        self.struct_info = self.ty = ty
 
     def holds(self, operand: RelaxExpr, matching: Matching) -> bool:
         """Compare struct infos over the same variables."""

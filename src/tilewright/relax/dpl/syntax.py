@@ -17,6 +17,7 @@ from tilewright.relax.dpl.pattern import (
     ExprPattern,
     ExternFuncPattern,
     GlobalVarPattern,
+    NotPattern,
     PrimArrPattern,
     TupleGetItemPattern,
     TuplePattern,
@@ -59,6 +60,11 @@ def is_op(op_name: str) -> ExprPattern:
     Raises ``TilewrightError`` if there is no such operator.
     """
     return ExprPattern(get_op(op_name))
+
+
+def reject(pattern: DFPattern) -> NotPattern:
+    """Match anything that a pattern doesn't match."""
+    return NotPattern(pattern)
 
 
 def is_tuple(fields: Sequence[DFPattern], unordered: bool = False) -> TuplePattern:
@@ -129,12 +135,21 @@ def is_call_packed(func_name: str, args: Sequence[DFPattern] | None = None) -> D
 
 
 def make_fused_bias_activation_pattern(
-    op_name: str, with_bias: bool = False, activation: str | None = None
+    op_name: str,
+    with_bias: bool = False,
+    activation: str | None = None,
+    allow_reshape: bool = False,
 ) -> DFPattern:
-    """Match an operator of two operands, then perhaps a sum with a bias and an activation."""
+    """Match an operator of two operands, then perhaps a sum with a bias and an activation.
+
+    With ``allow_reshape`` a reshape of the bias belongs to what is matched.
+    """
     made: DFPattern = is_op(op_name)(wildcard(), wildcard())
     if with_bias:
-        made = is_op("relax.add")(made, wildcard())
+        bias: DFPattern = wildcard()
+        if allow_reshape:
+            bias = is_op("relax.reshape")(bias, varg_default_wildcard=True) | bias
+        made = is_op("relax.add")(made, bias)
     return made if activation is None else is_op(activation)(made)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, overload
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from tilewright.ir import IRModule, Pass, PassContext
+from tilewright.ir import IRModule, Pass, PassContext, PassInfo, class_of_passes
 from tilewright.relax.branches import map_blocks
 from tilewright.relax.expr import BindingBlock, DataflowBlock, Function
 from tilewright.support.errors import VerifyError
@@ -17,125 +18,172 @@ TransformBlock = Callable[[DataflowBlock, IRModule, PassContext], DataflowBlock]
 class FunctionPass(Pass):
     """Apply ``pass_func(function, mod, context)`` to each graph function that is no fusion group.
 
-    It runs where the context's ``opt_level`` is at least its own.
+    Without a function, a subclass defines ``transform_function``.
     """
 
-    def __init__(self, pass_func: TransformFunction, opt_level: int = 0, name: str = "") -> None:
-        self.pass_func = pass_func
-        self.opt_level = opt_level
-        self._name = name or getattr(pass_func, "__name__", type(self).__name__)
+    def __init__(self, pass_info: PassInfo, pass_func: TransformFunction | None = None) -> None:
+        self._info = pass_info
+        self._function = pass_func
 
     @property
     def name(self) -> str:
         """The name given when the pass was made."""
-        return self._name
+        return self._info.name
+
+    @property
+    def info(self) -> PassInfo:
+        """What instruments are told."""
+        return self._info
+
+    def transform_function(self, func: Function, mod: IRModule, ctx: PassContext) -> Function:
+        """Rebuild one function.
+
+        Raises ``NotImplementedError`` if the pass was made without a function.
+        """
+        if self._function is None:
+            raise NotImplementedError(f"{type(self).__name__} must define transform_function")
+        return self._function(func, mod, ctx)
 
     def transform(self, mod: IRModule) -> IRModule:
         """Rebuild the functions.
 
         Raises ``VerifyError`` if one is rebuilt to something else.
         """
-        context = PassContext.current()
-        if context.opt_level < self.opt_level:
-            return mod
+        return _each_function(mod, self.transform_function, self.name)
 
-        def rebuild(function: Function) -> Function:
-            if function.is_primitive:
-                return function
-            made = self.pass_func(function, mod, context)
-            if not isinstance(made, Function):
-                raise VerifyError(
-                    f"{self.name} must return a graph function, got {type(made).__name__}"
-                )
-            return made
-
-        return mod.map_functions(lambda _, function: rebuild(function), Function)
+    def __repr__(self) -> str:
+        return f"{self.name}()"
 
 
 class DataflowBlockPass(FunctionPass):
     """Apply ``pass_func(block, mod, context)`` to each dataflow block.
 
-    It must bind the variables of the block that are used outside of it.
+    It must bind the variables of the block that are used outside of it. Without a function, a
+    subclass defines ``transform_dataflowblock``.
     """
 
-    def __init__(self, pass_func: TransformBlock, opt_level: int = 0, name: str = "") -> None:
-        super().__init__(
-            self._rebuild, opt_level, name or getattr(pass_func, "__name__", "DataflowBlockPass")
-        )
-        self.block_func = pass_func
+    def __init__(self, pass_info: PassInfo, pass_func: TransformBlock | None = None) -> None:
+        super().__init__(pass_info)
+        self._block_function = pass_func
 
-    def _rebuild(self, function: Function, mod: IRModule, context: PassContext) -> Function:
-        def rebuilt(block: BindingBlock) -> BindingBlock:
-            if not isinstance(block, DataflowBlock):
-                return block
-            made = self.block_func(block, mod, context)
-            if not isinstance(made, DataflowBlock):
-                raise VerifyError(
-                    f"{self.name} must return a DataflowBlock, got {type(made).__name__}"
-                )
-            return made
+    def transform_dataflowblock(
+        self, block: DataflowBlock, mod: IRModule, ctx: PassContext
+    ) -> DataflowBlock:
+        """Rebuild one block.
 
-        body = map_blocks(function.body, rebuilt)
-        return function if body is function.body else function.replace(body=body)
+        Raises ``NotImplementedError`` if the pass was made without a function.
+        """
+        if self._block_function is None:
+            raise NotImplementedError(f"{type(self).__name__} must define transform_dataflowblock")
+        return self._block_function(block, mod, ctx)
 
+    def transform_function(self, func: Function, mod: IRModule, ctx: PassContext) -> Function:
+        """Rebuild the blocks of one function.
 
-@overload
-def function_pass(pass_func: object, opt_level: int = 0, name: str = "") -> Any: ...
+        Raises ``VerifyError`` if one is rebuilt to something else.
+        """
+        return _each_block(func, mod, ctx, self.transform_dataflowblock, self.name)
 
 
-@overload
-def function_pass(*, opt_level: int = 0, name: str = "") -> Callable[[Any], Any]: ...
+def _each_function(mod: IRModule, transform: TransformFunction, name: str) -> IRModule:
+    context = PassContext.current()
+
+    def rebuilt(_: object, function: Function) -> Function:
+        if function.is_primitive:
+            return function
+        made = transform(function, mod, context)
+        if not isinstance(made, Function):
+            raise VerifyError(f"{name} must return a graph function, got {type(made).__name__}")
+        return made
+
+    return mod.map_functions(rebuilt, Function)
 
 
-def function_pass(pass_func: object = None, opt_level: int = 0, name: str = "") -> Any:
+def _each_block(
+    function: Function, mod: IRModule, context: PassContext, transform: TransformBlock, name: str
+) -> Function:
+    def rebuilt(block: BindingBlock) -> BindingBlock:
+        if not isinstance(block, DataflowBlock):
+            return block
+        made = transform(block, mod, context)
+        if not isinstance(made, DataflowBlock):
+            raise VerifyError(f"{name} must return a DataflowBlock, got {type(made).__name__}")
+        return made
+
+    body = map_blocks(function.body, rebuilt)
+    return function if body is function.body else function.replace(body=body)
+
+
+def function_pass(
+    pass_func: Any = None,
+    opt_level: int | None = None,
+    name: str | None = None,
+    required: Sequence[str] | None = None,
+    traceable: bool = False,
+) -> Any:
     """Make a ``FunctionPass`` of a function, or a class of passes of a class.
 
     A function takes ``(function, mod, context)``. A class has that as its method
-    ``transform_function``; its objects are passes.
+    ``transform_function``; its objects are passes. In a ``Sequential`` they run where the context's
+    level is at least ``opt_level``, by default 0.
 
         @relax.transform.function_pass(opt_level=1)
         def rename(function, mod, context): ...
 
     Raises ``VerifyError`` for what is neither, and a class without the method.
     """
-    return _decorated(FunctionPass, "transform_function", pass_func, opt_level, name)
+
+    def make(decorated: Any) -> Any:
+        info = _info_of(decorated, "transform_function", opt_level, name, (required, traceable))
+        if not inspect.isclass(decorated):
+            return FunctionPass(info, decorated)
+
+        def transform(self: Any, mod: IRModule) -> IRModule:
+            return _each_function(mod, self.transform_function, info.name)
+
+        return class_of_passes(decorated, info, transform)
+
+    return make if pass_func is None else make(pass_func)
 
 
-@overload
-def dataflowblock_pass(pass_func: object, opt_level: int = 0, name: str = "") -> Any: ...
-
-
-@overload
-def dataflowblock_pass(*, opt_level: int = 0, name: str = "") -> Callable[[Any], Any]: ...
-
-
-def dataflowblock_pass(pass_func: object = None, opt_level: int = 0, name: str = "") -> Any:
+def dataflowblock_pass(
+    pass_func: Any = None,
+    opt_level: int | None = None,
+    name: str | None = None,
+    required: Sequence[str] | None = None,
+    traceable: bool = False,
+) -> Any:
     """Make a ``DataflowBlockPass`` of a function, or a class of passes of a class.
 
     A function takes ``(block, mod, context)``. A class has that as its method
-    ``transform_dataflowblock``; its objects are passes.
+    ``transform_dataflowblock``; its objects are passes, as for :func:`function_pass`.
 
     Raises ``VerifyError`` for what is neither, and a class without the method.
     """
-    return _decorated(DataflowBlockPass, "transform_dataflowblock", pass_func, opt_level, name)
+
+    def make(decorated: Any) -> Any:
+        method = "transform_dataflowblock"
+        info = _info_of(decorated, method, opt_level, name, (required, traceable))
+        if not inspect.isclass(decorated):
+            return DataflowBlockPass(info, decorated)
+
+        def transform(self: Any, mod: IRModule) -> IRModule:
+            def rebuilt(function: Function, mod: IRModule, context: PassContext) -> Function:
+                blocks = self.transform_dataflowblock
+                return _each_block(function, mod, context, blocks, info.name)
+
+            return _each_function(mod, rebuilt, info.name)
+
+        return class_of_passes(decorated, info, transform)
+
+    return make if pass_func is None else make(pass_func)
 
 
-def _decorated(
-    kind: type[FunctionPass], method: str, target: object, opt_level: int, name: str
-) -> Any:
-    if target is None:
-        return lambda target: _decorated(kind, method, target, opt_level, name)
-    if not callable(target):
-        raise VerifyError(f"a pass is made of a function or class, got {type(target).__name__}")
-    if not isinstance(target, type):
-        return kind(target, opt_level, name)
-    if not hasattr(target, method):
-        raise VerifyError(f"{target.__name__} must define {method}")
-
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        self.inner = target(*args, **kwargs)
-        kind.__init__(self, getattr(self.inner, method), opt_level, name or target.__name__)
-
-    made = type(target.__name__, (kind,), {"__init__": __init__, "__doc__": target.__doc__})
-    made.__module__ = target.__module__
-    return made
+def _info_of(
+    decorated: Any, method: str, opt_level: int | None, name: str | None, more: tuple[Any, bool]
+) -> PassInfo:
+    if not callable(decorated):
+        raise VerifyError(f"a pass is made of a function or class, got {type(decorated).__name__}")
+    if inspect.isclass(decorated) and not hasattr(decorated, method):
+        raise VerifyError(f"{decorated.__name__} must define {method}")
+    return PassInfo(opt_level or 0, name or decorated.__name__, *more)
