@@ -197,7 +197,7 @@ def test_numbers_that_are_no_halves_stay(number: float) -> None:
     for body in (
         lambda x, w: op.nn.softmax(op.add(op.matmul(x, w), relax.const(np.float32(number)))),
         lambda x, w: op.nn.softmax(op.multiply(op.matmul(x, w), relax.const(row))),
-        lambda x, w: op.nn.softmax(op.nn.pad(op.matmul(x, w), [0, 1, 0, 0], number)),
+        lambda x, w: op.nn.softmax(op.nn.pad(op.matmul(x, w), [0, 1, 0, 0], pad_value=number)),
         lambda x, w: op.add(op.divide(op.matmul(x, w), relax.const(np.float32(number))), x),
     ):
         mod = graph(body, tensor((4, 4)), tensor((4, 4)))

@@ -65,13 +65,15 @@ def test_resizing(method: str, layout: str) -> None:
     coordinates = "asymmetric" if mode == "nearest" else "half_pixel"
     x = np.ascontiguousarray(random(1, 2, 3, 4).transpose(order))
     check_with_torch(
-        lambda x: op.image.resize2d(x, (5, 2), layout, method, coordinates), reference, [x]
+        lambda x: op.image.resize2d(x, (5, 2), None, layout, method, coordinates, "pytorch"),
+        reference,
+        [x],
     )
 
 
 def test_resizing_with_aligned_corners() -> None:
     check_with_torch(
-        lambda x: op.image.resize2d(x, (5, 1), "NCHW", "linear", "align_corners"),
+        lambda x: op.image.resize2d(x, (5, 1), None, "NCHW", "linear", "align_corners"),
         lambda x: F.interpolate(x, (5, 1), mode="bilinear", align_corners=True),
         [random(2, 1, 3, 4)],
     )

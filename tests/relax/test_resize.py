@@ -16,8 +16,8 @@ torch = pytest.importorskip("torch")
 
 from tilewright.relax.frontend.torch import from_exported_program  # noqa: E402
 
-NEAREST = {"method": "nearest_neighbor", "coordinate_transformation_mode": "asymmetric"}
-EXACT = {"method": "nearest_neighbor"}
+EXACT = {"method": "nearest_neighbor", "rounding_method": "pytorch"}
+NEAREST = {**EXACT, "coordinate_transformation_mode": "asymmetric"}
 ALIGNED = {"coordinate_transformation_mode": "align_corners"}
 # Shape, options of PyTorch's `interpolate`, and those of the operator besides the size.
 CASES: dict[str, tuple[tuple[int, ...], dict[str, Any], dict[str, Any]]] = {
@@ -159,7 +159,7 @@ def test_channels_last() -> None:
 
 
 def op_result(x: np.ndarray, layout: str, options: dict[str, Any]) -> np.ndarray:
-    body = graph_of(lambda x: op.image.resize2d(x, (19, 20), layout, **options), x)
+    body = graph_of(lambda x: op.image.resize2d(x, (19, 20), None, layout, **options), x)
     return np.asarray(relax.build(body)(x))
 
 

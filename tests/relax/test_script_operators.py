@@ -48,7 +48,55 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
         lambda x, grid: op.image.sample_at(x, grid, "cubic"), [IMAGE, tensor((1, 3, N, 2))]
     ),
     "image.resize": (lambda x: op.image.resize2d(x, (4, 6), method="cubic"), [IMAGE]),
-    "image.resize2d": (lambda x: op.image.resize2d(x, (4, 6), method="nearest_neighbor"), [IMAGE]),
+    "image.resize2d": (
+        lambda x: op.image.resize2d(
+            x, (4, 6), method="nearest_neighbor", rounding_method="pytorch",
+            scale_factor=(0.5, 0.7),
+        ),
+        [IMAGE],
+    ),
+    "image.resize_by_mode": (
+        lambda x: op.image.resize2d(
+            x, 4, (0.1, 0.2, 0.8, 1.5), "NHWC", "cubic", "tf_crop_and_resize", "ceil", -0.5, 1, 2.0,
+            "float16",
+        ),
+        [IMAGE],
+    ),
+    "image.grid_sample": (
+        lambda x, g: op.image.grid_sample(x, g, "nearest", "NHWC", "border", True),
+        [IMAGE, tensor((1, 2, N, 3))],
+    ),
+    "image.affine_grid": (
+        lambda x: op.image.affine_grid(x, (4, 5), False), [tensor((N, 2, 3))]
+    ),
+    "nn.group_norm": (
+        lambda x, g: op.nn.group_norm(x, g, g, 2, 1, [2, -1], 1e-3, False), [IMAGE, VECTOR]
+    ),
+    "nn.instance_norm": (
+        lambda x, g: op.nn.instance_norm(x, g, g, 1, [2, -1], 1e-3, True, False), [IMAGE, VECTOR]
+    ),
+    "vision.roi_align": (
+        lambda x, r: op.vision.roi_align(x, r, (2, 3), 0.5, 2, True, "NHWC", "max"),
+        [IMAGE, tensor((N, 5))],
+    ),
+    "vision.roi_pool": (
+        lambda x, r: op.vision.roi_pool(x, r, 2, 0.5), [IMAGE, tensor((N, 5))]
+    ),
+    "vision.get_valid_counts": (
+        lambda x: op.vision.get_valid_counts(x, 0.5, -1), [tensor((N, 3, 6))]
+    ),
+    "vision.non_max_suppression": (
+        lambda x, c, i: op.vision.non_max_suppression(x, c, i, 3, soft_nms_sigma=0.5),
+        [tensor((N, 3, 6)), tensor((N,), "int32"), tensor((N, 3), "int32")],
+    ),
+    "vision.all_class_non_max_suppression": (
+        lambda b, s: op.vision.all_class_non_max_suppression(b, s, 3, 0.5, 0.25, "tensorflow"),
+        [tensor((N, 5, 4)), tensor((N, 2, 5))],
+    ),
+    "vision.multibox_transform_loc": (
+        lambda c, l, a: op.vision.multibox_transform_loc(c, l, a, True, 0.5, (1, 1, 2, 2)),
+        [tensor((N, 2, 3)), tensor((N, 12)), tensor((1, 3, 4))],
+    ),
     "layout_transform": (lambda x: op.layout_transform(x, lambda i, j: (j, i)), [FLAGS]),
     "matmul": (lambda x, y: op.matmul(x, y, "float32", True), [MATRIX, MATRIX]),
     "memory.empty": (lambda x: relax.memory.empty((N, 4), "int8"), [MATRIX]),
@@ -74,7 +122,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     ),
     "nn.batch_norm": (lambda x, y: op.nn.batch_norm(x, y, y, y, y, 1, 1e-3), [IMAGE, VECTOR]),
     "nn.layer_norm": (lambda x, y: op.nn.layer_norm(x, y, y, -1, 1e-3), [MATRIX, VECTOR]),
-    "nn.pad": (lambda x: op.nn.pad(x, (0, 1, 2, 3), -math.inf), [MATRIX]),
+    "nn.pad": (lambda x: op.nn.pad(x, (0, 1, 2, 3), "constant", -math.inf), [MATRIX]),
     "nn.prelu": (lambda x, y: op.nn.prelu(x, y, 1), [MATRIX, VECTOR]),
     "nn.recurrence": (
         lambda x, w, b, h: op.nn.recurrence(x, w, b, h, cell="gru", reverse=True),

@@ -44,7 +44,7 @@ def chosen(mod, target=WIDE):
     made = SelectConvLayout(target)(mod)
     relax.verify_graph(made)
     return made, [
-        binding.value.attrs["data_layout"] + " " + binding.value.attrs["out_layout"]
+        binding.value.attrs["data_layout"] + " " + (binding.value.attrs["out_layout"] or "")
         for binding in made["main"].bindings
         if isinstance(binding.value, relax.Call) and binding.value.op_name == "nn.conv2d"
     ]

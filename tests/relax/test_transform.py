@@ -198,7 +198,9 @@ def test_batch_norm_folds_into_convolution() -> None:
     w, stats = random(4, 3, 3, 3), [random(4, seed=s) for s in range(3)]
     stats.append(np.abs(random(4, seed=3)) + 0.5)
     mod = graph(
-        lambda x: op.nn.relu(op.nn.batch_norm(op.nn.conv2d(x, w, 1, 1), *map(relax.const, stats))),
+        lambda x: op.nn.relu(
+            op.nn.batch_norm(op.nn.conv2d(x, w, 1, 1), *map(relax.const, stats), training=False)[0]
+        ),
         tensor(x.shape),
     )
     made = relax.get_pipeline("zero")(mod)
@@ -210,7 +212,9 @@ def test_factors_of_a_normalisation_are_computed_before_the_convolution_that_use
     arrays = [random(1, 3, 6, 6), random(4, 3, 3, 3), *(random(4, seed=s) for s in range(3))]
     arrays.append(np.abs(random(4, seed=3)) + 0.5)
     mod = graph_of(
-        lambda x, w, *stats: op.nn.relu(op.nn.batch_norm(op.nn.conv2d(x, w, 1, 1), *stats)),
+        lambda x, w, *stats: op.nn.relu(
+            op.nn.batch_norm(op.nn.conv2d(x, w, 1, 1), *stats, training=False)[0]
+        ),
         *arrays,
     )
     made = FUSE(t.DecomposeOpsForInference()(mod))

@@ -89,10 +89,11 @@ def simplify(target: Target | None) -> Pass:
             OutlineBranches(),
             # While the operators are those whose conditions inference recorded.
             CheckShapes(),
-            # Passes below look from a use to the operator that made the value, past no aliases.
-            CanonicalizeBindings(),
             # Leaves arithmetic on constants, which then is one scale, which then is in weights.
             DecomposeOpsForInference(),
+            # Passes below look from a use to the operator that made the value, past no aliases,
+            # and no tuples such as batch norms give.
+            CanonicalizeBindings(),
             FoldConstant(),
             FoldConvScale(),
             # What is still transposed: constants are folded by now.

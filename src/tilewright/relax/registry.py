@@ -15,7 +15,9 @@ The decorator returns a function that builds the call: ``matmul(x, w)`` with gra
 position and the attributes by name, so it can be a function of ``topi``, and returns the ``te``
 result. ``numpy`` has the operator's signature over arrays, for operators that only move elements,
 which saves constant folding a compilation; operators that compute have no second formula.
-``decompose(call)`` may return an expression of other operators instead.
+``decompose(call)`` may return an expression of other operators instead. ``usual(call)`` says a call
+with unusual options, such as another order of an image's axes, by calls without: passes and
+gradients see these (``usual_form``). It gives ``None`` for a call that has none.
 """
 
 from __future__ import annotations
@@ -81,6 +83,7 @@ class RelaxOp:
     legalize: Callable[..., Any] | None
     numpy: Callable[..., Any] | None
     decompose: Callable[[RelaxCall], RelaxExpr | None] | None
+    usual: Callable[[RelaxCall], RelaxExpr | None] | None
     prepare: Callable[..., dict[str, Any]] | None
     pure: bool
     effect: bool
@@ -328,12 +331,26 @@ def renamed(function: Callable[..., Any], **names: str) -> Callable[..., Any]:
     return call
 
 
+def in_usual_form(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
+    """Let a function of ``topi`` be called with attributes that say nothing in the usual form."""
+    taken = inspect.signature(function)
+
+    def call(*operands: object, **attributes: object) -> Any:
+        return function(*operands, **{n: v for n, v in attributes.items() if n not in names})
+
+    own = list(taken.parameters.values())
+    more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
+    call.__signature__ = taken.replace(parameters=own + more)  # type: ignore[attr-defined]
+    return call
+
+
 def operator(
     name: str,
     *,
     legalize: Callable[..., Any] | None = None,
     numpy: Callable[..., Any] | None = None,
     decompose: Callable[[RelaxCall], RelaxExpr | None] | None = None,
+    usual: Callable[[RelaxCall], RelaxExpr | None] | None = None,
     prepare: Callable[..., dict[str, Any]] | None = None,
     pure: bool = True,
     effect: bool = False,
@@ -354,6 +371,7 @@ def operator(
                 legalize=legalize,
                 numpy=numpy,
                 decompose=decompose,
+                usual=usual,
                 prepare=prepare,
                 pure=pure,
                 effect=effect,
@@ -372,6 +390,24 @@ def operator(
         return build
 
     return declare
+
+
+def usual_form(call: RelaxCall) -> RelaxExpr | None:
+    """Return what computes a call without unusual options; ``None`` if it has none."""
+    usual = call.op.usual if isinstance(call.op, RelaxOp) else None
+    made = None if usual is None else usual(call)
+    return None if made is None else _without_options(made)
+
+
+def _without_options(expr: RelaxExpr) -> RelaxExpr:
+    """An expression whose calls, however deep, are in their usual form."""
+    if not isinstance(expr, (RelaxCall, Tuple)):
+        return expr
+    made = expr.map_children(
+        lambda item: _without_options(item) if isinstance(item, RelaxExpr) else item
+    )
+    found = usual_form(made) if isinstance(made, RelaxCall) else None
+    return made if found is None else found
 
 
 def get_op(name: str) -> RelaxOp:

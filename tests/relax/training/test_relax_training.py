@@ -96,9 +96,9 @@ def convnet(training: bool) -> IRModule:
         with builder.dataflow():
             y = builder.emit(op.nn.conv2d(x, w, 1, 1))
             normal = builder.emit(
-                op.nn.batch_norm(y, gamma, beta, mean, var, momentum=0.1, training=training)
+                op.nn.batch_norm(y, gamma, beta, mean, var, 1, momentum=0.1, training=training)
             )
-            image, *statistics = [normal[n] for n in range(3)] if training else [normal, mean, var]
+            image, *statistics = [normal[n] for n in range(3)]
             pooled = op.nn.max_pool2d(op.nn.relu(image), 2, 2)
             rows = op.mean(pooled, (2, 3))
             outputs = [builder.emit_output(op.matmul(rows, v))]

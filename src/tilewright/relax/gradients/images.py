@@ -99,6 +99,23 @@ def _resize(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) 
     return [as_dtype(made, grad.dtype), None]
 
 
+@register_gradient("image.affine_grid")
+def _affine_grid(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
+    """Each number of a matrix moves all places, in proportion to where they were."""
+    extents = [as_int(extent) or 0 for extent in var.shape[2:]]
+    ends = [
+        (1.0 if call.attrs["align_corners"] else 1 - 1 / max(size, 1)) if size > 1 else 0.0
+        for size in extents
+    ]
+    first = [-1.0 if size == 1 and call.attrs["align_corners"] else -end
+             for size, end in zip(extents, ends)]  # fmt: skip
+    lines = [np.linspace(a, b, size) for a, b, size in zip(first, ends, extents)]
+    places = [*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(extents)]
+    table = np.stack([place.reshape(-1) for place in places], 1).astype(var.dtype)
+    flat = op.reshape(grad, (*var.shape[:2], count(var.shape[2:])))
+    return [op.matmul(flat, const(table)), None]
+
+
 # ---- layouts ---------------------------------------------------------------------------------
 
 
@@ -130,7 +147,7 @@ def _root(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) ->
 
 def _average(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
     pool = getattr(op.nn, call.op_name.removeprefix("grad.").removesuffix("_backward"))
-    options = ("pool_size", "strides", "padding", "ceil_mode", "count_include_pad")
+    options = ("pool_size", "strides", "padding", "dilation", "ceil_mode", "count_include_pad")
     return [pool(grad, **{name: call.attrs[name] for name in options}), None]
 
 

@@ -71,12 +71,11 @@ def _windows(call: RelaxCall, spatial: int) -> Windows:
 
 
 def _require_layouts(call: RelaxCall) -> None:
-    attrs = call.attrs
-    layouts = [attrs.get("data_layout", "NCHW"), attrs.get("kernel_layout", "OIHW")]
-    layouts.append(attrs.get("out_layout") or layouts[0])
-    if layouts != ["NCHW", "OIHW", "NCHW"]:
+    names = ("data_layout", "kernel_layout", "out_layout", "layout")
+    layouts = [call.attrs[name] for name in names if call.attrs.get(name)]
+    if not all(map(str.isalpha, layouts)):
         raise VerifyError(
-            f"{call.op_name} has a gradient for the layouts NCHW and OIHW, got {layouts}: "
+            f"{call.op_name} has a gradient for layouts without blocks, got {layouts}: "
             "differentiate before layouts are chosen"
         )
 
@@ -128,14 +127,9 @@ for _spatial in (1, 2, 3):
 
 
 def _pooling(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
-    attrs = dict(call.attrs)
-    if attrs.pop("layout", "NCHW") != "NCHW":
-        raise VerifyError(
-            f"{call.op_name} has a gradient for the layout NCHW, got {call.attrs['layout']}: "
-            "differentiate before layouts are chosen"
-        )
+    _require_layouts(call)
     backward = getattr(op.grad, call.op_name.removeprefix("nn.") + "_backward")
-    return [backward(grad, call.args[0], **attrs)]
+    return [backward(grad, call.args[0], **call.attrs)]
 
 
 for _spatial in (1, 2, 3):
@@ -149,8 +143,7 @@ def _adaptive_sizes(call: RelaxCall) -> list[int]:
 
 def _as_means(call: RelaxCall) -> RelaxExpr:
     """Adaptive mean: along each axis a product with a matrix of shares."""
-    if call.attrs.get("layout", "NCHW") != "NCHW":
-        raise VerifyError(f"{call.op_name} has a gradient for the layout NCHW")
+    _require_layouts(call)
     x = call.args[0]
     sizes = _adaptive_sizes(call)
     if set(sizes) == {1}:
@@ -175,8 +168,7 @@ for _spatial in (1, 2, 3):
 @differentiate_as("nn.adaptive_max_pool3d")
 def _as_maxima(call: RelaxCall) -> RelaxExpr:
     """Adaptive maximum: each window's, side by side."""
-    if call.attrs.get("layout", "NCHW") != "NCHW":
-        raise VerifyError(f"{call.op_name} has a gradient for the layout NCHW")
+    _require_layouts(call)
     x = call.args[0]
     extents = [as_int(extent) for extent in x.shape[2:]]
     spatial = tuple(range(2, x.ndim))

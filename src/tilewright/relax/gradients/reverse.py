@@ -23,7 +23,7 @@ from tilewright.relax.expr import (
     is_atom,
 )
 from tilewright.relax.gradients.registry import DECOMPOSITIONS, GRADIENTS
-from tilewright.relax.registry import RelaxOp
+from tilewright.relax.registry import RelaxOp, usual_form
 from tilewright.relax.struct_info import (
     StructInfo,
     TensorStructInfo,
@@ -120,6 +120,10 @@ class Reverse:
                 f"the call of {what} has no gradient: run relax.transform.InlineFunctions first"
             )
         name = call.op.name
+        plain = usual_form(call)
+        if plain is not None:
+            self.through_expression(plain, adjoint)
+            return
         rule = GRADIENTS.get(name)
         if rule is None:
             self.through_decomposition(var, call, adjoint)
@@ -143,6 +147,10 @@ class Reverse:
                 "relax.gradients.register_gradient adds one, op.grad.no_grad stops gradients; "
                 + near_matches(call.op.name, [*GRADIENTS, *DECOMPOSITIONS])
             )
+        self.through_expression(made, adjoint)
+
+    def through_expression(self, made: RelaxExpr, adjoint: Adjoint) -> None:
+        """Compute what a call is again, and go back through it."""
         bindings: list[Binding] = []
         result = linear(self.builder, made, bindings, {})
         inner = Reverse(self.builder, self.depends)

@@ -9,8 +9,10 @@ from tilewright.ir import Expr, as_expr, const, maximum
 from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar
+from tilewright.relax.expr import const as constant
 from tilewright.relax.gradients.common import collapse, count, pad_axis, slice_axis
 from tilewright.relax.gradients.registry import Gradients, register_gradient, without_gradient
+from tilewright.relax.ops.derived import size_value
 from tilewright.topi.slices import slice_bounds
 
 
@@ -87,10 +89,30 @@ def _between_zeros(grad: RelaxExpr, axis: int, start: Expr, step: int, extent: E
 
 @register_gradient("nn.pad")
 def _pad(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
-    x = call.args[0]
+    x, mode = call.args[0], call.attrs["pad_mode"]
     for axis, before in enumerate(call.attrs["pad_width"][::2]):
-        grad = slice_axis(grad, axis, before, x.shape[axis])
+        extent = x.shape[axis]
+        if mode == "constant":
+            grad = slice_axis(grad, axis, before, extent)
+        elif call.attrs["pad_width"][2 * axis : 2 * axis + 2] != (0, 0):
+            shape = [*grad.shape[:axis], extent, *grad.shape[axis + 1 :]]
+            places = _source(mode, op.arange(-before, grad.shape[axis] - before), extent)
+            grad = op.grad.take_backward(grad, op.zeros(shape, grad.dtype), places, axis, "fast")
     return [grad]
+
+
+def _source(mode: str, place: RelaxExpr, extent: Expr) -> RelaxExpr:
+    """From where along an axis padding takes its elements."""
+    size = size_value(extent)
+    if mode == "circular":
+        return op.floor_mod(place, size)
+    one = constant(1, "int64")
+    last = op.subtract(size, one)
+    if mode == "replicate":
+        return op.maximum(op.minimum(place, last), constant(0, "int64"))
+    back_and_forth = op.multiply(last, constant(2, "int64"))
+    turn = op.floor_mod(place, op.maximum(back_and_forth, one))
+    return op.minimum(turn, op.subtract(back_and_forth, turn))
 
 
 @register_gradient("flip")

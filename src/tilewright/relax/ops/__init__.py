@@ -10,15 +10,16 @@ from tilewright.relax import assertion as _assertion  # `op.assert_op`
 from tilewright.relax import call_packed as _call_packed  # `op.call_packed`, `op.print`
 from tilewright.relax import call_tir as _call_tir  # `op.call_tir`, `op.call_dps`
 from tilewright.relax import closures as _closures  # `op.invoke_closure`
-from tilewright.relax.ops import grad, image, nn
+from tilewright.relax.ops import grad, image, nn, vision
 from tilewright.relax.registry import OPERATORS, RelaxOp, builders_in, get_op, operator
 from tilewright.support.folder import modules_in
 
 modules_in(__name__)
-for _namespace in (nn, image, grad):
+for _namespace in (nn, image, grad, vision):
     _found = builders_in(_namespace.__name__.rpartition(".")[2])
     vars(_namespace).update(_found, __all__=sorted(_found))
-_FOUND = builders_in()
+# The operators of `vision` are found here too, as TVM has them.
+_FOUND = {**builders_in("vision"), **builders_in()}
 globals().update(_FOUND)
 
 __all__ = [
@@ -29,5 +30,6 @@ __all__ = [
     "image",
     "nn",
     "operator",
+    "vision",
     *_FOUND,
 ]

@@ -15,6 +15,7 @@ from tilewright.relax.closures import invoke_closure as invoke_closure
 from tilewright.relax.ops import grad as grad
 from tilewright.relax.ops import image as image
 from tilewright.relax.ops import nn as nn
+from tilewright.relax.ops import vision as vision
 from tilewright.relax.ops.binary import add as add
 from tilewright.relax.ops.binary import atan2 as atan2
 from tilewright.relax.ops.binary import bitwise_and as bitwise_and
@@ -183,6 +184,12 @@ from tilewright.relax.ops.unary import square as square
 from tilewright.relax.ops.unary import tan as tan
 from tilewright.relax.ops.unary import tanh as tanh
 from tilewright.relax.ops.unary import trunc as trunc
+from tilewright.relax.ops.vision import all_class_non_max_suppression as all_class_non_max_suppression
+from tilewright.relax.ops.vision import get_valid_counts as get_valid_counts
+from tilewright.relax.ops.vision import multibox_transform_loc as multibox_transform_loc
+from tilewright.relax.ops.vision import non_max_suppression as non_max_suppression
+from tilewright.relax.ops.vision import roi_align as roi_align
+from tilewright.relax.ops.vision import roi_pool as roi_pool
 from tilewright.relax.registry import OPERATORS as OPERATORS
 from tilewright.relax.registry import RelaxOp as RelaxOp
 from tilewright.relax.registry import get_op as get_op

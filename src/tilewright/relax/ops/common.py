@@ -31,17 +31,20 @@ def known(info: TensorStructInfo, name: str = "x") -> tuple[Expr, ...]:
     return info.shape
 
 
-def plain_info(info: TensorStructInfo, layout: Layout, name: str) -> TensorStructInfo:
-    """The struct info of an operand without the blocks of its layout."""
+def plain_info(
+    info: TensorStructInfo, layout: Layout, name: str, axes: str = ""
+) -> TensorStructInfo:
+    """The struct info of an operand without the blocks of its layout, its axes in an order."""
     require_ndim(info, layout.ndim, name)
     extents = layout.extents(known(info, name))
-    return TensorStructInfo(tuple(extents[axis] for axis in layout.axes), info.dtype)
+    return TensorStructInfo(tuple(extents[axis] for axis in axes or layout.axes), info.dtype)
 
 
-def laid_out(info: StructInfo, layout: Layout) -> TensorStructInfo:
-    """The struct info of a plain tensor in a layout."""
+def laid_out(info: StructInfo, layout: Layout, axes: str = "") -> TensorStructInfo:
+    """The struct info of a plain tensor, its axes in an order, in a layout."""
     assert isinstance(info, TensorStructInfo)
-    return TensorStructInfo(layout.shape(dict(zip(layout.axes, info.shape))), info.dtype)
+    extents = dict(zip(axes or layout.axes, info.shape))
+    return TensorStructInfo(layout.shape(extents), info.dtype)
 
 
 def tensor_like(info: TensorStructInfo, *, dtype: str | None = None) -> TensorStructInfo:

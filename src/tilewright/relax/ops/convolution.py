@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright import topi
+from tilewright import te, topi
 from tilewright.arith import simplify
 from tilewright.ir import Expr, dtypes
 from tilewright.relax.conditions import require, require_equal
+from tilewright.relax.expr import RelaxCall, RelaxExpr
 from tilewright.relax.ops.common import (
     known,
     laid_out,
@@ -17,10 +18,11 @@ from tilewright.relax.ops.common import (
     same_dtype,
     window,
 )
-from tilewright.relax.registry import Tensor, operator
+from tilewright.relax.ops.other_layouts import image_axes, in_usual_order, layouts_of
+from tilewright.relax.ops.unary import astype
+from tilewright.relax.registry import Tensor, in_usual_form, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
-from tilewright.topi.layout import image_layout
 from tilewright.topi.utils import padding_of, pair
 
 
@@ -95,62 +97,183 @@ def _transpose_shape(
     return TensorStructInfo((x[0], simplify(w[1] * groups), *extents), dtype)
 
 
-@operator("nn.conv1d", legalize=topi.nn.conv1d)
+# ---- convolution -------------------------------------------------------------------------------
+
+
+def _conv_axes(spatial: int, kernel: str) -> dict[str, str]:
+    """The usual order of axes, by the attributes that name layouts."""
+    axes = image_axes(spatial)
+    return {"data_layout": axes, "kernel_layout": kernel + axes[2:], "out_layout": axes}
+
+
+def _usual_conv(spatial: int) -> Callable[[RelaxCall], RelaxExpr | None]:
+    """The usual form of a convolution: channels first, results of the data's dtype."""
+    order = in_usual_order(
+        ("data_layout", "kernel_layout"), "out_layout", _conv_axes(spatial, "OI"), spatial == 2
+    )
+
+    def rule(call: RelaxCall) -> RelaxExpr | None:
+        wanted, data = call.attrs["out_dtype"], call.args[0]
+        if wanted is None:
+            return order(call)
+        options = {**call.attrs, "out_dtype": None}
+        made: RelaxExpr
+        if dtypes.bits_of(wanted) < dtypes.bits_of(data.dtype):
+            made = astype(call.op.build(*call.args, **options), wanted)
+            return made
+        operands = [x if x.dtype == wanted else astype(x, wanted) for x in call.args]
+        made = call.op.build(*operands, **options)
+        return made
+
+    return rule
+
+
+def _convolved(
+    spatial: int, data: TensorStructInfo, weight: TensorStructInfo, **options: Any
+) -> StructInfo:
+    """The result of a convolution over so many axes, in any layouts."""
+    axes = _conv_axes(spatial, "OI")
+    x, w, y = layouts_of(options, axes, spatial == 2)
+    if spatial == 2 and x.name.startswith("NCHW"):
+        w = topi.nn.kernel_layout_of(w.name, x, y) if w.axes == "OIHW" else w
+    image = plain_info(data, x, "data", axes["data_layout"])
+    kernel = plain_info(weight, w, "weight", axes["kernel_layout"])
+    strides, padding, dilation, groups = (
+        options[name] for name in ("strides", "padding", "dilation", "groups")
+    )
+    info = _conv_shape(image, kernel, strides, padding, dilation, groups, spatial)
+    assert isinstance(info, TensorStructInfo)
+    blocks = (x.block("C"), y.block("C"))
+    whole = topi.nn.check_groups(image.shape[1], kernel.shape[0], groups, *blocks)
+    if max(blocks) > 1 and not whole:
+        raise VerifyError(f"{groups} groups are no whole blocks in these layouts")
+    wanted = options["out_dtype"]
+    if wanted is not None:
+        dtypes.split_dtype(wanted)
+        info = TensorStructInfo(info.shape, wanted)
+    return laid_out(info, y, axes["out_layout"])
+
+
+_LAYOUTS = ("data_layout", "kernel_layout", "out_layout")
+
+
+def _conv2d(
+    data: te.Tensor, weight: te.Tensor, *, strides: Any, padding: Any, dilation: Any, groups: int,
+    data_layout: str, kernel_layout: str, out_layout: str | None, out_dtype: str | None,
+) -> te.Tensor:  # fmt: skip
+    return topi.nn.conv2d(
+        data, weight, strides, padding, dilation, data_layout, kernel_layout, out_dtype,
+        groups=groups, out_layout=out_layout or "",
+    )  # fmt: skip
+
+
+@operator("nn.conv1d", legalize=in_usual_form(topi.nn.conv1d, "out_layout"), usual=_usual_conv(1))
 def conv1d(
     data: Tensor,
     weight: Tensor,
-    strides: int = 1,
+    strides: int | tuple[int, ...] = 1,
     padding: int | tuple[int, ...] = 0,
-    dilation: int = 1,
+    dilation: int | tuple[int, ...] = 1,
     groups: int = 1,
+    data_layout: str = "NCW",
+    kernel_layout: str = "OIW",
+    out_layout: str | None = None,
+    out_dtype: str | None = None,
 ) -> StructInfo:
-    """Convolution over one axis: data ``[N, C, W]``, weight ``[O, C / groups, K]``."""
-    return _conv_shape(data, weight, strides, padding, dilation, groups, 1)
+    """Convolution over one axis: data ``[N, C, W]``, weight ``[O, C / groups, K]``.
+
+    Options are those of ``conv2d``.
+    """
+    return _convolved(
+        1, data, weight, strides=strides, padding=padding, dilation=dilation, groups=groups,
+        data_layout=data_layout, kernel_layout=kernel_layout, out_layout=out_layout,
+        out_dtype=out_dtype,
+    )  # fmt: skip
 
 
-@operator("nn.conv2d", legalize=topi.nn.conv2d)
+@operator("nn.conv2d", legalize=_conv2d, usual=_usual_conv(2))
 def conv2d(
     data: Tensor,
     weight: Tensor,
-    strides: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
+    strides: int | tuple[int, ...] = (1, 1),
+    padding: int | tuple[int, ...] = (0, 0),
+    dilation: int | tuple[int, ...] = (1, 1),
     groups: int = 1,
     data_layout: str = "NCHW",
     kernel_layout: str = "OIHW",
-    out_layout: str = "",
+    out_layout: str | None = None,
+    out_dtype: str | None = None,
 ) -> StructInfo:
     """Convolution over two axes: data ``[N, C, H, W]``, weight ``[O, C / groups, KH, KW]``.
 
-    Layouts with blocks of channels (``NCHW16c``, ``OIHW16i16o``) are those of ``topi.nn.conv2d``.
+    Layouts have their axes in any order (``NHWC``, ``HWIO``); that of the result is the data's
+    unless ``out_layout`` says otherwise. Those with blocks of channels (``NCHW16c``,
+    ``OIHW16i16o``) are those of ``topi.nn.conv2d``. Operands are converted to ``out_dtype`` if it
+    has as many bits as theirs, or more; else the result is.
 
     Raises ``VerifyError`` where shapes, groups and layouts don't fit.
     """
-    operands: tuple[Any, Any] = data, weight
-    x, y = image_layout("data", data_layout), image_layout("out", out_layout or data_layout)
-    w = topi.nn.kernel_layout_of(kernel_layout, x, y)
-    image, kernel = plain_info(operands[0], x, "data"), plain_info(operands[1], w, "weight")
-    info = _conv_shape(image, kernel, strides, padding, dilation, groups, 2)
-    channels, filters = image.shape[1], kernel.shape[0]
-    if not topi.nn.check_groups(channels, filters, groups, x.block("C"), y.block("C")):
-        raise VerifyError(f"{groups} groups are no whole blocks in these layouts")
-    return laid_out(info, y)
+    return _convolved(
+        2, data, weight, strides=strides, padding=padding, dilation=dilation, groups=groups,
+        data_layout=data_layout, kernel_layout=kernel_layout, out_layout=out_layout,
+        out_dtype=out_dtype,
+    )  # fmt: skip
 
 
-@operator("nn.conv3d", legalize=topi.nn.conv3d)
+@operator("nn.conv3d", legalize=in_usual_form(topi.nn.conv3d, *_LAYOUTS), usual=_usual_conv(3))
 def conv3d(
     data: Tensor,
     weight: Tensor,
-    strides: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
+    strides: int | tuple[int, ...] = (1, 1, 1),
+    padding: int | tuple[int, ...] = (0, 0, 0),
+    dilation: int | tuple[int, ...] = (1, 1, 1),
     groups: int = 1,
+    data_layout: str = "NCDHW",
+    kernel_layout: str = "OIDHW",
+    out_layout: str | None = None,
+    out_dtype: str | None = None,
 ) -> StructInfo:
-    """Convolution over three axes: data ``[N, C, D, H, W]``, weight ``[O, C / groups, …]``."""
-    return _conv_shape(data, weight, strides, padding, dilation, groups, 3)
+    """Convolution over three axes: data ``[N, C, D, H, W]``, weight ``[O, C / groups, …]``.
+
+    Options are those of ``conv2d``.
+    """
+    return _convolved(
+        3, data, weight, strides=strides, padding=padding, dilation=dilation, groups=groups,
+        data_layout=data_layout, kernel_layout=kernel_layout, out_layout=out_layout,
+        out_dtype=out_dtype,
+    )  # fmt: skip
 
 
-@operator("nn.conv1d_transpose", legalize=topi.nn.conv1d_transpose)
+# ---- transposed convolution --------------------------------------------------------------------
+
+
+def _usual_transpose(spatial: int) -> Callable[[RelaxCall], RelaxExpr | None]:
+    axes = _conv_axes(spatial, "IO")
+    return in_usual_order(("data_layout", "kernel_layout"), "out_layout", axes)
+
+
+def _transposed(
+    spatial: int, data: TensorStructInfo, weight: TensorStructInfo, **options: Any
+) -> StructInfo:
+    """The result of a transposed convolution over so many axes, in any layouts."""
+    axes = _conv_axes(spatial, "IO")
+    x, w, y = layouts_of(options, axes)
+    image = plain_info(data, x, "data", axes["data_layout"])
+    kernel = plain_info(weight, w, "weight", axes["kernel_layout"])
+    steps, extra, reach = (
+        pair(options[name], spatial) for name in ("strides", "output_padding", "dilation")
+    )
+    around = padding_of(options["padding"], spatial)
+    groups, wanted = options["groups"], options["out_dtype"]
+    info = _transpose_shape(image, kernel, steps, around, extra, reach, groups, wanted)
+    return laid_out(info, y, axes["out_layout"])
+
+
+@operator(
+    "nn.conv1d_transpose",
+    legalize=in_usual_form(topi.nn.conv1d_transpose, *_LAYOUTS),
+    usual=_usual_transpose(1),
+)
 def conv1d_transpose(
     data: Tensor,
     weight: Tensor,
@@ -159,46 +282,76 @@ def conv1d_transpose(
     output_padding: int | tuple[int, ...] = 0,
     dilation: int | tuple[int, ...] = 1,
     groups: int = 1,
+    data_layout: str = "NCW",
+    kernel_layout: str = "IOW",
+    out_layout: str | None = None,
     out_dtype: str | None = None,
 ) -> StructInfo:
     """Transposed convolution: data ``[N, I, W]``, weight ``[I, O / groups, K]``.
 
-    Results have the operands' dtype, to which sums are rounded, or ``out_dtype``.
+    Layouts are as those of ``conv2d``. Results have the operands' dtype, to which sums are rounded,
+    or ``out_dtype``.
     """
-    steps, extra, reach = (pair(given, 1) for given in (strides, output_padding, dilation))
-    around = padding_of(padding, 1)
-    return _transpose_shape(data, weight, steps, around, extra, reach, groups, out_dtype)
+    return _transposed(
+        1, data, weight, strides=strides, padding=padding, output_padding=output_padding,
+        dilation=dilation, groups=groups, data_layout=data_layout, kernel_layout=kernel_layout,
+        out_layout=out_layout, out_dtype=out_dtype,
+    )  # fmt: skip
 
 
-@operator("nn.conv2d_transpose", legalize=topi.nn.conv2d_transpose)
+@operator(
+    "nn.conv2d_transpose",
+    legalize=in_usual_form(topi.nn.conv2d_transpose, *_LAYOUTS),
+    usual=_usual_transpose(2),
+)
 def conv2d_transpose(
     data: Tensor,
     weight: Tensor,
-    strides: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0,
-    output_padding: int | tuple[int, ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
+    strides: int | tuple[int, ...] = (1, 1),
+    padding: int | tuple[int, ...] = (0, 0),
+    output_padding: int | tuple[int, ...] = (0, 0),
+    dilation: int | tuple[int, ...] = (1, 1),
     groups: int = 1,
+    data_layout: str = "NCHW",
+    kernel_layout: str = "IOHW",
+    out_layout: str | None = None,
     out_dtype: str | None = None,
 ) -> StructInfo:
-    """Transposed convolution: data ``[N, I, H, W]``, weight ``[I, O / groups, KH, KW]``."""
-    steps, extra, reach = (pair(given, 2) for given in (strides, output_padding, dilation))
-    around = padding_of(padding, 2)
-    return _transpose_shape(data, weight, steps, around, extra, reach, groups, out_dtype)
+    """Transposed convolution: data ``[N, I, H, W]``, weight ``[I, O / groups, KH, KW]``.
+
+    Options are those of ``conv1d_transpose``.
+    """
+    return _transposed(
+        2, data, weight, strides=strides, padding=padding, output_padding=output_padding,
+        dilation=dilation, groups=groups, data_layout=data_layout, kernel_layout=kernel_layout,
+        out_layout=out_layout, out_dtype=out_dtype,
+    )  # fmt: skip
 
 
-@operator("nn.conv3d_transpose", legalize=topi.nn.conv3d_transpose)
+@operator(
+    "nn.conv3d_transpose",
+    legalize=in_usual_form(topi.nn.conv3d_transpose, *_LAYOUTS),
+    usual=_usual_transpose(3),
+)
 def conv3d_transpose(
     data: Tensor,
     weight: Tensor,
-    strides: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0,
-    output_padding: int | tuple[int, ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
+    strides: int | tuple[int, ...] = (1, 1, 1),
+    padding: int | tuple[int, ...] = (0, 0, 0),
+    output_padding: int | tuple[int, ...] = (0, 0, 0),
+    dilation: int | tuple[int, ...] = (1, 1, 1),
     groups: int = 1,
+    data_layout: str = "NCDHW",
+    kernel_layout: str = "IODHW",
+    out_layout: str | None = None,
     out_dtype: str | None = None,
 ) -> StructInfo:
-    """Transposed convolution: data ``[N, I, D, H, W]``, weight ``[I, O / groups, …]``."""
-    steps, extra, reach = (pair(given, 3) for given in (strides, output_padding, dilation))
-    around = padding_of(padding, 3)
-    return _transpose_shape(data, weight, steps, around, extra, reach, groups, out_dtype)
+    """Transposed convolution: data ``[N, I, D, H, W]``, weight ``[I, O / groups, …]``.
+
+    Options are those of ``conv1d_transpose``.
+    """
+    return _transposed(
+        3, data, weight, strides=strides, padding=padding, output_padding=output_padding,
+        dilation=dilation, groups=groups, data_layout=data_layout, kernel_layout=kernel_layout,
+        out_layout=out_layout, out_dtype=out_dtype,
+    )  # fmt: skip

@@ -16,6 +16,7 @@ from tilewright.ir import (
     ExprLike,
     Var,
     and_,
+    ceildiv,
     const,
     dtypes,
     if_then_else,
@@ -28,8 +29,15 @@ from tilewright.ir import (
 )
 from tilewright.ir import cast as cast_expr
 from tilewright.relax.conditions import require, require_equal
-from tilewright.relax.ops.common import known, require_ndim, same_dtype, tensor_like
-from tilewright.relax.registry import Builder, Tensor, operator
+from tilewright.relax.ops.common import (
+    known,
+    plain_info,
+    require_ndim,
+    same_dtype,
+    tensor_like,
+)
+from tilewright.relax.ops.other_layouts import image_axes, in_usual_order, layouts_of
+from tilewright.relax.registry import Builder, Tensor, in_usual_form, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
 from tilewright.tir import Buffer, IfThenElse, Stmt, decl_buffer, seq
@@ -38,9 +46,9 @@ from tilewright.topi.utils import normal_axis, padding_of, pair, sum_dtype
 
 
 @operator("grad.no_grad", decompose=lambda call: call.args[0])
-def no_grad(x: Tensor) -> StructInfo:
-    """``x``, through which no gradient flows back."""
-    return tensor_like(x)
+def no_grad(input: Tensor) -> StructInfo:
+    """``input``, through which no gradient flows back."""
+    return tensor_like(input)
 
 
 def _root(x: te.Tensor, order: float) -> te.Tensor:
@@ -102,9 +110,12 @@ def _in_dtype(total: te.Tensor, dtype: str) -> te.Tensor:
 
 def _max_pool_backward(
     output_grad: te.Tensor, data: te.Tensor, pool_size: object, strides: object, padding: Any,
-    dilation: Any, ceil_mode: bool,
+    dilation: Any,
 ) -> te.Tensor:  # fmt: skip
-    """The gradient goes to the first greatest element of each window, never to the padding."""
+    """The gradient goes to the first greatest element of each window, never to the padding.
+
+    How many windows there are, the gradient's extents say.
+    """
     spatial = data.ndim - 2
     kernel, stride = pair(pool_size, spatial), pair(strides, spatial)
     reach, before = pair(dilation, spatial), padding_of(padding, spatial)[0]
@@ -218,66 +229,90 @@ def max_pool_places_backward(output_grad: Tensor, data: Tensor, places: Tensor) 
 
 def _avg_pool_backward(
     output_grad: te.Tensor, data: te.Tensor, pool_size: object, strides: object, padding: Any,
-    ceil_mode: bool, count_include_pad: bool,
+    dilation: Any, count_include_pad: bool,
 ) -> te.Tensor:  # fmt: skip
     """Each window gives its elements equal shares; padding counts as the forward operator says."""
     spatial = data.ndim - 2
     kernel, stride = pair(pool_size, spatial), pair(strides, spatial)
+    reach = pair(dilation, spatial)
     before, after = padding_of(padding, spatial)
 
     def count(place: Expr, a: int) -> Expr:
+        """Steps of a window until it leaves what counts, but those before it gets there."""
         low = const(0) if count_include_pad else const(before[a])
         high = data.shape[2 + a] + before[a] + (after[a] if count_include_pad else 0)
-        return minimum(place * stride[a] + kernel[a], high) - maximum(place * stride[a], low)
+        begin, end = (ceildiv(edge - place * stride[a], reach[a]) for edge in (low, high))
+        # A window that has nothing that counts is divided by 1, as in the operator itself.
+        return maximum(minimum(end, kernel[a]) - maximum(begin, 0), 1)
 
     def share(n: Expr, c: Expr, *place: Expr) -> Expr:
         numbers = product([count(p, a) for a, p in enumerate(place)])
         return output_grad(n, c, *place) / cast_expr(numbers, output_grad.dtype)
 
     shares = te.compute(output_grad.shape, share, name="share")
-    ones = (1,) * spatial
-    return _spread(shares, data.shape, kernel, stride, before, ones, None, "avg_pool_backward")
+    return _spread(shares, data.shape, kernel, stride, before, reach, None, "avg_pool_backward")
 
 
-def _check_pool(output_grad: TensorStructInfo, data: TensorStructInfo, spatial: int) -> StructInfo:
-    for name, info in (("output_grad", output_grad), ("data", data)):
-        require_ndim(info, spatial + 2, name)
+def _check_pool(
+    output_grad: TensorStructInfo,
+    data: TensorStructInfo,
+    spatial: int,
+    layout: str | None = None,
+    out_layout: str | None = None,
+) -> StructInfo:
+    axes = image_axes(spatial)
+    names = dict.fromkeys(("layout", "out_layout"), axes)
+    x, y = layouts_of({"layout": layout, "out_layout": out_layout}, names)
+    gradient = plain_info(output_grad, y, "output_grad", axes)
+    image = plain_info(data, x, "data", axes)
     same_dtype(output_grad, data)
     if not dtypes.is_float(data.dtype):
         raise VerifyError(f"only floating-point numbers have gradients, got {data.dtype}")
     for axis in range(2):
-        require_equal(f"extents of axis {axis}", known(output_grad)[axis], known(data)[axis])
+        require_equal(f"extents of axis {axes[axis]}", gradient.shape[axis], image.shape[axis])
     return tensor_like(data)
 
 
 def _declare_pooling(spatial: int) -> tuple[Builder, Builder]:
     """Declare the gradients of pooling over so many axes."""
+    ones, zeros, axes = (1,) * spatial, (0,) * (2 * spatial), image_axes(spatial)
+    names = dict.fromkeys(("layout", "out_layout"), axes)
+    usual = in_usual_order(("out_layout", "layout"), "layout", names)
+    unused = ("ceil_mode", "layout", "out_layout")
+    of_maxima = in_usual_form(_max_pool_backward, *unused, "count_include_pad")
+    of_means = in_usual_form(_avg_pool_backward, *unused)
 
-    @operator(f"grad.max_pool{spatial}d_backward", legalize=_max_pool_backward)
+    @operator(f"grad.max_pool{spatial}d_backward", legalize=of_maxima, usual=usual)
     def max_rule(
         output_grad: Tensor,
         data: Tensor,
-        pool_size: int | tuple[int, ...] = 1,
-        strides: int | tuple[int, ...] = 1,
-        padding: int | tuple[int, ...] = 0,
-        dilation: int | tuple[int, ...] = 1,
+        pool_size: int | tuple[int, ...] = ones,
+        strides: int | tuple[int, ...] = ones,
+        padding: int | tuple[int, ...] = zeros,
+        dilation: int | tuple[int, ...] = ones,
         ceil_mode: bool = False,
+        count_include_pad: bool = False,
+        layout: str = axes,
+        out_layout: str | None = None,
     ) -> StructInfo:
         """Gradient of max pooling for ``data``: each window's goes to its first maximum."""
-        return _check_pool(output_grad, data, spatial)
+        return _check_pool(output_grad, data, spatial, layout, out_layout)
 
-    @operator(f"grad.avg_pool{spatial}d_backward", legalize=_avg_pool_backward)
+    @operator(f"grad.avg_pool{spatial}d_backward", legalize=of_means, usual=usual)
     def avg_rule(
         output_grad: Tensor,
         data: Tensor,
-        pool_size: int | tuple[int, ...] = 1,
-        strides: int | tuple[int, ...] = 1,
-        padding: int | tuple[int, ...] = 0,
+        pool_size: int | tuple[int, ...] = ones,
+        strides: int | tuple[int, ...] = ones,
+        padding: int | tuple[int, ...] = zeros,
+        dilation: int | tuple[int, ...] = ones,
         ceil_mode: bool = False,
         count_include_pad: bool = False,
+        layout: str = axes,
+        out_layout: str | None = None,
     ) -> StructInfo:
         """Gradient of average pooling for ``data``."""
-        return _check_pool(output_grad, data, spatial)
+        return _check_pool(output_grad, data, spatial, layout, out_layout)
 
     return max_rule, avg_rule
 

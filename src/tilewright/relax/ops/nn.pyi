@@ -16,11 +16,12 @@ from tilewright.relax.ops.network_parts import leakyrelu as leakyrelu
 from tilewright.relax.ops.network_parts import pixel_shuffle as pixel_shuffle
 from tilewright.relax.ops.normalization import batch_norm as batch_norm
 from tilewright.relax.ops.normalization import group_norm as group_norm
+from tilewright.relax.ops.normalization import instance_norm as instance_norm
 from tilewright.relax.ops.normalization import layer_norm as layer_norm
 from tilewright.relax.ops.normalization import log_softmax as log_softmax
-from tilewright.relax.ops.normalization import pad as pad
 from tilewright.relax.ops.normalization import rms_norm as rms_norm
 from tilewright.relax.ops.normalization import softmax as softmax
+from tilewright.relax.ops.padding import pad as pad
 from tilewright.relax.ops.pooling import adaptive_avg_pool1d as adaptive_avg_pool1d
 from tilewright.relax.ops.pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
 from tilewright.relax.ops.pooling import adaptive_avg_pool3d as adaptive_avg_pool3d

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright import te, topi
 from tilewright.arith import simplify
-from tilewright.ir import Expr, as_int, dtypes, product
+from tilewright.ir import ExprLike, as_int, dtypes, product
 from tilewright.relax.conditions import require_equal
 from tilewright.relax.expr import RelaxCall, RelaxExpr, Tuple
 from tilewright.relax.ops.binary import add, multiply
@@ -17,7 +17,7 @@ from tilewright.relax.ops.manipulate import reshape
 from tilewright.relax.ops.reduce import mean as mean_of
 from tilewright.relax.ops.reduce import variance
 from tilewright.relax.ops.unary import astype, rsqrt
-from tilewright.relax.registry import Tensor, builder, operator, renamed
+from tilewright.relax.registry import Tensor, operator, renamed
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from tilewright.support.errors import VerifyError
 from tilewright.topi.utils import normal_axes, normal_axis, sum_dtype
@@ -54,12 +54,47 @@ def _check_scales(info: TensorStructInfo, axes: tuple[int, ...], *scales: tuple[
             require_equal(f"extent of {name} for axis {axis}", extent, known(info)[axis])
 
 
+def _affine(
+    made: RelaxExpr,
+    gamma: RelaxExpr | None,
+    beta: RelaxExpr | None,
+    view: Sequence[ExprLike],
+    dtype: str,
+) -> RelaxExpr:
+    """Scale and shift what is normalised, then round it once to a dtype."""
+    for scale, function in ((gamma, multiply), (beta, add)):
+        if scale is not None:
+            made = function(made, reshape(_as(made.dtype, scale), view))
+    return _as(dtype, made)
+
+
+def _usual_layer_norm(call: RelaxCall) -> RelaxExpr | None:
+    """Without ``scale`` or ``center``: normalised alone, and what is left of the rest."""
+    options = dict(call.attrs)
+    center, scale = options.pop("center"), options.pop("scale")
+    data, *rest = call.args
+    gamma, beta = (*rest, None, None)[:2]
+    if (scale or gamma is None) and (center or beta is None):
+        return None
+    wide = sum_dtype(data.dtype)  # half floats are rounded once
+    made = layer_norm(_as(wide, data), None, None, **options)
+    view: list[ExprLike] = [e if n in options["axes"] else 1 for n, e in enumerate(data.shape)]
+    return _affine(made, gamma if scale else None, beta if center else None, view, data.dtype)
+
+
+def _normalised(
+    data: te.Tensor, gamma: te.Tensor | None, beta: te.Tensor | None, *, axes: tuple[int, ...],
+    epsilon: float, center: bool, scale: bool,
+) -> te.Tensor:  # fmt: skip
+    assert (center or beta is None) and (scale or gamma is None)
+    return topi.nn.layer_norm(data, gamma, beta, axes, epsilon)
+
+
 @operator(
     "nn.layer_norm",
-    legalize=renamed(topi.nn.layer_norm, axes="axis"),
-    prepare=lambda data, gamma, beta, axes, epsilon: {
-        "axes": normal_axes(axes, data.struct_info.ndim)
-    },
+    legalize=_normalised,
+    usual=_usual_layer_norm,
+    prepare=lambda data, axes, **_: {"axes": normal_axes(axes, data.struct_info.ndim)},
 )
 def layer_norm(
     data: Tensor,
@@ -67,10 +102,13 @@ def layer_norm(
     beta: Tensor | None = None,
     axes: tuple[int, ...] | int = -1,
     epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
 ) -> StructInfo:
     """Normalise to mean 0 and variance 1 over ``axes``, then scale by gamma and add beta.
 
-    Without ``gamma`` there is no ``beta`` either.
+    Without ``gamma`` there is no ``beta`` either. Without ``scale`` gamma has no part, without
+    ``center`` beta has none.
     """
     _check_scales(data, normal_axes(axes, data.ndim), ("gamma", gamma), ("beta", beta))
     return tensor_like(data)
@@ -103,7 +141,7 @@ def _batch_norm_arithmetic(call: RelaxCall) -> RelaxExpr:
     made: RelaxExpr = add(
         multiply(data, _per_channel(scale, data, axis)), _per_channel(shift, data, axis)
     )
-    return made
+    return Tuple((made, mean, var))
 
 
 def _per_channel(x: RelaxExpr, data: RelaxExpr, axis: int) -> RelaxExpr:
@@ -146,84 +184,127 @@ def batch_norm(
     center: bool = True,
     scale: bool = True,
     momentum: float = 0.1,
-    training: bool = False,
+    training: bool = True,
 ) -> StructInfo:
-    """Normalise each channel by running statistics, then scale by gamma and add beta.
+    """Normalise each channel, then scale by gamma and add beta; also give the running statistics.
 
-    With ``training`` the statistics are the batch's own, and the result is a tuple: the normalised
-    tensor, and the running mean and (biased) variance, moved towards the batch's by the share
-    ``momentum``. Without ``scale`` gamma has no part, without ``center`` beta has none.
+    The result is a tuple: the normalised tensor, the running mean and the running variance. With
+    ``training`` the statistics are the batch's own, and the running ones (biased, too) move towards
+    these by the share ``momentum``; else they are the running ones. Without ``scale`` gamma has no
+    part, without ``center`` beta has none.
     """
     channel = (normal_axis(axis, data.ndim),)
     _check_scales(
         data, channel, ("gamma", gamma), ("beta", beta), ("moving_mean", moving_mean),
         ("moving_var", moving_var),
     )  # fmt: skip
-    made = tensor_like(data)
-    if not training:
-        return made
-    statistics = (tensor_like(moving_mean), tensor_like(moving_var))
-    return TupleStructInfo((made, *statistics))
+    return TupleStructInfo(tuple(map(tensor_like, (data, moving_mean, moving_var))))
 
 
-@builder("nn.group_norm")
+# ---- groups and instances ----------------------------------------------------------------------
+
+
+def _prepared_axes(data: RelaxExpr, channel_axis: int, axes: Any, **_: object) -> dict[str, Any]:
+    """Axes counted from the first one."""
+    return {
+        "channel_axis": normal_axis(channel_axis, data.ndim),
+        "axes": normal_axes(axes, data.ndim),
+    }
+
+
+def _check_channels(
+    data: TensorStructInfo,
+    gamma: TensorStructInfo,
+    beta: TensorStructInfo,
+    channel_axis: int,
+    axes: Sequence[int] | int,
+) -> StructInfo:
+    channel = normal_axis(channel_axis, data.ndim)
+    if channel in normal_axes(axes, data.ndim):
+        raise VerifyError(f"the axis of channels, {channel}, isn't one of axes, got {axes}")
+    _check_scales(data, (channel,), ("gamma", gamma), ("beta", beta))
+    return tensor_like(data)
+
+
+def _channel_scales(call: RelaxCall) -> tuple[RelaxExpr | None, RelaxExpr | None, list[ExprLike]]:
+    """The scale and the shift of each channel, and their shape beside the data's."""
+    data, gamma, beta = call.args
+    options = call.attrs
+    view: list[ExprLike] = [
+        e if n == options["channel_axis"] else 1 for n, e in enumerate(data.shape)
+    ]
+    return gamma if options["scale"] else None, beta if options["center"] else None, view
+
+
+def _group_norm_arithmetic(call: RelaxCall) -> RelaxExpr:
+    """Groups apart from the channels in them; then a layer norm, and scales."""
+    data, options = call.args[0], call.attrs
+    channel, groups = options["channel_axis"], options["num_groups"]
+    shape = list(data.shape)
+    inner = simplify(shape[channel] // groups)
+    apart: list[ExprLike] = [*shape[:channel], groups, inner, *shape[channel + 1 :]]
+    axes = sorted({channel + 1, *(axis + (axis > channel) for axis in options["axes"])})
+    if axes == list(range(axes[0], len(apart))):
+        # What is normalised is one axis, which schedules know better.
+        apart = [*apart[: axes[0]], product(apart[axes[0] :])]
+        axes = [axes[0]]
+    wide = sum_dtype(data.dtype)  # half floats are rounded once
+    rows = _as(wide, reshape(data, apart))
+    made = reshape(layer_norm(rows, None, None, axes, options["epsilon"]), shape)
+    return _affine(made, *_channel_scales(call), data.dtype)
+
+
+@operator("nn.group_norm", decompose=_group_norm_arithmetic, prepare=_prepared_axes)
 def group_norm(
-    data: RelaxExpr,
-    gamma: RelaxExpr,
-    beta: RelaxExpr,
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
     num_groups: int,
+    channel_axis: int,
+    axes: tuple[int, ...] | int,
     epsilon: float = 1e-5,
-) -> RelaxExpr:
-    """Normalise groups of channels (axis 1), then scale and shift each channel.
+    center: bool = True,
+    scale: bool = True,
+) -> StructInfo:
+    """Normalise each group of channels over ``axes`` too, then scale and shift each channel.
+
+    ``axes`` don't contain ``channel_axis``. Without ``scale`` gamma has no part, without ``center``
+    beta has none.
 
     Raises ``VerifyError`` if the number of channels isn't known, or the groups don't divide it.
     """
-    shape = data.shape
-    channels = shape[1]
-    known_channels = as_int(channels)
-    if known_channels is None or num_groups < 1 or known_channels % num_groups:
-        raise VerifyError(f"group_norm: {channels} channels can't be divided into {num_groups}")
-    size = product([known_channels // num_groups, *shape[2:]])
-    grouped = reshape(data, (shape[0], num_groups, size))
+    channels = known(data, "data")[normal_axis(channel_axis, data.ndim)]
+    count = as_int(channels)
+    if count is None or num_groups < 1 or count % num_groups:
+        raise VerifyError(f"{channels} channels can't be divided into {num_groups}")
+    return _check_channels(data, gamma, beta, channel_axis, axes)
+
+
+def _instance_norm_arithmetic(call: RelaxCall) -> RelaxExpr:
+    data, options = call.args[0], call.attrs
     wide = sum_dtype(data.dtype)  # half floats are rounded once
-    normal = reshape(layer_norm(_as(wide, grouped), None, None, (2,), epsilon), shape)
-    view = [channels if axis == 1 else 1 for axis in range(len(shape))]
-    scale, shift = (_as(wide, reshape(item, view)) for item in (gamma, beta))
-    return _as(data.dtype, add(multiply(normal, scale), shift))
+    made = layer_norm(_as(wide, data), None, None, options["axes"], options["epsilon"])
+    return _affine(made, *_channel_scales(call), data.dtype)
+
+
+@operator("nn.instance_norm", decompose=_instance_norm_arithmetic, prepare=_prepared_axes)
+def instance_norm(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    channel_axis: int,
+    axes: tuple[int, ...] | int,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> StructInfo:
+    """Normalise each channel of each image over ``axes``, then scale and shift each channel.
+
+    ``axes`` don't contain ``channel_axis``. Without ``scale`` gamma has no part, without ``center``
+    beta has none.
+    """
+    return _check_channels(data, gamma, beta, channel_axis, axes)
 
 
 def _as(dtype: str, x: RelaxExpr) -> RelaxExpr:
     return x if x.dtype == dtype else astype(x, dtype)
-
-
-# ---- padding ---------------------------------------------------------------------------------
-
-
-def _pad_pairs(pad_width: Sequence[int]) -> list[tuple[int, int]]:
-    flat = list(pad_width)
-    return list(zip(flat[0::2], flat[1::2]))
-
-
-def _pad_topi(data: te.Tensor, pad_width: Sequence[int], pad_value: float) -> te.Tensor:
-    pairs = _pad_pairs(pad_width)
-    return topi.nn.pad(data, [p[0] for p in pairs], [p[1] for p in pairs], pad_value)
-
-
-@operator("nn.pad", legalize=_pad_topi)
-def pad(data: Tensor, pad_width: tuple[int, ...], pad_value: float = 0.0) -> StructInfo:
-    """Pad: ``pad_width`` has the elements before and after each axis in turn.
-
-    Raises ``VerifyError`` for a wrong number of widths.
-    """
-    if not isinstance(pad_value, (int, float)):
-        raise VerifyError(f"pad_value must be a number, got {pad_value!r}")
-    shape = known(data, "data")
-    if len(pad_width) != 2 * len(shape):
-        raise VerifyError(
-            f"pad_width takes {2 * len(shape)} numbers for {len(shape)} axes, got {len(pad_width)}"
-        )
-    extents: list[Expr] = [
-        simplify(extent + (before + after))
-        for extent, (before, after) in zip(shape, _pad_pairs(pad_width))
-    ]
-    return TensorStructInfo(extents, data.dtype)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright import topi
 from tilewright.ir import as_int
 from tilewright.relax.conditions import require
+from tilewright.relax.expr import RelaxCall, RelaxExpr
 from tilewright.relax.ops.common import known, laid_out, plain_info, require_ndim, window
-from tilewright.relax.registry import Tensor, operator
+from tilewright.relax.ops.other_layouts import image_axes, in_usual_order, layouts_of
+from tilewright.relax.registry import Tensor, in_usual_form, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
-from tilewright.topi.layout import Layout, image_layout
+from tilewright.topi.layout import layout_of
 from tilewright.topi.utils import padding_of, pair
 
 
@@ -24,13 +26,8 @@ def _pool_shape(
     dilation: int | Sequence[int],
     ceil_mode: bool,
     spatial: int,
-    layout: str = "",
-) -> StructInfo:
-    made = _layout(layout, spatial)
-    if made.ndim > spatial + 2:
-        plain = plain_info(data, made, "data")
-        args = pool_size, strides, padding, dilation, ceil_mode, spatial
-        return laid_out(_pool_shape(plain, *args), made)
+) -> TensorStructInfo:
+    """The result of pooling over images in the usual order."""
     require_ndim(data, spatial + 2, "data")
     x = known(data, "data")
     size, steps, reach = pair(pool_size, spatial), pair(strides, spatial), pair(dilation, spatial)
@@ -44,21 +41,49 @@ def _pool_shape(
     return TensorStructInfo((x[0], x[1], *extents), data.dtype)
 
 
-def _layout(name: str, spatial: int) -> Layout:
-    axes = "NC" + "DHW"[3 - spatial :]
-    return image_layout("data", name or axes, axes)
+def _axes(spatial: int) -> dict[str, str]:
+    """The usual order of axes, by the attributes that name layouts."""
+    return dict.fromkeys(("layout", "out_layout"), image_axes(spatial))
+
+
+def usual_pool(spatial: int) -> Callable[[RelaxCall], RelaxExpr | None]:
+    """The usual form of pooling over so many axes: channels first."""
+    return in_usual_order(("layout",), "out_layout", _axes(spatial), True)
+
+
+def _in_layouts(
+    data: TensorStructInfo,
+    spatial: int,
+    layout: str,
+    out_layout: str | None,
+    shape: Callable[[TensorStructInfo], TensorStructInfo],
+) -> StructInfo:
+    """What a rule for images in the usual order gives for those of any layout."""
+    axes = _axes(spatial)
+    have, want = layouts_of({"layout": layout, "out_layout": out_layout}, axes, True)
+    if have.block("C") != want.block("C"):
+        raise VerifyError(f"pooling keeps blocks of channels: {have.name} and {want.name} differ")
+    image = plain_info(data, have, "data", axes["layout"])
+    return laid_out(shape(image), want, axes["layout"])
+
+
+def _pooled(spatial: int, data: TensorStructInfo, **options: Any) -> StructInfo:
+    """The result of pooling over images of any layout."""
+    pool_size, strides, padding, dilation, ceil_mode = (
+        options[name] for name in ("pool_size", "strides", "padding", "dilation", "ceil_mode")
+    )
+    return _in_layouts(
+        data, spatial, options["layout"], options["out_layout"],
+        lambda image: _pool_shape(
+            image, pool_size, strides, padding, dilation, ceil_mode, spatial
+        ),
+    )  # fmt: skip
 
 
 def _adaptive_shape(
-    data: TensorStructInfo,
-    output_size: int | Sequence[int | None] | None,
-    spatial: int,
-    layout: str = "",
-) -> StructInfo:
-    made = _layout(layout, spatial)
-    if made.ndim > spatial + 2:
-        plain = plain_info(data, made, "data")
-        return laid_out(_adaptive_shape(plain, output_size, spatial), made)
+    data: TensorStructInfo, output_size: int | Sequence[int | None] | None, spatial: int
+) -> TensorStructInfo:
+    """The result of adaptive pooling over images in the usual order."""
     require_ndim(data, spatial + 2, "data")
     n, c, *extents = known(data, "data")
     size = pair(output_size, spatial)
@@ -70,12 +95,16 @@ def _adaptive_shape(
 
 
 def _whole_size(
-    data: TensorStructInfo, output_size: int | Sequence[int | None] | None, layout: str = ""
+    data: RelaxExpr,
+    output_size: int | Sequence[int | None] | None,
+    layout: str = "",
+    out_layout: str | None = None,
 ) -> dict[str, Any]:
     """Complete ``output_size`` by the image's own extents."""
     if isinstance(output_size, int) or (output_size is not None and None not in output_size):
         return {}
-    extents = data.shape[2 : data.ndim - layout.count("c")]
+    order = layout_of(layout or image_axes(data.ndim - 2))
+    extents = [data.shape[order.dimension(axis)] for axis in image_axes(len(order.axes) - 2)[2:]]
     sizes = [None] * len(extents) if output_size is None else list(output_size)
     if len(sizes) != len(extents):
         raise VerifyError(f"output_size takes {len(extents)} numbers, got {sizes}")
@@ -85,165 +114,296 @@ def _whole_size(
     return {"output_size": tuple(made)}
 
 
-@operator("nn.max_pool1d", legalize=topi.nn.max_pool1d)
+@operator(
+    "nn.max_pool1d",
+    legalize=in_usual_form(topi.nn.max_pool1d, "count_include_pad", "layout", "out_layout"),
+    usual=usual_pool(1),
+)
 def max_pool1d(
     data: Tensor,
-    pool_size: int | tuple[int, ...] = 1,
-    strides: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
+    pool_size: int | tuple[int, ...] = (1,),
+    strides: int | tuple[int, ...] = (1,),
+    padding: int | tuple[int, ...] = (0, 0),
+    dilation: int | tuple[int, ...] = (1,),
     ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCW",
+    out_layout: str | None = None,
 ) -> StructInfo:
-    """Maximum of each window of ``[N, C, W]``."""
-    return _pool_shape(data, pool_size, strides, padding, dilation, ceil_mode, 1)
+    """Maximum of each window of ``[N, C, W]``.
+
+    Padding is never a maximum, whatever ``count_include_pad`` says. Layouts have
+    their axes in any order; that of the result is the data's unless ``out_layout``
+    says otherwise.
+    """
+    return _pooled(
+        1, data, pool_size=pool_size, strides=strides, padding=padding, dilation=dilation,
+        ceil_mode=ceil_mode, layout=layout, out_layout=out_layout,
+    )  # fmt: skip
 
 
-@operator("nn.max_pool2d", legalize=topi.nn.max_pool2d)
+@operator(
+    "nn.max_pool2d",
+    legalize=in_usual_form(topi.nn.max_pool2d, "count_include_pad", "out_layout"),
+    usual=usual_pool(2),
+)
 def max_pool2d(
     data: Tensor,
-    pool_size: int | tuple[int, ...] = 1,
-    strides: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
+    pool_size: int | tuple[int, ...] = (1, 1),
+    strides: int | tuple[int, ...] = (1, 1),
+    padding: int | tuple[int, ...] = (0, 0),
+    dilation: int | tuple[int, ...] = (1, 1),
     ceil_mode: bool = False,
+    count_include_pad: bool = False,
     layout: str = "NCHW",
+    out_layout: str | None = None,
 ) -> StructInfo:
-    """Maximum of each window of ``[N, C, H, W]``; the layout may have blocks."""
-    return _pool_shape(data, pool_size, strides, padding, dilation, ceil_mode, 2, layout)
+    """Maximum of each window of ``[N, C, H, W]``.
+
+    Padding is never a maximum, whatever ``count_include_pad`` says. Layouts have
+    their axes in any order, or blocks of channels; that of the result is the data's unless
+    ``out_layout`` says otherwise.
+    """
+    return _pooled(
+        2, data, pool_size=pool_size, strides=strides, padding=padding, dilation=dilation,
+        ceil_mode=ceil_mode, layout=layout, out_layout=out_layout,
+    )  # fmt: skip
 
 
-@operator("nn.max_pool3d", legalize=topi.nn.max_pool3d)
+@operator(
+    "nn.max_pool3d",
+    legalize=in_usual_form(topi.nn.max_pool3d, "count_include_pad", "layout", "out_layout"),
+    usual=usual_pool(3),
+)
 def max_pool3d(
     data: Tensor,
-    pool_size: int | tuple[int, ...] = 1,
-    strides: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
-    ceil_mode: bool = False,
-) -> StructInfo:
-    """Maximum of each window of ``[N, C, D, H, W]``."""
-    return _pool_shape(data, pool_size, strides, padding, dilation, ceil_mode, 3)
-
-
-@operator("nn.avg_pool1d", legalize=topi.nn.avg_pool1d)
-def avg_pool1d(
-    data: Tensor,
-    pool_size: int | tuple[int, ...] = 1,
-    strides: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0,
+    pool_size: int | tuple[int, ...] = (1, 1, 1),
+    strides: int | tuple[int, ...] = (1, 1, 1),
+    padding: int | tuple[int, ...] = (0, 0, 0),
+    dilation: int | tuple[int, ...] = (1, 1, 1),
     ceil_mode: bool = False,
     count_include_pad: bool = False,
+    layout: str = "NCDHW",
+    out_layout: str | None = None,
 ) -> StructInfo:
-    """Mean of each window of ``[N, C, W]``."""
-    return _pool_shape(data, pool_size, strides, padding, 1, ceil_mode, 1)
+    """Maximum of each window of ``[N, C, D, H, W]``.
+
+    Padding is never a maximum, whatever ``count_include_pad`` says. Layouts have
+    their axes in any order; that of the result is the data's unless ``out_layout``
+    says otherwise.
+    """
+    return _pooled(
+        3, data, pool_size=pool_size, strides=strides, padding=padding, dilation=dilation,
+        ceil_mode=ceil_mode, layout=layout, out_layout=out_layout,
+    )  # fmt: skip
 
 
-@operator("nn.avg_pool2d", legalize=topi.nn.avg_pool2d)
+@operator(
+    "nn.avg_pool1d",
+    legalize=in_usual_form(topi.nn.avg_pool1d, "layout", "out_layout"),
+    usual=usual_pool(1),
+)
+def avg_pool1d(
+    data: Tensor,
+    pool_size: int | tuple[int, ...] = (1,),
+    strides: int | tuple[int, ...] = (1,),
+    padding: int | tuple[int, ...] = (0, 0),
+    dilation: int | tuple[int, ...] = (1,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    layout: str = "NCW",
+    out_layout: str | None = None,
+) -> StructInfo:
+    """Mean of each window of ``[N, C, W]``.
+
+    Padding counts as elements with ``count_include_pad``. Layouts have
+    their axes in any order; that of the result is the data's unless ``out_layout``
+    says otherwise.
+    """
+    return _pooled(
+        1, data, pool_size=pool_size, strides=strides, padding=padding, dilation=dilation,
+        ceil_mode=ceil_mode, layout=layout, out_layout=out_layout,
+    )  # fmt: skip
+
+
+@operator(
+    "nn.avg_pool2d", legalize=in_usual_form(topi.nn.avg_pool2d, "out_layout"), usual=usual_pool(2)
+)
 def avg_pool2d(
     data: Tensor,
-    pool_size: int | tuple[int, ...] = 1,
-    strides: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0,
+    pool_size: int | tuple[int, ...] = (1, 1),
+    strides: int | tuple[int, ...] = (1, 1),
+    padding: int | tuple[int, ...] = (0, 0),
+    dilation: int | tuple[int, ...] = (1, 1),
     ceil_mode: bool = False,
     count_include_pad: bool = False,
     layout: str = "NCHW",
+    out_layout: str | None = None,
 ) -> StructInfo:
-    """Mean of each window of ``[N, C, H, W]``; the layout may have blocks."""
-    return _pool_shape(data, pool_size, strides, padding, 1, ceil_mode, 2, layout)
+    """Mean of each window of ``[N, C, H, W]``.
+
+    Padding counts as elements with ``count_include_pad``. Layouts have
+    their axes in any order, or blocks of channels; that of the result is the data's unless
+    ``out_layout`` says otherwise.
+    """
+    return _pooled(
+        2, data, pool_size=pool_size, strides=strides, padding=padding, dilation=dilation,
+        ceil_mode=ceil_mode, layout=layout, out_layout=out_layout,
+    )  # fmt: skip
 
 
-@operator("nn.avg_pool3d", legalize=topi.nn.avg_pool3d)
+@operator(
+    "nn.avg_pool3d",
+    legalize=in_usual_form(topi.nn.avg_pool3d, "layout", "out_layout"),
+    usual=usual_pool(3),
+)
 def avg_pool3d(
     data: Tensor,
-    pool_size: int | tuple[int, ...] = 1,
-    strides: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0,
+    pool_size: int | tuple[int, ...] = (1, 1, 1),
+    strides: int | tuple[int, ...] = (1, 1, 1),
+    padding: int | tuple[int, ...] = (0, 0, 0),
+    dilation: int | tuple[int, ...] = (1, 1, 1),
     ceil_mode: bool = False,
-    count_include_pad: bool = False,
+    count_include_pad: bool = True,
+    layout: str = "NCDHW",
+    out_layout: str | None = None,
 ) -> StructInfo:
-    """Mean of each window of ``[N, C, D, H, W]``."""
-    return _pool_shape(data, pool_size, strides, padding, 1, ceil_mode, 3)
+    """Mean of each window of ``[N, C, D, H, W]``.
+
+    Padding counts as elements with ``count_include_pad``. Layouts have
+    their axes in any order; that of the result is the data's unless ``out_layout``
+    says otherwise.
+    """
+    return _pooled(
+        3, data, pool_size=pool_size, strides=strides, padding=padding, dilation=dilation,
+        ceil_mode=ceil_mode, layout=layout, out_layout=out_layout,
+    )  # fmt: skip
 
 
 @operator(
     "nn.adaptive_avg_pool1d",
     prepare=_whole_size,
-    legalize=topi.nn.adaptive_avg_pool1d,
+    legalize=in_usual_form(topi.nn.adaptive_avg_pool1d, "layout", "out_layout"),
+    usual=usual_pool(1),
 )
 def adaptive_avg_pool1d(
-    data: Tensor, output_size: int | tuple[int | None, ...] | None = None
+    data: Tensor,
+    output_size: int | tuple[int | None, ...] | None = None,
+    layout: str = "NCW",
+    out_layout: str | None = None,
 ) -> StructInfo:
-    """Mean over windows chosen so that the result has ``output_size``; ``None``: the image's."""
-    return _adaptive_shape(data, output_size, 1)
+    """Mean over windows chosen so that the result has ``output_size``.
+
+    ``None`` is the image's size.
+    """
+    return _in_layouts(
+        data, 1, layout, out_layout, lambda image: _adaptive_shape(image, output_size, 1)
+    )
 
 
 @operator(
     "nn.adaptive_avg_pool2d",
     prepare=_whole_size,
-    legalize=topi.nn.adaptive_avg_pool2d,
+    legalize=in_usual_form(topi.nn.adaptive_avg_pool2d, "out_layout"),
+    usual=usual_pool(2),
 )
 def adaptive_avg_pool2d(
-    data: Tensor, output_size: int | tuple[int | None, ...] | None = None, layout: str = "NCHW"
+    data: Tensor,
+    output_size: int | tuple[int | None, ...] | None = None,
+    layout: str = "NCHW",
+    out_layout: str | None = None,
 ) -> StructInfo:
-    """Mean over windows chosen so that the result has ``output_size``; ``None``: the image's."""
-    return _adaptive_shape(data, output_size, 2, layout)
+    """Mean over windows chosen so that the result has ``output_size``.
+
+    ``None`` is the image's size.
+    """
+    return _in_layouts(
+        data, 2, layout, out_layout, lambda image: _adaptive_shape(image, output_size, 2)
+    )
 
 
 @operator(
     "nn.adaptive_avg_pool3d",
     prepare=_whole_size,
-    legalize=topi.nn.adaptive_avg_pool3d,
+    legalize=in_usual_form(topi.nn.adaptive_avg_pool3d, "layout", "out_layout"),
+    usual=usual_pool(3),
 )
 def adaptive_avg_pool3d(
-    data: Tensor, output_size: int | tuple[int | None, ...] | None = None
+    data: Tensor,
+    output_size: int | tuple[int | None, ...] | None = None,
+    layout: str = "NCDHW",
+    out_layout: str | None = None,
 ) -> StructInfo:
-    """Mean over windows chosen so that the result has ``output_size``; ``None``: the image's."""
-    return _adaptive_shape(data, output_size, 3)
+    """Mean over windows chosen so that the result has ``output_size``.
+
+    ``None`` is the image's size.
+    """
+    return _in_layouts(
+        data, 3, layout, out_layout, lambda image: _adaptive_shape(image, output_size, 3)
+    )
 
 
 @operator(
     "nn.adaptive_max_pool1d",
     prepare=_whole_size,
-    legalize=topi.nn.adaptive_max_pool1d,
+    legalize=in_usual_form(topi.nn.adaptive_max_pool1d, "layout", "out_layout"),
+    usual=usual_pool(1),
 )
 def adaptive_max_pool1d(
-    data: Tensor, output_size: int | tuple[int | None, ...] | None = None
+    data: Tensor,
+    output_size: int | tuple[int | None, ...] | None = None,
+    layout: str = "NCW",
+    out_layout: str | None = None,
 ) -> StructInfo:
     """Maximum over windows chosen so that the result has ``output_size``.
 
     ``None`` is the image's size.
     """
-    return _adaptive_shape(data, output_size, 1)
+    return _in_layouts(
+        data, 1, layout, out_layout, lambda image: _adaptive_shape(image, output_size, 1)
+    )
 
 
 @operator(
     "nn.adaptive_max_pool2d",
     prepare=_whole_size,
-    legalize=topi.nn.adaptive_max_pool2d,
+    legalize=in_usual_form(topi.nn.adaptive_max_pool2d, "out_layout"),
+    usual=usual_pool(2),
 )
 def adaptive_max_pool2d(
-    data: Tensor, output_size: int | tuple[int | None, ...] | None = None, layout: str = "NCHW"
+    data: Tensor,
+    output_size: int | tuple[int | None, ...] | None = None,
+    layout: str = "NCHW",
+    out_layout: str | None = None,
 ) -> StructInfo:
     """Maximum over windows chosen so that the result has ``output_size``.
 
     ``None`` is the image's size.
     """
-    return _adaptive_shape(data, output_size, 2, layout)
+    return _in_layouts(
+        data, 2, layout, out_layout, lambda image: _adaptive_shape(image, output_size, 2)
+    )
 
 
 @operator(
     "nn.adaptive_max_pool3d",
     prepare=_whole_size,
-    legalize=topi.nn.adaptive_max_pool3d,
+    legalize=in_usual_form(topi.nn.adaptive_max_pool3d, "layout", "out_layout"),
+    usual=usual_pool(3),
 )
 def adaptive_max_pool3d(
-    data: Tensor, output_size: int | tuple[int | None, ...] | None = None
+    data: Tensor,
+    output_size: int | tuple[int | None, ...] | None = None,
+    layout: str = "NCDHW",
+    out_layout: str | None = None,
 ) -> StructInfo:
     """Maximum over windows chosen so that the result has ``output_size``.
 
     ``None`` is the image's size.
     """
-    return _adaptive_shape(data, output_size, 3)
+    return _in_layouts(
+        data, 3, layout, out_layout, lambda image: _adaptive_shape(image, output_size, 3)
+    )
 
 
 # ---- where maxima are --------------------------------------------------------------------------

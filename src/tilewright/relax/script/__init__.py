@@ -71,6 +71,7 @@ register_namespace(SimpleNamespace, vars)
 register_vocabulary(ops.nn)
 register_vocabulary(ops.image)
 register_vocabulary(ops.grad)
+register_vocabulary(ops.vision)
 
 
 def metadata_of(node: Node) -> dict[str, Any]:
@@ -94,6 +95,8 @@ def metadata_of(node: Node) -> dict[str, Any]:
     return found
 
 
+_NAMESPACES = ("image", "grad", "vision")
+
 ALIASES = {
     "Any": "Object",
     "ExternFunc": "extern",
@@ -112,7 +115,7 @@ def __getattr__(name: str) -> Any:
             return globals()[ALIASES[name]]
         if name in BUILDERS:
             return BUILDERS[name]
-        if name in ("image", "grad"):
+        if name in _NAMESPACES:
             return getattr(ops, name)
         inner = builders_in(name)
         if inner:
@@ -121,7 +124,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *ALIASES, *builders_in(), "image", "grad"})
+    return sorted({*__all__, *ALIASES, *builders_in(), *_NAMESPACES})
 
 
 __all__ = [

@@ -1,14 +1,16 @@
 """``DecomposeOpsForInference``: batch_norm and dropout become arithmetic that folds.
 
-With constant statistics the arithmetic is ``x * scale + shift`` with constant scale and shift after
-``FoldConstant``; ``FoldConvScale`` then moves the scale into the weights of a convolution.
+Calls of any operator with unusual options become calls without (``registry.usual_form``), so that
+the passes that follow see one form. With constant statistics the arithmetic is ``x * scale +
+shift`` with constant scale and shift after ``FoldConstant``; ``FoldConvScale`` then moves the scale
+into the weights of a convolution.
 """
 
 from __future__ import annotations
 
 from tilewright.ir import IRModule
 from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar
-from tilewright.relax.registry import RelaxOp
+from tilewright.relax.registry import RelaxOp, usual_form
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 
 INFERENCE_OPS = ("nn.batch_norm", "nn.dropout")
@@ -33,6 +35,9 @@ class _Decomposer(FunctionRewriter):
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
         if isinstance(value, RelaxCall) and isinstance(value.op, RelaxOp):
             op = value.op
+            plain = usual_form(value)
+            if plain is not None:
+                return plain
             if op.name in self.ops and op.decompose is not None:
                 made = op.decompose(value)
                 return value if made is None else made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.ir import IRModule
 from tilewright.relax.expr import Function, RelaxCall, RelaxExpr, RelaxVar
 from tilewright.relax.gradients import DECOMPOSITIONS
-from tilewright.relax.registry import RelaxOp
+from tilewright.relax.registry import RelaxOp, usual_form
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 
 TRAINING_OPS = ("nn.batch_norm", "nn.layer_norm", "nn.dropout")
@@ -43,6 +43,9 @@ class _Decomposer(FunctionRewriter):
             return value
         if value.op.name not in TRAINING_OPS:
             return value
+        plain = usual_form(value)
+        if plain is not None:
+            return plain
         decompose = DECOMPOSITIONS.get(value.op.name, value.op.decompose)
         made = None if decompose is None else decompose(value)
         return value if made is None else made

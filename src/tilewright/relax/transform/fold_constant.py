@@ -36,7 +36,7 @@ from tilewright.relax.expr import (
     numpy_dtype,
 )
 from tilewright.relax.expr import Tuple as RelaxTuple
-from tilewright.relax.registry import RelaxOp
+from tilewright.relax.registry import RelaxOp, usual_form
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from tilewright.relax.transform.legalize_ops import legalize_call
@@ -153,7 +153,7 @@ def _is_foldable(value: RelaxCall) -> bool:
 
 def _fold(value: RelaxCall, known: Compiled) -> RelaxExpr | None:
     op = value.op
-    if not all(map(_is_known, value.args)):
+    if not all(map(_is_known, value.args)) or usual_form(value) is not None:
         return None
     held = [item.value.size for arg in value.args for item in _constants(arg)]
     if _grows(value, sum(held)):

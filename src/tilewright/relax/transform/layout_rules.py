@@ -102,7 +102,7 @@ def with_attribute(name: str) -> LayoutRule:
 
     def rule(call: Site, view: Operands) -> Converted | None:
         layout = view.layout(call.args[0])
-        if layout is None:
+        if layout is None or call.attrs[name] != "NCHW" or call.attrs.get("out_layout"):
             return None
         return Converted(_with(call, call.args, **{name: layout.name}), layout)
 

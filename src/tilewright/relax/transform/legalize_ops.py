@@ -11,7 +11,7 @@ from tilewright.relax import ops
 from tilewright.relax.block_builder import BlockBuilder, scalar_value
 from tilewright.relax.expr import PrimValue, RelaxCall, RelaxExpr, RelaxVar, ShapeExpr, Tuple
 from tilewright.relax.ops.sampling import extents_of_image, number_dtype
-from tilewright.relax.registry import RelaxOp
+from tilewright.relax.registry import RelaxOp, usual_form
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import PrimStructInfo, ShapeStructInfo, TupleStructInfo
 from tilewright.relax.transform.annotate_pattern import OPAQUE
@@ -91,6 +91,9 @@ class _Legalizer(FunctionRewriter):
         custom = self.customize.get(op.name) or OWN_RULES.get(op.name)
         if custom is not None:
             return custom(self.builder, call)
+        plain = usual_form(call)
+        if plain is not None:
+            return self.legalize_tree(plain)
         if op.legalize is not None:
             return self.call_topi(call)
         if op.decompose is not None:

@@ -234,7 +234,7 @@ def draw_pool(g: Graph) -> list[Value] | None:
 
     tables = {1: (op.nn.max_pool1d, op.nn.avg_pool1d), 2: (op.nn.max_pool2d, op.nn.avg_pool2d)}
     build = tables[spatial][0 if largest else 1]
-    options = {} if largest else {"count_include_pad": count_pad}
+    options = {"count_include_pad": count_pad}
 
     return g.emit(
         f"{'max' if largest else 'avg'}_pool{spatial}d", [x],

@@ -262,7 +262,7 @@ def draw_pad(g: Graph) -> list[Value] | None:
     pairs = list(zip(widths[0::2], widths[1::2]))
     value = bool(value) if x.dtype == "bool" else value
     return g.emit(
-        "pad", [x], lambda a: op.nn.pad(a, widths, value),
+        "pad", [x], lambda a: op.nn.pad(a, widths, pad_value=value),
         lambda size, a: np.pad(a, pairs, constant_values=a.dtype.type(value)),
     )  # fmt: skip
 

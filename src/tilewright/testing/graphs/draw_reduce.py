@@ -232,7 +232,7 @@ def draw_norm(g: Graph) -> list[Value] | None:
 
         return g.emit(
             kind, [x, scale, shift, mean, var],
-            lambda a, s, b, m, v: op.nn.batch_norm(a, s, b, m, v, axis=1, epsilon=eps), batch,
+            lambda a, s, b, m, v: op.nn.batch_norm(a, s, b, m, v, 1, eps, training=False)[0], batch,
             noise=1000 if x.dtype in ("float32", "float64") else 8, reduces=True,
         )  # fmt: skip
     groups = g.rng.choice([n for n in (1, 2, 3, 4) if channels % n == 0])
@@ -243,7 +243,8 @@ def draw_norm(g: Graph) -> list[Value] | None:
         return made.reshape(a.shape) * _stretch(s, ndim, (1,)) + _stretch(b, ndim, (1,))
 
     return g.emit(
-        kind, [x, scale, shift], lambda a, s, b: op.nn.group_norm(a, s, b, groups, eps), group,
+        kind, [x, scale, shift],
+        lambda a, s, b: op.nn.group_norm(a, s, b, groups, 1, range(2, ndim), eps), group,
         noise=64, reduces=True,
     )  # fmt: skip
 

@@ -15,10 +15,11 @@ from tilewright.topi.image.resize import (
     resize2d_by_tables,
     resized_axes,
 )
-from tilewright.topi.image.resize_modes import resize1d, resize2d, resize3d
+from tilewright.topi.image.resize_modes import check_modes, resize1d, resize2d, resize3d
 
 __all__ = [
     "RESIZE", "RESIZE_COORDINATES", "RESIZE_LAYOUTS", "RESIZE_METHODS", "affine_grid",
-    "check_resize", "crop_and_resize", "dilation2d_nchw", "dilation2d_nhwc", "grid_sample",
-    "resize", "resize1d", "resize2d", "resize2d_by_tables", "resize3d", "resized_axes",
+    "check_modes", "check_resize", "crop_and_resize", "dilation2d_nchw", "dilation2d_nhwc",
+    "grid_sample", "resize", "resize1d", "resize2d", "resize2d_by_tables", "resize3d",
+    "resized_axes",
 ]  # fmt: skip

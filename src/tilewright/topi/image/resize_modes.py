@@ -38,6 +38,15 @@ def _check(what: str, value: str, known: Sequence[str]) -> None:
         raise VerifyError(f"resize: {what} must be one of {', '.join(known)}, got {value!r}")
 
 
+def check_modes(method: str, mode: str, rounding: str, layout: str) -> None:
+    """Refuse options that ``resize2d`` and its like don't have; the message lists those they do."""
+    _check("method", method, RESIZE_METHODS)
+    _check("coordinate_transformation_mode", mode, _MODES)
+    _check("layout", layout, RESIZE_LAYOUTS)
+    if method == "nearest_neighbor" and rounding:
+        _check("rounding_method", rounding, ROUNDINGS)
+
+
 def _filter(method: str, mode: str, rounding: str, alpha: float, exclude: bool) -> Filter:
     _check("method", method, RESIZE_METHODS)
     _check("coordinate_transformation_mode", mode, _MODES)

@@ -322,8 +322,15 @@ class BatchNorm2D(Module):
         """Apply."""
         return emit_tensor(
             ops.nn.batch_norm(
-                x, self.weight, self.bias, self.running_mean, self.running_var, 1, self.eps
-            )
+                x,
+                self.weight,
+                self.bias,
+                self.running_mean,
+                self.running_var,
+                1,
+                self.eps,
+                training=False,
+            )[0]
         )
 
 

@@ -96,19 +96,10 @@ def group_norm(
     chosen = sorted(axis % x.ndim for axis in axes) if axes is not None else others
     ones = emit_tensor(ops.ones((count,), x.dtype)) if weight is None else weight
     zeros = emit_tensor(ops.zeros((count,), x.dtype)) if bias is None else bias
-    if channel == 1 and chosen == others:
-        made = ops.nn.group_norm(x._expr, ones._expr, zeros._expr, num_groups, eps)
-        return emit_tensor(made, name)
-    split = [*x.shape[:channel], num_groups, count // num_groups, *x.shape[channel + 1 :]]
-    parts = astype(reshape(x, split), "float32")
-    over = tuple(sorted({channel + 1, *(axis + (axis > channel) for axis in chosen)}))
-    mean = emit_tensor(ops.mean(parts, over, True))
-    centred = parts - mean
-    variance = emit_tensor(ops.mean(centred * centred, over, True))
-    normal = centred * emit_tensor(ops.rsqrt(variance + eps))
-    broadcast = [1] * channel + [-1] + [1] * (x.ndim - channel - 1)
-    scaled = astype(reshape(normal, x.shape), x.dtype) * reshape(ones, broadcast)
-    return emit_tensor(ops.add(scaled, reshape(zeros, broadcast)), name)
+    made = ops.nn.group_norm(
+        x._expr, ones._expr, zeros._expr, num_groups, channel, tuple(chosen), eps
+    )
+    return emit_tensor(made, name)
 
 
 # ---- convolutions ----------------------------------------------------------------------------
@@ -340,7 +331,7 @@ def pad(
     Raises ``ValueError`` for another mode, and negative padding in any but ``constant``.
     """
     if mode == "constant":
-        return emit_tensor(ops.nn.pad(x, tuple(pad), value), name)
+        return emit_tensor(ops.nn.pad(x, tuple(pad), pad_value=value), name)
     if mode not in ("reflect", "replicate", "circular"):
         raise ValueError(f"mode must be constant, reflect, replicate or circular, got {mode!r}")
     if len(pad) != 2 * x.ndim or any(item < 0 for item in pad):

@@ -179,10 +179,12 @@ def _conv_transpose(
     if fits:
         whole = function(
             x, weight, window.strides, (*before, *after), tuple(extra), window.dilations,
-            attrs.group, dtype,
+            attrs.group, out_dtype=dtype,
         )  # fmt: skip
         return add_bias(whole, bias)
-    made: Tensor = function(x, weight, window.strides, 0, 0, window.dilations, attrs.group, dtype)
+    made: Tensor = function(
+        x, weight, window.strides, 0, 0, window.dilations, attrs.group, out_dtype=dtype
+    )
     widths = [0] * (2 * x.ndim)
     for axis in range(count):
         at = 2 + axis

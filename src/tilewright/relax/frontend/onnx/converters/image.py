@@ -265,11 +265,12 @@ def _resized(ctx: Context, x: Tensor, axes: Sequence[_Axis], style: _Style) -> T
         ctx.require(not axis.is_known or axis.want <= 1 << 24, "the result is too large")
     if _is_common(x, axes, style):
         factors = [axis.scale for axis in axes if axis.scale is not None]
+        coordinates = style.coordinates.removeprefix("pytorch_")
         return op.image.resize2d(
-            x, tuple(axis.want for axis in axes), "NCHW",
-            "nearest_neighbor" if style.mode == "nearest" else "linear",
-            style.coordinates.removeprefix("pytorch_"),
-            tuple(factors) if len(factors) == 2 else None,
+            x, tuple(axis.want for axis in axes), None, "NCHW",
+            "nearest_neighbor" if style.mode == "nearest" else "linear", coordinates,
+            "pytorch",
+            scale_factor=tuple(factors) if len(factors) == 2 else None,
         )  # fmt: skip
     kind = x.dtype
     if style.mode != "nearest" and kind not in ("float32", "float64"):

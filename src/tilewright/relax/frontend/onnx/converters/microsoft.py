@@ -264,7 +264,7 @@ def _group_norm(
     data = op.permute_dims(x, (0, last, *range(1, last))) if channels_last else x
     kind = x.dtype
     made: Tensor = op.nn.group_norm(
-        data, ctx.cast(gamma, kind), ctx.cast(beta, kind), groups, epsilon
+        data, ctx.cast(gamma, kind), ctx.cast(beta, kind), groups, 1, range(2, x.ndim), epsilon
     )
     made = op.nn.silu(ctx.emit(made)) if activation else made
     return op.permute_dims(made, (0, *range(2, x.ndim), 1)) if channels_last else made

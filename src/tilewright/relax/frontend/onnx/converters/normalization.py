@@ -47,7 +47,7 @@ def _batch_normalization(
         training=training,
     )  # fmt: skip
     if not training:
-        return ctx.cast(made, x.dtype)
+        return ctx.cast(made[0], x.dtype)
     result, new_mean, new_var = ctx.emit(made)
     return ctx.cast(result, x.dtype), new_mean, new_var
 
@@ -205,5 +205,5 @@ def _filled(
             return op.where(is_inside, ctx.cast(op.nn.pad(data, widths), x.dtype), fill)
         number = found.reshape(-1)[0].item() if found.size else 0
     if x.dtype == "bool":
-        return ctx.cast(op.nn.pad(op.astype(x, "int8"), widths, int(number)), "bool")
-    return op.nn.pad(x, widths, number)
+        return ctx.cast(op.nn.pad(op.astype(x, "int8"), widths, pad_value=int(number)), "bool")
+    return op.nn.pad(x, widths, pad_value=number)

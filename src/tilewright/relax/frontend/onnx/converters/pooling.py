@@ -56,7 +56,7 @@ def _padded(x: Tensor, window: Window, counts: Sequence[int], value: float) -> T
         before = window.padding[axis]
         extent = as_int(x.shape[2 + axis]) or 0
         widths += [before, max(need - before - extent, 0)]
-    return op.nn.pad(x, widths, value) if any(widths) else x
+    return op.nn.pad(x, widths, pad_value=value) if any(widths) else x
 
 
 def _taps(x: Tensor, window: Window, counts: Sequence[int], value: float) -> list[Tensor]:
@@ -161,7 +161,7 @@ def average_pool(
     if set(window.dilations) == {1}:
         function = (op.nn.avg_pool1d, op.nn.avg_pool2d, op.nn.avg_pool3d)[window.spatial - 1]
         return function(
-            x, window.size, window.strides, window.padding, bool(ceil_mode),
+            x, window.size, window.strides, window.padding, 1, bool(ceil_mode),
             bool(count_include_pad),
         )  # fmt: skip
     counts = _counts(ctx, x, window, ceil_mode)

@@ -39,7 +39,9 @@ def _resized(
     scale = (float(given[0]), float(given[1])) if len(given) == 2 else None
     if mode == "align_corners":
         scale = None
-    return op.image.resize2d(x, (height, width), "NCHW", method, mode, scale)
+    return op.image.resize2d(
+        x, (height, width), None, "NCHW", method, mode, "pytorch", scale_factor=scale
+    )
 
 
 def _scaled(ctx: Context, extent: Expr, factor: float) -> Size:

@@ -105,7 +105,7 @@ def convolved_transposed(
         weight,
         *(form.along(ctx, field, spatial) for field in fields),
         ctx.int(form.groups, "groups"),
-        None if bias is None or wide == x.dtype else wide,
+        out_dtype=None if bias is None or wide == x.dtype else wide,
     )
     made = _add_bias(ctx, made, bias)
     return op.squeeze(made, (0,)) if unbatched else made
@@ -264,7 +264,7 @@ def _avg_pool(ctx: Context, x: RelaxExpr, form: Means) -> RelaxExpr:
     return _batched(
         x,
         spatial,
-        lambda image: pool(image, size, steps, sides, form.ceil_mode, form.count_include_pad),
+        lambda image: pool(image, size, steps, sides, 1, form.ceil_mode, form.count_include_pad),
     )
 
 
@@ -339,7 +339,7 @@ def batch_normalized(
     shape = ctx.ints([x.shape[1]], "the number of channels")
     gamma = weight if weight is not None else _constant(1, shape, x.dtype)
     beta = bias if bias is not None else _constant(0, shape, x.dtype)
-    return op.nn.batch_norm(x, gamma, beta, mean, var, 1, eps)
+    return op.nn.batch_norm(x, gamma, beta, mean, var, 1, eps, training=False)[0]
 
 
 @converts("aten.layer_norm.default")
@@ -381,7 +381,7 @@ def group_normalized(
     shape = ctx.ints([x.shape[1]], "the number of channels")
     gamma = weight if weight is not None else _constant(1, shape, x.dtype)
     beta = bias if bias is not None else _constant(0, shape, x.dtype)
-    return op.nn.group_norm(x, gamma, beta, groups, eps)
+    return op.nn.group_norm(x, gamma, beta, groups, 1, range(2, x.ndim), eps)
 
 
 # ---- softmax and attention --------------------------------------------------------------------

@@ -208,7 +208,8 @@ def _pad(ctx: Context, x: RelaxExpr, pad: Sequence[Size], value: float = 0) -> R
         if before < 0 or after < 0:
             x = cut(ctx, x, axis, max(0, -before), after if after < 0 else 2**63 - 1)
     width = [max(0, amount) for pair in pairs for amount in pair]
-    return op.nn.pad(x, tuple(width), float(ctx.number(value, x.dtype))) if any(width) else x
+    filled = float(ctx.number(value, x.dtype))
+    return op.nn.pad(x, tuple(width), pad_value=filled) if any(width) else x
 
 
 _CONTINUED = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
