@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tilewright import te, topi
+from tilewright import topi
 from tilewright.arith import simplify
 from tilewright.ir import as_int, dtypes, or_
 from tilewright.relax.conditions import require, require_equal
@@ -229,17 +227,7 @@ def all_class_non_max_suppression(
     )
 
 
-def _transform_loc(
-    cls_pred: te.Tensor, loc_pred: te.Tensor, anchor: te.Tensor, **options: Any
-) -> list[te.Tensor]:
-    variances = options.pop("variances")
-    made: list[te.Tensor] = topi.vision.multibox_transform_loc(
-        cls_pred, loc_pred, anchor, variances, **options
-    )
-    return made
-
-
-@operator("vision.multibox_transform_loc", legalize=_transform_loc)
+@operator("vision.multibox_transform_loc", legalize=topi.vision.multibox_transform_loc)
 def multibox_transform_loc(
     cls_pred: Tensor,
     loc_pred: Tensor,
