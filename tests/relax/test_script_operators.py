@@ -168,6 +168,14 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "grad.gather_elements_backward": (
         lambda x, i: op.grad.gather_elements_backward(x, x, i, 1), [MATRIX, tensor((4, 4), "int64")]
     ),
+    "nn.attention_var_len": (
+        lambda q, s, m: op.nn.attention_var_len(q, q, q, s, m, s, m, 0.5, "TopLeft", 3),
+        [tensor((1, N, 2, 4)), tensor((3,), "int32"), tensor((1,), "int32")],
+    ),
+    "grad.nll_loss_backward": (
+        lambda x, i, g: op.grad.nll_loss_backward(g, x, i, ignore_index=1),
+        [MATRIX, tensor((N,), "int64"), tensor(())],
+    ),
     "nn.nll_loss": (
         lambda x, i: op.nn.nll_loss(x, i, ignore_index=1), [MATRIX, tensor((N,), "int64")]
     ),

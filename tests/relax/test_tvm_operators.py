@@ -11,7 +11,7 @@ import tilewright
 from tests.relax.helpers import graph, graph_of, random, symbol, tensor
 from tests.relax.test_gradients import check_with_torch
 from tilewright import relax
-from tilewright.relax import op
+from tilewright.relax import gradients, op
 from tilewright.support.errors import VerifyError
 
 torch = pytest.importorskip("torch")
@@ -345,3 +345,111 @@ def test_predictions_become_boxes() -> None:
     expected = torch.softmax(torch.from_numpy(classes), 1).numpy()
     expected[:, 0] = 0
     check(scores, expected)
+
+
+# ---- attention and losses ----------------------------------------------------------------------
+
+
+def attended(q: Any, k: Any, v: Any, seen: np.ndarray) -> np.ndarray:
+    """PyTorch's attention over `[batch, sequence, heads, depth]`; zero where nothing is seen."""
+    q, k, v = (torch.from_numpy(item).transpose(1, 2) for item in (q, k, v))
+    made = F.scaled_dot_product_attention(q, k, v, torch.from_numpy(seen))
+    return torch.nan_to_num(made.transpose(1, 2)).numpy()
+
+
+@pytest.mark.parametrize("causal", ["TopLeft", "BottomRight"])
+def test_attention_in_a_window(causal: str) -> None:
+    q, k = random(1, 4, 2, 8), random(1, 6, 2, 8, seed=1)
+    rows = np.arange(4)[:, None] + (2 if causal == "BottomRight" else 0)
+    near = (np.arange(6) <= rows) & (np.arange(6) > rows - 2)
+    found = compiled(lambda q, k: op.nn.attention(q, k, k, causal_mask=causal, window_size=2), q, k)
+    check(found, attended(q, k, k, near), 1e-4)
+    bias = random(1, 2, 4, 6, seed=2)
+    found = compiled(lambda q, k, b: op.nn.attention_bias(q, k, k, b, None, causal, 2), q, k, bias)
+    check(found, attended(q, k, k, np.where(near, bias, -np.inf).astype("float32")), 1e-4)
+    with pytest.raises(VerifyError, match="needs a causal_mask"):
+        graph_of(lambda q, k: op.nn.attention(q, k, k, window_size=2), q, k)
+
+
+@pytest.mark.parametrize("causal", [None, "TopLeft", "BottomRight"])
+def test_attention_of_sequences_side_by_side(causal: str | None) -> None:
+    starts, other = np.int32([0, 2, 2, 7]), np.int32([0, 3, 4, 8])
+    q, k, most = random(1, 8, 2, 4), random(1, 8, 2, 4, seed=1), np.int32([5])
+    expected = np.zeros_like(q)
+    for a, b, c, d in zip(starts, starts[1:], other, other[1:]):
+        seen = np.ones((b - a, d - c), bool)
+        if causal:
+            seen = np.tril(seen, (d - c) - (b - a) if causal == "BottomRight" else 0)
+        expected[:, a:b] = attended(q[:, a:b], k[:, c:d], k[:, c:d], seen)
+    found = compiled(
+        lambda q, k, s, m, t: op.nn.attention_var_len(q, k, k, s, m, t, m, causal_mask=causal),
+        q, k, starts, most, other,
+    )  # fmt: skip
+    check(found, expected, 1e-4)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_gradient_of_a_loss_by_itself(reduction: str) -> None:
+    scores, classes = random(3, 4, 2), np.int64([[0, 3], [1, -100], [2, 2]])
+    weights = np.abs(random(4, seed=1)) + np.float32(0.5)
+    x = torch.from_numpy(scores).requires_grad_()
+    loss = F.nll_loss(x, torch.from_numpy(classes), torch.from_numpy(weights), reduction=reduction)
+    grad = random(*loss.shape, seed=2)
+    loss.backward(torch.from_numpy(np.asarray(grad)))
+    found = compiled(
+        lambda g, p, t, w: op.grad.nll_loss_backward(g, p, t, w, reduction),
+        np.asarray(grad, "float32"), scores, classes, weights,
+    )  # fmt: skip
+    check(found, x.grad.numpy())
+
+
+# ---- small ones --------------------------------------------------------------------------------
+
+
+def test_a_tensor_full_of_a_tensor() -> None:
+    assert graph(lambda: op.full((2, 3), relax.const(1, "int32")))[
+        "main"
+    ].ret_struct_info.dtype == ("int32")
+    value = np.asarray(2.5, "float32")
+    check(compiled(lambda v: op.full((2, 3), v), value), np.full((2, 3), value))
+    check(compiled(lambda v: op.full((2,), v, "int8"), value), np.full((2,), 2, "int8"))
+    with pytest.raises(VerifyError, match="fill_value has no axes"):
+        graph(lambda x: op.full((2,), x), tensor((2,)))
+
+
+def test_medians_of_several_axes() -> None:
+    x = random(3, 5, 4)
+    t = torch.from_numpy(x)
+    check(compiled(lambda x: op.median(x), x), t.median().numpy())
+    rows = t.permute(1, 0, 2).reshape(5, 12).median(1).values.numpy()
+    check(compiled(lambda x: op.median(x, [0, -1]), x), rows)
+    check(compiled(lambda x: op.median(x, [0, -1], True), x), rows.reshape(1, 5, 1))
+    values, places = compiled(lambda x: op.median(x, [1]), x)
+    check(values, t.median(1).values.numpy())
+    check(places, t.median(1).indices.numpy())
+
+
+def test_levels_of_gradients() -> None:
+    def gradient(*_: Any) -> list[Any]:
+        return [None]
+
+    kept = gradients.GRADIENTS["tanh"]
+    try:
+        op.register_gradient("relax.tanh", gradient, 5)
+        assert gradients.GRADIENTS["tanh"] is kept
+        with pytest.raises(VerifyError, match="has a gradient"):
+            op.register_gradient("relax.tanh", gradient)
+        op.register_gradient("relax.tanh", gradient, level=11)
+        assert gradients.GRADIENTS["tanh"] is gradient
+    finally:
+        op.register_gradient("tanh", kept, override=True)
+
+
+def test_calls_state_their_result_by_either_name() -> None:
+    x = relax.Var("x", tensor((2,)))
+    for name in ("out_ty", "out_sinfo"):
+        call = op.call_dps_packed("f", (x,), **{name: tensor((2,))})
+        assert relax.struct_info.same_struct_info(call.struct_info, x.struct_info)
+    for name in ("ty_args", "sinfo_args"):
+        call = op.call_pure_packed("f", x, **{name: tensor((3,))})
+        assert [int(str(n)) for n in call.struct_info.shape] == [3]

@@ -30,6 +30,11 @@ GradientRule = Callable[[RelaxVar, RelaxCall, Any, BlockBuilder], Gradients]
 GRADIENTS: dict[str, GradientRule] = {}
 """Rules by the name of the operator."""
 
+_LEVELS: dict[str, int] = {}
+"""The level of the rule of each operator that states one."""
+
+_USUAL_LEVEL = 10
+
 DECOMPOSITIONS: dict[str, Callable[[RelaxCall], RelaxExpr]] = {}
 """For operators whose gradient is that of other operators: what computes the same."""
 
@@ -39,29 +44,39 @@ Decomposition = TypeVar("Decomposition", bound=Callable[[RelaxCall], RelaxExpr])
 
 @overload
 def register_gradient(
-    op_name: str, fgradient: None = None, override: bool = False
+    op_name: str, fgradient: None = None, level: int = 10, *, override: bool = False
 ) -> Callable[[Rule], Rule]: ...
 
 
 @overload
 def register_gradient(
-    op_name: str, fgradient: GradientRule, override: bool = False
+    op_name: str, fgradient: GradientRule, level: int = 10, *, override: bool = False
 ) -> GradientRule: ...
 
 
 def register_gradient(
-    op_name: str, fgradient: GradientRule | None = None, override: bool = False
+    op_name: str, fgradient: GradientRule | None = None, level: int = 10, *, override: bool = False
 ) -> Any:
     """Register the rule of an operator; a decorator without ``fgradient``.
 
-    Raises ``VerifyError`` for an operator that has a rule, unless it is to ``override`` it.
+    Of two rules the one with the higher ``level`` is taken; those here are of level 10.
+
+    Raises ``VerifyError`` for an operator that has a rule of that level, unless it is to
+    ``override`` it.
     """
 
     def declare(rule: Rule) -> Rule:
         name = op_name.removeprefix("relax.")
-        known = name in GRADIENTS or name in DECOMPOSITIONS
-        if known and not override:
-            raise VerifyError(f"operator {name} has a gradient; override=True replaces it")
+        if name in GRADIENTS or name in DECOMPOSITIONS:
+            present = _LEVELS.get(name, _USUAL_LEVEL)
+            if level < present and not override:
+                return rule
+            if level == present and not override:
+                raise VerifyError(
+                    f"operator {name} has a gradient; override=True or a level above {level} "
+                    "replaces it"
+                )
+        _LEVELS[name] = level
         DECOMPOSITIONS.pop(name, None)
         GRADIENTS[name] = rule
         return rule

@@ -13,8 +13,12 @@ from tilewright.relax import closures as _closures  # `op.invoke_closure`
 from tilewright.relax.ops import grad, image, nn, vision
 from tilewright.relax.registry import OPERATORS, RelaxOp, builders_in, get_op, operator
 from tilewright.support.folder import modules_in
+from tilewright.support.later import imported_later
 
 modules_in(__name__)
+__getattr__ = imported_later(
+    __name__, {"register_gradient": "tilewright.relax.gradients:register_gradient"}
+)
 for _namespace in (nn, image, grad, vision):
     _found = builders_in(_namespace.__name__.rpartition(".")[2])
     vars(_namespace).update(_found, __all__=sorted(_found))

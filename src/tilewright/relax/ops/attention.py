@@ -5,15 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright import topi
-from tilewright.ir import as_int
+from tilewright.arith import simplify
+from tilewright.ir import Expr, as_expr, as_int
 from tilewright.relax.conditions import require_equal
-from tilewright.relax.expr import RelaxCall, RelaxExpr
+from tilewright.relax.expr import RelaxCall, RelaxExpr, const
+from tilewright.relax.ops.binary import add, equal, less, less_equal, logical_and, subtract
 from tilewright.relax.ops.common import (
     broadcast,
     known,
     require_ndim,
     same_dtype,
 )
+from tilewright.relax.ops.create import arange
+from tilewright.relax.ops.manipulate import reshape, take, where
+from tilewright.relax.ops.search import searchsorted
+from tilewright.relax.ops.unary import astype
 from tilewright.relax.registry import Tensor, operator
 from tilewright.relax.struct_info import (
     StructInfo,
@@ -93,18 +99,43 @@ def scaled_dot_product_attention(
 
 
 def _as_scaled_dot_product(call: RelaxCall) -> RelaxExpr:
+    query, key, value, *rest = call.args
+    options = call.attrs
+    bias = rest[0] if rest else None
+    window = options["window_size"]
+    if window is not None:
+        queries, keys = query.shape[1], key.shape[1]
+        shift = keys - queries if options["causal_mask"] == "BottomRight" else as_expr(0)
+        rows = reshape(arange(simplify(shift), simplify(shift + queries), 1, "int64"), (queries, 1))
+        columns = reshape(arange(0, keys, 1, "int64"), (1, keys))
+        near = less(subtract(rows, columns), const(window, "int64"))
+        bias = near if bias is None else _seen(near, bias)
     made: RelaxExpr = scaled_dot_product_attention(
-        *call.args,
-        scale=call.attrs["scale"],
-        causal_mask=call.attrs["causal_mask"],
-        layout="BSHD",
+        query, key, value, bias, options["scale"], options["causal_mask"], "BSHD"
     )
     return made
+
+
+def _seen(visible: RelaxExpr, bias: RelaxExpr) -> RelaxExpr:
+    """A bias, or a mask, of what is visible; all else isn't seen."""
+    if bias.dtype == "bool":
+        return logical_and(visible, bias)
+    return where(visible, bias, const(float("-inf"), bias.dtype))
 
 
 def _causal_name(causal_mask: Any, **_: object) -> dict[str, Any]:
     """``True`` means ``TopLeft``, once the only kind."""
     return {"causal_mask": {True: "TopLeft", False: None}.get(causal_mask, causal_mask)}
+
+
+def _check_window(window_size: int | None, causal_mask: object) -> None:
+    if window_size is None:
+        return
+    if not isinstance(window_size, int) or window_size < 1 or causal_mask is None:
+        raise VerifyError(
+            "a window is of 1 or more keys up to the query's own and needs a causal_mask, got "
+            f"window_size={window_size!r}, causal_mask={causal_mask!r}"
+        )
 
 
 @operator("nn.attention", decompose=_as_scaled_dot_product, prepare=_causal_name)
@@ -115,10 +146,92 @@ def attention(
     bias: Tensor | None = None,
     scale: float | None = None,
     causal_mask: str | bool | None = None,
+    window_size: int | None = None,
 ) -> StructInfo:
     """Scaled dot-product attention over ``[batch, sequence, heads, depth]``.
 
     ``bias`` is added to the scores ``[batch, heads, query, key]``. ``scale`` is 1 / sqrt(depth)
-    if left out. ``causal_mask`` is ``None``, ``TopLeft`` or ``BottomRight``.
+    if left out. ``causal_mask`` is ``None``, ``TopLeft`` or ``BottomRight``; with one,
+    ``window_size`` lets a query see so many of the last keys, its own included.
     """
+    _check_window(window_size, causal_mask)
     return _infer(query, key, value, bias, scale, causal_mask, "BSHD")
+
+
+# ---- sequences side by side --------------------------------------------------------------------
+
+
+def _place_in_sequence(starts: RelaxExpr, total: Expr) -> tuple[RelaxExpr, RelaxExpr, RelaxExpr]:
+    """For each position the number of its sequence, its place there, and how long that is."""
+    at = arange(0, total, 1, "int64")
+    edges = astype(starts, "int64")
+    number = subtract(searchsorted(edges, at, True), const(1, "int64"))
+    begin, end = (take(edges, add(number, const(n, "int64")), 0) for n in (0, 1))
+    return number, subtract(at, begin), subtract(end, begin)
+
+
+def _as_attention_of_all(call: RelaxCall) -> RelaxExpr:
+    """Attention of all positions at once, with a mask of those in the same sequence."""
+    queries, keys, values, starts, _, *rest = call.args
+    options = call.attrs
+    other = rest[0] if rest else starts
+    count, key_count = queries.shape[1], keys.shape[1]
+    number, place, length = _place_in_sequence(starts, count)
+    key_number, key_place, key_length = _place_in_sequence(other, key_count)
+    number, place, length = (reshape(item, (count, 1)) for item in (number, place, length))
+    key_number, key_place, key_length = (
+        reshape(item, (1, key_count)) for item in (key_number, key_place, key_length)
+    )
+    # Beyond the last sequence a position has no place in any.
+    visible: RelaxExpr = logical_and(equal(number, key_number), less(place, length))
+    visible = logical_and(visible, less(key_place, key_length))
+    if options["causal_mask"] is not None:
+        own = place
+        if options["causal_mask"] == "BottomRight":
+            own = add(place, subtract(key_length, length))
+        visible = logical_and(visible, less_equal(key_place, own))
+        if options["window_size"] is not None:
+            near = less(subtract(own, key_place), const(options["window_size"], "int64"))
+            visible = logical_and(visible, near)
+    made: RelaxExpr = scaled_dot_product_attention(
+        queries, keys, values, visible, options["scale"], None, "BSHD"
+    )
+    return made
+
+
+@operator("nn.attention_var_len", decompose=_as_attention_of_all, prepare=_causal_name)
+def attention_var_len(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    seqstart_q: Tensor,
+    max_seqlen_q: Tensor,
+    seqstart_k: Tensor | None = None,
+    max_seqlen_k: Tensor | None = None,
+    scale: float | None = None,
+    causal_mask: str | None = None,
+    window_size: int | None = None,
+) -> StructInfo:
+    """Attention of sequences that lie one after the other in ``[1, all positions, heads, depth]``.
+
+    ``seqstart_q`` (int32) has where each sequence starts and, last, where all end; that of keys,
+    ``seqstart_k``, is the same if left out. Positions beyond give zeros. The longest sequences,
+    ``max_seqlen_q`` and ``max_seqlen_k``, are for kernels that need to be told; these results
+    don't depend on them. Other options are those of ``attention``, for each sequence.
+
+    Raises ``VerifyError`` for operands and options that don't fit.
+    """
+    _check_window(window_size, causal_mask)
+    for name, info in (("seqstart_q", seqstart_q), ("seqstart_k", seqstart_k)):
+        if info is not None:
+            require_ndim(info, 1, name)
+    for name, info in (
+        ("seqstart_q", seqstart_q), ("seqstart_k", seqstart_k),
+        ("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k),
+    ):  # fmt: skip
+        if info is not None and info.dtype != "int32":
+            raise VerifyError(f"{name} must be int32, got {info.dtype}")
+    if seqstart_k is not None:
+        require_equal("numbers of sequences", known(seqstart_q)[0], known(seqstart_k)[0])
+    require_equal("the batch", known(queries, "queries")[0], 1)
+    return _infer(queries, keys, values, None, scale, causal_mask, "BSHD")

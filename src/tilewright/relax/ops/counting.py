@@ -7,6 +7,7 @@ tensors of a size that is known beforehand, the results first, and the number of
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tilewright.ir import Expr, ExprLike, as_int, dtypes
 from tilewright.relax.expr import RelaxCall, RelaxExpr, Tuple, const
@@ -46,7 +47,7 @@ from tilewright.relax.ops.sort import argsort
 from tilewright.relax.ops.unary import astype, isnan, trunc
 from tilewright.relax.registry import builder
 from tilewright.support.errors import VerifyError
-from tilewright.topi.utils import normal_axis
+from tilewright.topi.utils import normal_axes, normal_axis
 
 
 def _flat(x: RelaxExpr) -> RelaxExpr:
@@ -76,12 +77,32 @@ def kthvalue(x: RelaxExpr, k: int, axis: int = -1, keepdims: bool = False) -> Tu
 
 
 @builder("median")
-def median(x: RelaxExpr, axis: int = -1, keepdims: bool = False) -> Tuple:
+def median(
+    x: RelaxExpr, axis: int | Sequence[int] | None = None, keepdims: bool = False
+) -> Any:  # a tuple of one axis, else a tensor
     """The median of an axis, the lower one of two, and where it is (int64); NaN if there is one.
 
-    Raises ``VerifyError`` if the axis has no elements, or their number isn't known.
+    Of several axes, or of all (``None``), it is the median alone.
+
+    Raises ``VerifyError`` if there are no elements, or their number isn't known.
     """
-    position = normal_axis(axis, x.ndim)
+    axes = normal_axes(axis, x.ndim)
+    if axis is not None and len(axes) == 1:
+        return _median(x, axes[0], keepdims)
+    rest = [a for a in range(x.ndim) if a not in axes]
+    shape = [x.shape[a] for a in rest]
+    rows = reshape(
+        permute_dims(x, (*rest, *axes)) if rest else x,
+        (*shape, element_count([x.shape[a] for a in axes])),
+    )
+    values: RelaxExpr = _median(rows, len(rest), False).items[0]
+    if not keepdims:
+        return values
+    return reshape(values, [1 if a in axes else x.shape[a] for a in range(x.ndim)])
+
+
+def _median(x: RelaxExpr, axis: int, keepdims: bool) -> Tuple:
+    position = axis
     extent = as_int(x.shape[position])
     if not extent:
         raise VerifyError(f"median: axis {axis} needs a known number of elements, from 1 up")

@@ -10,18 +10,38 @@ from tilewright import topi
 from tilewright.arith import simplify
 from tilewright.ir import Expr, ExprLike, as_expr, const, dtypes
 from tilewright.relax.conditions import require
-from tilewright.relax.expr import PrimValue, RelaxCall, RelaxExpr
-from tilewright.relax.registry import Prim, Shape, builder, operator
+from tilewright.relax.expr import Constant, PrimValue, RelaxCall, RelaxExpr
+from tilewright.relax.registry import BUILDERS, Prim, Shape, builder, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
 from tilewright.topi.create import arange_count
 
 
 @operator("full", legalize=topi.full)
-def full(shape: Shape, fill_value: float, dtype: str = "float32") -> StructInfo:
+def _full(shape: Shape, fill_value: float, dtype: str = "float32") -> StructInfo:
     """A tensor that holds one value."""
     dtypes.split_dtype(dtype)
     return TensorStructInfo(shape, dtype)
+
+
+@builder("full")
+def full(shape: object, fill_value: float | RelaxExpr, dtype: str | None = None) -> RelaxCall:
+    """A tensor that holds one value: a number, or what a tensor without axes holds.
+
+    Without ``dtype`` it is the tensor's; of a number, float32.
+
+    Raises ``VerifyError`` if a tensor has axes.
+    """
+    value = getattr(fill_value, "_expr", fill_value)
+    if isinstance(value, Constant) and value.data.ndim == 0:
+        return _full(shape, value.data.item(), dtype or value.dtype)
+    if not isinstance(value, RelaxExpr) or isinstance(value, PrimValue):
+        return _full(shape, value, dtype or "float32")
+    if value.ndim != 0:
+        raise VerifyError(f"full: fill_value has no axes, got {value.struct_info!r}")
+    kind = dtype or value.dtype
+    made = value if kind == value.dtype else BUILDERS["astype"](value, kind)
+    return BUILDERS["broadcast_to"](made, shape)  # type: ignore[no-any-return]
 
 
 @builder("zeros")

@@ -5,12 +5,20 @@ from __future__ import annotations
 from tilewright.ir import dtypes
 from tilewright.relax.conditions import require_equal
 from tilewright.relax.expr import RelaxCall, RelaxExpr, const
-from tilewright.relax.ops.binary import divide, multiply, not_equal
-from tilewright.relax.ops.common import known, require_ndim, same_dtype
-from tilewright.relax.ops.create import ones, zeros
-from tilewright.relax.ops.manipulate import expand_dims, gather_elements, squeeze, take, where
+from tilewright.relax.ops.binary import divide, equal, maximum, minimum, multiply, not_equal
+from tilewright.relax.ops.common import known, require_ndim, same_dtype, tensor_like
+from tilewright.relax.ops.create import arange, ones, zeros
+from tilewright.relax.ops.derived import size_value
+from tilewright.relax.ops.manipulate import (
+    expand_dims,
+    gather_elements,
+    reshape,
+    squeeze,
+    take,
+    where,
+)
 from tilewright.relax.ops.reduce import sum as sum_of
-from tilewright.relax.ops.unary import negative
+from tilewright.relax.ops.unary import astype, negative
 from tilewright.relax.registry import Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
@@ -58,6 +66,16 @@ def nll_loss(
 
     Raises ``VerifyError`` for operands that don't fit, and an unknown ``reduction``.
     """
+    return _check_nll(predictions, targets, weights, reduction)
+
+
+def _check_nll(
+    predictions: TensorStructInfo,
+    targets: TensorStructInfo,
+    weights: TensorStructInfo | None,
+    reduction: str,
+) -> TensorStructInfo:
+    """The struct info of a loss."""
     check_reduction(reduction)
     if not dtypes.is_float(predictions.dtype):
         raise VerifyError(f"predictions must be floating-point numbers, got {predictions.dtype}")
@@ -76,6 +94,50 @@ def nll_loss(
         require_equal("numbers of classes and weights", known(weights, "weights")[0], classes)
         same_dtype(predictions, weights)
     return TensorStructInfo(rest if reduction == "none" else (), predictions.dtype)
+
+
+def _nll_backward_arithmetic(call: RelaxCall) -> RelaxExpr:
+    """Minus the gradient of each loss, times its weight, where its class is; else nothing."""
+    output_grad, predictions, targets, *rest = call.args
+    dtype, kind = predictions.dtype, targets.dtype
+    is_counted = not_equal(targets, const(call.attrs["ignore_index"], kind))
+    axis = 0 if predictions.ndim == 1 else 1
+    classes = predictions.shape[axis]
+    last = astype(size_value(classes - 1), kind)
+    safe = maximum(minimum(where(is_counted, targets, const(0, kind)), last), const(0, kind))
+    weights: RelaxExpr = take(rest[0], safe, 0) if rest else ones(targets.shape, dtype)
+    weights = where(is_counted, weights, zeros((), dtype))
+    share: RelaxExpr = negative(multiply(output_grad, weights))
+    if call.attrs["reduction"] == "mean":
+        share = divide(share, sum_of(weights))
+    numbers = reshape(
+        astype(arange(0, classes, 1, "int64"), kind),
+        [classes if n == axis else 1 for n in range(predictions.ndim)],
+    )
+    chosen = equal(expand_dims(safe, axis), numbers)
+    made: RelaxExpr = where(chosen, expand_dims(share, axis), zeros((), dtype))
+    return made
+
+
+@operator("grad.nll_loss_backward", decompose=_nll_backward_arithmetic)
+def nll_loss_backward(
+    output_grad: Tensor,
+    predictions: Tensor,
+    targets: Tensor,
+    weights: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+) -> StructInfo:
+    """Gradient of ``nn.nll_loss`` for ``predictions``; ``output_grad`` has the loss's shape.
+
+    Raises ``VerifyError`` for operands that don't fit, and an unknown ``reduction``.
+    """
+    loss = _check_nll(predictions, targets, weights, reduction)
+    require_ndim(output_grad, loss.ndim, "output_grad")
+    same_dtype(output_grad, predictions)
+    for axis, (have, wanted) in enumerate(zip(known(output_grad), loss.shape)):
+        require_equal(f"extents of axis {axis} of output_grad", have, wanted)
+    return tensor_like(predictions)
 
 
 def _cross_entropy_arithmetic(call: RelaxCall) -> RelaxExpr:

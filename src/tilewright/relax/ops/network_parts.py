@@ -25,9 +25,10 @@ def attention_bias(
     bias: RelaxExpr | None = None,
     scale: float | None = None,
     causal_mask: str | None = None,
+    window_size: int | None = None,
 ) -> RelaxCall:
     """``nn.attention`` with a bias that is added to the scores."""
-    return attention(query, key, value, bias, scale, causal_mask)
+    return attention(query, key, value, bias, scale, causal_mask, window_size)
 
 
 @builder("nn.batch_flatten")

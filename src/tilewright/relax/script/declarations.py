@@ -33,6 +33,7 @@ from tilewright.relax.expr import (
 )
 from tilewright.relax.expr import Tuple as _Tuple
 from tilewright.relax.expr import const as const
+from tilewright.relax.registry import other_names
 from tilewright.relax.struct_info import (
     FuncStructInfo,
     ObjectStructInfo,
@@ -131,8 +132,21 @@ def as_struct_info(value: object) -> StructInfo:
 
 
 @InfoKind
-def Tensor(shape: object = None, dtype: str | None = None, *, ndim: int | None = None) -> Info:
-    """Declare a tensor: ``R.Tensor((n, 4), "float32")``, ``R.Tensor("float32", ndim=2)``."""
+def Tensor(
+    shape: object = None,
+    dtype: str | None = None,
+    vdevice: str | None = None,
+    ndim: int | None = -1,
+) -> Info:
+    """Declare a tensor: ``R.Tensor((n, 4), "float32")``, ``R.Tensor("float32", ndim=2)``.
+
+    Raises ``ParseError`` for a ``vdevice``: a graph runs on one device, that of its target.
+    """
+    if vdevice is not None:
+        raise ParseError(
+            f"a graph runs on one device, that of its target: R.Tensor takes no {vdevice=}"
+        )
+    ndim = None if ndim == -1 else ndim
     if isinstance(shape, str) and dtype is None:
         shape, dtype = None, shape
     extents = getattr(shape, "values", shape)
@@ -142,8 +156,9 @@ def Tensor(shape: object = None, dtype: str | None = None, *, ndim: int | None =
 
 
 @InfoKind
-def Shape(values: Sequence[ExprLike | str] | None = None, *, ndim: int | None = None) -> Info:
+def Shape(values: Sequence[ExprLike | str] | None = None, ndim: int | None = -1) -> Info:
     """Declare a shape."""
+    ndim = None if ndim == -1 else ndim
     if values is not None and not isinstance(values, (tuple, list)):
         raise ParseError(f"a shape is a list of extents, got {values!r}")
     return Info("shape", None if values is None else tuple(values), ndim=ndim)
@@ -231,47 +246,32 @@ class MatchCastDecl:
     info: Info
 
 
-def match_cast(value: RelaxExpr, info: object) -> MatchCastDecl:
+def match_cast(value: RelaxExpr, ty: object) -> MatchCastDecl:
     """Declare a value's struct info, checked at run time; new extents are given as text."""
-    return MatchCastDecl(value, _as_info(info))
+    return MatchCastDecl(value, _as_info(ty))
 
 
-def _stated(old: object, new: object, name: str, newer: str) -> object:
-    """The struct info of a result, which newer programs of TVM state by another name."""
-    if (old is None) == (new is None):
-        raise ParseError(f"state the result once: {name}=, or {newer}= as newer TVM calls it")
-    return new if old is None else old
+@other_names(out_sinfo="out_ty", callee="gvar")
+def call_tir(gvar: GlobalVar, args: object, out_ty: object, tir_vars: object = ()) -> RelaxCall:
+    """Call a tensor function: ``R.call_tir(cls.f, (x, y), out_sinfo=R.Tensor(...))``.
 
-
-def call_tir(
-    callee: GlobalVar,
-    args: object,
-    out_sinfo: object = None,
-    tir_vars: object = (),
-    *,
-    out_ty: object = None,
-) -> RelaxCall:
-    """Call a tensor function: ``R.call_tir(cls.f, (x, y), out_sinfo=R.Tensor(...))``."""
+    ``out_sinfo`` is the older name of ``out_ty``.
+    """
     operands = args if isinstance(args, (tuple, list)) else as_relax(args)
-    result = _stated(out_sinfo, out_ty, "out_sinfo", "out_ty")
-    return make_call_tir(callee, operands, _results(result), tir_vars or ())
+    return make_call_tir(gvar, operands, _results(out_ty), tir_vars or ())
 
 
+@other_names(out_sinfo="out_ty", callee="gvar")
 def call_tir_inplace(
-    callee: GlobalVar,
+    gvar: GlobalVar,
     args: object,
     inplace_indices: int | Sequence[int],
-    out_sinfo: object = None,
+    out_ty: object,
     tir_vars: object = (),
-    *,
-    out_ty: object = None,
 ) -> RelaxCall:
     """Call a tensor function that writes outputs into its arguments."""
-    plain = call_tir(callee, args, out_sinfo, tir_vars, out_ty=out_ty)
-    operands, scalars = plain.args[1], plain.args[2:]
-    return make_call_tir_inplace(
-        callee, operands, inplace_indices, plain.sinfo_args, scalars[0] if scalars else ()
-    )
+    operands = args if isinstance(args, (tuple, list)) else as_relax(args)
+    return make_call_tir_inplace(gvar, operands, inplace_indices, _results(out_ty), tir_vars or ())
 
 
 def call_dps(
@@ -305,9 +305,9 @@ def call(
     return RelaxCall(callee, operands, attrs, (as_struct_info(out_sinfo),))
 
 
-def shape(values: Sequence[Expr]) -> ShapeExpr:
+def shape(value: Sequence[Expr]) -> ShapeExpr:
     """A shape as an operand."""
-    return ShapeExpr(tuple(values))
+    return ShapeExpr(tuple(value))
 
 
 def prim_value(value: Expr) -> PrimValue:
@@ -330,32 +330,32 @@ def string(value: str) -> StringValue:
     return StringValue(value)
 
 
-def call_dps_packed(
-    func: str | ExternFunc, args: object, out_sinfo: object = None, *, out_ty: object = None
-) -> RelaxCall:
+@other_names(out_sinfo="out_ty")
+def call_dps_packed(func: str | ExternFunc, args: object, out_ty: object) -> RelaxCall:
     """Call a global function that writes fresh outputs: ``R.call_dps_packed("f", (x,), ...)``."""
-    result = _stated(out_sinfo, out_ty, "out_sinfo", "out_ty")
-    return make_call_dps_packed(func, args, _results(result))
+    return make_call_dps_packed(func, args, _results(out_ty))
 
 
-def call_packed(
-    func: str | ExternFunc, *args: object, sinfo_args: object = (), ty_args: object = ()
-) -> RelaxCall:
-    """Call a global function for its effects: ``R.call_packed("f", x, sinfo_args=...)``."""
-    return make_call_packed(func, *args, ty_args=_results(sinfo_args or ty_args))
+@other_names(sinfo_args="ty_args")
+def call_packed(func: str | ExternFunc, *args: object, ty_args: object = None) -> RelaxCall:
+    """Call a global function for its effects: ``R.call_packed("f", x, sinfo_args=...)``.
+
+    ``sinfo_args`` is the older name of ``ty_args``.
+    """
+    return make_call_packed(func, *args, ty_args=_results(() if ty_args is None else ty_args))
 
 
-def call_pure_packed(
-    func: str | ExternFunc, *args: object, sinfo_args: object = (), ty_args: object = ()
-) -> RelaxCall:
+@other_names(sinfo_args="ty_args")
+def call_pure_packed(func: str | ExternFunc, *args: object, ty_args: object = None) -> RelaxCall:
     """Call a global function without effects for what it returns."""
-    return make_call_pure_packed(func, *args, ty_args=_results(sinfo_args or ty_args))
+    return make_call_pure_packed(func, *args, ty_args=_results(() if ty_args is None else ty_args))
 
 
-def emit(value: object, annotate_struct_info: object = None) -> RelaxExpr | MatchCastDecl:
+@other_names(annotate_struct_info="annotate_ty")
+def emit(value: object, annotate_ty: object = None) -> RelaxExpr | MatchCastDecl:
     """The value itself: an assignment binds it, as one without ``R.emit`` does."""
     made = as_relax(value)
-    return made if annotate_struct_info is None else match_cast(made, annotate_struct_info)
+    return made if annotate_ty is None else match_cast(made, annotate_ty)
 
 
 @dataclass(frozen=True)
@@ -377,14 +377,15 @@ def emit_te(func: collections.abc.Callable[..., object], *args: object, **kwargs
     return EmitTE(func, args, kwargs)
 
 
+@other_names(sinfo_args="ty_args")
 def call_inplace_packed(
     func: str | ExternFunc,
     *args: object,
     inplace_indices: int | Sequence[int],
-    sinfo_args: object,
+    ty_args: object,
 ) -> RelaxCall:
     """Call a global function that changes some of its arguments."""
-    results = _results(sinfo_args)
+    results = _results(ty_args)
     return make_call_inplace_packed(func, *args, inplace_indices=inplace_indices, ty_args=results)
 
 
