@@ -1,10 +1,10 @@
 """Changing one dataflow block of a graph function, binding by binding.
 
-    rewrite = DataflowBlockRewrite(function.body.blocks[0], function)
-    made = rewrite.add(op.negative(x))
-    rewrite.replace_all_uses(y, made)
-    rewrite.remove_all_unused()
-    mod = rewrite.mutate_irmodule(mod)
+rewrite = DataflowBlockRewrite(function.body.blocks[0], function)
+made = rewrite.add(op.negative(x))
+rewrite.replace_all_uses(y, made)
+rewrite.remove_all_unused()
+mod = rewrite.mutate_irmodule(mod)
 """
 
 from __future__ import annotations

@@ -119,9 +119,7 @@ def has_operators(function: Node) -> bool:
     )
 
 
-def contains_impure_call(
-    expr: Node, own_name: str | GlobalVar | RelaxVar | None = None
-) -> bool:
+def contains_impure_call(expr: Node, own_name: str | GlobalVar | RelaxVar | None = None) -> bool:
     """Whether a graph function, or another expression, has a call with effects.
 
     Calls of ``own_name``, the function itself, do not count; nor do those in functions inside of

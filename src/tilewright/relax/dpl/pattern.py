@@ -274,9 +274,7 @@ class PatternSeq:
 def _open_context(what: str) -> Any:
     context = OPEN_CONTEXTS.current()
     if context is None:
-        raise VerifyError(
-            f"{what} is for a context: say so inside `with PatternContext() as ctx:`"
-        )
+        raise VerifyError(f"{what} is for a context: say so inside `with PatternContext() as ctx:`")
     return context
 
 

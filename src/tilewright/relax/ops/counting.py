@@ -95,7 +95,7 @@ def median(
         permute_dims(x, (*rest, *axes)) if rest else x,
         (*shape, element_count([x.shape[a] for a in axes])),
     )
-    values: RelaxExpr = _median(rows, len(rest), False).items[0]
+    values: RelaxExpr = _median(rows, len(rest), False).fields[0]
     if not keepdims:
         return values
     return reshape(values, [1 if a in axes else x.shape[a] for a in range(x.ndim)])

@@ -33,7 +33,6 @@ from tilewright.relax.expr import (
 )
 from tilewright.relax.expr import Tuple as _Tuple
 from tilewright.relax.expr import const as const
-from tilewright.relax.registry import other_names
 from tilewright.relax.struct_info import (
     FuncStructInfo,
     ObjectStructInfo,
@@ -44,6 +43,7 @@ from tilewright.relax.struct_info import (
     TupleStructInfo,
 )
 from tilewright.script.allowance import register_price, register_values
+from tilewright.support.calling import other_names
 from tilewright.support.errors import ParseError
 
 Lookup = collections.abc.Callable[[str], ExprLike]
