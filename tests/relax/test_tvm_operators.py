@@ -12,6 +12,9 @@ from tests.relax.helpers import graph, graph_of, random, symbol, tensor
 from tests.relax.test_gradients import check_with_torch
 from tilewright import relax
 from tilewright.relax import gradients, op
+from tilewright.script import relax as R
+from tilewright.script.ir_builder import IRBuilder
+from tilewright.script.ir_builder import relax as B
 from tilewright.support.errors import VerifyError
 
 torch = pytest.importorskip("torch")
@@ -453,3 +456,39 @@ def test_calls_state_their_result_by_either_name() -> None:
     for name in ("ty_args", "sinfo_args"):
         call = op.call_pure_packed("f", x, **{name: tensor((3,))})
         assert [int(str(n)) for n in call.struct_info.shape] == [3]
+
+
+# ---- script and builder ------------------------------------------------------------------------
+
+
+def test_nodes_and_options_of_the_dialect() -> None:
+    @R.function(pure=True, private=False, check_well_formed=True)
+    def main(x: R.Tensor((4, 2), "float32"), s: R.Shape(ndim=2)):
+        pair = R.tuple(x, R.ShapeExpr([4, 2]))
+        first = R.TupleGetItem(pair, 0)
+        y = R.match_cast(first, ty=R.Tensor(None, "float32", ndim=2))
+        z = R.emit(R.emit_with_ty("relax.abs", (y,)), annotate_ty=R.Tensor(("n", 2), "float32"))
+        return R.call_pure_packed("f", z, ty_args=R.Tensor((4,), "float32"))
+
+    assert "R.abs" in main.script()
+    assert repr(main.ret_struct_info) == "Tensor((4,), float32)"
+    assert relax.ExternFunc("f").global_symbol == R.ExternFunc(global_symbol="f").global_symbol
+    assert (R.cuda(1), R.device("cpu")) == (R.device("cuda", 1), R.cpu())
+    with pytest.raises(VerifyError, match="no builder is open"):
+        R.If(relax.const(True))
+
+
+def test_frames_of_the_builder_are_in_the_dialect() -> None:
+    y = relax.Var("y", tensor((3,)))
+    with IRBuilder() as builder, B.function():
+        R.func_name("main")
+        x = R.arg("x", R.Tensor((3,), "float32"))
+        assert R.emit_var_binding(relax.VarBinding(y, op.abs(x))) is y
+        R.func_ret_type(R.Tensor((3,), "float32"))
+        R.func_ret_value(y)
+    np.testing.assert_array_equal(
+        relax.interpreter.run(
+            tilewright.ir.IRModule({"main": builder.get()}), np.float32([-1, 2, -3])
+        ),
+        [1, 2, 3],
+    )

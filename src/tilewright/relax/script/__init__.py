@@ -26,7 +26,7 @@ from typing import Any
 
 from tilewright.ir import IRModule, Node, pre_order
 from tilewright.relax import ops
-from tilewright.relax.expr import Constant, ConstantData
+from tilewright.relax.expr import Constant, ConstantData, ExternFunc, ShapeExpr, TupleGetItem
 from tilewright.relax.registry import BUILDERS, builders_in
 from tilewright.relax.script import printer as _printer
 from tilewright.relax.script.declarations import (
@@ -50,6 +50,7 @@ from tilewright.relax.script.declarations import (
     dataflow,
     emit,
     emit_te,
+    emit_with_ty,
     extern,
     func_attr,
     match_cast,
@@ -59,14 +60,20 @@ from tilewright.relax.script.declarations import (
     string,
 )
 from tilewright.relax.script.declarations import Var_ as Var
-from tilewright.relax.script.declarations import item as TupleGetItem
 from tilewright.relax.script.declarations import tuple_value as tuple
 from tilewright.relax.script.parser import function
-from tilewright.script.allowance import register_namespace, register_values, register_vocabulary
+from tilewright.script.allowance import (
+    register_constructors,
+    register_namespace,
+    register_values,
+    register_vocabulary,
+)
+from tilewright.support.later import imported_later
 from tilewright.tir.attrs import CONSTANTS
 
 nn = ops.nn
 register_values(ConstantData)
+register_constructors(ExternFunc, ShapeExpr, TupleGetItem)
 register_namespace(SimpleNamespace, vars)
 register_vocabulary(ops.nn)
 register_vocabulary(ops.image)
@@ -99,13 +106,28 @@ _NAMESPACES = ("image", "grad", "vision")
 
 ALIASES = {
     "Any": "Object",
-    "ExternFunc": "extern",
-    "ShapeExpr": "shape",
     "emit_match_cast": "match_cast",
-    "emit_with_sinfo": "emit",
+    "emit_with_sinfo": "emit_with_ty",
+    "emit_with_type": "emit_with_ty",
     "str": "string",
 }
 """Names of TVM, and those that the same things have here."""
+
+_FRAMES = "tilewright.relax.script.builder_frames"
+_elsewhere = imported_later(
+    __name__,
+    {
+        **dict.fromkeys(("cpu", "cuda", "device"), "tilewright.runtime"),
+        **dict.fromkeys(
+            (
+                "Else", "If", "Then", "arg", "emit_var_binding", "func_name", "func_ret_ty",
+                "func_ret_type", "func_ret_value",
+            ),
+            _FRAMES,
+        ),
+    },
+)  # fmt: skip
+"""Devices, and statements of the builder, which stand inside of ``with IRBuilder():``."""
 
 
 def __getattr__(name: str) -> Any:
@@ -120,7 +142,7 @@ def __getattr__(name: str) -> Any:
         inner = builders_in(name)
         if inner:
             return SimpleNamespace(**inner)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _elsewhere(name)
 
 
 def __dir__() -> list[str]:
@@ -128,9 +150,10 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "Callable", "DataflowVar", "Object", "Prim", "Shape", "Tensor", "Tuple", "TupleGetItem", "Var",
+    "Callable", "DataflowVar", "ExternFunc", "Object", "Prim", "Shape", "ShapeExpr", "Tensor",
+    "Tuple", "TupleGetItem", "Var",
     "call", "call_dps", "call_dps_packed", "call_inplace_packed", "call_packed",
     "call_pure_packed", "call_tir", "call_tir_inplace", "call_with_objects", "const", "dataflow",
-    "emit", "emit_te", "extern", "func_attr", "function", "match_cast", "metadata_of", "nn",
-    "output", "prim_value", "shape", "string", "tuple",
+    "emit", "emit_te", "emit_with_ty", "extern", "func_attr", "function", "match_cast",
+    "metadata_of", "nn", "output", "prim_value", "shape", "string", "tuple",
 ]  # fmt: skip

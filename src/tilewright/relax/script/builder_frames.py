@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.ir import GlobalVar
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.branches import If as IfExpr
-from tilewright.relax.expr import Function, RelaxExpr, RelaxVar, SeqExpr, as_relax
+from tilewright.relax.expr import Function, RelaxExpr, RelaxVar, SeqExpr, VarBinding, as_relax
 from tilewright.relax.script import declarations as decl
 from tilewright.relax.struct_info import StructInfo
 from tilewright.script.ir_builder import Frame, IRBuilder, enclosing
@@ -125,6 +125,14 @@ def emit_match_cast(value: object, ty: object) -> RelaxVar:
     return emit(value, ty)
 
 
+def emit_var_binding(value: VarBinding) -> RelaxVar:
+    """Add a binding as it is, and return its variable."""
+    if not isinstance(value, VarBinding):
+        raise VerifyError(f"emit_var_binding takes a VarBinding, got {type(value).__name__}")
+    _function().block_builder.emit_binding(value)
+    return value.var
+
+
 def emit_te(func: Callable[..., Any], *args: object, **named: Any) -> RelaxVar:
     """Bind what te code computes; its tensor function goes into the module."""
     return _function().block_builder.emit_te(func, *args, **named)
@@ -227,6 +235,6 @@ func_ret_sinfo = func_ret_struct_info = func_ret_ty = func_ret_type
 
 __all__ = [
     "DataflowFrame", "Else", "FunctionFrame", "If", "Then", "arg", "call", "dataflow", "emit",
-    "emit_match_cast", "emit_te", "func_attr", "func_name", "func_ret_sinfo",
+    "emit_match_cast", "emit_te", "emit_var_binding", "func_attr", "func_name", "func_ret_sinfo",
     "func_ret_struct_info", "func_ret_ty", "func_ret_type", "func_ret_value", "function", "output",
 ]  # fmt: skip

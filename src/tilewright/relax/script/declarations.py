@@ -28,11 +28,11 @@ from tilewright.relax.expr import (
     RelaxVar,
     ShapeExpr,
     StringValue,
-    TupleGetItem,
     as_relax,
 )
 from tilewright.relax.expr import Tuple as _Tuple
 from tilewright.relax.expr import const as const
+from tilewright.relax.registry import get_op
 from tilewright.relax.struct_info import (
     FuncStructInfo,
     ObjectStructInfo,
@@ -320,11 +320,6 @@ def tuple_value(*fields: object) -> RelaxExpr:
     return as_relax(fields)
 
 
-def item(tuple_value: RelaxExpr, index: int) -> TupleGetItem:
-    """An item of a tuple: ``R.TupleGetItem(t, 0)``, as ``t[0]``."""
-    return TupleGetItem(tuple_value, index)
-
-
 def string(value: str) -> StringValue:
     """A string as an operand."""
     return StringValue(value)
@@ -356,6 +351,21 @@ def emit(value: object, annotate_ty: object = None) -> RelaxExpr | MatchCastDecl
     """The value itself: an assignment binds it, as one without ``R.emit`` does."""
     made = as_relax(value)
     return made if annotate_ty is None else match_cast(made, annotate_ty)
+
+
+@other_names(sinfo_args="ty_args")
+def emit_with_ty(op: str, args: object, ty_args: object = None) -> RelaxCall:
+    """Call an operator by its name, with operands alone; ``ty_args`` states its result.
+
+    Its attributes are the defaults.
+    """
+    found = get_op(op)
+    items = getattr(args, "fields", args)
+    operands = tuple(map(as_relax, items if isinstance(items, (tuple, list)) else (items,)))
+    if ty_args is None:
+        return found.build(*operands)
+    infos = _results(ty_args)
+    return RelaxCall(found, operands, {}, (infos,) if isinstance(infos, StructInfo) else infos)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ from tilewright.script.ir import (
     functions_of,
     parsed_function,
 )
-from tilewright.script.parser import FunctionDecorator, parse_function
+from tilewright.script.parser import Configured, FunctionDecorator, parse_function
 from tilewright.script.scope import Scope
 from tilewright.tir.attrs import IMPURE
 
@@ -497,6 +497,22 @@ class _GraphFunctionDecorator(FunctionDecorator):
     """``@R.function``."""
 
     priority = 1
+
+    def __call__(
+        self,
+        f: Any = None,
+        pure: bool = True,
+        private: bool = False,
+        check_well_formed: bool = True,
+        **options: Any,
+    ) -> Any:
+        """Decorate a Python function, or keep options for it.
+
+        ``private`` says nothing here: functions are called by their module's names.
+        """
+        given = {"pure": pure, "private": private, "check_well_formed": check_well_formed}
+        configured = Configured(self, {**given, **options})
+        return configured if f is None else configured.decorate(f, depth=2)
 
     def parse_function(
         self, source: Source, node: ast.FunctionDef, scope: Scope, options: Mapping[str, object]
