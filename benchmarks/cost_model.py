@@ -162,7 +162,7 @@ def gather(folder: Path, target: str, trials: int, seconds: float, *, again: boo
                     num_trials_per_iter=16,
                     cost_model=model,
                     task_scheduler=scheduler,
-                    runner=LocalRunner(EvaluatorConfig(verify=False)),
+                    runner=LocalRunner(evaluator_config=EvaluatorConfig(verify=False)),
                 )
             except TilewrightError as error:
                 print(f"{name}: {error.summary}", flush=True)

@@ -87,7 +87,7 @@ def curve(name: str, way: str, target: Target, trials: int, batch: int, seed: in
         cost_model=model(),
         measure_callbacks=[noted, UpdateCostModel()],
         task_scheduler=scheduler,
-        runner=LocalRunner(EvaluatorConfig(verify=False)),
+        runner=LocalRunner(evaluator_config=EvaluatorConfig(verify=False)),
     )
     return noted.seconds
 

@@ -38,7 +38,7 @@ class Instead(ms.PyBuilder):
             if path is not None:
                 path.write_text("code")
             left = None if path is None else str(path)
-            made.append(ms.BuilderResult(Module.__new__(Module), artifact_path=left))
+            made.append(ms.BuilderResult(module=Module.__new__(Module), artifact_path=left))
         return made
 
 
@@ -201,7 +201,7 @@ def test_what_a_builder_leaves_is_removed(tmp_path: Path) -> None:
     ms.tune_tir(matmul(8, 8, 8), NATIVE, None, 2, **quick(builder=Instead(tmp_path)))
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "folder").mkdir()
-    left = ms.BuilderResult(None, artifact_path=str(tmp_path / "folder"))
+    left = ms.BuilderResult(str(tmp_path / "folder"))
     for _ in range(2):  # the second time there is nothing
         ms.RemoveBuildArtifact().on_result(None, None, None, left, None)  # type: ignore[arg-type]
     assert not (tmp_path / "folder").exists()

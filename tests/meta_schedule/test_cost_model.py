@@ -29,7 +29,7 @@ from tilewright.tir.schedule import Schedule
 
 @pytest.fixture
 def population(target):
-    generator = SpaceGenerator.create("post-order-apply", target)
+    generator = SpaceGenerator.create("post-order-apply", target=target)
     mod = Schedule(matmul(128, 128, 128)).mod
     variant = make_variants(mod, generator.generate_design_space(mod), target)[0]
     return variant.evaluate(variant.draw(200, np.random.default_rng(0)))

@@ -215,7 +215,7 @@ def module(name: str, text: str = TEXT) -> Module:
 
 
 REFERENCE = Reference("task", module("main"), (), traits={})  # type: ignore[arg-type]  # unused
-INPUTS = [RunnerInput(module(str(n)), REFERENCE) for n in range(len(SECONDS))]
+INPUTS = [RunnerInput(module=module(str(n)), reference=REFERENCE) for n in range(len(SECONDS))]
 
 
 def device(worker: str) -> About:
@@ -255,7 +255,7 @@ def test_a_device_gets_a_reference_once_and_no_texts() -> None:
     assert sorted(worker for worker, _ in sent) == ["d0", "d1"]
     for _, message in hands.sent:
         assert message.keys == ("task",)
-        assert all(item.reference is None for item in message.inputs)
+        assert all(not hasattr(item, "reference") for item in message.inputs)
         assert all(not item.module.code.sources for item in message.inputs)
         assert all(not item.module.code.sources for item in message.references)
 
@@ -276,7 +276,7 @@ def test_idle_devices_prepare_for_a_task() -> None:
 
 def test_the_best_time_of_all_devices_ends_slow_candidates() -> None:
     hands = devices(2)
-    list(runner(hands).run([replace(item, best_seconds=4.5) for item in INPUTS]))
+    list(runner(hands).run([item.replaced(best_seconds=4.5) for item in INPUTS]))
     told = [message.inputs[0].best_seconds for _, message in hands.sent]
     assert told[:2] == [4.5, 4.5] and told[-1] == 1.0
     assert told == sorted(told, reverse=True)
@@ -350,7 +350,7 @@ def test_candidates_for_more_cores_than_devices_have_are_refused() -> None:
     reference = replace(REFERENCE, module=module("main", "llvm -mcpu=znver4 -num-cores=8"))
     made = runner(devices(1))
     with pytest.raises(TuneError, match="for 8 cores can't be measured on devices of 2"):
-        list(made.run([RunnerInput(module("0"), reference)]))
+        list(made.run([RunnerInput(module=module("0"), reference=reference)]))
     assert made.target() == Target(TEXT)
 
 

@@ -15,7 +15,7 @@ from tilewright.tir.schedule import Schedule
 
 
 def variants_of(func, target):
-    generator = SpaceGenerator.create("post-order-apply", target)
+    generator = SpaceGenerator.create("post-order-apply", target=target)
     mod = Schedule(func).mod
     return make_variants(mod, generator.generate_design_space(mod), target)
 

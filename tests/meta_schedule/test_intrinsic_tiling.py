@@ -95,7 +95,9 @@ def test_what_is_tensorized_is_compiled_and_checked() -> None:
         space=PostOrderApply(sch_rules=["multi-level-tiling-with-intrin"]),
         strategy="replay-trace",
         cost_model="random",
-        runner=LocalRunner(EvaluatorConfig(repeat=1, min_repeat_ms=0.2), num_threads=1),
+        runner=LocalRunner(
+            evaluator_config=EvaluatorConfig(repeat=1, min_repeat_ms=0.2), num_threads=1
+        ),
         builder=LocalBuilder(1),
         task_scheduler=scheduler,
     )

@@ -27,7 +27,7 @@ from tilewright.tir.schedule.sampling import count_factorizations
 
 @pytest.fixture
 def columns(target):
-    generator = SpaceGenerator.create("post-order-apply", target)
+    generator = SpaceGenerator.create("post-order-apply", target=target)
     sketch = generator.generate_design_space(Schedule(matmul(64, 96, 32)).mod)[0]
     return make_columns(sketch.trace.simplified())
 

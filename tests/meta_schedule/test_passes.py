@@ -73,7 +73,9 @@ def quick() -> dict[str, Any]:
         "task_scheduler": scheduler,
         "target": TARGET,
         "cost_model": CostModel.create("random"),
-        "runner": LocalRunner(EvaluatorConfig(repeat=1, min_repeat_ms=0.2), num_threads=1),
+        "runner": LocalRunner(
+            evaluator_config=EvaluatorConfig(repeat=1, min_repeat_ms=0.2), num_threads=1
+        ),
         "num_trials_per_iter": 2,
     }
 
@@ -329,7 +331,7 @@ def test_models_are_tuned_by_their_own_spaces_and_strategies(tmp_path: Path) -> 
     options["num_trials_per_iter"] = 5  # fewer would all be the rules' choices
 
     class Asked(ReplayTrace):
-        def generate_measure_candidates(self, count: int) -> list[MeasureCandidate]:
+        def generate_measure_candidates(self, count: int | None = None) -> list[MeasureCandidate]:
             asked.append(self.context.task_name)
             return super().generate_measure_candidates(count)
 

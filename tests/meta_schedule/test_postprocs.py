@@ -50,7 +50,7 @@ def nest(sch, name):
 
 
 def test_all_postprocs_on_every_sketch(task, target, same_result):
-    generator = SpaceGenerator.create("post-order-apply", target)
+    generator = SpaceGenerator.create("post-order-apply", target=target)
     for sketch in generator.generate_design_space(Schedule(task).mod):
         sketch.enter_postproc()
         for postproc in generator.postprocs:
@@ -180,7 +180,8 @@ def test_the_search_looks_elsewhere_and_counts_what_it_left_out(target, caplog):
         context = TuneContext(matmul(32, 64, 32), target=target, space_generator=generator)
         strategy = context.search_strategy
         spaces = context.generate_design_space()
-        strategy.pre_tuning(context, spaces, max_trials=24, num_trials_per_iter=24)
+        strategy._initialize_with_tune_context(context)
+        strategy.pre_tuning(24, 24, spaces)
         return context, strategy.generate_measure_candidates(24)
 
     usual = ["rewrite-parallel-vectorize-unroll", "rewrite-reduction-block"]

@@ -23,7 +23,7 @@ from tilewright.tir.schedule import Schedule
 def population(mcpu):
     target = Target(f"llvm -mcpu={mcpu} -num-cores=1")
     mod = Schedule(matmul(128, 128, 128)).mod
-    space = SpaceGenerator.create("post-order-apply", target).generate_design_space(mod)
+    space = SpaceGenerator.create("post-order-apply", target=target).generate_design_space(mod)
     variant = make_variants(mod, space, target)[0]
     return variant.evaluate(variant.draw(100, np.random.default_rng(0)))
 

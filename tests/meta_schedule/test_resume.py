@@ -55,7 +55,7 @@ class Named(Builder):
     """Gives modules that only have a name."""
 
     def build(self, inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
-        return [BuilderResult(Module.__new__(Module)) for _ in inputs]
+        return [BuilderResult(module=Module.__new__(Module)) for _ in inputs]
 
 
 class Killed(BaseException):
@@ -197,7 +197,7 @@ def test_settings_of_a_runner_tell_all_that_results_depend_on() -> None:
     plain = LocalRunner().settings()
     assert LocalRunner().settings() == plain
     others = [
-        LocalRunner(EvaluatorConfig(verify=False)),
+        LocalRunner(evaluator_config=EvaluatorConfig(verify=False)),
         LocalRunner(timeout_sec=1.0),
         LocalRunner(num_threads=1),
     ]

@@ -80,13 +80,13 @@ def reference(right: Module) -> Reference:
 
 @pytest.fixture
 def runner() -> Iterator[LocalRunner]:
-    made = LocalRunner(CONFIG, timeout_sec=20.0, num_threads=1)
+    made = LocalRunner(evaluator_config=CONFIG, timeout_sec=20.0, num_threads=1)
     yield made
     made.close()
 
 
 def run(runner: LocalRunner, reference: Reference, *modules: Module) -> list[RunnerResult]:
-    return list(runner.run([RunnerInput(module, reference) for module in modules]))
+    return list(runner.run([RunnerInput(module=module, reference=reference) for module in modules]))
 
 
 def test_a_right_candidate_is_timed(
@@ -100,7 +100,7 @@ def test_a_right_candidate_is_timed(
 
 def test_each_failure_costs_its_candidate_only(reference: Reference, right: Module) -> None:
     wrong = driver.compile(double(factor=2.1), TARGET)
-    runner = LocalRunner(CONFIG, timeout_sec=3.0, num_threads=1)
+    runner = LocalRunner(evaluator_config=CONFIG, timeout_sec=3.0, num_threads=1)
     start = time.monotonic()
     results = run(
         runner,
@@ -137,7 +137,7 @@ def test_memory_of_a_candidate_is_limited(reference: Reference, right: Module) -
         "declare ptr @malloc(i64)\ndeclare void @free(ptr)\n",
     )
     for limit, reason in ((1 << 29, "run"), (1 << 45, "wrong")):
-        limited = LocalRunner(CONFIG, num_threads=1, memory_bytes=limit)
+        limited = LocalRunner(evaluator_config=CONFIG, num_threads=1, memory_bytes=limit)
         assert [x.reason for x in run(limited, reference, greedy, right)] == [reason, None]
         limited.close()
 
@@ -145,7 +145,7 @@ def test_memory_of_a_candidate_is_limited(reference: Reference, right: Module) -
 def test_a_worker_is_replaced_after_some_candidates(
     reference: Reference, right: Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runner = LocalRunner(CONFIG, num_threads=1, candidates_per_worker=2)
+    runner = LocalRunner(evaluator_config=CONFIG, num_threads=1, candidates_per_worker=2)
     begun: list[None] = []
     start = runner._start
     monkeypatch.setattr(runner, "_start", lambda: (begun.append(None), start())[1])
@@ -181,9 +181,9 @@ def test_clearly_slower_candidates_are_given_up_early(runner: LocalRunner) -> No
     size = 1 << 16
     big = driver.compile(double(size), TARGET)
     reference = Reference("big", big, arg_infos(double(size)))
-    (raced,) = runner.run([RunnerInput(big, reference, best_seconds=1e-8)])
+    (raced,) = runner.run([RunnerInput(module=big, reference=reference, best_seconds=1e-8)])
     assert raced.run_secs is not None and len(raced.run_secs) == 1
-    (measured,) = runner.run([RunnerInput(big, reference, best_seconds=1.0)])
+    (measured,) = runner.run([RunnerInput(module=big, reference=reference, best_seconds=1.0)])
     assert measured.run_secs is not None and len(measured.run_secs) == 2
 
 
@@ -200,7 +200,9 @@ def test_a_race_takes_turns_and_drops_what_is_wrong_or_far_behind(
     scalar.reorder(inner, outer)  # from one cache line to another
     slow = driver.compile(scalar.mod, TARGET)
     reference = Reference("race", fast, args)
-    results = runner.race([RunnerInput(m, reference) for m in (fast, wrong, slow, fast)], rounds=10)
+    results = runner.race(
+        [RunnerInput(module=m, reference=reference) for m in (fast, wrong, slow, fast)], rounds=10
+    )
     assert [result.reason for result in results] == [None, "wrong", None, None]
     counts = [len(result.run_secs or ()) for result in results]
     assert counts[1] == 0 and 8 <= counts[2] <= 10
@@ -213,20 +215,22 @@ def test_candidates_of_several_tasks_take_turns(runner: LocalRunner) -> None:
     for size in (1 << 18, 64):
         module = driver.compile(double(size), TARGET)
         reference = Reference(f"double {size}", module, arg_infos(double(size)))
-        entries.append(RunnerInput(module, reference))
+        entries.append(RunnerInput(module=module, reference=reference))
     long, short = runner.race(entries, rounds=10)
     # The long one is far behind, but it does something else.
     assert len(long.run_secs or ()) == len(short.run_secs or ()) == 10
     assert min(long.run_secs or ()) > 10 * min(short.run_secs or ())
     many = [replace(entries[0].reference, key=str(number)) for number in range(100)]
     with pytest.raises(TuneError, match="of up to 24 tasks, got 100"):
-        runner.race([RunnerInput(entries[0].module, item) for item in many], rounds=1)
+        runner.race(
+            [RunnerInput(module=entries[0].module, reference=item) for item in many], rounds=1
+        )
 
 
 def test_a_crash_in_a_race_is_the_failure_of_its_candidate_only(
     runner: LocalRunner, reference: Reference, right: Module
 ) -> None:
-    entries = [RunnerInput(module, reference) for module in (right, crashing())]
+    entries = [RunnerInput(module=module, reference=reference) for module in (right, crashing())]
     results = runner.race(entries, rounds=2)
     assert [result.reason for result in results] == [None, "crash"]
     assert results[0].run_secs and len(results[0].run_secs) == 2
@@ -236,7 +240,12 @@ def test_a_crash_in_a_race_is_the_failure_of_its_candidate_only(
 def test_results_come_one_by_one_and_a_runner_can_be_used_again(
     runner: LocalRunner, reference: Reference, right: Module
 ) -> None:
-    results = runner.run([RunnerInput(right, reference), RunnerInput(right, reference)])
+    results = runner.run(
+        [
+            RunnerInput(module=right, reference=reference),
+            RunnerInput(module=right, reference=reference),
+        ]
+    )
     assert next(results).run_secs
     runner.close()
     assert next(results).run_secs
@@ -285,7 +294,7 @@ def test_a_task_that_is_being_prepared_counts_before_a_race(
     a, b, c, d = (Reference(f"task {n}", right, arg_infos(double())) for n in range(4))
     assert run(runner, a, right)[0].run_secs
     runner.prepare(b)
-    results = runner.race([RunnerInput(right, item) for item in (a, c, d)], 1)
+    results = runner.race([RunnerInput(module=right, reference=item) for item in (a, c, d)], 1)
     assert all(result.run_secs for result in results)
 
 
@@ -299,7 +308,7 @@ def test_what_went_wrong_in_prepare_is_forgotten_when_the_runner_is_closed(
 
 
 def test_an_interrupt_leaves_no_stale_answer(reference: Reference, right: Module) -> None:
-    runner = LocalRunner(CONFIG, timeout_sec=20.0, num_threads=1)
+    runner = LocalRunner(evaluator_config=CONFIG, timeout_sec=20.0, num_threads=1)
     assert run(runner, reference, right)[0].run_secs
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
@@ -312,7 +321,7 @@ def test_an_interrupt_leaves_no_stale_answer(reference: Reference, right: Module
 
 def test_closing_leaves_no_process(reference: Reference, right: Module) -> None:
     children = processes()
-    runner = LocalRunner(CONFIG, num_threads=1)
+    runner = LocalRunner(evaluator_config=CONFIG, num_threads=1)
     run(runner, reference, right)
     runner.close()
     runner.close()
@@ -412,7 +421,7 @@ def test_inputs_may_be_built_meanwhile(
     def inputs() -> Iterator[RunnerInput]:
         for number in range(3):
             asked.append(number)
-            yield RunnerInput(right, reference)
+            yield RunnerInput(module=right, reference=reference)
 
     results = runner.run_each(inputs())
     for number in range(3):
@@ -424,11 +433,11 @@ def test_how_a_subclass_runs_is_how_each_is_run(reference: Reference, right: Mod
     class Own(LocalRunner):
         def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
             for result in super().run(inputs):
-                yield replace(result, error=f"one of {len(inputs)}")
+                yield replace(result, error_msg=f"one of {len(inputs)}")
 
-    own = Own(CONFIG, num_threads=1)
+    own = Own(evaluator_config=CONFIG, num_threads=1)
     try:
-        results = list(own.run_each(iter([RunnerInput(right, reference)] * 2)))
+        results = list(own.run_each(iter([RunnerInput(module=right, reference=reference)] * 2)))
     finally:
         own.close()
     assert [result.error for result in results] == ["one of 2"] * 2

@@ -71,10 +71,12 @@ def test_a_candidate_that_writes_everywhere_costs_itself_only(tmp_path: Path) ->
         encoded(Answer((forged,)), "0" * 32),
     ]
     modules = [item for data in hostile for item in (writing(data), good)]
-    runner = LocalRunner(CONFIG, timeout_sec=20.0, num_threads=1)
+    runner = LocalRunner(evaluator_config=CONFIG, timeout_sec=20.0, num_threads=1)
     try:
-        results = list(runner.run([RunnerInput(module, reference) for module in modules]))
-        (raced,) = runner.race([RunnerInput(modules[2], reference)], 1)
+        results = list(
+            runner.run([RunnerInput(module=module, reference=reference) for module in modules])
+        )
+        (raced,) = runner.race([RunnerInput(module=modules[2], reference=reference)], 1)
     finally:
         runner.close()
     assert not (tmp_path / "loaded").exists()

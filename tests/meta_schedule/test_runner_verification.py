@@ -136,7 +136,7 @@ FAULTS: dict[str, tuple[str, str, bool]] = {
 @pytest.fixture(scope="module")
 def runner() -> Iterator[LocalRunner]:
     config = EvaluatorConfig(repeat=1, min_repeat_ms=0.2, retries=0)
-    made = LocalRunner(config, timeout_sec=20.0, num_threads=1)
+    made = LocalRunner(evaluator_config=config, timeout_sec=20.0, num_threads=1)
     yield made
     made.close()
 
@@ -152,7 +152,7 @@ def task(reference: Reference) -> Task:
 
 
 def run(runner: LocalRunner, reference: Reference, *modules: Module) -> list[RunnerResult]:
-    return list(runner.run([RunnerInput(module, reference) for module in modules]))
+    return list(runner.run([RunnerInput(module=module, reference=reference) for module in modules]))
 
 
 def test_what_is_right_is_right_for_all_kinds(runner: LocalRunner, reference: Reference) -> None:
@@ -167,7 +167,7 @@ def test_what_is_right_is_right_for_all_kinds(runner: LocalRunner, reference: Re
         "inputs": list(result.inputs),
         "seed": 0,
     }
-    (raced,) = runner.race([RunnerInput(kernel(RIGHT), reference)], rounds=1)
+    (raced,) = runner.race([RunnerInput(module=kernel(RIGHT), reference=reference)], rounds=1)
     assert raced.inputs == ALL
 
 
@@ -202,9 +202,11 @@ def test_messages_name_the_kind(task: Task) -> None:
 
 def test_without_verification_anything_passes_and_says_so(reference: Reference) -> None:
     config = EvaluatorConfig(repeat=1, min_repeat_ms=0.2, retries=0, verify=False)
-    runner = LocalRunner(config, num_threads=1)
+    runner = LocalRunner(evaluator_config=config, num_threads=1)
     (result,) = run(runner, reference, driver.compile(doubled(3.0), TARGET))
-    (raced,) = runner.race([RunnerInput(driver.compile(doubled(3.0), TARGET), reference)], 2)
+    (raced,) = runner.race(
+        [RunnerInput(module=driver.compile(doubled(3.0), TARGET), reference=reference)], 2
+    )
     runner.close()
     for item in (result, raced):
         assert item.run_secs and item.verdict == {} and not item.verified

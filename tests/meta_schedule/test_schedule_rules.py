@@ -41,7 +41,7 @@ def loops_of(sch, name):
 
 
 def test_every_sketch_keeps_the_meaning(task, target, same_result):
-    generator = SpaceGenerator.create("post-order-apply", target)
+    generator = SpaceGenerator.create("post-order-apply", target=target)
     sketches = generator.generate_design_space(Schedule(task).mod)
     assert sketches
     for sketch in sketches:
@@ -49,7 +49,7 @@ def test_every_sketch_keeps_the_meaning(task, target, same_result):
 
 
 def test_every_sketch_replays_from_its_trace(task, target):
-    generator = SpaceGenerator.create("post-order-apply", target)
+    generator = SpaceGenerator.create("post-order-apply", target=target)
     for sketch in generator.generate_design_space(Schedule(task).mod):
         again = Schedule(task)
         sketch.trace.simplified().apply_to_schedule(again)
@@ -245,7 +245,7 @@ def test_tiling_packs_in_the_call_what_is_read_elsewhere_too(target):
 
 def test_prepacking_has_no_compute_location_and_no_features(target):
     func = with_constants(conv2d(4, 14, 64), 1)
-    generator = SpaceGenerator.create("post-order-apply", target)
+    generator = SpaceGenerator.create("post-order-apply", target=target)
     sketches = generator.generate_design_space(Schedule(func).mod)
     for made, shape in prepacked(sketches):
         by_registers = made.has_block("conv2d_update")
@@ -418,9 +418,9 @@ def test_unknown_names_are_answered_with_near_ones(target):
     with pytest.raises(TuneError, match="multi-level-tiling"):
         SCHEDULE_RULES.get("multi-level-tilling")
     with pytest.raises(TuneError, match="post-order-apply"):
-        SpaceGenerator.create("post-order-aply", target)
+        SpaceGenerator.create("post-order-aply", target=target)
 
 
 def test_targets_without_defaults_say_so():
     with pytest.raises(TuneError, match="no default rules for target 'hexagon'"):
-        SpaceGenerator.create(PostOrderApply(postprocs="hexagon"), Target("llvm"))
+        SpaceGenerator.create(PostOrderApply(postprocs="hexagon"), target=Target("llvm"))

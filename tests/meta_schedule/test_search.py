@@ -28,14 +28,7 @@ def prepared(func, target, strategy="evolutionary", *, model="xgb", database=Non
         search_strategy=strategy,
     )
     cost_model = CostModel.create(model)
-    context.search_strategy.pre_tuning(
-        context,
-        context.generate_design_space(),
-        max_trials=100,
-        num_trials_per_iter=16,
-        database=database,
-        cost_model=cost_model,
-    )
+    context.pre_tuning(100, 16, database=database, cost_model=cost_model)
     return context, cost_model
 
 
@@ -167,7 +160,7 @@ def test_random_and_no_model(target):
 def test_errors_say_what_is_expected(target):
     with pytest.raises(TuneError, match="evolutionary"):
         SearchStrategy.create("evolutionery")
-    with pytest.raises(TuneError, match="pre_tuning"):
+    with pytest.raises(TuneError, match="has no task"):
         _ = EvolutionarySearch().context
 
 

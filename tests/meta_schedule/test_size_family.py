@@ -39,7 +39,7 @@ class Modules(Builder):
     """Keeps the program in place of machine code."""
 
     def build(self, inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
-        return [BuilderResult(item.mod, None) for item in inputs]  # type: ignore[arg-type]
+        return [BuilderResult(module=item.mod) for item in inputs]  # type: ignore[arg-type]
 
 
 class Clock(Runner):

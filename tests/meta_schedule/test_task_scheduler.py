@@ -59,7 +59,8 @@ class Listed(SearchStrategy):
         self.ended = 0
         self.heard: list[RunnerResult] = []
 
-    def generate_measure_candidates(self, count: int) -> list[MeasureCandidate]:
+    def generate_measure_candidates(self, count: int | None = None) -> list[MeasureCandidate]:
+        assert count is not None
         count = min(count, self.size)
         self.size -= count
         made = []
@@ -71,9 +72,9 @@ class Listed(SearchStrategy):
         return made
 
     def notify_runner_results(
-        self, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
+        self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
     ) -> None:
-        assert len(candidates) == len(results)
+        assert len(measure_candidates) == len(results)
         self.heard += results
 
     def post_tuning(self) -> None:
@@ -98,7 +99,7 @@ class FakeBuilder(Builder):
         return [
             BuilderResult(None, "no", "build")
             if len(inputs) > 1 and number in self.fails
-            else BuilderResult(module)
+            else BuilderResult(module=module)
             for number in range(len(inputs))
         ]
 
@@ -450,31 +451,31 @@ def gradient(*histories: list[float], weights: Sequence[float] = ()) -> Gradient
 
 
 def test_gradient_starts_with_a_batch_for_every_task() -> None:
-    assert gradient([1e-3], [], []).next_task() == 1
+    assert gradient([1e-3], [], []).next_task_id() == 1
 
 
 def test_gradient_prefers_what_takes_longest() -> None:
-    assert gradient([1e-3], [9e-3], [2e-3]).next_task() == 1
-    assert gradient([1e-3], [9e-3], [2e-3], weights=[100, 1, 1]).next_task() == 0
+    assert gradient([1e-3], [9e-3], [2e-3]).next_task_id() == 1
+    assert gradient([1e-3], [9e-3], [2e-3], weights=[100, 1, 1]).next_task_id() == 0
 
 
 def test_gradient_prefers_what_still_improves() -> None:
     flat, falling = [2e-3] * 6, [9e-3, 8e-3, 6e-3, 4e-3, 3e-3, 2e-3]
-    assert gradient(flat, falling).next_task() == 1
+    assert gradient(flat, falling).next_task_id() == 1
 
 
 def test_gradient_leaves_what_never_works() -> None:
-    assert gradient([math.inf] * 4, [1e-3] * 4).next_task() == 1
-    assert gradient([math.inf], [1e-3]).next_task() == 0  # it gets a few batches first
+    assert gradient([math.inf] * 4, [1e-3] * 4).next_task_id() == 1
+    assert gradient([math.inf], [1e-3]).next_task_id() == 0  # it gets a few batches first
 
 
 def test_finished_tasks_get_nothing() -> None:
     for scheduler in (gradient([1e-3], [2e-3]), RoundRobin()):
         scheduler.tasks = gradient([1e-3], [2e-3]).tasks
         scheduler.tasks[1].finished = True
-        assert [scheduler.next_task() for _ in range(3)] == [0, 0, 0]
+        assert [scheduler.next_task_id() for _ in range(3)] == [0, 0, 0]
         scheduler.tasks[0].finished = True
-        assert scheduler.next_task() is None
+        assert scheduler.next_task_id() == -1
 
 
 def test_schedulers_by_name() -> None:
@@ -610,7 +611,8 @@ def test_the_batch_goes_to_whoever_is_ahead() -> None:
         """How many of eight candidates are the search's."""
         strategy = Listed()
         (context,) = contexts(strategy, rules=True)
-        context.search_strategy.pre_tuning(context, [], max_trials=8, num_trials_per_iter=8)
+        context.search_strategy._initialize_with_tune_context(context)
+        context.search_strategy.pre_tuning(8, 8, [])
         assert context.rule_choices is not None
         context.rule_choices.candidates(1)
         context.rule_choices.seconds[frozenset()] = rule

@@ -43,7 +43,9 @@ def quick(**options: Any) -> dict[str, Any]:
     return {
         "task_scheduler": scheduler,
         "cost_model": CostModel.create("random"),
-        "runner": LocalRunner(EvaluatorConfig(repeat=1, min_repeat_ms=0.2), num_threads=1),
+        "runner": LocalRunner(
+            evaluator_config=EvaluatorConfig(repeat=1, min_repeat_ms=0.2), num_threads=1
+        ),
         "num_trials_per_iter": 4,
     } | options
 
@@ -172,7 +174,9 @@ database = tune_tir(
     1000,
     num_trials_per_iter=6,
     cost_model=CostModel.create("random"),
-    runner=LocalRunner(EvaluatorConfig(repeat=1, min_repeat_ms=5.0), num_threads=1),
+    runner=LocalRunner(
+        evaluator_config=EvaluatorConfig(repeat=1, min_repeat_ms=5.0), num_threads=1
+    ),
     measure_callbacks=[*default_callbacks(), Say()],
     progress=ConsoleProgress(),
 )

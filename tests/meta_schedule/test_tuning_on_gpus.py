@@ -31,7 +31,7 @@ class BuilderHere(Builder):
     """Builds in this process, where the imaginary devices get to know the kernels."""
 
     def build(self, inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
-        return [BuilderResult(driver.compile(item.mod, item.target)) for item in inputs]
+        return [BuilderResult(module=driver.compile(item.mod, item.target)) for item in inputs]
 
 
 class RunnerHere(Runner):

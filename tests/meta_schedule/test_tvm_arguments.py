@@ -67,7 +67,9 @@ def test_parts_are_made_by_kind_with_arguments(tmp_path: Path) -> None:
     assert task_scheduler.create("round-robin").name == "round-robin"
     assert task_scheduler.create("gradient", alpha=0.5).alpha == 0.5  # type: ignore[attr-defined]
     assert isinstance(cost_model.CostModel.create("random", seed=3), cost_model.RandomModel)
-    assert space_generator.create("post-order-apply", Target("llvm")).name == "post-order-apply"
+    assert (
+        space_generator.create("post-order-apply", target=Target("llvm")).name == "post-order-apply"
+    )
     with pytest.raises(TuneError, match="is an instance of SearchStrategy or a name"):
         search_strategy.create(strategy, 7)  # it has its arguments already
 

@@ -66,7 +66,7 @@ class SameModule(Builder):
     """Compiles nothing: the fake runner asks which function it was."""
 
     def build(self, inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
-        return [BuilderResult(item.mod) for item in inputs]  # type: ignore[arg-type]
+        return [BuilderResult(module=item.mod) for item in inputs]  # type: ignore[arg-type]
 
 
 class Biased(Runner):
@@ -290,7 +290,7 @@ def test_words_choose_among_fused_functions():
 @needs_blocks
 def test_a_model_is_tuned_and_compiled(tmp_path: Path):
     mod = graph_of(lambda x: op.nn.relu(point(x)), X)
-    runner = LocalRunner(EvaluatorConfig(repeat=1, min_repeat_ms=0.2))
+    runner = LocalRunner(evaluator_config=EvaluatorConfig(repeat=1, min_repeat_ms=0.2))
     database = tune_relax(
         mod, None, TARGET, tmp_path, 6, alternatives=0.7, builder=LocalBuilder(1), runner=runner
     )

@@ -27,7 +27,7 @@ TRIALS = 16
 
 class Named(Builder):
     def build(self, inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
-        return [BuilderResult(Module.__new__(Module)) for _ in inputs]
+        return [BuilderResult(module=Module.__new__(Module)) for _ in inputs]
 
 
 class Killed(BaseException):

@@ -162,7 +162,7 @@ def _machines(
     """Return what builds and measures: this machine, or a farm."""
     if farm is not None:
         return RayBuilder(farm), RayRunner(farm, label, config)
-    return LocalBuilder(), LocalRunner(config)
+    return LocalBuilder(), LocalRunner(evaluator_config=config)
 
 
 def _tasks(model: str, mod: IRModule, target: Target) -> list[ExtractedTask]:

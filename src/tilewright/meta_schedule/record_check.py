@@ -195,7 +195,8 @@ def check_here(
     traits = traits_of(mod["main"], infos)
     reference = Reference(record.workload.hash, module, infos, traits=traits)
     candidate = driver.compile(record.schedule().mod, target)
-    (result,) = runner.run([RunnerInput(candidate, reference)])
+    (made,) = runner.run([RunnerInput(module=candidate, reference=reference)])
+    result = made.result()
     return Verdict(RIGHT) if result.error is None else Verdict(WRONG, result.error)
 
 

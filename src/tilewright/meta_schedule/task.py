@@ -43,7 +43,7 @@ class Task:
         self.target = Target(target)
         self.task_name = task_name
         self.seed = seed
-        self.space_generator = SpaceGenerator.create(space_generator, self.target)
+        self.space_generator = SpaceGenerator.create(space_generator, target=self.target)
         self.hash = structural_hash(self.mod)
         self.args_info: tuple[ArgInfo, ...] = arg_infos(self.mod["main"], symbols)
         self.assumed = [n for n in size_names(self.mod["main"]) if n not in (symbols or {})]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -67,6 +68,7 @@ class TuneContext(Task):
             symbols=symbols,
         )
         self.search_strategy = SearchStrategy.create(search_strategy)
+        self.space_generator._initialize_with_tune_context(self)
         self.symbols = symbols
         self.start_from_rules = start_from_rules
         self.num_trials_per_iter = 0
@@ -110,13 +112,9 @@ class TuneContext(Task):
         if not spaces:
             raise TuneError("the space generator gave no design space")
         self.num_trials_per_iter = num_trials_per_iter
+        self.search_strategy._initialize_with_tune_context(self)
         self.search_strategy.pre_tuning(
-            self,
-            spaces,
-            max_trials=max_trials,
-            num_trials_per_iter=num_trials_per_iter,
-            database=database,
-            cost_model=cost_model,
+            max_trials, num_trials_per_iter, spaces, database, cost_model
         )
         if self.rule_choices is not None and database is not None:
             self.rule_choices.warm_start(database, self.mod)
@@ -133,7 +131,7 @@ class TuneContext(Task):
         count = self.num_trials_per_iter if count is None else count
         rules, search = self.rule_choices, self.search_strategy
         if rules is None:
-            return search.generate_measure_candidates(count)
+            return self._searched(count)
         if not rules.seconds:
             by_rule = rules.candidates(1)
             first = [*by_rule, *self._from_others((count - len(by_rule)) // 2)]
@@ -143,7 +141,7 @@ class TuneContext(Task):
             first += rules.candidates(left) if left > 0 else []
             rest = count - len(first)
             rest = min(rest, max(1, round((1 - _FIRST_SHARE) * count))) if first else rest
-            return [*first, *(search.generate_measure_candidates(rest) if rest else ())]
+            return [*first, *(self._searched(rest) if rest else ())]
         tried = list(search.times.values())  # those that failed have infinity
         best = min(tried, default=math.inf)
         if len(tried) >= FIRST_BATCH and best > _FAR_BEHIND * rules.best_seconds:
@@ -151,9 +149,16 @@ class TuneContext(Task):
             return rules.candidates(count)
         ahead = rules.best_seconds <= best
         first = rules.candidates(max(1, round(count * (0.75 if ahead else 0.25))))
-        found = search.generate_measure_candidates(count - len(first)) if len(first) < count else []
+        found = self._searched(count - len(first)) if len(first) < count else []
         more = rules.candidates(count - len(first) - len(found)) if first else []
         return [*first, *found, *more]
+
+    def _searched(self, count: int) -> list[MeasureCandidate]:
+        """Ask the search; one that takes no ``count`` gives as many as it likes."""
+        ask: Callable[..., list[MeasureCandidate] | None]
+        ask = self.search_strategy.generate_measure_candidates
+        made = ask(count) if inspect.signature(ask).parameters else ask()
+        return list(made or ())
 
     def find_similar(self, database: Database) -> None:
         """Look for records of similar programs, once.
@@ -174,12 +179,12 @@ class TuneContext(Task):
         ]
 
     def notify_runner_results(
-        self, measure_candidates: Sequence[MeasureCandidate], runner_results: Sequence[RunnerResult]
+        self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
     ) -> None:
         """Learn the results of measured candidates."""
-        self.search_strategy.notify_runner_results(measure_candidates, runner_results)
+        self.search_strategy.notify_runner_results(measure_candidates, results)
         if self.rule_choices is not None:
-            self.rule_choices.notify(measure_candidates, runner_results)
+            self.rule_choices.notify(measure_candidates, results)
 
     def post_tuning(self) -> None:
         """End: release what only the search needs."""

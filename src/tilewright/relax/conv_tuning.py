@@ -242,7 +242,9 @@ class AlternativesRace:
             logger.warning("%s: %s", context.task_name, error)
             return None
         packed = split_packing(schedule.mod)[1]
-        return _Entry(schedule, RunnerInput(built.module, reference, None, packed))
+        return _Entry(
+            schedule, RunnerInput(module=built.module, reference=reference, packed=packed)
+        )
 
     def record(
         self, context: TuneContext, schedule: Schedule, result: RunnerResult

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import c_void_p
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -412,6 +413,18 @@ class LibraryModule(BaseModule):
 
     def __repr__(self) -> str:
         return f"<LibraryModule {self.path}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(LibraryModule, checked=self.checksum is not None), (self.path,)
+
+    @property
+    def target(self) -> str:
+        """Empty: a library doesn't tell for which target it was built."""
+        return ""
+
+    def with_sources(self, sources: Mapping[str, str | Callable[[], str]]) -> LibraryModule:
+        """Return the library: it holds no texts."""
+        return self
 
     def implements_function(self, name: str) -> bool:
         """Tell whether the library has the function."""

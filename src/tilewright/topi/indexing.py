@@ -175,7 +175,8 @@ adv_index = index_tensor
 def unravel_index(indices: Tensor, shape: Tensor | Sequence[ExprLike]) -> Tensor:
     """Return the place of each flat index in a shape, which is a vector or known.
 
-    The first axis of the result goes through the dimensions of the shape.
+    The first axis of the result goes through the dimensions of the shape. Indices outside count
+    modulo the size.
 
     Raises ``VerifyError`` if the number of dimensions isn't known, or numbers aren't integers.
     """
@@ -194,7 +195,7 @@ def unravel_index(indices: Tensor, shape: Tensor | Sequence[ExprLike]) -> Tensor
     def element(axis: Expr, *i: Expr) -> Expr:
         rest, found = cast(indices(*i), "int64"), as_expr(0)
         for n in range(len(extents) - 1, -1, -1):
-            found = select(compare(EQ, axis, n), rest % extents[n] if n else rest, found)
+            found = select(compare(EQ, axis, n), rest % extents[n], found)
             rest = rest // extents[n]
         return cast(found, indices.dtype)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tilewright.ir import IRModule
-from tilewright.runtime import Module
-from tilewright.support.errors import TuneError
+from tilewright.runtime import LibraryModule, Module, load_module
+from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.support.registry import Registry
 from tilewright.target import Target
 
@@ -16,11 +17,13 @@ from tilewright.target import Target
 class BuilderInput:
     """A scheduled module and the target to compile it for.
 
-    Code of more than ``max_lines`` lines of LLVM IR is refused before LLVM sees it.
+    ``params`` are constants for builders that bind them; tuning gives none. Code of more than
+    ``max_lines`` lines of LLVM IR is refused before LLVM sees it.
     """
 
     mod: IRModule
     target: Target
+    params: Mapping[str, Any] | None = None
     max_lines: int | None = None
 
 
@@ -28,22 +31,36 @@ class BuilderInput:
 class BuilderResult:
     """A compiled module, or the reason why there is none.
 
-    ``reason`` is ``"build"`` (refused by a pass or LLVM), ``"build-timeout"`` or ``"build-crash"``.
     ``artifact_path`` is a file or folder that the builder left, which ``RemoveBuildArtifact``
-    removes.
+    removes; without a ``module`` it is a library, which is loaded. ``reason`` is ``"build"``
+    (refused by a pass or LLVM), ``"build-timeout"`` or ``"build-crash"``.
     """
 
-    module: Module | None
-    error: str | None = None
+    artifact_path: str | None = None
+    error_msg: str | None = None
     reason: str | None = None
     seconds: float = 0.0
-    artifact_path: str | None = None
+    module: Module | LibraryModule | None = None
+
+    @property
+    def error(self) -> str | None:
+        """The same as ``error_msg``."""
+        return self.error_msg
+
+    def loaded(self) -> BuilderResult:
+        """Return the result with its library loaded, or why that can't be."""
+        if self.module is not None or self.error_msg is not None or self.artifact_path is None:
+            return self
+        try:
+            return replace(self, module=load_module(self.artifact_path))
+        except TilewrightError as error:
+            return replace(self, error_msg=error.message, reason="build")
 
 
 class Builder:
     """Base of all builders; ``BUILDERS`` has those that can be asked for by name."""
 
-    def build(self, inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
+    def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
         """Compile all inputs; one result each, in order. Never raises for a single candidate."""
         raise NotImplementedError(f"{type(self).__name__} must define build")
 
@@ -52,7 +69,8 @@ class Builder:
 
         All are there before the first is given, unless a kind of builder goes on meanwhile.
         """
-        yield from self.build(inputs)
+        for result in self.build(inputs):
+            yield result.loaded()
 
     def close(self) -> None:
         """Release processes and machines; the builder takes them again when used."""

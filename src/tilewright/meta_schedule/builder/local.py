@@ -118,11 +118,16 @@ class LocalBuilder(Builder):
         if self.max_workers < 1 or timeout_sec <= 0:
             raise TuneError("LocalBuilder needs at least one worker and a positive timeout")
 
-    def build(self, inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
-        """Compile all inputs; one result each, in order."""
-        if not inputs:
+    def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
+        """Compile all inputs; one result each, in order.
+
+        Raises ``TuneError`` for ``params``: programs have their constants as arguments.
+        """
+        if not build_inputs:
             return []
-        return list(_Batch(self, inputs, self.max_workers).each())
+        if any(item.params for item in build_inputs):
+            raise TuneError("LocalBuilder binds no params: give a builder of your own")
+        return list(_Batch(self, build_inputs, self.max_workers).each())
 
     def build_each(self, inputs: Sequence[BuilderInput]) -> Generator[BuilderResult, None, None]:
         """Compile all inputs; yield one result each, in order; see ``overlap``."""
@@ -246,7 +251,7 @@ class _Batch:
             if isinstance(module, Module):
                 kinds, module = tuple(module.code.sources), module.with_sources({})
             seconds = time.perf_counter() - start
-            return pickle.dumps((BuilderResult(module, None, None, seconds), kinds))
+            return pickle.dumps((BuilderResult(seconds=seconds, module=module), kinds))
         except TilewrightError as error:
             text = str(error)
         except MemoryError:
@@ -261,7 +266,7 @@ class _Batch:
         # Sent by our own child, not by a stranger.
         result: BuilderResult
         result, kinds = pickle.loads(payload)
-        if result.module is None or not kinds:
+        if not (isinstance(result.module, Module) and kinds):
             return result
         module = with_texts(result.module, kinds, self.builder.f_build, self.inputs[index])
         return replace(result, module=module)

@@ -17,6 +17,7 @@ from tilewright.meta_schedule.farm.cluster import (
 )
 from tilewright.meta_schedule.farm.dispatcher import Crew, GivenUp
 from tilewright.meta_schedule.farm.workers import BuildWorker, Built
+from tilewright.runtime import Module
 from tilewright.support.errors import TuneError
 
 _Message = tuple[tuple[BuilderInput, ...], float]
@@ -53,14 +54,14 @@ class RayBuilder(Builder):
         self._crew: Crew[_Message] = Crew(hands, "builder", patience=patience, fits=check_version)
         self._hands = hands
 
-    def build(self, inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
+    def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
         """Compile all inputs; one result each, in order.
 
         Raises ``TuneError`` if the farm has no builders left.
         """
-        if not inputs:
+        if not build_inputs:
             return []
-        shares = in_shares(inputs, len(self._crew.ready()), _MOST_TOGETHER)
+        shares = in_shares(build_inputs, len(self._crew.ready()), _MOST_TOGETHER)
         messages = [partial(self._message, share) for share in shares]
         results = self._crew.run(messages, lambda n: self.timeout_sec * len(shares[n]) + _GRACE)
         return [
@@ -85,7 +86,7 @@ class RayBuilder(Builder):
 
     def _result(self, candidate: BuilderInput, built: Built) -> BuilderResult:
         module = built.result.module
-        if module is None or not built.kinds:
+        if not (isinstance(module, Module) and built.kinds):
             return built.result
         module = with_texts(module, built.kinds, self.f_build or default_build, candidate)
         return replace(built.result, module=module)

@@ -18,7 +18,13 @@ from tilewright.meta_schedule.farm.cluster import (
     own_count,
 )
 from tilewright.meta_schedule.farm.dispatcher import Crew, GivenUp, Hands
-from tilewright.meta_schedule.farm.workers import About, DeviceWorker, Measurement, NoReference
+from tilewright.meta_schedule.farm.workers import (
+    About,
+    Bare,
+    DeviceWorker,
+    Measurement,
+    NoReference,
+)
 from tilewright.meta_schedule.runner import (
     EvaluatorConfig,
     NoReferenceError,
@@ -81,12 +87,12 @@ class DeviceRunner(Runner):
         message = partial(self._measurement, (), references=(reference,))
         self._crew.tell_idle(message, self.timeout_sec + _GRACE)
 
-    def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
+    def run(self, runner_inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
         """Check and measure the inputs, several at a time; yield each result in order.
 
         Raises ``TuneError`` if the farm has no devices left.
         """
-        inputs = list(inputs)
+        inputs = list(runner_inputs)
         self._check_threads(inputs)
         best: dict[str, float] = {}
 
@@ -99,7 +105,7 @@ class DeviceRunner(Runner):
         def message(item: RunnerInput, worker: str) -> Measurement:
             known = [item.best_seconds, best.get(item.reference.key)]
             fastest = min((time for time in known if time is not None), default=None)
-            return self._measurement([replace(item, best_seconds=fastest)], worker)
+            return self._measurement([item.replaced(best_seconds=fastest)], worker)
 
         limit = self.timeout_sec + self.reference_timeout_sec + _GRACE
         messages = [partial(message, item) for item in inputs]
@@ -143,7 +149,7 @@ class DeviceRunner(Runner):
         ]
         has.update(wanted)
         bare = tuple(
-            replace(item, module=item.module.with_sources({}), reference=None)  # type: ignore[arg-type]  # put back there
+            Bare(item.module.with_sources({}), item.best_seconds, item.packed, item.varies)
             for item in inputs
         )
         return Measurement(bare, tuple(item.reference.key for item in inputs), tuple(new), rounds)

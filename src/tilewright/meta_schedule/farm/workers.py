@@ -14,10 +14,11 @@ import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from tilewright.meta_schedule.builder import BuilderInput, BuilderResult, LocalBuilder
 from tilewright.meta_schedule.builder.local import BuildFunction
+from tilewright.meta_schedule.packing import PackedOperand
 from tilewright.meta_schedule.runner import (
     EvaluatorConfig,
     LocalRunner,
@@ -26,6 +27,7 @@ from tilewright.meta_schedule.runner import (
     RunnerInput,
     RunnerResult,
 )
+from tilewright.runtime import LibraryModule, Module
 from tilewright.support.errors import TuneError
 from tilewright.support.version import __version__
 from tilewright.target import Target
@@ -53,6 +55,15 @@ class Built:
     kinds: tuple[str, ...] = ()
 
 
+class Bare(NamedTuple):
+    """A ``RunnerInput`` without its reference, which the device has already."""
+
+    module: Module | LibraryModule
+    best_seconds: float | None
+    packed: tuple[PackedOperand, ...]
+    varies: bool
+
+
 @dataclass(frozen=True)
 class Measurement:
     """Candidates to measure, one at a time or (``rounds``) against each other.
@@ -61,7 +72,7 @@ class Measurement:
     Without candidates the device prepares for them.
     """
 
-    inputs: tuple[RunnerInput, ...]
+    inputs: tuple[Bare, ...]
     keys: tuple[str, ...]
     references: tuple[Reference, ...] = ()
     rounds: int = 0
@@ -92,7 +103,7 @@ class BuildWorker:
 
 
 def _bare(result: BuilderResult) -> Built:
-    if result.module is None:
+    if not isinstance(result.module, Module):
         return Built(result)
     kinds = tuple(result.module.code.sources)
     return Built(replace(result, module=result.module.with_sources({})), kinds)
@@ -118,7 +129,10 @@ class DeviceWorker:
             os.sched_setaffinity(0, share_of_cores(self._slot, count))
         os.environ[_MARK] = f"{label}-{self._slot}"
         self._runner = LocalRunner(
-            evaluator_config, timeout_sec, reference_timeout_sec, num_threads
+            timeout_sec,
+            evaluator_config,
+            reference_timeout_sec=reference_timeout_sec,
+            num_threads=num_threads,
         )
         self._references: dict[str, Reference] = {}
 
@@ -134,7 +148,7 @@ class DeviceWorker:
             if not message.inputs:
                 self._runner.prepare(reference)
         inputs = [
-            replace(item, reference=self._references[key])
+            RunnerInput(reference=self._references[key], **item._asdict())
             for item, key in zip(message.inputs, message.keys)
         ]
         try:

@@ -60,6 +60,20 @@ class MeasureCallback:
         ``won`` is the number of the winner, for which ``on_result`` is called next.
         """
 
+    def apply(
+        self,
+        task_scheduler: Tuning,
+        task_id: int,
+        measure_candidates: Sequence[MeasureCandidate],
+        builder_results: Sequence[BuilderResult],
+        runner_results: Sequence[RunnerResult],
+    ) -> None:
+        """Called after a batch with all of it, if it is defined; else as the two methods above."""
+        task = task_scheduler.tasks[task_id]
+        for each in zip(measure_candidates, builder_results, runner_results):
+            self.on_result(task_scheduler, task, *each)
+        self.on_batch(task_scheduler, task, measure_candidates, runner_results)
+
     @staticmethod
     def create(
         kind: Sequence[MeasureCallback | str] | MeasureCallback | str | None = "default",
@@ -72,6 +86,11 @@ class MeasureCallback:
             return default_callbacks()
         items = [kind] if isinstance(kind, (str, MeasureCallback)) else list(kind)
         return [MEASURE_CALLBACKS.instance(item, MeasureCallback) for item in items]
+
+
+def defines_apply(callback: MeasureCallback) -> bool:
+    """Tell whether a callback is to be called with whole batches."""
+    return type(callback).apply is not MeasureCallback.apply
 
 
 PyMeasureCallback = MeasureCallback

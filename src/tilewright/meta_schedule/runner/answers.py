@@ -40,7 +40,7 @@ def encoded(answer: Answer, token: str) -> bytes:
     """Return an answer as bytes, its length first."""
     results = [
         {name: getattr(result, name) for name in _FIELDS}
-        | {"error": None if result.error is None else result.error[:_LONGEST_TEXT]}
+        | {"error_msg": None if result.error is None else result.error[:_LONGEST_TEXT]}
         for result in answer.results
     ]
     problem = None if answer.problem is None else answer.problem[:_LONGEST_TEXT]
@@ -130,7 +130,7 @@ def _are_names(value: object) -> bool:
 
 _FIELDS: Mapping[str, Callable[[object], bool]] = {
     "run_secs": _are_times,
-    "error": _is_text,
+    "error_msg": _is_text,
     "reason": _is_reason,
     "error_ratio": _is_ratio,
     "trusted": _is_flag,

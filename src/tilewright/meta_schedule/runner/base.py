@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from tilewright.meta_schedule.arg_info import ArgInfo
 from tilewright.meta_schedule.packing import PackedOperand
 from tilewright.meta_schedule.runner.traits import Traits, traits_of_arguments
 from tilewright.meta_schedule.times import confidence_interval, robust_seconds
-from tilewright.runtime import Module
+from tilewright.runtime import LibraryModule, Module, load_module
 from tilewright.support.errors import TuneError
 from tilewright.support.interference import SLACK
 from tilewright.support.registry import Registry
+from tilewright.target import Target
 
 # With which probability a time lies in the interval that is given for it.
 CONFIDENCE = 0.95
@@ -23,10 +29,12 @@ CONFIDENCE = 0.95
 class EvaluatorConfig:
     """How a candidate is timed.
 
-    ``repeat`` values are measured, each the mean over calls for ``min_repeat_ms``; one is enough
+    ``repeat`` values are measured, each the mean over at least ``number`` calls, for
+    ``min_repeat_ms``; one is enough
     for a candidate that is far from the best known time, and if its first calls all take more than
     ``race_factor`` times that it isn't measured further. With ``flush_cache_bytes`` caches are
-    flushed before each value, which is a single call. If the values differ by more than
+    flushed before each value, which is a single call; ``enable_cpu_cache_flush`` does so with
+    twice the host's caches. If the values differ by more than
     ``max_spread`` (relative), as many are added, up to ``retries`` times. While other programs
     disturb the cores (``support.interference``) measurements are repeated for up to
     ``patience_ms`` per candidate, less where that hasn't helped lately.
@@ -35,14 +43,24 @@ class EvaluatorConfig:
     Their records aren't verified, so those of checked ones come before them.
     """
 
+    number: int = 1
     repeat: int = 3
     min_repeat_ms: float = 5.0
+    enable_cpu_cache_flush: bool = False
     flush_cache_bytes: int = 0
     race_factor: float = 1.5
     max_spread: float = 0.2
     retries: int = 1
     patience_ms: float = 100.0
     verify: bool = True
+
+    def __post_init__(self) -> None:
+        if self.number < 1 or self.repeat < 1 or self.min_repeat_ms < 0:
+            raise TuneError("number and repeat are positive, min_repeat_ms isn't negative")
+        if self.enable_cpu_cache_flush and not self.flush_cache_bytes:
+            host = Target("native")
+            flushed = 2 * max(host.l2_bytes, host.l3_bytes)
+            object.__setattr__(self, "flush_cache_bytes", flushed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +73,7 @@ class Reference:
     """
 
     key: str
-    module: Module
+    module: Module | LibraryModule
     args_info: tuple[ArgInfo, ...]
     seed: int = 0
     tolerance: float | None = None
@@ -66,19 +84,64 @@ class Reference:
             object.__setattr__(self, "traits", traits_of_arguments(self.args_info))
 
 
-@dataclass(frozen=True)
 class RunnerInput:
     """A compiled candidate, its reference, and the best time known (seconds).
 
+    It is a library at ``artifact_path`` or a ``module``, for a device of ``device_type`` (``"cpu"``
+    or ``"cuda"``), with arguments of ``args_info``. Without a ``reference`` it is only timed.
     ``packed`` are operands that the candidate's own functions pack before it runs. With ``varies``
     it adds up in an order that changes from call to call, so results may be rounded differently.
     """
 
-    module: Module
-    reference: Reference
-    best_seconds: float | None = None
-    packed: tuple[PackedOperand, ...] = ()
-    varies: bool = False
+    def __init__(
+        self,
+        artifact_path: str | None = None,
+        device_type: str | None = None,
+        args_info: Sequence[ArgInfo] | None = None,
+        *,
+        module: Module | LibraryModule | None = None,
+        reference: Reference | None = None,
+        best_seconds: float | None = None,
+        packed: tuple[PackedOperand, ...] = (),
+        varies: bool = False,
+    ) -> None:
+        if module is None:
+            if artifact_path is None:
+                raise TuneError("RunnerInput needs an artifact_path or a module")
+            module = load_module(artifact_path)
+        if reference is None:
+            if args_info is None:
+                raise TuneError("RunnerInput needs args_info or a reference")
+            reference = Reference(f"alone {id(self)}", module, tuple(args_info))
+        self.module, self.reference = module, reference
+        self.args_info = reference.args_info if args_info is None else tuple(args_info)
+        self.best_seconds, self.packed, self.varies = best_seconds, packed, varies
+        self._artifact_path, self._device_type = artifact_path, device_type
+
+    @property
+    def device_type(self) -> str:
+        """``"cpu"`` or ``"cuda"``."""
+        if self._device_type is None:
+            target = self.module.target
+            return "cuda" if target and Target(target).kind == "cuda" else "cpu"
+        return self._device_type
+
+    @property
+    def artifact_path(self) -> str:
+        """The path of its library, which is written when it is asked for first."""
+        if isinstance(self.module, LibraryModule):
+            return str(self.module.path)
+        if self._artifact_path is None:
+            folder = tempfile.mkdtemp(prefix="tilewright-")
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            self._artifact_path = str(self.module.export_library(Path(folder, "candidate.so")))
+        return self._artifact_path
+
+    def replaced(self, **changes: Any) -> RunnerInput:
+        """Return a copy in which some of the named arguments are others."""
+        kept = ("module", "reference", "best_seconds", "packed", "varies")
+        options = {name: getattr(self, name) for name in kept} | changes
+        return RunnerInput(self._artifact_path, self._device_type, self.args_info, **options)
 
 
 REASONS = ("build", "build-timeout", "build-crash", "wrong", "run", "crash", "timeout")
@@ -100,7 +163,7 @@ class RunnerResult:
     """
 
     run_secs: tuple[float, ...] | None
-    error: str | None = None
+    error_msg: str | None = None
     reason: str | None = None
     error_ratio: float | None = None
     trusted: bool = True
@@ -111,6 +174,23 @@ class RunnerResult:
     verified: bool = True
     inputs: tuple[str, ...] = ()
     seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.run_secs, list):
+            object.__setattr__(self, "run_secs", tuple(map(float, self.run_secs)))
+
+    @property
+    def error(self) -> str | None:
+        """The same as ``error_msg``."""
+        return self.error_msg
+
+    def done(self) -> bool:
+        """Return true: a result is there, unlike one that a ``RunnerFuture`` promises."""
+        return True
+
+    def result(self) -> RunnerResult:
+        """Return itself, as a ``RunnerFuture`` gives its result."""
+        return self
 
     @property
     def seconds(self) -> float:
@@ -148,6 +228,60 @@ class NoReferenceError(TuneError):
     """The unscheduled program of a task can't be run, so its candidates can't be checked."""
 
 
+class PyRunnerFuture:
+    """A result that a runner of one's own will have; subclasses define both methods."""
+
+    def done(self) -> bool:
+        """Return whether the result is there."""
+        raise NotImplementedError(f"{type(self).__name__} must define done")
+
+    def result(self) -> RunnerResult:
+        """Return the result; wait until it is there."""
+        raise NotImplementedError(f"{type(self).__name__} must define result")
+
+
+class RunnerFuture(PyRunnerFuture):
+    """A result that ``f_result`` gives, once ``f_done`` says that it is there."""
+
+    def __init__(
+        self, f_done: Callable[[], bool], f_result: Callable[[], RunnerResult] | None = None
+    ) -> None:
+        self._done, self._result = f_done, f_result
+
+    def done(self) -> bool:
+        """Return whether the result is there."""
+        return bool(self._done())
+
+    def result(self) -> RunnerResult:
+        """Return the result. Raises ``TuneError`` if there is no ``f_result``."""
+        if self._result is None:
+            raise TuneError("this RunnerFuture was made without f_result")
+        return self._result()
+
+
+class LocalRunnerFuture(PyRunnerFuture):
+    """A result that is there: the seconds ``res`` of a candidate, or an ``error_message``."""
+
+    def __init__(
+        self, res: Sequence[float] | None = None, error_message: str | None = None
+    ) -> None:
+        if (res is None) == (error_message is None):
+            raise TuneError("LocalRunnerFuture needs either res or error_message")
+        self._made = RunnerResult(None if res is None else tuple(map(float, res)), error_message)
+
+    def done(self) -> bool:
+        """Return true."""
+        return True
+
+    def result(self) -> RunnerResult:
+        """Return the result."""
+        return self._made
+
+
+Outcome = RunnerResult | PyRunnerFuture
+"""What a runner gives for an input: both have ``result()``."""
+
+
 class Runner:
     """Base of all runners; ``RUNNERS`` has those that can be asked for by name."""
 
@@ -161,8 +295,10 @@ class Runner:
     def prepare(self, reference: Reference) -> None:
         """Begin, without waiting, what has to be done before candidates of a task can be run."""
 
-    def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
+    def run(self, runner_inputs: Sequence[RunnerInput]) -> Iterable[Outcome]:
         """Check and measure the inputs one at a time; yield each result as soon as it is available.
+
+        A runner may return futures instead, one for each input.
 
         Raises ``NoReferenceError`` if an unscheduled program can't be run.
         """
@@ -173,7 +309,8 @@ class Runner:
 
         Unless a kind of runner asks for them one by one, all are built before.
         """
-        yield from self.run(list(inputs))
+        for outcome in self.run(list(inputs)):
+            yield outcome.result()
 
     def race(self, inputs: Sequence[RunnerInput], rounds: int) -> list[RunnerResult]:
         """Check inputs and measure them in turn, one value each per round.
@@ -182,7 +319,7 @@ class Runner:
 
         Raises ``TuneError`` if results are missing.
         """
-        results = list(self.run(list(inputs) * rounds))
+        results = [outcome.result() for outcome in self.run(list(inputs) * rounds)]
         if len(results) != rounds * len(inputs):
             raise TuneError(f"{type(self).__name__} gave fewer results than inputs")
         made = []

@@ -57,7 +57,8 @@ class _Ended(Exception):
 class LocalRunner(Runner):
     """One worker process, one candidate at a time.
 
-    ``timeout_sec`` limits one candidate (check and measurement), ``reference_timeout_sec`` the
+    ``timeout_sec`` limits one candidate (check and measurement), after which ``cooldown_sec`` pass
+    before the next one, ``reference_timeout_sec`` the
     single run of the unscheduled program, ``memory_bytes`` what the worker may take (default: three
     quarters of the machine's memory). A crash or a hang loses only the candidate; the worker is
     restarted, as it is after ``candidates_per_worker``.
@@ -65,8 +66,10 @@ class LocalRunner(Runner):
 
     def __init__(
         self,
-        evaluator_config: EvaluatorConfig | None = None,
         timeout_sec: float = 30.0,
+        evaluator_config: EvaluatorConfig | None = None,
+        cooldown_sec: float = 0.0,
+        *,
         reference_timeout_sec: float = 300.0,
         num_threads: int | None = None,
         memory_bytes: int | None = None,
@@ -74,6 +77,7 @@ class LocalRunner(Runner):
     ) -> None:
         self.evaluator_config = evaluator_config or EvaluatorConfig()
         self.timeout_sec = timeout_sec
+        self.cooldown_sec = cooldown_sec
         self.reference_timeout_sec = reference_timeout_sec
         self.num_threads = num_threads
         total = physical_memory()
@@ -86,8 +90,8 @@ class LocalRunner(Runner):
         self._tasks: set[str] = set()
         self._preparing: str | None = None  # the task whose answer hasn't been read yet
         self._unprepared: dict[str, str] = {}  # what went wrong with tasks that were prepared
-        if not (timeout_sec > 0 and reference_timeout_sec > 0):
-            raise TuneError("LocalRunner needs positive timeouts")
+        if not (timeout_sec > 0 and reference_timeout_sec > 0 and cooldown_sec >= 0):
+            raise TuneError("LocalRunner needs positive timeouts, and cooldown_sec from 0 on")
         if candidates_per_worker < 1 or (memory_bytes is not None and memory_bytes < 1):
             raise TuneError("LocalRunner needs positive memory_bytes and candidates_per_worker")
 
@@ -96,9 +100,9 @@ class LocalRunner(Runner):
         how = (self.evaluator_config, self.timeout_sec, self.num_threads)
         return f"{type(self).__name__}{how}"
 
-    def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
+    def run(self, runner_inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
         """Check and measure the inputs one at a time; yield each result once it is available."""
-        return self._run_each(inputs)
+        return self._run_each(runner_inputs)
 
     def run_each(self, inputs: Iterable[RunnerInput]) -> Iterator[RunnerResult]:
         """Do as ``run`` does; ask for the next input when the one before is measured."""
@@ -125,6 +129,7 @@ class LocalRunner(Runner):
             if result.run_secs:
                 best[key] = min(known or result.run_secs[0], *result.run_secs)
             yield result
+            time.sleep(self.cooldown_sec)
 
     def race(self, inputs: Sequence[RunnerInput], rounds: int) -> list[RunnerResult]:
         """Check and measure inputs in turn, all within the worker.

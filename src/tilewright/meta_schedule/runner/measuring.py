@@ -166,7 +166,7 @@ def _values(
         )  # fmt: skip
         return found.results, found.number
 
-    values, number = some(1, 1)
+    values, number = some(config.number, 1)
     if config.repeat == 1 or (best is not None and values[0] > _FAR * best):
         return values
     return values + some(number, config.repeat - 1)[0]

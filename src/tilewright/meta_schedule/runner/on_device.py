@@ -18,7 +18,7 @@ import numpy as np
 from tilewright.meta_schedule.runner.base import EvaluatorConfig
 from tilewright.meta_schedule.runner.measuring import Timing
 from tilewright.meta_schedule.times import is_steady
-from tilewright.runtime import Module, Tensor, empty, from_dlpack, tensor
+from tilewright.runtime import LibraryModule, Module, Tensor, empty, from_dlpack, tensor
 from tilewright.runtime.dlpack import capsule
 from tilewright.runtime.gpu.attributes import attribute
 from tilewright.runtime.gpu.driver import FAULTS, DriverError, call
@@ -39,7 +39,7 @@ _MOST_LAUNCHES = 1000
 Array = np.ndarray[Any, Any]
 
 
-def is_for_gpu(module: Module) -> bool:
+def is_for_gpu(module: Module | LibraryModule) -> bool:
     """Whether a module's functions take tensors of a GPU."""
     return module.target.partition(" ")[0] == "cuda"
 
@@ -167,7 +167,7 @@ def burst(
             return _seconds(function, arguments, 1)
         once = _seconds(function, arguments, 1)
         count = int(1e-3 * milliseconds / max(once, 1e-7))
-        return _seconds(function, arguments, min(max(1, count), _MOST_LAUNCHES))
+        return _seconds(function, arguments, min(max(config.number, count), _MOST_LAUNCHES))
 
 
 def time_on_device(

@@ -21,8 +21,14 @@ from tilewright.meta_schedule.packing import PackedOperand
 from tilewright.meta_schedule.runner.base import Reference
 from tilewright.meta_schedule.runner.inputs import KINDS, arguments_of, limits
 from tilewright.meta_schedule.runner.on_device import DeviceFunction, is_for_gpu
-from tilewright.runtime import GuardedArray, Module, numpy_dtype, tensor
-from tilewright.runtime.module import CompiledFunction
+from tilewright.runtime import (
+    CompiledFunction,
+    GuardedArray,
+    LibraryModule,
+    Module,
+    numpy_dtype,
+    tensor,
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -59,10 +65,16 @@ class Checked:
 Function = CompiledFunction | DeviceFunction
 
 
-def entry(module: Module) -> Function:
+def entry(module: Module | LibraryModule) -> Function:
     """Return the function of a candidate that is measured; it takes arrays of the host."""
-    found = module["main" if module.implements_function("main") else module.entry_name]
+    found = _main(module)
     return DeviceFunction(found) if is_for_gpu(module) else found
+
+
+def _main(module: Module | LibraryModule) -> CompiledFunction:
+    if isinstance(module, LibraryModule) or module.implements_function("main"):
+        return module["main"]
+    return module[module.entry_name]
 
 
 def replaced(arguments: Sequence[object], others: dict[int, Any]) -> list[Any]:
@@ -240,7 +252,7 @@ class Task:
     def __init__(self, reference: Reference, verify: bool = True) -> None:
         self.reference = reference
         self.arguments = random_arguments(reference.args_info, reference.seed)
-        flags = reference.module.code.functions[0].written
+        flags = _main(reference.module).info.written
         self.written = [
             index
             for index, info in enumerate(reference.args_info)

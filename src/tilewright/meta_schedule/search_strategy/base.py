@@ -42,6 +42,7 @@ class SearchStrategy:
 
     def __init__(self, *, seed: int = 0) -> None:
         self.seed = seed
+        self.num_trials_per_iter = 1
         self._context: Task | None = None
         self.variants: list[Variant] = []
         self.cost_model: CostModel | None = None
@@ -53,9 +54,9 @@ class SearchStrategy:
 
     @property
     def context(self) -> Task:
-        """The task; ``TuneError`` before ``pre_tuning``."""
+        """The task; ``TuneError`` without one."""
         if self._context is None:
-            raise TuneError("the search strategy has no task: call pre_tuning first")
+            raise TuneError("the search strategy has no task: a TuneContext gives it one")
         return self._context
 
     @property
@@ -70,13 +71,15 @@ class SearchStrategy:
         """How many candidates the design space has: all decisions, those counted that fail."""
         return sum(variant.size for variant in self.variants)
 
+    def _initialize_with_tune_context(self, context: Task) -> None:
+        """Learn which task is to be tuned, before ``pre_tuning``."""
+        self._context = context
+
     def pre_tuning(
         self,
-        context: Task,
-        spaces: Sequence[Schedule],
-        *,
         max_trials: int,
         num_trials_per_iter: int,
+        design_spaces: Sequence[Schedule],
         database: Database | None = None,
         cost_model: CostModel | None = None,
     ) -> None:
@@ -86,11 +89,12 @@ class SearchStrategy:
         """
         if max_trials < 0 or num_trials_per_iter < 1:
             raise TuneError("max_trials must not be negative, num_trials_per_iter positive")
-        self._context = context
+        context = self.context
+        self.num_trials_per_iter = num_trials_per_iter
         self.cost_model = cost_model
         self.rng = np.random.default_rng((self.seed, context.seed))
         self.times, self._issued, self._programs = {}, {}, set()
-        self.variants = self._variants(spaces)
+        self.variants = self._variants(design_spaces)
         for postproc in context.space_generator.postprocs:
             if isinstance(postproc, VerifyCodeSize):
                 for variant in self.variants:
@@ -100,24 +104,30 @@ class SearchStrategy:
             "replay",
             context.task_name,
             self.space_size,
-            len(spaces),
+            len(design_spaces),
             len(self.variants),
             100 * self.fallback_share,
         )
         if database is not None:
             self._warm_start(database)
 
-    def generate_measure_candidates(self, count: int) -> list[MeasureCandidate]:
-        """Return up to ``count`` new candidates; none if the space is exhausted."""
+    def generate_measure_candidates(
+        self, count: int | None = None
+    ) -> list[MeasureCandidate] | None:
+        """Return up to ``count`` new candidates (default: ``num_trials_per_iter``).
+
+        There are none, or nothing is returned, if the space is exhausted. A strategy of one's own
+        may take no ``count``.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define generate_measure_candidates")
 
     def notify_runner_results(
-        self, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
+        self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
     ) -> None:
         """Record the results of measured candidates, also of others that are in the space."""
         for variant in self.variants:
             variant.forget_replays()
-        for candidate, result in zip(candidates, results):
+        for candidate, result in zip(measure_candidates, results):
             key = self._issued.pop(candidate, None)
             if key is None and not candidate.sch.choices.answers:  # no rule has made it
                 key = self._place(candidate.sch.trace)
@@ -148,6 +158,9 @@ class SearchStrategy:
         return SEARCH_STRATEGIES.instance(kind, SearchStrategy, *args, **kwargs)
 
     # ---- for subclasses -----------------------------------------------------------------------
+    def _wanted(self, count: int | None) -> int:
+        return self.num_trials_per_iter if count is None else count
+
     def _variants(self, spaces: Sequence[Schedule]) -> list[Variant]:
         """Return the sketches as arrays of candidates."""
         return make_variants(self.context.mod, spaces, self.context.target)

@@ -29,8 +29,9 @@ class CoordinateDescent(SearchStrategy):
         self.centres = centres
         self.max_fail_count = max_fail_count
 
-    def generate_measure_candidates(self, count: int) -> list[MeasureCandidate]:
+    def generate_measure_candidates(self, count: int | None = None) -> list[MeasureCandidate]:
         """Return untried neighbours of the best candidates, those with the best score first."""
+        count = self._wanted(count)
         made: list[MeasureCandidate] = []
         known = [(seconds, key) for key, seconds in self.times.items() if np.isfinite(seconds)]
         if len(known) >= min(self.starts, count):

@@ -84,8 +84,9 @@ class EvolutionarySearch(SearchStrategy):
         self.fallback_population = fallback_population
         self._looks: set[bytes] = set()
 
-    def generate_measure_candidates(self, count: int) -> list[MeasureCandidate]:
+    def generate_measure_candidates(self, count: int | None = None) -> list[MeasureCandidate]:
         """Search, and return the most promising candidates that were not measured yet."""
+        count = self._wanted(count)
         if not self.variants or count < 1:
             return []
         size = min(self.population_size, max(_LEAST_POPULATION, _PER_CANDIDATE * count))

@@ -41,8 +41,9 @@ class Exhaustive(SearchStrategy):
         self._rows = _all_rows(made)
         return made
 
-    def generate_measure_candidates(self, count: int) -> list[MeasureCandidate]:
+    def generate_measure_candidates(self, count: int | None = None) -> list[MeasureCandidate]:
         """Return the next candidates that were not measured yet."""
+        count = self._wanted(count)
         made: list[MeasureCandidate] = []
         while len(made) < count:
             following = next(self._rows, None)

@@ -31,8 +31,9 @@ class ReplayFunc(SearchStrategy):
         """Return none: what was generated before is of no use here."""
         return []
 
-    def generate_measure_candidates(self, count: int) -> list[MeasureCandidate]:
+    def generate_measure_candidates(self, count: int | None = None) -> list[MeasureCandidate]:
         """Return random candidates that were not measured yet."""
+        count = self._wanted(count)
         made: list[MeasureCandidate] = []
         failed = 0
         generator = self.context.space_generator.clone()

@@ -21,8 +21,9 @@ class ReplayTrace(SearchStrategy):
         super().__init__(seed=seed)
         self.max_fail_count = max_fail_count
 
-    def generate_measure_candidates(self, count: int) -> list[MeasureCandidate]:
+    def generate_measure_candidates(self, count: int | None = None) -> list[MeasureCandidate]:
         """Return random candidates that were not measured yet."""
+        count = self._wanted(count)
         made: list[MeasureCandidate] = []
         failed = 0
         while len(made) < count and failed < self.max_fail_count and self.variants:

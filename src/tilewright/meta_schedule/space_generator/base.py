@@ -75,6 +75,9 @@ class SpaceGenerator:
         for postproc in self.postprocs:
             postproc.initialize(target)
 
+    def _initialize_with_tune_context(self, context: Any) -> None:
+        """Learn of which task (a ``TuneContext``) the space is; after ``initialize``."""
+
     def generate_design_space(self, mod: IRModule) -> list[Schedule]:
         """Return the sketches of a module: schedules whose sampling decisions may be changed."""
         raise NotImplementedError(f"{type(self).__name__} must define generate_design_space")
@@ -85,16 +88,22 @@ class SpaceGenerator:
 
     @staticmethod
     def create(
-        kind: SpaceGenerator | str | Callable[[Schedule], object], target: Target
+        kind: SpaceGenerator | str | Callable[[Schedule], object] = "post-order-apply",
+        *args: Any,
+        target: Target | None = None,
+        **kwargs: Any,
     ) -> SpaceGenerator:
         """Make a generator by name, from a function that schedules, or take an instance.
 
-        It is initialised for the target. Raises ``TuneError`` for anything else.
+        Other arguments are those of its class. It is initialised for a ``target`` that is given.
+        Raises ``TuneError`` for anything else.
         """
         if callable(kind) and not isinstance(kind, (SpaceGenerator, type)):
-            kind = SPACE_GENERATORS.get("schedule-fn")(kind)
-        made = SPACE_GENERATORS.instance(kind, SpaceGenerator)
-        made.initialize(target)
+            kind = SPACE_GENERATORS.get("schedule-fn")(kind, *args, **kwargs)
+            args, kwargs = (), {}
+        made = SPACE_GENERATORS.instance(kind, SpaceGenerator, *args, **kwargs)
+        if target is not None:
+            made.initialize(target)
         return made
 
 

@@ -35,7 +35,7 @@ class SpaceGeneratorUnion(SpaceGenerator):
         """Fill in the target's defaults, also those of the generators."""
         super().initialize(target)
         self.space_generators = [
-            SpaceGenerator.create(item, target) for item in self.space_generators
+            SpaceGenerator.create(item, target=target) for item in self.space_generators
         ]
 
     def generate_design_space(self, mod: IRModule) -> list[Schedule]:

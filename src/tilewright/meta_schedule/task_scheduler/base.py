@@ -12,6 +12,7 @@ from itertools import chain, islice
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database
+from tilewright.meta_schedule.measure_callback.base import defines_apply
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.profiler import Profiler
 from tilewright.meta_schedule.runner import (
@@ -67,9 +68,13 @@ class TaskScheduler:
         self.cost_model: CostModel | None = None
         self.interrupted = False
 
-    def next_task(self) -> int | None:
-        """Return the number of the task that gets the next batch, ``None`` if all are finished."""
-        raise NotImplementedError(f"{type(self).__name__} must define next_task")
+    def next_task_id(self) -> int:
+        """Return the number of the task that gets the next batch, -1 if all are finished."""
+        raise NotImplementedError(f"{type(self).__name__} must define next_task_id")
+
+    def terminate_task(self, task_id: int) -> None:
+        """End a task: it gets no more batches."""
+        self._finish(self.tasks[task_id])
 
     @staticmethod
     def create(
@@ -109,8 +114,8 @@ class TaskScheduler:
                 for task in self.tasks:
                     self._start_from_records(task)
                 while left > 0 and self._may_go_on(session):
-                    number = self.next_task()
-                    if number is None:
+                    number = self.next_task_id()
+                    if number < 0:
                         break
                     task = self.tasks[number]
                     if not (self._prepare(task, session) and self._set_reference(task, session)):
@@ -265,9 +270,10 @@ class TaskScheduler:
         new = [candidate for candidate, known in zip(candidates, past) if known is None]
         session.progress.working(task, "building")
         builds = session.builder.build_each(
-            [BuilderInput(c.sch.mod, context.target, _MOST_LINES) for c in new]
+            [BuilderInput(c.sch.mod, context.target, max_lines=_MOST_LINES) for c in new]
         )
         results: list[RunnerResult] = []
+        measured_now: list[tuple[MeasureCandidate, BuilderResult, RunnerResult]] = []
         failed = None
         try:
             with Profiler.timeit("building"):  # all, or what can't go on meanwhile
@@ -282,6 +288,7 @@ class TaskScheduler:
                     self._count(task, candidate, result)
                     self._remember(task, candidate, build, result)
                     if build is not None:
+                        measured_now.append((candidate, build, result))
                         for callback in session.callbacks:
                             callback.on_result(self, task, candidate, build, result)
                     session.progress.measured(task)
@@ -296,6 +303,9 @@ class TaskScheduler:
             context.notify_runner_results(candidates, results)
             for callback in session.callbacks:
                 callback.on_batch(self, task, candidates, results)
+                if measured_now and defines_apply(callback):
+                    columns = map(list, zip(*measured_now))
+                    callback.apply(self, self.tasks.index(task), *columns)
         task.best_history.append(task.best_seconds)
         task.spent_seconds += time.monotonic() - start
         if failed is not None:
@@ -434,7 +444,7 @@ def make_reference(context: TuneContext, builder: Builder) -> Reference:
     Raises ``TuneError`` if it doesn't compile.
     """
     target = reference_target(context.target)
-    (built,) = builder.build([BuilderInput(context.mod, target)])
+    (built,) = builder.build_each([BuilderInput(context.mod, target)])
     if built.module is None:
         raise TuneError(
             "the unscheduled program can't be compiled, so no candidate could be checked: "

@@ -167,7 +167,7 @@ def elsewhere(
         by_rule = None if base is None else found[base].run_secs
         for number, result in enumerate(found):
             if not result.run_secs:
-                made[number] = replace(result, error=f"at size {size}: {result.error}")
+                made[number] = replace(result, error_msg=f"at size {size}: {result.error}")
             elif by_rule and gain(result.run_secs, by_rule) > 1.0 + MARGIN:
                 slower = (
                     f"at size {size} it takes {gain(result.run_secs, by_rule):.2f} times as long"
@@ -193,7 +193,13 @@ def runner_input(
         isinstance(item, Call) and item.op.name == "atomic_add"
         for item in pre_order(mod["main"].body)
     )
-    return RunnerInput(build.module, reference, best, split_packing(mod)[1], varies)
+    return RunnerInput(
+        module=build.module,
+        reference=reference,
+        best_seconds=best,
+        packed=split_packing(mod)[1],
+        varies=varies,
+    )
 
 
 def gain(old: Sequence[float], new: Sequence[float]) -> float:

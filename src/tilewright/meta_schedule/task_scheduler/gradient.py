@@ -41,11 +41,11 @@ class GradientBased(TaskScheduler):
         self.explore = explore
         self._rng = np.random.default_rng(seed)
 
-    def next_task(self) -> int | None:
-        """Return the task with the largest expected gain."""
+    def next_task_id(self) -> int:
+        """Return the task with the largest expected gain, -1 if all are finished."""
         alive = [n for n, task in enumerate(self.tasks) if not task.finished]
         if not alive:
-            return None
+            return -1
         for number in alive:
             if not self.tasks[number].best_history:
                 return number

@@ -12,11 +12,11 @@ class RoundRobin(TaskScheduler):
 
     _last = -1
 
-    def next_task(self) -> int | None:
-        """Return the next task that is not finished."""
+    def next_task_id(self) -> int:
+        """Return the next task that is not finished, -1 if there is none."""
         for step in range(1, len(self.tasks) + 1):
             number = (self._last + step) % len(self.tasks)
             if not self.tasks[number].finished:
                 self._last = number
                 return number
-        return None
+        return -1

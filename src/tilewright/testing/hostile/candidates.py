@@ -226,10 +226,13 @@ def _unheard() -> Iterator[None]:
 def _run(names: tuple[str, ...]) -> tuple[tuple[str, ...], list[str | None]]:
     reference = Reference("double", _good(), arg_infos(_double()))
     runner = LocalRunner(
-        EvaluatorConfig(repeat=2, min_repeat_ms=0.5, retries=0), _RUN_SECONDS, num_threads=1,
+        _RUN_SECONDS, EvaluatorConfig(repeat=2, min_repeat_ms=0.5, retries=0), num_threads=1,
         memory_bytes=_MEMORY,
     )  # fmt: skip
-    inputs = [RunnerInput(_good() if name == GOOD else _bad(name), reference) for name in names]
+    inputs = [
+        RunnerInput(module=_good() if name == GOOD else _bad(name), reference=reference)
+        for name in names
+    ]
     try:
         return names, [
             result.error if result.run_secs is None else None for result in runner.run(inputs)

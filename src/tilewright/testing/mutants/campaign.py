@@ -83,7 +83,7 @@ class Campaign:
 
     def run(self, count: int) -> Report:
         """Check all unchanged kernels and ``count`` broken ones."""
-        runner = LocalRunner(CONFIG, timeout_sec=10.0, num_threads=2)
+        runner = LocalRunner(evaluator_config=CONFIG, timeout_sec=10.0, num_threads=2)
         try:
             for name in self.operators:
                 self._run_unchanged(subject(name), runner)
@@ -96,7 +96,7 @@ class Campaign:
     def _run_unchanged(self, item: Subject, runner: LocalRunner) -> None:
         for number, mod in enumerate(item.scheduled):
             module = driver.compile(mod, machine())
-            (result,) = runner.run([RunnerInput(module, item.reference)])
+            (result,) = runner.run([RunnerInput(module=module, reference=item.reference)])
             if result.error is not None:
                 text = f"{item.name}, schedule {number}: {result.reason}: {result.error}"
                 self.report.refused_unchanged.append(text)
@@ -106,7 +106,9 @@ class Campaign:
         if mutant.module is None:
             self.report.verdicts["refused by verify"] += 1
             return
-        (result,) = runner.run([RunnerInput(mutant.module, subject(mutant.operator).reference)])
+        (result,) = runner.run(
+            [RunnerInput(module=mutant.module, reference=subject(mutant.operator).reference)]
+        )
         self.report.verdicts[result.reason or "accepted"] += 1
         if result.reason is None:
             self.report.survivors.append(f"#{number} {mutant.operator}: {mutant.mutation}")

@@ -90,14 +90,10 @@ def subject(name: str) -> Subject:
     context = TuneContext(func, target=target)
     found = [] if (rule := context.rule_schedule()) is None else [rule]
     strategy = context.search_strategy
-    strategy.pre_tuning(
-        context,
-        context.generate_design_space(),
-        max_trials=_DRAWN,
-        num_trials_per_iter=_DRAWN,
-        cost_model=CostModel.create("random"),
-    )
-    found += [item.sch for item in strategy.generate_measure_candidates(_DRAWN)]
+    strategy._initialize_with_tune_context(context)
+    spaces = context.generate_design_space()
+    strategy.pre_tuning(_DRAWN, _DRAWN, spaces, cost_model=CostModel.create("random"))
+    found += [item.sch for item in strategy.generate_measure_candidates(_DRAWN) or ()]
     strategy.post_tuning()
     infos = arg_infos(func)
     reference = Reference(name, driver.compile(func, target), infos, traits=traits_of(func, infos))
