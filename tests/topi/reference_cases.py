@@ -198,6 +198,39 @@ case("nll_loss", lambda p, t, w: nn.nll_loss(p, t, w, "mean", 1),
      lambda p, t, w: ref.nll_loss(p, t, w, "mean", 1), f32(2, 4, 5), whole(0, 4, 2, 5), f32(4)
 )  # fmt: skip
 
+LAYERS = {"Xs": f32(3, 2, 4), "Wi": f32(20, 4), "Wh": f32(20, 5)}
+for name, more, options in (
+    ("plain", {}, {}),
+    ("projected", {"Wh": f32(20, 3), "proj": f32(3, 5)}, {}),
+    ("with all, backwards", {
+        "Bi": f32(20), "Bh": f32(20), "h_init": f32(2, 5), "c_init": f32(2, 5),
+        "p_i": f32(2, 5), "p_f": f32(2, 5), "p_o": f32(2, 5),
+     }, {"reverse": True, "weight_layout": "OIGF", "f_act": topi.tanh, "g_act": topi.sigmoid}),
+):  # fmt: skip
+    given = LAYERS | more
+    acts = {key: getattr(value, "__name__", value) for key, value in options.items()}
+    case(f"lstm, {name}",
+         lambda *t, k=tuple(given), o=options: nn.lstm(**dict(zip(k, t)), **o),
+         lambda *t, k=tuple(given), o=acts: ref.lstm_python(**dict(zip(k, t)), **o),
+         *given.values())  # fmt: skip
+case("conv2d_winograd_nchw", lambda x, w: nn.conv2d_winograd_nchw(x, w, 1, 1, 1, "float32"),
+     lambda x, w: ref.conv2d_nchw_python(x, w, 1, 1), f32(1, 2, 5, 6), f32(3, 2, 3, 3)
+)  # fmt: skip
+case("conv2d_winograd_nhwc",
+     lambda x, w: nn.conv2d_winograd_nhwc(x, w, (1, 1), 0, (1, 1), "float64"),
+     lambda x, w: ref.conv2d_nhwc_python(x, w, 1, 0).astype("float64"),
+     f32(1, 6, 5, 2), f32(3, 3, 2, 3))  # fmt: skip
+case("conv2d_winograd_nchw, transformed",
+     lambda x, w: nn.conv2d_winograd_nchw(
+         x, nn.conv2d_winograd_weight_transform(w, 4), 1, 1, 1, "float32", pre_computed=True),
+     lambda x, w: ref.conv2d_nchw_python(x, w, 1, 1), f32(1, 2, 4, 4), f32(3, 2, 3, 3)
+)  # fmt: skip
+for fast in (True, False):
+    case(f"softmax_common, {fast}", lambda x, f=fast: nn.softmax_common(x, 1, f),
+         lambda x: ref.softmax_python(x, 1), f32(3, 4))  # fmt: skip
+case("batch_norm of TVM's defaults", lambda *t: nn.batch_norm(*t)[:1],
+     lambda *t: ref.batch_norm(*t, 1, 1e-5, True, True, False, 0.1)[:1], X, *CHANNELS)  # fmt: skip
+
 # --- indexing ---
 
 case("gather", lambda x, i: topi.gather(x, 1, i), lambda x, i: ref.gather_python(x, 1, i),

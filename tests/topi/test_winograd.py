@@ -11,6 +11,7 @@ import pytest
 from tilewright import compile as compile_module
 from tilewright import te, topi
 from tilewright.support.errors import VerifyError
+from tilewright.tir.interpreter import run
 from tilewright.topi.nn import winograd_matrices, winograd_weight
 
 
@@ -102,3 +103,19 @@ def test_channels_must_agree() -> None:
     x, w = te.placeholder((1, 3, 8, 8), name="x"), te.placeholder((4, 5, 3, 3), name="w")
     with pytest.raises(VerifyError, match="channels"):
         topi.nn.conv2d_winograd(x, w)
+
+
+@pytest.mark.parametrize(("tile", "window"), [(2, 3), (4, 3), (6, 3), (2, 5)])
+def test_matrices_by_name(tile: int, window: int) -> None:
+    """``A^T [(G g) * (B^T d)]`` is a convolution of one dimension."""
+    matrices = []
+    for tensor in topi.nn.winograd_transform_matrices(tile, window, "float64"):
+        made = np.zeros([int(extent) for extent in tensor.shape], tensor.dtype)
+        run(te.create_prim_func([tensor]), made)
+        matrices.append(made)
+    a, b, g = matrices
+    alpha = tile + window - 1
+    assert [m.shape for m in matrices] == [(alpha, tile), (alpha, alpha), (alpha, window)]
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal(alpha), rng.standard_normal(window)
+    np.testing.assert_allclose(a.T @ ((g @ w) * (b.T @ x)), np.correlate(x, w, "valid"))

@@ -84,6 +84,7 @@ from tilewright.topi.nn.int4 import (
     quantize_int4,
     unpack_int4,
 )
+from tilewright.topi.nn.lstm_scan import lstm
 from tilewright.topi.nn.mapping import (
     fifo_buffer,
     flatten,
@@ -139,7 +140,7 @@ from tilewright.topi.nn.quantized import (
     weight_sums,
 )
 from tilewright.topi.nn.recurrent import recurrence
-from tilewright.topi.nn.softmax import fast_softmax, log_softmax, softmax
+from tilewright.topi.nn.softmax import fast_softmax, log_softmax, softmax, softmax_common
 from tilewright.topi.nn.space import (
     batch_to_space_nd,
     depth_to_space,
@@ -161,6 +162,11 @@ from tilewright.topi.nn.winograd import (
     winograd_matrices,
     winograd_weight,
 )
+from tilewright.topi.nn.winograd_forms import (
+    conv2d_winograd_nchw,
+    conv2d_winograd_nhwc,
+    winograd_transform_matrices,
+)
 from tilewright.topi.nn.winograd_gradient import WINOGRAD_GRADIENT, conv2d_weight_backward_winograd
 
 __all__ = [
@@ -172,7 +178,8 @@ __all__ = [
     "conv1d_ncw", "conv1d_nwc", "conv1d_transpose", "conv1d_transpose_ncw", "conv2d",
     "conv2d_NCHWc", "conv2d_NCHWc_OIHWo", "conv2d_hwcn", "conv2d_int8", "conv2d_nchw",
     "conv2d_nhwc", "conv2d_transpose", "conv2d_transpose_nchw", "conv2d_weight_backward_winograd",
-    "conv2d_winograd", "conv2d_winograd_weight_transform",
+    "conv2d_winograd", "conv2d_winograd_nchw", "conv2d_winograd_nhwc",
+    "conv2d_winograd_weight_transform",
     "conv2d_winograd_without_weight_transform", "conv3d", "conv3d_ncdhw", "conv3d_ndhwc",
     "conv3d_transpose", "conv3d_transpose_ncdhw", "conv_weight_backward", "correlation_nchw",
     "deformable_conv2d_nchw", "deformable_conv2d_nhwc", "dense", "dense_int4", "dense_int8",
@@ -185,12 +192,13 @@ __all__ = [
     "group_conv1d_transpose_ncw", "group_conv2d_nchw", "group_conv2d_nhwc",
     "group_conv2d_transpose_nchw", "group_conv3d_transpose_ncdhw", "group_norm", "hard_sigmoid",
     "hard_swish", "hardshrink", "hardtanh", "instance_norm", "kernel_layout_of", "layer_norm",
-    "leaky_relu", "log_sigmoid", "log_softmax", "lrn", "matmul", "max_pool1d", "max_pool2d",
+    "leaky_relu", "log_sigmoid", "log_softmax", "lrn", "lstm", "matmul", "max_pool1d", "max_pool2d",
     "max_pool3d", "max_pool_places", "mirror_pad", "mish", "nll_loss", "pack_int4", "pad", "pool1d",
     "pool2d", "pool3d", "pool_grad", "prelu", "quantize", "quantize_int4", "recurrence",
     "reflect_pad", "relu", "relu6", "replicate_pad", "requantize", "rms_norm", "scale_shift_nchw",
     "scale_shift_nchwc", "scale_shift_nhwc", "scaled_dot_product_attention", "selu", "silu",
-    "softmax", "softplus", "softshrink", "softsign", "space_to_batch_nd", "space_to_depth",
+    "softmax", "softmax_common", "softplus", "softshrink", "softsign", "space_to_batch_nd",
+    "space_to_depth",
     "tanhshrink", "threshold", "unpack_NCHWc_to_nchw", "unpack_int4", "upsampling", "upsampling3d",
-    "weight_sums", "winograd_matrices", "winograd_weight",
+    "weight_sums", "winograd_matrices", "winograd_transform_matrices", "winograd_weight",
 ]  # fmt: skip

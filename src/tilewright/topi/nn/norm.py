@@ -138,20 +138,24 @@ def batch_norm(
     beta: Tensor | None,
     moving_mean: Tensor,
     moving_var: Tensor,
-    axis: int = 1,
-    epsilon: float = 1e-5,
-    center: bool = True,
-    scale: bool = True,
-    training: bool = False,
-    momentum: float = 0.1,
+    axis: int | None = None,
+    epsilon: float | None = None,
+    center: bool | None = None,
+    scale: bool | None = None,
+    training: bool | None = None,
+    momentum: float | None = None,
 ) -> list[Tensor]:
-    """``(data - mean) / sqrt(var + epsilon) * gamma + beta`` per channel.
+    """``(data - mean) / sqrt(var + epsilon) * gamma + beta`` per channel (``axis``, else 1).
 
     Without ``center``, ``beta`` is not added; without ``scale``, ``gamma`` is no factor. The result
     has three tensors: the normalised data, and the moving mean and variance. In ``training``, mean
-    and (biased) variance are those of the batch, which the moving ones approach by ``momentum``.
+    and (biased) variance are those of the batch, which the moving ones approach by ``momentum``
+    (0.1). By default both are used, ``epsilon`` is 1e-5, and nothing is trained.
     """
-    axis = normal_axis(axis, data.ndim)
+    axis = normal_axis(1 if axis is None else axis, data.ndim)
+    epsilon = 1e-5 if epsilon is None else epsilon
+    momentum = 0.1 if momentum is None else momentum
+    center, scale = center is not False, scale is not False
     require_along("batch_norm", data, (axis,), gamma, beta, moving_mean, moving_var)
     kept_gamma, kept_beta = gamma if scale else None, beta if center else None
     if not training:

@@ -86,3 +86,8 @@ def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
 
 fast_softmax = softmax
 """The same: exponentials of float32 are polynomials anyway."""
+
+
+def softmax_common(x: Tensor, axis: int, use_fast_exp: bool) -> Tensor:
+    """Return :func:`fast_softmax` or :func:`softmax`."""
+    return fast_softmax(x, axis) if use_fast_exp else softmax(x, axis)
