@@ -161,7 +161,13 @@ def test_all_parts_are_the_users_own(tmp_path: Path) -> None:
         (0, None, None),
     ]
     assert len(strategy.heard) == 6 and strategy.heard[1] is None
-    assert len(database.get_all_tuning_records()) >= 5
+    records = database.get_all_tuning_records()
+    assert len(records) >= 5
+    again = records[0].as_measure_candidate()
+    assert again.sch.trace.as_json() == records[0].trace.as_json()
+    assert [info.shape for info in again.args_info] == [(16,), (16,)]
+    found = database.query(doubled(), TARGET, workload_name="doubled", kind="record")
+    assert found.run_secs == min(r.run_secs for r in records if r.run_secs)
     assert runner.seen[0].device_type == "cpu"
     assert [info.shape for info in runner.seen[0].args_info] == [(16,), (16,)]
 

@@ -121,15 +121,24 @@ class Database:
 
     # ---- queries ----------------------------------------------------------------------------
     def query_tuning_record(
-        self, mod: IRModule | PrimFunc, target: Target | None = None
+        self,
+        mod: IRModule | PrimFunc,
+        target: Target | None = None,
+        workload_name: str | None = None,
     ) -> TuningRecord | None:
-        """Return the best record for a module and target kind, or ``None``."""
+        """Return the best record for a module and target kind, or ``None``.
+
+        ``workload_name`` is for databases of one's own that answer by it, here and below.
+        """
         workload = self.find_workload(mod)
         best = [] if workload is None else self.get_top_k(workload, 1, target)
         return best[0] if best else None
 
     def query_schedule(
-        self, mod: IRModule | PrimFunc, target: Target | None = None
+        self,
+        mod: IRModule | PrimFunc,
+        target: Target | None = None,
+        workload_name: str | None = None,
     ) -> Schedule | None:
         """Return the best schedule that replays on a module, or ``None``.
 
@@ -174,14 +183,22 @@ class Database:
             yield from (record for record in known if record is not best)
 
     def query_ir_module(
-        self, mod: IRModule | PrimFunc, target: Target | None = None
+        self,
+        mod: IRModule | PrimFunc,
+        target: Target | None = None,
+        workload_name: str | None = None,
     ) -> IRModule | None:
         """Return the module with the best schedule applied, or ``None``."""
         sch = self.query_schedule(mod, target)
         return None if sch is None else sch.mod
 
     def query(
-        self, mod: IRModule | PrimFunc, target: Target | None = None, *, kind: str = "schedule"
+        self,
+        mod: IRModule | PrimFunc,
+        target: Target | None = None,
+        *,
+        workload_name: str = "main",
+        kind: str = "schedule",
     ) -> Any:
         """Query by ``kind``: ``"schedule"``, ``"record"`` or ``"ir_module"``.
 
@@ -194,7 +211,7 @@ class Database:
         }
         if kind not in kinds:
             raise TuneError(f"unknown kind {kind!r}; known: {', '.join(kinds)}")
-        return kinds[kind](mod, target)
+        return kinds[kind](mod, target, workload_name)
 
     def dump_pruned(self, destination: Database) -> None:
         """Copy the best record of each workload and target into another database."""

@@ -22,6 +22,7 @@ from tilewright.meta_schedule.database.schema import (
     read_record,
     read_workload,
 )
+from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.times import robust_seconds
 from tilewright.support.errors import ParseError, ScheduleError, TilewrightError, TuneError
 from tilewright.support.registry import near_matches
@@ -154,9 +155,9 @@ class Workload:
         return [self.hash, self.text]
 
     @staticmethod
-    def from_json(data: object) -> Workload:
+    def from_json(json_obj: object) -> Workload:
         """Inverse of ``as_json``; the script is parsed when it is needed."""
-        return Workload(None, *read_workload(data))
+        return Workload(None, *read_workload(json_obj))
 
     def __repr__(self) -> str:
         return f"Workload({self.hash[:12]})"
@@ -312,6 +313,13 @@ class TuningRecord:
             ) from error
         sch.choices.answers.update(self.answers)
         return sch
+
+    def as_measure_candidate(self) -> MeasureCandidate:
+        """Return its schedule and arguments as a candidate, to be measured anew."""
+        infos = self.args_info
+        if infos is None:
+            infos = arg_infos(self.workload.mod["main"])
+        return MeasureCandidate(self.schedule(), infos)
 
     def as_json(self, workload_index: int) -> list[object]:
         """Return JSON data; the workload is given by its index in the database."""

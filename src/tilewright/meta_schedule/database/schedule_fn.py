@@ -28,7 +28,10 @@ class ScheduleFnDatabase(MemoryDatabase):
         return True
 
     def query_tuning_record(
-        self, mod: IRModule | PrimFunc, target: Target | None = None
+        self,
+        mod: IRModule | PrimFunc,
+        target: Target | None = None,
+        workload_name: str | None = None,
     ) -> TuningRecord | None:
         """Run the function; its trace is the record, which has no measured time."""
         mod = normalized(mod)

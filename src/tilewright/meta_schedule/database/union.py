@@ -75,7 +75,10 @@ class UnionDatabase(Database):
         return [r for database in self.databases for r in database.get_all_tuning_records()]
 
     def query_tuning_record(
-        self, mod: IRModule | PrimFunc, target: Target | None = None
+        self,
+        mod: IRModule | PrimFunc,
+        target: Target | None = None,
+        workload_name: str | None = None,
     ) -> TuningRecord | None:
         """Return the best record that any database has."""
         return next(self._best_first(normalized(mod), target), None)
@@ -103,11 +106,14 @@ class OrderedUnionDatabase(UnionDatabase):
         return []
 
     def query_tuning_record(
-        self, mod: IRModule | PrimFunc, target: Target | None = None
+        self,
+        mod: IRModule | PrimFunc,
+        target: Target | None = None,
+        workload_name: str | None = None,
     ) -> TuningRecord | None:
         """Return the record of the first database that has one."""
         for database in self.databases:
-            record = database.query_tuning_record(mod, target)
+            record = database.query_tuning_record(mod, target, workload_name)
             if record is not None:
                 return record
         return None

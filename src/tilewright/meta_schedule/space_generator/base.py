@@ -16,13 +16,17 @@ from tilewright.support.registry import Registry
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule
 
+Rules = Sequence[ScheduleRule | str] | str | None
+Postprocs = Sequence[Postproc | str] | str | None
+MutatorProbs = Mapping[Mutator | str, float] | str | None
+
 
 class SpaceGenerator:
     """Base of space generators: holds the rules, postprocs and mutators of a task.
 
-    Each is a list of instances or names; ``None`` takes the target's default, see ``defaults.py``.
-    ``"from-target"`` means the same, and the name of a target's kind means the defaults of that
-    kind. ``mutator_probs`` gives each mutator its weight. ``seed`` determines the first random
+    Each is a list of instances or names; ``"from-target"`` takes the target's default, see
+    ``defaults.py``. ``None`` means the same, and the name of a target's kind means the defaults of
+    that kind. ``mutator_probs`` gives each mutator its weight. ``seed`` determines the first random
     decisions of sketches, before a search changes them. A ``name`` registers a generator by it.
     """
 
@@ -31,9 +35,9 @@ class SpaceGenerator:
     def __init__(
         self,
         *,
-        sch_rules: Sequence[ScheduleRule | str] | str | None = None,
-        postprocs: Sequence[Postproc | str] | str | None = None,
-        mutator_probs: Mapping[Mutator | str, float] | str | None = None,
+        sch_rules: Rules = "from-target",
+        postprocs: Postprocs = "from-target",
+        mutator_probs: MutatorProbs = "from-target",
         seed: int = 0,
     ) -> None:
         self.seed = seed

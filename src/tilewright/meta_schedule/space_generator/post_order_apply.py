@@ -9,7 +9,12 @@ from typing import Any
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.schedule_rule import NotApplicable, ScheduleRule
 from tilewright.meta_schedule.schedule_rule.apply_custom_rule import ApplyCustomRule
-from tilewright.meta_schedule.space_generator.base import SpaceGenerator
+from tilewright.meta_schedule.space_generator.base import (
+    MutatorProbs,
+    Postprocs,
+    Rules,
+    SpaceGenerator,
+)
 from tilewright.tir import Block
 from tilewright.tir.attrs import SCHEDULE_RULE
 from tilewright.tir.schedule import Schedule
@@ -31,11 +36,16 @@ class PostOrderApply(SpaceGenerator):
     def __init__(
         self,
         f_block_filter: Callable[[Block], bool] | None = None,
+        sch_rules: Rules = "from-target",
+        postprocs: Postprocs = "from-target",
+        mutator_probs: MutatorProbs = "from-target",
         *,
         max_sketches: int = 32,
         **options: Any,
     ) -> None:
-        super().__init__(**options)
+        super().__init__(
+            sch_rules=sch_rules, postprocs=postprocs, mutator_probs=mutator_probs, **options
+        )
         self.f_block_filter = f_block_filter
         self.max_sketches = max_sketches
 

@@ -6,7 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.ir import IRModule
-from tilewright.meta_schedule.space_generator.base import SpaceGenerator
+from tilewright.meta_schedule.space_generator.base import (
+    MutatorProbs,
+    Postprocs,
+    Rules,
+    SpaceGenerator,
+)
 from tilewright.support.errors import TuneError
 from tilewright.tir.schedule import Schedule
 
@@ -18,8 +23,17 @@ class ScheduleFn(SpaceGenerator):
 
     name = "schedule-fn"
 
-    def __init__(self, sch_fn: ScheduleFunction, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(
+        self,
+        sch_fn: ScheduleFunction,
+        sch_rules: Rules = "from-target",
+        postprocs: Postprocs = "from-target",
+        mutator_probs: MutatorProbs = "from-target",
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            sch_rules=sch_rules, postprocs=postprocs, mutator_probs=mutator_probs, **options
+        )
         self.sch_fn = sch_fn
 
     def generate_design_space(self, mod: IRModule) -> list[Schedule]:

@@ -6,7 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.ir import IRModule
-from tilewright.meta_schedule.space_generator.base import SpaceGenerator
+from tilewright.meta_schedule.space_generator.base import (
+    MutatorProbs,
+    Postprocs,
+    Rules,
+    SpaceGenerator,
+)
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule
@@ -24,9 +29,14 @@ class SpaceGeneratorUnion(SpaceGenerator):
     def __init__(
         self,
         space_generators: Sequence[SpaceGenerator | str | Callable[[Schedule], object]],
+        sch_rules: Rules = "from-target",
+        postprocs: Postprocs = "from-target",
+        mutator_probs: MutatorProbs = "from-target",
         **options: Any,
     ) -> None:
-        super().__init__(**options)
+        super().__init__(
+            sch_rules=sch_rules, postprocs=postprocs, mutator_probs=mutator_probs, **options
+        )
         if not space_generators:
             raise TuneError("a union needs at least one space generator")
         self.space_generators: list[Any] = list(space_generators)
