@@ -138,7 +138,7 @@ def simplifying(target: Target) -> list[Figure]:
             for loops, exprs in case:
                 analyzer = Analyzer()
                 for loop in loops:
-                    analyzer.bind(loop.loop_var, Range(loop.min, loop.extent))
+                    analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
                 for expr in exprs:
                     analyzer.simplify(expr)
 

@@ -115,7 +115,7 @@ def check(dtype: str, builders: list[Callable[..., Any]], factor: int) -> None:
 
         def value(i: Any, build: Callable[..., Any] = build) -> Expr:
             plain = build(SYMBOLIC, x[i], y[i], const(factor, dtype))
-            plain = Cast(plain, "int8") if plain.dtype == "bool" else plain
+            plain = Cast("int8", plain) if plain.dtype == "bool" else plain
             return as_expr(simplify(plain))
 
         outputs.append(te.compute((len(a),), value, name=f"c{len(outputs)}"))
@@ -179,7 +179,7 @@ def test_what_is_proven_of_data(dtype: str) -> None:
     A, narrow = tir.decl_buffer((64,), dtype, "A"), tir.decl_buffer((64,), "int8", "N")
     i = Var("i")
     analyzer = Analyzer()
-    analyzer.bind(i, Range(IntImm(0), IntImm(64)))
+    analyzer.bind(i, Range.from_min_extent(IntImm("int64", 0), IntImm("int64", 64)))
     x, y = A[i], A[i + 1]
     for unknown in (x + 1 > x, x - y < 0, x * 3 < y * 3, (x * 2) // 2 - x, x // x):
         assert not is_const(analyzer.simplify(as_expr(unknown)))

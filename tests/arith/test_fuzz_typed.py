@@ -89,12 +89,12 @@ def test_narrow_magnitudes_wrap():
 def test_popcount_counts_the_bits_of_negative_numbers():
     maker = TypedMaker(0)
     for bits, dtype in ((8, "int8"), (64, "int64")):
-        expr = call("popcount", IntImm(-1, dtype))
+        expr = call("popcount", IntImm(dtype, -1))
         assert (values(maker, [expr])[0] == bits).all()
 
 
 def test_leading_zeros_depend_on_the_width():
     maker = TypedMaker(0)
     for number, dtype, zeros in ((1, "int8", 7), (0, "int64", 64), (-1, "int32", 0)):
-        expr = call("clz", IntImm(number, dtype))
+        expr = call("clz", IntImm(dtype, number))
         assert (values(maker, [expr])[0] == zeros).all()

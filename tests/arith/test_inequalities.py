@@ -124,7 +124,7 @@ def test_long_sum_with_an_effect_stays():
 def test_a_claim_is_proven_for_each_operand_of_minima_and_maxima() -> None:
     known = Analyzer()
     x = Var("x")
-    known.bind(x, Range(const(0), const(9)))
+    known.bind(x, Range.from_min_extent(const(0), const(9)))
     claim = maximum(x - 1, 0) + minimum(1, x) <= x
     assert can_prove_by_cases(known, claim)
     assert not can_prove_by_cases(known, maximum(x - 1, 0) + minimum(1, x) < x)

@@ -159,15 +159,17 @@ def test_indices_from_memory_have_no_ends(dtype: str) -> None:
     one = const(1, dtype)
     for index in (table[i], table[i] * 2, maximum(table[i], table[i + 1]) + 1):
         assert int_set(index, {i: rng(8)}).max is POS_INF
-        (found,) = region_bound([Range(index, one)], {i: rng(8)})
+        (found,) = region_bound([Range.from_min_extent(index, one)], {i: rng(8)})
         assert isinstance(found, IntervalSet) and found.max is POS_INF
-    (found,) = region_bound([Range(maximum(table[i], 3), one)], {i: rng(8)})
+    (found,) = region_bound([Range.from_min_extent(maximum(table[i], 3), one)], {i: rng(8)})
     assert isinstance(found, IntervalSet) and evaluate(found.min, {}) == 3
 
 
 def test_parts_of_a_sum_keep_what_each_says_alone():
     """Merged, ``i // 8 % 4 * 16 + i // 32`` is ``i // 8 * 16 - i // 32 * 63``: a wider box."""
-    (found,) = region_bound([Range(n * 64 + i // 8 % 4 * 16 + i // 32, const(1))], {i: rng(128)})
+    (found,) = region_bound(
+        [Range.from_min_extent(n * 64 + i // 8 % 4 * 16 + i // 32, const(1))], {i: rng(128)}
+    )
     assert isinstance(found, Range)
     assert expr_equal(found.min, n * 64) and evaluate(found.extent, {}) == 48 + 3 + 1
 
@@ -184,7 +186,7 @@ def test_boxes_of_random_sums_hold_all_values():
             for var in (i, j, i)
         ]
         dom = {i: rng(draw.choice([3, 40])), j: rng(draw.choice([1, 5]), 2)}
-        item = Range(sum(terms[1:], terms[0]), const(draw.randint(1, 3)))
+        item = Range.from_min_extent(sum(terms[1:], terms[0]), const(draw.randint(1, 3)))
         (found,) = region_bound([item], dom)
         assert isinstance(found, Range)
         low, size = evaluate(found.min, {}), evaluate(found.extent, {})
@@ -208,7 +210,7 @@ def test_sums_in_constant_loops_get_the_box_of_the_general_way(monkeypatch):
         for var in draw.sample([i, j, k, outer, other, i], draw.randint(1, 5)):
             term = var * draw.choice([1, 1, 4, -2, 16]) + draw.randint(0, 3)
             start = start + term if draw.random() < 0.7 else start - term
-        item = Range(start, const(draw.randint(1, 9)))
+        item = Range.from_min_extent(start, const(draw.randint(1, 9)))
         box = BoxBounds(dom, analyzer=known)
         short += box._linear(item) is not None
         (found,) = box.of([item])

@@ -21,7 +21,7 @@ from tilewright.tir.schedule import Schedule
 
 i, j, n = Var("i"), Var("j"), Var("n")
 HALF = const(2**62)
-LOOPS = {i: Range(const(0), const(8)), j: Range(const(0), const(3))}
+LOOPS = {i: Range.from_min_extent(const(0), const(8)), j: Range.from_min_extent(const(0), const(3))}
 INDICES = {
     "loops": i * HALF + j * HALF,
     "one loop": i * HALF + i * HALF + i * HALF,
@@ -33,7 +33,7 @@ INDICES = {
 
 @pytest.mark.parametrize("index", INDICES.values(), ids=INDICES)
 def test_every_question_has_an_answer(index: Expr) -> None:
-    (box,) = region_bound([Range(index, const(2**62))], LOOPS)
+    (box,) = region_bound([Range.from_min_extent(index, const(2**62))], LOOPS)
     assert isinstance(box, (Range, IntervalSet))
     Analyzer().int_set(index, LOOPS)
     assert detect_iter_map([index], LOOPS).errors or Analyzer().simplify(index) is not None

@@ -164,7 +164,7 @@ def test_floats_are_not_reassociated():
     a, b = Var("a", "float32"), Var("b", "float32")
     for expr in ((a + b) - a, a * 0.0, a + 0.0, a - a, (a + 1.0) + 2.0):
         assert simplify(expr) is expr
-    assert simplify(Mul(a, FloatImm(1.0))) is a
+    assert simplify(Mul(a, FloatImm("float32", 1.0))) is a
 
 
 def test_branches_know_their_condition(known):

@@ -91,9 +91,9 @@ def test_truncated_divisions_keep_their_value(divisor):
 
 NARROW = [
     (b + 3 - 3, b),
-    (Mul(b, IntImm(0, "int8")), IntImm(0, "int8")),
-    (Add(IntImm(100, "int8"), IntImm(100, "int8")), IntImm(-56, "int8")),
-    (b * 64 * 4, IntImm(0, "int8")),
+    (Mul(b, IntImm("int8", 0)), IntImm("int8", 0)),
+    (Add(IntImm("int8", 100), IntImm("int8", 100)), IntImm("int8", -56)),
+    (b * 64 * 4, IntImm("int8", 0)),
     (EQ(b + 1, cast(u, "int8") + 1), EQ(b, cast(u, "int8"))),
     (u < 0, FALSE),
     (u <= 255, TRUE),
@@ -103,7 +103,7 @@ NARROW = [
     (cast(cast(u, "int32"), "uint8"), u),
     (cast(cast(i - 8, "int8"), "int64"), i - 8),
     (cast(cast(x, "int8"), "int64"), cast(cast(x, "int8"), "int64")),
-    (Cast(Cast(f, "float64"), "float32"), f),
+    (Cast("float32", Cast("float64", f)), f),
 ]
 
 

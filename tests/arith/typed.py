@@ -99,7 +99,7 @@ class TypedMaker:
             value = ir.Min(ir.Max(value, const(0.0, source)), const(100.0, source))
         elif dtype in INDEX and source in ("uint32", "uint64"):
             value = ir.FloorMod(value, const(37, source))
-        return ir.Cast(value, dtype)
+        return ir.Cast(dtype, value)
 
     def _truth(self, depth: int) -> Expr:
         pick = self.random

@@ -26,48 +26,54 @@ from tilewright.ir import (
 from tilewright.support.errors import ParseError, VerifyError
 
 INDEX = Var("i")
-VECTOR = Ramp(INDEX, IntImm(1), 4)
+VECTOR = Ramp(INDEX, IntImm("int64", 1), 4)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: IntImm(300, "int8"), "the constant 300 does not fit int8"),
-        (lambda: IntImm(-1, "uint32"), "does not fit uint32"),
+        (lambda: IntImm("int8", 300), "the constant 300 does not fit int8"),
+        (lambda: IntImm("uint32", -1), "does not fit uint32"),
         (lambda: const(2, "bool"), "the constant 2 is no bool"),
         (lambda: const(0.5, "bool"), "the constant 0.5 is no bool"),
-        (lambda: IntImm(1.5, "int32"), "holds an integer, got 1.5"),
-        (lambda: IntImm("x", "int32"), "holds an integer, got 'x'"),
-        (lambda: IntImm("x"), "holds an integer, got 'x'"),
-        (lambda: IntImm(1, "float32"), "of an integer dtype"),
-        (lambda: IntImm(1, "int32x4"), "of an integer dtype"),
-        (lambda: IntImm(1, "int99"), "unknown dtype 'int99'"),
-        (lambda: IntImm(1, None), "a dtype is text"),
-        (lambda: IntImm(1, ["int8"]), "a dtype is text"),
-        (lambda: FloatImm(1.0, None), "a dtype is text"),
+        (lambda: IntImm("int32", 1.5), "holds an integer, got 1.5"),
+        (lambda: IntImm("int32", "x"), "holds an integer, got 'x'"),
+        (lambda: IntImm("int64", "x"), "holds an integer, got 'x'"),
+        (lambda: IntImm("float32", 1), "of an integer dtype"),
+        (lambda: IntImm("int32x4", 1), "of an integer dtype"),
+        (lambda: IntImm("int99", 1), "unknown dtype 'int99'"),
+        (lambda: IntImm(None, 1), "a dtype is text"),
+        (lambda: IntImm(["int8"], 1), "a dtype is text"),
+        (lambda: FloatImm(None, 1.0), "a dtype is text"),
         (lambda: Var("x", "int99"), "unknown dtype 'int99'; did you mean"),
         (lambda: Var("x", "float32x1"), "unknown dtype 'float32x1'"),
         (lambda: Var("x", "float32x04"), "unknown dtype 'float32x04'"),
         (lambda: Var("x", "float32x1000000"), "unknown dtype 'float32x1000000'"),
-        (lambda: Var("x", None), "a dtype is text"),
+        (lambda: Var("x", 3), "a dtype is text"),
         (lambda: Var(3), "the name of a variable is text, got 3"),
         (lambda: GlobalVar(3), "the name of a function is text, got 3"),
-        (lambda: Call(OPS.get("exp"), (FloatImm(1.0),), "float99"), "unknown dtype 'float99'"),
-        (lambda: Call(OPS.get("exp"), (FloatImm(1.0),), 3), "a dtype is text"),
-        (lambda: Call("exp", (FloatImm(1.0),), "float32"), "names an operator of the table"),
-        (lambda: Ramp(INDEX, IntImm(1), 10**9), "a positive number up to 999999"),
+        (
+            lambda: Call(OPS.get("exp"), (FloatImm("float32", 1.0),), "float99"),
+            "unknown dtype 'float99'",
+        ),
+        (lambda: Call(OPS.get("exp"), (FloatImm("float32", 1.0),), 3), "a dtype is text"),
+        (
+            lambda: Call("exp", (FloatImm("float32", 1.0),), "float32"),
+            "names an operator of the table",
+        ),
+        (lambda: Ramp(INDEX, IntImm("int64", 1), 10**9), "a positive number up to 999999"),
         (lambda: Broadcast(INDEX, 10**6), "a positive number up to 999999"),
         (lambda: Broadcast(VECTOR, 4), "the lanes of a vector are single values, got 4 of int64x4"),
-        (lambda: FloatImm(1.0, "int32"), "of a floating-point dtype, got 'int32'"),
-        (lambda: FloatImm(1.0, "float32x4"), "of a floating-point dtype"),
-        (lambda: FloatImm("1.0"), "holds a number, got '1.0'"),
-        (lambda: FloatImm(1j), "holds a number"),
+        (lambda: FloatImm("int32", 1.0), "of a floating-point dtype, got 'int32'"),
+        (lambda: FloatImm("float32x4", 1.0), "of a floating-point dtype"),
+        (lambda: FloatImm("float32", "1.0"), "holds a number, got '1.0'"),
+        (lambda: FloatImm("float32", 1j), "holds a number"),
         (lambda: StringImm(3), "holds text"),
-        (lambda: Cast(INDEX, "float99"), "unknown dtype 'float99'"),
-        (lambda: Cast(INDEX, "void"), "a Cast converts values"),
-        (lambda: Cast(INDEX, "int32x4"), "keeps the number of lanes"),
-        (lambda: Cast(VECTOR, "int32"), "keeps the number of lanes"),
-        (lambda: Ramp(INDEX, IntImm(1), 0), "lanes must be a positive number"),
+        (lambda: Cast("float99", INDEX), "unknown dtype 'float99'"),
+        (lambda: Cast("void", INDEX), "a Cast converts values"),
+        (lambda: Cast("int32x4", INDEX), "keeps the number of lanes"),
+        (lambda: Cast("int32", VECTOR), "keeps the number of lanes"),
+        (lambda: Ramp(INDEX, IntImm("int64", 1), 0), "lanes must be a positive number"),
         (lambda: Broadcast(INDEX, 2.0), "lanes must be a positive number"),
         (lambda: Shuffle((VECTOR,), (4,)), "picks from 4 lanes"),
         (lambda: Shuffle((), ()), "picks from 0 lanes"),
@@ -87,7 +93,7 @@ INTEGERS = [
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
-@pytest.mark.parametrize("make", [IntImm, const])
+@pytest.mark.parametrize("make", [lambda value, dtype: IntImm(dtype, value), const])
 def test_the_least_and_greatest_number_of_a_dtype_are_its_last(make, dtype):
     low, high = dtypes.integer_limits(dtype)
     assert make(low, dtype).value == low
@@ -101,23 +107,23 @@ def test_the_least_and_greatest_number_of_a_dtype_are_its_last(make, dtype):
 def test_script_takes_no_number_outside_of_its_dtype(dtype):
     low, high = dtypes.integer_limits(dtype)
     for beyond in (low - 1, high + 1):
-        for text in (f"T.{dtype}({beyond})", f"T.IntImm({beyond}, '{dtype}')"):
+        for text in (f"T.{dtype}({beyond})", f"T.IntImm('{dtype}', {beyond})"):
             with pytest.raises(ParseError, match=r"does not fit|no bool"):
                 script.parse(f"@T.prim_func\ndef f():\n    T.evaluate({text})\n")
 
 
 def test_ranges_up_to_the_last_number_are_written_so_that_they_are_read_again():
     buffer = tir.decl_buffer((8,), name="A")
-    last = IntImm(2**63 - 1)
+    last = IntImm("int64", 2**63 - 1)
     func = tir.PrimFunc((), {}, tir.Evaluate(tir.BufferLoad(buffer, (Ramp(last, const(1), 4),))))
     assert structural_equal(script.parse(func.script()), func, map_free_vars=True)
 
 
 def test_numbers_of_other_types_become_pythons():
-    assert type(IntImm(np.int8(3), "int8").value) is int
-    assert type(IntImm(True, "bool").value) is int
-    assert type(FloatImm(np.float32(0.5)).value) is float
-    assert type(FloatImm(2).value) is float
+    assert type(IntImm("int8", np.int8(3)).value) is int
+    assert type(IntImm("bool", True).value) is int
+    assert type(FloatImm("float32", np.float32(0.5)).value) is float
+    assert type(FloatImm("float32", 2).value) is float
 
 
 def test_large_integers_are_cast_as_they_are():

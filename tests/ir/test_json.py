@@ -39,7 +39,7 @@ def test_what_is_shared_stays_shared() -> None:
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 0.1, -0.0])
 def test_floats_are_exact(value: float) -> None:
-    found = load_json(save_json(ir.FloatImm(value, "float64"))).value
+    found = load_json(save_json(ir.FloatImm("float64", value))).value
     assert repr(found) == repr(value)
 
 

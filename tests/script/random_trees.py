@@ -136,12 +136,12 @@ class Trees:
         if lanes > 1:
             return Broadcast(self.constant(element), lanes)
         if dtypes.is_float(element):
-            return FloatImm(self.rng.choice(SPECIAL), element)
+            return FloatImm(element, self.rng.choice(SPECIAL))
         if element == "handle":
-            return IntImm(0, element)
+            return IntImm(element, 0)
         low, high = dtypes.integer_limits(element)
         value = self.rng.choice((0, 1, 2, -1, 7, low, high, low + 1))
-        return IntImm(min(max(value, low), high), element)
+        return IntImm(element, min(max(value, low), high))
 
     def leaf(self, dtype: str):
         found = [var for var in self.vars if var.dtype == dtype]
@@ -205,7 +205,7 @@ class Trees:
 
     def _cast(self, dtype, depth):
         source = dtypes.vector_dtype(self.scalar_dtype(), dtypes.lanes_of(dtype))
-        return Cast(self.expr(source, depth), dtype)
+        return Cast(dtype, self.expr(source, depth))
 
     def _call(self, dtype, depth):
         pick = self.rng.randrange(4)
@@ -262,7 +262,7 @@ class Trees:
             lambda: self.expr(self.scalar_dtype(), 1),
             lambda: self.constant(self.scalar_dtype()),
             lambda: StringImm(self.rng.choice(TEXTS)),
-            lambda: Range(self.expr(depth=1), self.expr(depth=1)),
+            lambda: Range.from_min_extent(self.expr(depth=1), self.expr(depth=1)),
             lambda: Target("llvm"),
             lambda: GlobalVar(self.name()),
             self._index_map,
@@ -330,7 +330,7 @@ class Trees:
         return BufferRegion(
             buffer,
             tuple(
-                Range(
+                Range.from_min_extent(
                     self.expr("int64", 2),
                     const(self.rng.choice((1, 1, 4))) if self.chance(70) else self.expr("int64", 2),
                 )
@@ -390,7 +390,7 @@ class Trees:
     def _for(self, depth):
         dtype = "int64" if self.chance(80) else self.rng.choice(INTS)
         var = self.var(dtype)
-        minimum = IntImm(0, dtype) if self.chance(70) else self.expr(dtype, 1)
+        minimum = IntImm(dtype, 0) if self.chance(70) else self.expr(dtype, 1)
         extent = self.constant(dtype) if self.chance(60) else self.expr(dtype, 2)
         kind = "serial" if self.chance(60) else self.rng.choice(KINDS)
         thread = self.rng.choice(THREADS) if kind == "thread_binding" else None
@@ -423,17 +423,19 @@ class Trees:
         values = tuple(
             var if self.chance(70) else self.expr(var.dtype, 2) for var in loops
         )  # fmt: skip
-        predicate = IntImm(1, "bool") if self.chance(60) else self._condition(2)
+        predicate = IntImm("bool", 1) if self.chance(60) else self._condition(2)
         return BlockRealize(values, predicate, self._block(depth, [v.dtype for v in values]))
 
     def _block(self, depth, axes=None):
         axes = ["int64"] * self.rng.randrange(3) if axes is None else axes
         iter_vars = []
         for dtype in axes:
-            minimum = IntImm(0, dtype) if self.chance(80) else self.expr(dtype, 1)
-            dom = Range(minimum, self.constant(dtype) if self.chance(60) else self.expr(dtype, 1))
+            minimum = IntImm(dtype, 0) if self.chance(80) else self.expr(dtype, 1)
+            dom = Range.from_min_extent(
+                minimum, self.constant(dtype) if self.chance(60) else self.expr(dtype, 1)
+            )
             kind = self.rng.choice(("spatial", "reduce", "opaque"))
-            iter_vars.append(IterVar(self.var(dtype), dom, kind))
+            iter_vars.append(IterVar(dom, self.var(dtype), kind))
         self.vars += [item.var for item in iter_vars]
         allocated = tuple(self.buffer() for _ in range(self.rng.choice((0, 0, 1, 2))))
         self.buffers += allocated
@@ -458,7 +460,7 @@ class Trees:
     def _match(self):
         source = self.rng.choice(self.buffers)
         extents = [const(self.rng.choice((1, 2, 4))) for _ in source.shape]
-        region = tuple(Range(self.expr("int64", 1), extent) for extent in extents)
+        region = tuple(Range.from_min_extent(self.expr("int64", 1), extent) for extent in extents)
         ndim = len(extents)
         strides = tuple(self.var() for _ in extents) if self.chance(60) else ()
         offset = self.var() if self.chance(60) else None

@@ -310,8 +310,8 @@ def test_attributes_are_stated_once_and_can_be_printed(body, message):
         ),
         ("A[0, 0] = A[0:2, 0]", "only the last index of A may be a slice"),
         ("A[0:2, 0] = 1.0", "only the last index of A may be a slice"),
-        ("T.evaluate(T.IntImm(300, 'int8'))", "the constant 300 does not fit int8"),
-        ("T.evaluate(T.IntImm(1, 'float32'))", "of an integer dtype"),
+        ("T.evaluate(T.IntImm('int8', 300))", "the constant 300 does not fit int8"),
+        ("T.evaluate(T.IntImm('float32', 1))", "of an integer dtype"),
         ("T.evaluate(T.StringImm(3))", "a StringImm holds text"),
     ],
 )

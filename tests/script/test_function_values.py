@@ -94,7 +94,7 @@ def test_reducer_errors_name_the_count() -> None:
 
 def test_free_axis() -> None:
     var = Var("tx", INDEX)
-    axis = IterVar(var, Range(const(0), const(32)), "opaque")
+    axis = IterVar(Range.from_min_extent(const(0), const(32)), var, "opaque")
     stmt = AttrStmt(axis, "thread_extent", const(32), Evaluate(var + 1))
     text = check(PrimFunc((), {}, stmt))
     assert 'T.attr(T.iter_var(tx, (0, 32), "opaque"), "thread_extent", 32)' in text

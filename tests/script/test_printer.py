@@ -159,7 +159,11 @@ def test_programs_that_are_not_well_formed_print_too():
     loop = example.root.body
     assert "for i, i_1" in script.to_text(loop.replace(body=loop.replace(body=realize)))
     store = realize.block.body
-    for value in (IntImm(1), Add(store.value, IntImm(1)), Select(IntImm(1), store.value, INT)):
+    for value in (
+        IntImm("int64", 1),
+        Add(store.value, IntImm("int64", 1)),
+        Select(IntImm("bool", 1), store.value, INT),
+    ):
         assert "B[vi, vj] = " in script.to_text(store.replace(value=value))
     assert "B[vi]" in script.to_text(store.replace(indices=store.indices[:1]))
 
@@ -188,11 +192,11 @@ class Maker:
         if pick < 0.5:
             return self.random.choice(self.variables[dtype])
         if dtype == "bool":
-            return IntImm(self.random.randrange(2), "bool")
+            return IntImm("bool", self.random.randrange(2))
         if dtype == "float32":
             values = [0.0, -0.0, 1.5, -2.25, 1e-30, 3e38, float("inf"), float("-inf"), float("nan")]
-            return FloatImm(self.random.choice(values), dtype)
-        return IntImm(self.random.randrange(0 if dtype == "uint8" else -9, 10), dtype)
+            return FloatImm(dtype, self.random.choice(values))
+        return IntImm(dtype, self.random.randrange(0 if dtype == "uint8" else -9, 10))
 
     def make(self, dtype, depth):
         if depth == 0 or self.random.random() < 0.15:
@@ -207,7 +211,7 @@ class Maker:
         if kind < 7:
             return [Add, Sub, Mul, FloorDiv, FloorMod, Min, Max][kind](*self.pair(dtype, depth))
         if kind == 7:
-            return Cast(self.make(self.random.choice(["int32", "int64"]), depth), dtype)
+            return Cast(dtype, self.make(self.random.choice(["int32", "int64"]), depth))
         if kind == 8:
             var = Var("v", dtype)
             self.variables[dtype].append(var)
@@ -271,5 +275,13 @@ def test_any_bounds_and_indices_round_trip(seed, start_dtype, extent_dtype):
     index, value = maker.make("int64", 2), maker.make("float32", 2)
     store = BufferStore(BUFFER, value, (index, start))
     round_trip(For(Var("i"), start, extent, "serial", store))
-    round_trip(BufferRegion(BUFFER, (Range(start, extent), Range(index, IntImm(1)))))
-    round_trip(BufferLoad(BUFFER, (index, Ramp(start, IntImm(1, start_dtype), 16))))
+    round_trip(
+        BufferRegion(
+            BUFFER,
+            (
+                Range.from_min_extent(start, extent),
+                Range.from_min_extent(index, IntImm("int64", 1)),
+            ),
+        )
+    )
+    round_trip(BufferLoad(BUFFER, (index, Ramp(start, IntImm(start_dtype, 1), 16))))

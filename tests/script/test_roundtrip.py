@@ -93,8 +93,8 @@ ONE = const(1, "float32")
         (Sub(Sub(X, X), X), "x - x - x"),
         (Mul(X, const(-5)), "x * -5"),
         (FloorDiv(X, const(0)), "T.FloorDiv(x, 0)"),
-        (Add(Y, IntImm(3, "int32")), "y + T.int32(3)"),
-        (Add(X, IntImm(3, "int32")), "T.Add(x, T.int32(3))"),
+        (Add(Y, IntImm("int32", 3)), "y + T.int32(3)"),
+        (Add(X, IntImm("int32", 3)), "T.Add(x, T.int32(3))"),
         (EQ(X, X), "x == x"),
         (EQ(Add(X, Add(X, X)), X), "x + (x + x) == x"),
         (EQ(Mul(X, Add(X, X)), X), "x * (x + x) == x"),
@@ -110,12 +110,12 @@ ONE = const(1, "float32")
         (Max(const(1), const(3)), "T.Max(1, 3)"),
         (Select(P, F, ONE), "T.Select(p, f, T.float32(1.0))"),
         (Select(P, F, const(1)), "T.Select(p, f, T.int64(1))"),
-        (Cast(F, "float32"), 'T.Cast("float32", f)'),
-        (FloatImm(math.inf, "float32"), 'T.float32("inf")'),
-        (FloatImm(-math.inf, "float16"), 'T.float16("-inf")'),
-        (FloatImm(math.nan, "float64"), 'T.float64("nan")'),
-        (FloatImm(1e-30, "bfloat16"), "T.bfloat16(1e-30)"),
-        (IntImm(0, "handle"), "T.handle(0)"),
+        (Cast("float32", F), 'T.Cast("float32", f)'),
+        (FloatImm("float32", math.inf), 'T.float32("inf")'),
+        (FloatImm("float16", -math.inf), 'T.float16("-inf")'),
+        (FloatImm("float64", math.nan), 'T.float64("nan")'),
+        (FloatImm("bfloat16", 1e-30), "T.bfloat16(1e-30)"),
+        (IntImm("handle", 0), "T.handle(0)"),
         (Ramp(X, const(2), 4), "T.Ramp(x, 2, 4)"),
         (Broadcast(F, 8), "T.Broadcast(f, 8)"),
         (Shuffle((Broadcast(F, 2), Broadcast(F, 2)), (0, 3)), None),
@@ -134,15 +134,20 @@ ONE = const(1, "float32")
         (Call(OPS.get("min_value"), (), "float32"), 'T.Call("min_value", dtype="float32")'),
         (StringImm("a 'b' \"c\""), None),
         (Let(Y, const(1, "int32"), Add(Y, Y)), "T.Let(y + y, where={y: T.int32(1)})"),
-        (Let(F, ONE, Let(Y, const(1, "int32"), Cast(Y, "float32"))), None),
+        (Let(F, ONE, Let(Y, const(1, "int32"), Cast("float32", Y))), None),
         (A[X, X + 1], "A[x, x + 1]"),
         (BufferLoad(A, (X, Ramp(X * 4, const(1), 4))), "A[x, x * 4:x * 4 + 4]"),
         (BufferLoad(A, (X, Ramp(const(8), const(1), 4))), "A[x, 8:12]"),
         (BufferLoad(A, (X, Ramp(X, const(3), 4))), "A[x, T.Ramp(x, 3, 4)]"),
-        (BufferLoad(B, (Ramp(Y, IntImm(1, "int32"), 4),)), "B[T.Ramp(y, T.int32(1), 4)]"),
+        (BufferLoad(B, (Ramp(Y, IntImm("int32", 1), 4),)), "B[T.Ramp(y, T.int32(1), 4)]"),
         (BufferLoad(decl_buffer((), "float32", "S"), ()), "S[()]"),
-        (Range(X, const(4)), "T.Range(x, x + 4)"),
-        (BufferRegion(A, (Range(X, const(1)), Range(const(0), X))), "T.region(A[x, 0:x])"),
+        (Range.from_min_extent(X, const(4)), "T.Range(x, x + 4)"),
+        (
+            BufferRegion(
+                A, (Range.from_min_extent(X, const(1)), Range.from_min_extent(const(0), X))
+            ),
+            "T.region(A[x, 0:x])",
+        ),
         (GlobalVar("main"), 'I.GlobalVar("main")'),
     ],
 )
@@ -196,10 +201,10 @@ INNER = For(Var("j"), const(0), const(4), "serial", STORE)
         For(Var("i"), const(1), const(0) + X, "unrolled", STORE),
         For(Var("i"), const(0), const(8), "thread_binding", STORE, "threadIdx.x"),
         For(Var("i"), const(0), const(8), "serial", STORE, None, {"a": 1, "b": [X, "c"]}),
-        For(Var("i", "int32"), IntImm(0, "int32"), IntImm(8, "int32"), "serial", STORE),
+        For(Var("i", "int32"), IntImm("int32", 0), IntImm("int32", 8), "serial", STORE),
         For(Var("i", "int32"), const(0), const(8), "serial", STORE),
-        For(Var("i"), IntImm(0, "int32"), const(8), "serial", STORE),
-        For(Var("i"), IntImm(2, "int32"), IntImm(4, "int32"), "serial", STORE),
+        For(Var("i"), IntImm("int32", 0), const(8), "serial", STORE),
+        For(Var("i"), IntImm("int32", 2), IntImm("int32", 4), "serial", STORE),
         For(Var("i"), const(0), const(8), "serial", NO_OP),
     ],
 )
@@ -227,7 +232,7 @@ def test_free_buffer_over_memory_that_an_inner_scope_allocates():
 
 def test_region_around_an_allocation_names_its_buffer():
     own = decl_buffer((4,), "float32", "own")
-    region = BufferRegion(own, (Range(const(0), const(4)),))
+    region = BufferRegion(own, (Range.from_min_extent(const(0), const(4)),))
     body = For(Var("i"), const(0), const(4), "serial", Allocate(own, NO_OP, {"a": 1}))
     text = check(Block((), (region,), (), "b", body))
     assert 'own = T.allocate(own, annotations={"a": 1})' in text
@@ -245,7 +250,7 @@ def test_names_as_python_reads_them():
 
 def test_blocks_that_access_their_own_buffers():
     own = decl_buffer((4,), "float32", "own")
-    region = BufferRegion(own, (Range(const(0), const(4)),))
+    region = BufferRegion(own, (Range.from_min_extent(const(0), const(4)),))
     check(Block((), (region,), (region,), "b", NO_OP, None, (own,)))
 
 
@@ -257,7 +262,7 @@ def test_function_attributes_that_name_buffers_and_symbols():
 
 @pytest.mark.parametrize("dtype, start", [("int8", 100), ("int64", 2**63 - 1), ("uint4", 15)])
 def test_ranges_whose_end_does_not_fit(dtype, start):
-    check(For(Var("i", dtype), IntImm(start, dtype), IntImm(7, dtype), "serial", NO_OP))
+    check(For(Var("i", dtype), IntImm(dtype, start), IntImm(dtype, 7), "serial", NO_OP))
 
 
 def test_dependent_loops_are_no_grid():
@@ -279,15 +284,15 @@ def block_function(**changes):
     local = decl_buffer((16, 32), "float32", "local", scope="local", alignment=128)
     i, j = Var("i"), Var("j")
     vi, vj = Var("vi"), Var("vj")
-    region = (Range(vi, const(1)), Range(vj, const(1)))
+    region = (Range.from_min_extent(vi, const(1)), Range.from_min_extent(vj, const(1)))
     sub = decl_buffer(
         (1, 4), "float32", "sub", strides=(Var("s0"), 1), elem_offset=Var("offset"), scope="local"
     )
     block = Block(
         **{
             "iter_vars": (
-                IterVar(vi, Range(const(0), const(16)), "spatial"),
-                IterVar(vj, Range(const(0), const(32)), "reduce"),
+                IterVar(Range.from_min_extent(const(0), const(16)), vi, "spatial"),
+                IterVar(Range.from_min_extent(const(0), const(32)), vj, "reduce"),
             ),
             "reads": (BufferRegion(A, region),),
             "writes": (BufferRegion(C, region),),
@@ -297,7 +302,14 @@ def block_function(**changes):
             "alloc_buffers": (local,),
             "match_buffers": (
                 MatchBufferRegion(
-                    sub, BufferRegion(local, (Range(vi, const(1)), Range(const(4), const(4))))
+                    sub,
+                    BufferRegion(
+                        local,
+                        (
+                            Range.from_min_extent(vi, const(1)),
+                            Range.from_min_extent(const(4), const(4)),
+                        ),
+                    ),
                 ),
             ),
             "annotations": {"x": (1, 2.5, "s", None, True), "e": {"k": [const(3)]}, "n": ()},
@@ -322,8 +334,8 @@ def test_block_alone():
 
 def test_block_over_other_ranges_is_not_remapped():
     axes = (
-        IterVar(Var("vi"), Range(const(1), const(15)), "opaque"),
-        IterVar(Var("vj", "int32"), Range(const(0), const(32)), "spatial"),
+        IterVar(Range.from_min_extent(const(1), const(15)), Var("vi"), "opaque"),
+        IterVar(Range.from_min_extent(const(0), const(32)), Var("vj", "int32"), "spatial"),
     )
     C = decl_buffer((16, 32), "float32", "C")
     text = check(

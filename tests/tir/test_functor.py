@@ -69,7 +69,7 @@ def test_mutators_keep_what_does_not_change() -> None:
 
     class Tripler(tir.StmtExprMutator):
         def visit_float_imm_(self, op: tir.FloatImm) -> tir.FloatImm:
-            return tir.FloatImm(op.value * 3, op.dtype) if op.value else op
+            return tir.FloatImm(op.dtype, op.value * 3) if op.value else op
 
     assert Nothing()(func.body) is func.body
     made = func.replace(body=Tripler()(func.body))

@@ -236,7 +236,9 @@ def test_a_wrong_inverse_is_not_believed() -> None:
 
 
 def test_ranges_are_mapped() -> None:
-    ranges = TILED.map_ranges([Range(const(20), const(20)), Range(const(3), const(2))])
+    ranges = TILED.map_ranges(
+        [Range.from_min_extent(const(20), const(20)), Range.from_min_extent(const(3), const(2))]
+    )
     assert [shape((item.min, item.extent)) for item in ranges] == [[1, 2], [3, 2], [0, 16]]
     with pytest.raises(ScheduleError, match="may be negative"):
         IndexMap.from_func(lambda i: (i - 1,)).map_shape([4])

@@ -50,7 +50,10 @@ ZERO, FOUR = const(0), const(4)
             "unknown thread tag 'blockIdx.w'; did you mean",
         ),
         (lambda: For(I, ZERO, FOUR, "thread_binding", NO_OP, 3), "unknown thread tag 3"),
-        (lambda: IterVar(I, Range(ZERO, FOUR), "time"), "unknown kind of axis 'time'; known"),
+        (
+            lambda: IterVar(Range.from_min_extent(ZERO, FOUR), I, "time"),
+            "unknown kind of axis 'time'; known",
+        ),
         (lambda: PrimFunc((), {}, NO_OP, "int99"), "unknown dtype 'int99'"),
     ],
 )
@@ -94,7 +97,7 @@ def test_known_thread_tags(tag):
 
 
 def test_operators_take_their_number_of_arguments():
-    call = Call(OPS.get("pow"), (FloatImm(1.0),), "float32")
+    call = Call(OPS.get("pow"), (FloatImm("float32", 1.0),), "float32")
     with pytest.raises(VerifyError, match="pow takes 2 arguments, got 1"):
         verify(PrimFunc((), {}, Evaluate(call)))
 

@@ -79,7 +79,7 @@ def test_nodes_made_by_hand_are_verified() -> None:
     A = tir.decl_buffer((4,), "int32", "A")
     x = A[0]
     wrong = Call(OPS.get("sqrt"), (as_expr(x),), "int32")
-    store = tir.BufferStore(A, wrong, (IntImm(0),))
+    store = tir.BufferStore(A, wrong, (IntImm("int64", 0),))
     param = Var("a", "handle")
     with pytest.raises(VerifyError, match="sqrt takes floating-point numbers, got int32"):
         tir.analysis.verify(tir.PrimFunc((param,), {param: A}, store))
@@ -137,7 +137,7 @@ def test_floats_become_the_nearest_integer(dtype: str, source: str) -> None:
         for v in values.tolist()
     ]
     x = te.placeholder((8,), source, "x")
-    made = te.compute((8,), lambda i: Cast(x[i], dtype), name="y")
+    made = te.compute((8,), lambda i: Cast(dtype, x[i]), name="y")
     np.testing.assert_array_equal(computed((dtype, x, made), values), np.array(expected, dtype))
 
 

@@ -133,7 +133,7 @@ def _narrow_one(analyzer: Analyzer, ranges: dict[Var, Range], var: Var, conditio
             extent = most
     if extent is not ranges[var].extent and not analyzer.can_prove_ge(extent, 0):
         return False
-    ranges[var] = Range(low, extent)
+    ranges[var] = Range.from_min_extent(low, extent)
     return True
 
 

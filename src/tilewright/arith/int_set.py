@@ -145,7 +145,10 @@ class BoxBounds:
         if len(parts) > 1 and (not isinstance(found, Range) or not is_const(found.extent, 1)):
             # Merged, the parts of a sum may have lost what each of them says alone.
             one = const(1, item.extent.dtype)
-            apart = _sum([_bound_one(relaxer, Range(x, one), facts) for x in parts], item.extent)
+            apart = _sum(
+                [_bound_one(relaxer, Range.from_min_extent(x, one), facts) for x in parts],
+                item.extent,
+            )
             if apart is not None and _is_narrower(apart, found):
                 return apart
         return found
@@ -185,7 +188,7 @@ class BoxBounds:
         lowest = self.analyzer._simplifier.from_poly_or_none(low, INDEX)
         if lowest is None or extent > _LIMITS[1]:
             return None
-        return Range(lowest, const(extent))
+        return Range.from_min_extent(lowest, const(extent))
 
 
 def _addends(expr: Expr) -> list[Expr]:
@@ -214,7 +217,11 @@ def _sum(parts: Sequence[Range | IntervalSet], extent: Expr) -> Range | None:
             return None
         total += part.extent.value - 1
         first = part.min if first is None else first + part.min
-    return None if first is None or total > _LIMITS[1] else Range(first, const(total, first.dtype))
+    return (
+        None
+        if first is None or total > _LIMITS[1]
+        else Range.from_min_extent(first, const(total, first.dtype))
+    )
 
 
 def _is_narrower(made: Range, found: Range | IntervalSet) -> bool:
@@ -270,7 +277,7 @@ def _bound_one(relaxer: Relaxer, item: Range, facts: Sequence[Poly]) -> Range | 
         extent = canonical.merged(poly_add(poly_sub(high, low), {(): 1}))
         extent_expr = simplifier.from_poly_or_none(extent, dtype)
         if extent_expr is not None:
-            return Range(first_expr, extent_expr)
+            return Range.from_min_extent(first_expr, extent_expr)
     last_expr = None if high is None else simplifier.from_poly_or_none(high, dtype)
     return IntervalSet(
         NEG_INF if first_expr is None else first_expr, POS_INF if last_expr is None else last_expr

@@ -152,7 +152,7 @@ class IntervalSet(IntSet):
         if not self.is_bounded:
             return None
         extent = self.max - self.min + 1
-        return Range(self.min, extent)
+        return Range.from_min_extent(self.min, extent)
 
     def __repr__(self) -> str:
         return f"IntervalSet({self.min!r}, {self.max!r})"

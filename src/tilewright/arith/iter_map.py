@@ -73,7 +73,7 @@ class IterMapResult:
                 if len(total.args) > 1 or as_int(total.args[0].scale) != 1:
                     return None
                 extent = total.args[0].extent
-            found.append(Range(total.base, extent))
+            found.append(Range.from_min_extent(total.base, extent))
         return found
 
 

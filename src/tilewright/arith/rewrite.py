@@ -184,6 +184,6 @@ class Table:
             ):
                 made = rule.result(found) if callable(rule.result) else build(rule.result, found)
                 if not isinstance(made, Expr):
-                    made = (IntImm if isinstance(made, (int, bool)) else FloatImm)(made, expr.dtype)
+                    made = (IntImm if isinstance(made, (int, bool)) else FloatImm)(expr.dtype, made)
                 return made  # type: ignore[no-any-return]
         return None

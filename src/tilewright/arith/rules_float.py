@@ -9,7 +9,7 @@ from tilewright.arith.rewrite import Rule, Table, wild
 from tilewright.ir import Add, Div, FloatImm, Max, Min, Mul, Sub
 
 x, y = wild("x", "float32"), wild("y", "float32")
-ONE, ZERO, NEG_ZERO = FloatImm(1.0), FloatImm(0.0), FloatImm(-0.0)
+ONE, ZERO, NEG_ZERO = FloatImm("float32", 1.0), FloatImm("float32", 0.0), FloatImm("float32", -0.0)
 
 RULES = (
     Rule(Mul(x, ONE), x),

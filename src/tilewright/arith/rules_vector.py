@@ -154,7 +154,7 @@ def _divisor_and_stride(m: Match) -> int | None:
 
 
 def _like(m: Match, value: int) -> Expr:
-    return type(m.s)(value, m.s.dtype)  # type: ignore[no-any-return]
+    return type(m.s)(m.s.dtype, value)  # type: ignore[no-any-return]
 
 
 def _within(m: Match, stride: int, lanes: int, analyzer: Any) -> bool:

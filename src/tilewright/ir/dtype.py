@@ -73,6 +73,13 @@ def check_dtype(dtype: object) -> None:
     split_dtype(dtype)
 
 
+def dtype_text(dtype: object) -> str:
+    """Return a dtype as text; what stands for one (``T.float32``) has it as ``dtype``."""
+    found = dtype if isinstance(dtype, str) else getattr(dtype, "dtype", dtype)
+    check_dtype(found)
+    return str(found)
+
+
 def _no_text(dtype: object) -> VerifyError:
     return VerifyError(f"a dtype is text such as 'float32', got {dtype!r}")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from tilewright.ir.dtype import (
     INDEX,
-    check_dtype,
+    dtype_text,
     element_of,
     integer_limits,
     is_bool,
@@ -49,6 +49,8 @@ from tilewright.support.errors import VerifyError
 
 ExprLike = Union["Expr", int, float, bool]
 
+_put = object.__setattr__
+
 _LEAST_INDEX, _MOST_INDEX = integer_limits(INDEX)
 
 
@@ -71,7 +73,7 @@ class _Builders:
     compare: Callable[[Any, Any, Any], Expr]
     call: Callable[..., Expr]
     cast: Callable[[ExprLike, str], Expr]
-    as_expr: Callable[[Any], Expr]
+    as_expr: Callable[..., Expr]
 
 
 BUILD = _Builders()
@@ -91,6 +93,7 @@ class Expr(Node):
     __slots__ = ()
     dtype: str
     reads_memory = False  # whether evaluating such a node touches memory, by its class
+    child_class: type[Expr]
 
     def __add__(self, other: ExprLike) -> Expr:
         return BUILD.add(self, other)
@@ -192,6 +195,9 @@ class Expr(Node):
         return located(BUILD.compare(EQ, self, other), span)
 
 
+Expr.child_class = Expr
+
+
 def located(expr: Expr, span: object) -> Expr:
     """Note where an expression that was just made stands in source text, if that is known.
 
@@ -200,6 +206,11 @@ def located(expr: Expr, span: object) -> Expr:
     if span is not None and expr.span is None and not isinstance(expr, (IntImm, Var)):
         set_span(expr, span)
     return expr
+
+
+def _expressions(*values: ExprLike) -> tuple[Expr, ...]:
+    """Each value as an expression."""
+    return tuple(map(BUILD.as_expr, values))
 
 
 def _is_exprlike(value: object) -> bool:
@@ -213,11 +224,30 @@ class Var(Expr):
     name: str = attr()
     dtype: str = attr(default=INDEX)
 
-    def __post_init__(self) -> None:
-        if type(self.name) is not str:
-            check_name(self.name, "a variable")
-        if self.dtype != INDEX:
-            check_dtype(self.dtype)
+    init_takes_fields = False
+
+    def __init__(
+        self,
+        name: str | None = None,
+        ty: Any = None,
+        span: object = None,
+        *,
+        dtype: Any = INDEX,
+        name_hint: str | None = None,
+    ) -> None:
+        """Make a variable; ``ty`` and ``dtype`` are the same, and so are the names."""
+        if ty is not None:
+            dtype = ty
+        if type(name) is not str:
+            name = name_hint if name is None else name
+            check_name(name, "a variable")
+        if dtype != INDEX:
+            dtype = dtype_text(dtype)
+        _put(self, "name", name)
+        _put(self, "dtype", dtype)
+        _put(self, "_contents", None)
+        if span is not None:
+            set_span(self, span)
 
     def __repr__(self) -> str:
         return self.name
@@ -230,16 +260,20 @@ class IntImm(Expr):
     value: int = attr()
     dtype: str = attr(default=INDEX)
 
-    def __post_init__(self) -> None:
+    init_takes_fields = False
+
+    def __init__(self, dtype: Any, value: int, span: object = None) -> None:
+        """Make a constant, which must fit its dtype."""
         # Most are indices.
-        value = self.value
-        if type(value) is int and self.dtype == INDEX and _LEAST_INDEX <= value <= _MOST_INDEX:
-            return
-        if isinstance(value, str) and not isinstance(self.dtype, str):  # TVM: IntImm(dtype, value)
-            value, dtype = self.dtype, value
-            object.__setattr__(self, "dtype", dtype)
-        check_int_constant(value, self.dtype)
-        object.__setattr__(self, "value", int(value))
+        if not (dtype == INDEX and type(value) is int and _LEAST_INDEX <= value <= _MOST_INDEX):
+            dtype = dtype_text(dtype)
+            check_int_constant(value, dtype)
+            value = int(value)
+        _put(self, "value", value)
+        _put(self, "dtype", dtype)
+        _put(self, "_contents", None)
+        if span is not None:
+            set_span(self, span)
 
     def __int__(self) -> int:
         return int(self.value)
@@ -258,15 +292,18 @@ class FloatImm(Expr):
     value: float = attr()
     dtype: str = attr(default="float32")
 
-    def __post_init__(self) -> None:
-        if isinstance(self.value, str) and not isinstance(self.dtype, str):  # TVM's order
-            value, dtype = self.dtype, self.value
-            object.__setattr__(self, "value", value)
-            object.__setattr__(self, "dtype", dtype)
-        if self.dtype != "float32":
-            check_float_dtype(self.dtype)
-        if type(self.value) is not float:
-            object.__setattr__(self, "value", float_constant(self.value))
+    init_takes_fields = False
+
+    def __init__(self, dtype: Any, value: float, span: object = None) -> None:
+        """Make a constant of a scalar floating-point dtype."""
+        if dtype != "float32":
+            dtype = dtype_text(dtype)
+            check_float_dtype(dtype)
+        _put(self, "value", value if type(value) is float else float_constant(value))
+        _put(self, "dtype", dtype)
+        _put(self, "_contents", None)
+        if span is not None:
+            set_span(self, span)
 
     def __float__(self) -> float:
         return float(self.value)
@@ -301,12 +338,19 @@ class Cast(Expr):
     value: Expr = child()
     dtype: str = attr()
 
-    def __post_init__(self) -> None:
-        dtype: Any = self.value
-        if type(dtype) is str:  # Cast(dtype, value), as TVM has it
-            object.__setattr__(self, "value", BUILD.as_expr(self.dtype))
-            object.__setattr__(self, "dtype", dtype)
-        check_cast(self.value.dtype, self.dtype)
+    init_takes_fields = False
+
+    def __init__(self, dtype: Any, value: ExprLike, span: object = None) -> None:
+        """Convert a value, even to the dtype that it has."""
+        if type(dtype) is not str:
+            dtype = dtype_text(dtype)
+        made = value if isinstance(value, Expr) else BUILD.as_expr(value)
+        check_cast(made.dtype, dtype)
+        _put(self, "value", made)
+        _put(self, "dtype", dtype)
+        _put(self, "_contents", None)
+        if span is not None:
+            set_span(self, span)
 
 
 class BinaryExpr(Expr):
@@ -319,7 +363,16 @@ class BinaryExpr(Expr):
 
     if TYPE_CHECKING:  # the classes of the operators have it from their fields
 
-        def __init__(self, a: Expr, b: Expr) -> None: ...
+        def __init__(self, a: ExprLike, b: ExprLike) -> None: ...
+
+    @staticmethod
+    def as_children(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
+        """Two operands; a number takes the dtype of the other one."""
+        if isinstance(a, (int, float)) and not isinstance(b, (int, float)):
+            made = BUILD.as_expr(b)
+            return BUILD.as_expr(a, made.dtype), made
+        made = BUILD.as_expr(a)
+        return made, BUILD.as_expr(b, made.dtype)
 
     def __repr__(self) -> str:
         if self.symbol.isalpha():
@@ -405,6 +458,12 @@ class Not(Expr):
     a: Expr = child()
     dtype: str = derived("a")
 
+    as_children = staticmethod(_expressions)
+
+    if TYPE_CHECKING:
+
+        def __init__(self, a: ExprLike) -> None: ...
+
 
 @node
 class Select(Expr):
@@ -414,6 +473,23 @@ class Select(Expr):
     true_value: Expr = child()
     false_value: Expr = child()
     dtype: str = derived("true_value")
+
+    def __post_init__(self) -> None:
+        if not is_bool(self.condition.dtype):
+            raise VerifyError(f"a condition must be bool, got {self.condition.dtype}")
+
+    @staticmethod
+    def as_children(
+        condition: ExprLike, true_value: ExprLike, false_value: ExprLike
+    ) -> tuple[Expr, Expr, Expr]:
+        """The condition and two values; a number takes the dtype of the other value."""
+        return BUILD.as_expr(condition), *BinaryExpr.as_children(true_value, false_value)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, condition: ExprLike, true_value: ExprLike, false_value: ExprLike
+        ) -> None: ...
 
 
 @node
@@ -425,6 +501,12 @@ class Ramp(Expr):
     lanes: int = attr()
     dtype: str = derived(lambda ramp: lanes_dtype(ramp.base.dtype, ramp.lanes))
 
+    as_children = staticmethod(BinaryExpr.as_children)
+
+    if TYPE_CHECKING:
+
+        def __init__(self, base: ExprLike, stride: ExprLike, lanes: int) -> None: ...
+
 
 @node
 class Broadcast(Expr):
@@ -433,6 +515,12 @@ class Broadcast(Expr):
     value: Expr = child()
     lanes: int = attr()
     dtype: str = derived(lambda vector: lanes_dtype(vector.value.dtype, vector.lanes))
+
+    as_children = staticmethod(_expressions)
+
+    if TYPE_CHECKING:
+
+        def __init__(self, value: ExprLike, lanes: int) -> None: ...
 
 
 @node
@@ -444,11 +532,21 @@ class Shuffle(Expr):
     dtype: str = derived()
 
     def __post_init__(self) -> None:
+        if not all(isinstance(vector, Expr) for vector in self.vectors):
+            object.__setattr__(self, "vectors", _expressions(*self.vectors))
+        if type(self.indices) is not tuple:
+            object.__setattr__(self, "indices", tuple(map(int, self.indices)))
         count = sum(lanes_of(vector.dtype) for vector in self.vectors)
         if not self.indices or not all(0 <= index < count for index in self.indices):
             raise VerifyError(f"Shuffle picks from {count} lanes, got the indices {self.indices}")
         element = element_of(self.vectors[0].dtype)
         object.__setattr__(self, "dtype", vector_dtype(element, len(self.indices)))
+
+
+_OPERATORS = frozenset(
+    """bitwise_and bitwise_not bitwise_or bitwise_xor shift_left shift_right
+    truncdiv truncmod""".split()
+)
 
 
 @node
@@ -464,6 +562,21 @@ class Call(Expr):
             split_dtype(self.dtype)
         else:
             check_call(self.op, self.dtype)
+
+    @property
+    def a(self) -> Expr:
+        """The first operand of an operator that is a node of its own in TVM (``BitwiseAnd``)."""
+        return self._operand(0)
+
+    @property
+    def b(self) -> Expr:
+        """The second operand of such an operator."""
+        return self._operand(1)
+
+    def _operand(self, place: int) -> Expr:
+        if self.op.name not in _OPERATORS or place >= len(self.args):
+            raise AttributeError(f"a call of {self.op.name} has `args`, not `{'ab'[place]}`")
+        return self.args[place]
 
     def __repr__(self) -> str:
         return f"{self.op.name}({', '.join(map(repr, self.args))})"
@@ -486,10 +599,30 @@ class Range(Node):
     min: Expr = child()
     extent: Expr = child()
 
+    init_takes_fields = False
+
+    def __init__(self, begin: ExprLike, end: ExprLike | None = None, span: object = None) -> None:
+        """Make the range from ``begin`` to ``end``, which isn't in it; with one bound, from 0."""
+        if end is None:
+            extent = BUILD.as_expr(begin)
+            low = BUILD.as_expr(0, extent.dtype)
+        else:
+            low, end = BinaryExpr.as_children(begin, end)
+            zero = isinstance(low, IntImm) and low.value == 0 and low.dtype == end.dtype
+            extent = end if zero else BUILD.sub(end, low)
+        _put(self, "min", low)
+        _put(self, "extent", extent)
+        _put(self, "_contents", None)
+        if span is not None:
+            set_span(self, span)
+
     def __repr__(self) -> str:
         return f"Range({self.min!r}, extent={self.extent!r})"
 
     @staticmethod
-    def from_min_extent(minimum: ExprLike, extent: ExprLike) -> Range:
+    def from_min_extent(min_value: ExprLike, extent: ExprLike, span: object = None) -> Range:
         """Make a range from its start and its length."""
-        return Range(BUILD.as_expr(minimum), BUILD.as_expr(extent))
+        made = Range.of_fields(BUILD.as_expr(min_value), BUILD.as_expr(extent))
+        if span is not None:
+            set_span(made, span)
+        return made

@@ -31,15 +31,15 @@ from tilewright.support.errors import VerifyError
 
 # Most constants are small indices: one node stands for each of these.
 _MOST_INDEX = integer_limits(INDEX)[1]
-_SMALL = {value: IntImm(value, INDEX) for value in range(-16, 1025)}
-TRUE = IntImm(1, "bool")
-FALSE = IntImm(0, "bool")
+_SMALL = {value: IntImm(INDEX, value) for value in range(-16, 1025)}
+TRUE = IntImm("bool", 1)
+FALSE = IntImm("bool", 0)
 
 
 def small_index(value: int) -> IntImm:
     """An index constant; the same node each time if it is small."""
     found = _SMALL.get(value)
-    return IntImm(value, INDEX) if found is None else found
+    return IntImm(INDEX, value) if found is None else found
 
 
 def const(value: ExprLike, dtype: str | None = None) -> Expr:
@@ -65,7 +65,7 @@ def const(value: ExprLike, dtype: str | None = None) -> Expr:
         return Broadcast(const(value, element), lanes)
     if is_float(element):
         return FloatImm(
-            _nearest(value, element) if isinstance(value, int) else float(value), element
+            element, _nearest(value, element) if isinstance(value, int) else float(value)
         )
     if is_bool(element):
         if value not in (0, 1):
@@ -79,7 +79,7 @@ def const(value: ExprLike, dtype: str | None = None) -> Expr:
     low, high = integer_limits(element)
     if not low <= value <= high:
         raise VerifyError(f"the constant {value} does not fit {element} ({low} .. {high})")
-    return IntImm(value, element)
+    return IntImm(element, value)
 
 
 @builds
@@ -122,14 +122,14 @@ def as_int(expr: object) -> int | None:
 def min_value(dtype: str) -> Expr:
     """The minimum value of a dtype (minus infinity for floats with infinities)."""
     if is_float(dtype):
-        return FloatImm(_float_limits(dtype)[0], dtype)
+        return FloatImm(dtype, _float_limits(dtype)[0])
     return const(integer_limits(dtype)[0], dtype)
 
 
 def max_value(dtype: str) -> Expr:
     """The maximum value of a dtype (infinity for floats with infinities)."""
     if is_float(dtype):
-        return FloatImm(_float_limits(dtype)[1], dtype)
+        return FloatImm(dtype, _float_limits(dtype)[1])
     return const(integer_limits(dtype)[1], dtype)
 
 
@@ -154,7 +154,7 @@ def cast(value: ExprLike, dtype: str) -> Expr:
         return Broadcast(cast(value, element_of(dtype)), lanes_of(dtype))
     if isinstance(value, IntImm):
         if is_float(dtype):
-            return FloatImm(_nearest(value.value, dtype), dtype)
+            return FloatImm(dtype, _nearest(value.value, dtype))
         if is_bool(dtype):
             return TRUE if value.value else FALSE
         low, high = integer_limits(dtype)
@@ -165,8 +165,8 @@ def cast(value: ExprLike, dtype: str) -> Expr:
         small = value.value.is_integer() and abs(value.value) <= 8
         known = value.value if small else rounded(value.value, value.dtype)
         if known is not None:
-            return FloatImm(known, dtype)
-    return Cast(value, dtype)
+            return FloatImm(dtype, known)
+    return Cast(dtype, value)
 
 
 def _nearest(value: int, dtype: str) -> float:

@@ -70,7 +70,7 @@ def _fold(kind: Any, a: Expr, b: Expr, result: int | float) -> Expr:
     if is_float(a.dtype):
         exact = all(rounded(v, a.dtype) == v for v in (const_value(a), const_value(b), result))
         if a.dtype in ("float32", "float64") and exact:
-            return FloatImm(float(result), a.dtype)
+            return FloatImm(a.dtype, float(result))
     elif is_integer(a.dtype) or 0 <= result <= 1:
         return const(wrap_integer(int(result), a.dtype), a.dtype)
     made: Expr = kind(a, b)
@@ -241,7 +241,7 @@ def neg(a: ExprLike) -> Expr:
     """``-a``."""
     a = as_expr(a)
     if is_float(element_of(a.dtype)):
-        return FloatImm(-a.value, a.dtype) if isinstance(a, FloatImm) else mul(a, -1.0)
+        return FloatImm(a.dtype, -a.value) if isinstance(a, FloatImm) else mul(a, -1.0)
     return sub(const(0, a.dtype), a)
 
 

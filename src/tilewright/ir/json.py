@@ -71,7 +71,8 @@ def load_json(json_str: str) -> Any:
         nodes: list[Node] = []
         for kind, fields in data["nodes"]:
             made = {name: _decode(value, nodes) for name, value in fields.items()}
-            nodes.append(_class_named(kind)(**made))
+            kind_of_node = _class_named(kind)
+            nodes.append(getattr(kind_of_node, "of_fields", kind_of_node)(**made))
         return _decode(data["root"], nodes)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise VerifyError(f"this is no text of save_json: {error}") from error

@@ -22,6 +22,12 @@ A field declared with ``derived()`` is a slot filled by ``__post_init__``, or by
 from a child's slot of the same name (``derived("value")``) or a function of the node
 (``derived(function)``); it is neither compared nor traversed.
 
+A class may define a constructor of its own, which takes the fields by name. One that says
+``init_takes_fields = False`` needn't: there ``of_fields`` makes nodes of fields, as the generated
+constructor does otherwise, and ``replace`` and mutators use that. Where constructors shall
+take numbers for child nodes, the class has ``as_children``, which makes nodes of all of them, and
+``child_class``, the class of these nodes.
+
 Two class attributes say how symbols behave: ``symbol = True`` makes a node one that equality
 matches by position; ``own_scope = True`` makes its definitions parameters visible only in its own
 fields, so that one object may occur in several places of a program.
@@ -129,6 +135,10 @@ class Node:
         def replace(self, **changes: object) -> Self:
             """Return a copy with some fields changed."""
 
+        @classmethod
+        def of_fields(cls, *fields: Any, **named: Any) -> Self:
+            """Make a node of its fields; of classes with a constructor of their own."""
+
     def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
         """Fill an unpickled or copied node: what its contents are, each process counts its way."""
         for name, value in {**state[1], "_contents": None}.items():
@@ -180,12 +190,15 @@ def node(cls: N) -> N:
     namespace["__slots__"] = tuple(field.name for field in own)
     for unwanted in ("__dict__", "__weakref__"):
         namespace.pop(unwanted, None)
+    if not namespace.get("init_takes_fields", True):
+        namespace["of_fields"] = classmethod(_make_init(fields, "__post_init__", cls, "of_fields"))
     # A class without fields of its own is constructed as its base is, also if by hand.
-    if "__init__" not in namespace and (own or not inherited or "__post_init__" in namespace):
-        namespace["__init__"] = _make_init(fields, "__post_init__", cls)
-    namespace["map_children"] = _make_map_children(fields)
+    elif "__init__" not in namespace and (own or not inherited or "__post_init__" in namespace):
+        namespace["__init__"] = _make_init(fields, "__post_init__", cls, "__init__")
+    make = "type(self).of_fields" if "of_fields" in namespace else "type(self)"
+    namespace["map_children"] = _make_map_children(fields, make)
     namespace["child_nodes"] = _make_child_nodes(fields)
-    namespace["replace"] = _make_replace(fields)
+    namespace["replace"] = _make_replace(fields, make)
     if setting("freeze_nodes"):
         namespace["__setattr__"] = _refuse_assignment
     made = type(cls)(cls.__name__, cls.__bases__, namespace)
@@ -197,12 +210,21 @@ def _refuse_assignment(self: Node, name: str, value: object) -> None:
     raise AttributeError(f"{type(self).__name__} is immutable: use replace({name}=...)")
 
 
-def _make_init(fields: tuple[Field, ...], hook: str, cls: type) -> Callable[..., None]:
-    """Generate the constructor; tuples are made from lists so that nodes stay immutable."""
+def _make_init(fields: tuple[Field, ...], hook: str, cls: type, name: str) -> Callable[..., None]:
+    """Generate the constructor; tuples are made from lists so that nodes stay immutable.
+
+    As ``of_fields`` it is a function of the class that gives the node.
+    """
     frozen = setting("freeze_nodes")
-    scope: dict[str, Any] = {"_set": object.__setattr__}
+    scope: dict[str, Any] = {"_set": object.__setattr__, "_new": object.__new__}
     parameters: list[str] = []
-    body: list[str] = []
+    body: list[str] = [] if name == "__init__" else ["self = _new(cls)"]
+    if hasattr(cls, "as_children"):
+        scope["_as_children"] = cls.as_children
+        given = [field.name for field in fields if field.role == "child"]
+        scope["_kind"] = getattr(cls, "child_class")  # noqa: B009  # it is no attribute of every type
+        known = " and ".join(f"isinstance({each}, _kind)" for each in given)
+        body.append(f"if not ({known}): {', '.join(given)}, = _as_children({', '.join(given)})")
 
     def assign(name: str, value: str) -> None:
         body.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
@@ -229,24 +251,30 @@ def _make_init(fields: tuple[Field, ...], hook: str, cls: type) -> Callable[...,
     assign("_contents", "None")
     if hasattr(cls, hook):
         body.append(f"self.{hook}()")
-    text = f"def __init__(self, {', '.join(parameters)}):\n    " + "\n    ".join(body or ["pass"])
+    first = "self"
+    if name != "__init__":
+        first = "cls"
+        body.append("return self")
+    text = f"def {name}({first}, {', '.join(parameters)}):\n    " + "\n    ".join(body or ["pass"])
     exec(text, scope)
-    init: Callable[..., None] = scope["__init__"]
+    init: Callable[..., None] = scope[name]
     return init
 
 
-def _make_replace(fields: tuple[Field, ...]) -> Callable[..., Any]:
+def _make_replace(fields: tuple[Field, ...], make: str) -> Callable[..., Any]:
     names = [field.name for field in fields if field.role != "derived"]
     parameters = ", ".join(f"{name}=_same" for name in names)
     values = ", ".join(f"{name}=self.{name} if {name} is _same else {name}" for name in names)
     star = ", *, " if names else ""
     scope: dict[str, Any] = {"_same": _REQUIRED}
-    exec(f"def replace(self{star}{parameters}): return type(self)({values})", scope)
+    exec(f"def replace(self{star}{parameters}): return {make}({values})", scope)
     function: Callable[..., Any] = scope["replace"]
     return function
 
 
-def _make_map_children(fields: tuple[Field, ...]) -> Callable[[Any, Callable[[Any], Any]], Any]:
+def _make_map_children(
+    fields: tuple[Field, ...], make: str
+) -> Callable[[Any, Callable[[Any], Any]], Any]:
     """Generate ``map_children``: straight-line code per class, no reflection at run time."""
     if not _has_children(fields):
         return _itself
@@ -285,7 +313,7 @@ def _make_map_children(fields: tuple[Field, ...]) -> Callable[[Any, Callable[[An
         if field.role != "derived":
             arguments.append(f"{name}={name}")
     lines += ["    if not changed: return self", *unvisited]
-    lines.append(f"    made = type(self)({', '.join(arguments)})")
+    lines.append(f"    made = {make}({', '.join(arguments)})")
     lines.append("    span = getattr(self, '_span', None)")
     lines.append("    if span is not None: set_span(made, span)")
     lines.append("    return made")

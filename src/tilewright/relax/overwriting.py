@@ -159,7 +159,7 @@ def _is_written_once(function: PrimFunc, store: BufferStore) -> bool:
     if set(store.indices) != set(spatial) or len(store.indices) != len(spatial):
         return False
     used = {var for value in realize.iter_values for var in free_vars(value)}
-    ranges = {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
+    ranges = {loop.loop_var: Range.from_min_extent(loop.min, loop.extent) for loop in loops}
     return all(
         loop.loop_var in used or as_int(loop.extent) == 1 for loop in loops
     ) and is_injective_binding(tuple(realize.iter_values), ranges, realize.predicate)

@@ -74,7 +74,10 @@ class ReadInstead(Mutator):
 
 def over(shape: Sequence[Expr], body: Callable[..., BufferStore], name: str) -> Stmt:
     """Loops over the elements of a shape."""
-    axes = [IterVar(Var(f"v{d}"), Range(const(0), n), SPATIAL) for d, n in enumerate(shape)]
+    axes = [
+        IterVar(Range.from_min_extent(const(0), n), Var(f"v{d}"), SPATIAL)
+        for d, n in enumerate(shape)
+    ]
     return nest_of(axes, body(*(axis.var for axis in axes)), name)
 
 

@@ -215,7 +215,7 @@ class _Builder:
         axes = tuple(map(self.axis, (*op.axis, *op.reduce_axis)))
         if time is not None:  # later steps read what earlier ones wrote
             axes = (axes[0].replace(kind=OPAQUE), *axes[1:])
-        iter_vars = tuple(IterVar(Var(f"v_{axis.var.name}"), axis.dom, axis.kind) for axis in axes)
+        iter_vars = tuple(IterVar(axis.dom, Var(f"v_{axis.var.name}"), axis.kind) for axis in axes)
         mapping: dict[Var, Expr] = {axis.var: it.var for axis, it in zip(axes, iter_vars)}
         mapping.update(self.solved)
         # A symbolic extent may not refer to other axes, so domains need no substitution.
@@ -259,7 +259,9 @@ class _Builder:
     def axis(self, axis: IterVar) -> IterVar:
         if not self.solved:
             return axis
-        return axis.replace(dom=Range(self.extent(axis.dom.min), self.extent(axis.dom.extent)))
+        return axis.replace(
+            dom=Range.from_min_extent(self.extent(axis.dom.min), self.extent(axis.dom.extent))
+        )
 
     def load_body(self, expr: Expr) -> Expr:
         if isinstance(expr, Reduce):
@@ -281,7 +283,7 @@ def _copy(
 ) -> Stmt:
     """A nest that copies a box from the start of a buffer to that of another."""
     iter_vars = tuple(
-        IterVar(Var(f"v_{loop.name}"), Range(const(0), extent), SPATIAL)
+        IterVar(Range.from_min_extent(const(0), extent), Var(f"v_{loop.name}"), SPATIAL)
         for loop, extent in zip(loops, extents)
     )
     where = tuple(item.var for item in iter_vars)

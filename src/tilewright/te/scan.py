@@ -46,7 +46,9 @@ class ScanOp(Operation):
             for number, state in enumerate(self.state_placeholder)
         )  # fmt: skip
         first, total = self.init[0].shape[0], self.update[0].shape[0]
-        self.scan_axis = IterVar(Var("scan_idx"), Range(first, total - first), OPAQUE)
+        self.scan_axis = IterVar(
+            Range.from_min_extent(first, total - first), Var("scan_idx"), OPAQUE
+        )
 
     @property
     def inputs(self) -> list[Tensor]:

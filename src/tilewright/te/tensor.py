@@ -241,7 +241,7 @@ def thread_axis(dom: object = None, tag: str = "", name: str = "", span: object 
         tag, dom = dom, None
     if not tag:
         raise VerifyError("a thread axis needs a tag such as threadIdx.x")
-    made = IterVar(Var(name or tag), None if dom is None else _range(dom), THREAD_INDEX, tag)
+    made = IterVar(None if dom is None else _range(dom), Var(name or tag), THREAD_INDEX, tag)
     if span is not None:
         set_span(made, span)
     return made
@@ -259,7 +259,7 @@ def reduce_axis(
             f"reduce_axis({name!r}) takes no thread tag: a schedule binds the loop "
             f"(sch.bind(loop, {thread_tag!r}))"
         )
-    made = IterVar(Var(name), _range(dom), REDUCE)
+    made = IterVar(_range(dom), Var(name), REDUCE)
     if span is not None:
         set_span(made, span)
     return made
@@ -270,7 +270,7 @@ def _range(dom: object) -> Range:
         if not isinstance(dom, (tuple, list)) or len(dom) != 2:
             raise VerifyError(f"an axis takes (begin, end), got {dom!r}")
         begin, end = as_expr(dom[0]), as_expr(dom[1])
-        return Range(begin, end - begin)
+        return Range.from_min_extent(begin, end - begin)
     return dom
 
 
@@ -294,7 +294,8 @@ def compute(
     extents = _shape(shape)
     names = _argument_names(fcompute, len(extents), varargs_names)
     axis = tuple(
-        IterVar(Var(arg), Range(as_expr(0), extent), SPATIAL) for arg, extent in zip(names, extents)
+        IterVar(Range.from_min_extent(as_expr(0), extent), Var(arg), SPATIAL)
+        for arg, extent in zip(names, extents)
     )
     body = fcompute(*(iter_var.var for iter_var in axis))
     if isinstance(body, Tensor):

@@ -126,7 +126,9 @@ class Buffer(BufferPlaces):
 
     def region(self) -> BufferRegion:
         """The whole buffer as a region."""
-        return BufferRegion(self, tuple(Range(as_expr(0), extent) for extent in self.shape))
+        return BufferRegion(
+            self, tuple(Range.from_min_extent(as_expr(0), extent) for extent in self.shape)
+        )
 
     def with_fresh_data(self, **changes: object) -> Buffer:
         """Return a copy with other fields and a pointer variable of its own."""

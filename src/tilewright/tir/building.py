@@ -68,7 +68,7 @@ def block(
     loops = [Var(axis.name) for axis in axes]
     extents = [simplify(as_expr(axis.extent)) for axis in axes]
     iter_vars = tuple(
-        IterVar(Var(f"v_{axis.name}"), Range(const(0), extent), axis.kind)
+        IterVar(Range.from_min_extent(const(0), extent), Var(f"v_{axis.name}"), axis.kind)
         for axis, extent in zip(axes, extents)
     )
     made = Block(

@@ -245,10 +245,10 @@ class IndexMap(Node):
                 )
             low, high = as_int(bounds.min), as_int(bounds.max)
             if low is not None and high is not None:
-                mapped.append(Range(const(low), const(high - low + 1)))
+                mapped.append(Range.from_min_extent(const(low), const(high - low + 1)))
                 continue
             extent = known.simplify(bounds.max - bounds.min + 1)
-            mapped.append(Range(known.simplify(bounds.min), extent))
+            mapped.append(Range.from_min_extent(known.simplify(bounds.min), extent))
         return tuple(mapped)
 
     def map_shape(
@@ -273,7 +273,9 @@ class IndexMap(Node):
                 return tuple(sizes[expr] for expr in self.final_indices)  # type: ignore[index]
         shape_exprs = [as_expr(extent) for extent in shape]
         known = analyzer or self._analyzer(shape_exprs)
-        ranges = self.map_ranges([Range(const(0), extent) for extent in shape_exprs], known)
+        ranges = self.map_ranges(
+            [Range.from_min_extent(const(0), extent) for extent in shape_exprs], known
+        )
         for expr, item in zip(self.final_indices, ranges):
             start = as_int(item.min)
             if start is None and known.can_prove_ge(item.min, 0):
@@ -367,7 +369,9 @@ class IndexMap(Node):
             solved: Mapping[Var, Expr] = dict(zip(self.initial_indices, given))
             return solved if self._undoes(solved, variables, domain, known) else None
         padded = {
-            var: Range(const(0), padded_extent(var, dom.extent, self.final_indices, known))
+            var: Range.from_min_extent(
+                const(0), padded_extent(var, dom.extent, self.final_indices, known)
+            )
             for var, dom in domain.items()
         }
         found = solve_indices(self.final_indices, padded, variables, analyzer=known)
@@ -418,7 +422,9 @@ class IndexMap(Node):
         if known.can_prove_equal(product(shape), product(dom.extent for dom in domain.values())):
             return FALSE  # no two inputs share a point, so every point has its input
         inside = known.copy()
-        inside.bind_ranges(dict(zip(variables, (Range(const(0), extent) for extent in shape))))
+        inside.bind_ranges(
+            dict(zip(variables, (Range.from_min_extent(const(0), extent) for extent in shape)))
+        )
         padding: Expr = FALSE
         solved = dict(zip(self.initial_indices, inverse.final_indices))
         for var, dom in domain.items():
@@ -443,7 +449,7 @@ class IndexMap(Node):
 
     def _domain(self, shape: Sequence[ExprLike]) -> dict[Var, Range]:
         return {
-            var: Range(as_expr(0), as_expr(extent))
+            var: Range.from_min_extent(as_expr(0), as_expr(extent))
             for var, extent in zip(self.initial_indices, shape)
         }
 

@@ -206,7 +206,7 @@ def max_value(dtype: str, span: object = None) -> Expr:
 
 def infinity(dtype: str, span: object = None) -> Expr:
     """Positive infinity of a floating-point dtype."""
-    return located(ir.FloatImm(float("inf"), dtype), span)
+    return located(ir.FloatImm(dtype, float("inf")), span)
 
 
 def q_multiply_shift(x: ExprLike, y: ExprLike, q: ExprLike, s: ExprLike) -> Expr:

@@ -30,6 +30,7 @@ from tilewright.ir import (
     definitions,
     dtypes,
     node,
+    set_span,
 )
 from tilewright.support.errors import VerifyError
 from tilewright.support.registry import near_matches
@@ -196,7 +197,7 @@ class For(Stmt):
         """The axis of threads that the loop is bound to, with its ``thread_tag``, if it is."""
         if self.thread is None:
             return None
-        return IterVar(Var(self.thread), None, THREAD_INDEX, self.thread)
+        return IterVar(None, Var(self.thread), THREAD_INDEX, self.thread)
 
 
 AT_ONCE = "loops that run at once"
@@ -290,14 +291,22 @@ class _ActsAsVar(Node):
     def __ge__(self, other: ExprLike) -> Expr:
         return self.var >= other
 
+    def astype(self, dtype: str, span: object = None) -> Expr:
+        """Convert the variable to another dtype."""
+        return self.var.astype(dtype, span)
+
+    def equal(self, other: ExprLike, span: object = None) -> Expr:
+        """``self == other`` as an expression; ``==`` asks whether both are one axis."""
+        return self.var.equal(other, span)
+
 
 @node
 class IterVar(_ActsAsVar):
     """An axis of a block's domain: variable, range and kind (spatial, reduce, opaque).
 
-    TVM's form ``IterVar(dom, var, iter_type, thread_tag)`` is understood too; there ``dom`` may be
-    ``(begin, end)`` and ``var`` a name. ``thread_tag`` is that of an axis of threads
-    (``te.thread_axis``), whose ``dom`` is ``None`` if there are as many as the launch has.
+    ``dom`` may be given as ``(begin, end)`` and ``var`` by a name; ``iter_type`` is a kind or TVM's
+    number of one. ``thread_tag`` is that of an axis of threads (``te.thread_axis``), whose ``dom``
+    is ``None`` if there are as many as the launch has.
     """
 
     var: Var = definition()
@@ -306,28 +315,31 @@ class IterVar(_ActsAsVar):
     thread_tag: str = attr(default="")
 
     DataPar, ThreadIndex, CommReduce, Ordered, Opaque = range(5)
+    Unrolled, Vectorized, Parallelized, Tensorized = range(5, 9)  # of loops here, not of axes
 
-    def __post_init__(self) -> None:
-        if type(self.var) is not Var:
-            self._from_tvm_form()
-        if self.kind not in _KINDS_OF_ITERS:
-            _check_one_of(_KINDS_OF_ITERS, "kind of axis", self.kind)
+    init_takes_fields = False
 
-    def _from_tvm_form(self) -> None:
-        dom: Any = self.var
-        var: Any = self.dom
+    def __init__(
+        self,
+        dom: Any,
+        var: Any,
+        iter_type: int | str,
+        thread_tag: str = "",
+        span: object = None,
+    ) -> None:
         if isinstance(dom, (tuple, list)):
-            begin, end = map(as_expr, dom)
-            dom = Range(begin, end - begin)
+            dom = Range(*dom)
         var = Var(var) if isinstance(var, str) else var
         if type(var) is not Var or not (dom is None or isinstance(dom, Range)):
             raise VerifyError(f"an axis has a variable and a range, got {var!r} and {dom!r}")
-        object.__setattr__(self, "var", var)
-        object.__setattr__(self, "dom", dom)
-        if isinstance(self.kind, int):
-            if self.kind not in _TVM_KINDS:
-                raise VerifyError(f"unknown kind of axis {self.kind}; 0 to 4 are known")
-            object.__setattr__(self, "kind", _TVM_KINDS[self.kind])
+        kind = _TVM_KINDS.get(iter_type, iter_type) if type(iter_type) is int else iter_type
+        if kind not in _KINDS_OF_ITERS:
+            _check_one_of(_KINDS_OF_ITERS, "kind of axis", kind)
+        for name, value in (("var", var), ("dom", dom), ("kind", kind), ("thread_tag", thread_tag)):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "_contents", None)
+        if span is not None:
+            set_span(self, span)
 
     @property
     def iter_type(self) -> int:

@@ -1,14 +1,16 @@
 """Classes under TVM's names that stand for values of ours: kinds of loops, operators as nodes.
 
 An operator such as ``bitwise_and`` is a ``Call`` here. ``tir.BitwiseAnd(a, b)`` builds one, and
-``isinstance(expr, tir.BitwiseAnd)`` recognises it; its operands are ``expr.args``.
+``isinstance(expr, tir.BitwiseAnd)`` recognises it; its operands are ``expr.args``, and ``expr.a``
+and ``expr.b``.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from tilewright.ir import Call, Expr, call, located
+from tilewright.ir import BinaryExpr, Call, Expr, ExprLike, as_expr, call, dtypes, located
+from tilewright.ir import Div as FloatDiv
 from tilewright.tir.stmt import (
     NO_OP,
     PARALLEL,
@@ -58,50 +60,89 @@ class _OfOperator(type):
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, Call) and instance.op.name == cls.operator
 
-    def __call__(cls, *args: Any, span: object = None) -> Expr:
-        return located(call(cls.operator, *args), span)
+
+class _Unary(_OfOperator):
+    def __call__(cls, a: ExprLike, span: object = None) -> Expr:
+        return located(call(cls.operator, as_expr(a)), span)
 
 
-class BitwiseAnd(metaclass=_OfOperator):
+class _Binary(_OfOperator):
+    def __call__(cls, a: ExprLike, b: ExprLike, span: object = None) -> Expr:
+        return located(call(cls.operator, *BinaryExpr.as_children(a, b)), span)
+
+
+class BitwiseAnd(metaclass=_Binary):
     """``bitwise_and(a, b)``."""
 
     operator: ClassVar[str] = "bitwise_and"
+    a: Expr
+    b: Expr
 
 
-class BitwiseOr(metaclass=_OfOperator):
+class BitwiseOr(metaclass=_Binary):
     """``bitwise_or(a, b)``."""
 
     operator: ClassVar[str] = "bitwise_or"
+    a: Expr
+    b: Expr
 
 
-class BitwiseXor(metaclass=_OfOperator):
+class BitwiseXor(metaclass=_Binary):
     """``bitwise_xor(a, b)``."""
 
     operator: ClassVar[str] = "bitwise_xor"
+    a: Expr
+    b: Expr
 
 
-class BitwiseNot(metaclass=_OfOperator):
+class BitwiseNot(metaclass=_Unary):
     """``bitwise_not(a)``."""
 
     operator: ClassVar[str] = "bitwise_not"
+    a: Expr
 
 
-class LShift(metaclass=_OfOperator):
+class LShift(metaclass=_Binary):
     """``shift_left(a, b)``."""
 
     operator: ClassVar[str] = "shift_left"
+    a: Expr
+    b: Expr
 
 
-class RShift(metaclass=_OfOperator):
+class RShift(metaclass=_Binary):
     """``shift_right(a, b)``."""
 
     operator: ClassVar[str] = "shift_right"
+    a: Expr
+    b: Expr
 
 
-class Mod(metaclass=_OfOperator):
+class Mod(metaclass=_Binary):
     """``truncmod(a, b)``: the rest of a division rounded towards zero."""
 
     operator: ClassVar[str] = "truncmod"
+    a: Expr
+    b: Expr
+
+
+class _Quotient(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        of_integers = isinstance(instance, Call) and instance.op.name == "truncdiv"
+        return of_integers or isinstance(instance, FloatDiv)
+
+    def __call__(cls, a: ExprLike, b: ExprLike, span: object = None) -> Expr:
+        a, b = BinaryExpr.as_children(a, b)
+        if dtypes.is_integer(a.dtype):
+            return located(call("truncdiv", a, b), span)
+        return located(FloatDiv(a, b), span)
+
+
+class Div(metaclass=_Quotient):
+    """A division as C's: the node ``ir.Div`` of floats, ``truncdiv`` of integers."""
+
+    a: Expr
+    b: Expr
 
 
 def stmt_seq(*args: Expr | Stmt) -> Stmt:

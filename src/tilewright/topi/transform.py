@@ -74,7 +74,7 @@ def reshape(a: Tensor, newshape: Sequence[object] | Expr | int) -> Tensor:
     def element(*i: Var) -> Expr:
         analyzer = Analyzer()
         for var, extent in zip(i, shape):
-            analyzer.bind(var, Range(const(0, extent.dtype), extent))
+            analyzer.bind(var, Range.from_min_extent(const(0, extent.dtype), extent))
         return a(*map(analyzer.simplify, unravel(ravel(i, shape), a.shape)))
 
     made: Tensor = compute(

@@ -207,7 +207,10 @@ def test_an_index_that_names_a_value_covers_the_dimension() -> None:
 
 def test_bindings():
     i, j = Var("i"), Var("j")
-    loops = {i: Range(const(0), const(4)), j: Range(const(0), const(8))}
+    loops = {
+        i: Range.from_min_extent(const(0), const(4)),
+        j: Range.from_min_extent(const(0), const(8)),
+    }
     assert is_injective_binding((i * 8 + j,), loops)
     assert is_injective_binding((i * 9 + j,), loops)
     assert not is_injective_binding((i * 4 + j,), loops)
@@ -215,7 +218,7 @@ def test_bindings():
     assert is_injective_binding(((i * 8 + j) // 4, (i * 8 + j) % 4), loops, TRUE)
     assert not is_injective_binding((i // 2, j), loops)
     realize = child_blocks(matmul().root)[0]
-    ranges = {v: Range(const(0), const(9)) for v in realize.iter_values}
+    ranges = {v: Range.from_min_extent(const(0), const(9)) for v in realize.iter_values}
     assert is_affine_binding(realize, ranges)
     assert not is_affine_binding(realize.replace(iter_values=(i + j, i, j)), loops)
 

@@ -22,7 +22,7 @@ def is_injective(values: list[Expr], loops: dict[Var, int]) -> bool:
 
 
 def taken(values: list[Expr], loops: dict[Var, int]) -> bool:
-    ranges = {var: Range(const(0), const(extent)) for var, extent in loops.items()}
+    ranges = {var: Range.from_min_extent(const(0), const(extent)) for var, extent in loops.items()}
     return is_injective_binding(tuple(values), ranges)
 
 

@@ -157,12 +157,15 @@ def test_blocks_of_another_scope():
 def test_affine_bindings_with_reasons():
     realize = block_dependencies(softmax(8, 12).root).children["low"]
     i, j = realize.iter_values
-    loops = {i: Range(const(0), const(8)), j: Range(const(0), const(12))}
+    loops = {
+        i: Range.from_min_extent(const(0), const(8)),
+        j: Range.from_min_extent(const(0), const(12)),
+    }
     assert check_affine_binding(realize, loops) == ""
     assert check_affine_binding(realize.replace(iter_values=(i * 12 + j, j)), loops) != ""
     assert "not" in check_affine_binding(realize.replace(iter_values=(i * i, j)), loops)
     n = Var("n", "int64")
-    symbolic = {i: Range(const(0), n), j: Range(const(0), n)}
+    symbolic = {i: Range.from_min_extent(const(0), n), j: Range.from_min_extent(const(0), n)}
     assert check_affine_binding(realize.replace(iter_values=(i, j)), symbolic) == ""
 
 

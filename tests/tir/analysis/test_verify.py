@@ -57,7 +57,7 @@ def func(body) -> PrimFunc:
 def copy_block(name="B", var=None, **changes) -> Block:
     var = Var("vi") if var is None else var
     fields = {
-        "iter_vars": (IterVar(var, Range(const(0), const(8)), SPATIAL),),
+        "iter_vars": (IterVar(Range.from_min_extent(const(0), const(8)), var, SPATIAL),),
         "reads": (),
         "writes": (),
         "name": name,
@@ -160,7 +160,9 @@ def test_message_shows_the_program():
 def test_a_matched_buffer_fits_its_region():
     def matched(*shape, dtype="float32"):
         view = decl_buffer(shape, dtype, name="V")
-        match = MatchBufferRegion(view, BufferRegion(A, (Range(const(0), const(4)),)))
+        match = MatchBufferRegion(
+            view, BufferRegion(A, (Range.from_min_extent(const(0), const(4)),))
+        )
         return loop(copy_block().replace(match_buffers=(match,)))
 
     accepted = func(matched(4))
@@ -201,9 +203,9 @@ def test_what_counts_is_an_integer():
     refused(loop(copy_block(), extent=narrow), "loop variable 'i' is int64, the extent int32")
     block = copy_block()
     refused(loop(block, values=(narrow,)), "variable 'vi' is int64, its value int32")
-    region = BufferRegion(A, (Range(const(0), half),))
+    region = BufferRegion(A, (Range.from_min_extent(const(0), half),))
     refused(loop(copy_block(reads=(region,))), "a bound of a region of 'A' is float32")
-    axis = IterVar(Var("vi"), Range(const(0), half), SPATIAL)
+    axis = IterVar(Range.from_min_extent(const(0), half), Var("vi"), SPATIAL)
     refused(loop(copy_block(iter_vars=(axis,))), "a bound of axis 'vi' is float32")
     refused(LetStmt(Var("x"), half, loop(block)), "variable 'x' is int64, its value float32")
     lanes = Ramp(const(0), const(1), 8) < Broadcast(const(3), 8)

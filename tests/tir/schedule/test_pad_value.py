@@ -47,9 +47,9 @@ FITS: list[tuple[str, Any]] = [
 
 DIFFERS: list[tuple[str, Any, str]] = [
     ("float32", const(0, "int32"), "pad_value is of int32"),
-    ("float32", IntImm(0, "int8"), "pad_value is of int8"),
-    ("float32", FloatImm(0.0, "float64"), "pad_value is of float64"),
-    ("float32", FloatImm(0.0, "float16"), "pad_value is of float16"),
+    ("float32", IntImm("int8", 0), "pad_value is of int8"),
+    ("float32", FloatImm("float64", 0.0), "pad_value is of float64"),
+    ("float32", FloatImm("float16", 0.0), "pad_value is of float16"),
     ("float32", True, "pad_value is of bool"),
     ("float32", np.bool_(False), "pad_value is of bool"),
     ("float32", np.int32(0), "pad_value is of int32"),

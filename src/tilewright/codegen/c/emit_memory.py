@@ -109,7 +109,7 @@ class MemoryEmitter(ExprEmitter):
         own = dtypes.lanes_of(buffer.dtype)
         if dtypes.lanes_of(index.dtype) > 1:
             raise CodegenError(f"a vector of the vectors of {buffer.name} ({buffer.dtype}) is read")
-        return Ramp(index * own, IntImm(1, index.dtype), own)
+        return Ramp(index * own, IntImm(index.dtype, 1), own)
 
     def _guarded(self, on: str | None, value: Text, element: str) -> Text:
         if on is not None:

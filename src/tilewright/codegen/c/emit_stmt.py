@@ -222,7 +222,9 @@ class FunctionEmitter(MemoryEmitter):
         begin, end = self.scalar(node.min), self.scalar(node.min + node.extent)
         name = self.fresh(node.loop_var.name)
         self.values[node.loop_var] = Text(name)
-        self.analyzer.bind(node.loop_var, Range(node.min, node.extent), override=True)
+        self.analyzer.bind(
+            node.loop_var, Range.from_min_extent(node.min, node.extent), override=True
+        )
         end = end if t.is_simple(end) else self.let(end, node.loop_var.dtype, "end")
         if node.kind == PARALLEL:
             self.parallel(node)
@@ -262,7 +264,9 @@ class FunctionEmitter(MemoryEmitter):
         if as_int(node.min) != 0:
             text = t.binary("+", self.scalar(node.min), text)
         self.values[node.loop_var] = self.let(text, kind, node.loop_var.name)
-        self.analyzer.bind(node.loop_var, Range(node.min, node.extent), override=True)
+        self.analyzer.bind(
+            node.loop_var, Range.from_min_extent(node.min, node.extent), override=True
+        )
         self.visit(node.body)
 
     # ---- memory

@@ -181,7 +181,9 @@ def _mma_store(emitter: FragmentEmitter, operands: Operands) -> None:
     first, start = _start(target), _start(source)
     stride = stride_between_rows(target)
     lane = Var("lane", first.dtype)
-    emitter.analyzer.bind(lane, Range(const(0, lane.dtype), const(WARP_SIZE, lane.dtype)))
+    emitter.analyzer.bind(
+        lane, Range.from_min_extent(const(0, lane.dtype), const(WARP_SIZE, lane.dtype))
+    )
     index = emitter.dialect.indices["threadIdx.x"]
     name = emitter.let(f"(int)({index} % {WARP_SIZE})", lane.dtype, "lane")
     emitter.define(lane, Text(name))

@@ -76,7 +76,7 @@ class _Bits(Mutator):
     def visit_FloatImm(self, node: FloatImm) -> Expr:
         if dtypes.element_of(node.dtype) != self.dtype:
             return node
-        return IntImm(number_bits(node.value, self.dtype), BITS)
+        return IntImm(BITS, number_bits(node.value, self.dtype))
 
     def visit_Call(self, node: Call) -> Call:
         made = self.generic_visit(node)

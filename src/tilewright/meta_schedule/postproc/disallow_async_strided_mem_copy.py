@@ -66,7 +66,7 @@ class DisallowAsyncStridedMemCopy(Postproc):
 def _strided(node: Any, loops: dict[Var, Range]) -> Rejected | None:
     """Look for a copy with gaps; ``loops`` are those of the asynchronous statement."""
     if type(node) is For:
-        loops = {**loops, node.loop_var: Range(node.min, node.extent)}
+        loops = {**loops, node.loop_var: Range.from_min_extent(node.min, node.extent)}
     if type(node) is BufferStore:
         accesses: list[Any] = [node, *collect(node.value, BufferLoad)]
         for access in accesses:

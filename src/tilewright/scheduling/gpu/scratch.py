@@ -129,7 +129,9 @@ class _Placer(Mutator):
         buffer, places = self.moved.get(node.buffer, (None, ()))
         if buffer is None:
             return node
-        return BufferRegion(buffer, (*(Range(p, const(1)) for p in places), *node.region))
+        return BufferRegion(
+            buffer, (*(Range.from_min_extent(p, const(1)) for p in places), *node.region)
+        )
 
     def visit_MatchBufferRegion(self, node: MatchBufferRegion) -> MatchBufferRegion:
         made = self.generic_visit(node)

@@ -66,7 +66,7 @@ ATTACKS = (
     "float('nan')", "'int8'", "'float99'", "'int32x0'", "'handle'", "'void'", "'float32x4'",
     "slice", "lambda a: a", "lambda: [1]", "T.axis", "T.let", "T.float32", "T.handle", "cls",
     "T.int8(300)", "T.int64()", "T.float32('nan')", "T.bool(2)", "T.Var('v', 'void')",
-    "T.IntImm(300, 'int8')", "T.IntImm('x', 'int32')", "T.IntImm(1, 'float32')", "T.StringImm(3)",
+    "T.IntImm('int8', 300)", "T.IntImm('int32', 'x')", "T.IntImm('float32', 1)", "T.StringImm(3)",
     "T.Cast('float99', 1)", "T.Ramp(0, 1, 4)", "T.Broadcast(T.float32(1), 4)", "T.Shuffle([], [])",
     "T.Shuffle([T.Ramp(0, 1, 4)], [9])", "T.Let(1, {T.int32(): 2})", "T.block('b')", "T.init()",
     "T.grid(2, 2)", "T.serial(-4)", "T.thread_binding(4, thread='nowhere')", "T.serial(0.5)",

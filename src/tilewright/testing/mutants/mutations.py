@@ -196,7 +196,7 @@ def _always(realize: BlockRealize) -> Node | None:
 
 
 def _other_number(number: FloatImm) -> Node | None:
-    return FloatImm(number.value * 1.01, number.dtype) if number.value not in (0.0,) else None
+    return FloatImm(number.dtype, number.value * 1.01) if number.value not in (0.0,) else None
 
 
 def _ignores_nan(select: Select | Max) -> Node | None:

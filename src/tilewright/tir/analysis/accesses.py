@@ -149,7 +149,7 @@ class _Walker:
         elements: Expr | None,
         **kind: bool,
     ) -> None:
-        ranges = [Range(self.resolved(r.min), self.resolved(r.extent)) for r in box]
+        ranges = [Range.from_min_extent(self.resolved(r.min), self.resolved(r.extent)) for r in box]
         shape = buffer.shape
         if self.through_matches and buffer in self.matched:
             source = self.matched[buffer]
@@ -269,7 +269,9 @@ class _Walker:
     def loop(self, node: For) -> None:
         self.expr(node.min)
         self.expr(node.extent)
-        self.domain[node.loop_var] = Range(self.resolved(node.min), self.resolved(node.extent))
+        self.domain[node.loop_var] = Range.from_min_extent(
+            self.resolved(node.min), self.resolved(node.extent)
+        )
         loops, self.loops = self.loops, (*self.loops, node)
         self.stmt(node.body)
         self.loops = loops

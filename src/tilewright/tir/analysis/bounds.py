@@ -87,7 +87,9 @@ class _Context:
             self.known.bind_positive(var)
         know_data(self.known, func)
         for var, value in access.domain.items():
-            self.known.bind(var, Range(self.fixed(value.min), self.fixed(value.extent)))
+            self.known.bind(
+                var, Range.from_min_extent(self.fixed(value.min), self.fixed(value.extent))
+            )
         for condition in access.conditions:
             self.known.assume(self.fixed(condition))
 

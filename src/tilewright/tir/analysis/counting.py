@@ -263,7 +263,9 @@ def _extent_along(
     dense = run.dense and run.step == 1
     if not own:
         start = known.simplify(form.least()) if dense else None
-        return run.count, None if start is None else Range(start, known.simplify(run.count))
+        return run.count, None if start is None else Range.from_min_extent(
+            start, known.simplify(run.count)
+        )
     if not dense or not is_const(item.extent, 1):
         return None
     if any(uses_var(condition, set(domain) - mine) for condition in own):
@@ -447,7 +449,7 @@ def _join(a: tuple[Range, ...], b: tuple[Range, ...], known: Analyzer) -> tuple[
     else:
         return None
     made = list(a)
-    made[axis] = Range(x.min, known.simplify(sub(end, x.min)))
+    made[axis] = Range.from_min_extent(x.min, known.simplify(sub(end, x.min)))
     return tuple(made)
 
 
@@ -532,9 +534,9 @@ def _clipped(
             return None
     size = known.simplify(sub(end, low))
     if known.can_prove_ge(size, 0):
-        return Range(known.simplify(low), size)
+        return Range.from_min_extent(known.simplify(low), size)
     value = as_int(size)
-    return Range(low, const(0)) if value is not None and value < 0 else None
+    return Range.from_min_extent(low, const(0)) if value is not None and value < 0 else None
 
 
 def _size(ranges: Iterable[Range], known: Analyzer) -> Expr:

@@ -99,7 +99,7 @@ class _Sizes:
     def __init__(self, sizes: Sizes | None) -> None:
         self.named = {key: value for key, value in (sizes or {}).items() if isinstance(key, str)}
         self.values: dict[Var, Expr] = {
-            key: IntImm(int(value), key.dtype)
+            key: IntImm(key.dtype, int(value))
             for key, value in (sizes or {}).items()
             if isinstance(key, Var)
         }
@@ -127,7 +127,7 @@ class _Lookup(dict[Any, Any]):
             return default
         found = self.sizes.values.get(key)
         if found is None and key.name in self.sizes.named:
-            found = IntImm(int(self.sizes.named[key.name]), key.dtype)
+            found = IntImm(key.dtype, int(self.sizes.named[key.name]))
         return found
 
 
@@ -137,7 +137,7 @@ def _stmt(stmt: Any, sizes: _Sizes) -> int:
         extent = sizes.number(stmt.extent)
         # A triangular nest has bounds in outer loops: the middle of the range stands for all.
         middle = sizes.number(stmt.min) + extent // 2
-        sizes.values[stmt.loop_var] = IntImm(middle, stmt.loop_var.dtype)
+        sizes.values[stmt.loop_var] = IntImm(stmt.loop_var.dtype, middle)
         return extent * _stmt(stmt.body, sizes)
     if kind is BlockRealize:
         for iter_var, value in zip(stmt.block.iter_vars, stmt.iter_values):

@@ -42,7 +42,7 @@ from tilewright.tir.analysis.regions import relax
 
 def loop_ranges(loops: Iterable[For]) -> dict[Var, Range]:
     """Loop variables with their ranges."""
-    return {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
+    return {loop.loop_var: Range.from_min_extent(loop.min, loop.extent) for loop in loops}
 
 
 def restricting_conjuncts(realize: BlockRealize, known: Callable[[], Analyzer]) -> list[Expr]:
@@ -178,7 +178,10 @@ def region_below(
     mapping = {
         iter_var.var: value for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
     }
-    made = [Range(substitute(r.min, mapping), substitute(r.extent, mapping)) for r in ranges]
+    made = [
+        Range.from_min_extent(substitute(r.min, mapping), substitute(r.extent, mapping))
+        for r in ranges
+    ]
     if not loops:
         return made
     inner = {loop.loop_var: loop for loop in loops}
@@ -187,7 +190,7 @@ def region_below(
         terms = _InnerTerms(item.min, inner)
         if terms.terms is None or type(item.extent) is not IntImm:
             return relax(made, loop_ranges(loops), guard, buffer, analyzer())
-        quick.append(Range(terms.rest, const(terms.span() + item.extent.value - 1)))
+        quick.append(Range.from_min_extent(terms.rest, const(terms.span() + item.extent.value - 1)))
     return quick
 
 
@@ -322,7 +325,10 @@ def _unequal(a: Expr, b: Expr, known: Analyzer) -> bool:
 def box_at(box: list[Range], loops: Sequence[For], values: Sequence[Expr]) -> list[Range]:
     """A box where loops have these values."""
     mapping = {loop.loop_var: value for loop, value in zip(loops, values)}
-    return [Range(substitute(r.min, mapping), substitute(r.extent, mapping)) for r in box]
+    return [
+        Range.from_min_extent(substitute(r.min, mapping), substitute(r.extent, mapping))
+        for r in box
+    ]
 
 
 def disjoint(a: list[Range], b: list[Range], known: Analyzer) -> bool:

@@ -153,7 +153,11 @@ def _shortened(
         if most is None:
             return None
         extent = known.simplify(minimum(item.extent, add(most, 1)))
-        return (var, Range(item.min, extent)) if known.can_prove_ge(extent, 0) else None
+        return (
+            (var, Range.from_min_extent(item.min, extent))
+            if known.can_prove_ge(extent, 0)
+            else None
+        )
     least = sub(0, base) if factor == 1 else None if number is None else const(-(number // factor))
     if least is None:
         return None
@@ -162,4 +166,4 @@ def _shortened(
     extent = known.simplify(sub(item.extent, least))
     if not (known.can_prove_ge(least, 0) and known.can_prove_ge(extent, 0)):
         return None
-    return var, Range(known.simplify(add(item.min, least)), extent)
+    return var, Range.from_min_extent(known.simplify(add(item.min, least)), extent)

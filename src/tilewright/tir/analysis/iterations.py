@@ -133,7 +133,9 @@ class Touched:
         if len(points.places) != math.prod(map(int, last - first + 1)):
             return None
         ends = zip(starts, map(int, first), map(int, last))
-        return [Range(start + low, const(high - low + 1)) for start, low, high in ends]
+        return [
+            Range.from_min_extent(start + low, const(high - low + 1)) for start, low, high in ends
+        ]
 
     def runs_with(self, other: Touched, conditions: Sequence[Expr]) -> bool:
         """Whether this runs wherever another does, on the same elements, under ``conditions``.
@@ -236,7 +238,7 @@ def _inside(loops: Iterable[For], known: Analyzer) -> Iterator[None]:
     """Let an analyzer know loops, for as long as it is asked about their iterations."""
     with known.constraint(TRUE):
         for loop in loops:
-            known.bind(loop.loop_var, Range(loop.min, loop.extent))
+            known.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
         yield
 
 
@@ -291,13 +293,13 @@ def apart(
         for position, loop in enumerate(loops):
             # Two iterations that agree above ``level`` and differ there.
             var = Var(f"e{position}", loop.loop_var.dtype)
-            analyzer.bind(var, Range(loop.min, loop.extent))
+            analyzer.bind(var, Range.from_min_extent(loop.min, loop.extent))
             earlier.append(var)
             other: Expr = var
             if position >= level:
                 other = Var(f"l{position}", loop.loop_var.dtype)
                 low = add(var, const(1, var.dtype)) if position == level else loop.min
-                analyzer.bind(other, Range(low, add(loop.min, loop.extent) - low))
+                analyzer.bind(other, Range.from_min_extent(low, add(loop.min, loop.extent) - low))
             later.append(other)
         orders = [(later, earlier)] if ordered else [(later, earlier), (earlier, later)]
         for values in orders:

@@ -101,7 +101,7 @@ class _Needs:
                 most = self.greater(most, self.stmt(item))
             return most
         if kind is For:
-            self.ranges[node.loop_var] = Range(node.min, node.extent)
+            self.ranges[node.loop_var] = Range.from_min_extent(node.min, node.extent)
             return self.stmt(node.body)
         if kind is BlockRealize:
             return self.block(node.block)

@@ -176,7 +176,7 @@ class _Cover:
         """Whether what one access reads is in boxes that are surely written."""
         known = self.sizes.copy()
         for loop in self.loops[name][:shared]:
-            known.bind(loop.loop_var, Range(loop.min, loop.extent))
+            known.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
         # Conditions of the consumer on the shared loops hold for the producers as well.
         inside = self.domain(read, name, shared)
         for condition in read.conditions:
@@ -224,7 +224,10 @@ class _Cover:
         return None if points is None else points.places
 
     def domain(self, access: Access, name: str, shared: int) -> Mapping[Var, Range]:
-        outer = {loop.loop_var: Range(loop.min, loop.extent) for loop in self.loops[name][shared:]}
+        outer = {
+            loop.loop_var: Range.from_min_extent(loop.min, loop.extent)
+            for loop in self.loops[name][shared:]
+        }
         return {**outer, **access.domain}
 
     def written(self, name: str, shared: int, buffer: Buffer, known: Analyzer) -> list[Box]:

@@ -98,7 +98,9 @@ class Accesses:
         elif kind is For:
             self.walk(node.min)
             self.walk(node.extent)
-            self.domain[node.loop_var] = Range(self.resolved(node.min), self.resolved(node.extent))
+            self.domain[node.loop_var] = Range.from_min_extent(
+                self.resolved(node.min), self.resolved(node.extent)
+            )
             self.walk(node.body)
             del self.domain[node.loop_var]
             return
@@ -179,7 +181,7 @@ class Accesses:
 
     def whole(self, buffer: Buffer, mask: int = 3) -> None:
         """All of a buffer is accessed, through a pointer; ``mask`` is 1 to read, 2 to write."""
-        ranges = [Range(const(0), extent) for extent in buffer.shape]
+        ranges = [Range.from_min_extent(const(0), extent) for extent in buffer.shape]
         if self.opaque is not None:
             self.access(self.opaque, buffer, ranges)
             return
@@ -212,7 +214,7 @@ class Accesses:
     ) -> None:
         """Take in a region that an inner block with these axes declares."""
         ranges = [
-            Range(substitute(item.min, mapping), substitute(item.extent, mapping))
+            Range.from_min_extent(substitute(item.min, mapping), substitute(item.extent, mapping))
             for item in region.region
         ]
         self.access(table, region.buffer, ranges)
@@ -231,7 +233,9 @@ class Accesses:
         if source is not None:
             buffer, ranges = source.buffer, list(range_in_source(source, ranges))
         if self.values:
-            ranges = [Range(self.resolved(r.min), self.resolved(r.extent)) for r in ranges]
+            ranges = [
+                Range.from_min_extent(self.resolved(r.min), self.resolved(r.extent)) for r in ranges
+            ]
         if self.domain and any(
             uses_var(bound, self.domain) for item in ranges for bound in (item.min, item.extent)
         ):
@@ -241,11 +245,11 @@ class Accesses:
             inside = self.hidden | self.writes.keys()
             for place, item in enumerate(ranges):
                 if _loads_from(item.min, inside) or _loads_from(item.extent, inside):
-                    ranges[place] = Range(const(0), buffer.shape[place])
+                    ranges[place] = Range.from_min_extent(const(0), buffer.shape[place])
         for place, item in enumerate(ranges):
             # What is named within an index is defined there, and no second time in a region.
             if _has_names(item.min) or _has_names(item.extent):
-                ranges[place] = Range(const(0), buffer.shape[place])
+                ranges[place] = Range.from_min_extent(const(0), buffer.shape[place])
         known = table.setdefault(buffer, [])
         box = tuple(ranges)
         mark = self.mark(box)
@@ -287,23 +291,23 @@ def place_box(place: BufferLoad | BufferStore) -> list[Range]:
 def _index_range(index: Expr, extent: Expr) -> Range:
     """Return the range that an index covers: one element, or what a vector of them spans."""
     if dtypes.lanes_of(index.dtype) == 1:
-        return Range(index, _ONE)
+        return Range.from_min_extent(index, _ONE)
     if type(index) is Broadcast:
-        return Range(index.value, _ONE)
+        return Range.from_min_extent(index.value, _ONE)
     if type(index) is Ramp:
         stride = as_int(index.stride)
         lanes = index.lanes
         if stride is not None and stride >= 0:
-            return Range(index.base, const(stride * (lanes - 1) + 1))
+            return Range.from_min_extent(index.base, const(stride * (lanes - 1) + 1))
         first, last = index.base, add(index.base, mul(index.stride, lanes - 1))
         low = minimum(first, last)
-        return Range(low, add(sub(maximum(first, last), low), 1))
+        return Range.from_min_extent(low, add(sub(maximum(first, last), low), 1))
     lane = Var("lane", INDEX)
-    scalar, whole = scalarized(index, lane), Range(const(0), extent)
+    scalar, whole = scalarized(index, lane), Range.from_min_extent(const(0), extent)
     if scalar is None:
         return whole
-    domain = {lane: Range(const(0), const(dtypes.lanes_of(index.dtype)))}
-    (bound,) = region_bound([Range(scalar, _ONE)], domain)
+    domain = {lane: Range.from_min_extent(const(0), const(dtypes.lanes_of(index.dtype)))}
+    (bound,) = region_bound([Range.from_min_extent(scalar, _ONE)], domain)
     return bound if isinstance(bound, Range) else whole
 
 
@@ -315,7 +319,7 @@ def range_in_source(source: BufferRegion, ranges: list[Range]) -> Iterable[Range
             yield item
         else:
             inner = ranges[position - skipped]
-            yield Range(add(item.min, inner.min), inner.extent)
+            yield Range.from_min_extent(add(item.min, inner.min), inner.extent)
 
 
 def relax(
@@ -367,13 +371,15 @@ def relax_once(
         if not any(uses_var(e, domain) for e in (item.min, item.extent)):
             made.append(item)
         elif _has_loads(item.min) or _has_loads(item.extent):
-            made.append(Range(const(0), extent))  # the limits of a dtype are no bounds
+            made.append(
+                Range.from_min_extent(const(0), extent)
+            )  # the limits of a dtype are no bounds
         elif isinstance(bound, Range) and not any(
             uses_var(e, domain) for e in (bound.min, bound.extent)
         ):
             made.append(bound)
         else:
-            made.append(Range(const(0), extent))
+            made.append(Range.from_min_extent(const(0), extent))
     return made
 
 
@@ -416,7 +422,7 @@ def union_box(a: tuple[Range, ...], b: tuple[Range, ...], analyzer: Analyzer) ->
             high = y_end
         else:
             high = maximum(x_end, y_end)
-        made.append(Range(low, analyzer.simplify(sub(high, low))))
+        made.append(Range.from_min_extent(low, analyzer.simplify(sub(high, low))))
     return tuple(made)
 
 

@@ -367,7 +367,7 @@ def _told_apart(values: Iterable[Expr], loop: For) -> bool:
     if not any(uses_var(value, {loop.loop_var}) for value in values):
         return True  # by way of something else; nothing is known
     return is_injective_binding(
-        values, {loop.loop_var: Range(loop.min, loop.extent)}, analyzer=Analyzer
+        values, {loop.loop_var: Range.from_min_extent(loop.min, loop.extent)}, analyzer=Analyzer
     )
 
 

@@ -184,7 +184,7 @@ class _AccessesInContext(Accesses):
 
     def smaller(self, item: Range, other: Range, extent: Expr) -> Range:
         """One of two ranges that both hold all; all of a dimension is said where none is found."""
-        whole = Range(const(0), extent)
+        whole = Range.from_min_extent(const(0), extent)
         if same_box([item], [whole]):
             return item if covers_box([other], [item], self.analyzer) else other
         return other if covers_box([item], [other], self.analyzer) else item

@@ -48,7 +48,7 @@ class _Lane(Mutator):
             value: Expr = self.visit(node.value)
             return value
         if isinstance(node, Cast):
-            return Cast(self.visit(node.value), element)
+            return Cast(element, self.visit(node.value))
         if isinstance(node, Call):
             return Call(node.op, tuple(map(self.visit, node.args)), element)
         if isinstance(node, (Shuffle, Var)):

@@ -110,7 +110,7 @@ def flags_of(block_sref: Place, func: PrimFunc) -> CachedFlags:
     loops = {}
     around = block_sref.parent
     while around is not None and isinstance(around.stmt, For):
-        loops[around.stmt.loop_var] = Range(around.stmt.min, around.stmt.extent)
+        loops[around.stmt.loop_var] = Range.from_min_extent(around.stmt.min, around.stmt.extent)
         around = around.parent
     uncovered = []
     if around is not None and isinstance(around.stmt, Block):

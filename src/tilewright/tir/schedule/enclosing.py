@@ -100,7 +100,9 @@ def _widen(state: ScheduleState, realize: BlockRealize, before: Block | None) ->
     made = block.replace(reads=tuple(reads), writes=tuple(writes))
     # A box that holds another one may be too long a formula for a proof of it.
     for verb, buffer, _ in list(undeclared_accesses(made, around)):
-        whole = BufferRegion(buffer, tuple(Range(const(0), extent) for extent in buffer.shape))
+        whole = BufferRegion(
+            buffer, tuple(Range.from_min_extent(const(0), extent) for extent in buffer.shape)
+        )
         said = [item for item in getattr(made, verb) if item.buffer is not buffer]
         made = made.replace(**{verb: (*said, whole)})
     state.replace(block, made)
@@ -120,7 +122,7 @@ def _seen_outside(box: Box, buffer: Buffer, inside: set[Var], analyzer: Analyzer
     """The box in terms of variables defined outside a block; else the whole dimension."""
     return _clipped(
         tuple(
-            Range(const(0), extent)
+            Range.from_min_extent(const(0), extent)
             if uses_var(item.min, inside) or uses_var(item.extent, inside)
             else item
             for item, extent in zip(box, buffer.shape)
@@ -133,7 +135,7 @@ def _seen_outside(box: Box, buffer: Buffer, inside: set[Var], analyzer: Analyzer
 def _clipped(box: Box, buffer: Buffer, analyzer: Analyzer) -> Box:
     """Clip a box to the buffer: one that reaches beyond both ends is the whole dimension."""
     return tuple(
-        Range(const(0), extent)
+        Range.from_min_extent(const(0), extent)
         if analyzer.can_prove(item.min <= 0)
         and analyzer.can_prove(extent <= add(item.min, item.extent))
         else item

@@ -212,7 +212,7 @@ def _known_outside(state: ScheduleState, func_name: str, realize: BlockRealize) 
 
 def _placed(accesses: list[Access], loops: list[For]) -> list[Access]:
     """The accesses of a block relative to some of the loops around it."""
-    domain = {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
+    domain = {loop.loop_var: Range.from_min_extent(loop.min, loop.extent) for loop in loops}
     return [
         replace(item, loops=(*loops, *item.loops), domain={**domain, **item.domain})
         for item in accesses
@@ -228,7 +228,7 @@ def _loop_facts(
     loop = loops[depth]
     inside = known.copy()
     for outer in loops[:depth]:
-        inside.bind(outer.loop_var, Range(outer.min, outer.extent))
+        inside.bind(outer.loop_var, Range.from_min_extent(outer.min, outer.extent))
     traffic = traffic_of(_placed(body, loops[depth:]), inside)
     kind = loop.kind if loop.thread is None else loop.thread
     return LoopFacts(

@@ -68,7 +68,7 @@ def _makes_all(
 def _knowing(state: ScheduleState, loop: For) -> Analyzer:
     """An analyzer that knows a loop and the loops around it."""
     made = state.analyzer_at(loop)
-    made.bind(loop.loop_var, Range(loop.min, loop.extent))
+    made.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
     return made
 
 

@@ -32,7 +32,7 @@ def suggest_index_map(
     for extent in buffer.shape:
         if isinstance(extent, Var):
             known.bind_positive(extent)
-    domain = {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
+    domain = {loop.loop_var: Range.from_min_extent(loop.min, loop.extent) for loop in loops}
     found = detect_iter_map([_flat(buffer, indices)], domain, predicate, analyzer=known)
     if found.errors or not found.indices:
         return None
@@ -44,7 +44,7 @@ def suggest_index_map(
         return None
     variables = tuple(Var(f"i{axis}") for axis in range(buffer.ndim))
     for var, extent in zip(variables, buffer.shape):
-        known.bind(var, Range(const(0), extent))
+        known.bind(var, Range.from_min_extent(const(0), extent))
     flat = _flat(buffer, variables)
     results: list[tuple[int, int, Expr]] = []
     for place, digit in enumerate(digits):

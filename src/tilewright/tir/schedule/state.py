@@ -414,7 +414,7 @@ class ScheduleState:
         around = list(self.parents(stmt))
         for item in reversed(around):
             if type(item) is For:
-                made.bind(item.loop_var, Range(item.min, item.extent))
+                made.bind(item.loop_var, Range.from_min_extent(item.min, item.extent))
             elif type(item) is Block:
                 for iter_var in item.iter_vars:
                     made.bind(iter_var.var, iter_var.dom)

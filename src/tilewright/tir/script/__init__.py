@@ -24,10 +24,38 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tilewright.ir import OPS, dtypes, floordiv, floormod
-from tilewright.ir import IntImm as IntImm
+from tilewright.ir import (
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
+    OPS,
+    Add,
+    And,
+    Broadcast,
+    Cast,
+    FloatImm,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Max,
+    Min,
+    Mul,
+    Not,
+    Or,
+    Ramp,
+    Select,
+    Shuffle,
+    StringImm,
+    Sub,
+    Var,
+    dtypes,
+    floordiv,
+    floormod,
+)
 from tilewright.ir import Op as Operator
-from tilewright.ir import StringImm as StringImm
 from tilewright.ir import and_ as all
 from tilewright.ir import or_ as any
 from tilewright.script.allowance import register_constructors, register_price, register_values
@@ -90,34 +118,11 @@ from tilewright.tir.script.intrinsics import (
 )
 from tilewright.tir.script.parser import parse_fragment, prim_func
 from tilewright.tir.script.scalars import (
-    EQ,
-    GE,
-    GT,
-    LE,
-    LT,
-    NE,
     SHORT_DTYPES,
-    Add,
-    And,
-    Broadcast,
     Call,
-    Cast,
-    Div,
-    FloorDiv,
-    FloorMod,
     Let,
-    Max,
-    Min,
-    Mod,
-    Mul,
-    Not,
-    Or,
     Ptr,
-    Ramp,
     ScalarType,
-    Select,
-    Shuffle,
-    Sub,
     bfloat16,
     bool,
     float8_e4m3fn,
@@ -149,17 +154,30 @@ from tilewright.tir.script.scalars import greatest as max_value
 from tilewright.tir.script.scalars import index_range as Range
 from tilewright.tir.script.scalars import least as min_value
 from tilewright.tir.script.scalars import operator as Op
-from tilewright.tir.script.scalars import symbol as Var
 from tilewright.tir.script.threads import env_thread, launch_thread
+from tilewright.tir.stmt import IterVar
+from tilewright.tir.tvm_forms import (
+    BitwiseAnd,
+    BitwiseNot,
+    BitwiseOr,
+    BitwiseXor,
+    CallEffectKind,
+    Div,
+    LShift,
+    Mod,
+    RShift,
+)
 
-register_constructors(IntImm, StringImm)
+register_constructors(EQ, GE, GT, LE, LT, NE, Add, And, Broadcast, Cast, Div, FloatImm, FloorDiv)
+register_constructors(FloorMod, IntImm, IterVar, Max, Min, Mod, Mul, Not, Or, Ramp, Select, Shuffle)
+register_constructors(BitwiseAnd, BitwiseNot, BitwiseOr, BitwiseXor, LShift, RShift, StringImm, Sub)
+register_constructors(Var)
 register_values(Operator, Target)
 register_price(Target, 100)  # its options are looked up in tables and checked
 
 ALIASES = {
     "AllocBuffer": "alloc_buffer",
     "Bind": "bind",
-    "IterVar": "iter_var",
     "broadcast": "Broadcast",
     "buffer_decl": "Buffer",
     "call_cpacked": "call_packed",
@@ -218,20 +236,28 @@ __all__ = [
     "Add",
     "And",
     "Assert",
+    "BitwiseAnd",
+    "BitwiseNot",
+    "BitwiseOr",
+    "BitwiseXor",
     "Broadcast",
     "Buffer",
     "Call",
+    "CallEffectKind",
     "Cast",
     "Div",
     "EQ",
     "Else",
+    "FloatImm",
     "FloorDiv",
     "FloorMod",
     "GE",
     "GT",
     "If",
     "IntImm",
+    "IterVar",
     "LE",
+    "LShift",
     "LT",
     "Let",
     "LetStmt",
@@ -245,6 +271,7 @@ __all__ = [
     "Op",
     "Or",
     "Ptr",
+    "RShift",
     "Ramp",
     "Range",
     "ScalarType",

@@ -314,7 +314,7 @@ class AssignmentParser(Evaluator):
         if any(item.var.name == name for item in frame.iter_vars):
             self.fail(target or node, f"the block has two axes named {name!r}")
         var = Var(name, value.dtype)
-        frame.iter_vars.append(IterVar(var, value.dom, value.kind))
+        frame.iter_vars.append(IterVar(value.dom, var, value.kind))
         if value.value is not None:
             frame.values.append(value.value)
         self.scope.define(name, var)
@@ -416,7 +416,7 @@ class AssignmentParser(Evaluator):
             self.scope.define(name, var)
         if var in self.loops:
             self.fail(node, f"{value.tag} is launched already")
-        self.loops[var] = Range(const(0, value.extent.dtype), value.extent)
+        self.loops[var] = Range.from_min_extent(const(0, value.extent.dtype), value.extent)
         self.tags[var] = value.tag
         loop, launched = var, value
         return Rest(

@@ -38,9 +38,13 @@ class BufferSlice:
                 if item.step is not None and as_int(item.step) != 1:
                     raise VerifyError("a region takes no step")
                 start = 0 if item.start is None else item.start
-                made.append(Range(*split_range(start, extent if item.stop is None else item.stop)))
+                made.append(
+                    Range.from_min_extent(
+                        *split_range(start, extent if item.stop is None else item.stop)
+                    )
+                )
             else:
-                made.append(Range(item, const(1)))
+                made.append(Range.from_min_extent(item, const(1)))
         return tuple(made)
 
     def as_region(self) -> BufferRegion:
@@ -121,7 +125,9 @@ def as_region(value: object) -> BufferRegion:
         for index in value.indices:
             if dtypes.lanes_of(index.dtype) > 1:
                 raise VerifyError("a region is given by ranges such as A[i:i + 4], not by vectors")
-        return BufferRegion(value.buffer, tuple(Range(index, const(1)) for index in value.indices))
+        return BufferRegion(
+            value.buffer, tuple(Range.from_min_extent(index, const(1)) for index in value.indices)
+        )
     raise VerifyError(f"expected a buffer or a region such as A[i, 0:16], got {value!r}")
 
 

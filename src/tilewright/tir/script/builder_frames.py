@@ -242,7 +242,7 @@ def _axis(made: decl.AxisDecl) -> Var:
     var = Var(f"v{len(frame.iter_vars)}", made.dtype)
     if made.value is None and not (frame.declaration and frame.declaration.no_realize):
         raise VerifyError("an axis needs the value that it takes: T.axis.spatial(extent, value)")
-    frame.iter_vars.append(IterVar(var, made.dom, made.kind))
+    frame.iter_vars.append(IterVar(made.dom, var, made.kind))
     if made.value is not None:
         frame.values.append(made.value)
     return var
@@ -305,7 +305,7 @@ class ForFrame(StmtFrame):
         known = _function().loops
         for var, loop in zip(self.vars, self.loops.nest):
             if loop.step is None:
-                known[var] = Range(loop.minimum, loop.extent)
+                known[var] = Range.from_min_extent(loop.minimum, loop.extent)
 
     def value(self) -> Any:
         """One variable, or a list of them."""
@@ -451,7 +451,7 @@ def launch_thread(thread: str | threads.EnvThread, extent: ExprLike) -> WrapFram
 def _launch(made: threads.LaunchThread) -> WrapFrame:
     var = made.var or Var(made.tag.replace(".", "_"), made.extent.dtype)
     zero = const(0, made.extent.dtype)
-    _function().loops[var] = Range(zero, made.extent)
+    _function().loops[var] = Range.from_min_extent(zero, made.extent)
     return WrapFrame(lambda body: For(var, zero, made.extent, THREAD_BINDING, body, made.tag), var)
 
 

@@ -259,13 +259,13 @@ def _axis(
     if isinstance(dom, (tuple, list)):
         if len(dom) != 2:
             raise VerifyError(f"the range of an axis is an extent or (start, stop), got {dom!r}")
-        made = Range(*split_range(*dom))
+        made = Range.from_min_extent(*split_range(*dom))
     elif isinstance(dom, slice):
-        made = Range(*split_range(0 if dom.start is None else dom.start, dom.stop))
+        made = Range.from_min_extent(*split_range(0 if dom.start is None else dom.start, dom.stop))
     elif isinstance(dom, Range):
         made = dom
     else:
-        made = Range(*split_range(0, dom))
+        made = Range.from_min_extent(*split_range(0, dom))
     if dtypes.kind_of(made.extent.dtype) not in ("int", "uint"):
         raise VerifyError(f"the range of an axis must be of integers, got {made.extent.dtype}")
     bound = None if value is None else as_expr(value, INDEX)

@@ -90,7 +90,7 @@ def iter_var(
     kinds = sorted(ITER_KINDS.values())
     if kind not in kinds:
         raise VerifyError(f"an axis is one of {', '.join(kinds)}, not {kind!r}")
-    return IterVar(made, dom if isinstance(dom, Range) else index_range(*dom), kind)
+    return IterVar(dom if isinstance(dom, Range) else index_range(*dom), made, kind)
 
 
 def _lambda(p: Printer, variables: Sequence[Var], body: Callable[[], list[str]]) -> str:

@@ -78,7 +78,7 @@ class LoopParser(AssignmentParser):
                 if loop.thread is not None:
                     self.tags[var] = loop.thread
                 if loop.step is None:
-                    self.loops[var] = Range(loop.minimum, loop.extent)
+                    self.loops[var] = Range.from_min_extent(loop.minimum, loop.extent)
                     values.append(var)
                 else:
                     values.append(loop.minimum + var * loop.step)

@@ -277,7 +277,12 @@ def _cast(p: Printer, node: Cast, precedence: int) -> str:
 @register(Ramp)
 def _ramp(p: Printer, node: Ramp, precedence: int) -> str:
     p.use("tir")
-    return f"T.Ramp({p.expr(node.base)}, {p.expr(node.stride)}, {node.lanes})"
+    texts = [p.expr(node.base), p.expr(node.stride)]
+    if node.base.dtype != node.stride.dtype:  # a plain number would take the other one's dtype
+        for place, item in enumerate((node.base, node.stride)):
+            if type(item) is IntImm and item.dtype == INDEX:
+                texts[place] = f"T.int64({item.value})"
+    return f"T.Ramp({', '.join(texts)}, {node.lanes})"
 
 
 @register(Broadcast)

@@ -7,7 +7,7 @@ agree. The CamelCase ones are the nodes themselves.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilewright.arith import simplify
@@ -22,7 +22,6 @@ from tilewright.ir import (
     Range,
     Var,
     as_expr,
-    call,
     cast,
     const,
     const_value,
@@ -66,11 +65,11 @@ class ScalarType:
         if isinstance(value, str):
             if kind != "float":
                 raise VerifyError(f"{self.dtype} takes a number, got {value!r}")
-            return FloatImm(_float(value), self.dtype)
+            return FloatImm(self.dtype, _float(value))
         if kind == "handle":
             if value != 0:
                 raise VerifyError("the only constant of dtype handle is 0")
-            return IntImm(0, self.dtype)
+            return IntImm(self.dtype, 0)
         if isinstance(value, _float) and kind != "float" and not value.is_integer():
             raise VerifyError(f"the constant {value!r} is not of dtype {self.dtype}")
         return const(value, self.dtype)
@@ -186,86 +185,11 @@ def max(a: ExprLike, b: ExprLike) -> Expr:
     return _pair(_expr.Max, maximum, a, b)
 
 
-def _operands(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
-    """Two operands as they stand; a Python number takes the other one's dtype."""
-    a, b = to_value(a), to_value(b)
-    if isinstance(a, Expr):
-        return a, as_expr(b, a.dtype)
-    return (as_expr(a, b.dtype), b) if isinstance(b, Expr) else (as_expr(a), as_expr(b))
-
-
-def _node(kind: type[_expr.BinaryExpr]) -> Callable[[Any, Any], Expr]:
-    def build(a: ExprLike, b: ExprLike) -> Expr:
-        made: Expr = kind(*_operands(a, b))
-        return made
-
-    build.__name__ = build.__qualname__ = kind.__name__
-    build.__doc__ = f"The node ``{kind.__name__}`` as it stands: no folding, no conversion."
-    return build
-
-
-Add = _node(_expr.Add)
-Sub = _node(_expr.Sub)
-Mul = _node(_expr.Mul)
-FloorDiv = _node(_expr.FloorDiv)
-FloorMod = _node(_expr.FloorMod)
-Min = _node(_expr.Min)
-Max = _node(_expr.Max)
-EQ = _node(_expr.EQ)
-NE = _node(_expr.NE)
-LT = _node(_expr.LT)
-LE = _node(_expr.LE)
-GT = _node(_expr.GT)
-GE = _node(_expr.GE)
-And = _node(_expr.And)
-Or = _node(_expr.Or)
-
-
-def Div(a: ExprLike, b: ExprLike) -> Expr:
-    """Divide as C does: the node ``Div`` of floats, ``truncdiv`` of integers."""
-    a, b = _operands(a, b)
-    if dtypes.is_integer(dtypes.element_of(a.dtype)):
-        return call("truncdiv", a, b)
-    made: Expr = _expr.Div(a, b)
-    return made
-
-
-def Mod(a: ExprLike, b: ExprLike) -> Expr:
-    """The rest of a division that rounds towards zero, as C's: ``truncmod``."""
-    return call("truncmod", *_operands(a, b))
-
-
-def Not(a: ExprLike) -> Expr:
-    """The node ``Not``."""
-    return _expr.Not(as_expr(a))
-
-
-def Cast(dtype: DTypeLike, value: ExprLike) -> Expr:
-    """The node ``Cast``: a conversion, even to the dtype that the value has."""
-    return _expr.Cast(as_expr(value), as_dtype(dtype))
-
-
-def Select(condition: ExprLike, true_value: ExprLike, false_value: ExprLike) -> Expr:
-    """``true_value`` where ``condition`` holds, else ``false_value``; both are evaluated.
-
-    So what both read must exist; ``if_then_else`` reads what it chooses alone.
-    """
-    true_value, false_value = _branches(true_value, false_value)
-    return _expr.Select(_condition(condition), true_value, false_value)
-
-
 def if_then_else(cond: ExprLike, t: ExprLike, f: ExprLike, dtype: DTypeLike | None = None) -> Expr:
     """``t`` if ``cond`` holds, else ``f``; only one is evaluated."""
     t, f = match_types(to_value(t), to_value(f))
     made = as_dtype(dtype) if dtype is not None else f.dtype
     return _expr.Call(OPS.get("if_then_else"), (_condition(cond), t, f), made)
-
-
-def _branches(true_value: ExprLike, false_value: ExprLike) -> tuple[Expr, Expr]:
-    true_value, false_value = to_value(true_value), to_value(false_value)
-    if isinstance(true_value, Expr) and isinstance(false_value, Expr):
-        return true_value, false_value
-    return match_types(true_value, false_value)
 
 
 def _condition(condition: ExprLike) -> Expr:
@@ -275,24 +199,9 @@ def _condition(condition: ExprLike) -> Expr:
     return made
 
 
-def Ramp(base: ExprLike, stride: ExprLike, lanes: builtins.int) -> Expr:
-    """The vector ``base, base + stride, …``."""
-    return _expr.Ramp(as_expr(base), as_expr(stride), lanes)
-
-
-def Broadcast(value: ExprLike, lanes: builtins.int) -> Expr:
-    """A vector with ``value`` in all lanes."""
-    return _expr.Broadcast(as_expr(value), lanes)
-
-
-def Shuffle(vectors: Sequence[object], indices: Sequence[builtins.int]) -> Expr:
-    """Lanes picked by ``indices`` from the concatenation of ``vectors``."""
-    return _expr.Shuffle(tuple(map(as_expr, vectors)), tuple(_int(index) for index in indices))
-
-
-def Let(body: ExprLike, where: Mapping[Var, Any]) -> Expr:
-    """``body`` with variables (made by ``x = T.float32()``) standing for values."""
-    result = as_expr(body)
+def Let(expr: ExprLike, where: Mapping[Var, Any]) -> Expr:
+    """``expr`` with variables (made by ``x = T.float32()``) standing for values."""
+    result = as_expr(expr)
     for var, value in reversed(list(where.items())):
         if type(var) is not Var:
             raise VerifyError(f"Let binds variables, got {var!r}")
@@ -307,15 +216,10 @@ def Call(op: str | Op, *args: ExprLike, dtype: DTypeLike) -> Expr:
     return _expr.Call(op, tuple(map(as_expr, args)), as_dtype(dtype))
 
 
-def symbol(name: str, dtype: DTypeLike = INDEX) -> Var:
-    """Make a variable with a name."""
-    return Var(name, as_dtype(dtype))
-
-
-def index_range(start: ExprLike, stop: ExprLike) -> Range:
-    """The half-open range ``[start, stop)``."""
-    from_, extent = split_range(start, stop)
-    return Range(from_, extent)
+def index_range(begin: ExprLike, end: ExprLike) -> Range:
+    """The half-open range ``[begin, end)``."""
+    from_, extent = split_range(begin, end)
+    return Range.from_min_extent(from_, extent)
 
 
 def _same(a: Expr, b: Expr) -> builtins.bool:
@@ -373,7 +277,7 @@ def target(description: str | dict[str, Any]) -> Target:
 
 def infinity(dtype: DTypeLike) -> Expr:
     """Positive infinity."""
-    return FloatImm(_float("inf"), as_dtype(dtype))
+    return FloatImm(as_dtype(dtype), _float("inf"))
 
 
 def least(dtype: DTypeLike) -> Expr:

@@ -78,7 +78,7 @@ def function_analyzer(func: PrimFunc) -> Analyzer:
 
 def bind_loop(analyzer: Analyzer, loop: For) -> None:
     """Tell an analyzer the range of a loop's variable."""
-    analyzer.bind(loop.loop_var, Range(loop.min, loop.extent), override=True)
+    analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent), override=True)
 
 
 def inside_loop(
@@ -91,7 +91,7 @@ def inside_loop(
     """
     minimum = loop.min if minimum is None else minimum
     extent = loop.extent if extent is None else extent
-    domain = Range(minimum, extent)
+    domain = Range.from_min_extent(minimum, extent)
     if isinstance(extent, IntImm):
         analyzer.bind(loop.loop_var, domain, override=True)
         return nullcontext()  # nothing is learnt that doesn't hold outside

@@ -176,7 +176,7 @@ class _Terms:
         for item in path:
             if type(item) is For:
                 first, extent = (substitute(end, self.values) for end in (item.min, item.extent))
-                self.domain[item.loop_var] = Range(first, extent)
+                self.domain[item.loop_var] = Range.from_min_extent(first, extent)
                 if _has_load(first) or _has_load(extent):
                     self.open.add(item.loop_var)
             elif type(item) is LetStmt or type(item) is Let:
@@ -207,8 +207,8 @@ def _range(index: Expr) -> Range:
     if isinstance(index, Ramp):
         stride = as_int(index.stride)
         if stride is not None and stride > 0:
-            return Range(index.base, const(stride * (index.lanes - 1) + 1))
-    return Range(index, const(1))
+            return Range.from_min_extent(index.base, const(stride * (index.lanes - 1) + 1))
+    return Range.from_min_extent(index, const(1))
 
 
 def _is_whole(item: Range, extent: Expr) -> bool:
@@ -234,7 +234,10 @@ class _Compactor(Mutator):
         outside, self.shifted = self.shifted, {}
         with inside_loop(self.analyzer, node):
             if node.thread is not None:
-                self.threads[node.loop_var] = node.thread, Range(node.min, node.extent)
+                self.threads[node.loop_var] = (
+                    node.thread,
+                    Range.from_min_extent(node.min, node.extent),
+                )
             made = self.generic_visit(node)
         self.threads.pop(node.loop_var, None)
         self.shifted = outside
@@ -269,7 +272,7 @@ class _Compactor(Mutator):
             if terms is None:
                 terms = known[key] = _Terms(path[home:], threads, self.analyzer)
             made = tuple(
-                terms.covering(index) or Range(const(0), extent)
+                terms.covering(index) or Range.from_min_extent(const(0), extent)
                 for index, extent in zip(indices, buffer.shape)
             )
             box = made if box is None else union_box(box, made, self.analyzer)

@@ -209,7 +209,7 @@ def in_bounds(buffer: Buffer, indices: tuple[Expr, ...], analyzer: Analyzer) -> 
             if scalar is None:
                 return False
             known = analyzer.copy()
-            known.bind(lane, Range(const(0), const(dtypes.lanes_of(index.dtype))))
+            known.bind(lane, Range.from_min_extent(const(0), const(dtypes.lanes_of(index.dtype))))
         else:
             scalar, known = index, analyzer
         if not (known.can_prove_ge(scalar, 0) and known.can_prove_lt(scalar, extent)):
@@ -226,7 +226,7 @@ def lane_bound(expr: Expr, analyzer: Analyzer) -> tuple[Any, Any]:
         if scalar is None:
             return float("-inf"), float("inf")
         analyzer = analyzer.copy()
-        analyzer.bind(lane, Range(const(0), const(lanes)))
+        analyzer.bind(lane, Range.from_min_extent(const(0), const(lanes)))
         expr = scalar
     bound = analyzer.const_int_bound(expr)
     return bound.min, bound.max

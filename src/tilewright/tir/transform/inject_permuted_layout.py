@@ -165,7 +165,9 @@ class _Rewriter(Mutator):
         if node.buffer.data not in self.wanted:
             return node
         extent = node.buffer.shape[-1]
-        return node.replace(region=(*node.region[:-1], Range(const(0, extent.dtype), extent)))
+        return node.replace(
+            region=(*node.region[:-1], Range.from_min_extent(const(0, extent.dtype), extent))
+        )
 
     def visit_Block(self, node: Block) -> Stmt:
         made: Block = self.generic_visit(node)

@@ -306,7 +306,7 @@ class _Pipeline:
         busy = self.analyzer.simplify(busy)
         if as_int(busy) != 0:
             with self.analyzer.constraint(extent > depth):  # where it runs at all
-                self.analyzer.bind(steady, Range(const(0, dtype), extent - depth))
+                self.analyzer.bind(steady, Range.from_min_extent(const(0, dtype), extent - depth))
                 body = self.at(steady + depth, buffers)
             times.append(For(steady, const(0, dtype), busy, SERIAL, body, None, kept))
         last = extent if self.full else maximum(extent, const(depth, dtype))

@@ -172,7 +172,7 @@ class _Widener(BufferMutator):
             # Rounding keeps order: of two the same one is greater before and after it.
             return self._choice(expr, self.wide)
         made = self.visit(expr)
-        return Cast(Cast(made, expr.dtype), made.dtype)
+        return Cast(made.dtype, Cast(expr.dtype, made))
 
     def _choice(self, node: Expr, operand: Callable[[Expr], Expr]) -> Expr:
         """A choice of values with the values as ``operand`` gives them."""
@@ -193,7 +193,7 @@ class _Widener(BufferMutator):
             return made
         if type(made) is Cast and made.value.dtype == expr.dtype:
             return made.value  # only widened
-        return Cast(made, expr.dtype)
+        return Cast(expr.dtype, made)
 
     def visit_Expr(self, node: Expr) -> Expr:
         return self._choice(node, self.loose) if _chooses(node) else node.map_children(self.wide)
@@ -205,7 +205,7 @@ class _Widener(BufferMutator):
     def visit_FloatImm(self, node: FloatImm) -> Expr:
         if not self.foreign(node.dtype):
             return node
-        return FloatImm(round_to(node.value, node.dtype), self.computed)
+        return FloatImm(self.computed, round_to(node.value, node.dtype))
 
     def visit_Cast(self, node: Cast) -> Expr:
         value = self.wide(node.value) if self.foreign(node.value.dtype) else self.visit(node.value)
@@ -214,7 +214,7 @@ class _Widener(BufferMutator):
         if type(value) is Cast and value.value.dtype == node.dtype:
             return value
         # The program rounds here.
-        return Cast(Cast(value, node.dtype), _like(self.computed, node.dtype))
+        return Cast(_like(self.computed, node.dtype), Cast(node.dtype, value))
 
     def visit_Call(self, node: Call) -> Expr:
         if _chooses(node) and self.foreign(node.dtype):
@@ -235,12 +235,12 @@ class _Widener(BufferMutator):
             same = all(a is b for a, b in zip(args, node.args))
             return node if same else Call(node.op, args, node.dtype)
         if not computes:
-            return Cast(Call(node.op, args, node.dtype), _like(self.computed, node.dtype))
+            return Cast(_like(self.computed, node.dtype), Call(node.op, args, node.dtype))
         return Call(node.op, args, _like(self.computed, node.dtype))
 
     def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         made = node.map_children(self.visit)
-        return Cast(made, _like(self.computed, made.dtype)) if self.foreign(made.dtype) else made
+        return Cast(_like(self.computed, made.dtype), made) if self.foreign(made.dtype) else made
 
     def visit_BufferStore(self, node: BufferStore) -> Stmt:
         indices = tuple(map(self.visit, node.indices))

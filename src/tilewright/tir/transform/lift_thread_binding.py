@@ -196,7 +196,7 @@ def _check_private(body: Stmt, loops: dict[str, For]) -> None:
     analyzer = Analyzer()
     threads = {loop.loop_var: loop for loop in loops.values()}
     for var, loop in threads.items():
-        analyzer.bind(var, Range(const(0), loop.extent))
+        analyzer.bind(var, Range.from_min_extent(const(0), loop.extent))
     first = {var: const(0) for var in threads}
     allocated: set[Buffer] = set()
     for item in pre_order(body):

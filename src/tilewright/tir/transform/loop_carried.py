@@ -77,7 +77,7 @@ class LoopCarried:
         known = function_analyzer(self.func)
         for item in self.path:
             if isinstance(item, For):
-                known.bind(item.loop_var, Range(item.min, item.extent))
+                known.bind(item.loop_var, Range.from_min_extent(item.min, item.extent))
             else:
                 for iter_var in item.iter_vars:
                     known.bind(iter_var.var, iter_var.dom)

@@ -150,7 +150,9 @@ class _Condition:
         self.expr = expr
         self.slack = slack
         self.loops = tuple(loops)
-        self.domain = {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
+        self.domain = {
+            loop.loop_var: Range.from_min_extent(loop.min, loop.extent) for loop in loops
+        }
 
     def ended(self) -> For | None:
         """The unrolled or vectorised loop of a tile that the comparison alone ends early."""

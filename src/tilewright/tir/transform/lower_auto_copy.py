@@ -117,7 +117,10 @@ class _Rewriter(Mutator):
     ) -> Stmt | None:
         """The copy dealt out to threads and vectors, or ``None`` if that can't be proven right."""
         variables = [loop.loop_var for loop in loops]
-        domain = {var: Range(const(0, var.dtype), const(n)) for var, n in zip(variables, extents)}
+        domain = {
+            var: Range.from_min_extent(const(0, var.dtype), const(n))
+            for var, n in zip(variables, extents)
+        }
         starts = {loop.loop_var: loop.loop_var + loop.min for loop in loops}
         places = tuple(substitute(index, starts) for index in store.indices)
         if not is_injective_binding(places, domain, analyzer=lambda: self.analyzer):
@@ -144,7 +147,7 @@ class _Rewriter(Mutator):
         values[variables[0]] = rest + loops[0].min
         ranges = {step: rounds, lane: vector} | {var: extent for var, extent, _ in threads}
         for var, extent in ranges.items():
-            self.analyzer.bind(var, Range(const(0), const(extent)), override=True)
+            self.analyzer.bind(var, Range.from_min_extent(const(0), const(extent)), override=True)
         simple = {var: self.analyzer.simplify(value) for var, value in values.items()}
         body = substitute(body, simple)
         body = For(lane, const(0), const(vector), VECTORIZED if vector > 1 else SERIAL, body)

@@ -157,7 +157,9 @@ class _Nest:
         for var in free_vars(realize.predicate):
             if var in self.around:
                 loop = self.around[var]
-                axis = IterVar(Var(var.name, var.dtype), Range(loop.min, loop.extent), SPATIAL)
+                axis = IterVar(
+                    Range.from_min_extent(loop.min, loop.extent), Var(var.name, var.dtype), SPATIAL
+                )
                 kept.append((axis, var))
                 mapping[var] = axis.var
         inner, outer = (substitute(condition, mapping) for condition in self._conditions())

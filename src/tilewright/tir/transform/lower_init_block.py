@@ -137,5 +137,5 @@ def _reduces_once(realize: BlockRealize, chain: list[For], analyzer: Analyzer) -
         for item in chain
     ):
         return False
-    ranges = {item.loop_var: Range(item.min, item.extent) for item in chain}
+    ranges = {item.loop_var: Range.from_min_extent(item.min, item.extent) for item in chain}
     return is_injective_binding(tuple(reduced), ranges, analyzer=lambda: analyzer)

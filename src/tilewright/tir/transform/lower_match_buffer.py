@@ -123,7 +123,8 @@ class _Rewriter(Replacing):
         outer = match.source.region
         skipped = len(outer) - len(made.region)
         inner = [
-            Range(item.min + own.min, own.extent) for item, own in zip(outer[skipped:], made.region)
+            Range.from_min_extent(item.min + own.min, own.extent)
+            for item, own in zip(outer[skipped:], made.region)
         ]
         return BufferRegion(match.source.buffer, (*outer[:skipped], *inner))
 

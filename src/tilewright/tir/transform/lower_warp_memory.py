@@ -48,7 +48,7 @@ def _lowered(kernel: For, analyzer: Analyzer) -> Stmt:
     if lanes is None:
         return kernel
     for loop in loops:
-        analyzer.bind(loop.loop_var, Range(loop.min, loop.extent), override=True)
+        analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent), override=True)
     dtype = lanes.loop_var.dtype
     numbers = {
         scope: analyzer.simplify(floormod(lanes.loop_var, const(size, dtype)))

@@ -130,7 +130,7 @@ class _Narrower(BufferMutator):
 
     def visit_Var(self, node: Var) -> Expr:
         made = self.variables.get(node)
-        return node if made is None else Cast(made, node.dtype)
+        return node if made is None else Cast(node.dtype, made)
 
     def visit_CompareExpr(self, node: CompareExpr) -> Expr:
         if _is_wide(node.a):
@@ -144,7 +144,7 @@ class _Narrower(BufferMutator):
         if _is_wide(node.value) and not _is_const(node.value):
             value = self.narrow(node.value)
             if value is not None:
-                return value if value.dtype == node.dtype else Cast(value, node.dtype)
+                return value if value.dtype == node.dtype else Cast(node.dtype, value)
         return self.visit_Expr(node) if _is_wide(node) else node.map_children(self.visit)
 
     def visit_BufferLoad(self, node: BufferLoad) -> Expr:
@@ -209,7 +209,7 @@ class _Narrower(BufferMutator):
 
     def _narrow_var(self, var: Var, dtype: str) -> Expr:
         made = self.variables.get(var)
-        return Cast(var, dtype) if made is None else made
+        return Cast(dtype, var) if made is None else made
 
     def _narrow_cast(self, expr: Any, dtype: str) -> Expr | None:
         value = self.visit(expr.value)

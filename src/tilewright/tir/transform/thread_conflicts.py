@@ -287,7 +287,7 @@ def _addresses(a: Access, b: Access) -> tuple[Expr, Expr, dict[Var, Range]] | No
     if sizes[0] != sizes[1]:
         for position, size in enumerate(sizes):
             byte = Var("byte")
-            lanes[byte] = Range(const(0), const(size))
+            lanes[byte] = Range.from_min_extent(const(0), const(size))
             made[position] = made[position] * size + byte
     return made[0], made[1], lanes
 
@@ -297,7 +297,7 @@ def _scalar(index: Expr, lanes: dict[Var, Range]) -> Expr:
         return index.value
     if isinstance(index, Ramp):
         lane = Var("lane")
-        lanes[lane] = Range(const(0), const(index.lanes))
+        lanes[lane] = Range.from_min_extent(const(0), const(index.lanes))
         return index.base + index.stride * lane
     return index
 

@@ -80,13 +80,13 @@ class ThreadSync(FunctionTransform):
 def _synchronised(kernel: For, scope: str, analyzer: Analyzer) -> Stmt:
     loops, body = thread_nest(kernel)
     threads = {
-        loop.loop_var: Range(loop.min, loop.extent)
+        loop.loop_var: Range.from_min_extent(loop.min, loop.extent)
         for loop in loops
         if not is_block_tag(loop.thread)
     }
     for loop in loops:
-        analyzer.bind(loop.loop_var, Range(loop.min, loop.extent), override=True)
-    blocks = {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
+        analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent), override=True)
+    blocks = {loop.loop_var: Range.from_min_extent(loop.min, loop.extent) for loop in loops}
     planner = _Planner(scope, Conflicts(threads, analyzer), set(threads))
     place = _Place({var: domain for var, domain in blocks.items() if var not in threads})
     made, _ = planner.visit(body, place)
@@ -176,14 +176,14 @@ class _Planner:
         indices = list(tile.along.indices)
         if tile.down is not None:  # one more variable, for the rows
             row = Var("row")
-            loops[row] = Range(const(0), const(tile.rows))
+            loops[row] = Range.from_min_extent(const(0), const(tile.rows))
             (along,) = indices  # buffers are flat
             base = along.base if isinstance(along, Ramp) else along
             column = Var("column")
             stride, columns = stride_between_rows(tile), tile.columns
             if whole_rows and isinstance(stride, IntImm):
                 base, columns = floordiv(base, stride) * stride, stride.value
-            loops[column] = Range(const(0), const(columns))
+            loops[column] = Range.from_min_extent(const(0), const(columns))
             indices = [base + stride * row + column]
         made = Access(
             tile.along.buffer,
@@ -278,8 +278,10 @@ class _Planner:
             )
         bounds = [substitute(bound, place.values) for bound in (stmt.min, stmt.extent)]
         if any(has_loads(bound) or uses_var(bound, self.varying) for bound in bounds):
-            return self.alone(stmt, place.inside(stmt.loop_var, Range(*bounds)), stmt.body)
-        var, domain = stmt.loop_var, Range(*bounds)
+            return self.alone(
+                stmt, place.inside(stmt.loop_var, Range.from_min_extent(*bounds)), stmt.body
+            )
+        var, domain = stmt.loop_var, Range.from_min_extent(*bounds)
         with inside_loop(self.conflicts.analyzer, stmt):
             return self.counted(stmt, place.inside(var, domain), domain)
 
@@ -304,7 +306,7 @@ class _Planner:
         if flow.passes:  # a barrier in each iteration: only the one before matters
             return [access.earlier(var, const(1), {}) for access in flow.tail]
         distance = Var("distance", var.dtype)
-        ranges = {distance: Range(const(1), domain.extent - 1)}
+        ranges = {distance: Range.from_min_extent(const(1), domain.extent - 1)}
         return [access.earlier(var, distance, ranges) for access in flow.tail]
 
     def branch(self, stmt: IfThenElse, place: _Place) -> tuple[Stmt, _Flow]:

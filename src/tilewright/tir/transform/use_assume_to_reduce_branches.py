@@ -85,7 +85,7 @@ def _fact_of(stmt: Stmt) -> _Fact | None:
     domain: dict[Var, Range] = {}
     while not isinstance(stmt, Evaluate):
         if type(stmt) is For:
-            domain[stmt.loop_var] = Range(stmt.min, stmt.extent)
+            domain[stmt.loop_var] = Range.from_min_extent(stmt.min, stmt.extent)
             stmt = stmt.body
         elif type(stmt) is BlockRealize and stmt.block.init is None and stmt.predicate is TRUE:
             axes = _whole_axes(stmt, domain)

@@ -324,8 +324,8 @@ class _Vectorizer(Replacing):
         if value is node.value:
             return node
         if isinstance(value, Broadcast):
-            return Broadcast(Cast(value.value, node.dtype), value.lanes)
-        return Cast(value, dtypes.vector_dtype(dtypes.element_of(node.dtype), _lanes(value)))
+            return Broadcast(Cast(node.dtype, value.value), value.lanes)
+        return Cast(dtypes.vector_dtype(dtypes.element_of(node.dtype), _lanes(value)), value)
 
     def visit_Select(self, node: Select) -> Expr:
         condition = self.visit(node.condition)

@@ -218,9 +218,11 @@ class _Lanes:
     def joins(self) -> list[Stmt]:
         """The two reductions over the lanes' results."""
         search = self.search
-        rows = [IterVar(Var(axis.var.name), axis.dom, SPATIAL) for axis in search.rows]
-        part = IterVar(Var("v_part"), Range(const(0), const(self.tiles.parts)), REDUCE)
-        lane = IterVar(Var("v_lane"), Range(const(0), const(self.width)), REDUCE)
+        rows = [IterVar(axis.dom, Var(axis.var.name), SPATIAL) for axis in search.rows]
+        part = IterVar(
+            Range.from_min_extent(const(0), const(self.tiles.parts)), Var("v_part"), REDUCE
+        )
+        lane = IterVar(Range.from_min_extent(const(0), const(self.width)), Var("v_lane"), REDUCE)
         axes = [*rows, *([part] if self.tiles.parts > 1 else []), lane]
         at = tuple(axis.var for axis in rows)
         inner = (*at, part.var if self.tiles.parts > 1 else const(0), lane.var)

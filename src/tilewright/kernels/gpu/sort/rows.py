@@ -201,7 +201,8 @@ class SortRows(Merging):
         rows = as_int(self.row_count)
         if rows is not None and rows % self.sizes.rows == 0:
             return k < end
-        return T.And(self.row < self.row_count, k < end)
+        made: Expr = T.And(self.row < self.row_count, k < end)
+        return made
 
     def _is_kept(self, k: Expr, to: Expr) -> Expr:
         """Whether an element of a sorted tile is one of its run."""
@@ -250,7 +251,10 @@ class SortRows(Merging):
     def _all_runs(self) -> list[BufferRegion]:
         """The memory of the runs: where elements come from and go to depends on elements."""
         buffers = self.runs.buffers
-        return [BufferRegion(b, tuple(Range(const(0), n) for n in b.shape)) for b in buffers]
+        return [
+            BufferRegion(b, tuple(Range.from_min_extent(const(0), n) for n in b.shape))
+            for b in buffers
+        ]
 
     def _key_of_runs(self, run: Span) -> Callable[[Expr], Expr]:
         return lambda i: self.runs.key(self.half, self.row, run.start + i)

@@ -380,7 +380,9 @@ class Box:
                     end = last
                 elif span.exact:
                     end = regions.poly(minimum(regions.expr(last), size))
-            found.append(Range(regions.expr(start), regions.expr(poly_sub(end, start))))
+            found.append(
+                Range.from_min_extent(regions.expr(start), regions.expr(poly_sub(end, start)))
+            )
         return found
 
 
@@ -443,7 +445,7 @@ def copy_nest(
         for is_end, limit in ends:
             bound = regions.expr(limit)
             conditions.append(value < bound if is_end else value >= bound)
-        iter_vars.append(IterVar(axis_var, Range(const(0), size), SPATIAL))
+        iter_vars.append(IterVar(Range.from_min_extent(const(0), size), axis_var, SPATIAL))
         values.append(value)
         where.append(index)
     store = BufferStore(target, BufferLoad(source, tuple(where)), tuple(where))
@@ -458,7 +460,7 @@ def copy_nest(
 
 def element(buffer: Buffer, where: Sequence[Expr]) -> BufferRegion:
     """The region of one element."""
-    return BufferRegion(buffer, tuple(Range(index, const(1)) for index in where))
+    return BufferRegion(buffer, tuple(Range.from_min_extent(index, const(1)) for index in where))
 
 
 # ---- is all of a box written? -------------------------------------------------------------------

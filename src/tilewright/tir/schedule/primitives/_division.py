@@ -110,13 +110,15 @@ class Division:
         name, dtype = iter_var.var.name, iter_var.var.dtype
         if not uses_var(value, self.inner_vars):
             made = Var(name + "_o", dtype)
-            self.outer.append((IterVar(made, iter_var.dom, iter_var.kind), value))
+            self.outer.append((IterVar(iter_var.dom, made, iter_var.kind), value))
             self.mapping[iter_var.var] = made
             return
         outer, inner, extent = self._divided(iter_var, value, limits)
         zero = const(0, dtype)
         inner_var = Var(name + "_i", dtype)
-        self.inner.append((IterVar(inner_var, Range(zero, extent), iter_var.kind), inner))
+        self.inner.append(
+            (IterVar(Range.from_min_extent(zero, extent), inner_var, iter_var.kind), inner)
+        )
         outer_value = self.analyzer.simplify(floordiv(outer, extent))
         count = self._tile_count(iter_var, value, outer_value, extent)
         if not self.analyzer.can_prove(outer_value < count):
@@ -125,7 +127,7 @@ class Division:
             self.mapping[iter_var.var] = inner_var
             return
         outer_var = Var(name + "_o", dtype)
-        outer_iter = IterVar(outer_var, Range(zero, count), iter_var.kind)
+        outer_iter = IterVar(Range.from_min_extent(zero, count), outer_var, iter_var.kind)
         self.outer.append((outer_iter, outer_value))
         self.mapping[iter_var.var] = add(mul(outer_var, extent), inner_var)
 
@@ -312,7 +314,7 @@ class Division:
         name = self.sch.state.fresh_block_name(func_name, f"{self.block.name}_init")
         assert self.block.init is not None
         block = Block(
-            tuple(IterVar(fresh[item.var], item.dom, item.kind) for item, _ in spatial),
+            tuple(IterVar(item.dom, fresh[item.var], item.kind) for item, _ in spatial),
             (),
             tuple(substitute(item, mapping) for item in self.block.writes),
             name,

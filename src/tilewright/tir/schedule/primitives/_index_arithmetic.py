@@ -69,7 +69,7 @@ class IndexArithmetic:
                 product = tuple(sorted(self.table.var(var) for var in tile.variables))
                 self._rules.append((product, self.poly(tile.extent)))
         for loop in outer:
-            self.add_outer(loop.loop_var, Range(loop.min, loop.extent))
+            self.add_outer(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
 
     @property
     def has_tiles(self) -> bool:

@@ -57,7 +57,7 @@ def subrange_of(
     # Loops around that have no iterations: all can be proven inside of them.
     idle = int(known.can_prove(extent <= 0))
     whole = For(var, const(0, var.dtype), extent, SERIAL, renew_definitions(body))
-    known.bind(var, Range(whole.min, extent))
+    known.bind(var, Range.from_min_extent(whole.min, extent))
     know_lets(known, whole.body)
     around: list[Any] = [*reversed(list(sch.state.parents(loop))), whole]
     facts = _WhereBegun(sch, loop, whole, around)
@@ -71,7 +71,7 @@ def subrange_of(
             idle += is_idle
             around.append(node)
             with known.constraint(TRUE):
-                known.bind(node.loop_var, Range(node.min, node.extent))
+                known.bind(node.loop_var, Range.from_min_extent(node.min, node.extent))
                 inner = node.map_children(go)
             around.pop()
             idle -= is_idle
@@ -107,7 +107,7 @@ def _check_begun_before(sch: Schedule, loop: For, subrange: For, value: Expr) ->
     known.assume(subrange.extent <= 0)
     for item in pre_order(subrange.body):
         if type(item) is For:
-            known.bind(item.loop_var, Range(item.min, item.extent))
+            known.bind(item.loop_var, Range.from_min_extent(item.min, item.extent))
     at_start = {subrange.loop_var: subrange.min}
     for item in pre_order(subrange.body):
         if type(item) is BlockRealize and item.block.name in begun:
@@ -162,7 +162,7 @@ class _WhereBegun:
             elif type(item) is For and (
                 item.loop_var not in unsure or known.can_prove_ge(item.extent, 1)
             ):
-                known.bind(item.loop_var, Range(item.min, item.extent))
+                known.bind(item.loop_var, Range.from_min_extent(item.min, item.extent))
         return known
 
 

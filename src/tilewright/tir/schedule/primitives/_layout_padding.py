@@ -65,7 +65,7 @@ class Filling:
     def axes(self) -> tuple[IterVar, ...]:
         """One axis per dimension of the new buffer."""
         return tuple(
-            IterVar(Var(f"v{axis}"), Range(const(0), extent), SPATIAL)
+            IterVar(Range.from_min_extent(const(0), extent), Var(f"v{axis}"), SPATIAL)
             for axis, extent in enumerate(self.new.shape)
         )
 
@@ -84,7 +84,9 @@ class Filling:
         """Put a block that fills the padding behind the last statement that writes the buffer."""
         iter_vars = self.axes()
         where = tuple(iter_var.var for iter_var in iter_vars)
-        writes = BufferRegion(self.new, tuple(Range(var, const(1)) for var in where))
+        writes = BufferRegion(
+            self.new, tuple(Range.from_min_extent(var, const(1)) for var in where)
+        )
         name = self.state.fresh_block_name(self.func_name, f"{self.new.name}_pad")
         store = BufferStore(self.new, self.value_at(where), where)
         fill = self.nest(Block(iter_vars, (), (writes,), name, store), self.padding)

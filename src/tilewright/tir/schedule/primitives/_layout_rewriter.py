@@ -67,7 +67,9 @@ class LayoutRewriter(ElementRewriter):
     def visit_For(self, node: For) -> Stmt:
         # That the loop has iterations is known inside of it only.
         with self.analyzer.constraint(TRUE):
-            self.analyzer.bind(node.loop_var, Range(node.min, node.extent), override=True)
+            self.analyzer.bind(
+                node.loop_var, Range.from_min_extent(node.min, node.extent), override=True
+            )
             return self.generic_visit(node)
 
     def visit_Block(self, node: Block) -> Stmt:

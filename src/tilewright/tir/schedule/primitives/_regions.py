@@ -194,7 +194,7 @@ class Regions(IndexArithmetic):
         for number, (start, count) in inner.items():
             var = self.table.exprs[number]
             assert isinstance(var, Var)
-            domain[var] = Range(self.expr(start), self.expr(count))
+            domain[var] = Range.from_min_extent(self.expr(start), self.expr(count))
         analyzer = self.state.analyzer(self.func_name)
         for var, dom in self.outer_vars.items():
             analyzer.bind(var, dom)
@@ -236,7 +236,9 @@ class Regions(IndexArithmetic):
 
     def inner_loops(self, loops: Iterable[For]) -> dict[int, tuple[Poly, Poly]]:
         """Loops to relax, as ``relax`` takes them. Call this before forming polynomials of them."""
-        return self.inner_vars({loop.loop_var: Range(loop.min, loop.extent) for loop in loops})
+        return self.inner_vars(
+            {loop.loop_var: Range.from_min_extent(loop.min, loop.extent) for loop in loops}
+        )
 
     def inner_vars(self, domain: Mapping[Var, Range]) -> dict[int, tuple[Poly, Poly]]:
         """Variables to relax, as ``relax`` takes them; each range free of the other variables."""

@@ -146,7 +146,7 @@ def _with_domains(block: Block, on_expr: Callable[[Any], Any]) -> Block:
     for item in block.iter_vars:
         low, extent = on_expr(item.dom.min), on_expr(item.dom.extent)
         same = low is item.dom.min and extent is item.dom.extent
-        made.append(item if same else item.replace(dom=Range(low, extent)))
+        made.append(item if same else item.replace(dom=Range.from_min_extent(low, extent)))
     if all(map(is_, made, block.iter_vars)):
         return block
     return block.replace(iter_vars=tuple(made))

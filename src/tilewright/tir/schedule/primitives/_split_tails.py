@@ -75,7 +75,7 @@ def check_guard_unneeded(sch: Schedule, loop: For) -> None:
         known.assume(loop.loop_var >= loop.extent)
         for item in sch.state.loops_above(realize):
             if item is not loop and loop in sch.state.parents(item):
-                known.bind(item.loop_var, Range(item.min, item.extent))
+                known.bind(item.loop_var, Range.from_min_extent(item.min, item.extent))
         if not any(known.can_prove(not_(item)) for item in conjuncts(realize.predicate)):
             raise sch.error(
                 f"the tiles exceed the extent {loop.extent!r}, and without a predicate block "
@@ -223,7 +223,7 @@ class _Padding:
         self.axes[realize] = axis.var
         for region in block.writes:
             self.enlarge(realize, region, axis.var, known)
-        domain = Range(axis.dom.min, self.total)
+        domain = Range.from_min_extent(axis.dom.min, self.total)
         iter_vars = tuple(
             item.replace(dom=domain) if item is axis else item for item in block.iter_vars
         )
@@ -305,7 +305,7 @@ class _Padding:
             self._check_load(node, known, realize)
         elif kind is For:
             with known.constraint(const(1, "bool")):
-                known.bind(node.loop_var, Range(node.min, node.extent))
+                known.bind(node.loop_var, Range.from_min_extent(node.min, node.extent))
                 self._check(node.body, known, realize)
             return
         elif kind in (While, AssertStmt) or (kind is Call and node.op.effect == "opaque"):

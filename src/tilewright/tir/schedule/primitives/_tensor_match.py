@@ -118,7 +118,7 @@ def read_nest(body: Stmt, analyzer: Analyzer) -> Nest:
 
 def _is_one_to_one(realize: BlockRealize, loops: list[For], analyzer: Analyzer) -> bool:
     """Whether the loops run each instance of the block's domain exactly once."""
-    ranges = {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
+    ranges = {loop.loop_var: Range.from_min_extent(loop.min, loop.extent) for loop in loops}
     if all(is_const(item.dom.min, 0) for item in realize.block.iter_vars):
         used = [value for value in realize.iter_values if type(value) is Var and value in ranges]
         if len(set(used)) == len(loops) == len(realize.iter_values) == len(used) and all(

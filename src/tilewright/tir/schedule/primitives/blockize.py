@@ -242,7 +242,7 @@ class _Outer:
         made = state.analyzer(self.func_name)
         for loop in state.loops_above(top):
             if surely_runs(state, loop):
-                made.bind(loop.loop_var, Range(loop.min, loop.extent))
+                made.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
         return made
 
     def _outer_predicate(self) -> Expr:

@@ -112,7 +112,8 @@ def _given(
         analyzer.bind(iter_var.var, iter_var.dom)
     ends = mapping.map_indices([item.var for item in realize.block.iter_vars], analyzer)
     ranges = tuple(
-        Range(begin, analyzer.simplify(end - begin)) for begin, end in zip(ends[::2], ends[1::2])
+        Range.from_min_extent(begin, analyzer.simplify(end - begin))
+        for begin, end in zip(ends[::2], ends[1::2])
     )
     return realize, BufferRegion(old.buffer, ranges), analyzer
 

@@ -320,7 +320,7 @@ def _own_statement(scope: Scope, realize: BlockRealize, buffer: Buffer) -> Stmt:
 
 
 def _whole(buffer: Buffer) -> list[Range]:
-    return [Range(const(0), size) for size in buffer.shape]
+    return [Range.from_min_extent(const(0), size) for size in buffer.shape]
 
 
 __all__ = ["cache_inplace", "cache_read", "cache_write", "resolve_buffer"]

@@ -220,7 +220,7 @@ def _table_nest(expr: Expr, axes: list[IterVar], buffer: Buffer, name: str) -> S
     fresh: Mapping[Var, Var] = {axis.var: Var(f"v{number}") for number, axis in enumerate(axes)}
     where = tuple(fresh.values())
     block = Block(
-        tuple(IterVar(fresh[axis.var], axis.dom, SPATIAL) for axis in axes),
+        tuple(IterVar(axis.dom, fresh[axis.var], SPATIAL) for axis in axes),
         (),
         (element(buffer, where),),
         name,

@@ -401,7 +401,7 @@ class _Reindex:
         if not self.is_read:
             source, target = target, source
         block = Block(
-            tuple(IterVar(fresh[axis.var], axis.dom, SPATIAL) for axis in axes),
+            tuple(IterVar(axis.dom, fresh[axis.var], SPATIAL) for axis in axes),
             (element(*source),),
             (element(*target),),
             name,

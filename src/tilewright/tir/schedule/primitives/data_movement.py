@@ -109,7 +109,7 @@ def read_at(
     for item in readers:
         box.add(item, item.block.reads, buffer)
     cached, name = cache_buffer(scope, buffer, storage_scope)
-    domains = [Range(const(0), size) for size in buffer.shape]
+    domains = [Range.from_min_extent(const(0), size) for size in buffer.shape]
     copy = _copy_block(box, buffer, cached, name, domains, strict=False)
     renamed = {item: change_buffers(item, {buffer: cached}) for item in readers}
     body = seq(copy, state.rebuilt(target.body, renamed))
@@ -288,7 +288,7 @@ def _copy_block(
     region: list[Range] = []
     for number, (first, count, ends) in enumerate(placed):
         index, extent = over_axes(first), over_axes(count)
-        region.append(Range(index, extent))
+        region.append(Range.from_min_extent(index, extent))
         if as_int(extent) != 1:
             var = Var(f"ax{number}")
             loops.append((var, extent))
@@ -304,7 +304,7 @@ def _copy_block(
     for var, extent in reversed(loops):
         body = For(var, const(0), extent, SERIAL, body)
     block = Block(
-        tuple(IterVar(axes[loop.loop_var], _range_of(box, loop), SPATIAL) for loop in around),
+        tuple(IterVar(_range_of(box, loop), axes[loop.loop_var], SPATIAL) for loop in around),
         (BufferRegion(source, tuple(region)),),
         (BufferRegion(target, tuple(region)),),
         name,
@@ -334,15 +334,15 @@ def _range_of(box: Box, loop: For) -> Range:
     """Return the range of a loop over all iterations of those around it."""
     regions = box.regions
     if type(loop.extent) is IntImm and type(loop.min) is IntImm:
-        return Range(loop.min, loop.extent)
+        return Range.from_min_extent(loop.min, loop.extent)
     start, extent = regions.poly(loop.min), regions.poly(loop.extent)
     if regions.is_outer_free(start) and regions.is_outer_free(extent):
-        return Range(loop.min, loop.extent)
+        return Range.from_min_extent(loop.min, loop.extent)
     inner = regions.inner_loops(box.outer)
     span = regions.relax({(regions.table.var(loop.loop_var),): 1}, inner)
     if span is None:
         raise box.scope.state.error(f"loop {loop.loop_var.name} has no known bounds", loop)
-    return Range(regions.expr(span.min), regions.expr(span.extent))
+    return Range.from_min_extent(regions.expr(span.min), regions.expr(span.extent))
 
 
 __all__ = ["AUTO_COPY", "read_at", "write_at"]

@@ -462,7 +462,7 @@ def _mapped_axes(
                 f"index {axis} of the map mixes {' and '.join(sorted(used))} axes", realize
             )
         kind = used.pop() if used else SPATIAL
-        made.append(IterVar(Var(f"v{axis}"), Range(const(0), extent), kind))
+        made.append(IterVar(Range.from_min_extent(const(0), extent), Var(f"v{axis}"), kind))
     return tuple(made)
 
 

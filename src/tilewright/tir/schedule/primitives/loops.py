@@ -358,10 +358,10 @@ def loop_analyzer(sch: Schedule, at: For, extents: dict[Var, Expr], body: Stmt) 
     """Return an analyzer for below ``at``, where loops ``extents`` replace it."""
     analyzer = sch.state.analyzer_at(at)
     for var, extent in extents.items():
-        analyzer.bind(var, Range(const(0, var.dtype), extent))
+        analyzer.bind(var, Range.from_min_extent(const(0, var.dtype), extent))
     for stmt in scope_statements(body):
         if type(stmt) is For:
-            analyzer.bind(stmt.loop_var, Range(stmt.min, stmt.extent))
+            analyzer.bind(stmt.loop_var, Range.from_min_extent(stmt.min, stmt.extent))
     return analyzer
 
 

@@ -301,7 +301,7 @@ def _block_name(state: ScheduleState, func_name: str, base: str, taken: set[str]
 def _copy_nest(axes: Sequence[Expr], body: Callable[[list[Var]], Stmt], name: str) -> Stmt:
     """Loops around a block with one spatial axis per extent; ``body`` builds its store."""
     iter_vars = tuple(
-        IterVar(Var(f"v{axis}"), Range(const(0), extent), SPATIAL)
+        IterVar(Range.from_min_extent(const(0), extent), Var(f"v{axis}"), SPATIAL)
         for axis, extent in enumerate(axes)
     )
     block = Block(iter_vars, (), (), name, body([item.var for item in iter_vars]))
@@ -374,7 +374,9 @@ def _padded_nest(
         return element(padded.get(buffer, buffer), accesses[buffer])
 
     iter_vars = tuple(
-        axis.replace(dom=Range(axis.dom.min, sizes[axis.var][1])) if axis.var in sizes else axis
+        axis.replace(dom=Range.from_min_extent(axis.dom.min, sizes[axis.var][1]))
+        if axis.var in sizes
+        else axis
         for axis in old.iter_vars
     )
     made = old.replace(

@@ -238,7 +238,7 @@ def _inner_copy(state: ScheduleState, found: _Padding) -> dict[Any, Any]:
             continue
         low, high, rest = bounds
         extents[loop] = analyzer.simplify(high - low)
-        iter_vars.append(iter_var.replace(dom=Range(const(0), extents[loop])))
+        iter_vars.append(iter_var.replace(dom=Range.from_min_extent(const(0), extents[loop])))
         if as_int(low) != 0:
             replaced[iter_var.var] = iter_var.var + low
     shifted = {var: analyzer.simplify(expr) for var, expr in replaced.items()}

@@ -396,7 +396,9 @@ def check_each_once(state: ScheduleState, realize: BlockRealize, loops: Sequence
     if regions.is_injective(regions.axis_values(realize).values(), inner):
         return
     inside = {
-        loop.loop_var: Range(loop.min, loop.extent) for loop in loops if as_int(loop.extent) != 1
+        loop.loop_var: Range.from_min_extent(loop.min, loop.extent)
+        for loop in loops
+        if as_int(loop.extent) != 1
     }
     used = [value for value in realize.iter_values if uses_var(value, set(inside))]
     missing = [var for var in inside if not any(uses_var(value, {var}) for value in used)]

@@ -335,7 +335,7 @@ class _Factoring:
     def _factor(self, kind: str) -> IterVar:
         """The axis of a block for the loop that is factored out of the reduction."""
         var = Var(f"v{self.target.loop_var.name}")
-        return IterVar(var, Range(const(0), self.target.extent), kind)
+        return IterVar(Range.from_min_extent(const(0), self.target.extent), var, kind)
 
     def _partial_indices(self, factor: IterVar) -> tuple[Expr, ...]:
         """The indices of one partial result."""
@@ -371,7 +371,9 @@ class _Factoring:
             for item in self.chain:
                 var = item.loop_var
                 if var in self.reducing and var not in inside and uses_var(value, {var}):
-                    made = IterVar(Var(f"v{var.name}"), Range(item.min, item.extent), REDUCE)
+                    made = IterVar(
+                        Range.from_min_extent(item.min, item.extent), Var(f"v{var.name}"), REDUCE
+                    )
                     inside[var] = made.var
                     iter_vars.append(made)
                     values.append(var)

@@ -376,9 +376,9 @@ class _Roller:
         made = list(region)
         item = made[self.axis]
         if as_int(item.extent) == 1:
-            made[self.axis] = Range(item.min % self.extent, item.extent)
+            made[self.axis] = Range.from_min_extent(item.min % self.extent, item.extent)
         else:
-            made[self.axis] = Range(const(0), self.extent)
+            made[self.axis] = Range.from_min_extent(const(0), self.extent)
         return tuple(made)
 
 

@@ -257,7 +257,7 @@ def _test(state: ScheduleState, conjunct: Expr, outer: For, inner: list[For]) ->
     """What must hold outside of ``outer`` for a comparison to hold in any iteration inside."""
     if not isinstance(conjunct, (LT, LE, GT, GE)):
         return None
-    domain = {item.loop_var: Range(item.min, item.extent) for item in inner}
+    domain = {item.loop_var: Range.from_min_extent(item.min, item.extent) for item in inner}
     analyzer = state.analyzer_at(outer)
     low, high = (
         (conjunct.a, conjunct.b) if isinstance(conjunct, (LT, LE)) else (conjunct.b, conjunct.a)

@@ -125,7 +125,7 @@ def _match(sch: Schedule, realize: BlockRealize, intrin: TensorIntrin) -> Match:
     except Unreadable as error:
         raise fail(str(error)) from None
     for axis in mine.axes:
-        analyzer.bind(axis.var, Range(const(0, axis.var.dtype), axis.extent))
+        analyzer.bind(axis.var, Range.from_min_extent(const(0, axis.var.dtype), axis.extent))
 
     def fits(wanted: Axis, offered: Axis) -> bool:
         same_kind = not wanted.kind or not offered.kind or wanted.kind == offered.kind
@@ -165,7 +165,9 @@ def _implemented(
             )
         skipped = mine.ndim - wanted.ndim
         extents = [const(1)] * skipped + list(wanted.shape)
-        region = tuple(Range(low, extent) for low, extent in zip(found.starts[wanted], extents))
+        region = tuple(
+            Range.from_min_extent(low, extent) for low, extent in zip(found.starts[wanted], extents)
+        )
         matches.append(MatchBufferRegion(buffer, BufferRegion(mine, region)))
     body = impl.body
     allocated: tuple[Buffer, ...] = ()
