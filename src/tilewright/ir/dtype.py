@@ -74,8 +74,8 @@ def check_dtype(dtype: object) -> None:
 
 
 def dtype_text(dtype: object) -> str:
-    """Return a dtype as text; what stands for one (``T.float32``) has it as ``dtype``."""
-    found = dtype if isinstance(dtype, str) else getattr(dtype, "dtype", dtype)
+    """Return a dtype as text; what stands for one (``T.float32``) has it as ``stated_dtype``."""
+    found = dtype if isinstance(dtype, str) else getattr(dtype, "stated_dtype", dtype)
     check_dtype(found)
     return str(found)
 

@@ -71,11 +71,18 @@ def load_json(json_str: str) -> Any:
         nodes: list[Node] = []
         for kind, fields in data["nodes"]:
             made = {name: _decode(value, nodes) for name, value in fields.items()}
-            kind_of_node = _class_named(kind)
-            nodes.append(getattr(kind_of_node, "of_fields", kind_of_node)(**made))
+            nodes.append(_made_of(_class_named(kind), made))
         return _decode(data["root"], nodes)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise VerifyError(f"this is no text of save_json: {error}") from error
+
+
+def _made_of(kind: type[Node], values: dict[str, Any]) -> Node:
+    """Make a node of its fields."""
+    parameters = {field.name: field.parameter for field in kind.fields}
+    named = {parameters[name]: value for name, value in values.items()}
+    make: Callable[..., Node] = kind if getattr(kind, "init_takes_fields", True) else kind.of_fields
+    return make(**named)
 
 
 def _nodes_in(value: object) -> Iterator[Node]:

@@ -56,7 +56,7 @@ class BaseFunc(Node):
 class GlobalVar(Node):
     """A reference to a function of the module, by name."""
 
-    name: str = attr()
+    name: str = attr(alias="name_hint")
 
     def __post_init__(self) -> None:
         check_name(self.name, "a function")

@@ -18,6 +18,9 @@ use, structural equality and hash, and the default representation. Each field ha
 - ``attr``: a Python value (str, int, bool, dict of Python values and expressions …), compared with
   ``==``. Traversals don't descend.
 
+Where TVM calls the parameter of a field otherwise, ``alias`` is that name; ``replace`` and
+attributes have the field's.
+
 A field declared with ``derived()`` is a slot filled by ``__post_init__``, or by the constructor,
 from a child's slot of the same name (``derived("value")``) or a function of the node
 (``derived(function)``); it is neither compared nor traversed.
@@ -55,15 +58,25 @@ _REQUIRED = object()
 class Field:
     """The role and default of one field of a node class."""
 
-    __slots__ = ("default", "name", "role", "source")
+    __slots__ = ("alias", "default", "name", "role", "source")
 
     def __init__(
-        self, role: str, default: object = _REQUIRED, source: str | Callable[[Any], Any] = ""
+        self,
+        role: str,
+        default: object = _REQUIRED,
+        source: str | Callable[[Any], Any] = "",
+        alias: str = "",
     ) -> None:
         self.role = role
         self.default = default
         self.source = source
+        self.alias = alias
         self.name = ""
+
+    @property
+    def parameter(self) -> str:
+        """The name of the constructor's parameter."""
+        return self.alias or self.name
 
     @property
     def required(self) -> bool:
@@ -71,14 +84,14 @@ class Field:
         return self.default is _REQUIRED
 
 
-def child(*, default: object = _REQUIRED) -> Any:
+def child(*, default: object = _REQUIRED, alias: str = "") -> Any:
     """Declare a field that holds one node, or ``None``."""
-    return Field("child", default)
+    return Field("child", default, alias=alias)
 
 
-def children(*, default: object = _REQUIRED) -> Any:
+def children(*, default: object = _REQUIRED, alias: str = "") -> Any:
     """Declare a field that holds a tuple of nodes."""
-    return Field("children", default)
+    return Field("children", default, alias=alias)
 
 
 def child_map(*, default: object = _REQUIRED) -> Any:
@@ -96,9 +109,9 @@ def definitions(*, default: object = _REQUIRED) -> Any:
     return Field("definitions", default)
 
 
-def attr(*, default: object = _REQUIRED) -> Any:
+def attr(*, default: object = _REQUIRED, alias: str = "") -> Any:
     """Declare a field that holds a Python value."""
-    return Field("attr", default)
+    return Field("attr", default, alias=alias)
 
 
 def derived(source: str | Callable[[Any], Any] = "", *, init: Literal[False] = False) -> Any:
@@ -237,12 +250,12 @@ def _make_init(fields: tuple[Field, ...], hook: str, cls: type, name: str) -> Ca
             elif field.source:
                 assign(field.name, f"{field.source}.{field.name}")
             continue
+        value = field.parameter
         if field.required:
-            parameters.append(field.name)
+            parameters.append(value)
         else:
-            scope[f"_default_{field.name}"] = field.default
-            parameters.append(f"{field.name}=_default_{field.name}")
-        value = field.name
+            scope[f"_default_{value}"] = field.default
+            parameters.append(f"{value}=_default_{value}")
         if field.role in ("children", "definitions"):
             value = f"{value} if type({value}) is tuple else tuple({value})"
         elif field.role == "child_map":
@@ -262,9 +275,12 @@ def _make_init(fields: tuple[Field, ...], hook: str, cls: type, name: str) -> Ca
 
 
 def _make_replace(fields: tuple[Field, ...], make: str) -> Callable[..., Any]:
-    names = [field.name for field in fields if field.role != "derived"]
+    given = {field.name: field.parameter for field in fields if field.role != "derived"}
+    names = list(given)
     parameters = ", ".join(f"{name}=_same" for name in names)
-    values = ", ".join(f"{name}=self.{name} if {name} is _same else {name}" for name in names)
+    values = ", ".join(
+        f"{given[name]}=self.{name} if {name} is _same else {name}" for name in names
+    )
     star = ", *, " if names else ""
     scope: dict[str, Any] = {"_same": _REQUIRED}
     exec(f"def replace(self{star}{parameters}): return {make}({values})", scope)
@@ -311,7 +327,7 @@ def _make_map_children(
         elif field.role != "derived":
             unvisited.append(f"    {name} = self.{name}")
         if field.role != "derived":
-            arguments.append(f"{name}={name}")
+            arguments.append(f"{field.parameter}={name}")
     lines += ["    if not changed: return self", *unvisited]
     lines.append(f"    made = {make}({', '.join(arguments)})")
     lines.append("    span = getattr(self, '_span', None)")

@@ -83,6 +83,11 @@ class Operation:
 class PlaceholderOp(Operation):
     """An input."""
 
+    @property
+    def dtype(self) -> str:
+        """The dtype of the elements."""
+        return self.dtypes[0]
+
 
 class ComputeOp(Operation):
     """A formula: ``body`` has one expression per output, over ``axis`` and ``reduce_axis``."""
@@ -170,6 +175,14 @@ class TensorSlice:
         return _indexed(self.tensor, self.indices, indices)
 
     __iter__ = None  # else Python would iterate by A[0], A[1], ... without an end
+
+    def astype(self, dtype: str, span: object = None) -> Expr:
+        """Convert the element to another dtype."""
+        return self.as_expr().astype(dtype, span)
+
+    def equal(self, other: ExprLike, span: object = None) -> Expr:
+        """Whether the element equals a value."""
+        return self.as_expr().equal(other, span)
 
     def as_expr(self) -> ProducerLoad:
         """The element, if the indices are all there; else raise ``VerifyError``."""

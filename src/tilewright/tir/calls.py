@@ -136,6 +136,7 @@ def vectorhigh(dtype: str, vec: Expr) -> Expr:
 
 
 def _half(op: str, dtype: str, vec: Expr) -> Expr:
+    dtype, vec = dtypes.dtype_text(dtype), as_expr(vec)
     element, lanes = dtypes.split_dtype(vec.dtype)
     if lanes % 2 or dtype != dtypes.vector_dtype(element, lanes // 2):
         raise VerifyError(f"{dtype} is not half of {vec.dtype}")
@@ -144,6 +145,7 @@ def _half(op: str, dtype: str, vec: Expr) -> Expr:
 
 def vectorcombine(dtype: str, vec1: Expr, vec2: Expr) -> Expr:
     """Two vectors of equal lanes, joined."""
+    dtype, vec1, vec2 = dtypes.dtype_text(dtype), as_expr(vec1), as_expr(vec2)
     element, lanes = dtypes.split_dtype(vec1.dtype)
     if vec1.dtype != vec2.dtype or dtype != dtypes.vector_dtype(element, 2 * lanes):
         raise VerifyError(f"{vec1.dtype} and {vec2.dtype} don't make {dtype}")
@@ -152,6 +154,7 @@ def vectorcombine(dtype: str, vec1: Expr, vec2: Expr) -> Expr:
 
 def dp4a(vec1: Expr, vec2: Expr, acc: ExprLike = 0) -> Expr:
     """``acc`` plus the dot product of two vectors of four bytes, as an int32 or uint32."""
+    vec1, vec2 = as_expr(vec1), as_expr(vec2)
     kinds = {vec1.dtype, vec2.dtype}
     if not kinds <= {"int8x4", "uint8x4"}:
         raise VerifyError(f"dp4a takes int8x4 or uint8x4, got {vec1.dtype} and {vec2.dtype}")
@@ -180,8 +183,7 @@ def tvm_access_ptr(
 
 def type_annotation(dtype: str) -> str:
     """A dtype as an operand of ``tvm_access_ptr``."""
-    dtypes.check_dtype(dtype)
-    return dtype
+    return dtypes.dtype_text(dtype)
 
 
 def assume(cond: ExprLike | None = None) -> Expr:
@@ -226,7 +228,7 @@ def get_active_lane_mask(dtype: str, base: ExprLike, limit: ExprLike) -> Expr:
 
     ``dtype`` is a vector of bool, of a fixed number of lanes.
     """
-    element, lanes = dtypes.split_dtype(dtype)
+    element, lanes = dtypes.split_dtype(dtypes.dtype_text(dtype))
     if element != "bool" or lanes == 1:
         raise VerifyError(f"a mask of lanes is a vector of bool such as boolx4, not {dtype}")
     first = as_expr(base)

@@ -23,6 +23,7 @@ import numpy as np
 from tilewright.arith import Analyzer, detect_iter_map, evaluate, inverse_affine_iter_map
 from tilewright.ir import (
     FALSE,
+    INDEX,
     TRUE,
     Expr,
     ExprLike,
@@ -69,26 +70,33 @@ class IndexMap(Node):
 
     initial_indices: tuple[Var, ...] = definitions()
     final_indices: tuple[Expr, ...] = children()
-    inverse_map: IndexMap | None = attr(default=None)
+    inverse_map: IndexMap | None = attr(default=None, alias="inverse_index_map")
     axis_separators: tuple[int, ...] = attr(default=())
+
+    @property
+    def inverse_index_map(self) -> IndexMap | None:
+        """The given inverse, as TVM calls it."""
+        return self.inverse_map
 
     @staticmethod
     def from_func(
-        function: Callable[..., object],
+        mapping_function: Callable[..., object],
         ndim: int | None = None,
-        *,
         inverse_index_map: IndexMapLike | None = None,
+        *,
+        index_dtype: str = INDEX,
     ) -> IndexMap:
         """Make a map from a Python function of index variables.
 
         ``ndim`` is needed when the function takes ``*args``: how many indices they stand for.
-        ``AXIS_SEPARATOR`` among the results starts a physical axis.
+        ``AXIS_SEPARATOR`` among the results starts a physical axis. ``index_dtype`` is that of the
+        variables.
 
         >>> IndexMap.from_func(lambda i, j: (j, i))
         IndexMap(lambda i, j: (j, i))
         """
-        variables = _parameter_vars(function, ndim)
-        result = function(*variables)
+        variables = _parameter_vars(mapping_function, ndim, index_dtype)
+        result = mapping_function(*variables)
         items = list(result) if isinstance(result, (tuple, list)) else [result]
         final: list[Expr] = []
         separators: list[int] = []
@@ -99,18 +107,21 @@ class IndexMap(Node):
                 final.append(_index(item))
         inverse = None
         if inverse_index_map is not None:
-            inverse = as_index_map(inverse_index_map, len(final))
+            inverse = as_index_map(inverse_index_map, len(final), index_dtype=index_dtype)
         return IndexMap(tuple(variables), tuple(final), inverse, tuple(separators))
 
     @staticmethod
     def from_func_with_separators(
-        function: Callable[..., object],
+        mapping_function: Callable[..., object],
         ndim: int | None = None,
-        *,
         inverse_index_map: IndexMapLike | None = None,
+        *,
+        index_dtype: str = INDEX,
     ) -> tuple[IndexMap, list[int]]:
         """Like ``from_func``, with the axis separators beside the map instead of in it."""
-        made = IndexMap.from_func(function, ndim, inverse_index_map=inverse_index_map)
+        made = IndexMap.from_func(
+            mapping_function, ndim, inverse_index_map, index_dtype=index_dtype
+        )
         return made.replace(axis_separators=()), list(made.axis_separators)
 
     @staticmethod
@@ -163,8 +174,12 @@ class IndexMap(Node):
             a is b for a, b in zip(self.initial_indices, self.final_indices)
         )
 
-    def is_equivalent_to(self, other: IndexMap) -> bool:
-        """Whether both maps give the same results, as far as simplification can tell."""
+    def is_equivalent_to(self, other_map: IndexMap, analyzer: Analyzer | None = None) -> bool:
+        """Whether both maps give the same results, as far as simplification can tell.
+
+        An ``analyzer`` knows more, of sizes that the maps name.
+        """
+        other = other_map
         if (
             len(self.initial_indices) != len(other.initial_indices)
             or len(self.final_indices) != len(other.final_indices)
@@ -174,8 +189,8 @@ class IndexMap(Node):
         if structural_equal(self, other):
             return True
         theirs = other.map_indices(self.initial_indices)
-        analyzer = Analyzer()
-        return all(analyzer.can_prove_equal(a, b) for a, b in zip(self.final_indices, theirs))
+        known = analyzer or Analyzer()
+        return all(known.can_prove_equal(a, b) for a, b in zip(self.final_indices, theirs))
 
     def with_inverse(self, inverse: IndexMapLike) -> IndexMap:
         """Return the same map with a known inverse.
@@ -477,7 +492,11 @@ def _index(item: object) -> Expr:
 
 
 def as_index_map(
-    value: IndexMapLike, ndim: int | None = None, symbols: Mapping[str, Var] | None = None
+    value: IndexMapLike,
+    ndim: int | None = None,
+    symbols: Mapping[str, Var] | None = None,
+    *,
+    index_dtype: str = INDEX,
 ) -> IndexMap:
     """Turn a function, a lambda's text or ``to_json``'s data into a map of ``ndim`` indices.
 
@@ -492,7 +511,7 @@ def as_index_map(
             raise ScheduleError(
                 f"expected an IndexMap, a function or a lambda's text, got {type(value).__name__}"
             )
-        value = IndexMap.from_func(value, ndim)
+        value = IndexMap.from_func(value, ndim, index_dtype=index_dtype)
     if ndim is not None and len(value.initial_indices) != ndim:
         raise ScheduleError(
             f"the index map takes {len(value.initial_indices)} indices, expected {ndim}: "
@@ -510,7 +529,7 @@ def _is_infinite(bound: Expr) -> bool:
     return not isinstance(bound, Expr) or math.isinf(getattr(bound, "value", 0))
 
 
-def _parameter_vars(function: Callable[..., object], ndim: int | None) -> list[Var]:
+def _parameter_vars(function: Callable[..., object], ndim: int | None, dtype: str) -> list[Var]:
     """Make a variable for each parameter of ``function``, named like it."""
     variables: list[Var] = []
     variadic: str | None = None
@@ -522,13 +541,13 @@ def _parameter_vars(function: Callable[..., object], ndim: int | None) -> list[V
             inspect.Parameter.POSITIONAL_ONLY,
             inspect.Parameter.POSITIONAL_OR_KEYWORD,
         ):
-            variables.append(Var(parameter.name))
+            variables.append(Var(parameter.name, dtype))
         else:
             raise ScheduleError("the function of an index map takes positional parameters only")
     if variadic is not None:
         if ndim is None:
             raise ScheduleError("an index map of a function with *args needs ndim")
-        extra = [Var(f"{variadic}_{axis}") for axis in range(ndim - len(variables))]
+        extra = [Var(f"{variadic}_{axis}", dtype) for axis in range(ndim - len(variables))]
         variables[position:position] = extra
     return variables
 

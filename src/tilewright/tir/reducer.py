@@ -48,7 +48,12 @@ class CommReducer(Node):
     lhs: tuple[Var, ...] = definitions()
     rhs: tuple[Var, ...] = definitions()
     result: tuple[Expr, ...] = children()
-    identity: tuple[Expr, ...] = children()
+    identity: tuple[Expr, ...] = children(alias="identity_element")
+
+    @property
+    def identity_element(self) -> tuple[Expr, ...]:
+        """The identity, as TVM calls it."""
+        return self.identity
 
     def combine(self, lhs: Sequence[Expr], rhs: Sequence[Expr]) -> tuple[Expr, ...]:
         """Return the expressions that combine two tuples of values."""

@@ -35,8 +35,8 @@ class Reduce(Expr):
     """
 
     combiner: CommReducer = child()
-    source: tuple[Expr, ...] = children()
-    axis: tuple[IterVar, ...] = children()
+    source: tuple[Expr, ...] = children(alias="src")
+    axis: tuple[IterVar, ...] = children(alias="rdom")
     condition: Expr = child()
     value_index: int = attr()
     init: tuple[Expr, ...] = children(default=())

@@ -107,7 +107,12 @@ class Evaluate(Stmt):
 class SeqStmt(Stmt):
     """Statements one after the other; build with :func:`seq`, which flattens."""
 
-    stmts: tuple[Stmt, ...] = children()
+    stmts: tuple[Stmt, ...] = children(alias="seq")
+
+    @property
+    def seq(self) -> tuple[Stmt, ...]:
+        """The statements, as TVM calls them."""
+        return self.stmts
 
 
 @node
@@ -169,7 +174,7 @@ class For(Stmt):
     extent: Expr = child()
     kind: str = attr()
     body: Stmt = child()
-    thread: str | None = attr(default=None)
+    thread: Any = attr(default=None, alias="thread_binding")
     annotations: Mapping[str, Any] = attr(default=None)
 
     def __post_init__(self) -> None:
@@ -220,12 +225,17 @@ class AttrStmt(Stmt):
     """Says something (``key``, ``value``) about ``node`` that holds in ``body``."""
 
     node: Any = attr()
-    key: str = attr()
+    key: str = attr(alias="attr_key")
     value: Expr = child()
     body: Stmt = child()
 
     def __post_init__(self) -> None:
         check_name(self.key, "an attribute")
+
+    @property
+    def attr_key(self) -> str:
+        """The key, as TVM calls it."""
+        return self.key
 
 
 @node

@@ -356,6 +356,11 @@ class ExprEmitter(Visitor):
         if name == "dot_accumulate":
             width = dtypes.bits_of(node.dtype) // dtypes.bits_of(node.args[1].dtype)
             return self.wrapped(f"dot_accumulate({', '.join(args)}, {width})", node.dtype)
+        if name in ("vector_low", "vector_high"):
+            count = dtypes.lanes_of(node.dtype)
+            return f"lanes_from({args[0]}, {count if name == 'vector_high' else 0}, {count})"
+        if name == "vector_combine":
+            return f"joined({args[0]}, {args[1]})"
         if name.startswith("vector_reduce_"):
             # Kept in the type's own meaning: sums are of Python numbers.
             function = {"add": "sum", "max": "max", "min": "min"}[name.rpartition("_")[2]]

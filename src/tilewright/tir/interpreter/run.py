@@ -108,7 +108,8 @@ def _fail(message: str, *values: object) -> None:
 
 _NAMES = (
     "Places", "allocate", "check_index", "check_vector", "convert", "divide", "dot_accumulate",
-    "fetch_add", "floor_divide", "floor_modulo", "maximum", "minimum", "misalignment",
+    "fetch_add", "floor_divide", "floor_modulo", "joined", "lanes_from", "maximum", "minimum",
+    "misalignment",
     "out_of_bounds", "recast", "reinterpret", "select", "shift", "trunc_divide", "trunc_modulo",
     "undefined", "view", "wrap",
 )  # fmt: skip

@@ -233,6 +233,16 @@ def select(condition: Expr, a: Data, b: Data) -> Any:
     )
 
 
+def lanes_from(vector: np.ndarray[Any, Any], start: int, count: int) -> Any:
+    """Some neighbouring lanes; a number if it is one."""
+    return vector[start : start + count] if count > 1 else vector[start].item()
+
+
+def joined(a: Data, b: Data) -> np.ndarray[Any, Any]:
+    """The lanes of two vectors, or two numbers as lanes."""
+    return np.concatenate([np.atleast_1d(a), np.atleast_1d(b)])
+
+
 def dot_accumulate(total: Data, a: Data, b: Data, width: int) -> Any:
     """Add to each lane the dot product of ``width`` neighbours, not wrapped or rounded yet."""
     x, y = (np.asarray(value).reshape(-1, width) for value in (a, b))

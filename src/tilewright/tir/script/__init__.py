@@ -61,8 +61,21 @@ from tilewright.ir import or_ as any
 from tilewright.script.allowance import register_constructors, register_price, register_values
 from tilewright.support.errors import VerifyError
 from tilewright.target import Target
+from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.calls import (
+    dp4a,
+    get_active_lane_mask,
+    tvm_access_ptr,
+    type_annotation,
+    vectorcombine,
+    vectorhigh,
+    vectorlow,
+    vscale,
+)
 from tilewright.tir.index_map import AXIS_SEPARATOR
 from tilewright.tir.op import ceildiv
+from tilewright.tir.reducer import CommReducer
+from tilewright.tir.reduction import Reduce
 from tilewright.tir.script import printer as _printer
 from tilewright.tir.script.buffer_declarations import (
     alloc_buffer,
@@ -147,6 +160,7 @@ from tilewright.tir.script.scalars import (
     uint16,
     uint32,
     uint64,
+    variable,
     void,
 )
 from tilewright.tir.script.scalars import cast_to as cast
@@ -171,7 +185,7 @@ from tilewright.tir.tvm_forms import (
 register_constructors(EQ, GE, GT, LE, LT, NE, Add, And, Broadcast, Cast, Div, FloatImm, FloorDiv)
 register_constructors(FloorMod, IntImm, IterVar, Max, Min, Mod, Mul, Not, Or, Ramp, Select, Shuffle)
 register_constructors(BitwiseAnd, BitwiseNot, BitwiseOr, BitwiseXor, LShift, RShift, StringImm, Sub)
-register_constructors(Var)
+register_constructors(BufferLoad, CommReducer, Reduce, Var)
 register_values(Operator, Target)
 register_price(Target, 100)  # its options are looked up in tables and checked
 
@@ -182,15 +196,14 @@ ALIASES = {
     "buffer_decl": "Buffer",
     "call_cpacked": "call_packed",
     "inline": "macro",
+    "ptr": "Ptr",
+    "var": "variable",
     "ramp": "Ramp",
     "sblock": "block",
     "sblock_alloc_buffer": "alloc_buffer",
     "sblock_attr": "block_attr",
     "tvm_call_cpacked": "call_packed",
     "tvm_call_packed": "call_packed",
-    "vectorcombine": "vector_combine",
-    "vectorhigh": "vector_high",
-    "vectorlow": "vector_low",
 }
 """Names of TVM, and those that the same things have here."""
 
@@ -242,9 +255,11 @@ __all__ = [
     "BitwiseXor",
     "Broadcast",
     "Buffer",
+    "BufferLoad",
     "Call",
     "CallEffectKind",
     "Cast",
+    "CommReducer",
     "Div",
     "EQ",
     "Else",
@@ -274,6 +289,7 @@ __all__ = [
     "RShift",
     "Ramp",
     "Range",
+    "Reduce",
     "ScalarType",
     "Select",
     "Shuffle",
@@ -302,6 +318,7 @@ __all__ = [
     "ceildiv",
     "comm_reducer",
     "decl_buffer",
+    "dp4a",
     "env_thread",
     "evaluate",
     "float16",
@@ -312,6 +329,7 @@ __all__ = [
     "floordiv",
     "floormod",
     "func_attr",
+    "get_active_lane_mask",
     "grid",
     "handle",
     "if_then_else",
@@ -342,20 +360,26 @@ __all__ = [
     "target",
     "thread_binding",
     "thread_return",
+    "tvm_access_ptr",
     "tvm_storage_sync",
     "tvm_thread_allreduce",
     "tvm_warp_activemask",
     "tvm_warp_shuffle",
     "tvm_warp_shuffle_down",
     "tvm_warp_shuffle_up",
+    "type_annotation",
     "uint16",
     "uint32",
     "uint4",
     "uint64",
     "uint8",
     "unroll",
+    "vectorcombine",
+    "vectorhigh",
     "vectorized",
+    "vectorlow",
     "void",
+    "vscale",
     "where",
     "writes",
 ]

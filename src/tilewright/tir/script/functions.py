@@ -30,17 +30,17 @@ def _variables(function: Callable[..., object], dtypes: Iterable[str]) -> tuple[
 
 
 def index_map(
-    function: Callable[..., Any],
+    mapping: Callable[..., Any],
     *,
     inverse_index_map: IndexMap | None = None,
-    dtype: str = INDEX,
+    index_dtype: str = INDEX,
 ) -> IndexMap:
     """A map of indices: ``T.index_map(lambda i, j: [j, i])``; see ``tir.IndexMap``."""
-    count = len(inspect.signature(function).parameters)
-    variables = _variables(function, [as_dtype(dtype)] * count)
+    count = len(inspect.signature(mapping).parameters)
+    variables = _variables(mapping, [as_dtype(index_dtype)] * count)
     final: list[Expr] = []
     separators: list[int] = []
-    for item in function(*variables):
+    for item in mapping(*variables):
         if isinstance(item, str) and item == AXIS_SEPARATOR:
             separators.append(len(final))
         else:
@@ -48,20 +48,20 @@ def index_map(
     return IndexMap(variables, tuple(final), inverse_index_map, tuple(separators))
 
 
-def comm_reducer(function: Callable[..., Any], identity: Sequence[object]) -> CommReducer:
+def comm_reducer(combiner: Callable[..., Any], identity: Sequence[object]) -> CommReducer:
     """A reducer: ``T.comm_reducer(lambda x, y: x + y, [T.float32(0)])``.
 
     The function takes the elements of both tuples, the left one's first; the dtypes are those of
     the identity.
     """
     neutral = tuple(as_expr(to_value(item)) for item in identity)
-    count = len(inspect.signature(function).parameters)
+    count = len(inspect.signature(combiner).parameters)
     if count != 2 * len(neutral):
         raise VerifyError(
             f"a reducer of {len(neutral)} values takes {2 * len(neutral)} parameters, not {count}"
         )
-    variables = _variables(function, [item.dtype for item in (*neutral, *neutral)])
-    made = function(*variables)
+    variables = _variables(combiner, [item.dtype for item in (*neutral, *neutral)])
+    made = combiner(*variables)
     given = made if isinstance(made, (tuple, list)) else (made,)
     if len(given) != len(neutral):
         raise VerifyError(f"the reducer gives {len(given)} values for {len(neutral)}")
@@ -74,13 +74,13 @@ _THREADS = ("ThreadIndex", "VirtualThread")
 
 
 def iter_var(
-    var: Var | EnvThread | str, dom: Any, iter_type: str, thread_tag: str = ""
+    v: Var | EnvThread | str, dom: Any, iter_type: str, thread_tag: str = ""
 ) -> IterVar | EnvThread:
     """An axis that stands outside of a block: variable, ``(start, stop)`` and kind.
 
     Of the kind ``ThreadIndex`` it is the number of a thread: see ``T.env_thread``.
     """
-    made = var.var if isinstance(var, EnvThread) else Var(var) if isinstance(var, str) else var
+    made = v.var if isinstance(v, EnvThread) else Var(v) if isinstance(v, str) else v
     if iter_type in _THREADS:
         check_thread(thread_tag)
         return EnvThread(thread_tag, made)
@@ -118,7 +118,7 @@ def _index_map(p: Printer, node: IndexMap, precedence: int = 0) -> str:
     if node.inverse_map is not None:
         text += f", inverse_index_map={_index_map(p, node.inverse_map)}"
     if found != {INDEX}:
-        text += f', dtype="{found.pop()}"'
+        text += f', index_dtype="{found.pop()}"'
     return f"T.index_map({text})"
 
 

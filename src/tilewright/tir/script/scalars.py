@@ -52,7 +52,7 @@ class ScalarType:
     """
 
     def __init__(self, dtype: str) -> None:
-        self.dtype = dtype
+        self.dtype = self.stated_dtype = dtype
 
     def __call__(self, expr: ExprLike | str | None = None) -> Expr:
         """Make a variable, a constant or a cast."""
@@ -216,6 +216,11 @@ def Call(op: str | Op, *args: ExprLike, dtype: DTypeLike) -> Expr:
     return _expr.Call(op, tuple(map(as_expr, args)), as_dtype(dtype))
 
 
+def variable(dtype: DTypeLike, name: str = "") -> Var:
+    """Make a variable of a dtype."""
+    return Var(name, as_dtype(dtype))
+
+
 def index_range(begin: ExprLike, end: ExprLike) -> Range:
     """The half-open range ``[begin, end)``."""
     from_, extent = split_range(begin, end)
@@ -270,9 +275,11 @@ def cast_to(value: ExprLike, dtype: DTypeLike) -> Expr:
     return cast(to_value(value), as_dtype(dtype))
 
 
-def target(description: str | dict[str, Any]) -> Target:
+def target(
+    target_config: str | dict[str, Any], host: str | dict[str, Any] | Target | None = None
+) -> Target:
     """A target, as attributes of functions hold it."""
-    return Target(description)
+    return Target(target_config) if host is None else Target(target_config, host)
 
 
 def infinity(dtype: DTypeLike) -> Expr:
