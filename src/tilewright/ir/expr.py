@@ -49,8 +49,6 @@ from tilewright.support.errors import VerifyError
 
 ExprLike = Union["Expr", int, float, bool]
 
-_put = object.__setattr__
-
 _LEAST_INDEX, _MOST_INDEX = integer_limits(INDEX)
 
 
@@ -242,10 +240,10 @@ class Var(Expr):
             name = name_hint if name is None else name
             check_name(name, "a variable")
         if dtype != INDEX:
-            dtype = dtype_text(dtype)
-        _put(self, "name", name)
-        _put(self, "dtype", dtype)
-        _put(self, "_contents", None)
+            if type(dtype) is not str:
+                dtype = dtype_text(dtype)
+            split_dtype(dtype)
+        self.fill(name, dtype)
         if span is not None:
             set_span(self, span)
 
@@ -266,12 +264,11 @@ class IntImm(Expr):
         """Make a constant, which must fit its dtype."""
         # Most are indices.
         if not (dtype == INDEX and type(value) is int and _LEAST_INDEX <= value <= _MOST_INDEX):
-            dtype = dtype_text(dtype)
+            if type(dtype) is not str:
+                dtype = dtype_text(dtype)
             check_int_constant(value, dtype)
             value = int(value)
-        _put(self, "value", value)
-        _put(self, "dtype", dtype)
-        _put(self, "_contents", None)
+        self.fill(value, dtype)
         if span is not None:
             set_span(self, span)
 
@@ -297,11 +294,10 @@ class FloatImm(Expr):
     def __init__(self, dtype: Any, value: float, span: object = None) -> None:
         """Make a constant of a scalar floating-point dtype."""
         if dtype != "float32":
-            dtype = dtype_text(dtype)
+            if type(dtype) is not str:
+                dtype = dtype_text(dtype)
             check_float_dtype(dtype)
-        _put(self, "value", value if type(value) is float else float_constant(value))
-        _put(self, "dtype", dtype)
-        _put(self, "_contents", None)
+        self.fill(value if type(value) is float else float_constant(value), dtype)
         if span is not None:
             set_span(self, span)
 
@@ -346,9 +342,7 @@ class Cast(Expr):
             dtype = dtype_text(dtype)
         made = value if isinstance(value, Expr) else BUILD.as_expr(value)
         check_cast(made.dtype, dtype)
-        _put(self, "value", made)
-        _put(self, "dtype", dtype)
-        _put(self, "_contents", None)
+        self.fill(made, dtype)
         if span is not None:
             set_span(self, span)
 
@@ -475,7 +469,7 @@ class Select(Expr):
     dtype: str = derived("true_value")
 
     def __post_init__(self) -> None:
-        if not is_bool(self.condition.dtype):
+        if self.condition.dtype != "bool" and not is_bool(self.condition.dtype):
             raise VerifyError(f"a condition must be bool, got {self.condition.dtype}")
 
     @staticmethod
@@ -610,9 +604,7 @@ class Range(Node):
             low, end = BinaryExpr.as_children(begin, end)
             zero = isinstance(low, IntImm) and low.value == 0 and low.dtype == end.dtype
             extent = end if zero else BUILD.sub(end, low)
-        _put(self, "min", low)
-        _put(self, "extent", extent)
-        _put(self, "_contents", None)
+        self.fill(low, extent)
         if span is not None:
             set_span(self, span)
 
@@ -622,7 +614,9 @@ class Range(Node):
     @staticmethod
     def from_min_extent(min_value: ExprLike, extent: ExprLike, span: object = None) -> Range:
         """Make a range from its start and its length."""
-        made = Range.of_fields(BUILD.as_expr(min_value), BUILD.as_expr(extent))
+        if not (isinstance(min_value, Expr) and isinstance(extent, Expr)):
+            min_value, extent = BUILD.as_expr(min_value), BUILD.as_expr(extent)
+        made = Range.of_fields(min_value, extent)
         if span is not None:
             set_span(made, span)
         return made

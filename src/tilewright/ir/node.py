@@ -26,8 +26,8 @@ from a child's slot of the same name (``derived("value")``) or a function of the
 (``derived(function)``); it is neither compared nor traversed.
 
 A class may define a constructor of its own, which takes the fields by name. One that says
-``init_takes_fields = False`` needn't: there ``of_fields`` makes nodes of fields, as the generated
-constructor does otherwise, and ``replace`` and mutators use that. Where constructors shall
+``init_takes_fields = False`` needn't: it hands the fields to ``self.fill``, and ``of_fields`` makes
+nodes of fields, as the generated constructor does otherwise. Where constructors shall
 take numbers for child nodes, the class has ``as_children``, which makes nodes of all of them, and
 ``child_class``, the class of these nodes.
 
@@ -148,6 +148,9 @@ class Node:
         def replace(self, **changes: object) -> Self:
             """Return a copy with some fields changed."""
 
+        def fill(self, *fields: Any) -> None:
+            """Fill the slots, in a constructor that doesn't take the fields themselves."""
+
         @classmethod
         def of_fields(cls, *fields: Any, **named: Any) -> Self:
             """Make a node of its fields; of classes with a constructor of their own."""
@@ -204,6 +207,7 @@ def node(cls: N) -> N:
     for unwanted in ("__dict__", "__weakref__"):
         namespace.pop(unwanted, None)
     if not namespace.get("init_takes_fields", True):
+        namespace["fill"] = _make_init(fields, "__post_init__", cls, "fill")
         namespace["of_fields"] = classmethod(_make_init(fields, "__post_init__", cls, "of_fields"))
     # A class without fields of its own is constructed as its base is, also if by hand.
     elif "__init__" not in namespace and (own or not inherited or "__post_init__" in namespace):
@@ -231,7 +235,7 @@ def _make_init(fields: tuple[Field, ...], hook: str, cls: type, name: str) -> Ca
     frozen = setting("freeze_nodes")
     scope: dict[str, Any] = {"_set": object.__setattr__, "_new": object.__new__}
     parameters: list[str] = []
-    body: list[str] = [] if name == "__init__" else ["self = _new(cls)"]
+    body: list[str] = ["self = _new(cls)"] if name == "of_fields" else []
     if hasattr(cls, "as_children"):
         scope["_as_children"] = cls.as_children
         given = [field.name for field in fields if field.role == "child"]
@@ -265,7 +269,7 @@ def _make_init(fields: tuple[Field, ...], hook: str, cls: type, name: str) -> Ca
     if hasattr(cls, hook):
         body.append(f"self.{hook}()")
     first = "self"
-    if name != "__init__":
+    if name == "of_fields":
         first = "cls"
         body.append("return self")
     text = f"def {name}({first}, {', '.join(parameters)}):\n    " + "\n    ".join(body or ["pass"])

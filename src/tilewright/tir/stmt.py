@@ -345,9 +345,7 @@ class IterVar(_ActsAsVar):
         kind = _TVM_KINDS.get(iter_type, iter_type) if type(iter_type) is int else iter_type
         if kind not in _KINDS_OF_ITERS:
             _check_one_of(_KINDS_OF_ITERS, "kind of axis", kind)
-        for name, value in (("var", var), ("dom", dom), ("kind", kind), ("thread_tag", thread_tag)):
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "_contents", None)
+        self.fill(var, dom, kind, thread_tag)
         if span is not None:
             set_span(self, span)
 
