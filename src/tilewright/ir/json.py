@@ -79,7 +79,7 @@ def load_json(json_str: str) -> Any:
 
 def _made_of(kind: type[Node], values: dict[str, Any]) -> Node:
     """Make a node of its fields."""
-    parameters = {field.name: field.parameter for field in kind.fields}
+    parameters = {field.name: field.parameter for field in kind.node_fields}
     named = {parameters[name]: value for name, value in values.items()}
     make: Callable[..., Node] = kind if getattr(kind, "init_takes_fields", True) else kind.of_fields
     return make(**named)
