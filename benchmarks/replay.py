@@ -86,7 +86,7 @@ def search(workload: Workload, target: Target) -> str:
     )
     found = strategy.generate_measure_candidates(CANDIDATES)
     traces = [item.trace for item in sketches] + [item.sch.trace for item in found]
-    return "\n\n".join(trace.as_python() for trace in traces)
+    return "\n\n".join(str(trace) for trace in traces)
 
 
 def _file(folder: Path, target: Target, threads: int, case: tuple[str, str]) -> None:

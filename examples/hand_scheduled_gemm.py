@@ -112,7 +112,7 @@ def main(rounds: int = 30) -> float:
     target = Target("native").with_options(num_cores=1)
     sch = schedule(target)
     print(sch.mod.script())
-    print(sch.trace.as_python())
+    print(sch.trace)
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "gemm_trace.json"

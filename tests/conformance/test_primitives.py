@@ -99,7 +99,7 @@ def _check_replay(sch: Schedule, original: Any) -> None:
     assert_structural_equal(again.mod, sch.mod)
     again = Schedule(original, seed=7)
     scope: dict[str, Any] = {}
-    exec(sch.trace.as_python(), scope)
+    exec(str(sch.trace), scope)
     scope["apply_trace"](again)
     assert_structural_equal(again.mod, sch.mod)
 

@@ -153,7 +153,7 @@ def test_spaces_for_some_functions(target: Target) -> None:
     )
     texts = {
         name: [
-            record.trace.as_python()
+            str(record.trace)
             for record in database.get_all_tuning_records()
             if database.commit_workload(mod[name]) is record.workload
         ]

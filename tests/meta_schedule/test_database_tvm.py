@@ -75,7 +75,7 @@ def test_programs_and_schedules_are_read(tmp_path: Path) -> None:
     assert first.run_secs == (1e-4, 1.1e-4) and not first.verified
     assert first.target is not None
     assert (first.target.mcpu, first.target.num_cores) == ("znver4", 2)
-    assert "sample_perfect_tile" in first.trace.as_python()
+    assert "sample_perfect_tile" in str(first.trace)
     assert "i_0, j_0" in first.schedule().mod.script()
     database = JSONDatabase(work_dir=tmp_path)
     assert merge(database, records).added == len(records)

@@ -540,12 +540,12 @@ def test_tuning_starts_from_the_rules_and_never_ends_below_them() -> None:
 
     class Watch(MeasureCallback):
         def on_result(self, scheduler, task, candidate, built, result) -> None:  # type: ignore[no-untyped-def]
-            seen.append(candidate.sch.trace.as_python())
+            seen.append(str(candidate.sch.trace))
 
     tune(scheduler, [context], 10, callbacks=[Watch()])
     assert scheduler.tasks[0].trials == 3
     rule = context.rule_schedule()
-    assert rule is not None and seen[0] == rule.trace.as_python()
+    assert rule is not None and seen[0] == str(rule.trace)
 
 
 def finals(seconds: Sequence[float], again: Sequence[float], **options: Any) -> Any:

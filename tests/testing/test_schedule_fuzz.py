@@ -187,7 +187,7 @@ def test_a_wrong_primitive_is_found_and_shrunk(temporarily: None) -> None:
     exec(compile(text, "<reproduction>", "exec"), scope)
     sch = Schedule(parse(scope["PROGRAM"]))
     scope["apply_trace"](sch)
-    assert "off_by_one" in sch.trace.as_python()
+    assert "off_by_one" in str(sch.trace)
 
 
 def check_fault(session: Session, step: Step, kind: str) -> Fault:

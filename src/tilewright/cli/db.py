@@ -78,7 +78,7 @@ def best_command(work_dir: str, trace: bool, as_json: bool) -> None:
     rows = [_row(record) for record in best]
     if trace:
         for row, record in zip(rows, best):
-            row["trace"] = record.trace.as_python()
+            row["trace"] = str(record.trace)
     _print(rows, as_json)
 
 

@@ -14,6 +14,8 @@ from tilewright.support.later import imported_later
 _LATER = {
     "SBlock": "tilewright.tir:Block",
     "SBlockRealize": "tilewright.tir:BlockRealize",
+    "SBlockDependenceInfo": "tilewright.tir.schedule",
+    "SBlockScope": "tilewright.tir.schedule",
     "ScheduleError": "tilewright.support.errors",
     "ScheduleState": "tilewright.tir.schedule",
     "StmtSRef": "tilewright.tir.schedule",

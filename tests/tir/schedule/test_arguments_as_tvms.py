@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from tilewright import te, tir
-from tilewright.tir.schedule import Schedule
+from tilewright.s_tir import SBlockDependenceInfo, SBlockScope
+from tilewright.support.errors import ScheduleError
+from tilewright.tir.schedule import (
+    Instruction,
+    InstructionKind,
+    LoopRV,
+    SBlockRV,
+    Schedule,
+    ScheduleDebugMask,
+    ScheduleState,
+    StmtSRef,
+    Trace,
+)
 
 
 def copies() -> Schedule:
@@ -38,3 +54,125 @@ def test_options_of_splits_and_decisions_have_places() -> None:
     assert sch.trace is not None
     sch.trace.apply_to_schedule(again, remove_postproc=False)
     assert again.mod.script() == sch.mod.script()
+
+
+def sampled() -> Schedule:
+    sch = copies()
+    i, _ = sch.get_loops("z")
+    outer, inner = sch.sample_perfect_tile(i, 2, 16, [4, 4])
+    sch.split(i, [outer, inner, None])
+    sch.annotate("z", "note", [1, "a"])
+    sch.cache_read("y", 0, "global")
+    sch.enter_postproc()
+    sch.reorder(*sch.get_loops("y"))
+    return sch
+
+
+def test_instructions_have_kinds_inputs_and_attributes() -> None:
+    trace = sampled().trace
+    kinds = {inst.kind.name: inst for inst in trace.insts}
+    split = kinds["Split"]
+    assert split.inputs[1:] == [*kinds["SamplePerfectTile"].outputs, None]
+    assert kinds["SamplePerfectTile"].attrs == [2, 16] and kinds["Annotate"].attrs == ["note"]
+    assert kinds["Annotate"].inputs[1] == [1, "a"] and kinds["GetSBlock"].kind.is_pure
+    for inst in trace.insts:  # taken apart and put together again
+        again = Instruction(inst.kind, inst.inputs, inst.attrs, inst.outputs)
+        assert [*map(str, again.args)] == [*map(str, inst.args)]
+        assert InstructionKind.get(inst.kind.name) == inst.kind
+        assert InstructionKind.get(inst.name) == inst.kind
+    with pytest.raises(ScheduleError, match="doesn't fit 1 inputs and 9 attributes"):
+        Instruction(split.kind, split.inputs[:1], [True] * 9, ())
+    with pytest.raises(ScheduleError, match="unknown schedule primitive 'nonsense'"):
+        InstructionKind.get("Nonsense")
+
+
+def test_traces_are_made_by_hand() -> None:
+    block, i, j = SBlockRV(), LoopRV(), LoopRV()
+    get = Instruction(InstructionKind.get("GetSBlock"), [], ["z", "main"], [block])
+    loops = Instruction(InstructionKind.get("GetLoops"), [block], [], [i, j])
+    tiles = [tir.schedule.ExprRV(0), tir.schedule.ExprRV(0)]
+    sample = Instruction(InstructionKind.get("SamplePerfectTile"), [i], [2, 16], tiles)
+    made = Trace([get, loops])
+    made.append(sample, [2, 8])
+    other = Trace([get, loops, sample], {sample: [8, 2]})
+    assert made.get_decision(sample) == [2, 8] and other.get_decision(sample) == [8, 2]
+    assert made.get_decision(get) is None
+    sch = copies()
+    made.apply_to_schedule(sch, remove_postproc=False)
+    assert [*sch.trace.decisions.values()] == [[2, 8]]
+    assert made.pop().kind.name == "SamplePerfectTile" and len(made.insts) == 2
+    assert Trace([], {}).pop() is None
+
+
+def test_traces_without_postprocessing(capsys: Any) -> None:
+    sch = sampled()
+    trace = sch.trace
+    whole, part = trace.as_python(), trace.as_python(True)
+    assert part == whole[: len(part)] and "enter_postproc" in whole[len(part)]
+    assert len(trace.as_json(True)) == len(part) < len(trace.as_json())
+    sample = next(inst for inst in trace.insts if inst.primitive.samples)
+    changed = trace.with_decision(sample, [2, 8], True)
+    assert len(changed.insts) == len(part) and changed.get_decision(sample) == [2, 8]
+    again = copies()
+    Trace.apply_json_to_schedule(trace.as_json(), again)
+    assert again.mod.script() == sch.mod.script()
+    trace.show()
+    assert capsys.readouterr().out == str(trace)
+    with pytest.raises(ScheduleError, match="formatter"):
+        trace.show(black_format=True)
+
+
+def test_states_are_verified_and_edited() -> None:
+    sch = Schedule(copies().mod, debug_mask="all", error_render_level="fast", enable_check=True)
+    assert sch.checked and sch.state.debug_mask == 3 and sch.state.enable_check
+    assert ScheduleState(sch.mod, debug_mask=ScheduleDebugMask.VERIFY_SREF_TREE).debug_mask == 1
+    assert sch.func_working_on == "main"
+    with pytest.raises(ScheduleError) as caught:
+        sch.compute_inline("z")
+    assert "in the program" not in str(caught.value) and "compute_inline" in str(caught.value)
+    silent = Schedule(sch.mod, error_render_level="none")
+    with pytest.raises(ScheduleError, match=r"^compute_inline: refused"):
+        silent.compute_inline("z")
+    state = ScheduleState(sch.mod["main"])
+    loop = sch.get(sch.get_loops("z")[0])
+    sref = sch.get_sref(loop)
+    state.replace(sref, loop.replace(annotations={"note": 1}))
+    assert "note" in state.mod.script() and "note" not in sch.mod.script()
+    block = sch.get(sch.get_block("y"))
+    renamed = block.replace(name="other")
+    state.replace(block, renamed, {block: renamed})
+    assert state.get_block(SBlockRV("main", "y")).block is renamed
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"debug_mask": "some"}, "'none', 'all'"),
+        ({"debug_mask": 4}, "'none', 'all'"),
+        ({"error_render_level": "loud"}, "detail, fast, none"),
+        ({"enable_check": False}, "take your word"),
+    ],
+)
+def test_options_that_there_are_not(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        Schedule(copies().mod, **options)
+
+
+def test_marks_of_places() -> None:
+    root, inline = StmtSRef.root_mark(), StmtSRef.inline_mark()
+    assert root != inline and root == StmtSRef.root_mark() and root.parent is None
+    assert root.seq_index == -1 and root.children == [] and "root" in repr(root)
+    sch = copies()
+    assert sch.get_sref(sch.sample_compute_location("y", -1)) is root
+    assert sch.get_sref(sch.sample_compute_location("y", -2)) is inline
+
+
+def test_dependencies_of_modules() -> None:
+    mod = copies().mod
+    info = SBlockDependenceInfo(mod)
+    sch = Schedule(mod)
+    blocks = {name: sch.get(sch.get_block(name)) for name in ("root", "y", "z")}
+    y, z = info.get_sref(blocks["y"]), info.get_sref(blocks["z"])
+    scope = info.get_sblock_scope(info.get_sref(blocks["root"]))
+    assert isinstance(scope, SBlockScope) and scope.get_deps_by_src(y)[0].dst == z
+    assert info.get_sref(blocks["y"].replace(name="new")) is None

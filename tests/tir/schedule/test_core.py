@@ -111,7 +111,7 @@ def test_argument_messages():
 
 def test_trace_prints_executable_python():
     sch = tiled()
-    text = sch.trace.as_python()
+    text = str(sch.trace)
     assert 'b0 = sch.get_block(name="C", func_name="main")' in text
     assert "sch.sample_perfect_tile(loop=l1, n=2, max_innermost_factor=16, decision=[" in text
     scope: dict = {}

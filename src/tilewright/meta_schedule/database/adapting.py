@@ -163,7 +163,7 @@ class _Adaptation:
         """
         if self.same or inst.name in _INLINING:
             return
-        for handle in inst.inputs:
+        for handle in inst.handles:
             if type(handle) is not BlockRV or handle in self.handles:
                 continue
             name = self.old_handles[handle].name
@@ -190,7 +190,7 @@ class _Adaptation:
         self.old_handles.update(zip(inst.outputs, old_made))
         if inst.name in _BLOCKS:
             made: list[Any] | None = [self._named(item) for item in old_made]
-        elif any(handle not in self.handles for handle in inst.inputs):
+        elif any(handle not in self.handles for handle in inst.handles):
             return  # it is about a block that isn't there
         else:
             made = self._applied(inst, scaled)

@@ -148,7 +148,7 @@ def explain_record(
     _add_limits(made, func, infos, target, record.best_seconds, peaks)
     made.add("beat", *_beaten(record, database, log))
     made.add("checked", *_verdict(record))
-    made.trace = record.trace.as_python()
+    made.trace = str(record.trace)
     try:
         scheduled = record.schedule()
     except TilewrightError as error:
@@ -180,7 +180,7 @@ def explain_rule(
     made.add("by rule", *_rule_lines(own))
     made.show(scheduled)
     if scheduled.trace is not None:
-        made.trace = scheduled.trace.as_python()
+        made.trace = str(scheduled.trace)
     return made
 
 

@@ -100,7 +100,7 @@ def make_columns(
                 uses[value] = {PARALLEL_KEY: "parallel", UNROLL_KEY: "unroll"}.get(key, "choice")
     columns = []
     for position, inst in enumerate(trace.insts):
-        args = inst.attrs
+        args = inst.arguments
         if inst.name == "sample_perfect_tile":
             extent = prod(inst.decision)
             limits = int(args["n"]), int(args["max_innermost_factor"])
@@ -241,7 +241,7 @@ class Variant:
             elif inst.name == "sample_categorical" and number is not None:
                 var = Var(f"c{number}")
                 tiles[var] = f"v[{number}][:,0]"
-                if min(inst.attrs["candidates"]) >= 1:
+                if min(inst.arguments["candidates"]) >= 1:
                     sch.state.symbolic.append(SymbolicTile((var,), const(1), 0, exact=False))
                 result = ExprRV(var)
             elif inst.primitive.samples and inst.name != "sample_compute_location":
@@ -315,7 +315,7 @@ class Variant:
         for n, column in enumerate(self.columns):
             options: Any = column.options
             if column.use != "tile":
-                chosen = self.trace.insts[column.position].attrs["candidates"]
+                chosen = self.trace.insts[column.position].arguments["candidates"]
                 options = np.array(chosen, dtype=np.float64)[options[:, :1]]
             made.append(options[rows[:, n]].astype(np.float64))
         return made

@@ -327,7 +327,7 @@ class TaskScheduler:
         task.failures[result.reason or "run"] += 1
         logger.info("task %s: %s: %s", task.name, result.reason, result.error)
         if logger.isEnabledFor(logging.DEBUG):
-            logger.debug("its trace:\n%s", candidate.sch.trace.as_python())
+            logger.debug("its trace:\n%s", candidate.sch.trace)
 
     def _remember(
         self,

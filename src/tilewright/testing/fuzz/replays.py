@@ -21,7 +21,7 @@ def wrong_replay(start: Schedule, trace: Trace, mod: IRModule, *, python: bool) 
 
     ``python`` says which text is replayed; the other one is read.
     """
-    data, text = json.dumps(trace.as_json()), trace.as_python()
+    data, text = json.dumps(trace.as_json()), str(trace)
     read = Trace.from_json(json.loads(data))
     if json.dumps(read.as_json()) != data:
         return "JSON: what is read is another trace"
@@ -56,7 +56,7 @@ class _Reader:
             values, decision = chosen.bind(*args, **kwargs)
             values, decision = chosen.checked_args(values), chosen.checked_decision(decision)
             outputs = next(self.expected).outputs
-            self.read.append(Instruction(chosen, values, decision, outputs))
+            self.read.append(Instruction.of(chosen, values, decision, outputs))
             return outputs[0] if len(outputs) == 1 and not gives_list(chosen) else outputs
 
         return call
@@ -66,7 +66,7 @@ def _wrongly_left_out(trace: Trace) -> str | None:
     kept = trace.simplified().insts
     known: set[Any] = set()
     for inst in kept:
-        if not known.issuperset(inst.inputs):
+        if not known.issuperset(inst.handles):
             return f"pruned: {inst} uses what was left out"
         known.update(inst.outputs)
     if [x for x in kept if not x.primitive.pure] != [

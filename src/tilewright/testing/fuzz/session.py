@@ -322,7 +322,7 @@ class Session:
         try:
             wrong = wrong_replay(again, trace, self.sch.mod, python=python)
         except Exception as error:
-            detail = f"{type(error).__name__}: {error}\n{trace.as_python()}"
+            detail = f"{type(error).__name__}: {error}\n{trace}"
             raise Fault("replay", self.culprit(error), detail) from error
         if wrong is not None:
             raise Fault("replay", self.last, wrong)

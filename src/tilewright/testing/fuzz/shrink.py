@@ -170,7 +170,7 @@ def reproduction(finding: Finding) -> str:
     note = "\n".join(f"# {line}" for line in str(finding.fault).split("\n")[:40])
     steps = "\n".join(f"#   {step}" for step in finding.steps)
     try:
-        trace = session.sch.trace.as_python()
+        trace = str(session.sch.trace)
     except ScheduleError as error:
         trace = f"# the trace can't be printed: {error}\n"
     last = "\n".join(f"# then: {step}" for step in calls)

@@ -63,17 +63,17 @@ def allocated_memory(target: PrimFunc | Stmt) -> Memory:
     return {scope: known.simplify(size) for scope, size in found.items()}
 
 
-def calculate_allocated_bytes(target: IRModule | PrimFunc) -> dict[str, dict[str, int]]:
+def calculate_allocated_bytes(func_or_mod: IRModule | PrimFunc) -> dict[str, dict[str, int]]:
     """Return, by function and storage scope, the bytes of ``allocated_memory`` as numbers.
 
     Symbolic sizes have no number; ask ``allocated_memory`` for them.
 
     Raises ``VerifyError`` for sizes that aren't constant.
     """
-    if isinstance(target, PrimFunc):
-        functions = {target.attrs.get(GLOBAL_SYMBOL, "main"): target}
+    if isinstance(func_or_mod, PrimFunc):
+        functions = {func_or_mod.attrs.get(GLOBAL_SYMBOL, "main"): func_or_mod}
     else:
-        functions = {k: v for k, v in target.functions.items() if isinstance(v, PrimFunc)}
+        functions = {k: v for k, v in func_or_mod.functions.items() if isinstance(v, PrimFunc)}
     made: dict[str, dict[str, int]] = {}
     for name, func in functions.items():
         sizes = made[name] = {}

@@ -452,18 +452,19 @@ def block_access_regions(
 
 def get_block_access_region(
     block: Block,
-    buffers: Iterable[Buffer] | Mapping[Var, Buffer] = (),
+    buffer_var_map: Iterable[Buffer] | Mapping[Var, Buffer] = (),
     *,
     analyzer: Analyzer | None = None,
 ) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
     """Infer what one instance of a block reads, writes, and accesses in a way that can't be seen.
 
     The last are buffers whose address something is called with: all of each may be read and
-    written. ``buffers`` are those whose pointer (``buffer.data``) may be passed on;
+    written. ``buffer_var_map`` are those whose pointer (``buffer.data``) may be passed on;
     a dict of them by pointer will do.
     """
     opaque: dict[Buffer, list[tuple[Range, ...]]] = {}
-    buffers = buffers.values() if isinstance(buffers, Mapping) else buffers
+    given = buffer_var_map
+    buffers = given.values() if isinstance(given, Mapping) else given
     accesses = block_accesses(block, Accesses, analyzer, buffers, opaque)
     return (
         _merged(accesses.reads, accesses),
@@ -474,7 +475,7 @@ def get_block_access_region(
 
 def get_block_read_write_region(
     block: Block,
-    buffers: Iterable[Buffer] | Mapping[Var, Buffer] = (),
+    buffer_var_map: Iterable[Buffer] | Mapping[Var, Buffer] = (),
     *,
     analyzer: Analyzer | None = None,
 ) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
@@ -482,7 +483,8 @@ def get_block_read_write_region(
 
     ``access_ptr`` says by its mask which it is.
     """
-    buffers = buffers.values() if isinstance(buffers, Mapping) else buffers
+    given = buffer_var_map
+    buffers = given.values() if isinstance(given, Mapping) else given
     accesses = block_accesses(block, Accesses, analyzer, buffers, None)
     return _merged(accesses.reads, accesses), _merged(accesses.writes, accesses)
 

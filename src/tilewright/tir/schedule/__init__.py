@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from tilewright.support.errors import ScheduleError
 from tilewright.tir import intrin as _intrin  # registers tensor intrinsics
 from tilewright.tir.schedule import primitives
 from tilewright.tir.schedule.block_scope import BlockScope, CachedFlags, Dependency, DepKind
 from tilewright.tir.schedule.choices import Choices, others_after
+from tilewright.tir.schedule.debugging import ScheduleDebugMask
 from tilewright.tir.schedule.handles import RV, BlockRV, ExprRV, LoopRV
-from tilewright.tir.schedule.instruction import PRIMITIVES, Instruction, Primitive, primitive
+from tilewright.tir.schedule.instruction import (
+    PRIMITIVES,
+    Instruction,
+    InstructionKind,
+    Primitive,
+    primitive,
+)
 from tilewright.tir.schedule.kernels import KERNELS, KernelBuilder
 from tilewright.tir.schedule.layout_suggestion import suggest_index_map
 from tilewright.tir.schedule.sampling import Rng
 from tilewright.tir.schedule.schedule import Schedule
-from tilewright.tir.schedule.sref import StmtSRef
+from tilewright.tir.schedule.sref import SBlockDependenceInfo, StmtSRef
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.tensor_tiling import (
     TensorizeInfo,
@@ -21,8 +29,8 @@ from tilewright.tir.schedule.tensor_tiling import (
 )
 from tilewright.tir.schedule.trace import Trace
 
-SBlockRV = BlockRV
-"""What TVM calls it now."""
+SBlockRV, SBlockScope = BlockRV, BlockScope
+"""What TVM calls them now."""
 
 __all__ = [
     "KERNELS",
@@ -36,12 +44,17 @@ __all__ = [
     "Dependency",
     "ExprRV",
     "Instruction",
+    "InstructionKind",
     "KernelBuilder",
     "LoopRV",
     "Primitive",
     "Rng",
+    "SBlockDependenceInfo",
     "SBlockRV",
+    "SBlockScope",
     "Schedule",
+    "ScheduleDebugMask",
+    "ScheduleError",
     "ScheduleState",
     "StmtSRef",
     "TensorizeInfo",

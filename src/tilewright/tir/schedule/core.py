@@ -6,9 +6,9 @@ The primitives are functions in ``primitives/``; they become methods here throug
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
-from tilewright.ir import IntImm, IRModule
+from tilewright.ir import Expr, IntImm, IRModule
 from tilewright.script.notebook import code, folded, fragment, shortened
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import PrimFunc, Stmt
@@ -28,14 +28,28 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+PrimAnnotationValueT = Union[str, int, float, Expr]
+AnnotationValueT = Union[
+    PrimAnnotationValueT,
+    list[PrimAnnotationValueT],
+    dict[str, Union[PrimAnnotationValueT, list[PrimAnnotationValueT]]],
+]
+
+
 class ScheduleCore(PrimitiveMethods):
     """A schedule without ``explain``."""
+
+    PrimAnnotationValueT = PrimAnnotationValueT
+    AnnotationValueT = AnnotationValueT
 
     def __init__(
         self,
         mod: IRModule | PrimFunc,
         *,
         seed: int | None = None,
+        debug_mask: str | int = "none",
+        error_render_level: str = "detail",
+        enable_check: bool = True,
         check: bool = False,
         symbolic: bool = False,
         record: bool = True,
@@ -46,9 +60,14 @@ class ScheduleCore(PrimitiveMethods):
             raise ScheduleError(
                 f"Schedule takes an IRModule or a PrimFunc, got {type(mod).__name__}"
             )
-        self.state = ScheduleState(mod)
+        self.state = ScheduleState(
+            mod,
+            debug_mask=debug_mask,
+            enable_check=enable_check,
+            error_render_level=error_render_level,
+        )
         self.trace: Trace = Trace() if record else None  # type: ignore[assignment]
-        self.checked = check
+        self.checked = check or bool(self.state.debug_mask)
         self.symbolic = symbolic
         self.seed(seed)
         self.history = History()
@@ -105,6 +124,14 @@ class ScheduleCore(PrimitiveMethods):
         self._working_func = func_name
 
     @property
+    def func_working_on(self) -> str | None:
+        """The function that ``work_on`` has named, or the only one; ``None`` if none is meant."""
+        names = self.state.func_names()
+        if self._working_func is None and len(names) != 1 and "main" not in names:
+            return None
+        return self.working_func
+
+    @property
     def working_func(self) -> str:
         """The default function: set by ``work_on``, else the only one, else ``main``.
 
@@ -146,10 +173,14 @@ class ScheduleCore(PrimitiveMethods):
     def get_sref(self, rand_var_or_stmt: BlockRV | LoopRV | Stmt) -> StmtSRef:
         """Return the sref of a block or loop (or of a ``Block`` or ``For`` of the program).
 
+        Places to compute at that are no loops give ``StmtSRef.inline_mark()`` or ``root_mark()``.
+
         Raises ``ScheduleError`` if it isn't part of the program.
         """
         if isinstance(rand_var_or_stmt, Stmt):
             return sref_of(self.state, rand_var_or_stmt)
+        if type(rand_var_or_stmt) is LoopRV and rand_var_or_stmt.place is not None:
+            return StmtSRef.inline_mark() if rand_var_or_stmt.is_inline else StmtSRef.root_mark()
         if type(rand_var_or_stmt) not in (BlockRV, LoopRV):
             raise ScheduleError(
                 "get_sref takes a BlockRV, a LoopRV or a statement, got "
@@ -213,10 +244,10 @@ class ScheduleCore(PrimitiveMethods):
         """Print the program and the trace."""
         self.mod.show(**options)
         if self.trace is not None:
-            print(self.trace.as_python())
+            print(self.trace)
 
     def _repr_html_(self) -> str:
         parts = [code(shortened(self.mod.script()))]
         if self.trace is not None:
-            parts.append(folded("trace", code(shortened(self.trace.as_python()))))
+            parts.append(folded("trace", code(shortened(str(self.trace)))))
         return fragment(*parts)

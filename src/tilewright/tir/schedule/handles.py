@@ -18,12 +18,12 @@ INLINE = "inline"
 
 
 class BlockRV:
-    """A block, by function and name."""
+    """A block, by function and name; one without them is an output of a recorded instruction."""
 
     __slots__ = ("func", "name")
     prefix = "b"
 
-    def __init__(self, func: str, name: str) -> None:
+    def __init__(self, func: str = "", name: str = "") -> None:
         self.func = func
         self.name = name
 
@@ -41,7 +41,7 @@ class LoopRV:
     __slots__ = ("func", "place", "var")
     prefix = "l"
 
-    def __init__(self, func: str, var: Var | None, place: str | None = None) -> None:
+    def __init__(self, func: str = "", var: Var | None = None, place: str | None = None) -> None:
         self.func = func
         self.var = var
         self.place = place

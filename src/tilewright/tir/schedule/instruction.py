@@ -18,18 +18,29 @@ The method form is a transaction: if the function raises, the schedule is as it 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import isfinite
-from numbers import Real
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
-from tilewright.ir import Expr
 from tilewright.support.errors import ScheduleError
 from tilewright.support.registry import Registry
+from tilewright.tir.schedule.arguments import (
+    MANY_HANDLES,
+    NO_HANDLE,
+    ONE_HANDLE,
+    as_block,
+    as_block_or_loop,
+    as_blocks,
+    calculated,
+    converter,
+    has_formula,
+    how_many_handles,
+)
 from tilewright.tir.schedule.at_once import refuse_races
 from tilewright.tir.schedule.enclosing import widen_enclosing
 from tilewright.tir.schedule.error import schedule_error
-from tilewright.tir.schedule.handles import RV_TYPES, BlockRV, ExprRV, Formula, LoopRV
+from tilewright.tir.schedule.handles import RV_TYPES
 from tilewright.tir.schedule.running import Running
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -37,24 +48,87 @@ F = TypeVar("F", bound=Callable[..., Any])
 PRIMITIVES: Registry[Primitive] = Registry("schedule primitive", ScheduleError)
 """All primitives by name."""
 
-CONVERTERS: dict[str, Callable[[Any], Any]] = {}
-"""How an argument becomes what its annotation (the key, as written) says; may raise TypeError."""
-
 _receivers: list[type] = []
 
 
+@dataclass(frozen=True)
+class InstructionKind:
+    """The kind of an instruction by TVM's name, such as ``SamplePerfectTile``.
+
+    Pure ones leave the program as it is.
+    """
+
+    name: str
+    _is_pure: bool
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether instructions of the kind leave the program as it is."""
+        return self._is_pure
+
+    @property
+    def primitive(self) -> Primitive:
+        """The primitive that they call."""
+        return PRIMITIVES.get(_primitive_name(self.name))
+
+    @staticmethod
+    def get(name: str) -> InstructionKind:
+        """Return a kind by name; ``ScheduleError`` if there is none."""
+        found = PRIMITIVES.get(_primitive_name(name))
+        return InstructionKind(_kind_name(found.name), found.pure)
+
+
+_KIND_NAMES = {
+    "get_block": "GetSBlock",
+    "reindex": "ReIndex",
+    "rfactor": "RFactor",
+    "unsafe_set_dtype": "UnsafeSetDType",
+}
+_PRIMITIVE_NAMES = {kind: name for name, kind in _KIND_NAMES.items()}
+
+
+def _kind_name(name: str) -> str:
+    return _KIND_NAMES.get(name) or "".join(part.capitalize() for part in name.split("_"))
+
+
+def _primitive_name(kind: str) -> str:
+    return _PRIMITIVE_NAMES.get(kind) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower()
+
+
 class Instruction:
-    """One recorded call: a primitive, its arguments, its decision and the handles it returned."""
+    """One recorded call: a primitive, its arguments, its decision and the handles it returned.
+
+    ``inputs`` are the values of parameters that take handles, one after another; ``attrs`` those of
+    the others. Where several handles make one argument, it gets those that the others leave.
+    """
 
     __slots__ = ("args", "decision", "outputs", "primitive")
 
     def __init__(
-        self, primitive: Primitive, args: tuple[Any, ...], decision: Any, outputs: tuple[Any, ...]
+        self,
+        kind: InstructionKind | Primitive,
+        inputs: Sequence[Any],
+        attrs: Sequence[Any],
+        outputs: Sequence[Any],
+        *,
+        decision: Any = None,
     ) -> None:
-        self.primitive = primitive
-        self.args = args
+        self.primitive: Primitive = kind if isinstance(kind, Primitive) else kind.primitive
+        self.args = self.primitive.joined(inputs, attrs)
         self.decision = decision
-        self.outputs = outputs
+        self.outputs = tuple(outputs)
+
+    @classmethod
+    def of(
+        cls, primitive: Primitive, args: tuple[Any, ...], decision: Any, outputs: tuple[Any, ...]
+    ) -> Instruction:
+        """Return an instruction of arguments in the order of the primitive's parameters."""
+        made = cls.__new__(cls)
+        made.primitive = primitive
+        made.args = args
+        made.decision = decision
+        made.outputs = outputs
+        return made
 
     @property
     def name(self) -> str:
@@ -62,18 +136,41 @@ class Instruction:
         return self.primitive.name
 
     @property
+    def kind(self) -> InstructionKind:
+        """The kind of instruction, by TVM's name."""
+        return InstructionKind(_kind_name(self.name), self.primitive.pure)
+
+    @property
     def inputs(self) -> list[Any]:
+        """The values of parameters that take handles, in order."""
+        return self.primitive.divided(self.args)[0]
+
+    @property
+    def attrs(self) -> list[Any]:
+        """The values of the other parameters, in order."""
+        return self.primitive.divided(self.args)[1]
+
+    @property
+    def handles(self) -> list[Any]:
         """All handles among the arguments, in order."""
         return handles_in(self.args)
 
     @property
-    def attrs(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Arguments by parameter name."""
         return dict(zip(self.primitive.parameters, self.args))
 
-    def with_decision(self, decision: int) -> Instruction:
+    def with_decision(self, decision: Any) -> Instruction:
         """Return a copy with another decision; handles are shared."""
-        return Instruction(self.primitive, self.args, decision, self.outputs)
+        return Instruction.of(self.primitive, self.args, decision, self.outputs)
+
+    def is_call(self, other: Instruction) -> bool:
+        """Whether another one is the same call, perhaps with another decision."""
+        return other is self or (
+            self.primitive is other.primitive
+            and bool(self.outputs)
+            and self.outputs == other.outputs
+        )
 
     def __repr__(self) -> str:
         return f"Instruction({self.name}, {self.args!r}, decision={self.decision!r})"
@@ -125,13 +222,16 @@ class Primitive:
             (n for n, item in enumerate(own) if item.kind is inspect.Parameter.VAR_POSITIONAL), None
         )
         self.defaults = tuple(item.default for item in own)
+        self._takes = [
+            how_many_handles(str(item.annotation), n == self.variadic) for n, item in enumerate(own)
+        ]
         self.converters = [
             (n, item.name, convert)
             for n, item in enumerate(own)
-            if (convert := _converter(str(item.annotation), n == self.variadic)) is not None
+            if (convert := converter(str(item.annotation), n == self.variadic)) is not None
         ]
         chosen = next((item for item in parameters if item.name == "decision"), None)
-        self._decision = None if chosen is None else _converter(str(chosen.annotation), False)
+        self._decision = None if chosen is None else converter(str(chosen.annotation), False)
         self.bind, self.invoke = self._generate(parameters, own)
 
     def _generate(self, parameters: list[Any], own: list[Any]) -> tuple[Any, Any]:
@@ -165,6 +265,43 @@ class Primitive:
         exec(scope_text, scope)
         return scope[self.name], scope["invoke"]
 
+    def divided(self, args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Return what parameters that take handles got, one after another, and the others."""
+        inputs: list[Any] = []
+        attrs: list[Any] = []
+        for takes, value in zip(self._takes, args):
+            if takes == MANY_HANDLES:
+                inputs.extend(value or ())
+            else:
+                (attrs if takes == NO_HANDLE else inputs).append(value)
+        return inputs, attrs
+
+    def joined(self, inputs: Sequence[Any], attrs: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the arguments of which ``divided`` makes inputs and attributes.
+
+        Raises ``ScheduleError`` if there are too few or too many.
+        """
+        given, others = list(inputs), list(attrs)
+        left = self._takes.count(ONE_HANDLE)
+        made: list[Any] = []
+        for takes, default in zip(self._takes, self.defaults):
+            if takes == MANY_HANDLES:
+                count = max(0, len(given) - left)
+                made.append(given[:count] if count or default is not None else None)
+                del given[:count]
+                continue
+            source = others if takes == NO_HANDLE else given
+            left -= takes == ONE_HANDLE
+            if not source:
+                break
+            made.append(source.pop(0))
+        if len(made) < len(self._takes) or given or others:
+            raise ScheduleError(
+                f"{self.name}{self.signature} doesn't fit {len(inputs)} inputs and {len(attrs)} "
+                "attributes"
+            )
+        return self.checked_args(made)
+
     def call(self, sch: Running, *args: object, **kwargs: object) -> Any:
         """Check and convert arguments, then run and record.
 
@@ -176,7 +313,7 @@ class Primitive:
             # Python's own text says which argument is missing or unknown.
             raise ScheduleError(f"{error}; the signature is {self.name}{self.signature}") from None
         decision = self.checked_decision(decision)
-        if not any(type(value) is str or _has_formula(value) for value in values):
+        if not any(type(value) is str or has_formula(value) for value in values):
             return self.run(sch, self._converted(sch, values), decision)
         # Names of blocks are looked up, and formulas calculated, which is recorded; not so if the
         # primitive then refuses.
@@ -190,12 +327,12 @@ class Primitive:
             raise
 
     def _converted(self, sch: Running, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        made = [_calculated(sch, value) if _has_formula(value) else value for value in values]
+        made = [calculated(sch, value) if has_formula(value) else value for value in values]
         for position, _, convert in self.converters:
             value = made[position]
-            if type(value) is str and (convert is _block or convert is _block_or_loop):
+            if type(value) is str and (convert is as_block or convert is as_block_or_loop):
                 made[position] = sch.get_block(value)
-            elif convert is _blocks and isinstance(value, (list, tuple)):
+            elif convert is as_blocks and isinstance(value, (list, tuple)):
                 made[position] = [
                     sch.get_block(item) if type(item) is str else item for item in value
                 ]
@@ -262,7 +399,7 @@ class Primitive:
                 outputs = tuple(result)
             else:
                 outputs = (result,)
-            inst = Instruction(self, args, decision, outputs)
+            inst = Instruction.of(self, args, decision, outputs)
             sch.trace.append(inst)
             history.remember(inst, saved, drawn, past)
         return result
@@ -319,154 +456,6 @@ def receive_primitives(cls: type) -> type:
     for name, item in PRIMITIVES.items():
         setattr(cls, name, item.method())
     return cls
-
-
-# ---- arguments ------------------------------------------------------------------------------
-
-
-def _named(value: object) -> str:
-    return f"{type(value).__name__} {value!r}"
-
-
-def _block(value: object) -> BlockRV:
-    if type(value) is not BlockRV:
-        raise TypeError(f"expected a BlockRV or a block's name, got {_named(value)}")
-    return value
-
-
-def _loop(value: object) -> LoopRV:
-    if type(value) is not LoopRV:
-        raise TypeError(f"expected a LoopRV (from get_loops, split, ...), got {_named(value)}")
-    return value
-
-
-def _block_or_loop(value: object) -> BlockRV | LoopRV:
-    if type(value) is not LoopRV and type(value) is not BlockRV:
-        raise TypeError(f"expected a BlockRV or a LoopRV, got {_named(value)}")
-    return value
-
-
-def _loops(value: object) -> list[LoopRV]:
-    if not isinstance(value, (list, tuple)):
-        raise TypeError(f"expected a list of LoopRV, got {_named(value)}")
-    return [_loop(item) for item in value]
-
-
-def _blocks(value: object) -> list[BlockRV]:
-    if not isinstance(value, (list, tuple)):
-        raise TypeError(f"expected a list of BlockRV, got {_named(value)}")
-    return [_block(item) for item in value]
-
-
-def _int(value: object) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"expected an integer, got {_named(value)}")
-    number: int = value.__index__()
-    if not -(1 << 63) <= number < 1 << 63:
-        raise ValueError("the integer does not fit 64 bits")
-    return number
-
-
-def _float(value: Any) -> float:
-    is_number = isinstance(value, Real) and not isinstance(value, bool)  # NumPy's are, too
-    if not is_number or not isfinite(value):
-        raise TypeError(f"expected a finite number, got {_named(value)}")
-    return float(value)
-
-
-def _list_of(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def converted(value: object) -> Any:
-        if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
-            raise TypeError(f"expected a list, got {_named(value)}")
-        return [convert(item) for item in value]
-
-    return converted
-
-
-def _bool(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"expected True or False, got {_named(value)}")
-    return value
-
-
-def _str(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected text, got {_named(value)}")
-    return value
-
-
-def _int_or_handle(value: object) -> int | ExprRV:
-    return value if type(value) is ExprRV else _int(value)
-
-
-def _has_formula(value: object) -> bool:
-    if type(value) is list or type(value) is tuple:
-        return any(map(_has_formula, value))
-    return type(value) is Formula
-
-
-def _calculated(sch: Any, value: Any) -> Any:
-    """A value with what ``calculate`` gives in the place of formulas."""
-    if isinstance(value, (list, tuple)):
-        return type(value)(_calculated(sch, item) for item in value)
-    if type(value) is not Formula:
-        return value
-    return sch.calculate(value.symbol, _calculated(sch, value.a), _calculated(sch, value.b))
-
-
-def annotation_value(value: object) -> Any:
-    """Copy an annotation value as JSON data; handles and expressions are kept.
-
-    Raises ``TypeError`` for values that a trace can't hold.
-    """
-    if value is None or isinstance(value, (bool, int, float, str, Expr)) or type(value) is ExprRV:
-        return value
-    if isinstance(value, (list, tuple)):
-        return [annotation_value(item) for item in value]
-    if isinstance(value, dict):
-        for key in value:
-            _str(key)
-        return {key: annotation_value(item) for key, item in value.items()}
-    if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
-        return value.item()  # a NumPy scalar
-    raise TypeError(f"expected numbers, text, lists or dicts of them, got {_named(value)}")
-
-
-def _factors(value: object) -> Any:
-    if not isinstance(value, (list, tuple)):
-        raise TypeError(f"expected a list of factors, got {_named(value)}")
-    return [
-        item if item is None or isinstance(item, Expr) else _int_or_handle(item) for item in value
-    ]
-
-
-CONVERTERS.update(
-    {
-        "BlockRV": _block,
-        "LoopRV": _loop,
-        "BlockRV | LoopRV": _block_or_loop,
-        "Sequence[BlockRV]": _blocks,
-        "Sequence[LoopRV]": _loops,
-        "list[LoopRV]": _loops,
-        "int": _int,
-        "bool": _bool,
-        "str": _str,
-        "int | ExprRV": _int_or_handle,
-        "int | str": lambda value: value if isinstance(value, str) else _int(value),
-        "Sequence[Factor]": _factors,
-        "Annotation": annotation_value,
-        "Sequence[int]": _list_of(_int),
-        "Sequence[str]": _list_of(_str),
-        "Sequence[float]": _list_of(_float),
-    }
-)
-
-
-def _converter(annotation: str, variadic: bool) -> Callable[[Any], Any] | None:
-    annotation = annotation.removesuffix(" | None")
-    if variadic:
-        return CONVERTERS.get(f"Sequence[{annotation}]")
-    return CONVERTERS.get(annotation)
 
 
 def refuse_argument(name: str, message: str) -> ScheduleError:

@@ -67,7 +67,7 @@ class PrimitiveMethods:
         block: BlockRV | str,
         read_buffer_index: BufferIndex,
         storage_scope: StorageScope,
-        consumer_blocks: Sequence[BlockRV | str] = (),
+        consumer_blocks: Sequence[BlockRV | str] | None = None,
     ) -> BlockRV:
         """Copy a buffer that ``block`` reads into ``storage_scope`` before it is read."""
 
@@ -76,7 +76,7 @@ class PrimitiveMethods:
         block: BlockRV | str,
         write_buffer_index: BufferIndex,
         storage_scope: StorageScope,
-        consumer_blocks: Sequence[BlockRV | str] = (),
+        consumer_blocks: Sequence[BlockRV | str] | None = None,
     ) -> BlockRV:
         """Make ``block`` write into ``storage_scope``, and copy the result from there afterwards."""
 

@@ -17,9 +17,10 @@ class Schedule(ScheduleCore):
     >>> sch.mod.show()
 
     ``seed`` makes sampling repeatable; without it the seed comes from the system. With
-    ``check=True`` the program is verified after every primitive. With ``symbolic=True`` tile
-    sampling returns variables instead of numbers; see ``sample_perfect_tile``. ``record=False``
-    keeps no trace, and nothing can be undone.
+    ``check=True`` (or a ``debug_mask``) the program is verified after every primitive.
+    ``error_render_level`` is ``"detail"``, ``"fast"`` without the program, or ``"none"``. With
+    ``symbolic=True`` tile sampling returns variables instead of numbers; see
+    ``sample_perfect_tile``. ``record=False`` keeps no trace, and nothing can be undone.
     """
 
     def explain(

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.tir import Block, BlockRealize, For, SeqStmt, Stmt
+from tilewright.ir import IRModule
+from tilewright.tir import Block, BlockRealize, For, PrimFunc, SeqStmt, Stmt
+from tilewright.tir.schedule.block_scope import BlockScope
 from tilewright.tir.schedule.state import FunctionIndex, ScheduleState
 
 
@@ -18,7 +20,7 @@ class StmtSRef:
     __slots__ = ("_index", "func_name", "stmt")
 
     stmt: For | Block
-    """The loop or block."""
+    """The loop or block; ``None`` for marks."""
     func_name: str
     """The name of the function."""
 
@@ -27,9 +29,21 @@ class StmtSRef:
         self.func_name = func_name
         self.stmt = stmt
 
+    @staticmethod
+    def inline_mark() -> StmtSRef:
+        """The sref that stands for "inline the block" as a place to compute it at."""
+        return _INLINE
+
+    @staticmethod
+    def root_mark() -> StmtSRef:
+        """The sref that stands for "outside of all loops" as a place to compute a block at."""
+        return _ROOT
+
     @property
     def parent(self) -> StmtSRef | None:
-        """The loop or block around it; ``None`` for the root block."""
+        """The loop or block around it; ``None`` for the root block, and for marks."""
+        if self.stmt is None:
+            return None
         current = self._index.parents[self.stmt]
         while current is not None and not isinstance(current, (For, Block)):
             current = self._index.parents[current]
@@ -38,6 +52,8 @@ class StmtSRef:
     @property
     def children(self) -> list[StmtSRef]:
         """The loops and blocks directly inside it, in program order; those of ``init`` last."""
+        if self.stmt is None:
+            return []
         bodies: list[Stmt] = [self.stmt.body]
         if isinstance(self.stmt, Block) and self.stmt.init is not None:
             bodies.append(self.stmt.init)
@@ -57,6 +73,8 @@ class StmtSRef:
     def seq_index(self) -> int:
         """Its index in the ``SeqStmt`` that contains it; -1 if there is none."""
         item: Any = self.stmt
+        if item is None:
+            return -1
         parent = self._index.parents[item]
         if isinstance(parent, BlockRealize):
             item, parent = parent, self._index.parents[parent]
@@ -70,15 +88,41 @@ class StmtSRef:
         return self._index.parents[self.stmt] if isinstance(self.stmt, Block) else None
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, StmtSRef) and self.stmt is other.stmt
+        if self.stmt is None or not isinstance(other, StmtSRef):
+            return self is other
+        return self.stmt is other.stmt
 
     def __hash__(self) -> int:
-        return hash(self.stmt)
+        return hash((self.func_name, self.stmt))
 
     def __repr__(self) -> str:
         stmt = self.stmt
+        if stmt is None:
+            return f"StmtSRef({self.func_name})"
         inner = stmt.name if isinstance(stmt, Block) else f"for {stmt.loop_var.name}"
         return f"StmtSRef({self.func_name}: {inner})"
+
+
+_NOWHERE: Any = None
+_INLINE = StmtSRef(_NOWHERE, "inline", _NOWHERE)
+_ROOT = StmtSRef(_NOWHERE, "root", _NOWHERE)
+
+
+class SBlockDependenceInfo:
+    """The dependencies among blocks of a module that isn't scheduled."""
+
+    def __init__(self, mod: IRModule | PrimFunc) -> None:
+        self._state = ScheduleState(mod)
+
+    def get_sref(self, block: Block) -> StmtSRef | None:
+        """Return the sref of a block; ``None`` if the module has no such block."""
+        names = self._state.func_names()
+        found = any(block in self._state.index(name).parents for name in names)
+        return sref_of(self._state, block) if found else None
+
+    def get_sblock_scope(self, block_sref: StmtSRef) -> BlockScope:
+        """Return the dependencies among the child blocks of a block."""
+        return self._state.get_block_scope(block_sref)
 
 
 def _outermost(body: Stmt) -> list[For | Block]:

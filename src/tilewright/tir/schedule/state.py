@@ -40,6 +40,7 @@ from tilewright.tir.schedule.block_scope import (
     flags_of,
     scope_below,
 )
+from tilewright.tir.schedule.debugging import checked_level, checked_mask
 from tilewright.tir.schedule.error import Text, schedule_error
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.stmt import Stmt
@@ -134,10 +135,32 @@ class ScheduleState:
     """Functions by name, an index for each, and the constraints of symbolic sampling.
 
     ``symbolic`` holds what is known of each symbolic tile. ``active`` is the name of the primitive
-    that runs now.
+    that runs now. With a ``debug_mask`` other than ``"none"`` (or 0) the program is verified after
+    every primitive. ``error_render_level`` says how much errors tell: ``"detail"`` shows the
+    program, ``"fast"`` names the rule, ``"none"`` only the primitive.
+
+    Raises ``ScheduleError`` without ``enable_check``: primitives that take their caller's word are
+    called ``unsafe_…``, the others check.
     """
 
-    def __init__(self, mod: IRModule) -> None:
+    def __init__(
+        self,
+        mod: IRModule | PrimFunc,
+        *,
+        debug_mask: str | int = "none",
+        enable_check: bool = True,
+        error_render_level: str = "detail",
+    ) -> None:
+        if isinstance(mod, PrimFunc):
+            mod = IRModule.from_expr(mod)
+        self.debug_mask = checked_mask(debug_mask)
+        if not enable_check:
+            raise ScheduleError(
+                "enable_check=False: primitives check what they need, but for those that are "
+                "called unsafe_… and take your word"
+            )
+        self.enable_check = enable_check
+        self.error_render_level = checked_level(error_render_level)
         self._mod: IRModule | None = mod
         self._base = mod
         self._funcs: dict[str, BaseFunc] = dict(mod.functions)
@@ -158,6 +181,9 @@ class ScheduleState:
     def copy(self) -> ScheduleState:
         """Return an independent state that shares all trees and indexes."""
         made = ScheduleState.__new__(ScheduleState)
+        made.debug_mask = self.debug_mask
+        made.enable_check = self.enable_check
+        made.error_render_level = self.error_render_level
         made._mod = self._mod
         made._base = self._base
         made._funcs = dict(self._funcs)
@@ -283,8 +309,7 @@ class ScheduleState:
                         return f"{what} is no longer in the program: `{primitive}` removed it"
             return f"{what} is not in function {func_name!r} of this program"
 
-        return schedule_error(
-            self.active,
+        return self.error(
             rule,
             remedy="use the handles that the primitive returned, or get_block/get_loops again",
             func=self._funcs.get(func_name),
@@ -433,8 +458,19 @@ class ScheduleState:
         if func_name in self._indexes:
             self._indexes = {k: v for k, v in self._indexes.items() if k != func_name}
 
-    def replace(self, old: Any, new: Block | BlockRealize | For | Stmt) -> None:
-        """Replace the statement ``old`` by ``new``: the single edit of a primitive."""
+    def replace(
+        self,
+        src_sref: Any,
+        tgt_stmt: Block | BlockRealize | For | Stmt,
+        block_sref_reuse: Mapping[Block, Block] | None = None,
+    ) -> None:
+        """Replace a statement, or that of an sref: the single edit of a primitive.
+
+        ``block_sref_reuse`` tells which new blocks take the place of which old ones: handles of
+        these refer to them from now on.
+        """
+        old: Any = src_sref if isinstance(src_sref, Stmt) else src_sref.stmt
+        new: Any = tgt_stmt
         if new is old:
             return
         func_name = self.func_name_of(old)
@@ -448,6 +484,9 @@ class ScheduleState:
         assert isinstance(func, PrimFunc)
         made = PrimFunc(func.params, func.buffer_map, new, func.ret_dtype, func.attrs)
         self.set_func(func_name, made)
+        for before, after in (block_sref_reuse or {}).items():
+            if before.name != after.name:
+                self.note_rename(func_name, before.name, after.name)
 
     def replace_all(self, mapping: Mapping[Any, Any]) -> None:
         """Replace several statements, none of which is inside another."""
@@ -513,9 +552,17 @@ class ScheduleState:
 
     # ---- saying no ----------------------------------------------------------------------------
 
-    def error(self, rule: Text, *culprits: Node, remedy: Text = "") -> ScheduleError:
-        """Make the error of the running primitive; ``culprits`` are marked in the program."""
-        func = None
+    def error(
+        self, rule: Text, *culprits: Node, remedy: Text = "", func: BaseFunc | None = None
+    ) -> ScheduleError:
+        """Make the error of the running primitive; ``culprits`` are marked in the program.
+
+        It shows ``func``, else the function that the culprits are in.
+        """
+        if self.error_render_level == "none":
+            return schedule_error(self.active, "refused (error_render_level='none')")
+        if self.error_render_level == "fast":
+            return schedule_error(self.active, rule)
         for culprit in culprits:
             for index in self._indexes.values():
                 if culprit in index.parents:

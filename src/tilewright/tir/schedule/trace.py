@@ -1,6 +1,6 @@
 """The trace: the list of instructions that made a schedule.
 
-It prints as Python (``as_python``), is stored as JSON (``as_json`` / ``from_json``), replays on any
+It prints as Python (``str``), is stored as JSON (``as_json`` / ``from_json``), replays on any
 structurally equal module (``apply_to_schedule``), optionally with other decisions, and can be
 pruned of instructions without effect (``simplified``).
 
@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tilewright.script.highlight import show_text
 from tilewright.script.notebook import code, fragment, shortened
 from tilewright.support.collector import few_collections
 from tilewright.support.errors import ScheduleError, TilewrightError
@@ -35,16 +36,29 @@ POSTPROC = "enter_postproc"
 
 
 class Trace:
-    """Instructions in order. Only its schedule appends to it."""
+    """Instructions in order. ``decisions`` replace those that instructions have themselves."""
 
     __slots__ = ("insts",)
 
-    def __init__(self, insts: Sequence[Instruction] = ()) -> None:
-        self.insts = list(insts)
+    def __init__(
+        self,
+        insts: Sequence[Instruction] = (),
+        decisions: Mapping[Instruction, Any] | None = None,
+    ) -> None:
+        given = decisions or {}
+        self.insts = [inst.with_decision(given[inst]) if inst in given else inst for inst in insts]
 
-    def append(self, inst: Instruction) -> None:
-        """Add an instruction at the end."""
-        self.insts.append(inst)
+    def append(self, inst: Instruction, decision: Any = None) -> None:
+        """Add an instruction at the end, with a decision of its own if one is given."""
+        self.insts.append(inst if decision is None else inst.with_decision(decision))
+
+    def pop(self) -> Instruction | None:
+        """Remove and return the last instruction; ``None`` if there is none."""
+        return self.insts.pop() if self.insts else None
+
+    def get_decision(self, inst: Instruction) -> Any:
+        """Return the recorded choice of an instruction; ``None`` if it made none."""
+        return next((item.decision for item in self.insts if inst.is_call(item)), None)
 
     def copy(self) -> Trace:
         """Return an independent copy; instructions are shared."""
@@ -67,16 +81,20 @@ class Trace:
             if inst.primitive.samples and inst.decision is not None
         }
 
-    def with_decision(self, inst: Instruction, decision: Any) -> Trace:
+    def with_decision(
+        self, inst: Instruction, decision: Any, remove_postproc: bool = False
+    ) -> Trace:
         """Return a trace in which one sampling instruction has another decision.
 
-        Raises ``ScheduleError`` if it samples nothing, or isn't in the trace.
+        With ``remove_postproc`` it ends where post-processing begins. Raises ``ScheduleError`` if
+        the instruction samples nothing, or isn't in the trace.
         """
         if not inst.primitive.samples:
             raise ScheduleError(f"{inst.name} makes no decision that could be changed")
-        for position, item in enumerate(self.insts):
-            if item is inst:
-                insts = self.insts.copy()
+        kept = self._before_postproc() if remove_postproc else self.insts
+        for position, item in enumerate(kept):
+            if inst.is_call(item):
+                insts = kept.copy()
                 insts[position] = inst.with_decision(decision)
                 return Trace(insts)
         raise ScheduleError(f"this {inst.name} instruction is not part of the trace")
@@ -138,20 +156,20 @@ class Trace:
 
         Those are queries and samplings whose results are unused, and post-processing on request.
         """
-        insts = self.insts
-        if remove_postproc:
-            names = [inst.name for inst in insts]
-            if POSTPROC in names:
-                insts = insts[: names.index(POSTPROC)]
+        insts = self._before_postproc() if remove_postproc else self.insts
         used: set[Any] = set()
         kept = []
         for inst in reversed(insts):
             if inst.primitive.pure and not any(output in used for output in inst.outputs):
                 continue
-            used.update(inst.inputs)
+            used.update(inst.handles)
             kept.append(inst)
         kept.reverse()
         return Trace(kept)
+
+    def _before_postproc(self) -> list[Instruction]:
+        names = [inst.name for inst in self.insts]
+        return self.insts[: names.index(POSTPROC)] if POSTPROC in names else self.insts
 
     # ---- text ---------------------------------------------------------------------------------
 
@@ -162,11 +180,15 @@ class Trace:
                 names[output] = f"{output.prefix}{len(names)}"
         return names
 
-    def as_python(self) -> str:
-        """Return Python text that defines ``apply_trace(sch)``."""
+    def as_python(self, remove_postproc: bool = False) -> list[str]:
+        """Return lines of Python text, a call of a schedule ``sch`` each.
+
+        ``str(trace)`` is a function of them. With ``remove_postproc`` they end where
+        post-processing begins.
+        """
         names = self._names()
-        lines = ["def apply_trace(sch):"]
-        for inst in self.insts:
+        lines = []
+        for inst in self._before_postproc() if remove_postproc else self.insts:
             primitive = inst.primitive
             parts: list[str] = []
             for position, (name, value) in enumerate(zip(primitive.parameters, inst.args)):
@@ -182,22 +204,31 @@ class Trace:
                 if len(inst.outputs) == 1 and gives_list(inst.primitive):
                     targets = f"[{targets}]"
                 call = f"{targets} = {call}"
-            lines.append("    " + call)
-        if len(lines) == 1:
-            lines.append("    pass")
-        return "\n".join(lines) + "\n"
+            lines.append(call)
+        return lines
 
     def __str__(self) -> str:
-        return self.as_python()
+        """A function ``apply_trace(sch)``."""
+        lines = ["def apply_trace(sch):", *(f"    {line}" for line in self.as_python() or ["pass"])]
+        return "\n".join(lines) + "\n"
+
+    def show(self, style: str | None = None, black_format: bool = False) -> None:
+        """Print the trace, on a terminal in the colours of a ``style`` (``"light"``, ``"dark"``).
+
+        Raises ``ScheduleError`` for ``black_format``: lines are laid out once.
+        """
+        if black_format:
+            raise ScheduleError("a trace isn't formatted again; give str(trace) to a formatter")
+        show_text(str(self), style)
 
     def _repr_html_(self) -> str:
-        return fragment(code(shortened(self.as_python())))
+        return fragment(code(shortened(str(self))))
 
-    def as_json(self) -> list[Any]:
-        """Return the trace as data for ``json.dumps``."""
+    def as_json(self, remove_postproc: bool = False) -> list[Any]:
+        """Return the trace as data for ``json.dumps``, on request without post-processing."""
         names = self._names()
         result = []
-        for inst in self.insts:
+        for inst in self._before_postproc() if remove_postproc else self.insts:
             args, defaults = list(inst.args), inst.primitive.defaults
             while args and _same(args[-1], defaults[len(args) - 1]):
                 args.pop()
@@ -210,6 +241,11 @@ class Trace:
                 entry.append(_to_json(inst.decision, names))
             result.append(entry)
         return result
+
+    @staticmethod
+    def apply_json_to_schedule(json_obj: object, sch: Running) -> None:
+        """Run the instructions of a trace, as ``as_json`` gives it, on a schedule."""
+        Trace.from_json(json_obj).apply_to_schedule(sch)
 
     @staticmethod
     def from_json(data: object, *, trusted: bool = True) -> Trace:
@@ -253,7 +289,7 @@ def check_safe(inst: Instruction) -> None:
     """Raise ``ScheduleError`` if an instruction keeps the program's meaning by its user's word."""
     if inst.name.startswith(_UNSAFE) and inst.name not in _HARMLESS:
         raise ScheduleError(f"{inst.name} takes its caller's word, which a record can't give")
-    for name, value in inst.attrs.items():
+    for name, value in inst.arguments.items():
         if name in _UNSAFE_ARGUMENTS and value:
             raise ScheduleError(f"{inst.name}: {name} takes its caller's word")
 
@@ -368,8 +404,8 @@ def _pair(item: object, handles: dict[str, Any], depth: int) -> tuple[str, Any]:
 
 
 _BLANK: dict[str, Callable[[], Any]] = {
-    "b": lambda: BlockRV("", ""),
-    "l": lambda: LoopRV("", None),
+    "b": BlockRV,
+    "l": LoopRV,
     "v": lambda: ExprRV(0),
 }
 
@@ -400,4 +436,4 @@ def _from_entry(entry: object, handles: dict[str, Any]) -> Instruction:
         handle = _BLANK[output[0]]()
         handles[output] = handle
         made.append(handle)
-    return Instruction(primitive, converted, primitive.checked_decision(decision), tuple(made))
+    return Instruction.of(primitive, converted, primitive.checked_decision(decision), tuple(made))

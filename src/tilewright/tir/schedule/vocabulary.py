@@ -12,8 +12,8 @@ from typing import Any, Union
 from tilewright.ir import Expr, dtypes
 from tilewright.support.errors import TilewrightError
 from tilewright.tir.buffer import check_scope
+from tilewright.tir.schedule.arguments import CONVERTERS
 from tilewright.tir.schedule.handles import ExprRV
-from tilewright.tir.schedule.instruction import CONVERTERS
 from tilewright.tir.stmt import THREAD_TAGS
 
 READ, WRITE = "read", "write"

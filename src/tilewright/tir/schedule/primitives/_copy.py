@@ -48,8 +48,8 @@ from tilewright.tir import (
 )
 from tilewright.tir.analysis.footprint import loop_ranges, restricting_conjuncts
 from tilewright.tir.index_map_solve import solve_indices
+from tilewright.tir.schedule.arguments import CONVERTERS
 from tilewright.tir.schedule.handles import BlockRV
-from tilewright.tir.schedule.instruction import CONVERTERS
 from tilewright.tir.schedule.primitives._destination import fit_span, shares
 from tilewright.tir.schedule.primitives._domain import is_whole
 from tilewright.tir.schedule.primitives._index_arithmetic import ONE

@@ -39,8 +39,9 @@ from tilewright.tir import (
     seq,
 )
 from tilewright.tir.analysis.regions import same_box, union_box
+from tilewright.tir.schedule.arguments import CONVERTERS
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
-from tilewright.tir.schedule.instruction import CONVERTERS, primitive
+from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._division import Division
 from tilewright.tir.schedule.zero_trips import surely_runs
 from tilewright.tir.stmt import Stmt

@@ -49,7 +49,7 @@ def cache_read(
     block: BlockRV,
     read_buffer_index: BufferIndex,
     storage_scope: StorageScope,
-    consumer_blocks: Sequence[BlockRV] = (),
+    consumer_blocks: Sequence[BlockRV] | None = None,
 ) -> BlockRV:
     """Copy a buffer that ``block`` reads into ``storage_scope`` before it is read.
 
@@ -82,7 +82,7 @@ def cache_read(
     realize = state.get_block(block)
     scope = scope_of(state, realize)
     buffer = buffer_at(sch, realize, read_buffer_index, reads=True)
-    consumers = consumers_of(scope, realize, buffer, consumer_blocks)
+    consumers = consumers_of(scope, realize, buffer, consumer_blocks or ())
     for consumer in consumers:
         if buffer in regions_buffers(consumer.block.writes):
             raise state.error(
@@ -107,7 +107,7 @@ def cache_write(
     block: BlockRV,
     write_buffer_index: BufferIndex,
     storage_scope: StorageScope,
-    consumer_blocks: Sequence[BlockRV] = (),
+    consumer_blocks: Sequence[BlockRV] | None = None,
 ) -> BlockRV:
     """Make ``block`` write into ``storage_scope``, and copy the result from there afterwards.
 
