@@ -107,10 +107,32 @@ def _fuse(sch: Schedule) -> None:
     sch.fuse_reduction_epilogue("C", "D")
 
 
+def _fuse_bound(sch: Schedule) -> None:
+    sch.bind(sch.get_loops("C")[1], "threadIdx.x")
+    _fuse(sch)
+
+
+def _fuse_split(sch: Schedule) -> None:
+    sch.split(sch.get_loops("C")[1], [None, 3])
+    _fuse(sch)
+
+
+def symbolic_relu() -> PrimFunc:
+    """Sums of ``n`` elements, which may be none, and their positive parts."""
+    n = te.var("n")
+    a = te.placeholder((4, n), name="A")
+    axis = te.reduce_axis((0, n), "k")
+    c = te.compute((4,), lambda i: te.sum(a[i, axis], axis=axis), name="C")
+    d = te.compute((4,), lambda i: te.maximum(c[i], 0.0), name="D")
+    return te.create_prim_func([a, d])
+
+
 CASES = [
     Accept("fuse_reduction_epilogue", with_epilogue, _fuse),
     Accept("fuse_reduction_epilogue", lambda: with_epilogue("max", "max"), _fuse),
     Accept("fuse_reduction_epilogue", lambda: with_epilogue("relu", "max", "float32"), _fuse),
+    Accept("fuse_reduction_epilogue", lambda: with_epilogue("relu"), _fuse),
+    Accept("fuse_reduction_epilogue", lambda: with_epilogue("clip", dtype="float32"), _fuse),
     Accept("fuse_reduction_epilogue", symbolic_bias, _fuse, sizes=({"n": 5},)),
     Refuse(
         "fuse_reduction_epilogue",
@@ -150,9 +172,30 @@ CASES = [
     Refuse(
         "fuse_reduction_epilogue",
         "combines the result with another value",
-        lambda: with_epilogue("relu"),
+        lambda: with_epilogue("wide"),
         _fuse,
-        "which is not 'C' combined with another value by 'sum'",
+        "which is 'C' in int64 instead of int32",
+    ),
+    Refuse(
+        "fuse_reduction_epilogue",
+        "loops of the reduction are serial and independent",
+        lambda: with_epilogue("relu"),
+        _fuse_bound,
+        "there is no last iteration",
+    ),
+    Refuse(
+        "fuse_reduction_epilogue",
+        "no condition leaves out some",
+        lambda: with_epilogue("relu"),
+        _fuse_split,
+        "a condition leaves out iterations",
+    ),
+    Refuse(
+        "fuse_reduction_epilogue",
+        "is known not to be empty",
+        symbolic_relu,
+        _fuse,
+        "may be empty",
     ),
     Refuse(
         "fuse_reduction_epilogue",

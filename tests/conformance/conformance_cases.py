@@ -138,6 +138,8 @@ def with_epilogue(op: str = "add", reduce: str = "sum", dtype: str = "int32") ->
         "relu": lambda i: te.maximum(c[i], 0),
         "max": lambda i: te.maximum(c[i], bias[i]),
         "twice": lambda i: c[i] + c[i],
+        "wide": lambda i: c[i].astype("int64"),
+        "clip": lambda i: te.minimum(te.maximum(c[i] + bias[i], 0), 6),
         "shift": lambda i: c[5 - i] + bias[i],
     }
     d = te.compute((6,), ops[op], name="D")

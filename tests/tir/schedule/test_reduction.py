@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ import tilewright
 from tilewright import te
 from tilewright.ir import is_const
 from tilewright.script import parse
+from tilewright.support.errors import ScheduleError
 from tilewright.tir import PrimFunc
 from tilewright.tir.analysis import UPDATE, block_facts, verify
 from tilewright.tir.analysis.reduction import match_reduction
@@ -393,19 +396,87 @@ def test_an_epilogue_after_another() -> None:
     check(sch, func)
 
 
-def test_relu_after_a_sum_is_no_start() -> None:
-    func = matmul_relu()
-    sch = Schedule(func)
-    c, d = sch.get_block("C"), sch.get_block("D")
-    refuses(sch, lambda: sch.fuse_reduction_epilogue(c, d), "combined with another", "final value")
-    # A sum that uses the result twice is no bias either.
+EPILOGUES = {
+    "relu": lambda c, b: te.maximum(c, 0),
+    "clip": lambda c, b: te.minimum(te.maximum(c + b, -3), 6),
+    "twice": lambda c, b: c + c,
+    "quotient": lambda c, b: c // 3 - b,
+}
+
+
+def with_steps(*steps: str, dtype: str = "int32", k: int = 12) -> PrimFunc:
+    """Sums of rows, and what several epilogues make of them."""
+    a = te.placeholder((5, k), dtype, name="A")
+    b = te.placeholder((5,), dtype, name="bias")
+    axis = te.reduce_axis((0, k), "k")
+    value = te.compute((5,), lambda i: te.sum(a[i, axis], axis=axis), name="C")
+    for number, step in enumerate(steps):
+        made = lambda i, c=value, step=step: EPILOGUES[step](c[i], b[i])
+        value = te.compute((5,), made, name=f"D{number}")
+    return te.create_prim_func([a, b, value])
+
+
+@pytest.mark.parametrize("steps", [*((step,) for step in EPILOGUES), ("clip", "twice", "relu")])
+def test_epilogues_in_the_last_iteration(steps: tuple[str, ...]) -> None:
+    func = with_steps(*steps)
+    sch = Schedule(func, check=True)
+    for number in range(len(steps)):
+        sch.fuse_reduction_epilogue("C", f"D{number}")
+    assert not sch.get(sch.get_block("root")).alloc_buffers
+    assert sch.mod.script().count("if v_k == 11") == 1
+    check(sch, func)
+    compiled_agrees(sch, func)
+
+
+def test_a_start_and_an_end() -> None:
     a = te.placeholder((6, 8), name="A")
+    b = te.placeholder((6,), name="bias")
     axis = te.reduce_axis((0, 8), "k")
-    s = te.compute((6,), lambda i: te.sum(a[i, axis], axis=axis), name="C")
-    t = te.compute((6,), lambda i: s[i] + s[i], name="D")
-    sch = Schedule(te.create_prim_func([a, t]))
-    c, d = sch.get_block("C"), sch.get_block("D")
-    refuses(sch, lambda: sch.fuse_reduction_epilogue(c, d), "exactly once")
+    c = te.compute((6,), lambda i: te.sum(a[i, axis], axis=axis), name="C")
+    d = te.compute((6,), lambda i: c[i] + b[i], name="D")
+    e = te.compute((6,), lambda i: te.maximum(d[i], 0.0), name="E")
+    func = te.create_prim_func([a, b, e])
+    sch = Schedule(func, check=True)
+    sch.fuse_reduction_epilogue("C", "D")
+    sch.fuse_reduction_epilogue("C", "E")
+    assert "= bias[" in sch.mod.script() and "if v_k == 7" in sch.mod.script()
+    check(sch, func)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_fused_ends_keep_their_order(seed: int) -> None:
+    """Whatever is done afterwards is refused, or leaves the end at the end."""
+    rng = random.Random(seed)
+    func = with_steps(rng.choice([*EPILOGUES]))
+    sch = Schedule(func, check=True)
+    sch.fuse_reduction_epilogue("C", "D0")
+    done = 0
+    for _ in range(8):
+        loops = sch.get_loops("C")
+        loop = rng.choice(loops)
+        steps: list[Callable[[], object]] = [
+            lambda loop=loop: sch.split(loop, [None, rng.randint(2, 5)]),
+            lambda loops=loops: sch.reorder(*rng.sample(loops, len(loops))),
+            lambda loops=loops: sch.fuse(*loops[-2:]),
+            lambda loop=loop: sch.parallel(loop),
+            lambda loop=loop: sch.vectorize(loop),
+            lambda loop=loop: sch.unroll(loop),
+            lambda loop=loop: sch.bind(loop, "threadIdx.x"),
+            lambda loop=loop: sch.rfactor(loop, 0),
+            lambda loop=loop: sch.blockize(loop),
+            lambda: sch.cache_write("C", 0, "local"),
+        ]
+        try:
+            rng.choice(steps)()
+        except ScheduleError:
+            continue
+        done += 1
+        check(sch, func)
+    if rng.random() < 0.5 and sch.get(sch.get_block("C")).init is not None:
+        with contextlib.suppress(ScheduleError):
+            sch.decompose_reduction("C", sch.get_loops("C")[0])
+        check(sch, func)
+    assert done
 
 
 def test_decompose_declares_what_the_update_reads_of_its_own_buffer() -> None:

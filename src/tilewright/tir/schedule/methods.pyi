@@ -141,7 +141,7 @@ class PrimitiveMethods:
         reduction_block: BlockRV | str,
         epilogue_block: BlockRV | str,
     ) -> None:
-        """Let a reduction start with what its epilogue combines with the result."""
+        """Let a reduction start with what its epilogue combines with the result, or end with it."""
 
     def get_block(
         self,
