@@ -27,13 +27,13 @@ def test_halves_agree(name: str) -> None:
     intrin = TensorIntrin.get(name)
     for half in (intrin.desc, intrin.impl):
         verify(half)
-    again = TensorIntrin(name, intrin.desc, intrin.impl)
+    again = TensorIntrin(intrin.desc, intrin.impl, name=name)
     again.verify(seed=11)
     assert again.checked
 
 
 def test_halves_that_differ_are_found() -> None:
-    intrin = TensorIntrin(WRONG, intrin_cases.ADD_ONE, TensorIntrin.get(WRONG).impl)
+    intrin = TensorIntrin(intrin_cases.ADD_ONE, TensorIntrin.get(WRONG).impl, name=WRONG)
     with pytest.raises(VerifyError, match="differ in 'Y' by up to 1"):
         intrin.verify()
     assert not intrin.checked

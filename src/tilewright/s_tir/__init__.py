@@ -12,10 +12,12 @@ from tilewright import tir
 from tilewright.support.later import imported_later
 
 _LATER = {
+    "SBijectiveLayout": "tilewright.s_tir.data_layout",
     "SBlock": "tilewright.tir:Block",
     "SBlockRealize": "tilewright.tir:BlockRealize",
     "SBlockDependenceInfo": "tilewright.tir.schedule",
     "SBlockScope": "tilewright.tir.schedule",
+    "SLayout": "tilewright.s_tir.data_layout",
     "ScheduleError": "tilewright.support.errors",
     "ScheduleState": "tilewright.tir.schedule",
     "StmtSRef": "tilewright.tir.schedule",
@@ -24,7 +26,9 @@ _LATER = {
     "dlight": "tilewright.dlight",
     "meta_schedule": "tilewright.meta_schedule",
     "renew_defs": "tilewright.tir:renew_definitions",
+    "sbijective_layout": "tilewright.s_tir.data_layout",
     "schedule": "tilewright.tir.schedule",
+    "slayout": "tilewright.s_tir.data_layout",
     "tensor_intrin": "tilewright.s_tir.tensor_intrin",
     "transform": "tilewright.tir.transform",
 }

@@ -34,7 +34,9 @@ class TensorIntrin:
     _makers: ClassVar[dict[str, tuple[Callable[[], tuple[PrimFunc, PrimFunc]], bool]]] = {}
     _lock = threading.RLock()
 
-    def __init__(self, name: str, desc: PrimFunc, impl: PrimFunc, *, check: bool = True) -> None:
+    def __init__(
+        self, desc: PrimFunc, impl: PrimFunc, *, name: str = "unnamed", check: bool = True
+    ) -> None:
         self.name = name
         self.desc = desc
         self.impl = impl
@@ -56,14 +58,14 @@ class TensorIntrin:
 
     @staticmethod
     def register(
-        name: str, desc: PrimFunc, impl: PrimFunc, *, check: bool = True, override: bool = False
+        name: str, desc: PrimFunc, impl: PrimFunc, override: bool = False, *, check: bool = True
     ) -> TensorIntrin:
         """Add an intrinsic; ``override`` lets it take the place of one with the same name.
 
         ``check=False`` is for implementations that can't be interpreted: nothing then shows that
         they do what the description says.
         """
-        made = TensorIntrin(name, desc, impl, check=check)
+        made = TensorIntrin(desc, impl, name=name, check=check)
         with TensorIntrin._lock:
             if override:
                 TensorIntrin._registry._entries.pop(name, None)
@@ -93,7 +95,7 @@ class TensorIntrin:
         with TensorIntrin._lock:
             if name in TensorIntrin._makers:
                 make, check = TensorIntrin._makers[name]
-                made = TensorIntrin(name, *make(), check=check)
+                made = TensorIntrin(*make(), name=name, check=check)
                 TensorIntrin._registry._entries[name] = made
                 del TensorIntrin._makers[name]
         if name not in TensorIntrin._registry:

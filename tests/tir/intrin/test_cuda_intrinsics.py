@@ -37,7 +37,7 @@ _WGMMA = (
 @pytest.mark.parametrize("name", sorted({*_CHOSEN, *DP4A_NAMES, *_WGMMA}))
 def test_description_and_implementation_agree(name: str) -> None:
     known = TensorIntrin.get(name)
-    intrin = TensorIntrin(name, known.desc, known.impl)  # large ones aren't compared when used
+    intrin = TensorIntrin(known.desc, known.impl, name=name)  # large ones aren't compared when used
     intrin.verify()
     assert intrin.checked
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tilewright import te, tir
+from tilewright import s_tir, te, tir
 from tilewright.s_tir import SBlockDependenceInfo, SBlockScope
-from tilewright.support.errors import ScheduleError
+from tilewright.support.errors import ScheduleError, VerifyError
 from tilewright.tir.schedule import (
     Instruction,
     InstructionKind,
@@ -176,3 +176,47 @@ def test_dependencies_of_modules() -> None:
     scope = info.get_sblock_scope(info.get_sref(blocks["root"]))
     assert isinstance(scope, SBlockScope) and scope.get_deps_by_src(y)[0].dst == z
     assert info.get_sref(blocks["y"].replace(name="new")) is None
+
+
+LAYOUTS = {
+    ("NCHW", "NCHW16c"): ((1, 33, 7, 7), (1, 3, 7, 7, 16), (0, 17, 1, 2), (0, 1, 1, 2, 1)),
+    ("NCHW", "NHWC"): ((1, 2, 3, 4), (1, 3, 4, 2), (0, 1, 2, 3), (0, 2, 3, 1)),
+    ("NCHW16c", "NCHW4c"): (
+        (1, 2, 3, 3, 16),
+        (1, 8, 3, 3, 4),
+        (0, 1, 2, 2, 7),
+        (0, 5, 2, 2, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("names", LAYOUTS, ids="-".join)
+def test_maps_between_layouts(names: tuple[str, str]) -> None:
+    shape, expected, index, place = LAYOUTS[names]
+    made = s_tir.sbijective_layout(*names)
+    assert tuple(map(int, made.forward_shape(shape))) == expected
+    assert tuple(map(int, made.forward_index(index))) == place
+    assert tuple(map(int, made.backward_index(place))) == index
+    back = made.backward_shape(expected)
+    assert all(int(a) >= b for a, b in zip(back, shape))
+    assert (made.src_layout.name, made.dst_layout.name) == names
+    rules = (made.index_forward_rule, made.shape_forward_rule)
+    assert all(len(rule) == len(expected) for rule in rules)
+    assert len(made.index_backward_rule) == len(made.shape_backward_rule) == len(shape)
+    with pytest.raises(VerifyError, match="dimensions"):
+        made.forward_index(index[1:])
+
+
+def test_layouts_by_name() -> None:
+    layout = s_tir.slayout("NCHW16c")
+    assert [layout.index_of(axis) for axis in ("N", "C", "16c", "X")] == [0, 1, 4, -1]
+    assert [layout.factor_of(axis) for axis in "CcN"] == [16, 16, -1]
+    assert len(layout) == 5 and layout[1] == "C" and "c" in layout and "o" not in layout
+    assert [axis.var.name for axis in layout.axes] == ["N", "C", "H", "W", "16c"]
+    assert s_tir.slayout("NC", dtype="int64").axes[0].var.dtype == "int64"
+    assert layout == s_tir.SLayout("NCHW16c") and str(layout) == "SLayout(NCHW16c)"
+    for wrong in ("NCHW16c8c", "NCc", "N C"):
+        with pytest.raises(VerifyError, match="is no layout"):
+            s_tir.slayout(wrong)
+    with pytest.raises(VerifyError, match="different axes"):
+        s_tir.sbijective_layout("NCHW", "NC")

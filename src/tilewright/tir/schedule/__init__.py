@@ -8,6 +8,7 @@ from tilewright.tir.schedule import primitives
 from tilewright.tir.schedule.block_scope import BlockScope, CachedFlags, Dependency, DepKind
 from tilewright.tir.schedule.choices import Choices, others_after
 from tilewright.tir.schedule.debugging import ScheduleDebugMask
+from tilewright.tir.schedule.dependence_info import SBlockDependenceInfo
 from tilewright.tir.schedule.handles import RV, BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import (
     PRIMITIVES,
@@ -20,7 +21,7 @@ from tilewright.tir.schedule.kernels import KERNELS, KernelBuilder
 from tilewright.tir.schedule.layout_suggestion import suggest_index_map
 from tilewright.tir.schedule.sampling import Rng
 from tilewright.tir.schedule.schedule import Schedule
-from tilewright.tir.schedule.sref import SBlockDependenceInfo, StmtSRef
+from tilewright.tir.schedule.sref import StmtSRef
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.tensor_tiling import (
     TensorizeInfo,

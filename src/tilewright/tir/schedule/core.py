@@ -19,7 +19,7 @@ from tilewright.tir.schedule.handles import RV_TYPES, BlockRV, ExprRV, Formula, 
 from tilewright.tir.schedule.instruction import Instruction
 from tilewright.tir.schedule.methods import PrimitiveMethods
 from tilewright.tir.schedule.sampling import Rng
-from tilewright.tir.schedule.sref import StmtSRef, sref_of
+from tilewright.tir.schedule.sref import StmtSRef
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.trace import Trace
 from tilewright.tir.schedule.undo import History
@@ -178,7 +178,12 @@ class ScheduleCore(PrimitiveMethods):
         Raises ``ScheduleError`` if it isn't part of the program.
         """
         if isinstance(rand_var_or_stmt, Stmt):
-            return sref_of(self.state, rand_var_or_stmt)
+            found = self.state.get_sref(rand_var_or_stmt)
+            if found is None:
+                raise self.error(
+                    f"the {type(rand_var_or_stmt).__name__} is not part of the program as it is now"
+                )
+            return found
         if type(rand_var_or_stmt) is LoopRV and rand_var_or_stmt.place is not None:
             return StmtSRef.inline_mark() if rand_var_or_stmt.is_inline else StmtSRef.root_mark()
         if type(rand_var_or_stmt) not in (BlockRV, LoopRV):
@@ -186,7 +191,7 @@ class ScheduleCore(PrimitiveMethods):
                 "get_sref takes a BlockRV, a LoopRV or a statement, got "
                 f"{type(rand_var_or_stmt).__name__}"
             )
-        return sref_of(self.state, self.get(rand_var_or_stmt))
+        return self.get_sref(self.get(rand_var_or_stmt))
 
     def remove_rv(self, rand_var: BlockRV | LoopRV | ExprRV) -> None:
         """Drop a handle: using it from now on is an error. The program is unchanged."""

@@ -20,7 +20,8 @@ from tilewright.tir import Block, BlockRealize, Buffer, BufferRegion
 from tilewright.tir.analysis import undeclared_accesses
 from tilewright.tir.analysis.regions import Accesses, block_accesses, union_box
 from tilewright.tir.attrs import TRUSTED_REGIONS
-from tilewright.tir.schedule.state import FunctionIndex, ScheduleState
+from tilewright.tir.schedule.function_index import FunctionIndex
+from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.walk import defined_inside
 
 Box = tuple[Range, ...]

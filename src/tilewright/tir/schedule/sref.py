@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import IRModule
-from tilewright.tir import Block, BlockRealize, For, PrimFunc, SeqStmt, Stmt
-from tilewright.tir.schedule.block_scope import BlockScope
-from tilewright.tir.schedule.state import FunctionIndex, ScheduleState
+from tilewright.tir import Block, BlockRealize, For, SeqStmt, Stmt
+from tilewright.tir.schedule.function_index import FunctionIndex
 
 
 class StmtSRef:
@@ -108,23 +106,6 @@ _INLINE = StmtSRef(_NOWHERE, "inline", _NOWHERE)
 _ROOT = StmtSRef(_NOWHERE, "root", _NOWHERE)
 
 
-class SBlockDependenceInfo:
-    """The dependencies among blocks of a module that isn't scheduled."""
-
-    def __init__(self, mod: IRModule | PrimFunc) -> None:
-        self._state = ScheduleState(mod)
-
-    def get_sref(self, block: Block) -> StmtSRef | None:
-        """Return the sref of a block; ``None`` if the module has no such block."""
-        names = self._state.func_names()
-        found = any(block in self._state.index(name).parents for name in names)
-        return sref_of(self._state, block) if found else None
-
-    def get_sblock_scope(self, block_sref: StmtSRef) -> BlockScope:
-        """Return the dependencies among the child blocks of a block."""
-        return self._state.get_block_scope(block_sref)
-
-
 def _outermost(body: Stmt) -> list[For | Block]:
     """The outermost loops and blocks below a statement."""
     found: list[For | Block] = []
@@ -138,16 +119,3 @@ def _outermost(body: Stmt) -> list[For | Block]:
         else:
             stack.extend(reversed([part for part in item.child_nodes() if isinstance(part, Stmt)]))
     return found
-
-
-def sref_of(state: ScheduleState, stmt: Stmt) -> StmtSRef:
-    """Return the sref of a loop or block (or of a block's realize) of the program.
-
-    Raises ``ScheduleError`` for other statements.
-    """
-    if isinstance(stmt, BlockRealize):
-        stmt = stmt.block
-    func_name = state.func_name_of(stmt)
-    if not isinstance(stmt, (For, Block)):
-        raise state.error(f"a {type(stmt).__name__} has no sref: loops and blocks have", stmt)
-    return StmtSRef(state.index(func_name), func_name, stmt)

@@ -16,18 +16,13 @@ from tilewright.ir import BaseFunc, Expr, IntImm, IRModule, Node, Range, Var, is
 from tilewright.support.errors import ScheduleError
 from tilewright.support.registry import near_matches
 from tilewright.tir import (
-    Allocate,
-    AttrStmt,
     Block,
     BlockRealize,
-    DeclBuffer,
     For,
     IfThenElse,
     IterVar,
-    LetStmt,
     PrimFunc,
     SeqStmt,
-    While,
     is_no_op,
     seq,
 )
@@ -42,55 +37,10 @@ from tilewright.tir.schedule.block_scope import (
 )
 from tilewright.tir.schedule.debugging import checked_level, checked_mask
 from tilewright.tir.schedule.error import Text, schedule_error
+from tilewright.tir.schedule.function_index import FunctionIndex
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
+from tilewright.tir.schedule.sref import StmtSRef
 from tilewright.tir.stmt import Stmt
-
-_WITH_BODY = (LetStmt, AttrStmt, Allocate, DeclBuffer, While)
-
-
-class FunctionIndex:
-    """The positions of one function's statements. Never changed once built.
-
-    ``parents`` maps each statement to the one around it (a block's parent is its realize; ``None``
-    for the body). ``loops`` and ``blocks`` are in program order. ``cache`` keeps the results of
-    analyses of this version of the function.
-    """
-
-    __slots__ = ("blocks", "cache", "func", "loops", "parents")
-
-    def __init__(self, func: PrimFunc) -> None:
-        self.func = func
-        self.cache: dict[Any, Any] = {}
-        parents: dict[Any, Any] = {}
-        loops: dict[Var, For] = {}
-        blocks: dict[str, BlockRealize] = {}
-        stack: list[tuple[Any, Any]] = [(func.body, None)]
-        pop, push = stack.pop, stack.append
-        while stack:
-            stmt, parent = pop()
-            parents[stmt] = parent
-            kind = type(stmt)
-            if kind is For:
-                loops[stmt.loop_var] = stmt
-                push((stmt.body, stmt))
-            elif kind is BlockRealize:
-                block = stmt.block
-                blocks[block.name] = stmt
-                parents[block] = stmt
-                push((block.body, block))
-                if block.init is not None:
-                    push((block.init, block))
-            elif kind is SeqStmt:
-                stack.extend([(item, stmt) for item in reversed(stmt.stmts)])
-            elif kind is IfThenElse:
-                if stmt.else_case is not None:
-                    push((stmt.else_case, stmt))
-                push((stmt.then_case, stmt))
-            elif kind in _WITH_BODY:
-                push((stmt.body, stmt))
-        self.parents = parents
-        self.loops = loops
-        self.blocks = blocks
 
 
 def _with_child(parent: Any, old: Any, new: Any) -> Any:
@@ -314,6 +264,20 @@ class ScheduleState:
             remedy="use the handles that the primitive returned, or get_block/get_loops again",
             func=self._funcs.get(func_name),
         )
+
+    def get_sref(self, stmt: Stmt) -> StmtSRef | None:
+        """Return the sref of a loop or block (or of a block's realize) of the program.
+
+        ``None`` if the program has no such statement. Raises ``ScheduleError`` for other kinds.
+        """
+        if isinstance(stmt, BlockRealize):
+            stmt = stmt.block
+        if not isinstance(stmt, (For, Block)):
+            raise self.error(f"a {type(stmt).__name__} has no sref: loops and blocks have")
+        for name in self.func_names():
+            if stmt in self.index(name).parents:
+                return StmtSRef(self.index(name), name, stmt)
+        return None
 
     def get_block_scope(self, block_sref: Place) -> BlockScope:
         """Return the dependencies among the child blocks of a block.

@@ -1,0 +1,143 @@
+"""Layouts of tensors by name, and the maps between two of them: ``NCHW`` and ``NCHW16c``.
+
+They are those of operators (``topi.layout``), with TVM's interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.arith import simplify
+from tilewright.ir import Expr, Range, Var, as_expr, const
+from tilewright.support.errors import VerifyError
+from tilewright.tir import SPATIAL, IterVar
+from tilewright.topi.layout import Layout, layout_of
+
+
+class SLayout:
+    """The dimensions of a tensor: capitals are axes, ``16c`` is a block of 16 of axis ``C``.
+
+    Raises ``VerifyError`` for a name that is no layout.
+    """
+
+    def __init__(self, name: str, dtype: str = "int32") -> None:
+        self.layout: Layout = layout_of(name)
+        self._names = [f"{size}{axis.lower()}" if size else axis for axis, size in self.layout.dims]
+        self._vars = tuple(Var(item, dtype) for item in self._names)
+
+    @property
+    def name(self) -> str:
+        """The layout's name."""
+        return self.layout.name
+
+    @property
+    def axes(self) -> list[IterVar]:
+        """An axis for each dimension; the extent of one that isn't a block is a variable."""
+        return [
+            IterVar(var, Range(const(0, var.dtype), _extent(var, size)), SPATIAL)
+            for var, (_, size) in zip(self._vars, self.layout.dims)
+        ]
+
+    def index_of(self, axis: str) -> int:
+        """Return the dimension of an axis such as ``C`` or ``16c``; -1 if there is none."""
+        return self._names.index(axis) if axis in self._names else -1
+
+    def factor_of(self, axis: str) -> int:
+        """Return the size of the block of an axis, named ``C`` or ``c``; -1 if it has none."""
+        size = self.layout.block(axis.upper())
+        return -1 if size == 1 else size
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: int) -> str:
+        return self._names[index]
+
+    def __contains__(self, axis: str) -> bool:
+        return axis in self._names or any(axis == name.lstrip("0123456789") for name in self._names)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SLayout) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"SLayout({self.name})"
+
+
+class SBijectiveLayout:
+    """The maps of indices and shapes between two layouts of the same axes, in both directions.
+
+    Shapes are rounded up to whole blocks. Raises ``VerifyError`` if the axes differ.
+    """
+
+    def __init__(self, src_layout: SLayout | str, dst_layout: SLayout | str) -> None:
+        self.src_layout, self.dst_layout = slayout(src_layout), slayout(dst_layout)
+        # Refuses other axes.
+        self.index_forward_rule = self.forward_index(self.src_layout._vars)
+        self.index_backward_rule = self.backward_index(self.dst_layout._vars)
+
+    def forward_index(self, index: Sequence[Any]) -> tuple[Expr, ...]:
+        """Return the indices in the second layout of an element of the first."""
+        return _mapped(self.src_layout, self.dst_layout, index)
+
+    def backward_index(self, index: Sequence[Any]) -> tuple[Expr, ...]:
+        """Return the indices in the first layout of an element of the second."""
+        return _mapped(self.dst_layout, self.src_layout, index)
+
+    def forward_shape(self, shape: Sequence[Any]) -> tuple[Expr, ...]:
+        """Return the shape in the second layout of a tensor in the first."""
+        return _reshaped(self.src_layout, self.dst_layout, shape)
+
+    def backward_shape(self, shape: Sequence[Any]) -> tuple[Expr, ...]:
+        """Return the shape in the first layout of a tensor in the second."""
+        return _reshaped(self.dst_layout, self.src_layout, shape)
+
+    @property
+    def shape_forward_rule(self) -> tuple[Expr, ...]:
+        """The shape in the second layout, in terms of the extents of the first."""
+        return self.forward_shape(_extents(self.src_layout))
+
+    @property
+    def shape_backward_rule(self) -> tuple[Expr, ...]:
+        """The shape in the first layout, in terms of the extents of the second."""
+        return self.backward_shape(_extents(self.dst_layout))
+
+    def __repr__(self) -> str:
+        return f"SBijectiveLayout({self.src_layout.name}->{self.dst_layout.name})"
+
+
+def slayout(layout_str: SLayout | str, dtype: str = "int32") -> SLayout:
+    """Return the layout of a name; ``dtype`` is that of the variables of its axes."""
+    return layout_str if isinstance(layout_str, SLayout) else SLayout(layout_str, dtype)
+
+
+def sbijective_layout(src_layout: SLayout | str, dst_layout: SLayout | str) -> SBijectiveLayout:
+    """Return the maps between two layouts of the same axes."""
+    return SBijectiveLayout(src_layout, dst_layout)
+
+
+def _extent(var: Var, size: int) -> Expr:
+    return const(size, var.dtype) if size else var
+
+
+def _extents(layout: SLayout) -> list[Expr]:
+    return [_extent(var, size) for var, (_, size) in zip(layout._vars, layout.layout.dims)]
+
+
+def _mapped(source: SLayout, target: SLayout, index: Sequence[Any]) -> tuple[Expr, ...]:
+    if len(index) != len(source):
+        raise VerifyError(f"layout {source.name} has {len(source)} dimensions, got {len(index)}")
+    found = source.layout.map_to(target.layout).map_indices([as_expr(item) for item in index])
+    return tuple(simplify(item) for item in found)
+
+
+def _reshaped(source: SLayout, target: SLayout, shape: Sequence[Any]) -> tuple[Expr, ...]:
+    extents = source.layout.extents([as_expr(item) for item in shape])
+    made = []
+    for axis, size in target.layout.dims:
+        extent, block = as_expr(extents[axis]), target.layout.block(axis)
+        made.append(const(size, extent.dtype) if size else (extent + (block - 1)) // block)
+    return tuple(simplify(item) for item in made)
