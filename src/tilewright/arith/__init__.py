@@ -18,7 +18,12 @@ from tilewright.arith.iter_normal import (
     normalize_iter_map_to_expr,
     normalize_to_iter_sum,
 )
-from tilewright.arith.linear import detect_clip_bound, detect_linear_equation, sum_terms
+from tilewright.arith.linear import (
+    detect_clip_bound,
+    detect_linear_equation,
+    linear_coefficients,
+    sum_terms,
+)
 from tilewright.arith.linear_equations import (
     IntConstraints,
     IntConstraintsTransform,
@@ -89,6 +94,7 @@ __all__ = [
     "int_set",
     "inverse_affine_iter_map",
     "iter_map_simplify",
+    "linear_coefficients",
     "normalize_iter_map_to_expr",
     "normalize_to_iter_sum",
     "region_bound",

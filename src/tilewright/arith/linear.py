@@ -35,7 +35,7 @@ def sum_terms(expr: Expr) -> list[tuple[Expr, int]]:
 
 
 @none_if_too_large
-def detect_linear_equation(
+def linear_coefficients(
     expr: Expr, var_list: Sequence[Var], *, analyzer: Analyzer | None = None
 ) -> list[Expr] | None:
     """Return ``[c0, …, cn, constant]`` with ``expr == c0*v0 + … + cn*vn + constant``.
@@ -61,15 +61,28 @@ def detect_linear_equation(
     return coefficients
 
 
-@none_if_too_large
+def detect_linear_equation(
+    expr: Expr, var_list: Sequence[Var], *, analyzer: Analyzer | None = None
+) -> list[Expr]:
+    """Return ``linear_coefficients``, or an empty list if the expression is not linear."""
+    return linear_coefficients(expr, var_list, analyzer=analyzer) or []
+
+
 def detect_clip_bound(
     expr: Expr, var_list: Sequence[Var], *, analyzer: Analyzer | None = None
-) -> list[tuple[Expr | None, Expr | None]] | None:
-    """Return the lower and upper end (inclusive, or ``None``) of each variable.
+) -> list[Expr | None]:
+    """Return the lower and the upper end (inclusive, or ``None``) of each variable in turn.
 
     ``expr`` is a conjunction of comparisons, each bounding one variable with a coefficient of
-    known value; ``None`` if it is not.
+    known value; an empty list if it is not.
     """
+    return _clip_bounds(expr, var_list, analyzer) or []
+
+
+@none_if_too_large
+def _clip_bounds(
+    expr: Expr, var_list: Sequence[Var], analyzer: Analyzer | None
+) -> list[Expr | None] | None:
     known = analyzer if analyzer is not None else Analyzer()
     ends: list[list[Poly | None]] = [[None, None] for _ in var_list]
     numbers = [known._context.table.var(var) for var in var_list]
@@ -80,13 +93,7 @@ def detect_clip_bound(
         for goal in goals:
             if not _clip(known, goal, numbers, var_list, ends):
                 return None
-    return [
-        (
-            None if low is None else known.from_poly(low),
-            None if high is None else known.from_poly(high),
-        )
-        for low, high in ends
-    ]
+    return [None if end is None else known.from_poly(end) for pair in ends for end in pair]
 
 
 def _clip(

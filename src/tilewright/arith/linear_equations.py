@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.arith.analyzer import Analyzer
-from tilewright.arith.linear import detect_linear_equation
+from tilewright.arith.linear import linear_coefficients
 from tilewright.ir import EQ, FALSE, Expr, IntImm, Range, Var, const
 from tilewright.support.errors import VerifyError
 
@@ -110,7 +110,7 @@ def _coefficients(
     for equation in equations:
         if not isinstance(equation, EQ):
             raise VerifyError(f"solve_linear_equations: `{equation!r}` is no equation a == b")
-        found = detect_linear_equation(equation.a - equation.b, list(unknown))
+        found = linear_coefficients(equation.a - equation.b, list(unknown))
         if found is None or not all(isinstance(item, IntImm) for item in found[:-1]):
             names = ", ".join(var.name for var in unknown)
             raise VerifyError(

@@ -25,7 +25,6 @@ _LATER = {
     "analysis": "tilewright.tir.analysis",
     "dlight": "tilewright.dlight",
     "meta_schedule": "tilewright.meta_schedule",
-    "renew_defs": "tilewright.tir:renew_definitions",
     "sbijective_layout": "tilewright.s_tir.data_layout",
     "schedule": "tilewright.tir.schedule",
     "slayout": "tilewright.s_tir.data_layout",

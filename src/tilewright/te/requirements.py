@@ -19,8 +19,8 @@ from tilewright.arith import (
     collect_conditions,
     collects_conditions,
     conjuncts,
-    detect_linear_equation,
     holds_or_stays,
+    linear_coefficients,
     same_extent,
     simplify,
 )
@@ -119,7 +119,7 @@ class Requirements:
         for var in reversed(self.places):
             if var not in used or var in self.solved:
                 continue
-            linear = detect_linear_equation(sides.a - sides.b, [var])
+            linear = linear_coefficients(sides.a - sides.b, [var])
             factor = None if linear is None else as_int(linear[0])
             if linear is None or factor not in (1, -1):
                 continue

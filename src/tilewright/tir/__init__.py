@@ -157,6 +157,7 @@ from tilewright.tir.reduction import (
 from tilewright.tir.rewrite import (
     fresh_name,
     renew_definitions,
+    renew_defs,
     replace_buffers,
     split_size_checks,
 )

@@ -106,6 +106,12 @@ class Renewer(Mutator):
 _has_definitions = contains(DEFINITIONS)
 
 
+def renew_defs(func: PrimFunc) -> PrimFunc:
+    """Return a copy of a function that shares no definition with it (``renew_definitions``)."""
+    made: PrimFunc = renew_definitions(func)
+    return made
+
+
 def renew_definitions(node: Node, mapping: Mapping[Any, object] | None = None) -> Any:
     """Copy a function, statement or expression so that it shares no definition with the original.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.arith import detect_linear_equation
+from tilewright.arith import linear_coefficients
 from tilewright.codegen.c import math_helpers as _math_helpers  # noqa: F401 - registers helpers
 from tilewright.codegen.c import text as t
 from tilewright.codegen.c.dialect import SUFFIXES, Dialect, Helper
@@ -435,7 +435,7 @@ def _solve(emitter: CEmitter, checks: Sequence[tuple[Expr, str]]) -> None:
         unsolved = []
         for expr, text in left:
             unknown = [var for var in free_vars(expr) if var not in emitter.values]
-            linear = detect_linear_equation(expr, unknown) if len(unknown) == 1 else None
+            linear = linear_coefficients(expr, unknown) if len(unknown) == 1 else None
             factor = None if linear is None else as_int(linear[0])
             if linear is not None and factor:
                 rest = emitter.scalar(linear[1])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.arith import detect_linear_equation
+from tilewright.arith import linear_coefficients
 from tilewright.codegen.llvm import workspace as _workspace  # noqa: F401 - the loader knows it
 from tilewright.codegen.llvm.builder import Callee, function_text
 from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
@@ -259,7 +259,7 @@ def _solve_extents(
         unsolved = []
         for expr, operand in left:
             unknown = [var for var in free_vars(expr) if emitter.lookup(var) is None]
-            linear = detect_linear_equation(expr, unknown) if len(unknown) == 1 else None
+            linear = linear_coefficients(expr, unknown) if len(unknown) == 1 else None
             factor = None if linear is None else as_int(linear[0])
             if linear is not None and factor:
                 rest = emitter.visit(linear[1])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tilewright.arith import Analyzer, detect_linear_equation
+from tilewright.arith import Analyzer, linear_coefficients
 from tilewright.ir import (
     GE,
     GT,
@@ -61,7 +61,7 @@ def linear_form(index: Expr, domain: Domain, known: Analyzer) -> Form | None:
     variables = [var for var in domain if uses_var(index, {var})]
     if any(type(item) is BufferLoad for item in pre_order(index)):
         return None
-    found = detect_linear_equation(index, variables, analyzer=_unbound(known, variables))
+    found = linear_coefficients(index, variables, analyzer=_unbound(known, variables))
     if found is None:
         return None
     base = found[-1]

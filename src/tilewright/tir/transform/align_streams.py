@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilewright.arith import Analyzer, detect_linear_equation
+from tilewright.arith import Analyzer, linear_coefficients
 from tilewright.ir import (
     INDEX,
     Call,
@@ -169,14 +169,14 @@ def _steps(indices: Sequence[Expr], loops: Sequence[For]) -> dict[Var, int] | No
     if len(indices) != 1:
         return None
     variables = [loop.loop_var for loop in loops]
-    linear = detect_linear_equation(indices[0], variables)
+    linear = linear_coefficients(indices[0], variables)
     found = [as_int(item) for item in linear[:-1]] if linear is not None else [None]
     return None if None in found else {var: step or 0 for var, step in zip(variables, found)}
 
 
 def _starts_on_lines(index: Expr, lane: Var, lanes: int) -> bool:
     """Whether vectors lie whole lines apart."""
-    linear = detect_linear_equation(index, [lane])
+    linear = linear_coefficients(index, [lane])
     if linear is None:
         return False
     return all(step % lanes == 0 for step in Analyzer().to_polynomial(linear[1]).terms.values())
@@ -366,7 +366,7 @@ class _Mover(Mutator):
         return made
 
     def moved(self, index: Expr) -> Expr:
-        linear = detect_linear_equation(index, [self.tile])
+        linear = linear_coefficients(index, [self.tile])
         assert linear is not None, "_Check has looked at it"
         step = as_int(linear[0])
         assert step is not None

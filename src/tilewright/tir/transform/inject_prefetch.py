@@ -23,7 +23,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilewright.arith import detect_linear_equation, simplify
+from tilewright.arith import linear_coefficients, simplify
 from tilewright.ir import (
     Expr,
     Mutator,
@@ -176,7 +176,7 @@ def _panels(loop: For, *, at_once: bool, spread: bool) -> list[_Panel]:
 
 def _size(panel: _Panel, var: Var) -> int | None:
     """Elements from a panel to the next one, if that is a constant."""
-    linear = detect_linear_equation(panel.load.indices[0], [var])
+    linear = linear_coefficients(panel.load.indices[0], [var])
     return None if linear is None else as_int(linear[0])
 
 
@@ -225,7 +225,7 @@ class _Rows:
 def _rows_of(panel: _Panel) -> _Rows | None:
     """How what a panel's loops read lies in memory; ``None`` if not as rows."""
     variables = [loop.loop_var for loop in panel.inside]
-    linear = detect_linear_equation(panel.load.indices[0], variables)
+    linear = linear_coefficients(panel.load.indices[0], variables)
     if linear is None:
         return None
     steps: list[tuple[int, int]] = []

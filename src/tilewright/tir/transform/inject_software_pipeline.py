@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from itertools import combinations, groupby
 from typing import Any
 
-from tilewright.arith import Analyzer, detect_linear_equation
+from tilewright.arith import Analyzer, linear_coefficients
 from tilewright.ir import (
     TRUE,
     Expr,
@@ -283,7 +283,7 @@ class _Pipeline:
                 continue
             if not outside.isdisjoint(free_vars(index)) or memory_read(index):
                 continue
-            linear = detect_linear_equation(index, [var], analyzer=self.analyzer)
+            linear = linear_coefficients(index, [var], analyzer=self.analyzer)
             if linear is not None and as_int(linear[0]) not in (None, 0):
                 return True
         return False

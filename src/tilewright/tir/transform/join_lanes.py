@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.arith import detect_linear_equation
+from tilewright.arith import linear_coefficients
 from tilewright.ir import (
     GT,
     Add,
@@ -139,7 +139,7 @@ class _Joiner(Mutator):
             return None
         index = partial.indices[0]
         first = index.base if isinstance(index, Ramp) else index
-        linear = detect_linear_equation(first, [loop.loop_var])
+        linear = linear_coefficients(first, [loop.loop_var])
         if linear is None or as_int(linear[0]) != 1:
             return None
         base = linear[1] + start if start else linear[1]

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.arith import Analyzer, conjuncts, detect_linear_equation, int_set
+from tilewright.arith import Analyzer, conjuncts, int_set, linear_coefficients
 from tilewright.ir import (
     FALSE,
     GE,
@@ -163,7 +163,7 @@ class _Condition:
         whole = as_int(loop.min) == 0 and as_int(loop.extent) is not None
         if loop.kind not in (UNROLLED, VECTORIZED) or not whole:
             return None
-        linear = detect_linear_equation(self.slack, [loop.loop_var])
+        linear = linear_coefficients(self.slack, [loop.loop_var])
         return loop if linear is not None and as_int(linear[0]) == -1 else None
 
 
@@ -323,7 +323,7 @@ class _Partitioner(StmtMutator):
 
 def _line(value: Expr, var: Var) -> tuple[int, int]:
     """``factor, rest`` such that a value is ``factor * var + rest``; zeros if it isn't."""
-    linear = detect_linear_equation(value, [var])
+    linear = linear_coefficients(value, [var])
     factor, rest = (None, None) if linear is None else map(as_int, linear)
     return (0, 0) if factor is None or rest is None else (factor, rest)
 

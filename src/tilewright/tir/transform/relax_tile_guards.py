@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.arith import Analyzer, conjuncts, detect_linear_equation
+from tilewright.arith import Analyzer, conjuncts, linear_coefficients
 from tilewright.ir import (
     LT,
     Call,
@@ -126,7 +126,7 @@ class _Store:
         """
         (index,) = self.node.indices
         inner = [var for var in free_vars(index) if var in self.loops]
-        linear = detect_linear_equation(index, inner)
+        linear = linear_coefficients(index, inner)
         if linear is None or as_int(linear[-1]) is None or (as_int(linear[-1]) or 0) < 0:
             return None
         found: dict[int, tuple[Var, int]] = {}

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilewright.arith import Analyzer, conjuncts, detect_linear_equation
+from tilewright.arith import Analyzer, conjuncts, linear_coefficients
 from tilewright.dlight.cpu.contraction.plan import Plan
 from tilewright.ir import GE, LT, Call, Expr, FloatImm, IntImm, Var, as_int, free_vars
 from tilewright.scheduling import Reduction
@@ -79,7 +79,7 @@ def _padded_axis(index: Expr, axes: Sequence[Axis], low: int, high: int) -> Padd
     if len(used) != 2 or len(places) != 1 or len(taps) != 1:
         return None
     (place,), (tap,) = places, taps
-    linear = detect_linear_equation(index, [place.var, tap.var])
+    linear = linear_coefficients(index, [place.var, tap.var])
     if linear is None or place.extent is None or tap.extent is None:
         return None
     stride, dilation, start = map(as_int, linear)
