@@ -35,7 +35,7 @@ class SLayout:
     def axes(self) -> list[IterVar]:
         """An axis for each dimension; the extent of one that isn't a block is a variable."""
         return [
-            IterVar(var, Range(const(0, var.dtype), _extent(var, size)), SPATIAL)
+            IterVar(Range.from_min_extent(const(0, var.dtype), _extent(var, size)), var, SPATIAL)
             for var, (_, size) in zip(self._vars, self.layout.dims)
         ]
 
