@@ -25,6 +25,7 @@ from tilewright.relax.frontend.onnx import from_onnx, load_model
 from tilewright.relax.frontend.torch.calling import Calling, export_module
 from tilewright.relax.frontend.torch.exported import load_exported_program
 from tilewright.relax.frontend.torch.importer import functional_to_compile, import_to_compile
+from tilewright.relax.pipeline import Pipeline, run_pipeline
 from tilewright.relax.tuning import compile_relax, tune_relax
 from tilewright.runtime import Module
 from tilewright.support.errors import BuildError
@@ -64,9 +65,11 @@ class CompiledModel(Executable):
 
 
 def compile(
-    program: Any,
+    mod: Any,
     target: TargetLike = None,
     *,
+    relax_pipeline: Pipeline = "default",
+    tir_pipeline: Pipeline = "default",
     name: str | None = None,
     example_inputs: object = None,
     dynamic_shapes: object = None,
@@ -76,7 +79,7 @@ def compile(
 ) -> Any:
     """Compile a program for a target, the native CPU if none is given or active.
 
-    ``program`` is one of:
+    ``mod`` is one of:
 
     - a ``PrimFunc`` or an ``IRModule`` of them: gives a ``Module``. They are compiled as they are
       scheduled, unless ``database`` or ``tune`` is given. ``name`` names a single function;
@@ -94,10 +97,13 @@ def compile(
     ``"1h"``. What has no record is scheduled by rule, unless ``adapt`` says that records of other
     shapes and fusions may be adapted, see ``MetaScheduleApplyDatabase``.
 
+    ``relax_pipeline`` and ``tir_pipeline`` are passes to run instead of the default ones, as
+    ``relax.build`` takes them; the latter also for tensor functions, before they are lowered.
+
     Raises ``BuildError`` for anything else and for arguments that don't belong together,
     ``ImportModelError`` for models that can't be imported.
     """
-    resolved = resolve_target(target)
+    program, resolved = mod, resolve_target(target)
     budget = _budget(tune)
     opened = _opened(database, tuned=tune is not None)
     if opened is None and adapt != "never":
@@ -124,9 +130,21 @@ def compile(
     if isinstance(program, IRModule) and any(
         isinstance(function, Function) for function in program.functions.values()
     ):
-        made = _graph(program, resolved, opened, budget, adapt)
+        if opened is None:
+            made = build(
+                program, resolved, relax_pipeline=relax_pipeline, tir_pipeline=tir_pipeline
+            )
+        elif (relax_pipeline, tir_pipeline) != ("default", "default"):
+            raise BuildError("relax_pipeline= and tir_pipeline= go without database= and tune=")
+        else:
+            made = _graph(program, resolved, opened, budget, adapt)
         return made if calling is None else CompiledModel(made, calling)
-    return _functions(as_module(program, name), resolved, opened, budget, adapt)
+    if relax_pipeline != "default":
+        raise BuildError("relax_pipeline= is for graphs; tensor functions have tir_pipeline=")
+    made_mod = as_module(program, name)
+    if tir_pipeline != "default":
+        made_mod = run_pipeline(made_mod, tir_pipeline, resolved)
+    return _functions(made_mod, resolved, opened, budget, adapt)
 
 
 def _functions(
@@ -147,13 +165,11 @@ def _functions(
 def _graph(
     mod: IRModule,
     target: Target,
-    database: Database | None,
+    database: Database,
     budget: dict[str, Any] | None,
     adapt: str,
 ) -> Executable:
-    """Compile graphs."""
-    if database is None:
-        return build(mod, target)
+    """Compile graphs with what a database has."""
     if budget is not None:
         tune_relax(mod, None, target, None, database=database, **budget)
     return compile_relax(database, mod, target, adapt=adapt)

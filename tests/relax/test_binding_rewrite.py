@@ -53,7 +53,7 @@ def test_names_are_free() -> None:
 
 
 def test_uses_are_replaced_and_what_is_unused_goes() -> None:
-    mod, rewrite, (a, unused, _) = chain()
+    mod, rewrite, (a, *_) = chain()
     with pytest.raises(VerifyError, match="a is used"):
         rewrite.remove_unused(a)
     rewrite.replace_all_uses(a, mod["main"].params[0])

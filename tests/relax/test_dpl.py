@@ -11,7 +11,7 @@ import pytest
 from tests.relax.helpers import graph, graph_of, random, symbol, tensor, values
 from tilewright import relax
 from tilewright.ir import IRModule, Sequential
-from tilewright.relax import interpreter, op
+from tilewright.relax import dpl, interpreter, op
 from tilewright.relax import transform as t
 from tilewright.relax.analysis import get_var2val
 from tilewright.relax.dpl import (
@@ -357,3 +357,75 @@ def test_rewriters_in_order() -> None:
         PatternMatchingRewriter.from_module(
             IRModule({"pattern": mod["main"], "replacement": dense()["main"]})
         )
+
+
+# ---- further forms of TVM's ---------------------------------------------------------------------
+
+
+def test_shapes_that_must_be_the_same() -> None:
+    mod = graph(
+        lambda x, y: op.add(op.exp(x), op.broadcast_to(op.abs(y), (2, 6))),
+        tensor((2, 6)),
+        tensor((6,)),
+    )
+    for names, found in ((("exp", "broadcast_to"), True), (("exp", "abs"), False)):
+        with PatternContext() as ctx:
+            first, second = (is_op(name)(wildcard(), varg_default_wildcard=True) for name in names)
+            first.same_shape_as(second)
+        assert (ctx.match_dfb(mod["main"].body.blocks[0]) is not None) is found
+    with pytest.raises(VerifyError, match="SameShapeConstraint is for a context"):
+        dpl.SameShapeConstraint(wildcard(), wildcard())
+
+
+def test_chains_and_their_copies() -> None:
+    mod = graph(lambda x: op.exp(op.abs(op.exp(x))), tensor((4,)))
+    block = mod["main"].body.blocks[0]
+    with PatternContext() as ctx:
+        exp, absolute = is_op("exp")(wildcard()), is_op("abs")(wildcard())
+        chain = dpl.PatternSeq([exp, absolute], only_use=True)
+        copy = chain.dup()
+        assert len(copy.patterns) == 2 and copy[0] is not exp
+    assert ctx.match_dfb(block) is None, "there is one abs, and both chains want one"
+    with PatternContext() as outer:
+        exp, absolute = is_op("exp")(wildcard()), is_op("abs")(wildcard())
+        exp.only_used_by(absolute)
+        with PatternContext(incremental=True) as inner:
+            absolute.used_by(last := is_op("exp")(wildcard()))
+    assert last not in outer.patterns
+    found = inner.match_dfb(block)
+    assert found is not None and found[last] is block.bindings[-1].var
+
+
+def test_functions_inside_of_functions() -> None:
+    x, y = relax.Var("x", tensor((4,))), relax.Var("y", tensor((4,)))
+    made = relax.BlockBuilder().build_function([y], lambda: op.exp(op.abs(y)))
+    inner = relax.LocalFunction(made)
+    param = dpl.is_var("y")
+    body = is_op("exp")(is_op("abs")(param))
+    assert dpl.FunctionPattern([param], body).match(inner)
+    assert dpl.FunctionPattern([wildcard()], body).match(made)
+    assert not dpl.FunctionPattern([param, wildcard()], body).match(inner)
+    assert not dpl.FunctionPattern([param], is_op("abs")(param)).match(inner)
+    assert not dpl.FunctionPattern([param], body).match(x)
+
+
+def test_small_names() -> None:
+    x = relax.Var("x", tensor((4,)))
+    assert dpl.reject(dpl.is_const()).match(x) and not dpl.reject(wildcard()).match(x)
+    assert dpl.VarPattern(name_hint="x").match(x) and dpl.GlobalVarPattern(name_hint="f")
+    assert wildcard().has_ty(tensor((4,))).match(x)
+    assert dpl.TypePattern(wildcard(), ty=tensor((5,))).ty.shape[0].value == 5
+    item = wildcard()
+    assert dpl.is_tuple_get_item(item, 0).tuple is item
+
+
+def test_a_bias_may_be_reshaped() -> None:
+    infos = tensor((2, 3)), tensor((3, 4)), tensor((4, 1))
+    mod = graph(lambda x, w, b: op.nn.relu(op.add(op.matmul(x, w), op.reshape(b, (4,)))), *infos)
+    values = {b.var: b.value for b in mod["main"].bindings}
+    pattern = dpl.make_fused_bias_activation_pattern(
+        "relax.matmul", with_bias=True, activation="relax.nn.relu", allow_reshape=True
+    )
+    found = pattern.extract_matched_expr(mod["main"].bindings[-1].value, values)
+    assert found is not None
+    assert any(getattr(value, "op_name", "") == "reshape" for value in found.values())

@@ -46,7 +46,7 @@ def build_model(
     else:
         database = open_place(place, allow_missing=not is_url(place))
     mod, report = apply_database(database, loaded.mod, target, adapt=adapt)
-    return build(mod, target, pipeline=None), report
+    return build(mod, target, relax_pipeline=None), report
 
 
 def tuned_functions(report: Sequence[Applied]) -> int:

@@ -193,7 +193,7 @@ def _measure(
     mod: IRModule, target: Target, x: Array, schedule: Any = "default"
 ) -> tuple[Any, float]:
     """Build; return the result and the median seconds of a call."""
-    machine = VirtualMachine(build(mod, target, pipeline=None, schedule=schedule))
+    machine = VirtualMachine(build(mod, target, relax_pipeline=None, tir_pipeline=schedule))
     result = flat_arrays(machine["forward"](x))
     timing = machine.time_evaluator("forward", repeat=15, min_repeat_ms=20)(x)
     return result, timing.median

@@ -23,6 +23,7 @@ from typing import Any
 
 from tilewright import te
 from tilewright.ir import (
+    GLOBAL_SYMBOL,
     BaseFunc,
     Expr,
     FloatImm,
@@ -64,6 +65,7 @@ from tilewright.relax.struct_info import (
     TupleStructInfo,
     extents_of,
 )
+from tilewright.support.calling import other_names
 from tilewright.support.errors import VerifyError
 from tilewright.tir import PrimFunc, fresh_name, renew_definitions
 from tilewright.tir.attrs import IMPURE
@@ -147,17 +149,37 @@ class BlockBuilder:
         params: Sequence[RelaxVar] | None = None,
         attrs: Mapping[str, Any] | None = None,
         pure: bool = True,
+        private: bool = False,
     ) -> Iterator[None]:
         """Build a function; its body must call ``emit_func_output``.
 
         One with effects that the world sees (``print``, ``call_packed``) must say ``pure=False``.
+        Functions that others of the module call are private unless they have a ``global_symbol``.
+
+        Raises ``VerifyError`` if ``private`` is said of one with a ``global_symbol``.
         """
+        if private and GLOBAL_SYMBOL in (attrs or {}):
+            raise VerifyError(f"{name!r} has a {GLOBAL_SYMBOL}, so it isn't private")
         given = (params,) if isinstance(params, RelaxVar) else params or ()
         frame = _Frame(name, given, {**(attrs or {}), **({} if pure else {IMPURE: True})})
         with self._building(frame):
             yield
         self._functions[name] = self._finish(frame)
         self._names.add(name)
+
+    @contextmanager
+    def testing_scope(self, def_vars: Sequence[Var]) -> Iterator[None]:
+        """Emit without a function, as tests of single operators do; what is emitted is dropped.
+
+        ``def_vars`` are the symbolic extents that may be used, which need no definition here.
+
+        Raises ``VerifyError`` for others than variables.
+        """
+        wrong = [var for var in def_vars if not isinstance(var, Var)]
+        if wrong:
+            raise VerifyError(f"testing_scope takes symbolic extents, got {wrong[0]!r}")
+        with self._building(_Frame("<test>", (), {})):
+            yield
 
     def build_function(
         self,
@@ -377,15 +399,14 @@ class BlockBuilder:
             raise VerifyError(f"the value of {binding.var.name} is nested: {binding.value!r}")
         self.emit_binding(binding)
 
-    def match_cast(
-        self, value: RelaxExpr, struct_info: StructInfo, name_hint: str = ""
-    ) -> RelaxVar:
+    @other_names(struct_info="ty")
+    def match_cast(self, value: RelaxExpr, ty: StructInfo, name_hint: str = "") -> RelaxVar:
         """Bind a value to a given struct info, checked at run time."""
         atom = self._atom(as_relax(value))
         frame = self._frame()
         kind = DataflowVar if frame.in_dataflow else RelaxVar
-        var = kind(self._fresh(name_hint, "lv" if frame.in_dataflow else "gv"), struct_info)
-        frame.bindings.append(MatchCast(var, atom, struct_info))
+        var = kind(self._fresh(name_hint, "lv" if frame.in_dataflow else "gv"), ty)
+        frame.bindings.append(MatchCast(var, atom, ty))
         return var
 
     def emit_call(self, function: str | GlobalVar, *args: object) -> RelaxVar:
@@ -455,7 +476,7 @@ class BlockBuilder:
 
     def call_te(
         self,
-        function: Callable[..., Any],
+        func: Callable[..., Any],
         *args: object,
         primfunc_name_hint: str = "",
         primfunc_attrs: Mapping[str, Any] | None = None,
@@ -466,7 +487,7 @@ class BlockBuilder:
         """Make a tensor function from ``te`` code, add it, and return the ``call_tir`` of it.
 
         Graph tensors among the arguments (also in lists) become ``te`` placeholders, shapes become
-        tuples of extents, scalar constants numbers. ``primfunc_key`` identifies ``function`` and
+        tuples of extents, scalar constants numbers. ``primfunc_key`` identifies ``func`` and
         everything it captures: calls with one key and like arguments share one tensor function. The
         code's requirements on symbolic sizes are asserted before the call, unless the graph already
         does so (``sizes_checked``).
@@ -478,10 +499,10 @@ class BlockBuilder:
         known = None if key is None else self._made_by_key.get((primfunc_key, key))
         if known is not None and self._functions.get(known.name) is known.function:
             return call_tir(GlobalVar(known.name), Tuple(tuple(bridge.operands)), known.result)
-        made = function(*positional, **named)
+        made = func(*positional, **named)
         several = isinstance(made, (list, tuple))
         outputs = list(made) if several else [made]
-        hint = primfunc_name_hint or getattr(function, "__name__", "te")
+        hint = primfunc_name_hint or getattr(func, "__name__", "te")
         if hint == "<lambda>":
             hint = outputs[0].name
         call = bridge.finish(outputs, hint, several, primfunc_attrs or {})
@@ -496,13 +517,13 @@ class BlockBuilder:
 
     def emit_te(
         self,
-        function: Callable[..., Any],
+        func: Callable[..., Any],
         *args: object,
         primfunc_name_hint: str = "",
         **kwargs: Any,
     ) -> RelaxVar:
         """``emit(call_te(...))``."""
-        call = self.call_te(function, *args, primfunc_name_hint=primfunc_name_hint, **kwargs)
+        call = self.call_te(func, *args, primfunc_name_hint=primfunc_name_hint, **kwargs)
         return self.emit(call)
 
 

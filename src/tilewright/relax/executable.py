@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ import numpy as np
 from tilewright.dlight import default_schedule
 from tilewright.driver import compile as compile_module
 from tilewright.driver import resolve_target
-from tilewright.ir import Expr, IntImm, IRModule, Pass, Var, as_int, free_vars, pre_order
+from tilewright.ir import Expr, IntImm, IRModule, Var, as_int, free_vars, pre_order
 from tilewright.relax.analysis import has_operators, verify_graph
 from tilewright.relax.assertion import assertion_operands
 from tilewright.relax.expr import ConstantData, Function, MatchCast, RelaxCall, RelaxExpr, Tuple
@@ -35,7 +35,7 @@ from tilewright.relax.graph_call import (
 )
 from tilewright.relax.objects import lower_objects, object_places
 from tilewright.relax.overwriting import Places, overwritable_parameters
-from tilewright.relax.pipeline import run_pipeline
+from tilewright.relax.pipeline import Pipeline, run_pipeline
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import (
     FuncStructInfo,
@@ -46,7 +46,7 @@ from tilewright.relax.struct_info import (
     TupleStructInfo,
     extents_of,
 )
-from tilewright.relax.transform import FlattenTupleParams, InlineFunctions, LowerGraph
+from tilewright.relax.transform import BindParams, FlattenTupleParams, InlineFunctions, LowerGraph
 from tilewright.relax.transform.flatten_tuple_params import nesting
 from tilewright.runtime import (
     BaseModule,
@@ -55,12 +55,11 @@ from tilewright.runtime import (
     load_module,
     stored_checksum,
 )
+from tilewright.support.calling import other_names
 from tilewright.support.errors import BuildError, RunError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc, fresh_name
 from tilewright.tir.attrs import CONSTANTS
-
-Pipeline = str | Pass | Callable[[IRModule], IRModule] | None
 
 
 class Executable:
@@ -244,24 +243,38 @@ def _structure(item: Any) -> Any:
 # ---- building --------------------------------------------------------------------------------
 
 
+@other_names(pipeline="relax_pipeline", schedule="tir_pipeline")
 def build(
     mod: IRModule | Function,
     target: Target | str | None = None,
+    params: Mapping[str, Any] | None = None,
+    relax_pipeline: Pipeline = "default",
+    tir_pipeline: Pipeline = "default",
+    exec_mode: str = "bytecode",
     *,
-    pipeline: Pipeline = "default",
-    schedule: Pipeline = "default",
+    system_lib: bool | None = None,
 ) -> Executable:
     """Compile a graph.
 
-    ``pipeline`` turns operators into fused tensor functions: ``"default"`` is ``"zero"`` unless
-    there are no operators left. ``schedule`` schedules functions without a schedule: ``"default"``
-    by rules, ``None`` not at all. Both may be passes.
+    ``params`` are bound to parameters of ``main`` by name. ``relax_pipeline`` turns operators into
+    fused tensor functions: ``"default"`` is ``"zero"`` unless there are no operators left.
+    ``tir_pipeline`` schedules functions without a schedule: ``"default"`` by rules, ``None`` not at
+    all. Both may be passes. Each graph function becomes one native function, in either of TVM's
+    ``exec_mode``s, ``"bytecode"`` and ``"compiled"``.
 
-    Raises ``BuildError`` if the module has no graph function.
+    Raises ``BuildError`` if the module has no graph function, for another ``exec_mode``, and for
+    ``system_lib``.
     """
+    if exec_mode not in ("bytecode", "compiled"):
+        raise BuildError(f"exec_mode is 'bytecode' or 'compiled', got {exec_mode!r}")
+    if system_lib:
+        raise BuildError("there are no system libraries: write a library by export_library(path)")
+    pipeline, schedule = relax_pipeline, tir_pipeline
     resolved = resolve_target(target)
     if isinstance(mod, Function):
         mod = IRModule.from_expr(mod)
+    if params:
+        mod = BindParams("main", params)(mod)
     verify_graph(mod)
     # What patterns cut out, and no code generator took, is compiled in the functions it came from.
     mod = InlineFunctions()(mod).map_functions(

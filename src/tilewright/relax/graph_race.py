@@ -182,7 +182,7 @@ def _built(choice: GraphChoice, base: IRModule, database: Database | None) -> _W
             database=database, target=choice.target, leave=choice.by_rule
         )(base)
     name = "with records" + (", convolutions as measured" if choice.measured_ways else "")
-    return _Way(name, choice, build(mod, choice.target, pipeline=None), mod)
+    return _Way(name, choice, build(mod, choice.target, relax_pipeline=None), mod)
 
 
 def _changed(base: IRModule, tuned: IRModule) -> dict[str, str]:

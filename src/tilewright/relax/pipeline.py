@@ -43,6 +43,9 @@ from tilewright.support.errors import TilewrightError
 from tilewright.support.registry import Registry
 from tilewright.target import Target
 
+Pipeline = str | Pass | Callable[[IRModule], IRModule] | None
+"""A pipeline: its name, a pass, a function, or none."""
+
 PipelineFactory = Callable[..., Pass]
 PIPELINES: Registry[PipelineFactory] = Registry("pipeline")
 """Named orders of passes; each entry makes one for a target (which may be unknown yet)."""
@@ -216,9 +219,7 @@ def get_pipeline(name: str = "zero", target: Target | str | None = None, **optio
     return PIPELINES.get(name)(made, **options)
 
 
-def run_pipeline(
-    mod: IRModule, pipeline: str | Pass | Callable[[IRModule], IRModule] | None, target: Target
-) -> IRModule:
+def run_pipeline(mod: IRModule, pipeline: Pipeline, target: Target) -> IRModule:
     """Run a pipeline given by name, as a pass or as a function."""
     if pipeline is None:
         return mod

@@ -328,7 +328,7 @@ def compile_relax(
     mod, _ = apply_database(
         database, mod, resolved, params, enable_warning=enable_warning, adapt=adapt
     )
-    return build(mod, resolved, pipeline=None)
+    return build(mod, resolved, relax_pipeline=None)
 
 
 def apply_database(

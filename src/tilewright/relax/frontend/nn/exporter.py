@@ -253,7 +253,7 @@ def jit(
     place = Device(device) if isinstance(device, str) else device
     if pipeline in (None, "default_build"):
         pipeline = "default"  # what `build` does: the rest of default_build comes after it
-    executable = build(mod, "cuda" if place.kind == "cuda" else None, pipeline=pipeline)
+    executable = build(mod, "cuda" if place.kind == "cuda" else None, relax_pipeline=pipeline)
     machine = VirtualMachine(executable, place)
     data = [tensor(param.data, device=place) for _, param in params]
     if out_format == "raw":
