@@ -29,6 +29,7 @@ from tilewright.relax.transform.eliminate_common_subexpr import EliminateCommonS
 from tilewright.relax.transform.expand_matmul_of_sum import ExpandMatmulOfSum as ExpandMatmulOfSum
 from tilewright.relax.transform.fast_math_transform import FastMathTransform as FastMathTransform
 from tilewright.relax.transform.flatten_tuple_params import FlattenTupleParams as FlattenTupleParams
+from tilewright.relax.transform.fold_batchnorm_to_conv2d import FoldBatchnormToConv2D as FoldBatchnormToConv2D
 from tilewright.relax.transform.fold_constant import FoldConstant as FoldConstant
 from tilewright.relax.transform.fold_conv_scale import FoldConvScale as FoldConvScale
 from tilewright.relax.transform.function_pass import DataflowBlockPass as DataflowBlockPass
@@ -48,11 +49,13 @@ from tilewright.relax.transform.inline_private_functions import InlinePrivateFun
 from tilewright.relax.transform.lambda_lift import LambdaLift as LambdaLift
 from tilewright.relax.transform.layout_free import AttachAttrLayoutFreeBuffers as AttachAttrLayoutFreeBuffers
 from tilewright.relax.transform.layout_free import SplitLayoutRewritePreproc as SplitLayoutRewritePreproc
+from tilewright.relax.transform.lazy_transform_params import LazyTransformParams as LazyTransformParams
 from tilewright.relax.transform.legalize_ops import LegalizeOps as LegalizeOps
 from tilewright.relax.transform.lift_transform_params import LiftTransformParams as LiftTransformParams
 from tilewright.relax.transform.lower_graph import LowerGraph as LowerGraph
 from tilewright.relax.transform.merge_composite_functions import MergeCompositeFunctions as MergeCompositeFunctions
 from tilewright.relax.transform.normalize import Normalize as Normalize
+from tilewright.relax.transform.normalize_global_var import NormalizeGlobalVar as NormalizeGlobalVar
 from tilewright.relax.transform.outline_branches import InlineBranches as InlineBranches
 from tilewright.relax.transform.outline_branches import OutlineBranches as OutlineBranches
 from tilewright.relax.transform.plan_memory import StaticPlanBlockMemory as StaticPlanBlockMemory
