@@ -201,7 +201,7 @@ def read_names(root: str) -> dict[str, Any]:
 
 def class_key(cls: type) -> str:
     if "<locals>" in cls.__qualname__:  # a decorator's class, for the one that it derives from
-        return f"{class_key(cls.__mro__[1])}, decorated"
+        return f"{class_key(cls.__mro__[1])}, decorated: {cls.__module__}.{cls.__name__}"
     return f"{cls.__module__}.{cls.__qualname__}"
 
 

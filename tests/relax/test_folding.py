@@ -38,9 +38,9 @@ def values(dtype: str, *shape: int) -> np.ndarray:
 
 def folded(body: Callable[..., Any], *arrays: np.ndarray) -> Any:
     mod = graph(lambda: body(*map(relax.const, arrays)))
-    mod = relax.transform.DecomposeOpsForInference(("nn.batch_norm", "nn.dropout", "nn.attention"))(
-        mod
-    )
+    mod = relax.transform.DecomposeOpsForInference(
+        ops=("nn.batch_norm", "nn.dropout", "nn.attention")
+    )(mod)
     made = relax.transform.CanonicalizeBindings()(relax.transform.FoldConstant()(mod))
     result = made["main"].body.body
     items = result.fields if isinstance(result, relax.Tuple) else [result]

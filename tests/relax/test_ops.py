@@ -237,7 +237,9 @@ def test_folded(name: str) -> None:
     body, arrays, expected = CASES[name]
     mod = graph(lambda: body(*map(relax.const, arrays)))
     for item in (
-        relax.transform.DecomposeOpsForInference(("nn.batch_norm", "nn.dropout", "nn.attention")),
+        relax.transform.DecomposeOpsForInference(
+            ops=("nn.batch_norm", "nn.dropout", "nn.attention")
+        ),
         relax.transform.FoldConstant(),
     ):
         mod = item(mod)

@@ -8,7 +8,7 @@ import pytest
 import tilewright
 from tests.relax.helpers import agree, graph, graph_of, random, tensor, values
 from tilewright import relax
-from tilewright.ir import GLOBAL_SYMBOL, GlobalVar, IRModule
+from tilewright.ir import GLOBAL_SYMBOL, GlobalVar, IRModule, PassContext
 from tilewright.relax import interpreter, op
 from tilewright.relax import transform as t
 from tilewright.support.errors import VerifyError
@@ -146,3 +146,40 @@ def test_names_in_calls_are_those_of_the_module() -> None:
     for name, function in made.functions.items():
         for called in relax.analysis.called_global_vars(function):
             assert isinstance(called, GlobalVar) and called in made, name
+
+
+def test_one_function_or_all() -> None:
+    ones = relax.const(np.ones(4, "float32"))
+    norm = graph(
+        lambda x: op.nn.batch_norm(x, ones, ones, ones, ones, 1, training=False), tensor((2, 4))
+    )
+    mod = norm.with_function("other", norm["main"])
+    made = t.DecomposeOpsForInference(func_name="other")(mod)
+    assert made["main"] is mod["main"] and "nn.batch_norm" not in values(made, "other")
+    assert "nn.batch_norm" not in values(t.DecomposeOpsForInference()(mod))
+    with pytest.raises(VerifyError, match="no function 'others'"):
+        t.DecomposeOpsForInference("others")(mod)
+
+
+def test_levels_of_fusion() -> None:
+    mod = t.AnnotateTIROpPattern()(
+        t.LegalizeOps()(graph(lambda x: op.exp(op.abs(x)), tensor((4,))))
+    )
+    assert t.FuseOps(fuse_opt_level=0)(mod) is mod
+    assert len(values(t.FuseOps(2)(mod))) == 1
+    with PassContext(opt_level=0):
+        assert t.FuseOps()(mod) is mod and t.FuseOps(fuse_opt_level=1)(mod) is not mod
+
+
+def test_layouts_by_call() -> None:
+    mod = graph(lambda x: op.nn.conv2d(x, relax.const(random(32, 16, 3, 3))), tensor((1, 16, 8, 8)))
+    seen: list[str] = []
+
+    def choose(call: relax.Call) -> dict[str, list[str]]:
+        seen.append(call.op_name)
+        return {"relax.nn.conv2d": ["NCHW16c", "OIHW16i16o"]}
+
+    made = t.ConvertLayout({}, layout_cb=choose)(mod)
+    assert seen == ["nn.conv2d"] and "layout_transform" in values(made)
+    assert t.ConvertLayout({}, lambda call: {})(mod) is mod
+    agree(mod, made, random(1, 16, 8, 8), tolerance=1e-4)

@@ -179,14 +179,23 @@ class GraphPass(Pass):
     include_primitive = False
     """Whether fusion groups (functions with attribute ``Primitive``) are rebuilt too."""
 
+    func_name: str | None = None
+    """The one function to rebuild; ``None``: all."""
+
     def rewriter(self, mod: IRModule) -> FunctionRewriter:
         """Make the rewriter for a module."""
         raise NotImplementedError(f"{self.name} must define rewriter(mod)")
 
     def transform(self, mod: IRModule) -> IRModule:
-        """Rebuild all graph functions."""
+        """Rebuild the graph functions.
+
+        Raises ``VerifyError`` if there is no function ``func_name``.
+        """
         rewriter = self.rewriter(mod)
-        for name, function in mod.functions.items():
+        chosen = mod.functions
+        if self.func_name is not None:
+            chosen = {self.func_name: mod[self.func_name]}
+        for name, function in chosen.items():
             if isinstance(function, Function) and (
                 self.include_primitive or not function.is_primitive
             ):

@@ -48,27 +48,40 @@ class ConvertLayout(GraphPass):
 
     ``desired_layouts`` maps ``nn.conv2d`` to the layouts of image, filters and, if it differs from
     the image's, result: ``{"nn.conv2d": ("NCHW16c", "OIHW16i16o")}``; or it is a function that
-    returns them for a call, or ``None`` to leave it.
+    returns them for a call, or ``None`` to leave it. ``layout_cb(call)`` returns such a dict for
+    one call, and goes before ``desired_layouts``.
 
     Raises ``TilewrightError`` for other operators, and layouts that no convolution has.
     """
 
-    def __init__(self, desired_layouts: Mapping[str, Layouts] | LayoutCallback) -> None:
-        if callable(desired_layouts):
-            self.desired: LayoutCallback = desired_layouts
-            return
-        named = {name.removeprefix("relax."): tuple(v) for name, v in desired_layouts.items()}
-        if set(named) - {"nn.conv2d"}:
-            raise TilewrightError(
-                f"ConvertLayout converts nn.conv2d only, got layouts for {sorted(named)}"
-            )
-        for layouts in named.values():
-            _read(layouts)
-        self.desired = lambda call: named.get(call.op.name)
+    def __init__(
+        self,
+        desired_layouts: Mapping[str, Layouts] | LayoutCallback,
+        layout_cb: Callable[[RelaxCall], Mapping[str, Layouts]] | None = None,
+    ) -> None:
+        if layout_cb is not None:
+            self.desired: LayoutCallback = lambda call: _named(layout_cb(call)).get(call.op.name)
+        elif callable(desired_layouts):
+            self.desired = desired_layouts
+        else:
+            named = _named(desired_layouts)
+            self.desired = lambda call: named.get(call.op.name)
 
     def rewriter(self, mod: IRModule) -> FunctionRewriter:
         """Make the rewriter."""
         return _LayoutConverter(mod, self.desired)
+
+
+def _named(desired: Mapping[str, Layouts]) -> dict[str, Layouts]:
+    """Layouts by the operator's name here, checked."""
+    named = {name.removeprefix("relax."): tuple(layouts) for name, layouts in desired.items()}
+    if set(named) - {"nn.conv2d"}:
+        raise TilewrightError(
+            f"ConvertLayout converts nn.conv2d only, got layouts for {sorted(named)}"
+        )
+    for layouts in named.values():
+        _read(layouts)
+    return named  # type: ignore[return-value]  # tuples of text
 
 
 def _read(layouts: Layouts) -> tuple[Layout, Layout, Layout]:

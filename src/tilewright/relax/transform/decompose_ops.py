@@ -17,9 +17,15 @@ INFERENCE_OPS = ("nn.batch_norm", "nn.dropout")
 
 
 class DecomposeOpsForInference(GraphPass):
-    """Replace the operators named by ``ops`` by their decomposition."""
+    """Replace the operators named by ``ops`` by their decomposition.
 
-    def __init__(self, ops: tuple[str, ...] = INFERENCE_OPS) -> None:
+    Without ``func_name`` all functions are rewritten.
+    """
+
+    def __init__(
+        self, func_name: str | None = None, *, ops: tuple[str, ...] = INFERENCE_OPS
+    ) -> None:
+        self.func_name = func_name
         self.ops = ops
 
     def rewriter(self, mod: IRModule) -> FunctionRewriter:

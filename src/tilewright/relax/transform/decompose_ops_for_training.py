@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir import IRModule
-from tilewright.relax.expr import Function, RelaxCall, RelaxExpr, RelaxVar
+from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar
 from tilewright.relax.gradients import DECOMPOSITIONS
 from tilewright.relax.registry import RelaxOp, usual_form
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
@@ -20,17 +20,6 @@ class DecomposeOpsForTraining(GraphPass):
 
     def __init__(self, func_name: str | None = None) -> None:
         self.func_name = func_name
-
-    def transform(self, mod: IRModule) -> IRModule:
-        """Rewrite the function, or all."""
-        if self.func_name is None:
-            return super().transform(mod)
-        function = mod[self.func_name]
-        rewriter = self.rewriter(mod)
-        if not isinstance(function, Function):
-            return mod
-        rewriter.builder.update_func(self.func_name, rewriter.rewrite(function))
-        return rewriter.builder.get()
 
     def rewriter(self, mod: IRModule) -> FunctionRewriter:
         """Make the rewriter."""

@@ -40,10 +40,14 @@ class _Folder(FunctionRewriter):
 
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
         self.values[var] = value
-        if not is_call_to(value, "nn.batch_norm") or value.attrs["training"]:
+        if not isinstance(value, RelaxCall) or not is_call_to(value, "nn.batch_norm"):
+            return value
+        if value.attrs["training"]:
             return value
         conv = self.values.get(value.args[0])
-        if not is_call_to(conv, "nn.conv2d") or self.uses.get(value.args[0]) != 1:
+        if not isinstance(conv, RelaxCall) or not is_call_to(conv, "nn.conv2d"):
+            return value
+        if self.uses.get(value.args[0]) != 1:  # type: ignore[call-overload]  # others have none
             return value
         filters, *statistics = conv.args[1], *value.args[1:]
         if not all(isinstance(item, Constant) for item in (filters, *statistics)):

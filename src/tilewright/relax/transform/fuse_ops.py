@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tilewright.ir import GlobalVar, IRModule, Pass, Var, collect, free_vars
+from tilewright.ir import GlobalVar, IRModule, Pass, PassContext, Var, collect, free_vars
 from tilewright.relax.analysis import used_graph_vars
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.branches import nested_bodies
@@ -52,13 +52,20 @@ Condition = Callable[[OpPattern, bool], bool]
 
 
 class FuseOps(Pass):
-    """Group calls; a group holds at most ``max_depth`` of them."""
+    """Group calls; a group holds at most ``max_depth`` of them.
 
-    def __init__(self, max_depth: int = 256) -> None:
+    At ``fuse_opt_level`` 0 nothing is grouped; -1 stands for the level of the pass context.
+    """
+
+    def __init__(self, fuse_opt_level: int = -1, *, max_depth: int = 256) -> None:
+        self.fuse_opt_level = fuse_opt_level
         self.max_depth = max_depth
 
     def transform(self, mod: IRModule) -> IRModule:
         """Group the calls in every dataflow block."""
+        level = self.fuse_opt_level
+        if (PassContext.current().opt_level if level == -1 else level) == 0:
+            return mod
         rewriter = _GroupRewriter(mod, self.max_depth)
         for name, function in mod.functions.items():
             if isinstance(function, Function) and not function.is_primitive:

@@ -8,6 +8,7 @@ from tilewright.ir import IRModule
 from tilewright.relax.expr import Binding, Function, RelaxVar, VarBinding
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import StructInfo
+from tilewright.support.calling import other_names
 from tilewright.support.errors import VerifyError
 
 UpdateFunction = Callable[[RelaxVar], StructInfo | None]
@@ -26,8 +27,9 @@ class UpdateParamStructInfo(GraphPass):
         def main(x: R.Tensor((8, 4), "float32")): ...
     """
 
-    def __init__(self, sinfo_func: UpdateFunction) -> None:
-        self.sinfo_func = sinfo_func
+    @other_names(sinfo_func="ty_func")
+    def __init__(self, ty_func: UpdateFunction) -> None:
+        self.sinfo_func = ty_func
 
     def rewriter(self, mod: IRModule) -> FunctionRewriter:
         """Make the rewriter."""
