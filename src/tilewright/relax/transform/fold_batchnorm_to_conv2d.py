@@ -12,8 +12,16 @@ from __future__ import annotations
 
 from tilewright.ir import IRModule
 from tilewright.relax import ops as op
-from tilewright.relax.analysis import use_counts
-from tilewright.relax.expr import Constant, Function, RelaxCall, RelaxExpr, RelaxVar, const
+from tilewright.relax.analysis import remove_all_unused, use_counts
+from tilewright.relax.expr import (
+    Constant,
+    Function,
+    RelaxCall,
+    RelaxExpr,
+    RelaxVar,
+    TupleGetItem,
+    const,
+)
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 
@@ -36,26 +44,30 @@ class _Folder(FunctionRewriter):
     def rewrite(self, function: Function) -> Function:
         self.uses = use_counts(function)
         self.values: dict[RelaxExpr, RelaxExpr] = {}
-        return super().rewrite(function)
+        made = super().rewrite(function)
+        return made if made is function else remove_all_unused(made)
 
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
         self.values[var] = value
-        if not isinstance(value, RelaxCall) or not is_call_to(value, "nn.batch_norm"):
+        if not isinstance(value, TupleGetItem) or value.index != 0:
             return value
-        if value.attrs["training"]:
+        norm = self.values.get(value.tuple_value)
+        if not isinstance(norm, RelaxCall) or not is_call_to(norm, "nn.batch_norm"):
             return value
-        conv = self.values.get(value.args[0])
+        if norm.attrs["training"] or self.uses.get(value.tuple_value) != 1:  # type: ignore[call-overload]
+            return value
+        conv = self.values.get(norm.args[0])
         if not isinstance(conv, RelaxCall) or not is_call_to(conv, "nn.conv2d"):
             return value
-        if self.uses.get(value.args[0]) != 1:  # type: ignore[call-overload]  # others have none
+        if self.uses.get(norm.args[0]) != 1:  # type: ignore[call-overload]  # others have none
             return value
-        filters, *statistics = conv.args[1], *value.args[1:]
+        filters, *statistics = conv.args[1], *norm.args[1:]
         if not all(isinstance(item, Constant) for item in (filters, *statistics)):
             return value
         channel = (conv.attrs["out_layout"] or conv.attrs["data_layout"]).find("C")
-        if value.attrs["axis"] % value.ndim != channel or conv.attrs["kernel_layout"][4:]:
+        if norm.attrs["axis"] % conv.ndim != channel or conv.attrs["kernel_layout"][4:]:
             return value
-        return _folded(conv, value, channel)
+        return _folded(conv, norm, channel)
 
 
 def _folded(conv: RelaxCall, norm: RelaxCall, channel: int) -> RelaxExpr:
@@ -69,7 +81,7 @@ def _folded(conv: RelaxCall, norm: RelaxCall, channel: int) -> RelaxExpr:
         shift = beta + shift
     rows = [1] * filters.ndim
     rows[conv.attrs["kernel_layout"].find("O")] = -1
-    wide = [1] * norm.ndim
+    wide = [1] * conv.ndim
     wide[channel] = -1
     made = conv.replace(args=(conv.args[0], filters * op.reshape(scale, rows)))
     return op.add(made, op.reshape(shift, wide))
