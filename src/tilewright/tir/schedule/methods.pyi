@@ -4,9 +4,9 @@ A block can be given by its name.
 """
 
 from collections.abc import Sequence
-from tilewright.tir import Buffer
 from tilewright.tir.schedule.handles import BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.vocabulary import AccessKind, Annotation, BufferIndex, ElementType, Factor, StorageScope, Tail, ThreadAxis
+from typing import Any
 
 class PrimitiveMethods:
     def add_unit_loop(
@@ -28,7 +28,7 @@ class PrimitiveMethods:
         block: BlockRV | str,
         buffer_index: int,
         buf_type: AccessKind,
-        gen_new_ranges: object,
+        gen_new_ranges: Any,
     ) -> None:
         """Declare which region of a buffer a block accesses, if that is more precise than inferred."""
 
@@ -226,7 +226,7 @@ class PrimitiveMethods:
     def reindex(
         self,
         block: BlockRV | str,
-        buffer: Buffer,
+        buffer: Any,
     ) -> BlockRV:
         """Copy an accessed buffer into a layout by the axes of ``block`` that its access uses."""
 
@@ -235,7 +235,7 @@ class PrimitiveMethods:
         block: BlockRV | str,
         read_buffer_index: BufferIndex,
         storage_scope: StorageScope,
-        index_map: object,
+        index_map: Any,
     ) -> BlockRV:
         """Copy what ``block`` reads into a buffer laid out by a map of the block's axes."""
 
@@ -244,7 +244,7 @@ class PrimitiveMethods:
         block: BlockRV | str,
         write_buffer_index: BufferIndex,
         storage_scope: StorageScope,
-        index_map: object,
+        index_map: Any,
     ) -> BlockRV:
         """Make ``block`` write into a buffer laid out by a map of its axes, and copy from there."""
 
@@ -337,7 +337,7 @@ class PrimitiveMethods:
     def set_axis_separator(
         self,
         block: BlockRV | str,
-        buffer: Buffer,
+        buffer: Any,
         axis_separators: Sequence[int],
     ) -> None:
         """Group a buffer's dimensions into physical axes."""
@@ -391,16 +391,16 @@ class PrimitiveMethods:
     def transform_block_layout(
         self,
         block: BlockRV | str,
-        index_map: object,
+        index_map: Any,
     ) -> None:
         """Iterate a block over mapped axes, with new loops, one per new axis."""
 
     def transform_layout(
         self,
         block: BlockRV | str,
-        buffer: Buffer,
-        index_map: object,
-        pad_value: object = None,
+        buffer: Any,
+        index_map: Any,
+        pad_value: Any = None,
         *,
         assume_injective_transform: bool = False,
     ) -> None:
@@ -424,7 +424,7 @@ class PrimitiveMethods:
         block: BlockRV | str,
         buffer_index: int,
         buf_type: AccessKind,
-        gen_new_ranges: object,
+        gen_new_ranges: Any,
     ) -> None:
         """Declare which region of a buffer a block accesses, if that can't be proven."""
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @primitive
 def annotate_buffer_access(
-    sch: Schedule, block: BlockRV, buffer_index: int, buf_type: AccessKind, gen_new_ranges: object
+    sch: Schedule, block: BlockRV, buffer_index: int, buf_type: AccessKind, gen_new_ranges: Any
 ) -> None:
     """Declare which region of a buffer a block accesses, if that is more precise than inferred.
 
@@ -63,7 +63,7 @@ def annotate_buffer_access(
 
 @primitive
 def unsafe_annotate_buffer_access(
-    sch: Schedule, block: BlockRV, buffer_index: int, buf_type: AccessKind, gen_new_ranges: object
+    sch: Schedule, block: BlockRV, buffer_index: int, buf_type: AccessKind, gen_new_ranges: Any
 ) -> None:
     """Declare which region of a buffer a block accesses, if that can't be proven.
 
@@ -95,7 +95,7 @@ def unsafe_annotate_buffer_access(
 
 
 def _given(
-    sch: Schedule, block: BlockRV, buffer_index: int, buf_type: AccessKind, gen_new_ranges: object
+    sch: Schedule, block: BlockRV, buffer_index: int, buf_type: AccessKind, gen_new_ranges: Any
 ) -> tuple[BlockRealize, BufferRegion, Analyzer]:
     """The block, the region as given, and an analyzer for that place."""
     state = sch.state

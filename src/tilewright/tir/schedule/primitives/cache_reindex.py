@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 @primitive
-def reindex(sch: Schedule, block: BlockRV, buffer: Buffer) -> BlockRV:
+def reindex(sch: Schedule, block: BlockRV, buffer: Any) -> BlockRV:
     """Copy an accessed buffer into a layout by the axes of ``block`` that its access uses.
 
     ``buffer`` is ``("read", 0)``, ``("write", 0)`` … or the buffer's name. Returns the block that
@@ -109,7 +109,7 @@ def reindex_cache_read(
     block: BlockRV,
     read_buffer_index: BufferIndex,
     storage_scope: StorageScope,
-    index_map: object,
+    index_map: Any,
 ) -> BlockRV:
     """Copy what ``block`` reads into a buffer laid out by a map of the block's axes.
 
@@ -159,7 +159,7 @@ def reindex_cache_write(
     block: BlockRV,
     write_buffer_index: BufferIndex,
     storage_scope: StorageScope,
-    index_map: object,
+    index_map: Any,
 ) -> BlockRV:
     """Make ``block`` write into a buffer laid out by a map of its axes, and copy from there.
 

@@ -70,9 +70,9 @@ if TYPE_CHECKING:
 def transform_layout(
     sch: Schedule,
     block: BlockRV,
-    buffer: Buffer,
-    index_map: object,
-    pad_value: object = None,
+    buffer: Any,
+    index_map: Any,
+    pad_value: Any = None,
     *,
     assume_injective_transform: bool = False,
 ) -> None:
@@ -193,7 +193,7 @@ def _lay_out_allocated(
 
 @primitive
 def set_axis_separator(
-    sch: Schedule, block: BlockRV, buffer: Buffer, axis_separators: Sequence[int]
+    sch: Schedule, block: BlockRV, buffer: Any, axis_separators: Sequence[int]
 ) -> None:
     """Group a buffer's dimensions into physical axes.
 
@@ -364,7 +364,7 @@ def _check_layout_free(
 
 
 @primitive
-def transform_block_layout(sch: Schedule, block: BlockRV, index_map: object) -> None:
+def transform_block_layout(sch: Schedule, block: BlockRV, index_map: Any) -> None:
     """Iterate a block over mapped axes, with new loops, one per new axis.
 
     Where the map adds points (16 iterations for 10), a predicate leaves them out. ``index_map`` is
