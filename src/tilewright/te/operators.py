@@ -16,43 +16,43 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {}
 class TensorOperators:
     """Base of what Python's arithmetic operators take as a tensor."""
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: object) -> Any:
         return ARITHMETIC["add"](self, other)
 
-    def __radd__(self, other: Any) -> Any:
+    def __radd__(self, other: object) -> Any:
         return ARITHMETIC["add"](other, self)
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: object) -> Any:
         return ARITHMETIC["subtract"](self, other)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: object) -> Any:
         return ARITHMETIC["subtract"](other, self)
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: object) -> Any:
         return ARITHMETIC["multiply"](self, other)
 
-    def __rmul__(self, other: Any) -> Any:
+    def __rmul__(self, other: object) -> Any:
         return ARITHMETIC["multiply"](other, self)
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: object) -> Any:
         return ARITHMETIC["divide"](self, other)
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: object) -> Any:
         return ARITHMETIC["divide"](other, self)
 
-    def __floordiv__(self, other: Any) -> Any:
+    def __floordiv__(self, other: object) -> Any:
         return ARITHMETIC["floor_divide"](self, other)
 
-    def __rfloordiv__(self, other: Any) -> Any:
+    def __rfloordiv__(self, other: object) -> Any:
         return ARITHMETIC["floor_divide"](other, self)
 
-    def __mod__(self, other: Any) -> Any:
+    def __mod__(self, other: object) -> Any:
         return ARITHMETIC["floor_mod"](self, other)
 
-    def __rmod__(self, other: Any) -> Any:
+    def __rmod__(self, other: object) -> Any:
         return ARITHMETIC["floor_mod"](other, self)
 
-    def __pow__(self, other: Any) -> Any:
+    def __pow__(self, other: object) -> Any:
         return ARITHMETIC["power"](self, other)
 
     def __neg__(self) -> Any:
