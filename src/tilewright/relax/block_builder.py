@@ -482,7 +482,7 @@ class BlockBuilder:
         primfunc_attrs: Mapping[str, Any] | None = None,
         primfunc_key: Hashable = None,
         sizes_checked: bool = False,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> RelaxCall:
         """Make a tensor function from ``te`` code, add it, and return the ``call_tir`` of it.
 

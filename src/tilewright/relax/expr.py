@@ -331,7 +331,7 @@ class RelaxCall(RelaxExpr):
     @other_names(sinfo_args="ty_args")
     def __init__(
         self,
-        op: Any,
+        op: object,
         args: Sequence[object],
         attrs: Mapping[str, Any] | None = None,
         ty_args: Sequence[StructInfo] | None = None,

@@ -77,7 +77,7 @@ _NAMES_IN_TVM = {"visit_constant_": "visit_generic_const_"}
 class ExprFunctor:
     """Calls the method for a kind of expression, binding, block or variable."""
 
-    def visit_expr(self, expr: Any) -> Any:
+    def visit_expr(self, expr: object) -> Any:
         """Visit an expression by the method for its kind.
 
         Raises ``VerifyError`` for what is no expression of a graph.
@@ -112,7 +112,7 @@ class ExprFunctor:
 
     # ---- a method for each kind; subclasses override them -----------------------------------
 
-    def visit_expr_fallback_(self, op: Any) -> Any:
+    def visit_expr_fallback_(self, op: object) -> Any:
         """Visit an expression of a kind that has no method of its own."""
         raise NotImplementedError(f"{type(self).__name__} has no method for {type(op).__name__}")
 
@@ -209,7 +209,7 @@ class ExprFunctor:
         return var
 
 
-def _parts(expr: Any) -> Iterator[Any]:
+def _parts(expr: object) -> Iterator[Any]:
     """What is directly inside of an expression."""
     if isinstance(expr, RelaxCall):
         yield expr.op
@@ -226,7 +226,7 @@ def _parts(expr: Any) -> Iterator[Any]:
 class PyExprVisitor(ExprFunctor):
     """Visits all that is inside of an expression, in order; methods return nothing."""
 
-    def visit_expr_fallback_(self, op: Any) -> None:
+    def visit_expr_fallback_(self, op: object) -> None:
         """Visit what is inside."""
         for part in _parts(op):
             self.visit_expr(part)
@@ -289,7 +289,7 @@ class PyExprMutator(ExprFunctor):
 
     with_struct_info = with_type
 
-    def visit_expr_post_order(self, expr: Any) -> Any:
+    def visit_expr_post_order(self, expr: object) -> Any:
         """Rebuild what is inside of an expression, then the expression itself."""
         if isinstance(expr, RelaxCall):
             op = self.visit_expr(expr.op)
@@ -304,7 +304,7 @@ class PyExprMutator(ExprFunctor):
             return expr if value is expr.tuple_value else TupleGetItem(value, expr.index)
         return expr if isinstance(expr, (RelaxOp, GlobalVar)) else self._resolved(expr)
 
-    def visit_expr_fallback_(self, op: Any) -> Any:
+    def visit_expr_fallback_(self, op: object) -> Any:
         """Rebuild what is inside."""
         return self.visit_expr_post_order(op)
 
@@ -349,7 +349,7 @@ class PyExprMutator(ExprFunctor):
             return op
         return Function(params, body, body.struct_info, attrs=op.attrs)
 
-    def visit_with_new_scope(self, expr: Any) -> Any:
+    def visit_with_new_scope(self, expr: object) -> Any:
         """Rebuild an expression with bindings of its own: what it emits is a part of it."""
         made, block = self.builder_.build_block(lambda: self.visit_expr(expr))
         if not isinstance(made, SeqExpr):

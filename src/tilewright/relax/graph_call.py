@@ -207,7 +207,7 @@ class GraphFunction:
         native: Callable[..., object] = self._call.ffi
         return native
 
-    def operands(self, inputs: Sequence[Any], result: Any) -> list[Any]:
+    def operands(self, inputs: Sequence[Any], result: object) -> list[Any]:
         """What ``native`` takes: flat inputs, and results to write into.
 
         Raises ``RunError`` for a graph with objects, which only a call of it knows.
@@ -216,7 +216,7 @@ class GraphFunction:
             raise RunError(f"{self.signature.name} takes or gives objects: it can only be called")
         return [as_argument(item) for item in (*inputs, *_leaves(result))]
 
-    def capture(self, *inputs: Any) -> CapturedGraph:
+    def capture(self, *inputs: object) -> CapturedGraph:
         """Record what a call with such inputs launches on a GPU, to launch it as a whole.
 
         Raises ``RunError`` for a graph on the CPU, and for one that reads from the GPU while it

@@ -262,11 +262,11 @@ def _that_agree(
     return agreed
 
 
-def _flat(result: Any) -> list[Any]:
+def _flat(result: object) -> list[Any]:
     return [x for item in result for x in _flat(item)] if isinstance(result, tuple) else [result]
 
 
-def _close(expected: Any, found: Any) -> bool:
+def _close(expected: object, found: object) -> bool:
     a, b = np.asarray(expected), np.asarray(found)
     if not dtypes.is_float(str(a.dtype)):
         return True  # positions of nearly equal numbers may differ

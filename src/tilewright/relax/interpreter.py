@@ -71,7 +71,7 @@ def _has_closures(function: object) -> bool:
     )
 
 
-def _array(value: Any) -> Any:
+def _array(value: object) -> Any:
     """An argument as arrays, in tuples."""
     return tuple(map(_array, value)) if isinstance(value, (tuple, list)) else np.asarray(value)
 

@@ -50,11 +50,11 @@ class AttentionKVCache:
         return self._memory[: shape[0]]
 
 
-def _array(value: Any) -> NDArray[Any]:
+def _array(value: object) -> NDArray[Any]:
     return value if isinstance(value, np.ndarray) else from_dlpack(value).numpy()
 
 
-def _create(init_data: Any, init_shape: Sequence[int], init_fill_count: int) -> AttentionKVCache:
+def _create(init_data: object, init_shape: Sequence[int], init_fill_count: int) -> AttentionKVCache:
     data = _array(init_data)
     if init_fill_count not in range(len(data) + 1):
         raise RunError(f"{init_fill_count} of {len(data)} elements can't be filled")
@@ -63,7 +63,7 @@ def _create(init_data: Any, init_shape: Sequence[int], init_fill_count: int) -> 
     return AttentionKVCache(memory, init_fill_count)
 
 
-def _append(cache: AttentionKVCache, value: Any) -> AttentionKVCache:
+def _append(cache: AttentionKVCache, value: object) -> AttentionKVCache:
     cache.append(_array(value))
     return cache
 
@@ -77,7 +77,7 @@ def _invoke_debug_func(effect: object, func_name: str, line_info: str, *args: ob
     return effect
 
 
-def _debug_print(line_info: str, *values: Any) -> None:
+def _debug_print(line_info: str, *values: object) -> None:
     for value in values:
         shown = _array(value) if hasattr(value, "__dlpack__") else value
         sys.stdout.write(f"[{line_info}]: {shown}\n")

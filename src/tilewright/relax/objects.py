@@ -265,10 +265,10 @@ def named(info: StructInfo, value: Any, known: _Known) -> Any:
     return known.objects[int(value)] if isinstance(info, ObjectStructInfo) else value
 
 
-def _with_objects(result: Any, given: set[int], known: _Known) -> Any:
+def _with_objects(result: object, given: set[int], known: _Known) -> Any:
     count = -1
 
-    def visit(value: Any) -> Any:
+    def visit(value: object) -> Any:
         nonlocal count
         if isinstance(value, tuple):
             return tuple(map(visit, value))
@@ -278,7 +278,7 @@ def _with_objects(result: Any, given: set[int], known: _Known) -> Any:
     return visit(result)
 
 
-def _array(value: Any) -> Any:
+def _array(value: object) -> Any:
     return value if isinstance(value, (np.ndarray, np.generic, int)) else from_dlpack(value).numpy()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
 
 from tilewright.dlight import default_schedule
 from tilewright.ir import IRModule, Pass, Sequential
@@ -67,7 +66,7 @@ def register_pipeline(name: str) -> Callable[[PipelineFactory], PipelineFactory]
     def register(factory: PipelineFactory) -> PipelineFactory:
         signature = inspect.signature(factory)
 
-        def make(target: Target | None, **options: Any) -> Pass:
+        def make(target: Target | None, **options: object) -> Pass:
             given = {"target": target} if "target" in signature.parameters else {}
             try:
                 signature.bind(**given, **options)

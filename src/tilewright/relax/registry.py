@@ -112,7 +112,7 @@ class RelaxOp:
 
     # ---- building ---------------------------------------------------------------------------
 
-    def build(self, *args: object, **kwargs: Any) -> RelaxCall:
+    def build(self, *args: object, **kwargs: object) -> RelaxCall:
         """Make a call from Python arguments.
 
         Raises ``VerifyError`` if the arguments don't fit the signature, or each other.
@@ -378,7 +378,7 @@ def operator(
             ),
         )
 
-        def build(*args: object, **kwargs: Any) -> RelaxCall:
+        def build(*args: object, **kwargs: object) -> RelaxCall:
             return op.build(*args, **kwargs)
 
         build.__name__ = build.__qualname__ = name.rpartition(".")[2]

@@ -251,7 +251,7 @@ def as_tensors(operands: Sequence[object]) -> list[object]:
 def _taking_arrays(function: Callable[..., object]) -> Callable[..., object]:
     """A global function, which takes tensors, as one that takes arrays."""
 
-    def call(*operands: Any) -> Any:
+    def call(*operands: object) -> Any:
         given = [from_numpy(x) if isinstance(x, np.ndarray) else x for x in operands]
         return function(*given)
 

@@ -47,7 +47,7 @@ def erase_to_well_defined(
 
 @other_names(func_sinfo="func_ty")
 def derive_call_ret_struct_info(
-    func_ty: FuncStructInfo, call: RelaxCall, ctx: Any = None
+    func_ty: FuncStructInfo, call: RelaxCall, ctx: object = None
 ) -> StructInfo:
     """Return what a call of a function gives, from what it takes and from the call's arguments.
 

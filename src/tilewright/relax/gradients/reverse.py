@@ -245,7 +245,7 @@ def linear(
 ) -> RelaxExpr:
     """Emit an expression, operands first and each once, and list the bindings."""
 
-    def of(item: Any) -> Any:
+    def of(item: object) -> Any:
         return known.get(item, item) if isinstance(item, RelaxExpr) else item
 
     # No recursion: the steps of a recurrent layer are as deep as they are many.

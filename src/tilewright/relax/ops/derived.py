@@ -60,7 +60,7 @@ def ewise_fma(x1: RelaxExpr, x2: RelaxExpr, x3: RelaxExpr) -> RelaxExpr:
 
 
 @builder("collapse_sum_to")
-def collapse_sum_to(data: RelaxExpr, shape: Any) -> RelaxExpr:
+def collapse_sum_to(data: RelaxExpr, shape: object) -> RelaxExpr:
     """Sum what broadcasting a tensor of ``shape`` to ``data``'s repeats: the opposite of it.
 
     Raises ``VerifyError`` if ``shape`` doesn't broadcast to ``data``'s.
@@ -140,7 +140,7 @@ def hamming_window(
     return subtract(as_constant(float(_number(alpha)), dtype), waves)
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> Any:
     found = value.value if isinstance(value, PrimValue) else value
     return getattr(found, "value", found)
 

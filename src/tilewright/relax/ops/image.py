@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tilewright import te, topi
 from tilewright.ir import Expr, as_int, dtypes
@@ -38,7 +37,7 @@ def _resized_info(
 
 
 def _by_mode(
-    data: te.Tensor, size: Sequence[Expr], roi: Any, layout: str, method: str,
+    data: te.Tensor, size: Sequence[Expr], roi: object, layout: str, method: str,
     coordinate_transformation_mode: str, rounding_method: str, cubic_alpha: float,
     cubic_exclude: int, extrapolation_value: float, out_dtype: str | None,
 ) -> te.Tensor:  # fmt: skip
@@ -133,7 +132,7 @@ def _has_own(
 
 
 def _resized(
-    data: RelaxExpr, size: int | ShapeLike, roi: Any, layout: str, method: str, mode: str,
+    data: RelaxExpr, size: int | ShapeLike, roi: object, layout: str, method: str, mode: str,
     rounding: str, alpha: float, exclude: int, beyond: float, out_dtype: str | None,
     scale_factor: Sequence[float] | None,
 ) -> RelaxCall:  # fmt: skip

@@ -204,7 +204,7 @@ def batch_norm(
 # ---- groups and instances ----------------------------------------------------------------------
 
 
-def _prepared_axes(data: RelaxExpr, channel_axis: int, axes: Any, **_: object) -> dict[str, Any]:
+def _prepared_axes(data: RelaxExpr, channel_axis: int, axes: object, **_: object) -> dict[str, Any]:
     """Axes counted from the first one."""
     return {
         "channel_axis": normal_axis(channel_axis, data.ndim),

@@ -35,7 +35,9 @@ def _padded(
     return _MODES[pad_mode](data, before, after, *value)
 
 
-def _defaults(data: Any, pad_width: Any, pad_mode: Any, pad_value: Any) -> dict[str, Any]:
+def _defaults(
+    data: object, pad_width: object, pad_mode: object, pad_value: object
+) -> dict[str, Any]:
     """``None`` is the default."""
     return {
         "pad_mode": "constant" if pad_mode is None else pad_mode,

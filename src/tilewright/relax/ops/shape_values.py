@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright import te
 from tilewright.ir import Expr, as_expr, as_int, const, select
 from tilewright.relax.expr import RelaxExpr, ShapeExpr
@@ -28,7 +26,7 @@ def shape_of(expr: RelaxExpr) -> ShapeExpr:
 
 
 def _as_elements(shape: tuple[Expr, ...]) -> te.Tensor:
-    def element(i: Any) -> Expr:
+    def element(i: object) -> Expr:
         value: Expr = const(0)
         for axis, extent in reversed(list(enumerate(shape))):
             value = select(i == axis, as_expr(extent), value)

@@ -411,7 +411,7 @@ def _results(infos: object) -> StructInfo | list[StructInfo]:
     return as_struct_info(infos)
 
 
-def extern(name: str, **attrs: Any) -> ExternFunc:
+def extern(name: str, **attrs: object) -> ExternFunc:
     """A function of a library by symbol, or with ``packed=True`` a global function."""
     return ExternFunc(name, attrs=attrs)
 

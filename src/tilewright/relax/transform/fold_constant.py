@@ -226,7 +226,7 @@ def _constants(arg: RelaxExpr) -> Iterator[Constant]:
     return (item for item in _items(arg) if isinstance(item, Constant))
 
 
-def _moved(value: RelaxCall, made: Any) -> RelaxExpr:
+def _moved(value: RelaxCall, made: object) -> RelaxExpr:
     """The result of an operator that only moves elements."""
     return _as_constants(_arrays(value, made), value.struct_info)
 

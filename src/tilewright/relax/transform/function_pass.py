@@ -115,7 +115,7 @@ def _each_block(
 
 
 def function_pass(
-    pass_func: Any = None,
+    pass_func: object = None,
     opt_level: int | None = None,
     name: str | None = None,
     required: Sequence[str] | None = None,
@@ -147,7 +147,7 @@ def function_pass(
 
 
 def dataflowblock_pass(
-    pass_func: Any = None,
+    pass_func: object = None,
     opt_level: int | None = None,
     name: str | None = None,
     required: Sequence[str] | None = None,

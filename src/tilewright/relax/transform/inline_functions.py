@@ -74,7 +74,7 @@ class Inlined:
         self.known: dict[str, Function] = {}
         self.open: list[str] = []
 
-    def has(self, callee: Any) -> bool:
+    def has(self, callee: object) -> bool:
         if not isinstance(callee, GlobalVar) or callee not in self.mod:
             return False
         function = self.mod[callee]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.ir import GlobalVar, IRModule, Pass
 from tilewright.relax.analysis import called_functions, private_functions
 from tilewright.relax.expr import Function
@@ -45,7 +43,7 @@ class _InlinedPrivate(Inlined):
         super().__init__(mod)
         self.names = names
 
-    def has(self, callee: Any) -> bool:
+    def has(self, callee: object) -> bool:
         return isinstance(callee, GlobalVar) and callee.name in self.names
 
     def rewritten(self, name: str, function: Function) -> Function:

@@ -53,7 +53,7 @@ def _names(mod: IRModule) -> dict[str, str]:
 def _renamed(function: BaseFunc, names: dict[str, str]) -> BaseFunc:
     """Rename what a function refers to."""
 
-    def new(ref: Any) -> Any:
+    def new(ref: object) -> Any:
         if not isinstance(ref, GlobalVar) or names.get(ref.name, ref.name) == ref.name:
             return ref
         return GlobalVar(names[ref.name])
