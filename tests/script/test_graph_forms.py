@@ -118,7 +118,7 @@ HEAD = "@I.ir_module\nclass Module:\n"
         (
             "    @R.function\n    def f(x: R.Tensor):\n"
             "        return R.call_dps_packed('f', (x,), out_sinfo=R.Tensor, out_ty=R.Tensor)",
-            "state the result once",
+            "out_sinfo and out_ty are one parameter: give it once",
         ),
         (
             "    @R.function\n    def f(x: R.Tensor((4,))):\n        return R.emit_te(3, x)",
