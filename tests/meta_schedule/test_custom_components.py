@@ -184,6 +184,7 @@ def test_a_runner_by_itself(tmp_path: Path) -> None:
     assert future.done()
     result = future.result()
     assert result.error_msg is None and len(result.run_secs or ()) >= 2
+    assert not result.verified
 
 
 def test_what_has_no_library_is_a_build_that_failed(tmp_path: Path) -> None:

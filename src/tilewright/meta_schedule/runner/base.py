@@ -69,7 +69,8 @@ class Reference:
 
     ``seed`` determines the inputs. ``traits`` say which of them may hold any values, and how large
     differences may be, relative to the largest expected value; ``tolerance`` overrides the latter.
-    Without traits only random inputs are tried.
+    Without traits only random inputs are tried. A candidate that has no such program is its own:
+    it is ``alone``, so it is timed and isn't checked.
     """
 
     key: str
@@ -78,6 +79,7 @@ class Reference:
     seed: int = 0
     tolerance: float | None = None
     traits: Traits = None  # type: ignore[assignment]  # set below
+    alone: bool = False
 
     def __post_init__(self) -> None:
         if self.traits is None:
@@ -112,7 +114,7 @@ class RunnerInput:
         if reference is None:
             if args_info is None:
                 raise TuneError("RunnerInput needs args_info or a reference")
-            reference = Reference(f"alone {id(self)}", module, tuple(args_info))
+            reference = Reference(f"alone {id(self)}", module, tuple(args_info), alone=True)
         self.module, self.reference = module, reference
         self.args_info = reference.args_info if args_info is None else tuple(args_info)
         self.best_seconds, self.packed, self.varies = best_seconds, packed, varies

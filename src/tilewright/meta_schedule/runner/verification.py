@@ -267,7 +267,7 @@ class Task:
             tensor(arg) if isinstance(arg, np.ndarray) else arg for arg in self.arguments
         ]
         self.cases: list[Case] = []
-        if verify:
+        if verify and not reference.alone:
             self._make_cases()
 
     def _make_cases(self) -> None:
