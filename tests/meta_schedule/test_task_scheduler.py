@@ -332,7 +332,8 @@ def test_candidates_are_measured_while_later_ones_are_built() -> None:
     seconds = [1e-3 * n for n in range(9, 1, -1)]
     first = times(Overlapping(1), Lazy(*seconds))
     one = ["built", "run"]
-    assert happened[:8] == [*one, "built", *one, *one, "built"]
+    assert happened[0] == "built"  # the reference
+    assert happened[1:9] == [*one, "built", *one, *one, "built"]
     assert first == times(FakeBuilder(1), FakeRunner(*seconds))
     assert first == times(Overlapping(1), FakeRunner(*seconds))
 

@@ -359,7 +359,7 @@ ANY_OPERATORS = [
 ]
 
 
-@pytest.mark.parametrize("seed", [12, 13, 16])
+@pytest.mark.parametrize("seed", [12, 16, 17])
 def test_random_graphs_keep_their_meaning(seed: int) -> None:
     case = whole_case(draw_case(f"partitions-{seed}"))
     mod = module_of(case.inputs, case.constants, case.steps, case.outputs)

@@ -39,7 +39,7 @@ def values(dtype: str, *shape: int) -> np.ndarray:
 def folded(body: Callable[..., Any], *arrays: np.ndarray) -> Any:
     mod = graph(lambda: body(*map(relax.const, arrays)))
     mod = relax.transform.DecomposeOpsForInference(
-        ops=("nn.batch_norm", "nn.dropout", "nn.attention")
+        ops=("nn.batch_norm", "nn.dropout", "nn.attention", "nn.group_norm")
     )(mod)
     made = relax.transform.CanonicalizeBindings()(relax.transform.FoldConstant()(mod))
     result = made["main"].body.body

@@ -369,7 +369,8 @@ def test_every_operator_has_a_gradient_or_a_reason() -> None:
         "assert_op", "assert_tensor", "call_dps", "call_dps_packed", "call_inplace_packed",
         "call_with_objects", "dequantize", "null_value", "quantize",
         "call_packed",
-        "call_pure_packed", "call_tir", "call_tir_inplace", "digamma", "invoke_closure", "print",
+        "call_pure_packed", "call_tir", "call_tir_inplace", "digamma", "image.resize_by_mode",
+        "invoke_closure", "print",
     }  # fmt: skip
     for name, item in op.OPERATORS.items():
         known = name in gradients.GRADIENTS or name in gradients.DECOMPOSITIONS

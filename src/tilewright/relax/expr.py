@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.ir import (
+    GLOBAL_SYMBOL,
     INDEX,
     BaseFunc,
     Expr,
@@ -277,7 +278,7 @@ class ExternFunc(BaseFunc):
             raise VerifyError(f"{global_symbol!r} is no symbol of a library")
         if not isinstance(ty, (FuncStructInfo, ObjectStructInfo, NoneType)):
             raise VerifyError(f"{global_symbol} is a function, it can't be {ty!r}")
-        object.__setattr__(self, "global_symbol", global_symbol)
+        object.__setattr__(self, GLOBAL_SYMBOL, global_symbol)
         object.__setattr__(self, "attrs", {} if attrs is None else attrs)
         object.__setattr__(self, "_contents", None)
 

@@ -179,7 +179,6 @@ WRONG_EXPRESSIONS = [
     (Select(LT(I, N), F, F), "the operands of `<` are int64 and int32"),
     (Select(And(I, TRUE), F, F), "`and` joins truth values, not int64 and bool"),
     (Not(I), "`not` denies bool, not int64"),
-    (Select(I, F, F), "a condition must be bool, this one is int64"),
     (Select(TRUE, F, I), "a choice is between values of one dtype, these are float32 and int64"),
     (call("if_then_else", TRUE, F, I, dtype="float32"), "a choice is between values of one dtype"),
     (Select(Broadcast(TRUE, 4), F, F), "a condition of 4 lanes chooses between values of float32"),

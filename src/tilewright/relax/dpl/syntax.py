@@ -148,7 +148,7 @@ def make_fused_bias_activation_pattern(
     if with_bias:
         bias: DFPattern = wildcard()
         if allow_reshape:
-            bias = is_op("relax.reshape")(bias, varg_default_wildcard=True) | bias
+            bias = is_op("reshape")(bias, varg_default_wildcard=True) | bias
         made = is_op("relax.add")(made, bias)
     return made if activation is None else is_op(activation)(made)
 

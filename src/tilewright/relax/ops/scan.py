@@ -88,7 +88,9 @@ def _moved_on(x: RelaxExpr, axis: int | None, first: float) -> RelaxExpr:
         return x
     begin = BUILDERS["strided_slice"](x, (place,), (0,), (-1,))
     widths = [(1, 0) if number == place else (0, 0) for number in range(x.ndim)]
-    made: RelaxExpr = BUILDERS["nn.pad"](begin, tuple(w for pair in widths for w in pair), first)
+    made: RelaxExpr = BUILDERS["nn.pad"](
+        begin, tuple(w for pair in widths for w in pair), "constant", first
+    )
     return made
 
 

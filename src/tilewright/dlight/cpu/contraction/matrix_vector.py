@@ -81,7 +81,8 @@ def _reads_rows_best(product: _Product, target: Target) -> bool:
     ahead or not. With AVX-512 (Zen 5, Emerald Rapids) panels that are fetched ahead are as fast.
     """
     whole = (product.row.extent or 1) % _ROWS_ALONG[0] == 0
-    return product.is_along and whole and not target.has("avx512f")
+    measured = product.is_along and product.matrix.buffer.dtype == "float32"
+    return measured and whole and not target.has("avx512f")
 
 
 def _product_of(found: Contraction) -> _Product | None:
