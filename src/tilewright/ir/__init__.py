@@ -130,17 +130,17 @@ from tilewright.ir.structural import (
 from tilewright.ir.supply import UniqueNameSupply
 from tilewright.ir.transform import (
     PASS_OPTIONS,
+    InfoPass,
     ModulePass,
     Pass,
     PassContext,
     PassOption,
     PrintIR,
     Sequential,
-    class_of_passes,
+    decorated_pass,
     module_pass,
     pass_option,
     pass_options,
-    takes_context,
 )
 from tilewright.ir.visitor import (
     ExprMutator,

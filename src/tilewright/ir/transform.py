@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, cast
 from tilewright.ir.instrument import PassInfo, PassInstrument
 from tilewright.ir.module import BaseFunc, IRModule
 from tilewright.support.collector import few_collections
-from tilewright.support.errors import TilewrightError
+from tilewright.support.errors import TilewrightError, VerifyError
 from tilewright.support.registry import Registry
 
 T = TypeVar("T")
@@ -210,18 +210,11 @@ class Pass:
         return f"{self.name}({fields})"
 
 
-class ModulePass(Pass):
-    """A pass made of a function ``(IRModule) -> IRModule``, or ``(IRModule, PassContext)``.
+class InfoPass(Pass):
+    """A pass that is given what instruments are told of it."""
 
-    Without a function, a subclass defines ``transform``.
-    """
-
-    def __init__(
-        self, pass_info: PassInfo, function: Callable[..., IRModule] | None = None
-    ) -> None:
+    def __init__(self, pass_info: PassInfo) -> None:
         self._info = pass_info
-        self._function = function
-        self._takes_context = function is not None and takes_context(function)
 
     @property
     def name(self) -> str:
@@ -233,6 +226,23 @@ class ModulePass(Pass):
         """What instruments are told."""
         return self._info
 
+    def __repr__(self) -> str:
+        return f"{self.name}()"
+
+
+class ModulePass(InfoPass):
+    """A pass made of a function ``(IRModule) -> IRModule``, or ``(IRModule, PassContext)``.
+
+    Without a function, a subclass defines ``transform``.
+    """
+
+    def __init__(
+        self, pass_info: PassInfo, function: Callable[..., IRModule] | None = None
+    ) -> None:
+        super().__init__(pass_info)
+        self._function = function
+        self._takes_context = function is not None and _takes_context(function)
+
     def transform(self, mod: IRModule) -> IRModule:
         """Call the function.
 
@@ -243,15 +253,12 @@ class ModulePass(Pass):
         context = (PassContext.current(),) if self._takes_context else ()
         return self._function(mod, *context)
 
-    def __repr__(self) -> str:
-        return f"{self.name}()"
 
-
-def takes_context(function: Callable[..., Any], given: int = 1) -> bool:
-    """Whether a function needs one more argument than those that it is given."""
+def _takes_context(function: Callable[..., Any]) -> bool:
+    """Whether a function needs one more argument than the module."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     found = inspect.signature(function).parameters.values()
-    return sum(each.kind in kinds and each.default is each.empty for each in found) > given
+    return sum(each.kind in kinds and each.default is each.empty for each in found) > 1
 
 
 def module_pass(
@@ -265,33 +272,51 @@ def module_pass(
 
     Use it as a decorator, with options or without. The function takes the module, or the module and
     the ``PassContext``. The pass of a class is made by calling the class.
+
+    Raises ``VerifyError`` for what is neither, and a class without the method.
     """
+    options = (opt_level, name, required, traceable)
+    return decorated_pass(pass_func, options, ModulePass, "transform_module")
+
+
+def decorated_pass(
+    pass_func: object,
+    options: tuple[int | None, str | None, Sequence[str] | None, bool],
+    kind: Callable[[PassInfo, Callable[..., Any]], Pass],
+    method: str,
+) -> Any:
+    """Return a decorator with ``options``: level, name, required passes, traceable; or its result.
+
+    A function becomes a pass of a ``kind``. A class becomes a class of passes, which do with their
+    ``method`` what that kind does with a function.
+
+    Raises ``VerifyError`` for what is neither, and a class without the method.
+    """
+    opt_level, name, required, traceable = options
 
     def make(decorated: Any) -> Any:
+        if not callable(decorated):
+            raise VerifyError(
+                f"a pass is made of a function or class, got {type(decorated).__name__}"
+            )
         info = PassInfo(opt_level or 0, name or decorated.__name__, required, traceable)
-        made: Any = decorated
         if not inspect.isclass(decorated):
-            return ModulePass(info, decorated)
-        given = (PassContext.current,) if takes_context(made.transform_module, 2) else ()
-
-        def transform(self: Any, mod: IRModule) -> IRModule:
-            result: IRModule = self.transform_module(mod, *(get() for get in given))
-            return result
-
-        return class_of_passes(decorated, info, transform)
+            return kind(info, decorated)
+        if not hasattr(decorated, method):
+            raise VerifyError(f"{decorated.__name__} must define {method}")
+        return _class_of_passes(
+            decorated, info, lambda made, mod: kind(info, getattr(made, method)).transform(mod)
+        )
 
     return make if pass_func is None else make(pass_func)
 
 
-def class_of_passes(
-    cls: type[Any],
-    about: PassInfo,
-    run: Callable[[Any, IRModule], IRModule],
-    base: type[Pass] = Pass,
+def _class_of_passes(
+    cls: type[Any], about: PassInfo, run: Callable[[Any, IRModule], IRModule]
 ) -> type[Pass]:
-    """Return a subclass of a class, and of ``base``, whose objects are passes that ``run``."""
+    """Return a subclass of a class whose objects are passes that ``run``."""
 
-    class Made(cls, base):  # type: ignore[misc, valid-type]
+    class Made(cls, Pass):  # type: ignore[misc]
         @property
         def name(self) -> str:
             return about.name
@@ -308,7 +333,7 @@ def class_of_passes(
     return Made
 
 
-class Sequential(Pass):
+class Sequential(InfoPass):
     """Runs passes in order, but for those whose level is above the context's."""
 
     def __init__(
@@ -319,21 +344,11 @@ class Sequential(Pass):
         required: Sequence[str] | None = None,
         traceable: bool = False,
     ) -> None:
+        super().__init__(PassInfo(opt_level, name, required, traceable))
         self.passes = list(passes or ())
-        self._info = PassInfo(opt_level, name, required, traceable)
         for item in self.passes:
             if not callable(item):
                 raise TilewrightError(f"Sequential takes passes, got {type(item).__name__}")
-
-    @property
-    def name(self) -> str:
-        """The name of the sequence."""
-        return self._info.name
-
-    @property
-    def info(self) -> PassInfo:
-        """What instruments are told."""
-        return self._info
 
     def transform(self, mod: IRModule) -> IRModule:
         """Run all passes in order."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.ir import IRModule, Pass, PassContext, PassInfo, class_of_passes
+from tilewright.ir import InfoPass, IRModule, PassContext, PassInfo, decorated_pass
 from tilewright.relax.branches import map_blocks
 from tilewright.relax.expr import BindingBlock, DataflowBlock, Function
 from tilewright.support.errors import VerifyError
@@ -15,25 +14,15 @@ TransformFunction = Callable[[Function, IRModule, PassContext], Function]
 TransformBlock = Callable[[DataflowBlock, IRModule, PassContext], DataflowBlock]
 
 
-class FunctionPass(Pass):
+class FunctionPass(InfoPass):
     """Apply ``pass_func(function, mod, context)`` to each graph function that is no fusion group.
 
     Without a function, a subclass defines ``transform_function``.
     """
 
     def __init__(self, pass_info: PassInfo, pass_func: TransformFunction | None = None) -> None:
-        self._info = pass_info
+        super().__init__(pass_info)
         self._function = pass_func
-
-    @property
-    def name(self) -> str:
-        """The name given when the pass was made."""
-        return self._info.name
-
-    @property
-    def info(self) -> PassInfo:
-        """What instruments are told."""
-        return self._info
 
     def transform_function(self, func: Function, mod: IRModule, ctx: PassContext) -> Function:
         """Rebuild one function.
@@ -50,9 +39,6 @@ class FunctionPass(Pass):
         Raises ``VerifyError`` if one is rebuilt to something else.
         """
         return _each_function(mod, self.transform_function, self.name)
-
-    def __repr__(self) -> str:
-        return f"{self.name}()"
 
 
 class DataflowBlockPass(FunctionPass):
@@ -132,18 +118,8 @@ def function_pass(
 
     Raises ``VerifyError`` for what is neither, and a class without the method.
     """
-
-    def make(decorated: Any) -> Any:
-        info = _info_of(decorated, "transform_function", opt_level, name, (required, traceable))
-        if not inspect.isclass(decorated):
-            return FunctionPass(info, decorated)
-
-        def transform(self: Any, mod: IRModule) -> IRModule:
-            return _each_function(mod, self.transform_function, info.name)
-
-        return class_of_passes(decorated, info, transform)
-
-    return make if pass_func is None else make(pass_func)
+    options = (opt_level, name, required, traceable)
+    return decorated_pass(pass_func, options, FunctionPass, "transform_function")
 
 
 def dataflowblock_pass(
@@ -160,30 +136,5 @@ def dataflowblock_pass(
 
     Raises ``VerifyError`` for what is neither, and a class without the method.
     """
-
-    def make(decorated: Any) -> Any:
-        method = "transform_dataflowblock"
-        info = _info_of(decorated, method, opt_level, name, (required, traceable))
-        if not inspect.isclass(decorated):
-            return DataflowBlockPass(info, decorated)
-
-        def transform(self: Any, mod: IRModule) -> IRModule:
-            def rebuilt(function: Function, mod: IRModule, context: PassContext) -> Function:
-                blocks = self.transform_dataflowblock
-                return _each_block(function, mod, context, blocks, info.name)
-
-            return _each_function(mod, rebuilt, info.name)
-
-        return class_of_passes(decorated, info, transform)
-
-    return make if pass_func is None else make(pass_func)
-
-
-def _info_of(
-    decorated: Any, method: str, opt_level: int | None, name: str | None, more: tuple[Any, bool]
-) -> PassInfo:
-    if not callable(decorated):
-        raise VerifyError(f"a pass is made of a function or class, got {type(decorated).__name__}")
-    if inspect.isclass(decorated) and not hasattr(decorated, method):
-        raise VerifyError(f"{decorated.__name__} must define {method}")
-    return PassInfo(opt_level or 0, name or decorated.__name__, *more)
+    options = (opt_level, name, required, traceable)
+    return decorated_pass(pass_func, options, DataflowBlockPass, "transform_dataflowblock")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.ir import IRModule, PassContext, PassInfo, class_of_passes
+from tilewright.ir import InfoPass, IRModule, PassContext, PassInfo, decorated_pass
 from tilewright.support.errors import VerifyError
 from tilewright.target import Target
 from tilewright.tir.analysis import verify_memory
@@ -14,7 +13,7 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.transform.base import FunctionTransform
 
 
-class PrimFuncPass(FunctionTransform):
+class PrimFuncPass(InfoPass, FunctionTransform):
     """A pass made of a function ``(PrimFunc, IRModule, PassContext) -> PrimFunc``.
 
     Without a function, a subclass defines ``transform_function``.
@@ -23,18 +22,8 @@ class PrimFuncPass(FunctionTransform):
     def __init__(
         self, pass_info: PassInfo, function: Callable[..., PrimFunc] | None = None
     ) -> None:
-        self._info = pass_info
+        super().__init__(pass_info)
         self._function = function
-
-    @property
-    def name(self) -> str:
-        """The name given when the pass was made."""
-        return self._info.name
-
-    @property
-    def info(self) -> PassInfo:
-        """What instruments are told."""
-        return self._info
 
     def transform(self, mod: IRModule) -> IRModule:
         """Apply the function to each PrimFunc.
@@ -44,9 +33,6 @@ class PrimFuncPass(FunctionTransform):
         if self._function is None:
             return super().transform(mod)
         return _each(mod, self._function, self.name)
-
-    def __repr__(self) -> str:
-        return f"{self.name}()"
 
 
 def _each(mod: IRModule, function: Callable[..., Any], name: str) -> IRModule:
@@ -72,19 +58,11 @@ def prim_func_pass(
 
     Use it as a decorator, with options or without. Function and method take the PrimFunc, its
     module and the ``PassContext``. The pass of a class is made by calling the class.
+
+    Raises ``VerifyError`` for what is neither, and a class without the method.
     """
-
-    def make(decorated: Any) -> Any:
-        info = PassInfo(opt_level or 0, name or decorated.__name__, required, traceable)
-        if not inspect.isclass(decorated):
-            return PrimFuncPass(info, decorated)
-
-        def transform(self: Any, mod: IRModule) -> IRModule:
-            return _each(mod, self.transform_function, info.name)
-
-        return class_of_passes(decorated, info, transform, FunctionTransform)
-
-    return make if pass_func is None else make(pass_func)
+    options = (opt_level, name, required, traceable)
+    return decorated_pass(pass_func, options, PrimFuncPass, "transform_function")
 
 
 class Apply(FunctionTransform):
