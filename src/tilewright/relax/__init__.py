@@ -42,9 +42,6 @@ from tilewright.relax.expr import (
     Tuple,
     TupleGetItem,
     VarBinding,
-    const,
-    extern,
-    prim_value,
 )
 from tilewright.relax.expr import (
     RelaxCall as Call,
@@ -54,9 +51,6 @@ from tilewright.relax.expr import (
 )
 from tilewright.relax.expr import (
     RelaxVar as Var,
-)
-from tilewright.relax.expr import (
-    as_relax as convert_to_expr,
 )
 from tilewright.relax.expr_functor import ExprFunctor, PyExprMutator, PyExprVisitor
 from tilewright.relax.ops.shape_values import get_shape_of
@@ -77,6 +71,8 @@ from tilewright.relax.struct_info import (
     TupleStructInfo,
 )
 from tilewright.relax.transform.bind_params import bind_params
+from tilewright.relax.values import as_relax as convert_to_expr
+from tilewright.relax.values import const, extern, prim_value
 from tilewright.relax.virtual_machine import VirtualMachine, VMInstrumentReturnKind
 from tilewright.support.later import imported_later
 

@@ -24,9 +24,9 @@ from tilewright.relax.expr import (
     RelaxVar,
     SeqExpr,
     VarBinding,
-    as_relax,
 )
 from tilewright.relax.rewriter import FunctionRewriter
+from tilewright.relax.values import as_relax
 from tilewright.support.errors import VerifyError
 from tilewright.tir import fresh_name
 

@@ -56,7 +56,6 @@ from tilewright.relax.expr import (
     StringValue,
     Tuple,
     VarBinding,
-    as_relax,
     is_atom,
 )
 from tilewright.relax.struct_info import (
@@ -65,6 +64,7 @@ from tilewright.relax.struct_info import (
     TupleStructInfo,
     extents_of,
 )
+from tilewright.relax.values import as_relax
 from tilewright.support.calling import other_names
 from tilewright.support.errors import VerifyError
 from tilewright.tir import PrimFunc, fresh_name, renew_definitions

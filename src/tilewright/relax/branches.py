@@ -23,7 +23,6 @@ from tilewright.relax.expr import (
     RelaxExpr,
     RelaxVar,
     SeqExpr,
-    as_relax,
 )
 from tilewright.relax.struct_info import (
     PrimStructInfo,
@@ -34,6 +33,7 @@ from tilewright.relax.struct_info import (
     struct_info_lca,
     used_vars,
 )
+from tilewright.relax.values import as_relax
 from tilewright.support.errors import VerifyError
 
 

@@ -23,7 +23,6 @@ from tilewright.relax.expr import (
     RelaxExpr,
     StringValue,
     Tuple,
-    as_relax,
 )
 from tilewright.relax.registry import builder
 from tilewright.relax.struct_info import (
@@ -35,6 +34,7 @@ from tilewright.relax.struct_info import (
     TupleStructInfo,
     same_struct_info,
 )
+from tilewright.relax.values import as_relax
 from tilewright.support.calling import other_names
 from tilewright.support.errors import VerifyError
 

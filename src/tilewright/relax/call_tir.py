@@ -11,15 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.ir import GlobalVar
-from tilewright.relax.expr import (
-    ExternFunc,
-    FunctionRef,
-    RelaxCall,
-    RelaxExpr,
-    ShapeExpr,
-    Tuple,
-    as_relax,
-)
+from tilewright.relax.expr import ExternFunc, FunctionRef, RelaxCall, RelaxExpr, ShapeExpr, Tuple
 from tilewright.relax.registry import BUILDERS, RelaxOp, builder, get_op, operator
 from tilewright.relax.struct_info import (
     ObjectStructInfo,
@@ -28,6 +20,7 @@ from tilewright.relax.struct_info import (
     TupleStructInfo,
     same_struct_info,
 )
+from tilewright.relax.values import as_relax
 from tilewright.support.calling import other_names
 from tilewright.support.errors import VerifyError
 

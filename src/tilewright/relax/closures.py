@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from tilewright.relax.analysis import derive_call_ret_struct_info
 from tilewright.relax.call_tir import raw_op
-from tilewright.relax.expr import RelaxCall, RelaxExpr, Tuple, as_relax
+from tilewright.relax.expr import RelaxCall, RelaxExpr, Tuple
 from tilewright.relax.registry import builder
 from tilewright.relax.struct_info import FuncStructInfo, ObjectStructInfo, StructInfo
+from tilewright.relax.values import as_relax
 from tilewright.support.calling import other_names
 from tilewright.support.errors import VerifyError
 

@@ -30,10 +30,11 @@ from tilewright.driver import compile as compile_module
 from tilewright.ir import OPS, IRModule, PassContext, exact_hash
 from tilewright.kernels.cpu import CPU_KERNELS
 from tilewright.kernels.gpu import GPU_KERNELS
-from tilewright.relax.expr import Constant, ConstantData, Function, RelaxExpr, RelaxVar, numpy_dtype
+from tilewright.relax.expr import Constant, ConstantData, Function, RelaxExpr, RelaxVar
 from tilewright.relax.overwriting import Places
 from tilewright.relax.rewriter import FunctionRewriter
 from tilewright.relax.transform.layout_free import PackedData, packed_data
+from tilewright.relax.values import numpy_dtype
 from tilewright.runtime import FunctionInfo, Module, ModuleCode
 from tilewright.runtime.huge_pages import huge_bytes
 from tilewright.support.errors import RunError, VerifyError

@@ -36,12 +36,12 @@ from tilewright.relax.expr import (
     StringValue,
     Tuple,
     TupleGetItem,
-    numpy_dtype,
 )
 from tilewright.relax.objects import known_objects, lower_objects, named, numbered
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo
 from tilewright.relax.transform import InlineFunctions, LegalizeOps
+from tilewright.relax.values import numpy_dtype
 from tilewright.runtime import from_numpy, get_global_func
 from tilewright.support.errors import RunError
 from tilewright.tir.interpreter import run as run_tensor_function

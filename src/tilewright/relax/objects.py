@@ -35,7 +35,6 @@ from tilewright.relax.expr import (
     RelaxVar,
     StringValue,
     Tuple,
-    const,
 )
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
@@ -47,6 +46,7 @@ from tilewright.relax.struct_info import (
     TupleStructInfo,
     has_objects,
 )
+from tilewright.relax.values import const
 from tilewright.runtime import from_dlpack, get_global_func, register_global_func
 from tilewright.support.errors import LowerError, RunError
 

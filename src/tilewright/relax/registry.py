@@ -28,19 +28,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilewright.ir import Expr, and_, as_expr, as_int, const_value, maximum, minimum, not_, or_
-from tilewright.relax.expr import (
-    Constant,
-    PrimValue,
-    RelaxCall,
-    RelaxExpr,
-    ShapeExpr,
-    Tuple,
-    as_relax,
-    shape_values,
-)
-from tilewright.relax.expr import (
-    const as as_constant,
-)
+from tilewright.relax.expr import Constant, PrimValue, RelaxCall, RelaxExpr, ShapeExpr, Tuple
 from tilewright.relax.struct_info import (
     PrimStructInfo,
     ShapeStructInfo,
@@ -48,6 +36,8 @@ from tilewright.relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from tilewright.relax.values import as_relax, shape_values
+from tilewright.relax.values import const as as_constant
 from tilewright.support.errors import VerifyError
 from tilewright.support.registry import Registry
 

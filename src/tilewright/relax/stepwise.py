@@ -32,7 +32,6 @@ from tilewright.relax.expr import (
     ShapeExpr,
     StringValue,
     Tuple,
-    numpy_dtype,
 )
 from tilewright.relax.graph_call import flat_inputs
 from tilewright.relax.registry import is_call_to
@@ -43,6 +42,7 @@ from tilewright.relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from tilewright.relax.values import numpy_dtype
 from tilewright.runtime import Module, empty, from_numpy, get_global_func
 from tilewright.support.errors import RunError
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tilewright.relax import ops as op
-from tilewright.relax.expr import RelaxExpr, const
+from tilewright.relax.expr import RelaxExpr
+from tilewright.relax.values import const
 
 
 def extended(x: RelaxExpr, axis: int, before: int, after: int, mode: str) -> RelaxExpr:

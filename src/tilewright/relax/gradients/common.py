@@ -9,9 +9,10 @@ import numpy as np
 from tilewright.arith import simplify
 from tilewright.ir import Expr, as_int, const, product
 from tilewright.relax import ops as op
-from tilewright.relax.expr import Constant, RelaxExpr, numpy_dtype
-from tilewright.relax.expr import const as constant
+from tilewright.relax.expr import Constant, RelaxExpr
 from tilewright.relax.struct_info import prove_equal, same_shape
+from tilewright.relax.values import const as constant
+from tilewright.relax.values import numpy_dtype
 
 
 def number(value: float, like: RelaxExpr) -> Constant:

@@ -11,10 +11,11 @@ from tilewright.arith import simplify
 from tilewright.ir import as_int
 from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
-from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar, const
+from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar
 from tilewright.relax.gradients.common import as_dtype, count, number, slice_axis
 from tilewright.relax.gradients.convolution import Windows, image_gradient
 from tilewright.relax.gradients.registry import Gradients, register_gradient, without_gradient
+from tilewright.relax.values import const
 from tilewright.support.errors import ScheduleError, VerifyError
 from tilewright.tir import IndexMap
 from tilewright.topi.image import resized_axes

@@ -10,7 +10,7 @@ from tilewright.arith import simplify
 from tilewright.ir import as_int, dtypes
 from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
-from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar, const
+from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar
 from tilewright.relax.gradients.common import (
     as_dtype,
     collapse_to,
@@ -25,6 +25,7 @@ from tilewright.relax.gradients.registry import (
     differentiate_as,
     register_gradient,
 )
+from tilewright.relax.values import const
 from tilewright.support.errors import VerifyError
 from tilewright.topi.nn.attention import parse_layouts
 from tilewright.topi.nn.pooling import adaptive_windows

@@ -9,10 +9,10 @@ from tilewright.ir import Expr, as_expr, const, maximum
 from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar
-from tilewright.relax.expr import const as constant
 from tilewright.relax.gradients.common import collapse, count, pad_axis, slice_axis
 from tilewright.relax.gradients.registry import Gradients, register_gradient, without_gradient
 from tilewright.relax.ops.derived import size_value
+from tilewright.relax.values import const as constant
 from tilewright.topi.slices import slice_bounds
 
 

@@ -8,7 +8,7 @@ from tilewright import topi
 from tilewright.arith import simplify
 from tilewright.ir import Expr, as_expr, as_int
 from tilewright.relax.conditions import require_equal
-from tilewright.relax.expr import RelaxCall, RelaxExpr, const
+from tilewright.relax.expr import RelaxCall, RelaxExpr
 from tilewright.relax.ops.binary import add, equal, less, less_equal, logical_and, subtract
 from tilewright.relax.ops.common import (
     broadcast,
@@ -26,6 +26,7 @@ from tilewright.relax.struct_info import (
     TensorStructInfo,
     prove_equal,
 )
+from tilewright.relax.values import const
 from tilewright.support.errors import VerifyError
 from tilewright.topi.nn.attention import CAUSAL_MASKS, dims_of, in_layout, parse_layouts
 

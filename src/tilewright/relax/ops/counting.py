@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.ir import Expr, ExprLike, as_int, dtypes
-from tilewright.relax.expr import RelaxCall, RelaxExpr, Tuple, const
+from tilewright.relax.expr import RelaxCall, RelaxExpr, Tuple
 from tilewright.relax.ops.binary import (
     add,
     divide,
@@ -46,6 +46,7 @@ from tilewright.relax.ops.search import searchsorted
 from tilewright.relax.ops.sort import argsort
 from tilewright.relax.ops.unary import astype, isnan, trunc
 from tilewright.relax.registry import builder
+from tilewright.relax.values import const
 from tilewright.support.errors import VerifyError
 from tilewright.topi.utils import normal_axes, normal_axis
 

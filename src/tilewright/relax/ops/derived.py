@@ -6,8 +6,7 @@ from typing import Any
 
 from tilewright.ir import ExprLike, as_expr, as_int
 from tilewright.relax.conditions import require
-from tilewright.relax.expr import Constant, PrimValue, RelaxExpr, shape_values
-from tilewright.relax.expr import const as as_constant
+from tilewright.relax.expr import Constant, PrimValue, RelaxExpr
 from tilewright.relax.ops.binary import add, equal, less, less_equal, minimum, multiply, subtract
 from tilewright.relax.ops.common import element_count
 from tilewright.relax.ops.create import arange
@@ -24,6 +23,8 @@ from tilewright.relax.ops.scan import cumsum
 from tilewright.relax.ops.unary import astype, cos
 from tilewright.relax.registry import BUILDERS, builder
 from tilewright.relax.struct_info import prove_equal
+from tilewright.relax.values import const as as_constant
+from tilewright.relax.values import shape_values
 from tilewright.support.errors import VerifyError
 from tilewright.topi.utils import normal_axis
 

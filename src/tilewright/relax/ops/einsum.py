@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from tilewright.arith import simplify
 from tilewright.ir import Expr, as_int
 from tilewright.relax.expr import RelaxExpr as Tensor
-from tilewright.relax.expr import Tuple, as_relax
+from tilewright.relax.expr import Tuple
 from tilewright.relax.ops.linear import matmul
 from tilewright.relax.ops.manipulate import permute_dims, reshape, squeeze
 from tilewright.relax.ops.rearrange import diagonal
 from tilewright.relax.registry import BUILDERS, builder
+from tilewright.relax.values import as_relax
 from tilewright.support.errors import VerifyError
 from tilewright.topi.einsum_notation import contraction_order, read_subscripts
 

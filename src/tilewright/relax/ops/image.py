@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tilewright import te, topi
 from tilewright.ir import Expr, as_int, dtypes
 from tilewright.relax.conditions import require, require_equal
-from tilewright.relax.expr import RelaxCall, RelaxExpr, ShapeExpr, ShapeLike, shape_values
+from tilewright.relax.expr import RelaxCall, RelaxExpr, ShapeExpr
 from tilewright.relax.ops.common import known, laid_out, plain_info, require_ndim
 from tilewright.relax.ops.manipulate import permute_dims
 from tilewright.relax.ops.other_layouts import image_axes
@@ -16,6 +16,7 @@ from tilewright.relax.ops.sampling import sample_at as sample_at
 from tilewright.relax.ops.unary import astype
 from tilewright.relax.registry import Shape, Tensor, builder, in_usual_form, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+from tilewright.relax.values import ShapeLike, shape_values
 from tilewright.support.errors import VerifyError
 from tilewright.topi.layout import layout_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir import dtypes
 from tilewright.relax.conditions import require_equal
-from tilewright.relax.expr import RelaxCall, RelaxExpr, const
+from tilewright.relax.expr import RelaxCall, RelaxExpr
 from tilewright.relax.ops.binary import divide, equal, maximum, minimum, multiply, not_equal
 from tilewright.relax.ops.common import known, require_ndim, same_dtype, tensor_like
 from tilewright.relax.ops.create import arange, ones, zeros
@@ -21,6 +21,7 @@ from tilewright.relax.ops.reduce import sum as sum_of
 from tilewright.relax.ops.unary import astype, negative
 from tilewright.relax.registry import Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+from tilewright.relax.values import const
 from tilewright.support.errors import VerifyError
 
 REDUCTIONS = ("mean", "sum", "none")

@@ -19,7 +19,7 @@ from tilewright.ir import (
     or_,
 )
 from tilewright.relax.conditions import require, require_equal
-from tilewright.relax.expr import RelaxCall, RelaxExpr, ShapeExpr, ShapeLike, shape_values
+from tilewright.relax.expr import RelaxCall, RelaxExpr, ShapeExpr
 from tilewright.relax.ops.common import broadcast, element_count, known, same_dtype, tensor_like
 from tilewright.relax.registry import Shape, Tensor, TensorTuple, builder, operator, renamed
 from tilewright.relax.struct_info import (
@@ -29,6 +29,7 @@ from tilewright.relax.struct_info import (
     prove_different,
     prove_equal,
 )
+from tilewright.relax.values import ShapeLike, shape_values
 from tilewright.support.errors import VerifyError
 from tilewright.topi.slices import slice_bounds, slice_extent
 from tilewright.topi.utils import normal_axes, normal_axis

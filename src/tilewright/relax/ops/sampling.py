@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.ir import as_int
 from tilewright.relax.conditions import require_equal
-from tilewright.relax.expr import Constant, RelaxCall, RelaxExpr, const, numpy_dtype
+from tilewright.relax.expr import Constant, RelaxCall, RelaxExpr
 from tilewright.relax.ops.binary import greater_equal, less_equal, logical_and, minimum
 from tilewright.relax.ops.common import known, require_ndim
 from tilewright.relax.ops.manipulate import (
@@ -26,6 +26,7 @@ from tilewright.relax.ops.unary import abs as absolute
 from tilewright.relax.ops.unary import astype, clip, floor, round
 from tilewright.relax.registry import Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+from tilewright.relax.values import const, numpy_dtype
 from tilewright.support.errors import VerifyError
 from tilewright.topi.sampling import CUBIC
 

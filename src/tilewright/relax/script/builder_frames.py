@@ -9,9 +9,10 @@ from typing import Any
 from tilewright.ir import GlobalVar
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.branches import If as IfExpr
-from tilewright.relax.expr import Function, RelaxExpr, RelaxVar, SeqExpr, VarBinding, as_relax
+from tilewright.relax.expr import Function, RelaxExpr, RelaxVar, SeqExpr, VarBinding
 from tilewright.relax.script import declarations as decl
 from tilewright.relax.struct_info import StructInfo
+from tilewright.relax.values import as_relax
 from tilewright.script.ir_builder import Frame, IRBuilder, enclosing
 from tilewright.script.ir_builder.ir import IRModuleFrame
 from tilewright.support.errors import VerifyError

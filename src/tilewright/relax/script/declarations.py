@@ -28,10 +28,8 @@ from tilewright.relax.expr import (
     RelaxVar,
     ShapeExpr,
     StringValue,
-    as_relax,
 )
 from tilewright.relax.expr import Tuple as _Tuple
-from tilewright.relax.expr import const as const
 from tilewright.relax.registry import get_op
 from tilewright.relax.struct_info import (
     FuncStructInfo,
@@ -42,6 +40,8 @@ from tilewright.relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from tilewright.relax.values import as_relax
+from tilewright.relax.values import const as const
 from tilewright.script.allowance import register_price, register_values
 from tilewright.support.calling import other_names
 from tilewright.support.errors import ParseError

@@ -30,7 +30,6 @@ from tilewright.relax.expr import (
     Tuple,
     TupleGetItem,
     VarBinding,
-    as_relax,
     is_atom,
 )
 from tilewright.relax.script.declarations import (
@@ -44,6 +43,7 @@ from tilewright.relax.script.declarations import (
     is_symbol_declaration,
 )
 from tilewright.relax.struct_info import StructInfo
+from tilewright.relax.values import as_relax
 from tilewright.script.diagnostics import Source
 from tilewright.script.evaluation import Method
 from tilewright.script.evaluator import Evaluator

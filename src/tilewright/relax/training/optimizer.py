@@ -15,8 +15,9 @@ import numpy as np
 from tilewright.ir import GLOBAL_SYMBOL, as_int, dtypes
 from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
-from tilewright.relax.expr import Function, RelaxExpr, RelaxVar, Tuple, const, numpy_dtype
+from tilewright.relax.expr import Function, RelaxExpr, RelaxVar, Tuple
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from tilewright.relax.values import const, numpy_dtype
 from tilewright.runtime import Tensor, from_numpy
 from tilewright.support.errors import VerifyError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir import GLOBAL_SYMBOL, IRModule, Pass
-from tilewright.relax.expr import Function, RelaxVar, const
+from tilewright.relax.expr import Function, RelaxVar
 from tilewright.relax.pipeline import get_pipeline
 from tilewright.relax.struct_info import StructInfo
 from tilewright.relax.training.loss import Loss
@@ -16,6 +16,7 @@ from tilewright.relax.transform import (
     DecomposeOpsForTraining,
     Gradient,
 )
+from tilewright.relax.values import const
 from tilewright.support.errors import VerifyError
 
 PARAM_NUM, STATE_NUM, OPTIM_STATE = "param_num", "state_num", "optim_state"

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import IRModule, as_int
-from tilewright.relax.expr import Function, RelaxVar, numpy_dtype
+from tilewright.relax.expr import Function, RelaxVar
 from tilewright.relax.training.setup_trainer import (
     OPTIM_STATE,
     PARAM_NUM,
     STATE_NUM,
     SetupTrainer,
 )
+from tilewright.relax.values import numpy_dtype
 from tilewright.relax.virtual_machine import VirtualMachine
 from tilewright.runtime import Device, Tensor, from_dlpack, from_numpy
 from tilewright.support.errors import RunError, VerifyError

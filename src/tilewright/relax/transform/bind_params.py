@@ -7,9 +7,10 @@ from typing import Any
 
 from tilewright.ir import IRModule, Pass, Var, as_int, substitute
 from tilewright.ir import const as number
-from tilewright.relax.expr import Constant, Function, RelaxVar, const
+from tilewright.relax.expr import Constant, Function, RelaxVar
 from tilewright.relax.rewriter import FunctionRewriter
 from tilewright.relax.struct_info import TensorStructInfo, substitute_info
+from tilewright.relax.values import const
 from tilewright.support.errors import VerifyError
 from tilewright.support.registry import near_matches
 

@@ -21,19 +21,12 @@ from tilewright.ir import const as int_const
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.database.record import normalized
 from tilewright.relax.block_builder import BlockBuilder
-from tilewright.relax.expr import (
-    Constant,
-    Function,
-    RelaxCall,
-    RelaxExpr,
-    RelaxVar,
-    const,
-    numpy_dtype,
-)
+from tilewright.relax.expr import Constant, Function, RelaxCall, RelaxExpr, RelaxVar
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import TensorStructInfo
 from tilewright.relax.transform.convert_layout import ConvertLayout, Layouts
 from tilewright.relax.transform.legalize_ops import legalize_call
+from tilewright.relax.values import const, numpy_dtype
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.attrs import LAYOUT_FREE

@@ -13,17 +13,10 @@ from __future__ import annotations
 from tilewright.ir import IRModule
 from tilewright.relax import ops as op
 from tilewright.relax.analysis import remove_all_unused, use_counts
-from tilewright.relax.expr import (
-    Constant,
-    Function,
-    RelaxCall,
-    RelaxExpr,
-    RelaxVar,
-    TupleGetItem,
-    const,
-)
+from tilewright.relax.expr import Constant, Function, RelaxCall, RelaxExpr, RelaxVar, TupleGetItem
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
+from tilewright.relax.values import const
 
 
 class FoldBatchnormToConv2D(GraphPass):

@@ -32,14 +32,13 @@ from tilewright.relax.expr import (
     RelaxVar,
     ShapeExpr,
     TupleGetItem,
-    const,
-    numpy_dtype,
 )
 from tilewright.relax.expr import Tuple as RelaxTuple
 from tilewright.relax.registry import RelaxOp, usual_form
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from tilewright.relax.transform.legalize_ops import legalize_call
+from tilewright.relax.values import const, numpy_dtype
 from tilewright.tir import PrimFunc
 
 GROWTH_LIMIT = 1 << 16

@@ -24,17 +24,10 @@ from numpy.typing import NDArray
 
 from tilewright.ir import IRModule
 from tilewright.relax.analysis import use_counts
-from tilewright.relax.expr import (
-    Constant,
-    ConstantData,
-    Function,
-    RelaxCall,
-    RelaxExpr,
-    RelaxVar,
-    const,
-)
+from tilewright.relax.expr import Constant, ConstantData, Function, RelaxCall, RelaxExpr, RelaxVar
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
+from tilewright.relax.values import const
 from tilewright.tir.transform.pipeline import EXCESS_PRECISION
 
 HALVES = ("float16", "bfloat16")

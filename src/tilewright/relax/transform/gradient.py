@@ -19,12 +19,11 @@ from tilewright.relax.expr import (
     RelaxExpr,
     RelaxVar,
     Tuple,
-    const,
-    numpy_dtype,
 )
 from tilewright.relax.gradients import Reverse, filled, has_gradient, renewed
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from tilewright.relax.values import const, numpy_dtype
 from tilewright.support.errors import VerifyError
 
 

@@ -33,9 +33,9 @@ from tilewright.relax.expr import (
     RelaxExpr,
     RelaxVar,
     Tuple,
-    numpy_dtype,
 )
 from tilewright.relax.rewriter import FunctionRewriter
+from tilewright.relax.values import numpy_dtype
 from tilewright.runtime import Module
 from tilewright.tir import PrimFunc
 from tilewright.tir.attrs import LAYOUT_FREE

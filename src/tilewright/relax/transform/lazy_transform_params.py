@@ -33,11 +33,11 @@ from tilewright.relax.expr import (
     Tuple,
     TupleGetItem,
     VarBinding,
-    prim_value,
 )
 from tilewright.relax.rewriter import FunctionRewriter
 from tilewright.relax.struct_info import TupleStructInfo
 from tilewright.relax.transform.dataflow_blocks import ToNonDataflow
+from tilewright.relax.values import prim_value
 from tilewright.support.errors import VerifyError
 from tilewright.tir.attrs import IMPURE
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
-from tilewright.relax.expr import RelaxExpr, const
+from tilewright.relax.expr import RelaxExpr
 from tilewright.relax.transform.annotate_pattern import OPAQUE
+from tilewright.relax.values import const
 from tilewright.topi.resampling import (
     Extents,
     Filter,

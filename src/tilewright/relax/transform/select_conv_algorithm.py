@@ -26,15 +26,7 @@ from numpy.typing import NDArray
 from tilewright import topi
 from tilewright.ir import IRModule, as_int
 from tilewright.relax import ops as op
-from tilewright.relax.expr import (
-    Constant,
-    ConstantData,
-    RelaxCall,
-    RelaxExpr,
-    RelaxVar,
-    const,
-    numpy_dtype,
-)
+from tilewright.relax.expr import Constant, ConstantData, RelaxCall, RelaxExpr, RelaxVar
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import TensorStructInfo
@@ -47,6 +39,7 @@ from tilewright.relax.transform.conv_alternatives import (
     winograd_sizes,
 )
 from tilewright.relax.transform.conv_gradient_algorithm import filters_gradient
+from tilewright.relax.values import const, numpy_dtype
 from tilewright.target import Costs, Target
 from tilewright.topi.layout import Layout, layout_of
 from tilewright.topi.utils import padding_of, pair

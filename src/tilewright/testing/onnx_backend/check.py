@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.relax import build
-from tilewright.relax.expr import numpy_dtype
 from tilewright.relax.frontend.onnx import from_onnx, require_onnx
 from tilewright.relax.frontend.onnx.values import UnknownValueError
+from tilewright.relax.values import numpy_dtype
 from tilewright.support.errors import ImportModelError
 
 if TYPE_CHECKING:

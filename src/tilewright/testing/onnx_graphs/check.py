@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright import relax
-from tilewright.relax.expr import numpy_dtype
 from tilewright.relax.frontend.onnx import from_onnx
 from tilewright.relax.frontend.onnx.values import UnknownValueError
+from tilewright.relax.values import numpy_dtype
 from tilewright.support.errors import TilewrightError
 from tilewright.testing.onnx_graphs.draw import Case, draw_case
 from tilewright.testing.onnx_graphs.drawing import Array, Redraw, reference, rounding

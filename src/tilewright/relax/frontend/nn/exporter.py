@@ -13,7 +13,7 @@ from typing import Any
 from tilewright.ir import IRModule, Pass, Var
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.executable import build
-from tilewright.relax.expr import RelaxExpr, RelaxVar, as_relax
+from tilewright.relax.expr import RelaxExpr, RelaxVar
 from tilewright.relax.frontend.nn import spec as specs
 from tilewright.relax.frontend.nn.effects import Effect, IOEffect
 from tilewright.relax.frontend.nn.extern import ExternModule
@@ -25,6 +25,7 @@ from tilewright.relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from tilewright.relax.values import as_relax
 from tilewright.relax.virtual_machine import VirtualMachine
 from tilewright.runtime import Device, tensor
 from tilewright.support.errors import VerifyError

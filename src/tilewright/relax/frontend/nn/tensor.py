@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from tilewright.ir import Expr, ExprLike, Var, dtypes
 from tilewright.relax import ops
 from tilewright.relax.block_builder import BlockBuilder
-from tilewright.relax.expr import RelaxExpr, RelaxVar, as_relax, const, numpy_dtype
+from tilewright.relax.expr import RelaxExpr, RelaxVar
 from tilewright.relax.struct_info import ObjectStructInfo, TensorStructInfo, TupleStructInfo
+from tilewright.relax.values import as_relax, const, numpy_dtype
 from tilewright.support.errors import VerifyError
 
 _default_dtype = "float32"

@@ -27,7 +27,6 @@ from tilewright.relax.expr import (
     RelaxVar,
     Tuple,
     TupleGetItem,
-    const,
 )
 from tilewright.relax.frontend.onnx import known
 from tilewright.relax.frontend.onnx.converters import CONVERTERS, Context
@@ -61,6 +60,7 @@ from tilewright.relax.struct_info import (
     TupleStructInfo,
 )
 from tilewright.relax.transform import ConvertToDataflow
+from tilewright.relax.values import const
 from tilewright.support.errors import ImportModelError, TilewrightError
 from tilewright.support.registry import near_matches
 

@@ -28,10 +28,11 @@ from tilewright.ir import (
     maximum,
     minimum,
 )
-from tilewright.relax.expr import Constant, RelaxExpr, const, numpy_dtype
+from tilewright.relax.expr import Constant, RelaxExpr
 from tilewright.relax.frontend.onnx.model import NARROW, dtype_of, element_name
 from tilewright.relax.frontend.onnx.values import Numbers, Value, numbers
 from tilewright.relax.struct_info import prove_different, prove_equal
+from tilewright.relax.values import const, numpy_dtype
 
 Array = NDArray[Any]
 Attributes = Mapping[str, Any]

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from tilewright.arith import simplify
 from tilewright.ir import Expr, as_expr, as_int
 from tilewright.relax import ops as op
-from tilewright.relax.expr import RelaxExpr, const
+from tilewright.relax.expr import RelaxExpr
+from tilewright.relax.values import const
 from tilewright.support.errors import ImportModelError
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.relax.expr import numpy_dtype
 from tilewright.relax.frontend.torch.converters import dtype_name
 from tilewright.relax.frontend.torch.in_place import without_writes
+from tilewright.relax.values import numpy_dtype
 from tilewright.support.errors import ImportModelError, MissingExtraError
 
 if TYPE_CHECKING:

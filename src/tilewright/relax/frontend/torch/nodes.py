@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir import INDEX, as_expr
 from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
-from tilewright.relax.expr import DataflowVar, RelaxExpr, RelaxVar, Tuple, TupleGetItem, const
+from tilewright.relax.expr import DataflowVar, RelaxExpr, RelaxVar, Tuple, TupleGetItem
 from tilewright.relax.frontend.torch.converters import (
     Context,
     Converter,
@@ -28,6 +28,7 @@ from tilewright.relax.frontend.torch.pairs import Complex, join, split
 from tilewright.relax.frontend.torch.scalars import convert_number, element
 from tilewright.relax.frontend.torch.symbols import SymbolTable
 from tilewright.relax.struct_info import TensorStructInfo, TupleStructInfo, prove_different
+from tilewright.relax.values import const
 from tilewright.support.errors import ImportModelError, VerifyError
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from tilewright.arith import simplify
 from tilewright.ir import Expr, as_int
 from tilewright.relax import ops as op
-from tilewright.relax.expr import const
 from tilewright.relax.frontend.onnx.converters.base import (
     DEFINED,
     Context,
@@ -18,6 +17,7 @@ from tilewright.relax.frontend.onnx.converters.base import (
     converts,
 )
 from tilewright.relax.struct_info import prove_equal
+from tilewright.relax.values import const
 
 
 def _heads(ctx: Context, x: Tensor, count: int) -> Tensor:

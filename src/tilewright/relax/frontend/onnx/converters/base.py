@@ -45,10 +45,11 @@ from numpy.typing import NDArray
 from tilewright.ir import Expr, as_int, dtypes
 from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
-from tilewright.relax.expr import Constant, RelaxExpr, const
+from tilewright.relax.expr import Constant, RelaxExpr
 from tilewright.relax.frontend.onnx.converters.signature import Converter, Entry
 from tilewright.relax.frontend.onnx.values import Numbers, UnknownValueError, place
 from tilewright.relax.frontend.onnx.values import Value as Value
+from tilewright.relax.values import const
 from tilewright.support.errors import ImportModelError, VerifyError
 from tilewright.support.registry import Registry
 from tilewright.topi.utils import normal_axis

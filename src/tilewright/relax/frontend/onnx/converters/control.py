@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.relax import ops as op
 from tilewright.relax.branches import If
-from tilewright.relax.expr import RelaxExpr, SeqExpr, Tuple, const
+from tilewright.relax.expr import RelaxExpr, SeqExpr, Tuple
 from tilewright.relax.frontend.onnx.converters.base import (
     Context,
     Graph,
@@ -29,6 +29,7 @@ from tilewright.relax.frontend.onnx.values import (
     UnknownValueError,
 )
 from tilewright.relax.struct_info import TensorStructInfo, same_struct_info
+from tilewright.relax.values import const
 
 #: Steps of one loop that are unrolled.
 MOST_STEPS = 1024

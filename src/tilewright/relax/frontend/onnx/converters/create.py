@@ -9,7 +9,6 @@ import numpy as np
 
 from tilewright.ir import Expr, dtypes
 from tilewright.relax import ops as op
-from tilewright.relax.expr import const, numpy_dtype
 from tilewright.relax.frontend.onnx.converters.base import (
     Array,
     Context,
@@ -19,6 +18,7 @@ from tilewright.relax.frontend.onnx.converters.base import (
     converts,
 )
 from tilewright.relax.frontend.onnx.model import dtype_of
+from tilewright.relax.values import const, numpy_dtype
 
 
 @converts("Constant")

@@ -8,7 +8,6 @@ import numpy as np
 
 from tilewright import te
 from tilewright.ir import Expr, call, cast, const, maximum, min_value, minimum, select
-from tilewright.relax.expr import const as constant
 from tilewright.relax.frontend.onnx.converters.base import (
     Array,
     Context,
@@ -18,6 +17,7 @@ from tilewright.relax.frontend.onnx.converters.base import (
 )
 from tilewright.relax.frontend.onnx.values import UnknownValueError
 from tilewright.relax.transform.annotate_pattern import OPAQUE
+from tilewright.relax.values import const as constant
 
 #: Boxes of an image from which some are selected at import.
 _MOST_BOXES = 1 << 12

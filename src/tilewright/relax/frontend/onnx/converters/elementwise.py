@@ -8,9 +8,10 @@ import numpy as np
 
 from tilewright.ir import dtypes
 from tilewright.relax import ops as op
-from tilewright.relax.expr import RelaxExpr, const
+from tilewright.relax.expr import RelaxExpr
 from tilewright.relax.frontend.onnx.converters.base import Array, Context, Tensor, converts
 from tilewright.relax.frontend.onnx.model import dtype_of
+from tilewright.relax.values import const
 
 _UNARY: dict[str, Callable[[RelaxExpr], RelaxExpr]] = {
     "Abs": op.abs,

@@ -12,7 +12,6 @@ import numpy as np
 from tilewright import te
 from tilewright.ir import Expr, call, cast, const, maximum, minimum, select
 from tilewright.relax import ops as op
-from tilewright.relax.expr import const as constant
 from tilewright.relax.frontend.onnx.converters.base import (
     Context,
     Shape,
@@ -26,6 +25,7 @@ from tilewright.relax.frontend.onnx.converters.convolution import (
     window_of,
 )
 from tilewright.relax.transform.annotate_pattern import OPAQUE
+from tilewright.relax.values import const as constant
 
 
 @converts("Col2Im")

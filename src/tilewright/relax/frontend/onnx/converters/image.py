@@ -17,7 +17,6 @@ from tilewright.arith import simplify
 from tilewright.ir import INDEX, Expr, as_expr, as_int, ceildiv, dtypes
 from tilewright.ir import maximum as larger
 from tilewright.relax import ops as op
-from tilewright.relax.expr import const
 from tilewright.relax.frontend.onnx.converters.base import (
     Array,
     Context,
@@ -27,6 +26,7 @@ from tilewright.relax.frontend.onnx.converters.base import (
     converts,
 )
 from tilewright.relax.transform.resize_axis import resized
+from tilewright.relax.values import const
 from tilewright.topi.resampling import Arithmetic, Extents, Filter, Known, Number, cubic_share
 
 _COORDINATES = (

@@ -6,7 +6,7 @@ import numpy as np
 
 from tilewright.ir import as_int
 from tilewright.relax import ops as op
-from tilewright.relax.expr import RelaxExpr, const
+from tilewright.relax.expr import RelaxExpr
 from tilewright.relax.frontend.onnx.converters.base import (
     Array,
     Context,
@@ -15,6 +15,7 @@ from tilewright.relax.frontend.onnx.converters.base import (
     Value,
     converts,
 )
+from tilewright.relax.values import const
 
 
 def from_front(ctx: Context, indices: Tensor, x: Tensor, axis: int) -> Tensor:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from tilewright import topi
 from tilewright.relax import ops as op
-from tilewright.relax.expr import const
 from tilewright.relax.frontend.onnx.converters.base import (
     Context,
     Tensor,
     converts,
 )
 from tilewright.relax.frontend.onnx.converters.convolution import Convolving, add_bias, conv
+from tilewright.relax.values import const
 
 
 def _optional_add(x: Tensor, other: Tensor | None) -> Tensor:

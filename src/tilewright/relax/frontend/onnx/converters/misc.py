@@ -10,7 +10,6 @@ import numpy as np
 from tilewright import te
 from tilewright.ir import call, dtypes
 from tilewright.relax import ops as op
-from tilewright.relax.expr import const
 from tilewright.relax.frontend.onnx.converters.base import (
     Array,
     Context,
@@ -18,6 +17,7 @@ from tilewright.relax.frontend.onnx.converters.base import (
     converts,
 )
 from tilewright.relax.frontend.onnx.model import dtype_of
+from tilewright.relax.values import const
 
 _LARGEST_DETERMINANT = 6
 #: Results of one sequence: each is computed by itself.

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from tilewright.arith import simplify
 from tilewright.ir import Expr, as_int
 from tilewright.relax import ops as op
-from tilewright.relax.expr import const
 from tilewright.relax.frontend.onnx.converters.base import (
     Array,
     Context,
@@ -18,6 +17,7 @@ from tilewright.relax.frontend.onnx.converters.base import (
 )
 from tilewright.relax.frontend.onnx.converters.shapes import cut
 from tilewright.relax.frontend.padding import extended
+from tilewright.relax.values import const
 
 #: Channels that ``LRN`` sums.
 _WIDEST = 1024

@@ -12,13 +12,13 @@ import numpy as np
 from tilewright import te
 from tilewright.ir import Expr, as_int, dtypes
 from tilewright.relax import ops as op
-from tilewright.relax.expr import const
 from tilewright.relax.frontend.onnx.converters.base import Context, Shape, Tensor, converts
 from tilewright.relax.frontend.onnx.converters.convolution import (
     Sliding,
     Window,
     window_of,
 )
+from tilewright.relax.values import const
 
 
 def _least(dtype: str) -> float:

@@ -11,7 +11,6 @@ from typing import Any
 from tilewright import te, topi
 from tilewright.ir import as_int
 from tilewright.relax import ops as op
-from tilewright.relax.expr import const
 from tilewright.relax.frontend.onnx.converters.base import (
     Context,
     Quantized,
@@ -31,6 +30,7 @@ from tilewright.relax.frontend.onnx.converters.quantize import (
     known_int,
     requantized,
 )
+from tilewright.relax.values import const
 
 
 def _is_zero(ctx: Context, value: Tensor | None) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.ir import as_int, dtypes
 from tilewright.relax import ops as op
-from tilewright.relax.expr import RelaxExpr, const
+from tilewright.relax.expr import RelaxExpr
 from tilewright.relax.frontend.onnx.converters.base import (
     Context,
     Quantized,
@@ -22,6 +22,7 @@ from tilewright.relax.frontend.onnx.converters.base import (
 from tilewright.relax.frontend.onnx.converters.cast import convert, narrow_limits
 from tilewright.relax.frontend.onnx.converters.shapes import cut
 from tilewright.relax.frontend.onnx.model import dtype_of, element_name
+from tilewright.relax.values import const
 
 _DTYPE_NAMES = {
     "int8": "INT8", "uint8": "UINT8", "int16": "INT16", "uint16": "UINT16", "int32": "INT32",

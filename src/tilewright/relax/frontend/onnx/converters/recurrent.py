@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.relax import ops as op
-from tilewright.relax.expr import const
 from tilewright.relax.frontend.onnx.converters.base import Context, Tensor, converts
+from tilewright.relax.values import const
 
 _MOST_STEPS = 1024
 Activation = Callable[[Tensor], Tensor]

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from tilewright.arith import simplify
 from tilewright.ir import as_expr, as_int, dtypes
 from tilewright.relax import ops as op
-from tilewright.relax.expr import RelaxExpr, const
+from tilewright.relax.expr import RelaxExpr
 from tilewright.relax.frontend.onnx.converters.base import Context, Shape, Tensor, converts
 from tilewright.relax.frontend.onnx.converters.shapes import cut
+from tilewright.relax.values import const
 
 Reduce = Callable[[RelaxExpr, tuple[int, ...], bool], RelaxExpr]
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from tilewright.relax import ops as op
-from tilewright.relax.expr import const
 from tilewright.relax.frontend.onnx.converters.base import (
     Context,
     Graph,
@@ -21,6 +20,7 @@ from tilewright.relax.frontend.onnx.converters.shapes import (
     equal_parts,
     parts_of,
 )
+from tilewright.relax.values import const
 
 
 def _items(ctx: Context, sequence: Value) -> list[Any]:

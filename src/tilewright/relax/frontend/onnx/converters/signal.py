@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.relax import ops as op
-from tilewright.relax.expr import const, numpy_dtype
 from tilewright.relax.frontend.onnx.converters.base import Context, Shape, Tensor, converts
+from tilewright.relax.values import const, numpy_dtype
 
 #: Elements of an axis that is transformed; the matrix has their square.
 _LONGEST = 4096

@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tilewright.ir import Expr, as_expr, as_int, dtypes
 from tilewright.relax import ops as op
 from tilewright.relax.block_builder import BlockBuilder
-from tilewright.relax.expr import Constant, RelaxExpr, const
+from tilewright.relax.expr import Constant, RelaxExpr
 from tilewright.relax.frontend.torch.pairs import PART_DTYPES, Complex
 from tilewright.relax.frontend.torch.symbols import SymbolTable
 from tilewright.relax.struct_info import ShapeStructInfo
+from tilewright.relax.values import const
 from tilewright.support.errors import ImportModelError
 from tilewright.support.registry import Registry
 

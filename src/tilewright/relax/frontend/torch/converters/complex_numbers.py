@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.ir import dtypes
 from tilewright.relax import ops as op
-from tilewright.relax.expr import RelaxExpr, const
+from tilewright.relax.expr import RelaxExpr
 from tilewright.relax.frontend.torch.converters.base import (
     COMPLEX_CONVERTERS,
     CONVERTERS,
@@ -20,6 +20,7 @@ from tilewright.relax.frontend.torch.converters.base import (
 )
 from tilewright.relax.frontend.torch.converters.complex_parts import nonzero
 from tilewright.relax.frontend.torch.pairs import Complex, join, split
+from tilewright.relax.values import const
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Any
 
 from tilewright.relax import ops as op
-from tilewright.relax.expr import RelaxExpr, const
+from tilewright.relax.expr import RelaxExpr
 from tilewright.relax.frontend.torch.converters.base import (
     COMPLEX_CONVERTERS,
     CONVERTERS,
@@ -19,6 +19,7 @@ from tilewright.relax.frontend.torch.converters.base import (
     Converter,
 )
 from tilewright.relax.frontend.torch.pairs import Complex
+from tilewright.relax.values import const
 
 #: By which arguments are taken apart. Both parts of the result are made by the real converter.
 _BY_PARTS: dict[tuple[int, ...], str] = {

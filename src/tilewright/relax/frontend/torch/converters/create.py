@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from tilewright.ir import Expr
 from tilewright.relax import ops as op
-from tilewright.relax.expr import RelaxExpr, const
+from tilewright.relax.expr import RelaxExpr
 from tilewright.relax.frontend.torch.converters.base import Context, Number, Operand, Size, converts
+from tilewright.relax.values import const
 
 if TYPE_CHECKING:
     import torch

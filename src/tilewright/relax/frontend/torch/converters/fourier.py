@@ -22,11 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.relax import ops as op
-from tilewright.relax.expr import RelaxExpr, const
+from tilewright.relax.expr import RelaxExpr
 from tilewright.relax.frontend.torch.converters.base import Context, Size, converts_complex
 from tilewright.relax.frontend.torch.converters.complex_numbers import product
 from tilewright.relax.frontend.torch.converters.library import by_library, leave_to_pytorch
 from tilewright.relax.frontend.torch.pairs import Complex
+from tilewright.relax.values import const
 
 Value = RelaxExpr | Complex
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tilewright.ir import as_int
 from tilewright.relax import ops as op
-from tilewright.relax.expr import RelaxExpr, const
+from tilewright.relax.expr import RelaxExpr
 from tilewright.relax.frontend.torch.converters.base import (
     CONVERTERS,
     Context,
@@ -26,6 +26,7 @@ from tilewright.relax.frontend.torch.converters.networks import (
     pair,
 )
 from tilewright.relax.gradients.convolution import Windows, image_gradient, weight_gradient
+from tilewright.relax.values import const
 from tilewright.topi.resampling import Axis, filter_of, known_taps
 from tilewright.topi.sampling import CUBIC
 

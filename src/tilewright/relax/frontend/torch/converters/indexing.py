@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tilewright.ir import Expr, as_expr, as_int
 from tilewright.relax import ops as op
-from tilewright.relax.expr import Constant, RelaxExpr, const
+from tilewright.relax.expr import Constant, RelaxExpr
 from tilewright.relax.frontend.torch.converters.base import (
     Context,
     Results,
@@ -21,6 +21,7 @@ from tilewright.relax.frontend.torch.converters.base import (
 from tilewright.relax.frontend.torch.converters.reductions import norm_over
 from tilewright.relax.ops.common import element_count
 from tilewright.relax.struct_info import prove_equal
+from tilewright.relax.values import const
 from tilewright.topi.utils import sum_dtype
 
 

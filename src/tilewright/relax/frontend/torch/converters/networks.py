@@ -12,7 +12,7 @@ import numpy as np
 from tilewright import topi
 from tilewright.ir import Expr, as_int
 from tilewright.relax import ops as op
-from tilewright.relax.expr import Constant, RelaxExpr, const, numpy_dtype
+from tilewright.relax.expr import Constant, RelaxExpr
 from tilewright.relax.frontend.torch.converters.base import (
     Context,
     Results,
@@ -23,6 +23,7 @@ from tilewright.relax.frontend.torch.converters.base import (
 )
 from tilewright.relax.ops.common import element_count
 from tilewright.relax.struct_info import prove_equal
+from tilewright.relax.values import const, numpy_dtype
 from tilewright.topi.utils import sum_dtype
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.ir import as_int
 from tilewright.relax import ops as op
-from tilewright.relax.expr import RelaxExpr, TupleGetItem, const
+from tilewright.relax.expr import RelaxExpr, TupleGetItem
 from tilewright.relax.frontend.torch.converters.base import (
     CONVERTERS,
     Context,
@@ -20,6 +20,7 @@ from tilewright.relax.frontend.torch.converters.base import (
     dtype_name,
 )
 from tilewright.relax.ops.common import element_count
+from tilewright.relax.values import const
 from tilewright.topi.utils import sum_dtype
 
 if TYPE_CHECKING:

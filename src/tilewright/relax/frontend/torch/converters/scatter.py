@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.ir import Expr, as_int, dtypes
 from tilewright.relax import ops as op
-from tilewright.relax.expr import RelaxExpr, const
+from tilewright.relax.expr import RelaxExpr
 from tilewright.relax.frontend.torch.converters.base import Context, Operand, Size, converts
 from tilewright.relax.frontend.torch.converters.indexing import (
     compact,
@@ -25,6 +25,7 @@ from tilewright.relax.frontend.torch.converters.indexing import (
 )
 from tilewright.relax.ops.common import element_count
 from tilewright.relax.struct_info import prove_equal
+from tilewright.relax.values import const
 from tilewright.topi.utils import sum_dtype
 
 # ---- at tensors of indices -----------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tilewright.ir import dtypes
 from tilewright.relax import ops as op
-from tilewright.relax.expr import RelaxExpr, Tuple, const
+from tilewright.relax.expr import RelaxExpr, Tuple
 from tilewright.relax.frontend.torch.converters.base import (
     Context,
     Operand,
@@ -15,6 +15,7 @@ from tilewright.relax.frontend.torch.converters.base import (
     converts,
 )
 from tilewright.relax.ops.common import broadcast, element_count
+from tilewright.relax.values import const
 
 # ---- in sorted rows ------------------------------------------------------------------------------
 
