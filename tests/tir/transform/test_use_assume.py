@@ -86,3 +86,26 @@ def main(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32"), n: T.int6
     assert "if_then_else" not in body(
         UseAssumeToReduceBranches()(module(text.replace("        A[15] = T.float32(1)\n", "")))
     )
+
+
+@pytest.mark.parametrize(("extent", "runs"), [("n", False), ("0", False), ("n + 1", True)])
+@pytest.mark.parametrize("order", ["t, i", "i, t"])
+def test_loops_that_may_be_empty_state_nothing(extent: str, runs: bool, order: str) -> None:
+    sizes = ", ".join("16" if name == "i" else extent for name in order.split(", "))
+    text = """
+@T.prim_func
+def main(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32"), z: T.handle):
+    n = T.int64()
+    Z = T.match_buffer(z, (n,), "float32")
+    for {order} in T.grid({sizes}):
+        {assume}
+    for i in range(16):
+        B[i] = T.if_then_else(i < 14, A[i], T.float32(0))
+"""
+    plain = "T.assume(i < 14 or A[i] == T.float32(0))"
+    block = """with T.block("b"):
+            v = T.axis.spatial(16, i)
+            T.assume(v < 14 or A[v] == T.float32(0))"""
+    for assume in (plain, block):
+        mod = module(text.format(order=order, sizes=sizes, assume=assume))
+        assert ("if_then_else" not in body(UseAssumeToReduceBranches()(mod))) == runs

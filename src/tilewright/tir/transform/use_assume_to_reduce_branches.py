@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.arith import Analyzer
 from tilewright.ir import (
     EQ,
     TRUE,
@@ -80,17 +81,22 @@ class _Fact:
     value: Expr
 
 
-def _fact_of(stmt: Stmt) -> _Fact | None:
+def _fact_of(stmt: Stmt, analyzer: Analyzer) -> _Fact | None:
     """What a nest of loops around a single assumption says."""
     domain: dict[Var, Range] = {}
+    loops: dict[Var, Expr] = {}  # the loop of a variable or of an axis, by its extent
     while not isinstance(stmt, Evaluate):
         if type(stmt) is For:
             domain[stmt.loop_var] = Range.from_min_extent(stmt.min, stmt.extent)
+            loops[stmt.loop_var] = stmt.extent
             stmt = stmt.body
         elif type(stmt) is BlockRealize and stmt.block.init is None and stmt.predicate is TRUE:
             axes = _whole_axes(stmt, domain)
             if axes is None:
                 return None
+            # A loop that no axis runs over stays: it may be empty.
+            left = {var: extent for var, extent in loops.items() if var not in stmt.iter_values}
+            loops = {**left, **{var: axis.extent for var, axis in axes.items()}}
             domain, stmt = axes, stmt.block.body
         else:
             return None
@@ -106,7 +112,11 @@ def _fact_of(stmt: Stmt) -> _Fact | None:
             others = {var for expr in (rest, value) for var in free_vars(expr)} & set(domain)
             given = (rest, value, *domain.values())
             reads = any(type(item) is BufferLoad for node in given for item in pre_order(node))
-            if named and plain and others <= set(named) and not reads:
+            # A loop over something else says nothing if it is empty.
+            runs = all(
+                analyzer.can_prove(extent >= 1) for var, extent in loops.items() if var not in named
+            )
+            if named and plain and others <= set(named) and not reads and runs:
                 return _Fact(load, {var: domain[var] for var in named}, rest, value)
     return None
 
@@ -149,7 +159,7 @@ class _Reducer(Mutator):
             for item in node.stmts:
                 self._forget(item)
                 made.append(self.visit(item))
-                fact = _fact_of(item)
+                fact = _fact_of(item, self.analyzer)
                 if fact is not None:
                     self.facts = [*self.facts, fact]
         return node if all(a is b for a, b in zip(made, node.stmts)) else seq(made)
