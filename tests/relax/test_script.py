@@ -87,6 +87,14 @@ def test_every_kind_of_value() -> None:
     assert 'R.const(float("inf"), "float32")' in text
 
 
+def test_an_element_of_a_tuple_that_is_no_variable() -> None:
+    pair = lambda x, y: relax.TupleGetItem(relax.Tuple((x, y)), 0)
+    text = round_trip(graph(pair, tensor((2,)), tensor((3,))))
+    assert "R.tuple(x, y)[0]" in text
+    single = lambda x: relax.TupleGetItem(relax.Tuple((relax.Tuple((x,)),)), 0)
+    round_trip(graph(single, tensor((2,))))
+
+
 def test_several_outputs_and_groups() -> None:
     x = relax.Var("x", tensor((symbol("n"), 4)))
     builder = relax.BlockBuilder()

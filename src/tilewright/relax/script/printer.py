@@ -163,7 +163,11 @@ def _tuple(p: Printer, node: Tuple, precedence: int) -> str:
 
 @register(TupleGetItem)
 def _item(p: Printer, node: TupleGetItem, precedence: int) -> str:
-    return f"{p.expr(node.tuple_value, ATOM)}[{node.index}]"
+    whole = node.tuple_value
+    if not isinstance(whole, Tuple):
+        return f"{p.expr(whole, ATOM)}[{node.index}]"
+    p.use("relax")  # an element of a Python tuple would be read as that element itself
+    return f"R.tuple({', '.join(map(p.expr, whole.fields))})[{node.index}]"
 
 
 @register(FunctionRef)
