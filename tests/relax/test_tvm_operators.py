@@ -93,6 +93,17 @@ def test_out_dtype_of_a_convolution(have: str, want: str) -> None:
     check(found, expected.numpy().astype(want))
 
 
+def test_convolutions_of_bytes_of_either_sign() -> None:
+    x, w = np.uint8([[[200, 3, 4]]]), np.int8([[[-100, 5]]])
+    found = compiled(lambda x, w: op.nn.conv1d(x, w, out_dtype="int32"), x, w)
+    check(found, np.int32([[[-19985, -280]]]))
+    found = compiled(lambda x, w: op.nn.conv1d_transpose(x, w, out_dtype="int32"), x, w)
+    check(found, np.int32([[[-20000, 700, -385, 20]]]))
+    for dtype in (None, "int4"):
+        with pytest.raises(VerifyError, match="operands have dtypes uint8 and int8"):
+            graph_of(lambda x, w, dtype=dtype: op.nn.conv1d(x, w, out_dtype=dtype), x, w)
+
+
 @pytest.mark.parametrize("kind", ["max", "avg"])
 @pytest.mark.parametrize("spatial", [1, 2, 3])
 def test_pools_of_channels_last(spatial: int, kind: str) -> None:

@@ -32,6 +32,16 @@ def _check_groups(what: str, channels: Expr, groups: int) -> None:
     require(channels % groups == 0, channels, f" {what} do not divide into {groups} groups")
 
 
+def _result_dtype(data: TensorStructInfo, weight: TensorStructInfo, out_dtype: str | None) -> str:
+    """The result's dtype; operands of different ones need a result as wide as they are."""
+    if out_dtype is None:
+        return same_dtype(data, weight)
+    bits = dtypes.bits_of(out_dtype)
+    if bits < max(dtypes.bits_of(data.dtype), dtypes.bits_of(weight.dtype)):
+        same_dtype(data, weight)
+    return out_dtype
+
+
 def _conv_shape(
     data: TensorStructInfo,
     weight: TensorStructInfo,
@@ -40,6 +50,7 @@ def _conv_shape(
     dilation: int | Sequence[int],
     groups: int,
     spatial: int,
+    dtype: str,
 ) -> StructInfo:
     require_ndim(data, spatial + 2, "data")
     require_ndim(weight, spatial + 2, "weight")
@@ -52,7 +63,7 @@ def _conv_shape(
         window(x[2 + i], w[2 + i], strides[i], before[i], after[i], dilation[i])
         for i in range(spatial)
     ]
-    return TensorStructInfo((x[0], w[0], *extents), same_dtype(data, weight))
+    return TensorStructInfo((x[0], w[0], *extents), dtype)
 
 
 def _transpose_shape(
@@ -69,10 +80,7 @@ def _transpose_shape(
     spatial, (before, after) = len(steps), padding
     require_ndim(data, spatial + 2, "data")
     require_ndim(weight, spatial + 2, "weight")
-    dtype = same_dtype(data, weight)
-    if out_dtype is not None:
-        dtypes.split_dtype(out_dtype)
-        dtype = out_dtype
+    dtype = _result_dtype(data, weight, out_dtype)
     x, w = known(data, "data"), known(weight, "weight")
     require_equal("input channels differ", x[1], w[0])
     _check_groups("input channels", x[1], groups)
@@ -141,16 +149,13 @@ def _convolved(
     strides, padding, dilation, groups = (
         options[name] for name in ("strides", "padding", "dilation", "groups")
     )
-    info = _conv_shape(image, kernel, strides, padding, dilation, groups, spatial)
+    dtype = _result_dtype(image, kernel, options["out_dtype"])
+    info = _conv_shape(image, kernel, strides, padding, dilation, groups, spatial, dtype)
     assert isinstance(info, TensorStructInfo)
     blocks = (x.block("C"), y.block("C"))
     whole = topi.nn.check_groups(image.shape[1], kernel.shape[0], groups, *blocks)
     if max(blocks) > 1 and not whole:
         raise VerifyError(f"{groups} groups are no whole blocks in these layouts")
-    wanted = options["out_dtype"]
-    if wanted is not None:
-        dtypes.split_dtype(wanted)
-        info = TensorStructInfo(info.shape, wanted)
     return laid_out(info, y, axes["out_layout"])
 
 
@@ -209,7 +214,8 @@ def conv2d(
     Layouts have their axes in any order (``NHWC``, ``HWIO``); that of the result is the data's
     unless ``out_layout`` says otherwise. Those with blocks of channels (``NCHW16c``,
     ``OIHW16i16o``) are those of ``topi.nn.conv2d``. Operands are converted to ``out_dtype`` if it
-    has as many bits as theirs, or more; else the result is.
+    has as many bits as theirs, or more (they may then differ, as ``uint8`` and ``int8``); else the
+    result is.
 
     Raises ``VerifyError`` where shapes, groups and layouts don't fit.
     """

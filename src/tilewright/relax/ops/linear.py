@@ -31,7 +31,7 @@ def matmul(
         raise VerifyError("operands must have at least one dimension")
     if transpose_b:
         if len(right) < 2:
-            raise VerifyError("transpose_b needs x1 matrix")
+            raise VerifyError("transpose_b needs a matrix")
         right[-1], right[-2] = right[-2], right[-1]
     row, column = len(left) == 1, len(right) == 1
     if row:
