@@ -188,6 +188,24 @@ def test_gradients(name: str) -> None:
     check_with_torch(body, theirs, arrays)
 
 
+def test_exclusive_scans_of_any_length() -> None:
+    for scan, first in ((op.cumsum, 0), (op.cumprod, 1)):
+        mod = graph(lambda x, scan=scan: scan(x, 0, exclusive=True), tensor((symbol("n"), 2)))
+        run = relax.build(mod)
+        x = random(3, 2)
+        later = np.cumsum(x[:2], 0) if first == 0 else np.cumprod(x[:2], 0)
+        check(np.asarray(run(x)), np.concatenate([np.full((1, 2), first, "float32"), later]))
+        assert np.asarray(run(x[:0])).shape == (0, 2)
+
+
+def test_gradient_of_a_pad_that_takes_away() -> None:
+    check_with_torch(
+        lambda x: op.nn.pad(x, (1, -2, -1, 2), "constant", 3.0),
+        lambda x: F.pad(x, (-1, 2, 1, -2), value=3.0),
+        [random(3, 4)],
+    )
+
+
 # ---- norms -------------------------------------------------------------------------------------
 
 

@@ -89,7 +89,9 @@ def _between_zeros(grad: RelaxExpr, axis: int, start: Expr, step: int, extent: E
 
 @register_gradient("nn.pad")
 def _pad(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuilder) -> Gradients:
-    x, mode = call.args[0], call.attrs["pad_mode"]
+    x, mode, widths = call.args[0], call.attrs["pad_mode"], call.attrs["pad_width"]
+    if min(widths, default=0) < 0:  # what a negative width takes away has no part
+        return [op.nn.pad(grad, [-width for width in widths])]
     for axis, before in enumerate(call.attrs["pad_width"][::2]):
         extent = x.shape[axis]
         if mode == "constant":

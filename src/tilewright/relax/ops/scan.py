@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright import topi
-from tilewright.ir import as_int, dtypes
+from tilewright.ir import dtypes
 from tilewright.relax.expr import RelaxCall, RelaxExpr
 from tilewright.relax.ops.common import element_count, known, tensor_like
 from tilewright.relax.ops.manipulate import permute_dims, reshape
@@ -84,13 +84,9 @@ def cumprod(
 def _moved_on(x: RelaxExpr, axis: int | None, first: float) -> RelaxExpr:
     """Each result in the next place along an axis, without the last one."""
     place = normal_axis(axis or 0, x.ndim)
-    if as_int(x.shape[place]) == 0:
-        return x
-    begin = BUILDERS["strided_slice"](x, (place,), (0,), (-1,))
-    widths = [(1, 0) if number == place else (0, 0) for number in range(x.ndim)]
-    made: RelaxExpr = BUILDERS["nn.pad"](
-        begin, tuple(w for pair in widths for w in pair), "constant", first
-    )
+    # One width takes what the other one adds: of nothing nothing is left.
+    widths = [width for axis in range(x.ndim) for width in ((1, -1) if axis == place else (0, 0))]
+    made: RelaxExpr = BUILDERS["nn.pad"](x, tuple(widths), "constant", first)
     return made
 
 
