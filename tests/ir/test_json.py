@@ -59,10 +59,12 @@ WRONG = [
     '{"root": 1, "nodes": [["os.system", {}]]}',
     '{"root": 1, "nodes": [["tilewright.ir.op.Op", {}]]}',
     '{"root": {"what": 1}, "nodes": []}',
+    "[" * 100_000,
+    '{"nodes": [], "root": ' + '{"list": [' * 600 + "]}" * 600 + "}",
 ]
 
 
-@pytest.mark.parametrize("text", WRONG)
+@pytest.mark.parametrize("text", WRONG, ids=lambda text: text[:40])
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(VerifyError, match="no text of save_json"):
         load_json(text)

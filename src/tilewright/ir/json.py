@@ -73,7 +73,14 @@ def load_json(json_str: str) -> Any:
             made = {name: _decode(value, nodes) for name, value in fields.items()}
             nodes.append(_made_of(_class_named(kind), made))
         return _decode(data["root"], nodes)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise VerifyError(f"this is no text of save_json: {error}") from error
 
 
