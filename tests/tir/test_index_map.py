@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from tilewright.arith import Analyzer
-from tilewright.ir import FALSE, Range, Var, as_int, const, structural_equal, substitute
+from tilewright.ir import (
+    FALSE,
+    Range,
+    Var,
+    as_int,
+    const,
+    load_json,
+    save_json,
+    structural_equal,
+    substitute,
+)
 from tilewright.support.errors import ScheduleError
 from tilewright.tir.index_map import AXIS_SEPARATOR, IndexMap, as_index_map
 
@@ -271,3 +281,12 @@ def test_variables_are_renamed() -> None:
         IndexMap.from_func(lambda n_: (n_ + n,)).rename_variables(lambda _: "n").to_text()
         == "lambda n_0: (n_0 + n,)"
     )
+
+
+def test_results_may_be_numbers():
+    i = Var("i")
+    made = IndexMap([i], [3, i // 4])
+    assert [as_int(item) for item in made.map_indices([9])] == [3, 2]
+    assert structural_equal(load_json(save_json(made)), made)
+    with pytest.raises(ScheduleError, match="an index map gives expressions"):
+        IndexMap([i], [None])

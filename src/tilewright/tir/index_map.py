@@ -73,6 +73,10 @@ class IndexMap(Node):
     inverse_map: IndexMap | None = attr(default=None, alias="inverse_index_map")
     axis_separators: tuple[int, ...] = attr(default=())
 
+    def __post_init__(self) -> None:
+        if not all(isinstance(item, Expr) for item in self.final_indices):
+            object.__setattr__(self, "final_indices", tuple(map(_index, self.final_indices)))
+
     @property
     def inverse_index_map(self) -> IndexMap | None:
         """The given inverse, as TVM calls it."""
