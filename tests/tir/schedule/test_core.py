@@ -164,6 +164,14 @@ def test_with_decision_and_provider():
         sch.trace.with_decision(sch.trace.insts[0], 1)
     with pytest.raises(ScheduleError, match=r"instruction 2 .sample_perfect_tile.*not a tile"):
         sch.trace.with_decision(inst, [3, 5]).apply_to_schedule(Schedule(matmul(32, 16, 24)))
+    for wrong in ("ab", ["4", "8"], [4.5, 8], 32):
+        for change in (
+            lambda wrong=wrong: sch.trace.with_decision(inst, wrong),
+            lambda wrong=wrong: sch.trace.copy().append(inst, wrong),
+            lambda wrong=wrong: Trace(sch.trace.insts, {inst: wrong}),
+        ):
+            with pytest.raises(ScheduleError, match="argument 'decision': expected"):
+                change()
 
 
 def test_decision_provider():

@@ -46,11 +46,11 @@ class Trace:
         decisions: Mapping[Instruction, Any] | None = None,
     ) -> None:
         given = decisions or {}
-        self.insts = [inst.with_decision(given[inst]) if inst in given else inst for inst in insts]
+        self.insts = [_decided(inst, given[inst]) if inst in given else inst for inst in insts]
 
     def append(self, inst: Instruction, decision: Any = None) -> None:
         """Add an instruction at the end, with a decision of its own if one is given."""
-        self.insts.append(inst if decision is None else inst.with_decision(decision))
+        self.insts.append(inst if decision is None else _decided(inst, decision))
 
     def pop(self) -> Instruction | None:
         """Remove and return the last instruction; ``None`` if there is none."""
@@ -87,7 +87,7 @@ class Trace:
         """Return a trace in which one sampling instruction has another decision.
 
         With ``remove_postproc`` it ends where post-processing begins. Raises ``ScheduleError`` if
-        the instruction samples nothing, or isn't in the trace.
+        the instruction samples nothing, isn't in the trace, or makes decisions of another kind.
         """
         if not inst.primitive.samples:
             raise ScheduleError(f"{inst.name} makes no decision that could be changed")
@@ -95,7 +95,7 @@ class Trace:
         for position, item in enumerate(kept):
             if inst.is_call(item):
                 insts = kept.copy()
-                insts[position] = inst.with_decision(decision)
+                insts[position] = _decided(inst, decision)
                 return Trace(insts)
         raise ScheduleError(f"this {inst.name} instruction is not part of the trace")
 
@@ -274,6 +274,11 @@ class Trace:
                 ) from None
             insts.append(inst)
         return Trace(insts)
+
+
+def _decided(inst: Instruction, decision: Any) -> Instruction:
+    """An instruction with another decision, checked as that of a call."""
+    return inst.with_decision(inst.primitive.checked_decision(decision))
 
 
 _SHOWN = 500
