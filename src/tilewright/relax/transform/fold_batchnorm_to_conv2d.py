@@ -22,8 +22,9 @@ from tilewright.relax.values import const
 class FoldBatchnormToConv2D(GraphPass):
     """Fold batch normalisations by running statistics into the ``conv2d`` before them.
 
-    The convolution must have no other use, and the normalisation be that of its channels. One that
-    is in training, by the statistics of the batch, stays.
+    The convolution must have no other use, filters of the normalisation's dtype, and the
+    normalisation be that of its channels. One that is in training, by the statistics of the batch,
+    stays.
     """
 
     def rewriter(self, mod: IRModule) -> FunctionRewriter:
@@ -56,6 +57,8 @@ class _Folder(FunctionRewriter):
             return value
         filters, *statistics = conv.args[1], *norm.args[1:]
         if not all(isinstance(item, Constant) for item in (filters, *statistics)):
+            return value
+        if {item.dtype for item in norm.args} != {filters.dtype}:  # rounding isn't to move
             return value
         channel = (conv.attrs["out_layout"] or conv.attrs["data_layout"]).find("C")
         if norm.attrs["axis"] % conv.ndim != channel or conv.attrs["kernel_layout"][4:]:
