@@ -70,7 +70,8 @@ def roi_align(
     ``rois [R, 5]`` has for each region its image and its left, top, right and bottom edge, in units
     of ``1 / spatial_scale`` pixels. A cell is the mean (``mode="max"``: the maximum) of
     ``sample_ratio`` times as many points, blended from the pixels around; if it isn't positive,
-    of one for each pixel of the cell. ``aligned`` moves regions by half a pixel.
+    of one for each pixel of the cell. Regions are at least a pixel large, unless ``aligned``; that
+    doesn't move them, see ``topi.vision.roi_align``.
 
     Raises ``VerifyError`` for operands and options that don't fit.
     """
