@@ -230,6 +230,12 @@ def test_batch_norm_gives_its_statistics_too() -> None:
             check(have, want, 1e-4)
 
 
+def test_batch_norm_refuses_other_dtypes() -> None:
+    stats = [tensor((3,))] * 4
+    with pytest.raises(VerifyError, match="operands have dtypes float16 and float32"):
+        graph(lambda *t: op.nn.batch_norm(*t)[0], tensor((2, 3), "float16"), *stats)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("channel", [1, 3])
 def test_groups_along_any_axis(channel: int, dtype: str) -> None:

@@ -11,7 +11,7 @@ from tilewright.ir import ExprLike, as_int, dtypes, product
 from tilewright.relax.conditions import require_equal
 from tilewright.relax.expr import RelaxCall, RelaxExpr, Tuple
 from tilewright.relax.ops.binary import add, multiply
-from tilewright.relax.ops.common import known, tensor_like
+from tilewright.relax.ops.common import known, same_dtype, tensor_like
 from tilewright.relax.ops.create import ones_like, zeros_like
 from tilewright.relax.ops.manipulate import reshape
 from tilewright.relax.ops.reduce import mean as mean_of
@@ -191,13 +191,14 @@ def batch_norm(
     The result is a tuple: the normalised tensor, the running mean and the running variance. With
     ``training`` the statistics are the batch's own, and the running ones (biased, too) move towards
     these by the share ``momentum``; else they are the running ones. Without ``scale`` gamma has no
-    part, without ``center`` beta has none.
+    part, without ``center`` beta has none. All have one dtype.
     """
     channel = (normal_axis(axis, data.ndim),)
     _check_scales(
         data, channel, ("gamma", gamma), ("beta", beta), ("moving_mean", moving_mean),
         ("moving_var", moving_var),
     )  # fmt: skip
+    same_dtype(data, gamma, beta, moving_mean, moving_var)
     return TupleStructInfo(tuple(map(tensor_like, (data, moving_mean, moving_var))))
 
 
