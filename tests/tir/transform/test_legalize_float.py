@@ -262,3 +262,21 @@ def test_the_script_knows_the_types():
         text = f"@T.prim_func\ndef main(A: T.Buffer((8,), '{dtype}')):\n    A[0] = T.{dtype}(1)\n"
         made = IRModule({"main": parse(text)})
         assert parse(body(made)).buffers[0].dtype == dtype
+
+
+def test_floors_are_rounded_where_there_is_no_zero() -> None:
+    mod = IRModule(
+        {
+            "main": parse("""
+@T.prim_func
+def main(X: T.Buffer((2,), "float8_e8m0fnu"), O: T.Buffer((2,), "float8_e8m0fnu")):
+    for i in range(2):
+        O[i] = T.floor(X[i]) + X[i]
+""")
+        }
+    )
+    x = np.array([0.25, 4], ml_dtypes.float8_e8m0fnu)
+    for made in (mod, transform.FP8ComputeLegalize()(mod)):
+        out = np.ones(2, x.dtype)
+        interpret(made["main"], x, out)
+        np.testing.assert_array_equal(out.astype("float32"), [np.nan, 8])

@@ -271,7 +271,9 @@ def _chooses(node: Expr) -> bool:
 def _is_rounded(node: Expr) -> bool:
     """Whether an expression is a number of its type without more ado."""
     if isinstance(node, Call):
-        return node.op.name in _EXACT_CALLS or node.op.effect != "pure"
+        form = FLOAT_FORMATS.get(dtypes.element_of(node.dtype))
+        has_zero = form is None or form.special != EXPONENT  # floors may be zero
+        return (node.op.name in _EXACT_CALLS and has_zero) or node.op.effect != "pure"
     return isinstance(node, (FloatImm, BufferLoad, Var, Cast, Let))
 
 
