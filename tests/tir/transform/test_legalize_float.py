@@ -280,3 +280,22 @@ def main(X: T.Buffer((2,), "float8_e8m0fnu"), O: T.Buffer((2,), "float8_e8m0fnu"
         out = np.ones(2, x.dtype)
         interpret(made["main"], x, out)
         np.testing.assert_array_equal(out.astype("float32"), [np.nan, 8])
+
+
+def test_what_overflows_to_nan_is_not_the_greater_one() -> None:
+    for dtype in ("float8_e4m3fn", "float8_e4m3b11fnuz", "float8_e5m2fnuz"):
+        mod = IRModule(
+            {
+                "main": parse(f"""
+@T.prim_func
+def main(X: T.Buffer((2,), "{dtype}"), O: T.Buffer((2,), "{dtype}")):
+    for i in range(2):
+        O[i] = T.min(X[i] * X[i], X[i])
+""")
+            }
+        )
+        x = np.array([ml_dtypes.finfo(dtype).max, 2], dtype)
+        for made in (mod, transform.FP8ComputeLegalize()(mod)):
+            out = np.ones(2, x.dtype)
+            interpret(made["main"], x, out)
+            np.testing.assert_array_equal(out.astype("float32"), [np.nan, 2], err_msg=dtype)

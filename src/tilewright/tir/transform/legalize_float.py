@@ -169,7 +169,6 @@ class _Widener(BufferMutator):
         if not self.foreign(expr.dtype) or self.excess or _is_rounded(expr):
             return self.loose(expr)
         if _chooses(expr):
-            # Rounding keeps order: of two the same one is greater before and after it.
             return self._choice(expr, self.wide)
         made = self.visit(expr)
         return Cast(made.dtype, Cast(expr.dtype, made))
@@ -196,7 +195,12 @@ class _Widener(BufferMutator):
         return Cast(expr.dtype, made)
 
     def visit_Expr(self, node: Expr) -> Expr:
-        return self._choice(node, self.loose) if _chooses(node) else node.map_children(self.wide)
+        if not _chooses(node):
+            return node.map_children(self.wide)
+        # Rounding keeps order, so that of two the same one is greater before and after it; but what
+        # overflows to NaN is no longer the greater one.
+        compares = isinstance(node, (Min, Max)) and _overflows_to_nan(node.dtype)
+        return self._choice(node, self.wide if compares else self.loose)
 
     def visit_Var(self, node: Var) -> Expr:
         made = self.variables.get(node)
@@ -266,6 +270,11 @@ def _chooses(node: Expr) -> bool:
     if isinstance(node, Call):
         return node.op.name == "if_then_else"
     return isinstance(node, (Min, Max, Select, Broadcast, Shuffle))
+
+
+def _overflows_to_nan(dtype: str) -> bool:
+    form = FLOAT_FORMATS.get(dtypes.element_of(dtype))
+    return form is not None and form.special not in (IEEE, NUMBERS)
 
 
 def _is_rounded(node: Expr) -> bool:
