@@ -299,3 +299,21 @@ def main(X: T.Buffer((2,), "{dtype}"), O: T.Buffer((2,), "{dtype}")):
             out = np.ones(2, x.dtype)
             interpret(made["main"], x, out)
             np.testing.assert_array_equal(out.astype("float32"), [np.nan, 2], err_msg=dtype)
+
+
+def test_functions_of_blocks_stay_well_formed() -> None:
+    func = parse("""
+@T.prim_func
+def main(X: T.Buffer((4,), "bfloat16"), O: T.Buffer((4,), "bfloat16")):
+    for i in range(4):
+        with T.block("o"):
+            v = T.axis.spatial(4, i)
+            O[v] = X[v] + X[v]
+""")
+    mod = transform.BF16ComputeLegalize()(IRModule({"main": func}))
+    made = transform.BF16StorageLegalize()(mod)["main"]
+    verify(made)
+    x = np.array([1, -2, 3, np.inf], ml_dtypes.bfloat16)
+    out = np.zeros_like(x)
+    interpret(made, x, out)
+    np.testing.assert_array_equal(out.astype("float32"), (x + x).astype("float32"))

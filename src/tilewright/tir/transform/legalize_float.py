@@ -60,7 +60,7 @@ from tilewright.tir.attrs import EXCESS_PRECISION
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.formulas import in_simpler_operators
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import BufferStore, DeclBuffer, LetStmt, Stmt
+from tilewright.tir.stmt import BlockRealize, BufferStore, DeclBuffer, LetStmt, Stmt
 from tilewright.tir.transform.base import FunctionTransform
 from tilewright.tir.transform.effects import BufferMutator
 
@@ -301,11 +301,16 @@ class FloatStorageLegalize(_FloatPass):
             if self.is_foreign(buffer.dtype):
                 rewriter.view(buffer)
         body = rewriter.visit(func.body)
+        # A root block can't use what is declared around it.
+        root = body if isinstance(body, BlockRealize) and not body.iter_values else None
+        inner = body if root is None else root.block.body
         for buffer in reversed(func.buffers):
             made = rewriter.views.get(buffer)
             if made is not None and any(item is made for item in pre_order(body)):
-                body = DeclBuffer(made, body)
-        return func.replace(body=body)
+                inner = DeclBuffer(made, inner)
+        if root is None:
+            return func.replace(body=inner)
+        return func.replace(body=root.replace(block=root.block.replace(body=inner)))
 
 
 class BF16StorageLegalize(FloatStorageLegalize):
