@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # One thread pool per process is enough: tests run in several processes.
 PYTEST_WORKERS ?= 2
+# Tests start hundreds of processes; each would compile the whole package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test slow fuzz graphs docs lint format bench clean install install-dev
 

@@ -211,8 +211,13 @@ SOURCE = Path(tilewright.__file__).parent
 WORDS = {
     "Primitive", "attention", "constants", "dense_int4", "resize", "scan", "sort", "tensor_intrin",
 }  # fmt: skip
-TREES = {path: ast.parse(path.read_text()) for path in SOURCE.rglob("*.py")}
 KEYS = {key: entry for table in TABLES.values() for key, entry in table.items()}
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.Module]:
+    """The package's modules as syntax trees: a million objects, gone after this file."""
+    return {path: ast.parse(path.read_text()) for path in SOURCE.rglob("*.py")}
 
 
 def keys_written_out(tree: ast.AST) -> set[str]:
@@ -251,22 +256,24 @@ def test_a_key_written_out_is_found(text: str) -> None:
     assert keys_written_out(ast.parse(text))
 
 
-def test_keys_are_written_out_only_where_they_are_defined() -> None:
+def test_keys_are_written_out_only_where_they_are_defined(trees: dict[Path, ast.Module]) -> None:
     found = {
         str(path.relative_to(SOURCE)): keys
-        for path, tree in TREES.items()
+        for path, tree in trees.items()
         if (keys := keys_written_out(tree))
     }
     assert found == {}
 
 
 @pytest.mark.parametrize("key", sorted(KEYS))
-def test_a_key_says_who_reads_it_and_what_it_means(key: str) -> None:
+def test_a_key_says_who_reads_it_and_what_it_means(
+    key: str, trees: dict[Path, ast.Module]
+) -> None:
     entry = KEYS[key]
     assert entry.means.endswith(".") and entry.takes.expected
     (constant,) = {
         target.id
-        for tree in TREES.values()
+        for tree in trees.values()
         for item in ast.iter_child_nodes(tree)
         if isinstance(item, ast.Assign)
         and isinstance(target := item.targets[0], ast.Name)
@@ -275,7 +282,7 @@ def test_a_key_says_who_reads_it_and_what_it_means(key: str) -> None:
     assert entry.read_by
     for module in entry.read_by:
         file = SOURCE.joinpath(*module.split("."))
-        tree = TREES[file / "__init__.py" if file.is_dir() else file.with_suffix(".py")]
+        tree = trees[file / "__init__.py" if file.is_dir() else file.with_suffix(".py")]
         used = {item.id for item in ast.walk(tree) if isinstance(item, ast.Name)}
         assert constant in used, f"{module} doesn't read {constant}"
 
