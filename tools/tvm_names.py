@@ -109,8 +109,8 @@ def differences(
     """Say what a call written for their parameters would stumble over.
 
     Each of their parameters must be accepted at its place, by its name and with its default;
-    further ones of ours must be optional. Parameters that are ``ignored`` may be missing, and
-    ``own_defaults`` may differ.
+    further ones of ours must be optional. Parameters that are ``ignored`` may be missing,
+    ``own_defaults`` may differ, and nobody says the name ``_``.
     """
     wanted, given = _Parameters(theirs), _Parameters(ours)
     for name in own_defaults:
@@ -121,7 +121,7 @@ def differences(
     for name in wanted.positional:
         if name in ignored and name not in given.all:
             continue
-        if place < len(given.positional) and given.positional[place] == name:
+        if place < len(given.positional) and name in (given.positional[place], "_"):
             found += _default(name, wanted, given)
         elif name in given.all:
             found.append(

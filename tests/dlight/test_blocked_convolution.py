@@ -54,7 +54,7 @@ def conv(
 
 
 def apply(func: PrimFunc, target: Target) -> PrimFunc | str:
-    made = BlockedConvolution().apply(Schedule(IRModule({"main": func})), target)
+    made = BlockedConvolution().apply_to(Schedule(IRModule({"main": func})), target)
     if isinstance(made, NotApplicable):
         return made.reason
     return made.mod["main"].with_attr(IS_SCHEDULED, 1)

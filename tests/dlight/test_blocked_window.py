@@ -62,7 +62,7 @@ FUNCTIONS = {
 
 
 def apply(func: PrimFunc, target: Target) -> PrimFunc | str:
-    made = BlockedWindow().apply(Schedule(IRModule({"main": func})), target)
+    made = BlockedWindow().apply_to(Schedule(IRModule({"main": func})), target)
     if isinstance(made, NotApplicable):
         return made.reason
     return made.mod["main"].with_attr(IS_SCHEDULED, 1)

@@ -195,7 +195,7 @@ def test_the_right_rule_applies(func: PrimFunc, rule: type) -> None:
     for candidate in dlight.cpu.rules():
         result = None
         try:
-            result = candidate.apply(Schedule(func, record=False), TARGET)
+            result = candidate.apply_to(Schedule(func, record=False), TARGET)
         except TilewrightError:
             continue
         if isinstance(result, Schedule):

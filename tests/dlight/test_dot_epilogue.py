@@ -46,7 +46,7 @@ def requantised(
 
 def scheduled(func: PrimFunc, cores: int = 1, target: Target = NATIVE) -> PrimFunc:
     chosen = target.with_options(num_cores=cores)
-    found = DotProductTile().apply(Schedule(IRModule({"main": func})), chosen)
+    found = DotProductTile().apply_to(Schedule(IRModule({"main": func})), chosen)
     assert isinstance(found, Schedule), found
     made: PrimFunc = found.mod["main"]
     return made

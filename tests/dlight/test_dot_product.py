@@ -46,7 +46,7 @@ def scheduled(func: PrimFunc, target: Target | None = None) -> PrimFunc:
     if target is None:
         floats = any(buffer.dtype == "bfloat16" for buffer in func.buffers)
         target = DOTS if floats else NATIVE
-    found = DotProductTile().apply(Schedule(IRModule({"main": func})), target)
+    found = DotProductTile().apply_to(Schedule(IRModule({"main": func})), target)
     assert isinstance(found, Schedule), found
     made: PrimFunc = found.mod["main"]
     return made
@@ -158,7 +158,7 @@ def test_symbolic_or_short_reductions_are_left_to_other_rules() -> None:
         matmul(8, 16, 1, "uint8", "int8"),
         matmul(8, 16, 16, "float32", "float32"),
     ):
-        found = DotProductTile().apply(Schedule(IRModule({"main": func})), NATIVE)
+        found = DotProductTile().apply_to(Schedule(IRModule({"main": func})), NATIVE)
         assert isinstance(found, NotApplicable)
 
 
@@ -204,7 +204,7 @@ def test_signed_operands_become_unsigned_once(shape: tuple[int, int, int], const
     """Products of signed bytes are rewritten where that is faster; results stay exact."""
     func = matmul(*shape, "int8", "int8", constant=constant)
     sch = Schedule(IRModule({"main": func}), record=False)
-    found = DotProductTile().apply(sch, NATIVE)
+    found = DotProductTile().apply_to(sch, NATIVE)
     assert isinstance(found, Schedule)
     made: PrimFunc = found.mod["main"]
     if NATIVE.has("avx512vnni") and not NATIVE.has("avxvnniint8"):
@@ -233,13 +233,13 @@ def test_panels_from_afar_are_fetched_ahead(rows: int, columns: int, fetched: bo
 @pytest.mark.parametrize(("a", "b"), PAIRS)
 def test_recorded_schedules_replay(a: str, b: str) -> None:
     func = matmul(13, 21, 20, a, b)
-    found = DotProductTile().apply(Schedule(IRModule({"main": func})), NATIVE)
+    found = DotProductTile().apply_to(Schedule(IRModule({"main": func})), NATIVE)
     assert isinstance(found, Schedule)
     again = Schedule(IRModule({"main": func}))
     Trace.from_json(json.loads(json.dumps(found.trace.as_json()))).apply_to_schedule(again)
     assert structural_equal(again.mod, found.mod)
     plain = Schedule(IRModule({"main": func}), record=False)
-    unrecorded = DotProductTile().apply(plain, NATIVE)
+    unrecorded = DotProductTile().apply_to(plain, NATIVE)
     assert isinstance(unrecorded, Schedule)
     assert structural_equal(unrecorded.mod, found.mod)
 
@@ -274,7 +274,7 @@ def test_signed_convolution_with_bias() -> None:
     total = topi.nn.conv2d(x, weight, 1, 1, out_dtype="int32")
     out = te.compute(total.shape, lambda n, f, h, w: total(n, f, h, w) + bias(f))
     func = te.create_prim_func([x, weight, bias, out]).with_attr(LAYOUT_FREE, [1])
-    found = DotProductTile().apply(Schedule(IRModule({"main": func}), record=False), NATIVE)
+    found = DotProductTile().apply_to(Schedule(IRModule({"main": func}), record=False), NATIVE)
     assert isinstance(found, Schedule)
     data, filters = numbers((1, 8, 6, 6), "int8"), numbers((20, 8, 3, 3), "int8", 1)
     added, result = np.arange(20, dtype="int32"), np.zeros((1, 20, 6, 6), "int32")

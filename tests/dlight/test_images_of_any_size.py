@@ -82,7 +82,7 @@ def shape_of(extents: Any, sizes: dict[Var, int]) -> list[int]:
 def test_results(name: str, on: str) -> None:
     target = TARGETS[on]
     func, rule = functions(target.vector_lanes(32))[name]
-    made = rule().apply(Schedule(IRModule({"main": func})), target)
+    made = rule().apply_to(Schedule(IRModule({"main": func})), target)
     assert not isinstance(made, NotApplicable), made.reason
     scheduled = driver.compile(made.mod["main"].with_attr(IS_SCHEDULED, 1), target)
     defined = driver.compile(func.with_attr(IS_SCHEDULED, 1), target)

@@ -32,7 +32,7 @@ def product(n: int, k: int, *, along: bool, batch: int = 0, epilogue: bool = Fal
 
 
 def applied(func: PrimFunc, target: Target = NATIVE) -> PrimFunc | NotApplicable:
-    made = MatrixVector().apply(Schedule(IRModule({"main": func})), target)
+    made = MatrixVector().apply_to(Schedule(IRModule({"main": func})), target)
     return made if isinstance(made, NotApplicable) else made.mod["main"]
 
 

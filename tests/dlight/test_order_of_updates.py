@@ -98,7 +98,7 @@ def test_the_rule_for_windows_does_not_apply() -> None:
     target = Target("native").with_options(num_cores=1)
     func = function("window", "horner", "float32")
     with pytest.raises(ScheduleError, match="don't commute"):
-        SlidingWindow().apply(Schedule(IRModule({"main": func})), target)
+        SlidingWindow().apply_to(Schedule(IRModule({"main": func})), target)
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.name)
@@ -107,7 +107,7 @@ def test_each_rule_keeps_the_order_or_does_not_apply(shape: str, rule: object) -
     target = Target("native").with_options(num_cores=1)
     func = function(shape, "horner", "int32")
     try:
-        made = rule.apply(Schedule(IRModule({"main": func})), target)  # type: ignore[attr-defined]
+        made = rule.apply_to(Schedule(IRModule({"main": func})), target)  # type: ignore[attr-defined]
     except ScheduleError:
         return  # as a rule says that it does not apply
     if isinstance(made, NotApplicable):

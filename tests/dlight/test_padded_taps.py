@@ -45,7 +45,7 @@ def convolution(
 
 
 def scheduled(func: PrimFunc, cores: int, target: Target = NATIVE) -> PrimFunc:
-    made = TiledReduction().apply(
+    made = TiledReduction().apply_to(
         Schedule(IRModule({"main": func})), target.with_options(num_cores=cores)
     )
     assert not isinstance(made, dlight.NotApplicable), made.reason

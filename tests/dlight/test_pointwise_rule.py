@@ -34,7 +34,7 @@ def conv(
 
 
 def apply(func: PrimFunc, target: Target) -> PrimFunc | str:
-    made = PointwiseConvolution().apply(Schedule(IRModule({"main": func})), target)
+    made = PointwiseConvolution().apply_to(Schedule(IRModule({"main": func})), target)
     if isinstance(made, NotApplicable):
         return made.reason
     return made.mod["main"].with_attr(IS_SCHEDULED, 1)

@@ -31,7 +31,7 @@ def function(shape: tuple[Any, ...], size: tuple[int, int], *, relu: bool, **opt
 @pytest.mark.parametrize("relu", [False, True])
 def test_results(size: tuple[int, int], method: str, relu: bool) -> None:
     func = function((2, 3, 12, 33), size, relu=relu, method=method)
-    made = Resize().apply(Schedule(func), TARGET)
+    made = Resize().apply_to(Schedule(func), TARGET)
     assert not isinstance(made, NotApplicable)
     x = np.random.default_rng(0).standard_normal((2, 3, 12, 33)).astype("float32")
     expected, found = (np.zeros((2, 3, *size), "float32") for _ in range(2))
@@ -41,7 +41,7 @@ def test_results(size: tuple[int, int], method: str, relu: bool) -> None:
 
 
 def test_rows_are_shared_among_threads() -> None:
-    made = Resize().apply(Schedule(function((8, 8, 40, 40), (80, 80), relu=True)), WIDE)
+    made = Resize().apply_to(Schedule(function((8, 8, 40, 40), (80, 80), relu=True)), WIDE)
     assert not isinstance(made, NotApplicable)
     loops = collect(made.mod["main"].body, For)
     (rows,) = [loop for loop in loops if loop.kind == "parallel"]
@@ -68,4 +68,4 @@ def test_symbolic_batches() -> None:
 def test_refusals(options: dict[str, Any]) -> None:
     size = options.pop("size", (20, 20))
     func = function((1, 10, 33, 33), size, relu=False, **options)
-    assert isinstance(Resize().apply(Schedule(func), TARGET), NotApplicable)
+    assert isinstance(Resize().apply_to(Schedule(func), TARGET), NotApplicable)

@@ -171,7 +171,7 @@ def test_groups_of_channels_are_rows(shape: tuple[int, ...], groups: int) -> Non
     x = te.placeholder(shape, name="x")
     w, b = (te.placeholder((shape[1],), name=name) for name in "wb")
     func = te.create_prim_func([x, w, b, topi.nn.group_norm(x, w, b, groups)])
-    assert not isinstance(RowWise().apply(Schedule(func), TARGET), NotApplicable)
+    assert not isinstance(RowWise().apply_to(Schedule(func), TARGET), NotApplicable)
     arrays = [numbers(size, "float32") for size in (shape, shape[1:2], shape[1:2])]
     rows = arrays[0].astype("f8").reshape(shape[0], groups, -1)
     centred = rows - rows.mean(-1, keepdims=True)
@@ -235,7 +235,7 @@ def test_rows_are_shared_where_a_result_is_reshaped() -> None:
     for shape, result in (((1, 3, 6, 50), (3, 6, 50)), ((3, 6, 50), (3, 1, 6, 1, 50))):
         x = te.placeholder(shape, name="x")
         func = te.create_prim_func([x, topi.reshape(topi.nn.softmax(x, -1), result)])
-        assert not isinstance(RowWise().apply(Schedule(func), TARGET), NotApplicable)
+        assert not isinstance(RowWise().apply_to(Schedule(func), TARGET), NotApplicable)
         given = numbers(shape, "float32")
         powers = np.exp(given.astype("float64"))
         expected = (powers / powers.sum(-1, keepdims=True)).reshape(result)

@@ -99,7 +99,7 @@ def drawn(*shape: int) -> Any:
 
 
 def applies(func: PrimFunc, rule: Any, target: Target = WIDE) -> bool:
-    return not isinstance(rule.apply(Schedule(IRModule({"main": func})), target), NotApplicable)
+    return not isinstance(rule.apply_to(Schedule(IRModule({"main": func})), target), NotApplicable)
 
 
 @pytest.mark.parametrize("target", NATIVE)
@@ -122,7 +122,7 @@ def test_a_tile_holds_the_results_that_share_arithmetic() -> None:
     assert shared is not None and shared.axis is axis
     along = sharing_of(found.store.value, found.places, axis, 14, WIDE.costs)
     assert along is None, "nothing is shared along the bodies"
-    made = TiledReduction().apply(sch, WIDE)
+    made = TiledReduction().apply_to(sch, WIDE)
     assert isinstance(made, Schedule)
     assert "T.unroll(3)" in made.mod["main"].script()
 
@@ -191,7 +191,7 @@ def test_products_of_a_matrix_with_itself(
 
 def test_a_product_of_a_matrix_with_itself_is_tiled() -> None:
     func = gram(256, 256, across=False)
-    made = TiledReduction().apply(Schedule(IRModule({"main": func})), WIDE)
+    made = TiledReduction().apply_to(Schedule(IRModule({"main": func})), WIDE)
     assert isinstance(made, Schedule)
     # The panels of all columns come first: rows are read from them, too.
     copy = made.get_block("x_global")
@@ -238,7 +238,7 @@ def test_windows_that_move_differently_are_not_shared() -> None:
     made = te.compute(
         (30, 30), lambda y, x: te.sum(a[y + i, x + j] * b[y, x + j], axis=[i, j]), name="made"
     )
-    refused = SlidingWindow().apply(
+    refused = SlidingWindow().apply_to(
         Schedule(IRModule({"main": te.create_prim_func([a, b, made])})), WIDE
     )
     assert isinstance(refused, NotApplicable)

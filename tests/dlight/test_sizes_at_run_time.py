@@ -174,7 +174,7 @@ def test_products_of_rows_with_rows(cpu: str) -> None:
     )
     made = te.compute(sums.shape, lambda i, h, p, q: sums(i, h, p, q) + mask(i, 0, p, q))
     sch = Schedule(IRModule({"main": te.create_prim_func([x, y, mask, made])}))
-    tiled = TiledReduction().apply(sch, target)
+    tiled = TiledReduction().apply_to(sch, target)
     assert isinstance(tiled, Schedule), tiled.reason
     kernel = tilewright.compile(tiled.mod["main"].with_attr(IS_SCHEDULED, 1), target)
     rng = np.random.default_rng(0)

@@ -35,7 +35,7 @@ def convolution(
 
 
 def scheduled(func: PrimFunc, cores: int = 1, target: Target = NATIVE) -> PrimFunc:
-    made = TiledReduction().apply(
+    made = TiledReduction().apply_to(
         Schedule(IRModule({"main": func})), target.with_options(num_cores=cores)
     )
     assert not isinstance(made, dlight.NotApplicable), made.reason

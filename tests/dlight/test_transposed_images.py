@@ -43,7 +43,7 @@ def transposed(
 
 
 def scheduled(func: PrimFunc, target: Target) -> PrimFunc:
-    made = StridedAxes().apply(Schedule(IRModule({"main": func})), target)
+    made = StridedAxes().apply_to(Schedule(IRModule({"main": func})), target)
     assert not isinstance(made, NotApplicable), made.reason
     return made.mod["main"]
 

@@ -152,6 +152,111 @@ def test_facts_of_targets_and_dtypes() -> None:
     assert [base.get_bytes(d) for d in ("float16", "int4", "bool", "float32x4")] == [2, 1, 1, 16]
 
 
+def test_buffers_of_blocks_are_described() -> None:
+    x = te.placeholder((64, 12), name="x")
+    z = te.placeholder((32, 8), name="z")
+    y = te.compute((12, 4, 64), lambda i, j, k: x[k, i % 6] + z[k // 2, j * 2], name="y")
+    sch = s_tir.Schedule(te.create_prim_func([x, z, y]))
+    (info,) = dl.normalize_prim_func(sch) or []
+    i, j, k = info.get_loops()
+    first, second = info.read_bufs(sch)
+    (written,) = info.write_bufs(sch)
+    loop_i, loop_j, loop_k = map(sch.get, (i, j, k))
+    assert first.assoc_lps_info == [loop_k, loop_i] and second.assoc_lps == [None, None]
+    assert [sch.get(loop) for loop in written.assoc_lps if loop] == [loop_i, loop_j, loop_k]
+    assert (written.shape[0], first.shape[0], first.get_scope()) == (12, 64, "global")
+    assert (first.get_vecsize(), written.get_vecsize(), second.get_vecsize()) == (4, 4, None)
+    assert written.get_vecsize(vbits=64) == 2
+    assert repr(first).startswith("BufferInfo(x[")
+
+
+def sum_of_products(form: str) -> PrimFunc:
+    x, w = te.placeholder((64,), name="x"), te.placeholder((32, 64), name="w")
+    k = te.reduce_axis((0, 64), name="k")
+    if form == "rows":
+        return te.create_prim_func(
+            [x, w, te.compute((32,), lambda j: te.sum(x[k] * w[j, k], axis=k))]
+        )
+    if form == "columns":
+        w = te.placeholder((64, 32), name="w")
+        return te.create_prim_func(
+            [x, w, te.compute((32,), lambda j: te.sum(x[k] * w[k, j], axis=k))]
+        )
+    if form == "groups":
+        return te.create_prim_func(
+            [x, w, te.compute((32,), lambda j: te.sum(x[k] * w[j, k // 4], axis=k))]
+        )
+    if form == "batches":
+        x, w = te.placeholder((4, 64), name="x"), te.placeholder((4, 32, 64), name="w")
+        out = te.compute((4, 32), lambda i, j: te.sum(x[i, k] * w[i, j, k], axis=k))
+        return te.create_prim_func([x, w, out])
+    if form == "sum":
+        return te.create_prim_func([w, te.compute((32,), lambda j: te.sum(w[j, k], axis=k))])
+    assert form == "matrices"
+    x = te.placeholder((4, 64), name="x")
+    out = te.compute((4, 32), lambda i, j: te.sum(x[i, k] * w[j, k], axis=k))
+    return te.create_prim_func([x, w, out])
+
+
+# What TVM 0.27 answers; it raises an AssertionError for a sum.
+NORMAL = {
+    "rows": (True, [1, 32, 64, 1]),
+    "columns": (False, [1, 32, 64, 1]),
+    "groups": (True, [1, 32, 16, 4]),
+    "batches": (True, [4, 32, 64, 1]),
+    "sum": (None, [32, 64]),
+    "matrices": (None, [4, 32, 64]),
+}
+
+
+@pytest.mark.parametrize("form", NORMAL)
+def test_products_with_vectors_get_four_loops(form: str) -> None:
+    sch = s_tir.Schedule(sum_of_products(form))
+    (info,) = dl.normalize_prim_func(sch) or []
+    before = sch.mod
+    answer = analysis.normalize(sch, info)
+    extents = [base.get_extent(sch, loop) for loop in sch.get_loops(info.block_rv)]
+    assert (answer, extents) == NORMAL[form]
+    assert answer is not None or sch.mod is before
+
+
+class OnlyWideRows(dl.gpu.Reduction):
+    """A rule for fewer functions than the one it derives from."""
+
+    def apply(self, func, target, tunable):  # type: ignore[no-untyped-def]
+        if not func.params[0].name.startswith("x"):
+            return None
+        return super().apply(func, target, tunable)
+
+
+def test_built_in_rules_are_called_as_tvms() -> None:
+    rows = sum_of_products("sum")
+    made = dl.gpu.Reduction().apply(rows, H100, False)
+    assert isinstance(made, s_tir.Schedule) and made.trace is not None
+    assert "threadIdx.x" in made.mod["main"].script()
+    assert dl.gpu.Reduction().apply(rows, LLVM, True) is None
+    assert dl.cpu.Reduction().apply(rows, H100, False) is None
+    assert dl.gpu.Reduction().apply(made.mod["main"], H100, False) is None
+    assert dl.gpu.Matmul().apply(func=rows, target=H100, tunable=False) is None
+    assert isinstance(dl.cpu.GEMV().apply(product(vector=True), LLVM, False), s_tir.Schedule)
+    assert dl.cpu.GEMV().apply(rows, LLVM, False) is None
+    with H100:
+        kept = dl.ApplyDefaultSchedule(OnlyWideRows())(IRModule({"main": rows}))
+        assert not kept["main"].attrs.get("tir.is_scheduled")
+        done = dl.ApplyDefaultSchedule(dl.gpu.Reduction())(IRModule({"main": rows}))
+        assert done["main"].attrs["tir.is_scheduled"]
+
+
+def test_super_of_a_rule_makes_the_schedule() -> None:
+    x, k = te.placeholder((32, 64), name="x"), te.reduce_axis((0, 64), name="k")
+    rows = te.create_prim_func([x, te.compute((32,), lambda j: te.sum(x[j, k], axis=k))])
+    rule = OnlyWideRows()
+    assert isinstance(rule.apply(rows, H100, False), s_tir.Schedule)
+    with LLVM:
+        left = dl.ApplyDefaultSchedule(rule)(IRModule({"main": rows}))
+    assert not left["main"].attrs.get("tir.is_scheduled")
+
+
 class Outer(dl.ScheduleRule):
     """A rule as TVM's users write it."""
 

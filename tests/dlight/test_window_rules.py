@@ -33,7 +33,7 @@ def function(build: Callable[..., te.Tensor], *shapes: tuple[int, ...]) -> PrimF
 
 
 def scheduled(func: PrimFunc, rule: Any, target: Target = TARGET) -> PrimFunc:
-    made = rule.apply(Schedule(IRModule({"main": func})), target)
+    made = rule.apply_to(Schedule(IRModule({"main": func})), target)
     assert isinstance(made, Schedule), made
     return made.mod["main"]  # type: ignore[no-any-return]
 
@@ -269,7 +269,7 @@ def test_axes_that_one_operand_alone_uses_stay() -> None:
     found = contraction_of(sch, main)
     assert isinstance(found, Contraction)
     assert divisors_of(found) == {}
-    refused = StridedAxes().apply(sch, TARGET)
+    refused = StridedAxes().apply_to(sch, TARGET)
     assert isinstance(refused, dlight.NotApplicable)
     assert "no axis is used as quotient" in refused.reason
 

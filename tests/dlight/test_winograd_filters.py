@@ -35,7 +35,9 @@ def test_results(shape: tuple[int, ...], cores: int, turned: bool) -> None:
     given = weight if turned else np.ascontiguousarray(plain)
     x, w = te.placeholder(shape, name="x"), te.placeholder(given.shape, name="w")
     made = topi.nn.relu(topi.nn.conv2d_winograd(x, w, 1, 4, turned))
-    sch = Winograd().apply(Schedule(IRModule({"main": te.create_prim_func([x, w, made])})), target)
+    sch = Winograd().apply_to(
+        Schedule(IRModule({"main": te.create_prim_func([x, w, made])})), target
+    )
     assert isinstance(sch, Schedule), sch
     # Transformed by panels: in the loop over them.
     inside = [sch.get_loops(sch.get_block(name))[0] for name in ("taps", "products_update")]

@@ -38,7 +38,7 @@ def reference(g: Any, x: Any, pad: int) -> Any:
 
 
 def scheduled(func: PrimFunc, target: Target) -> PrimFunc:
-    made = WinogradGradient().apply(Schedule(IRModule({"main": func})), target)
+    made = WinogradGradient().apply_to(Schedule(IRModule({"main": func})), target)
     assert isinstance(made, Schedule), made
     return made.mod["main"].with_attr(IS_SCHEDULED, 1)
 
@@ -76,7 +76,7 @@ def test_other_blocks_or_few_channels_are_left_to_other_rules() -> None:
         (te.create_prim_func([g, x, made]), "other blocks"),
         (gradient(1, 24, 16, 4), "multiples of 16"),
     ):
-        refused = WinogradGradient().apply(Schedule(IRModule({"main": func})), WIDE)
+        refused = WinogradGradient().apply_to(Schedule(IRModule({"main": func})), WIDE)
         assert isinstance(refused, NotApplicable) and why in str(refused)
 
 

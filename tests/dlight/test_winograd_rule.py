@@ -41,7 +41,7 @@ def conv(
 
 
 def scheduled(func: PrimFunc, target: Target) -> PrimFunc:
-    made = Winograd().apply(Schedule(IRModule({"main": func})), target)
+    made = Winograd().apply_to(Schedule(IRModule({"main": func})), target)
     assert isinstance(made, Schedule), made
     return made.mod["main"].with_attr(IS_SCHEDULED, 1)
 
@@ -126,14 +126,14 @@ def test_filters_from_far_caches_are_fetched_ahead(channels: int, fetches: bool)
 def test_channels_must_fill_vectors(channels: int, filters: int) -> None:
     target = Target("llvm -mcpu=znver4 -num-cores=1")
     sch = Schedule(IRModule({"main": conv((1, channels, 8, 8), filters, 2)}))
-    made = Winograd().apply(sch, target)
+    made = Winograd().apply_to(sch, target)
     assert isinstance(made, NotApplicable) and "multiples of 16" in made.reason
 
 
 def test_other_functions_are_left_alone() -> None:
     x, w = te.placeholder((1, 16, 8, 8), name="x"), te.placeholder((16, 16, 3, 3), name="w")
     func = te.create_prim_func([x, w, topi.nn.conv2d(x, w, 1, 1)])
-    made = Winograd().apply(Schedule(IRModule({"main": func})), ONE)
+    made = Winograd().apply_to(Schedule(IRModule({"main": func})), ONE)
     assert isinstance(made, NotApplicable)
 
 
@@ -141,7 +141,7 @@ def test_an_epilogue_of_another_layout_is_left_to_others() -> None:
     x, w = te.placeholder((1, 16, 8, 8), name="x"), te.placeholder((4, 4, 16, 16), name="w")
     made = topi.nn.conv2d_winograd_without_weight_transform(x, w, 1, 2)
     out = te.compute(made.shape, lambda n, f, h, w: made[n, f, h, 7 - w] * 2)
-    done = Winograd().apply(Schedule(IRModule({"main": te.create_prim_func([x, w, out])})), ONE)
+    done = Winograd().apply_to(Schedule(IRModule({"main": te.create_prim_func([x, w, out])})), ONE)
     assert isinstance(done, NotApplicable) and "layout" in done.reason
 
 

@@ -56,7 +56,7 @@ def product(
 
 
 def scheduled(func: PrimFunc, target: Target = NATIVE) -> PrimFunc:
-    found = Int4ProductKernel().apply(Schedule(IRModule({"main": func})), target)
+    found = Int4ProductKernel().apply_to(Schedule(IRModule({"main": func})), target)
     assert isinstance(found, Schedule), found
     return found.mod["main"]
 
@@ -239,7 +239,7 @@ def test_scheduled_program_means_the_same_to_the_interpreter() -> None:
 
 def test_traces_replay() -> None:
     func = product(np.zeros((4, 64), "float32"), quantized(40, 64, 32, True, True))
-    found = Int4ProductKernel().apply(Schedule(IRModule({"main": func})), ZMM)
+    found = Int4ProductKernel().apply_to(Schedule(IRModule({"main": func})), ZMM)
     assert isinstance(found, Schedule)
     again = Schedule(IRModule({"main": func}))
     Trace.from_json(json.loads(json.dumps(found.trace.as_json()))).apply_to_schedule(again)
@@ -259,7 +259,7 @@ def test_large_products_run_on_all_cores() -> None:
 
 
 def reason(func: PrimFunc, target: Target = ZMM) -> str:
-    found = Int4ProductKernel().apply(Schedule(IRModule({"main": func})), target)
+    found = Int4ProductKernel().apply_to(Schedule(IRModule({"main": func})), target)
     assert isinstance(found, NotApplicable)
     return found.reason
 

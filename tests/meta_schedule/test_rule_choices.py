@@ -27,7 +27,7 @@ def program() -> PrimFunc:
 class Tiles(ScheduleRule):
     """Two choices; 32 x 32 is one that it refuses."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         rows = sch.choices.choose("B.rows", (4, 8, 16, 32))
         columns = sch.choices.choose("B.columns", (16, 32))
         if (rows, columns) == (32, 32):
@@ -39,13 +39,13 @@ class Tiles(ScheduleRule):
 
 
 class Never(ScheduleRule):
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         sch.choices.choose("never.asked", (1, 2, 3))
         return NotApplicable("never")
 
 
 class Plain(ScheduleRule):
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         sch.vectorize(sch.get_loops("B")[1])
         return sch
 

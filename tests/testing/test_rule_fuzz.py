@@ -65,7 +65,7 @@ def test_interpreter_and_oracle_agree_on_operators(label: str) -> None:
 class _Wrong(ScheduleRule):
     """Splits a loop and then adds one to what is stored."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule:
         block = next(name for name in sch.state.index("main").blocks if name != "root")
         loops = sch.get_loops(block)
         sch.split(loops[0], [None, 2])
@@ -84,7 +84,7 @@ class _Wrong(ScheduleRule):
 class _Crashing(ScheduleRule):
     """Raises what no rule may."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule:
         raise IndexError("not for users")
 
 

@@ -7,10 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tilewright.arith import simplify
-from tilewright.ir import Call, Expr, Range, Var, as_expr, as_int, free_vars, structural_equal
+from tilewright.arith import normalize_to_iter_sum, simplify
+from tilewright.dlight.buffer_info import BufferInfo
+from tilewright.ir import (
+    Call,
+    Expr,
+    Range,
+    Var,
+    as_expr,
+    as_int,
+    free_vars,
+    is_const,
+    structural_equal,
+)
 from tilewright.scheduling.blocks import leaf_blocks, loads_of, stores_of
-from tilewright.support.errors import ScheduleError
+from tilewright.support.errors import ScheduleError, VerifyError
 from tilewright.target import Target
 from tilewright.tir import SPATIAL, Block, Buffer, BufferLoad, BufferRegion
 from tilewright.tir.analysis import is_reduction_block
@@ -56,6 +67,14 @@ class SBlockInfo:
     def get_loops(self) -> list[LoopRV]:
         """Return the loops."""
         return [each.loop_rv for each in self.iters]
+
+    def read_bufs(self, sch: Schedule) -> list[BufferInfo]:
+        """Describe the regions that the block reads."""
+        return [BufferInfo(sch, self.block_rv, each) for each in sch.get(self.block_rv).reads]
+
+    def write_bufs(self, sch: Schedule) -> list[BufferInfo]:
+        """Describe the regions that the block writes."""
+        return [BufferInfo(sch, self.block_rv, each) for each in sch.get(self.block_rv).writes]
 
     def is_injective(self) -> bool:
         """Whether each iteration writes elements of its own: all are spatial."""
@@ -198,3 +217,57 @@ def is_gemv(sch: Schedule, block_info: SBlockInfo) -> list[Buffer] | None:
 def get_max_shared_memory_per_block(target: Target) -> int:
     """Return how many bytes of shared memory a block of a GPU's threads may have."""
     return target.max_shared_memory
+
+
+def normalize(sch: Schedule, block_info: SBlockInfo) -> bool | None:
+    """Give a product of a matrix and vectors four loops: batch, results, reduction, group.
+
+    Batches are iterations that all of the block's buffers have. A group is ``n`` in ``k // n``,
+    where the matrix is read once for ``n`` steps of the reduction. Each loop is fused of those of
+    its kind, in the order in which the matrix has them, or has one iteration.
+
+    Return whether neighbours in the matrix are steps of the reduction; ``None``, having done
+    nothing, for a block that isn't of this form.
+    """
+    block = sch.get(block_info.block_rv)
+    ranges = {each.var: each for each in block.iter_vars}
+    try:
+        access = normalize_to_iter_sum(
+            detect_dominant_read(block), {var: axis.dom for var, axis in ranges.items()}
+        )
+    except (ScheduleError, VerifyError):
+        return None
+    infos = {each.var: each for each in block_info.iters}
+    order = [(infos.get(split.source.source), split) for split in access.args]
+    used = [info.var for info, _ in order if info is not None]
+    if free_vars(access.base) & ranges.keys() or sorted(map(id, used)) != sorted(map(id, infos)):
+        return None
+    groups = [(info, split) for info, split in order if not is_const(split.lower_factor, 1)]
+    if len(groups) > 1 or any(info is None or info.kind != "R" for info, _ in groups):
+        return None
+    buffers = [_vars_of(block, access) for access in (*block.writes, *block.reads)]
+    kinds: dict[str, list[LoopRV]] = {"batch": [], "result": [], "step": [], "group": []}
+    named = [info for info, _ in order if info is not None]
+    roles = [_role_in_product(info, buffers) for info in named]
+    if not {"result", "step"} <= set(roles):
+        return None
+    for role, (info, split) in zip(roles, order):
+        assert info is not None
+        loop = info.loop_rv
+        if groups and info is groups[0][0]:
+            loop, inner = sch.split(loop, [None, split.lower_factor])
+            kinds["group"].append(inner)
+        kinds[role].append(loop)
+    for role in ("batch", "group"):
+        if not kinds[role]:
+            kinds[role].append(sch.add_unit_loop(block_info.block_rv))
+    sch.reorder(*(loop for loops in kinds.values() for loop in loops))
+    for loops in kinds.values():
+        sch.fuse(*loops)
+    return named[-1].kind == "R"
+
+
+def _role_in_product(info: IterInfo, buffers: Sequence[set[Var]]) -> str:
+    if info.kind == "R":
+        return "step"
+    return "batch" if all(info.var in used for used in buffers) else "result"

@@ -54,7 +54,7 @@ class Kernel(ScheduleRule, Generic[P]):
         """Schedule the built blocks, and the blocks of the function that were ``kept``, by name."""
         raise NotImplementedError
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Replace the operator by the kernel, and schedule it."""
         self.prepare(sch)
         problem = self.recognise(sch.mod["main"])

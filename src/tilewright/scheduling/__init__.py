@@ -34,6 +34,8 @@ from tilewright.scheduling.nests import (
 )
 from tilewright.scheduling.rows import arrange_axes, shared_rows
 from tilewright.scheduling.rule import (
+    CPUScheduleRule,
+    GPUScheduleRule,
     NotApplicable,
     ScheduleRule,
     first_applied,
@@ -46,8 +48,10 @@ from tilewright.tir.schedule import Choices, others_after
 
 __all__ = [
     "ApplyFirst",
+    "CPUScheduleRule",
     "Choices",
     "Contraction",
+    "GPUScheduleRule",
     "NotApplicable",
     "ReadInstead",
     "Reduction",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,9 +33,9 @@ class NotApplicable:
 class ScheduleRule:
     """Schedules functions of one kind.
 
-    A subclass defines ``apply(sch, target)``, or TVM's ``apply(func, target, tunable)``. That one
-    gets a function and makes the schedule itself; it returns that, a list whose first counts, or
-    ``None`` if the rule doesn't apply. ``tunable`` is false: nobody measures.
+    A subclass defines ``apply_to(sch, target)``, which begins with a schedule and says why the rule
+    doesn't apply; or it overrides TVM's ``apply(func, target, tunable)``, which makes the schedule
+    itself.
     """
 
     before: ClassVar[str] = ""
@@ -47,13 +46,27 @@ class ScheduleRule:
         """The rule's name, for logs."""
         return type(self).__name__
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Schedule the function ``main`` of a fresh schedule.
 
         Return the schedule, or why the rule doesn't apply. A ``ScheduleError`` from a primitive
         counts as not applicable.
         """
-        raise NotImplementedError(f"{self.name} must define apply")
+        raise NotImplementedError(f"{self.name} must define apply_to")
+
+    def apply(
+        self, func: PrimFunc, target: Target, tunable: bool = False
+    ) -> Schedule | list[Schedule] | None:
+        """Make a schedule of a function; ``None`` if the rule doesn't apply, or to its target.
+
+        An override may return a list, whose first counts. ``tunable`` says that the result will be
+        measured: passes never do, and the rules here make the same schedule then.
+        """
+        if not isinstance(func, PrimFunc) or is_scheduled(func):
+            return None
+        start = start_schedule(func, record=True)
+        made = None if start is None else _first(start, (self,), target, _apply_to)
+        return made if isinstance(made, Schedule) else None
 
     def is_target_available(self, target: Target) -> bool:
         """Return whether the rule is for a target: any, unless a subclass says otherwise."""
@@ -71,13 +84,28 @@ class ScheduleRule:
         return make
 
 
+class CPUScheduleRule(ScheduleRule):
+    """A rule for CPUs."""
+
+    def is_target_available(self, target: Target) -> bool:
+        """Return whether a target is a CPU."""
+        return target.device_kind != "cuda"
+
+
+class GPUScheduleRule(ScheduleRule):
+    """A rule for GPUs."""
+
+    def is_target_available(self, target: Target) -> bool:
+        """Return whether a target is a GPU."""
+        return target.device_kind == "cuda"
+
+
 def _apply(rule: ScheduleRule, sch: Schedule, target: Target) -> Schedule | NotApplicable:
-    """Apply a rule of either form to a schedule that others may share."""
-    if len(inspect.signature(rule.apply).parameters) < 3:
-        return rule.apply(sch.copy(), target)
-    by_function: Callable[..., Any] = rule.apply
+    """Apply a rule to a schedule that others may share."""
+    if type(rule).apply is ScheduleRule.apply:
+        return _apply_to(rule, sch, target)
     # The schedule that it makes shall call the function `main`, as rules do.
-    found = by_function(sch.mod["main"].with_attr(GLOBAL_SYMBOL, "main"), target, False)
+    found: object = rule.apply(sch.mod["main"].with_attr(GLOBAL_SYMBOL, "main"), target, False)
     if isinstance(found, (list, tuple)):
         found = found[0] if found else None
     if found is None:
@@ -88,6 +116,12 @@ def _apply(rule: ScheduleRule, sch: Schedule, target: Target) -> Schedule | NotA
             f"not a {type(found).__name__}"
         )
     return found
+
+
+def _apply_to(rule: ScheduleRule, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    if not rule.is_target_available(target):
+        return NotApplicable(f"it isn't for targets of kind {str(target.kind)!r}")
+    return rule.apply_to(sch.copy(), target)
 
 
 def joined(
@@ -206,10 +240,19 @@ def first_applied(
     sch: Schedule, rules: tuple[ScheduleRule, ...], target: Target
 ) -> Schedule | NotApplicable:
     """Return the schedule by the first rule that applies, or why none does."""
+    return _first(sch, rules, target, _apply)
+
+
+def _first(
+    sch: Schedule,
+    rules: tuple[ScheduleRule, ...],
+    target: Target,
+    apply: Callable[[ScheduleRule, Schedule, Target], Schedule | NotApplicable],
+) -> Schedule | NotApplicable:
     reasons, name = [], sch.choices.function
     for rule in rules:
         try:
-            result = _apply(rule, sch, target)
+            result = apply(rule, sch, target)
         except ScheduleError as error:
             result = NotApplicable(error.summary)
         if isinstance(result, Schedule):

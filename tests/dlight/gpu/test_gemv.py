@@ -123,5 +123,5 @@ def test_what_is_no_product_with_vectors() -> None:
     ):
         sch = start_schedule(func)
         assert sch is not None
-        refused = rule.apply(sch, CUDA)
+        refused = rule.apply_to(sch, CUDA)
         assert isinstance(refused, NotApplicable) and reason in refused.reason

@@ -137,5 +137,5 @@ def test_each_rule_refuses_what_is_the_others() -> None:
     ):
         sch = start_schedule(func)
         assert sch is not None
-        refused = rule.apply(sch, CUDA)
+        refused = rule.apply_to(sch, CUDA)
         assert isinstance(refused, NotApplicable) and reason in refused.reason

@@ -97,4 +97,4 @@ def test_others_are_refused() -> None:
     ):
         sch = start_schedule(func)
         assert sch is not None
-        assert isinstance(rule.apply(sch, CUDA), NotApplicable)
+        assert isinstance(rule.apply_to(sch, CUDA), NotApplicable)

@@ -80,7 +80,7 @@ def test_norms_by_a_rule_of_their_own() -> None:
     for func, reason in ((softmax(3, 8), "2 reductions"), (layer_norm(3, 8), "reduction")):
         sch = start_schedule(func)
         assert sch is not None
-        refused = RMSNorm().apply(sch, CUDA)
+        refused = RMSNorm().apply_to(sch, CUDA)
         assert isinstance(refused, NotApplicable) and reason in refused.reason
 
 
@@ -88,4 +88,4 @@ def test_other_functions_are_refused() -> None:
     for func in (function(topi.nn.relu, tensor(4)), function(topi.sum, tensor(4, 5))):
         sch = start_schedule(func)
         assert sch is not None
-        assert isinstance(GeneralReduction().apply(sch, CUDA), NotApplicable)
+        assert isinstance(GeneralReduction().apply_to(sch, CUDA), NotApplicable)

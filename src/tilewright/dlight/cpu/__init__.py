@@ -6,7 +6,8 @@
 - ``Resize``: resized images.
 - ``Fallback``: anything else: every block parallel and vectorised separately.
 
-A rule of the folder that isn't listed is inserted by its ``before``.
+A rule of the folder that isn't listed is inserted by its ``before``. ``GEMV`` and ``Reduction`` are
+TVM's names of ``MatrixVector`` and ``RowWise``.
 """
 
 from __future__ import annotations
@@ -41,11 +42,13 @@ __all__ = [
     "BlockedWindow",
     "DotProductTile",
     "Fallback",
+    "GEMV",
     "GroupedReduction",
     "MatrixVector",
     "Plan",
     "PointwiseConvolution",
     "PromotedOperand",
+    "Reduction",
     "StridedAxes",
     "Resize",
     "RowWise",
@@ -58,6 +61,8 @@ __all__ = [
     "rules",
     "schedule_plan",
 ]
+
+GEMV, Reduction = MatrixVector, RowWise
 
 
 def rules() -> tuple[ScheduleRule, ...]:

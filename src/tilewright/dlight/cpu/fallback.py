@@ -6,7 +6,7 @@ second finds each row in the L1 cache.
 
 from __future__ import annotations
 
-from tilewright.scheduling import NotApplicable, ScheduleRule, warn_of_unscheduled
+from tilewright.scheduling import CPUScheduleRule, NotApplicable, warn_of_unscheduled
 from tilewright.scheduling.cpu import (
     axes_of,
     come_from_afar,
@@ -30,10 +30,10 @@ _NOT_AXES = "its loops are not its axes: each spatial or reduction axis needs on
 _NO_STORES = "it stores nothing itself: what a function that it calls does isn't known"
 
 
-class Fallback(ScheduleRule):
+class Fallback(CPUScheduleRule):
     """Schedules each block separately; a block that can't be scheduled stays a serial nest."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Always apply; warn of blocks that stay unscheduled."""
         inline_injective(sch)
         names = [sch.get(rv).name for rv in leaf_blocks(sch)]

@@ -9,7 +9,7 @@ vectors instead of gathered element by element (``codegen/llvm/near_gather.py``)
 from __future__ import annotations
 
 from tilewright.ir import as_int, collect, uses_var
-from tilewright.scheduling import NotApplicable, ScheduleRule
+from tilewright.scheduling import CPUScheduleRule, NotApplicable
 from tilewright.scheduling.cpu import (
     SEPARATE,
     Axis,
@@ -38,10 +38,10 @@ _WORK = 4
 _NEAR = 2
 
 
-class Resize(ScheduleRule):
+class Resize(CPUScheduleRule):
     """Applies to resized images with contiguous rows, and their epilogues."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Rows in parallel, pixels as vectors."""
         stages = [rv for rv in leaf_blocks(sch) if RESIZE in sch.get(rv).annotations]
         if not stages:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from tilewright.dlight.cpu.row_pipeline import RowPipeline, pipeline_rows, plan_row_pipeline
 from tilewright.scheduling import (
+    CPUScheduleRule,
     NotApplicable,
-    ScheduleRule,
     arrange_axes,
     others_after,
     shared_rows,
@@ -40,10 +40,10 @@ from tilewright.tir.schedule.handles import BlockRV, LoopRV
 _TOGETHER = ((8, 4), (64, 2))
 
 
-class RowWise(ScheduleRule):
+class RowWise(CPUScheduleRule):
     """Applies where a last, injective block shares leading axes with every reduction before it."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Fuse the rows, compute every stage under them, vectorise within."""
         inline_injective(sch)
         blocks = leaf_blocks(sch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tilewright.ir import as_int
-from tilewright.scheduling import NotApplicable, ScheduleRule
+from tilewright.scheduling import CPUScheduleRule, NotApplicable
 from tilewright.scheduling.cpu import leaf_blocks, parallelize
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule
@@ -18,10 +18,10 @@ _UNKNOWN = 64
 _ROWS = {SCAN, SORT, RECURRENCE}
 
 
-class Scan(ScheduleRule):
+class Scan(CPUScheduleRule):
     """Applies to functions that are one scan, sort or recurrence."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Divide rows among threads."""
         blocks = leaf_blocks(sch)
         if len(blocks) != 1 or not _ROWS & set(sch.get(blocks[0]).annotations):

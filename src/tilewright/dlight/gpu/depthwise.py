@@ -8,7 +8,13 @@ reused, so memory decides, not shared memory or tiles.
 from __future__ import annotations
 
 from tilewright.dlight.gpu.matmul import has_windows
-from tilewright.scheduling import Contraction, NotApplicable, ScheduleRule, describe, dimensions_of
+from tilewright.scheduling import (
+    Contraction,
+    GPUScheduleRule,
+    NotApplicable,
+    describe,
+    dimensions_of,
+)
 from tilewright.scheduling.blocks import Axis, work_of
 from tilewright.scheduling.gpu import (
     attach,
@@ -31,13 +37,13 @@ _MOST_TAPS = 64
 """Taps of a window, all results of a thread together, that are written out."""
 
 
-class Depthwise(ScheduleRule):
+class Depthwise(GPUScheduleRule):
     """Applies to windows of which each result has its own channel: nothing is shared but windows.
 
     That are depthwise convolutions, and sums and extrema of windows.
     """
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Give each thread a few results of a column of the image."""
         found = describe(sch)
         if isinstance(found, NotApplicable):

@@ -6,7 +6,7 @@ may run at once are bound; what has none, and what is outside of blocks, runs on
 
 from __future__ import annotations
 
-from tilewright.scheduling import NotApplicable, ScheduleRule, warn_of_unscheduled
+from tilewright.scheduling import GPUScheduleRule, NotApplicable, warn_of_unscheduled
 from tilewright.scheduling.blocks import inline_injective
 from tilewright.scheduling.gpu import place_scratch, run_rest_alone, schedule_rest
 from tilewright.target import Target
@@ -15,10 +15,10 @@ from tilewright.tir.schedule import Schedule
 _OUTSIDE = "it isn't in blocks"
 
 
-class Fallback(ScheduleRule):
+class Fallback(GPUScheduleRule):
     """Schedules each block separately; warns of what runs on one thread."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Always apply."""
         inline_injective(sch)
         alone = {"root": _OUTSIDE} if run_rest_alone(sch) else {}

@@ -6,7 +6,7 @@ gained by tiles: threads read vectors of the matrix side by side and join their 
 
 from __future__ import annotations
 
-from tilewright.scheduling import Contraction, NotApplicable, ScheduleRule, describe
+from tilewright.scheduling import Contraction, GPUScheduleRule, NotApplicable, describe
 from tilewright.scheduling.blocks import Axis, work_of
 from tilewright.scheduling.gpu import (
     largest_operand,
@@ -26,10 +26,10 @@ _MOST_TOGETHER = 8
 """Vectors that are multiplied at once: so many sums a thread has, for each of its results."""
 
 
-class GEMV(ScheduleRule):
+class GEMV(GPUScheduleRule):
     """Applies to sums of products where each element of the largest operand is used once."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Share each row (or vector of columns) of the matrix among threads."""
         found = describe(sch)
         if isinstance(found, NotApplicable):

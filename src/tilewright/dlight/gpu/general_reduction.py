@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.scheduling import NotApplicable, ScheduleRule, arrange_axes, shared_rows
+from tilewright.scheduling import GPUScheduleRule, NotApplicable, arrange_axes, shared_rows
 from tilewright.scheduling.blocks import (
     axes_of,
     inline_injective,
@@ -24,10 +24,10 @@ from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
 
 
-class GeneralReduction(ScheduleRule):
+class GeneralReduction(GPUScheduleRule):
     """Applies where a last, injective block shares leading axes with every reduction before it."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Compute all stages of a row by one group of threads."""
         inline_injective(sch)
         blocks = leaf_blocks(sch)

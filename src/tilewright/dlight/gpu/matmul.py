@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from tilewright.ir import dtypes, pre_order
-from tilewright.scheduling import Contraction, NotApplicable, ScheduleRule, describe, dimensions_of
+from tilewright.scheduling import (
+    Contraction,
+    GPUScheduleRule,
+    NotApplicable,
+    describe,
+    dimensions_of,
+)
 from tilewright.scheduling.gpu import (
     AHEAD,
     MatrixForm,
@@ -43,13 +49,13 @@ _ATTEMPTS = 3
 """Tiles that are tried: what refuses one mostly refuses all."""
 
 
-class Matmul(ScheduleRule):
+class Matmul(GPUScheduleRule):
     """Applies to sums of products of two operands, each with axes of its own.
 
     The tile is chosen by estimate (``rank_tiles``).
     """
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Bring the product into the form of matrices, and tile it."""
         found = describe(sch)
         if isinstance(found, NotApplicable):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.dlight.gpu.gemv import sums_of_vectors
-from tilewright.scheduling import Contraction, NotApplicable, ScheduleRule, describe
+from tilewright.scheduling import Contraction, GPUScheduleRule, NotApplicable, describe
 from tilewright.scheduling.blocks import axes_of, is_injective
 from tilewright.scheduling.gpu import (
     bind_shared,
@@ -21,14 +21,14 @@ from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
 
 
-class Reduction(ScheduleRule):
+class Reduction(GPUScheduleRule):
     """Applies to functions that are one reduction, followed by at most one step per result.
 
     The steps before it have been inlined. The results stay in registers until the step that
     follows has been computed.
     """
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Divide results among blocks, and each reduction among threads."""
         found = describe(sch)
         if isinstance(found, NotApplicable):

@@ -6,7 +6,7 @@ warp, which write a row and read a column, then meet different banks.
 
 from __future__ import annotations
 
-from tilewright.scheduling import NotApplicable, ScheduleRule
+from tilewright.scheduling import GPUScheduleRule, NotApplicable
 from tilewright.scheduling.blocks import (
     Axis,
     axes_of,
@@ -38,13 +38,13 @@ _TILES = ((32, 8), (32, 16), (16, 16), (64, 4))
 _FAR = 8
 
 
-class Transpose(ScheduleRule):
+class Transpose(GPUScheduleRule):
     """Applies to functions of one elementwise step with an operand whose neighbours are far apart.
 
     Such an operand is contiguous along another axis of the result, which has enough elements.
     """
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Read tiles of the operand along its rows, write them along the result's."""
         inline_injective(sch)
         blocks = leaf_blocks(sch)

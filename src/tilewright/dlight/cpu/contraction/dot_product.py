@@ -72,8 +72,8 @@ from tilewright.kernels.cpu.unsigned_product import (
 )
 from tilewright.scheduling import (
     Contraction,
+    CPUScheduleRule,
     NotApplicable,
-    ScheduleRule,
     contraction_of,
     depends,
     dimension_of,
@@ -140,10 +140,10 @@ class DotPlan(Plan):
     words: _Words
 
 
-class DotProductTile(ScheduleRule):
+class DotProductTile(CPUScheduleRule):
     """Applies to functions whose one large reduction multiplies small numbers."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Lay operands out for dot instructions, tile for registers, run tiles in parallel."""
         inline_injective(sch)
         mains = [rv for rv in leaf_blocks(sch) if dot_operands(sch.get(rv)) is not None]

@@ -10,9 +10,9 @@ from tilewright.dlight.cpu.contraction.plan import Plan
 from tilewright.ir import Expr, as_int
 from tilewright.scheduling import (
     Contraction,
+    CPUScheduleRule,
     NotApplicable,
     Reduction,
-    ScheduleRule,
     describe,
     dimensions_of,
 )
@@ -30,10 +30,10 @@ from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
 
-class Form(ScheduleRule):
+class Form(CPUScheduleRule):
     """One way to schedule a contraction and its consumers; other blocks get separate schedules."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Describe the contraction, schedule it, then the rest."""
         found = describe(sch)
         if isinstance(found, NotApplicable):

@@ -24,8 +24,8 @@ from tilewright.dlight.cpu.contraction.register_tile import Limits, Tile, rank_t
 from tilewright.ir import dtypes
 from tilewright.scheduling import (
     Contraction,
+    CPUScheduleRule,
     NotApplicable,
-    ScheduleRule,
     contraction_of,
     dimension_of,
     longest,
@@ -62,10 +62,10 @@ class GroupedPlan(Plan):
     outer: Contraction
 
 
-class GroupedReduction(ScheduleRule):
+class GroupedReduction(CPUScheduleRule):
     """Applies to functions with a reduction over groups of another reduction's results."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Compute the sums of a group in registers, next to the sum of all groups."""
         inline_injective(sch)
         blocks = leaf_blocks(sch)

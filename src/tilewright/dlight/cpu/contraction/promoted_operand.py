@@ -33,6 +33,7 @@ from tilewright.ir import (
 )
 from tilewright.scheduling import (
     Contraction,
+    CPUScheduleRule,
     NotApplicable,
     ScheduleRule,
     contraction_of,
@@ -54,7 +55,7 @@ from tilewright.tir.schedule.handles import BlockRV
 logger = logging.getLogger("tilewright.dlight")
 
 
-class PromotedOperand(ScheduleRule):
+class PromotedOperand(CPUScheduleRule):
     """Applies to reductions that reuse narrow operands converted to float32.
 
     The result is scheduled by the first of ``rules`` that applies.
@@ -63,7 +64,7 @@ class PromotedOperand(ScheduleRule):
     def __init__(self, *rules: ScheduleRule) -> None:
         self.rules = rules or (TiledReduction(),)
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Convert reused operands once, constants in registers; leave the rest to other rules."""
         found = describe(sch)
         if isinstance(found, NotApplicable):

@@ -15,7 +15,13 @@ from typing import Any
 from tilewright.dlight.cpu.contraction.sliding_window import SlidingWindow
 from tilewright.dlight.cpu.contraction.tiled_reduction import TiledReduction
 from tilewright.ir import FloorDiv, FloorMod, Var, as_int, pre_order, uses_var
-from tilewright.scheduling import Contraction, NotApplicable, ScheduleRule, describe
+from tilewright.scheduling import (
+    Contraction,
+    CPUScheduleRule,
+    NotApplicable,
+    ScheduleRule,
+    describe,
+)
 from tilewright.scheduling.cpu import SEPARATE
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule
@@ -24,10 +30,10 @@ from tilewright.tir.schedule import Schedule
 _NARROW = 8
 
 
-class StridedAxes(ScheduleRule):
+class StridedAxes(CPUScheduleRule):
     """Applies to one reduction with axes of the result that are divided by constants."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Split these axes, then apply the rules for dense products and windows."""
         found = describe(sch)
         if isinstance(found, NotApplicable):
@@ -45,7 +51,7 @@ class StridedAxes(ScheduleRule):
             for whole in (True, False) if image and isinstance(rule, TiledReduction) else (False,):
                 attempt = sch.copy()
                 _split_axes(attempt, found, divisors, image, whole=whole)
-                made = rule.apply(attempt, target)
+                made = rule.apply_to(attempt, target)
                 if isinstance(made, Schedule):
                     return made
                 reasons.append(made.reason)

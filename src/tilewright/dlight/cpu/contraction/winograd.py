@@ -29,7 +29,7 @@ from tilewright.dlight.cpu.contraction.winograd_stages import (
     transform_in_registers,
 )
 from tilewright.ir import as_int, dtypes
-from tilewright.scheduling import Choices, NotApplicable, ScheduleRule
+from tilewright.scheduling import Choices, CPUScheduleRule, NotApplicable
 from tilewright.scheduling.cpu import (
     fused_epilogue,
     leaf_blocks,
@@ -62,10 +62,10 @@ class _Plan:
     streams: bool
 
 
-class Winograd(ScheduleRule):
+class Winograd(CPUScheduleRule):
     """Applies to functions with the stages of one Winograd convolution, and its epilogue."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Group rows of tiles, and fuse all stages over the groups."""
         stages = stages_of(sch)
         if isinstance(stages, NotApplicable):

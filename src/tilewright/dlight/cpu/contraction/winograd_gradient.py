@@ -18,7 +18,7 @@ from tilewright.dlight.cpu.contraction.winograd_stages import (
     transform_in_registers,
 )
 from tilewright.ir import Expr, as_int, dtypes
-from tilewright.scheduling import NotApplicable, ScheduleRule
+from tilewright.scheduling import CPUScheduleRule, NotApplicable
 from tilewright.scheduling.cpu import (
     fused_epilogue,
     leaf_blocks,
@@ -62,10 +62,10 @@ class _Stages:
     output: BlockRV
 
 
-class WinogradGradient(ScheduleRule):
+class WinogradGradient(CPUScheduleRule):
     """Applies to functions with the stages of one gradient of filters by Winograd, alone."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Schedule the stages one after another."""
         stages = _stages_of(sch)
         if isinstance(stages, NotApplicable):
