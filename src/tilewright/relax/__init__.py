@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewright.ir import GlobalVar
+from tilewright.ir import GlobalVar, Span
 from tilewright.relax import analysis, dpl, expr_functor, gradients, interpreter, transform
+from tilewright.relax import function_methods as _function_methods  # adds to `Function`
 from tilewright.relax import global_calls as _global_calls  # what compiled graphs call
 from tilewright.relax import kv_cache as _kv_cache  # likewise
 from tilewright.relax import numpy_calls as _numpy_calls  # likewise
@@ -112,7 +113,7 @@ __all__ = [
     "GraphFunction", "GraphPass", "If", "interpreter", "load_executable", "LocalFunction",
     "MatchCast", "ObjectStructInfo", "op", "PIPELINES", "PrimStructInfo", "PrimValue",
     "PyExprMutator", "PyExprVisitor", "register_pipeline", "SeqExpr", "ShapeExpr",
-    "ShapeStructInfo", "StringValue", "StructInfo",
+    "ShapeStructInfo", "Span", "StringValue", "StructInfo",
     "TensorStructInfo", "training", "transform", "tune_relax", "Tuple", "TupleGetItem",
     "TupleStructInfo", "Var", "VarBinding", "verify_graph", "VirtualMachine",
     "VMInstrumentReturnKind",

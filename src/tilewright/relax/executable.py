@@ -18,12 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from tilewright import runtime
 from tilewright.dlight import default_schedule
 from tilewright.driver import compile as compile_module
 from tilewright.driver import resolve_target
 from tilewright.ir import Expr, IntImm, IRModule, Var, as_int, free_vars, pre_order
 from tilewright.relax.analysis import has_operators, verify_graph
 from tilewright.relax.assertion import assertion_operands
+from tilewright.relax.executable_text import instructions, statistics
 from tilewright.relax.expr import ConstantData, Function, MatchCast, RelaxCall, RelaxExpr, Tuple
 from tilewright.relax.graph_cache import GraphKey, Later, find, keep, recipes_of, settle_all
 from tilewright.relax.graph_call import (
@@ -50,11 +52,13 @@ from tilewright.relax.transform import BindParams, FlattenTupleParams, InlineFun
 from tilewright.relax.transform.flatten_tuple_params import nesting
 from tilewright.runtime import (
     BaseModule,
+    LibraryModule,
     Module,
     from_dlpack,
     load_module,
     stored_checksum,
 )
+from tilewright.runtime.executable import FCompile
 from tilewright.support.calling import other_names
 from tilewright.support.errors import BuildError, RunError
 from tilewright.target import Target
@@ -62,22 +66,26 @@ from tilewright.tir import PrimFunc, fresh_name
 from tilewright.tir.attrs import CONSTANTS
 
 
-class Executable:
+class Executable(runtime.Executable):
     """A compiled graph: native code, constants included, and the signatures of its functions.
 
+    Without ``signatures`` they are those beside the library, which ``load_module`` has loaded.
     ``overwritable``: which results of each function a call may put in the memory of an input.
     """
 
     def __init__(
         self,
-        module: BaseModule,
-        signatures: Sequence[GraphSignature],
+        mod: BaseModule,
+        signatures: Sequence[GraphSignature] | None = None,
         target: str = "",
         *,
         planned: IRModule | Later | None = None,
         overwritable: Mapping[str, Places] = MappingProxyType({}),
     ) -> None:
-        self.module = module
+        super().__init__(mod)
+        if signatures is None:
+            signatures, target = _signatures_beside(mod)
+        self.module = mod
         self.overwritable = overwritable
         self.signatures = {signature.name: signature for signature in signatures}
         self.target = target
@@ -99,11 +107,6 @@ class Executable:
         """Where inputs and results are: ``cpu`` or ``cuda``."""
         return Target(self.target).device_kind if self.target else "cpu"
 
-    @property
-    def mod(self) -> BaseModule:
-        """The compiled module, under TVM's name."""
-        return self.module
-
     def __getitem__(self, name: str) -> GraphFunction:
         """Return a graph function."""
         found = self._functions.get(name)
@@ -121,17 +124,48 @@ class Executable:
         name = "main" if "main" in self.signatures else next(iter(self.signatures))
         return self[name](*inputs, **named)
 
-    def export_library(self, path: str | os.PathLike[str]) -> Path:
+    def jit(
+        self,
+        *,
+        fcompile: FCompile | None = None,
+        addons: Sequence[str] | None = None,
+        force_recompile: bool = False,
+        **kwargs: Any,
+    ) -> Executable:
+        """Return the executable, or one whose module was linked as the options say.
+
+        Raises ``BuildError`` as ``export_library`` does.
+        """
+        module = self.module.jit(
+            fcompile=fcompile, addons=addons, force_recompile=force_recompile, **kwargs
+        )
+        if module is self.module:
+            return self
+        signatures = list(self.signatures.values())
+        more = {"planned": self._planned, "overwritable": self.overwritable}
+        return Executable(module, signatures, self.target, **more)  # type: ignore[arg-type]
+
+    def export_library(
+        self,
+        file_name: str | os.PathLike[str],
+        *,
+        fcompile: FCompile | None = None,
+        addons: Sequence[str] | None = None,
+        workspace_dir: str | os.PathLike[str] | None = None,
+        **kwargs: Any,
+    ) -> Path:
         """Write a shared library with code and constants, and the signatures beside it (.json).
 
         Any tvm-ffi host can load the library: ``main(*inputs, *outputs)``.
-        ``tilewright.relax.load_executable`` reads both.
+        ``tilewright.relax.load_executable`` reads both. See ``Module.export_library`` for options.
 
         Raises ``BuildError`` for an executable that was loaded.
         """
         if not isinstance(self.module, Module):
             raise BuildError("a loaded executable can't be exported again; copy its files")
-        written = self.module.export_library(path)
+        written = self.module.export_library(
+            file_name, fcompile=fcompile, addons=addons, workspace_dir=workspace_dir, **kwargs
+        )
         data = {
             "format": _FORMAT,
             "target": self.target,
@@ -140,6 +174,29 @@ class Executable:
         data["checksum"] = _checksum(data, stored_checksum(written))
         _signature_path(written).write_text(json.dumps(data, indent=1))
         return written
+
+    def stats(self) -> str:
+        """Describe constants, calls of kernels, and memory.
+
+        Raises ``RunError`` for an executable that was loaded or pickled, as the next two do.
+        """
+        return statistics(self._graph())
+
+    def as_text(self) -> str:
+        """Write the graph functions as they run: calls of kernels, in planned memory."""
+        return instructions(self._graph())
+
+    def as_python(self) -> str:
+        """Write graph functions and kernels as a program in TVMScript."""
+        return self._graph().script()
+
+    def _graph(self) -> IRModule:
+        if self.planned is None:
+            raise RunError(
+                "what an executable runs is known where relax.build made it, not after it was "
+                "loaded or pickled: build the model again"
+            )
+        return self.planned
 
     def __repr__(self) -> str:
         return f"<Executable of {', '.join(self.signatures)} for {self.target}>"
@@ -164,7 +221,17 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
 
     Raises ``BuildError`` if the files are missing, damaged or of another format.
     """
-    path = Path(path)
+    return Executable(load_module(path))
+
+
+def _signatures_beside(library: BaseModule) -> tuple[list[GraphSignature], str]:
+    """Read the signatures, and the target, that were written beside a library."""
+    if not isinstance(library, LibraryModule):
+        raise BuildError(
+            "only a library that an executable was exported to says which graph functions it has: "
+            f"{library!r} doesn't; relax.build makes executables"
+        )
+    path = library.path
     beside = _signature_path(path)
     try:
         data = json.loads(beside.read_text())
@@ -174,7 +241,6 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
         raise BuildError(f"{beside} is damaged: {error}") from None
     if not isinstance(data, dict) or data.get("format") != _FORMAT:
         raise BuildError(f"{beside} is not of format {_FORMAT}; compile the model again")
-    library = load_module(path)
     if data.get("checksum") != _checksum(data, library.checksum or b""):
         raise BuildError(
             f"{beside} is damaged or belongs to another library than {path.name}: "
@@ -196,7 +262,7 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
         ]
     except (KeyError, TypeError, ValueError) as error:
         raise BuildError(f"{beside} is damaged: {type(error).__name__}: {error}") from None
-    return Executable(library, signatures, data.get("target", ""))
+    return signatures, data.get("target", "")
 
 
 def _spec(item: dict[str, Any]) -> TensorSpec:

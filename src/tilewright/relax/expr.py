@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
@@ -24,6 +24,7 @@ from tilewright.ir import (
     Expr,
     GlobalVar,
     Node,
+    Var,
     as_expr,
     attr,
     check_name,
@@ -33,6 +34,7 @@ from tilewright.ir import (
     definitions,
     derived,
     node,
+    set_span,
 )
 from tilewright.relax.conditions import Condition, collect_conditions
 from tilewright.relax.constant_data import ConstantData
@@ -331,7 +333,7 @@ class RelaxCall(RelaxExpr):
         args: Sequence[object],
         attrs: Mapping[str, Any] | None = None,
         ty_args: Sequence[StructInfo] | None = None,
-        *,
+        span: object = None,
         ret_ty: StructInfo | None = None,
     ) -> None:
         given = tuple(ty_args or ())
@@ -341,6 +343,8 @@ class RelaxCall(RelaxExpr):
         for name, value in fields.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "_contents", None)
+        if span is not None:
+            set_span(self, span)
         self._infer()
         if ret_ty is not None and not same_struct_info(self.struct_info, ret_ty):
             raise VerifyError(f"{self.op_name} gives {self.struct_info!r}, not {ret_ty!r}")
@@ -489,6 +493,22 @@ class Function(BaseFunc):
         object.__setattr__(self, "ret_struct_info", result)
         object.__setattr__(self, "attrs", {**(attrs or {}), **effects})
         object.__setattr__(self, "_contents", None)
+
+    if TYPE_CHECKING:  # `function_methods` adds them: they stand on passes
+
+        def bind_params(self, binding_map: Mapping[Any, Any]) -> Function: ...
+        def bind_symbolic_vars(self, binding_map: Mapping[str | Var, int]) -> Function: ...
+        def inline_functions(
+            self, function_map: Mapping[str | GlobalVar, Function]
+        ) -> Function: ...
+        @staticmethod
+        def create_empty(
+            params: Sequence[RelaxVar],
+            ret_ty: StructInfo,
+            is_pure: bool = True,
+            attrs: Mapping[str, Any] | None = None,
+            span: object = None,
+        ) -> Function: ...
 
     @property
     def ret_ty(self) -> StructInfo:

@@ -84,6 +84,9 @@ class ExprFunctor:
         """
         for kind in type(expr).__mro__:
             if kind in _METHODS:
+                span = getattr(expr, "span", None)
+                if span is not None:
+                    self.visit_span(span)
                 return self._method(_METHODS[kind])(expr)
         raise VerifyError(f"{expr!r} is no expression of a graph")
 
@@ -111,6 +114,10 @@ class ExprFunctor:
         return self.visit_var_def_(var)
 
     # ---- a method for each kind; subclasses override them -----------------------------------
+
+    def visit_span(self, span: Any) -> Any:
+        """Visit the place of an expression in a text, if it has one."""
+        return span
 
     def visit_expr_fallback_(self, op: object) -> Any:
         """Visit an expression of a kind that has no method of its own."""

@@ -5,7 +5,7 @@ Calls go to native functions. An instrument, and the profiler, see the kernels o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -38,23 +38,29 @@ _FLUSH = "cache_flush_cpu_non_first_arg"
 class VirtualMachine:
     """Runs an executable: ``VirtualMachine(executable, cpu())["main"](x)``.
 
+    ``rt_mod`` may also be a library that ``load_module`` has loaded, with the signatures beside it.
     ``device`` is what the graphs are compiled for, or a list of it. ``memory_cfg`` is
-    ``"pooled"`` (results come from cached memory). ``profile=True`` allows ``profile``.
+    ``"pooled"`` (results come from cached memory), also for each device. ``profile=True`` allows
+    ``profile``.
     """
+
+    NAIVE_ALLOCATOR = 1
+    POOLED_ALLOCATOR = 2
 
     def __init__(
         self,
-        rt_mod: Executable | IRModule,
+        rt_mod: Executable | BaseModule | IRModule,
         device: Device | Sequence[Device] | None = None,
-        memory_cfg: str | None = None,
+        memory_cfg: str | Mapping[Device, str] | None = None,
         profile: bool = False,
     ) -> None:
-        self.executable = build(rt_mod) if isinstance(rt_mod, IRModule) else rt_mod
+        self.executable = _executable(rt_mod)
         kind = self.executable.device_kind
         given = [device] if isinstance(device, Device) else list(device or [Device(kind)])
         for item in given:
             self._check_device(item)
-        if memory_cfg not in (None, "pooled"):
+        kinds = memory_cfg.values() if isinstance(memory_cfg, Mapping) else (memory_cfg,)
+        if not set(kinds) <= {None, "pooled"}:
             raise RunError(f"memory_cfg must be 'pooled', got {memory_cfg!r}")
         self.device = given[0]
         self.profiling = profile
@@ -263,6 +269,12 @@ class VirtualMachine:
         if func_name != "invoke_stateful":
             self[func_name]  # an unknown name is refused here
         return evaluate
+
+
+def _executable(given: Executable | BaseModule | IRModule) -> Executable:
+    if isinstance(given, IRModule):
+        return build(given)
+    return given if isinstance(given, Executable) else Executable(given)
 
 
 def _flushed_bytes(target: Target) -> int:

@@ -5,6 +5,7 @@ Independent of the compiler: the results of a build can be loaded and run with t
 
 from tilewright.runtime.device import Device, cpu, cuda, device, device_from_target, enabled
 from tilewright.runtime.dlpack import dlpack_dtype, dtype_name, numpy_dtype
+from tilewright.runtime.executable import Executable
 from tilewright.runtime.ffi import (
     DataType,
     DataTypeCode,
@@ -31,6 +32,7 @@ from tilewright.runtime.module import (
     CompiledFunction,
     FunctionInfo,
     LibraryModule,
+    Link,
     Linker,
     Module,
     ModuleCode,
@@ -61,10 +63,12 @@ __all__ = [
     "DataTypeCode",
     "Device",
     "Event",
+    "Executable",
     "FunctionInfo",
     "GuardedArray",
     "Library",
     "LibraryModule",
+    "Link",
     "Linker",
     "Module",
     "ModuleCode",

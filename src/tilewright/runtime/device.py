@@ -51,13 +51,32 @@ class Device:
             return self.index < driver.device_count()
         return self.kind == "cpu" and self.index == 0
 
-    def sync(self) -> None:
-        """Wait until a GPU has done all its work.
+    def sync(self, stream: int | streams.Stream | None = None) -> None:
+        """Wait until a GPU has done all its work, or that of a stream (a handle).
 
         Raises ``RunError`` if one of its kernels has failed.
         """
-        if self.kind != "cpu":
+        if self.kind == "cpu":
+            return
+        if stream:
+            streams.as_stream(self._gpu(), stream).synchronize()
+        else:
             streams.synchronize(self._gpu())
+
+    def create_raw_stream(self) -> int:
+        """Return the handle of a new stream of a GPU; ``free_raw_stream`` destroys it."""
+        return streams.create(self._gpu())
+
+    def free_raw_stream(self, stream: int) -> None:
+        """Destroy a stream that ``create_raw_stream`` made."""
+        streams.destroy(self._gpu(), stream)
+
+    def set_raw_stream(self, stream: int) -> None:
+        """Let this thread's further calls use a stream of a GPU: a handle; 0 is the default one.
+
+        ``with Stream(...)`` does so for some of them.
+        """
+        streams.use(self._gpu(), stream)
 
     def _gpu(self) -> int:
         """The number of a GPU; only these can be asked what they are."""
@@ -80,6 +99,12 @@ class Device:
     def max_threads_per_block(self) -> int:
         """How many threads a block may have."""
         return attributes.attribute(self._gpu(), "max_threads_per_block")
+
+    @property
+    def max_thread_dimensions(self) -> list[int]:
+        """How many threads a block may have along x, y and z."""
+        gpu = self._gpu()
+        return [attributes.attribute(gpu, f"max_block_dim_{axis}") for axis in "xyz"]
 
     @property
     def max_shared_memory_per_block(self) -> int:

@@ -16,13 +16,16 @@ from ctypes import c_void_p
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from tilewright.runtime.device import Device, device
 from tilewright.runtime.dlpack import numpy_capsule
+from tilewright.runtime.executable import Executable, FCompile
+from tilewright.runtime.external_link import ExternalLink
 from tilewright.runtime.ffi import tvm_ffi
+from tilewright.runtime.global_functions import get_global_func
 from tilewright.runtime.gpu.graphs import device_of
 from tilewright.runtime.loader import Library, support_objects_for
 from tilewright.runtime.seal import checked_copy, seal
@@ -30,19 +33,34 @@ from tilewright.runtime.tensor import as_argument, numpy_tensor
 from tilewright.runtime.timing import TimingResult, check_pauses, measure_with_pauses
 from tilewright.support.errors import BuildError, RunError
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 _LOADING = threading.RLock()  # a library that goes meanwhile may run other code
 
 #: Name of the function that calling a module calls.
 ENTRY_NAME = "main"
 
 
+Link = Callable[[Sequence[bytes], Sequence[str]], bytes]
+"""Makes a shared library's bytes from objects that are complete, and what it exports."""
+
+
 class Linker(Protocol):
     """Makes a shared library from object code: see ``codegen.elf.link_shared``."""
 
     def __call__(
-        self, objects: Sequence[bytes], exports: Sequence[str], constants: Mapping[str, bytes]
+        self,
+        objects: Sequence[bytes],
+        exports: Sequence[str],
+        constants: Mapping[str, bytes],
+        *,
+        link: Link | None = None,
     ) -> bytes:
-        """Return the library's bytes; only the symbols ``exports`` are visible from outside."""
+        """Return the library's bytes; only the symbols ``exports`` are visible from outside.
+
+        ``link`` does the last step, in place of our own linker.
+        """
 
 
 @dataclass(frozen=True)
@@ -168,13 +186,57 @@ def _read_only_capsule(array: np.ndarray[Any, Any]) -> Any:
         return numpy_capsule(array)
 
 
-class BaseModule:
+class BaseModule(Executable):
     """The base of built and loaded modules: function look-up, calls, timing."""
 
     entry_name = ENTRY_NAME
 
     def __init__(self) -> None:
         self._functions: dict[str, CompiledFunction] = {}
+
+    @property
+    def mod(self) -> Self:
+        """The module itself."""
+        return self
+
+    def jit(
+        self,
+        *,
+        fcompile: FCompile | None = None,
+        addons: Sequence[str] | None = None,
+        force_recompile: bool = False,
+        **kwargs: Any,
+    ) -> BaseModule:
+        """Return the module; see ``Executable.jit`` for the options.
+
+        Raises ``BuildError`` as ``export_library`` does.
+        """
+        if fcompile is None and not addons:
+            return self.reloaded() if force_recompile else self
+        with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+            path = Path(folder, "library.so")
+            self.export_library(path, fcompile=fcompile, addons=addons, **kwargs)
+            return load_module(path)
+
+    def reloaded(self) -> BaseModule:
+        """Return a module of the same code that is loaded anew; a library stays loaded."""
+        return self
+
+    def export_library(
+        self,
+        file_name: str | os.PathLike[str],
+        *,
+        fcompile: FCompile | None = None,
+        fpack_imports: Callable[..., Any] | None = None,
+        addons: Sequence[str] | None = None,
+        workspace_dir: str | os.PathLike[str] | None = None,
+        **kwargs: Any,
+    ) -> Path:
+        """Write a shared library.
+
+        Raises ``BuildError``: only what was built in this process can be exported.
+        """
+        raise BuildError(f"{self!r} is a library already: copy its file")
 
     def _lookup(self, name: str) -> CompiledFunction:
         raise NotImplementedError(f"{type(self).__name__} must define _lookup")
@@ -201,18 +263,24 @@ class BaseModule:
         number: int = 10,
         repeat: int = 1,
         min_repeat_ms: float = 0.0,
+        limit_zero_time_iterations: int = 100,
         cooldown_interval_ms: float = 0.0,
         repeats_to_cooldown: int = 1,
         cache_flush_bytes: int = 0,
+        f_preproc: str = "",
     ) -> Callable[..., TimingResult]:
         """Return a function that takes arguments and measures calls with them.
 
         The calls run where the arguments are; ``dev`` says so, and is checked. With
-        ``cache_flush_bytes`` the caches are flushed before each repeat.
+        ``cache_flush_bytes`` the caches are flushed before each repeat. ``f_preproc`` names a
+        global function that is called with the arguments before each repeat. Where
+        ``min_repeat_ms`` is more than a measurement may take, and the clock sees no time pass at
+        all, measuring ends after ``limit_zero_time_iterations`` tries.
 
         >>> module.time_evaluator("main", repeat=5, min_repeat_ms=20)(a, b, c).median
         """
         function = self[func_name or self.entry_name]
+        before = get_global_func(f_preproc) if f_preproc else None
         check_pauses(cooldown_interval_ms, repeats_to_cooldown)
         expected = None if dev is None else device(dev)
 
@@ -230,7 +298,9 @@ class BaseModule:
                 number=number,
                 repeat=repeat,
                 min_repeat_ms=min_repeat_ms,
+                limit_zero_time_iterations=limit_zero_time_iterations,
                 flush_cache_bytes=cache_flush_bytes,
+                before=before,
                 cooldown_interval_ms=cooldown_interval_ms,
                 repeats_to_cooldown=repeats_to_cooldown,
             )
@@ -336,21 +406,44 @@ class Module(BaseModule):
         """Return a module of the same code with these texts; without any, it pickles smaller."""
         return Module(replace(self.code, sources=dict(sources)))
 
-    def export_library(self, path: str | os.PathLike[str]) -> Path:
+    def reloaded(self) -> Module:
+        """Return a module of the same code that is linked anew."""
+        return type(self)(self.code)
+
+    def export_library(
+        self,
+        file_name: str | os.PathLike[str],
+        *,
+        fcompile: FCompile | None = None,
+        fpack_imports: Callable[..., Any] | None = None,
+        addons: Sequence[str] | None = None,
+        workspace_dir: str | os.PathLike[str] | None = None,
+        **kwargs: Any,
+    ) -> Path:
         """Write a shared library that any tvm-ffi host can load, without Tilewright.
 
-        The file ends in its length and checksum, which :func:`load_module` checks.
+        The file ends in its length and checksum, which :func:`load_module` checks. ``addons`` are
+        further object files to link. ``fcompile(file_name, object files, **kwargs)`` links in place
+        of our own linker, which needs no files; they are left in ``workspace_dir``, if it is given.
 
-        Raises ``BuildError`` if the target has no linker, or the file can't be written.
+        Raises ``BuildError`` if the target has no linker, the file can't be written, or an object
+        file of ``addons`` needs what our linker doesn't do; and for ``fpack_imports``: a module
+        imports no others.
         """
+        if fpack_imports is not None:
+            raise BuildError("a module imports no others, so there is nothing for fpack_imports")
+        if kwargs and fcompile is None:
+            raise BuildError(f"these are options of fcompile, which isn't given: {list(kwargs)}")
         linker = self.code.linker
         if linker is None:
             raise BuildError(f"a module for {self.target or 'this target'} can't be exported")
         exports = [f"__tvm_ffi_{name}" for name in self._infos]
         exports += [f"__tvm_ffi__metadata_{name}" for name in self._infos]
         constants = {name: _compact(name, a).tobytes() for name, a in self.code.constants.items()}
-        data = linker(self.code.objects, exports, constants)
-        path = Path(path)
+        path = Path(file_name)
+        objects = [*self.code.objects, *(_read(Path(addon)) for addon in addons or ())]
+        link = None if fcompile is None else ExternalLink(fcompile, workspace_dir, kwargs)
+        data = linker(objects, exports, constants, link=link)
         # Readers see the old file or the new one. A library that is in use keeps its old file.
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
@@ -363,6 +456,13 @@ class Module(BaseModule):
             temporary.unlink(missing_ok=True)
             raise BuildError(f"can't write {path}: {err.strerror}") from err
         return path
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BuildError(f"can't read the object file {path}: {error.strerror}") from None
 
 
 # Libraries by checksum. Their code stays in the process, with a thread pool in each: once will do.

@@ -73,8 +73,15 @@ def flush_cache(nbytes: int) -> None:
 
 
 def _timed(
-    fn: Callable[..., object], args: Sequence[object], number: int, gpu: int | None, flush: int = 0
+    fn: Callable[..., object],
+    args: Sequence[object],
+    number: int,
+    gpu: int | None,
+    flush: int = 0,
+    before: Callable[..., object] | None = None,
 ) -> float:
+    if before is not None:
+        before(*args)
     if gpu is not None:
         return gpu_timing.timed(fn, args, number, gpu, flush)
     if flush:
@@ -93,34 +100,45 @@ def measure(
     number: int = 1,
     repeat: int = 3,
     min_repeat_ms: float = 0.0,
+    limit_zero_time_iterations: int = 100,
     flush_cache_bytes: int = 0,
+    before: Callable[..., object] | None = None,
     warmup: int = 1,
 ) -> TimingResult:
     """Call ``fn(*args)`` and return the seconds per call.
 
     Each of ``repeat`` values is the mean over at least ``number`` calls; ``number`` is raised
-    until a repeat lasts ``min_repeat_ms``. With ``flush_cache_bytes`` the caches are flushed before
-    each repeat, and ``number`` is not raised, because only the first call runs with a cold cache.
-    Call overhead (0.1 to 0.2 µs for tensors) is included; on a GPU only what it waits for.
+    until a repeat lasts ``min_repeat_ms``, or until ``limit_zero_time_iterations`` of them took no
+    time at all. ``before(*args)`` is called before each repeat. With ``flush_cache_bytes`` the
+    caches are flushed before each repeat, and ``number`` is not raised, because only the first call
+    runs with a cold cache. Call overhead (0.1 to 0.2 µs for tensors) is included; on a GPU only
+    what it waits for.
     """
     if number < 1 or repeat < 1:
         raise RunError(f"number and repeat must be positive, got {number} and {repeat}")
-    if min_repeat_ms < 0 or flush_cache_bytes < 0 or warmup < 0:
-        raise RunError("min_repeat_ms, flush_cache_bytes and warmup must not be negative")
+    if min(min_repeat_ms, flush_cache_bytes, warmup, limit_zero_time_iterations) < 0:
+        raise RunError(
+            "min_repeat_ms, flush_cache_bytes, warmup and limit_zero_time_iterations must not be "
+            "negative"
+        )
     for _ in range(warmup):
         fn(*args)
     gpu = device_of(args)
     target = min_repeat_ms / 1e3
     results: list[float] = []
+    timeless = 0
     if target and not flush_cache_bytes:
-        while (elapsed := _timed(fn, args, number, gpu)) < target:
+        while (elapsed := _timed(fn, args, number, gpu, before=before)) < target:
+            timeless += not elapsed
+            if not elapsed and timeless >= limit_zero_time_iterations:
+                break
             # Aim a little above the target, and grow at most 10 times at once: the first
             # measurements of a fast function are mostly noise.
             factor = min(10.0, max(1.2 * target / max(elapsed, 1e-9), 1.3))
             number = int(number * factor) + 1
         results = [elapsed / number]
     for _ in range(repeat - len(results)):
-        results.append(_timed(fn, args, number, gpu, flush_cache_bytes) / number)
+        results.append(_timed(fn, args, number, gpu, flush_cache_bytes, before) / number)
     return TimingResult(tuple(results), number)
 
 

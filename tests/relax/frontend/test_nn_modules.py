@@ -131,7 +131,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], Any]] = {
     ),
     "maximum": (lambda x: (x.maximum(0.2)).minimum(0.3), (PROB,), np.clip(PROB, 0.2, 0.3)),
     "comparison": (lambda x: x <= 0.2, (PROB,), np.float32(0.2) >= PROB),
-    "varargs reshape": (lambda x: op.reshape(x, 4, -1), (PROB,), PROB.reshape(4, 2)),
+    "reshape with -1": (lambda x: op.reshape(x, (4, -1)), (PROB,), PROB.reshape(4, 2)),
     "triu": (lambda x: op.triu(x, diagonal=1, name="upper"), (PROB,), np.triu(PROB, 1)),
     "tensor_expr_op": (
         lambda x: op.tensor_expr_op(

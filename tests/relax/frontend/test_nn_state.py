@@ -31,13 +31,13 @@ class Attention(nn.Module):
     def forward(self, x: nn.Tensor, total: Any) -> nn.Tensor:
         batch, length, _ = x.shape
         q, k, v = (
-            op.reshape(proj(x), batch, length, HEADS, DEPTH)
+            op.reshape(proj(x), (batch, length, HEADS, DEPTH))
             for proj in (self.q_proj, self.k_proj, self.v_proj)
         )
         self.k_cache.append(op.squeeze(k, axis=0))
         self.v_cache.append(op.squeeze(v, axis=0))
-        k = op.reshape(self.k_cache.view(total), batch, total, HEADS, DEPTH)
-        v = op.reshape(self.v_cache.view(total), batch, total, HEADS, DEPTH)
+        k = op.reshape(self.k_cache.view(total), (batch, total, HEADS, DEPTH))
+        v = op.reshape(self.v_cache.view(total), (batch, total, HEADS, DEPTH))
         q, k, v = (op.permute_dims(item, [0, 2, 1, 3]) for item in (q, k, v))
         scores = op.matmul(q, op.permute_dims(k, [0, 1, 3, 2])) / DEPTH**0.5
         made = op.matmul(op.softmax(scores, axis=-1), v)

@@ -22,7 +22,7 @@ from tilewright.codegen.llvm.object_cache import compile_cached, compile_portabl
 from tilewright.codegen.llvm.packed import PACKED_SYMBOLS
 from tilewright.codegen.llvm.pool import POOL_SYMBOLS
 from tilewright.codegen.llvm.workspace import WORKSPACE_SYMBOLS
-from tilewright.runtime import FunctionInfo, Module, ModuleCode, linked_objects
+from tilewright.runtime import FunctionInfo, Link, Module, ModuleCode, linked_objects
 from tilewright.support.errors import CodegenError
 
 #: What modules may refer to without defining it. Each of the support objects makes itself
@@ -38,17 +38,18 @@ def link_library(
     constants: Mapping[str, bytes] | None = None,
     *,
     triple: str | None = None,
+    link: Link | None = None,
 ) -> bytes:
     """Link modules with the support objects that they refer to into a shared library.
 
     ``constants`` are contents by symbol. ``triple`` is what the objects were compiled for (this
-    process's when left out).
+    process's when left out). ``link`` does it in place of our own linker.
     """
     linked = linked_objects(objects, triple)
     if constants:
         machine = (triple or host_triple()).partition("-")[0]
         linked.append(data_object(constants, machine=machine))
-    return link_shared(linked, exports)
+    return (link or link_shared)(linked, exports)
 
 
 class _Assembly:

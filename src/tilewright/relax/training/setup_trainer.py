@@ -32,7 +32,7 @@ class SetupTrainer(Pass):
 
     - ``backbone_loss``: ``(*inputs, *params, *states, *targets) -> loss`` (and new states),
     - ``backbone_loss_adjoint``: the same, and the gradients of the parameters,
-    - ``update_params``: ``(params, gradients, optim_states) -> (params, optim_states)``,
+    - ``optimizer``: ``(params, gradients, optim_states) -> (params, optim_states)``,
 
     and the attribute ``optim_state`` has the optimizer's first states. ``backbone`` remains, for
     inference. With ``legalize`` operators become fused tensor functions, ready to be tuned
@@ -42,7 +42,7 @@ class SetupTrainer(Pass):
     BACKBONE_FUNC = "backbone"
     BACKBONE_LOSS_FUNC = "backbone_loss"
     ADJOINT_FUNC = "backbone_loss_adjoint"
-    UPDATE_PARAMS_FUNC = "update_params"
+    OPTIMIZER_FUNC = "optimizer"
 
     def __init__(
         self,
@@ -81,10 +81,10 @@ class SetupTrainer(Pass):
         wanted = mod[self.BACKBONE_LOSS_FUNC].params[inputs : inputs + params]
         mod = Gradient(self.BACKBONE_LOSS_FUNC, wanted)(mod)
         self.optimizer.init(wanted)
-        update = self.optimizer.get_function().with_attr(GLOBAL_SYMBOL, self.UPDATE_PARAMS_FUNC)
+        update = self.optimizer.get_function().with_attr(GLOBAL_SYMBOL, self.OPTIMIZER_FUNC)
         state = tuple(const(item.numpy()) for item in self.optimizer.state)
         mod = IRModule(
-            {**mod.functions, self.UPDATE_PARAMS_FUNC: update}, {**mod.attrs, OPTIM_STATE: state}
+            {**mod.functions, self.OPTIMIZER_FUNC: update}, {**mod.attrs, OPTIM_STATE: state}
         )
         mod = DecomposeOpsForInference()(mod)
         return get_pipeline("zero")(mod) if self.legalize else mod

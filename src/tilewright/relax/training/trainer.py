@@ -26,8 +26,13 @@ class Trainer:
     """Trains the module that ``SetupTrainer`` made, compiled into a virtual machine.
 
     Parameters and states begin as zeros with ``zero_init_param_state``, else they must be loaded
-    (or initialised) before the first use.
+    (or initialised) before the first use. The module's functions have the names that follow.
     """
+
+    BACKBONE_FUNC = SetupTrainer.BACKBONE_FUNC
+    BACKBONE_LOSS_FUNC = SetupTrainer.BACKBONE_LOSS_FUNC
+    ADJOINT_FUNC = SetupTrainer.ADJOINT_FUNC
+    OPTIMIZER_FUNC = SetupTrainer.OPTIMIZER_FUNC
 
     def __init__(
         self,
@@ -38,7 +43,7 @@ class Trainer:
     ) -> None:
         self.vm = vm
         self.device = device
-        backbone = train_mod.functions.get(SetupTrainer.BACKBONE_FUNC)
+        backbone = train_mod.functions.get(self.BACKBONE_FUNC)
         if not isinstance(backbone, Function) or OPTIM_STATE not in train_mod.attrs:
             raise VerifyError("Trainer takes the module that SetupTrainer made")
         params, states = int(train_mod.attrs[PARAM_NUM]), int(train_mod.attrs[STATE_NUM])
@@ -72,6 +77,8 @@ class Trainer:
                 made = rng.uniform(-bound, bound, shape).astype(made.dtype)
             self._params[position] = from_numpy(made)
 
+    xaiver_uniform_init_params = xaviar_uniform_init_params  # as TVM spells it
+
     def zero_init_params(self) -> None:
         """Set all parameters to zero."""
         self._params = [_zeros(var) for var in self._param_vars]
@@ -103,7 +110,7 @@ class Trainer:
 
     def predict(self, *input_instances: object) -> Any:
         """Run the backbone; return its outputs, without new states."""
-        found = self.vm[SetupTrainer.BACKBONE_FUNC](
+        found = self.vm[self.BACKBONE_FUNC](
             *self._inputs(input_instances), *self._known_params(), *self._known_states()
         )
         if not self._states:
@@ -116,14 +123,14 @@ class Trainer:
 
         Inputs and targets are tensors, or sequences of them. Returns the loss.
         """
-        result, gradients = self.vm[SetupTrainer.ADJOINT_FUNC](
+        result, gradients = self.vm[self.ADJOINT_FUNC](
             *self._step_arguments(input_instances, targets)
         )
         loss = result
         if self._states:
             loss, states = result[0], result[-len(self._states) :]
             self._states = list(states)
-        params, self._optim_states = self.vm[SetupTrainer.UPDATE_PARAMS_FUNC](
+        params, self._optim_states = self.vm[self.OPTIMIZER_FUNC](
             tuple(self._params), gradients, self._optim_states
         )
         self._params = list(params)
@@ -131,9 +138,7 @@ class Trainer:
 
     def profile_adjoint(self, input_instances: object, targets: object) -> Any:
         """Profile loss and gradients, kernel by kernel; see ``VirtualMachine.profile``."""
-        return self.vm.profile(
-            SetupTrainer.ADJOINT_FUNC, *self._step_arguments(input_instances, targets)
-        )
+        return self.vm.profile(self.ADJOINT_FUNC, *self._step_arguments(input_instances, targets))
 
     def _step_arguments(self, input_instances: object, targets: object) -> list[object]:
         inputs = self._inputs(_sequence(input_instances))

@@ -7,10 +7,15 @@ from typing import Any
 
 from tilewright.ir import IRModule, Pass, Var, as_int, substitute
 from tilewright.ir import const as number
-from tilewright.relax.expr import Constant, Function, RelaxVar
+from tilewright.relax.expr import Constant, Function, PrimValue, RelaxExpr, RelaxVar
 from tilewright.relax.rewriter import FunctionRewriter
-from tilewright.relax.struct_info import TensorStructInfo, substitute_info
-from tilewright.relax.values import const
+from tilewright.relax.struct_info import (
+    PrimStructInfo,
+    TensorStructInfo,
+    same_struct_info,
+    substitute_info,
+)
+from tilewright.relax.values import const, prim_value
 from tilewright.support.errors import VerifyError
 from tilewright.support.registry import near_matches
 
@@ -41,12 +46,12 @@ class BindParams(Pass):
 def bind_params(
     function: Function, params: Mapping[Any, object], *, name: str = "the function"
 ) -> Function:
-    """Bind parameters, by name or variable, to arrays or constants; the rest stay.
+    """Bind parameters, by name or variable, to arrays, numbers or graph values; the rest stay.
 
-    Symbolic extents that the arrays determine become numbers everywhere. ``name`` is what messages
-    call the function.
+    Symbolic extents that arrays and numbers determine become numbers everywhere. ``name`` is what
+    messages call the function.
 
-    Raises ``VerifyError`` for a parameter that isn't there, and an array that doesn't fit.
+    Raises ``VerifyError`` for a parameter that isn't there, and a value that doesn't fit.
     """
     known = {param.name: param for param in function.params}
     binder = _Binder()
@@ -58,9 +63,25 @@ def bind_params(
             raise VerifyError(
                 f"{name} has no parameter {shown!r}; {near_matches(shown, list(known))}"
             )
-        binder.mapping[param] = _constant(param, value, extents)
+        binder.mapping[param] = _value(param, value, extents)
     binder.mapping.update({var: number(value) for var, value in extents.items()})
     return binder.rewrite(function)
+
+
+def _value(param: RelaxVar, value: object, extents: dict[Var, int]) -> RelaxExpr:
+    info = param.struct_info
+    if isinstance(value, RelaxExpr) and not isinstance(value, (Constant, PrimValue)):
+        if not same_struct_info(info, value.struct_info):
+            raise VerifyError(f"parameter {param.name} is {info!r}, not {value.struct_info!r}")
+        return value
+    if isinstance(info, PrimStructInfo):
+        made = prim_value(value, info.dtype)
+        given = as_int(made.value)
+        extent = info.value
+        if type(extent) is not Var or given is None or extents.setdefault(extent, given) == given:
+            return made
+        raise VerifyError(f"{extent.name} is {extents[extent]}, so {param.name} can't be {given}")
+    return _constant(param, value, extents)
 
 
 def _constant(param: RelaxVar, value: object, extents: dict[Var, int]) -> Constant:

@@ -6,7 +6,7 @@ with it. The callee also stays in the module.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -67,16 +67,19 @@ class InlineFunctions(Pass):
 
 
 class Inlined:
-    """Functions of a module with all calls inlined, computed on demand."""
+    """Functions of a module with all calls inlined, or those of ``names``, computed on demand."""
 
-    def __init__(self, mod: IRModule) -> None:
+    def __init__(self, mod: IRModule, names: Collection[str] | None = None) -> None:
         self.mod = mod
+        self.names = names
         self.known: dict[str, Function] = {}
         self.open: list[str] = []
 
     def has(self, callee: object) -> bool:
         if not isinstance(callee, GlobalVar) or callee not in self.mod:
             return False
+        if self.names is not None:
+            return callee.name in self.names
         function = self.mod[callee]
         return isinstance(function, Function) and not function.is_primitive
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.ir import GlobalVar, IRModule, Pass
+from tilewright.ir import IRModule, Pass
 from tilewright.relax.analysis import called_functions, private_functions
 from tilewright.relax.expr import Function
 from tilewright.relax.transform.inline_functions import Inlined
@@ -31,23 +31,14 @@ class InlinePrivateFunctions(Pass):
         gone = {name for name in private_functions(mod) if not _recursive(name, calls)}
         if not gone:
             return mod
-        done = _InlinedPrivate(mod, gone)
-        return mod.map_functions(
-            lambda name, function: None if name in gone else done.rewritten(name, function),
-            Function,
-        )
+        done = Inlined(mod, gone)
 
+        def rewritten(name: str, function: Function) -> Function | None:
+            if name in gone:
+                return None
+            return function if function.is_primitive else done.function(name)
 
-class _InlinedPrivate(Inlined):
-    def __init__(self, mod: IRModule, names: set[str]) -> None:
-        super().__init__(mod)
-        self.names = names
-
-    def has(self, callee: object) -> bool:
-        return isinstance(callee, GlobalVar) and callee.name in self.names
-
-    def rewritten(self, name: str, function: Function) -> Function:
-        return function if function.is_primitive else self.function(name)
+        return mod.map_functions(rewritten, Function)
 
 
 def _recursive(name: str, calls: dict[str, list[str]]) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.ir import IRModule, const
@@ -47,17 +48,21 @@ VIEW_OPERATORS = frozenset(("reshape", "expand_dims", "squeeze"))
 class LegalizeOps(GraphPass):
     """Turn operators into calls of tensor functions.
 
-    ``customize`` gives rules ``(builder, call) -> expression`` by operator name that override the
-    operators' own; operators named in ``skip`` are not legalised.
+    ``customize_legalize_map`` gives rules ``(builder, call) -> expression`` by operator name that
+    override the operators' own; operators named in ``skip_ops`` are not legalised. With
+    ``enable_warning`` each operator that has no rule, and so stays, is warned of once.
     """
 
     def __init__(
-        self, customize: Mapping[str, LegalizeRule] | None = None, *, skip: tuple[str, ...] = ()
+        self,
+        customize_legalize_map: Mapping[str, LegalizeRule] | None = None,
+        skip_ops: Sequence[str] | None = None,
+        enable_warning: bool = False,
     ) -> None:
-        self.customize = {
-            name.removeprefix("relax."): rule for name, rule in (customize or {}).items()
-        }
-        self.skip = tuple(name.removeprefix("relax.") for name in skip)
+        given = customize_legalize_map or {}
+        self.customize = {name.removeprefix("relax."): rule for name, rule in given.items()}
+        self.skip = tuple(name.removeprefix("relax.") for name in skip_ops or ())
+        self.enable_warning = enable_warning
 
     def transform(self, mod: IRModule) -> IRModule:
         """Legalise all functions, after asserting their operators' requirements on sizes."""
@@ -65,7 +70,7 @@ class LegalizeOps(GraphPass):
 
     def rewriter(self, mod: IRModule) -> FunctionRewriter:
         """Make the rewriter."""
-        return _Legalizer(mod, self.customize, self.skip)
+        return _Legalizer(mod, self.customize, self.skip, self.enable_warning)
 
 
 class _Legalizer(FunctionRewriter):
@@ -74,10 +79,12 @@ class _Legalizer(FunctionRewriter):
         mod: IRModule | None,
         customize: Mapping[str, LegalizeRule],
         skip: tuple[str, ...],
+        warns: bool = False,
     ) -> None:
         super().__init__(mod)
         self.customize = customize
         self.skip = skip
+        self.warns = warns
 
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
         if not isinstance(value, RelaxCall) or not isinstance(value.op, RelaxOp):
@@ -96,9 +103,11 @@ class _Legalizer(FunctionRewriter):
             return self.legalize_tree(plain)
         if op.legalize is not None:
             return self.call_topi(call)
-        if op.decompose is not None:
-            made = op.decompose(call)
-            return call if made is None else self.legalize_tree(made)
+        made = None if op.decompose is None else op.decompose(call)
+        if made is not None:
+            return self.legalize_tree(made)
+        if self.warns:
+            warnings.warn(f"no rule legalises relax.{op.name}: it stays", stacklevel=2)
         return call
 
     def legalize_tree(self, expr: RelaxExpr) -> RelaxExpr:

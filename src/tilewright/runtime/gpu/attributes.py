@@ -10,6 +10,9 @@ from tilewright.runtime.gpu.driver import ask, call, check_device, on_device
 #: Attributes by the numbers of ``cuda.h``; clocks are in kHz, sizes in bytes.
 _NUMBERS = {
     "max_threads_per_block": 1,
+    "max_block_dim_x": 2,
+    "max_block_dim_y": 3,
+    "max_block_dim_z": 4,
     "max_shared_memory_per_block": 97,  # what a kernel may ask for
     "warp_size": 10,
     "max_clock_rate": 13,

@@ -21,6 +21,32 @@ def current_stream(index: int) -> int:
     return int(tvm_ffi.get_raw_stream(tvm_ffi.device("cuda", index)) or 0)
 
 
+def create(index: int) -> int:
+    """Return the handle of a new stream on device ``index``.
+
+    Raises ``RunError`` if there is no such device.
+    """
+    with on_device(index):
+        doing = f"making a stream on cuda:{index}"
+        return int(ask(doing, "cuStreamCreate", c_void_p, _NON_BLOCKING))
+
+
+def destroy(index: int, handle: int) -> None:
+    """Destroy a stream by its handle, once its work is done."""
+    with on_device(index):
+        call(f"destroying a stream of cuda:{index}", "cuStreamDestroy_v2", handle)
+
+
+def use(index: int, handle: int) -> None:
+    """Let this thread's further calls on a device use a stream, given by its handle."""
+    tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", index), handle).__enter__()  # and never leave it
+
+
+def as_stream(index: int, stream: int | Stream) -> Stream:
+    """Return a stream, or the one of a handle on device ``index``."""
+    return stream if isinstance(stream, Stream) else Stream(index, handle=stream)
+
+
 class Stream:
     """A queue of work on a GPU; ``with stream:`` makes calls use it.
 
@@ -37,9 +63,7 @@ class Stream:
         self._owned = handle is None
         self.handle = handle or 0
         if self._owned:
-            with on_device(index):
-                doing = f"making a stream on cuda:{index}"
-                self.handle = int(ask(doing, "cuStreamCreate", c_void_p, _NON_BLOCKING))
+            self.handle = create(index)
         self._entered: list[object] = []
 
     def synchronize(self) -> None:

@@ -58,6 +58,7 @@ from tilewright.relax.frontend.nn.tensor import (
 from tilewright.relax.frontend.nn.visitor import Mutator
 
 globals().update(op.WRITTEN)
+IntExpr = op.IntExpr
 
 
 def __getattr__(name: str) -> Any:
@@ -67,9 +68,9 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "BatchNorm2D", "BlockBuilder", "Conv1D", "Conv2D", "Conv3D", "ConvTranspose1D", "Dropout",
-    "Effect", "Embedding", "ExternModule", "GELU", "GroupNorm", "IOEffect", "KVCache", "LayerNorm",
-    "Linear", "Module", "ModuleDict", "ModuleList", "Mutator", "Object", "ObjectModule",
-    "Parameter", "ParameterDict", "ParameterList", "RMSNorm", "ReLU", "Sequential", "SiLU",
+    "Effect", "Embedding", "ExternModule", "GELU", "GroupNorm", "IntExpr", "IOEffect", "KVCache",
+    "LayerNorm", "Linear", "Module", "ModuleDict", "ModuleList", "Mutator", "Object",
+    "ObjectModule", "Parameter", "ParameterDict", "ParameterList", "RMSNorm", "ReLU", "Sequential", "SiLU",
     "SourceModule", "SubroutineMixin", "Tensor", "add_extern", "get_default_dtype", "op",
     "set_default_dtype", "spec", "wrap_nested", *op.WRITTEN,
 ]  # fmt: skip

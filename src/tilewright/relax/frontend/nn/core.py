@@ -162,10 +162,6 @@ class _List(Generic[Item]):
         for index, item in enumerate(self._items):
             yield str(index), item
 
-    def append(self, item: Item) -> None:
-        """Add an item."""
-        self._items.append(item)
-
     def __iter__(self) -> Iterator[Item]:
         return iter(self._items)
 
@@ -219,10 +215,6 @@ class _Dict(Generic[Item]):
         """Return an item, or ``default`` if there is none of that name."""
         return self._items.get(key, default)
 
-    def update(self, items: Mapping[str, Item]) -> None:
-        """Add items, in place of those of the same name."""
-        self._items.update(items)
-
     def pop(self, key: str) -> Item:
         """Remove an item and return it."""
         return self._items.pop(key)
@@ -243,6 +235,10 @@ class ModuleList(_List[Module], Module):
         """The modules."""
         return self._items
 
+    def append(self, module: Module) -> None:
+        """Add a module."""
+        self._items.append(module)
+
     def forward(self, x: object) -> Any:
         """Run the modules in order."""
         for module in self._items:
@@ -261,6 +257,10 @@ class ModuleDict(_Dict[Module], Module):
         """The modules."""
         return self._items
 
+    def update(self, modules: Mapping[str, Module]) -> None:
+        """Add modules, in place of those of the same name."""
+        self._items.update(modules)
+
 
 class ParameterList(_List[Parameter]):
     """Parameters in a list."""
@@ -272,6 +272,10 @@ class ParameterList(_List[Parameter]):
     def params(self) -> list[Parameter]:
         """The parameters."""
         return self._items
+
+    def append(self, param: Parameter) -> None:
+        """Add a parameter."""
+        self._items.append(param)
 
     def extend(self, params: Sequence[Parameter]) -> None:
         """Add parameters."""
@@ -293,6 +297,10 @@ class ParameterDict(_Dict[Parameter]):
     def params(self) -> OrderedDict[str, Parameter]:
         """The parameters."""
         return self._items
+
+    def update(self, params: Mapping[str, Parameter]) -> None:
+        """Add parameters, in place of those of the same name."""
+        self._items.update(params)
 
     def to(self, dtype: str | None = None) -> None:
         """Change the element type of all parameters."""

@@ -16,6 +16,7 @@ from tilewright.relax.frontend.nn.operators import (
     sampling,
     shapes,
 )
+from tilewright.relax.frontend.nn.operators.shapes import IntExpr
 from tilewright.relax.frontend.nn.tensor import (
     Tensor,
     emit,
@@ -64,4 +65,4 @@ def __dir__() -> list[str]:
     return sorted({*builders_in(), *builders_in("nn"), *__all__})
 
 
-__all__ = ["Tensor", "get_default_dtype", "wrap_nested", *WRITTEN]
+__all__ = ["IntExpr", "Tensor", "get_default_dtype", "wrap_nested", *WRITTEN]

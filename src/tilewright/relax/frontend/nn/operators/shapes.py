@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.ir import ExprLike
+from tilewright.ir import Expr, ExprLike
 from tilewright.relax import ops
 from tilewright.relax.expr import Constant
 from tilewright.relax.frontend.nn.operators.elementwise import astype
 from tilewright.relax.frontend.nn.tensor import Tensor, emit, emit_tensor, unwrapped
 
-Shape = ExprLike | Sequence[ExprLike]
+IntExpr = int | Expr
+"""An extent, or another integer that may be symbolic."""
+
+Shape = IntExpr | Sequence[IntExpr]
 
 
-def reshape(x: Tensor, *shape: Shape, name: str = "reshape") -> Tensor:
-    """Reshape to as many elements; one extent may be -1. ``shape`` is one sequence, or extents."""
-    target: Any = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+def reshape(x: Tensor, shape: Shape, name: str = "reshape") -> Tensor:
+    """Reshape to as many elements; one extent may be -1."""
+    target = tuple(shape) if isinstance(shape, Sequence) else (shape,)
     return emit_tensor(ops.reshape(x._expr, target), name)
 
 

@@ -1,0 +1,179 @@
+"""Methods of graph functions, executables and visitors under TVM's names and with its arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.relax.helpers import tensor
+from tilewright import cpu, relax, runtime
+from tilewright.ir import GlobalVar, IRModule, SourceName, Var
+from tilewright.relax import interpreter, op, transform
+from tilewright.relax.frontend import nn
+from tilewright.relax.training import Trainer
+from tilewright.script import ir as I
+from tilewright.script import relax as R
+from tilewright.support.errors import BuildError, RunError, VerifyError
+
+
+@I.ir_module
+class Module:
+    @R.function(private=True)
+    def twice(x: R.Tensor(("n", 4), "float32")):
+        y = R.add(x, x)
+        return y
+
+    @R.function
+    def main(x: R.Tensor(("n", 4), "float32"), w: R.Tensor((4,), "float32")):
+        y = Module.twice(x)
+        z = R.multiply(y, w)
+        return z
+
+
+MAIN = Module["main"]
+ONES = np.ones((2, 4), "float32")
+W = np.arange(4, dtype="float32")
+
+
+def text(function: relax.Function) -> str:
+    return str(function.script())
+
+
+def test_parameters_are_bound() -> None:
+    bound = MAIN.bind_params({"w": W, MAIN.params[0]: ONES})
+    assert not bound.params
+    assert "Tensor((2, 4)" in text(bound)
+    other = relax.Var("v", relax.TensorType((4,), "float32"))
+    free = MAIN.bind_params({"w": other})
+    assert relax.analysis.free_vars(free) == [other]
+    for key, value, says in (
+        ("q", W, "no parameter 'q'"),
+        ("w", np.ones(5, "float32"), "got shape"),
+        ("w", relax.Var("v", relax.TensorType((5,), "float32")), "parameter w is"),
+    ):
+        with pytest.raises(VerifyError, match=says):
+            MAIN.bind_params({key: value})
+
+
+def test_scalars_are_bound_with_the_extents_that_they_are() -> None:
+    n = Var("n")
+    length = relax.Var("length", relax.PrimStructInfo("int64", n))
+    x = relax.Var("x", relax.TensorType((n, 4), "float32"))
+    function = relax.Function([x, length], x)
+    assert "Tensor((3, 4)" in text(function.bind_params({"length": 3}))
+    with pytest.raises(VerifyError, match="n is 2"):
+        function.bind_params({"x": ONES, "length": 3})
+
+
+def test_extents_are_bound() -> None:
+    assert "Tensor((3, 4)" in text(MAIN.bind_symbolic_vars({"n": 3}))
+    with pytest.raises(VerifyError, match="no symbolic extent 'm'"):
+        MAIN.bind_symbolic_vars({"m": 3})
+
+
+@pytest.mark.parametrize("key", ["twice", GlobalVar("twice")])
+def test_functions_are_inlined(key: str | GlobalVar) -> None:
+    made = MAIN.inline_functions({key: Module["twice"]})
+    assert "R.add(x, x)" in text(made)
+    assert "twice" not in text(made)
+    assert "twice" in text(MAIN.inline_functions({}))
+    ran = interpreter.run(IRModule({"main": made}), ONES, W)
+    np.testing.assert_array_equal(np.asarray(ran), 2 * ONES * W)
+    with pytest.raises(VerifyError, match="no graph function"):
+        MAIN.inline_functions({"twice": op.add})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("pure", [True, False])
+def test_empty_functions_have_parameters_and_a_result(pure: bool) -> None:
+    made = relax.Function.create_empty([MAIN.params[1]], tensor((2,)), pure, {"a": 1})
+    assert made.is_pure is pure
+    assert made.attrs["a"] == 1
+    assert "_dummy_function" in text(made)
+    assert repr(made.ret_ty) == repr(tensor((2,)))
+
+
+def test_calls_take_a_span_and_their_type_by_position() -> None:
+    x = relax.Var("x", tensor((2,)))
+    span = relax.Span(SourceName("a.py"), 1, 1, 0, 4)
+    call = relax.Call(op.exp(x).op, [x], None, None, span, tensor((2,)))
+    assert call.span is span
+    with pytest.raises(VerifyError, match="not"):
+        relax.Call(op.exp(x).op, [x], None, None, None, tensor((3,)))
+
+    class Places(relax.PyExprVisitor):
+        def __init__(self) -> None:
+            self.seen: list[relax.Span] = []
+
+        def visit_span(self, span: relax.Span) -> None:
+            self.seen.append(span)
+
+    places = Places()
+    places.visit_expr(call)
+    assert places.seen == [span]
+
+
+def test_operators_are_legalised_by_a_map_but_for_those_skipped() -> None:
+    x = relax.Var("x", tensor((2,)))
+    body = relax.SeqExpr(
+        (
+            relax.BindingBlock(
+                (
+                    relax.VarBinding(y := relax.Var("y", tensor((2,))), op.exp(x)),
+                    relax.VarBinding(z := relax.Var("z", tensor((2,))), op.sin(y)),
+                )
+            ),
+        ),
+        z,
+    )
+    mod = IRModule({"main": relax.Function([x], body)})
+    rules = {"relax.exp": lambda bb, call: op.negative(call.args[0])}
+    made = transform.LegalizeOps(rules, ["relax.sin"], True)(mod)
+    assert "R.negative(x)" in made.script()
+    assert "R.sin(y)" in made.script()
+
+
+def test_operators_without_a_rule_are_warned_of() -> None:
+    x = relax.Var("x", tensor((2,)))
+    kept = op.print(x, format="{}")
+    made = relax.Var("y", kept.struct_info)
+    body = relax.SeqExpr((relax.BindingBlock((relax.VarBinding(made, kept),)),), x)
+    mod = IRModule({"main": relax.Function([x], body, is_pure=False)})
+    with pytest.warns(UserWarning, match="no rule legalises relax.print"):
+        transform.LegalizeOps(enable_warning=True)(mod)
+
+
+def test_executables_tell_what_they_run(tmp_path: Path) -> None:
+    ex = relax.build(Module, "llvm", {"w": W})
+    assert isinstance(ex, runtime.Executable)
+    assert ex.jit() is ex
+    assert "Function main (# " in ex.stats()
+    assert "kernel;" in ex.as_text()
+    assert "T.prim_func" in ex.as_python()
+    library = runtime.load_module(ex.export_library(file_name=tmp_path / "m.so"))
+    loaded = relax.VMExecutable(mod=library)
+    with pytest.raises(RunError, match="not after it was loaded"):
+        loaded.stats()
+    for given in (library, loaded, ex.jit(force_recompile=True)):
+        vm = relax.VirtualMachine(given, cpu(), memory_cfg={cpu(): "pooled"})
+        np.testing.assert_array_equal(vm["main"](ONES).numpy(), 2 * ONES * W)
+    with pytest.raises(BuildError, match="only a library that an executable was exported to"):
+        relax.VMExecutable(ex.mod)
+
+
+def test_names_of_constants_and_containers() -> None:
+    assert (relax.VirtualMachine.NAIVE_ALLOCATOR, relax.VirtualMachine.POOLED_ALLOCATOR) == (1, 2)
+    names = "ADJOINT_FUNC BACKBONE_FUNC BACKBONE_LOSS_FUNC OPTIMIZER_FUNC".split()
+    assert [getattr(Trainer, name) for name in names] == [
+        "backbone_loss_adjoint", "backbone", "backbone_loss", "optimizer",
+    ]  # fmt: skip
+    linear, param = nn.Linear(2, 3), nn.Parameter((2,))
+    modules, params = nn.ModuleList([]), nn.ParameterList()
+    modules.append(module=linear)
+    params.append(param=param)
+    assert (modules[0], params[0]) == (linear, param)
+    by_name, params_by_name = nn.ModuleDict(), nn.ParameterDict()
+    by_name.update(modules={"a": linear})
+    params_by_name.update(params={"a": param})
+    assert (by_name["a"], params_by_name["a"]) == (linear, param)
