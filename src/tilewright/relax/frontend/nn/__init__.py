@@ -70,7 +70,7 @@ __all__ = [
     "BatchNorm2D", "BlockBuilder", "Conv1D", "Conv2D", "Conv3D", "ConvTranspose1D", "Dropout",
     "Effect", "Embedding", "ExternModule", "GELU", "GroupNorm", "IntExpr", "IOEffect", "KVCache",
     "LayerNorm", "Linear", "Module", "ModuleDict", "ModuleList", "Mutator", "Object",
-    "ObjectModule", "Parameter", "ParameterDict", "ParameterList", "RMSNorm", "ReLU", "Sequential", "SiLU",
-    "SourceModule", "SubroutineMixin", "Tensor", "add_extern", "get_default_dtype", "op",
-    "set_default_dtype", "spec", "wrap_nested", *op.WRITTEN,
+    "ObjectModule", "Parameter", "ParameterDict", "ParameterList", "RMSNorm", "ReLU",
+    "Sequential", "SiLU", "SourceModule", "SubroutineMixin", "Tensor", "add_extern",
+    "get_default_dtype", "op", "set_default_dtype", "spec", "wrap_nested", *op.WRITTEN,
 ]  # fmt: skip
