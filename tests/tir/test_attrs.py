@@ -266,9 +266,7 @@ def test_keys_are_written_out_only_where_they_are_defined(trees: dict[Path, ast.
 
 
 @pytest.mark.parametrize("key", sorted(KEYS))
-def test_a_key_says_who_reads_it_and_what_it_means(
-    key: str, trees: dict[Path, ast.Module]
-) -> None:
+def test_a_key_says_who_reads_it_and_what_it_means(key: str, trees: dict[Path, ast.Module]) -> None:
     entry = KEYS[key]
     assert entry.means.endswith(".") and entry.takes.expected
     (constant,) = {
