@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -62,10 +63,11 @@ MODULES = {
 
 
 class Import(NamedTuple):
-    """A module of ours that another one names."""
+    """A module of ours that another one names, in a statement or by a text."""
 
     module: str
     line: int
+    stated: bool
 
 
 def module_of(name: str) -> str | None:
@@ -89,13 +91,18 @@ def named_in(tree: ast.AST) -> Iterator[Import]:
         for name in names:
             found = module_of(name)
             if found is not None:
-                yield Import(found, node.lineno)
+                yield Import(found, node.lineno, not isinstance(node, ast.Constant))
+
+
+@functools.cache
+def named_by(module: str) -> tuple[Import, ...]:
+    """What a module names."""
+    return tuple(named_in(ast.parse(MODULES[module].read_text())))
 
 
 def imported_in(tree: ast.AST) -> set[str]:
     """What import statements name, wherever they stand."""
-    statements = [n for n in ast.walk(tree) if isinstance(n, (ast.Import, ast.ImportFrom))]
-    return {item.module for node in statements for item in named_in(node)}
+    return {item.module for item in named_in(tree) if item.stated}
 
 
 def circles(imports: Mapping[str, set[str]]) -> list[list[str]]:
@@ -115,7 +122,7 @@ def test_imports_and_names_only_downwards(package: str) -> None:
     for module, path in MODULES.items():
         if module.split(".")[0] != package:
             continue
-        for item in named_in(ast.parse(path.read_text())):
+        for item in named_by(module):
             name = item.module.split(".")[0]
             if name == package or (module, item.module) in NAMED_ABOVE:
                 continue
@@ -128,16 +135,16 @@ def test_imports_and_names_only_downwards(package: str) -> None:
 def test_parts_of_tir_do_not_know_each_other(package: str, other: str) -> None:
     wrong = [
         f"{module}:{item.line} names {item.module}"
-        for module, path in MODULES.items()
+        for module in MODULES
         if module.startswith(package)
-        for item in named_in(ast.parse(path.read_text()))
+        for item in named_by(module)
         if item.module.startswith(other)
     ]
     assert not wrong, "\n".join(wrong)
 
 
 def test_no_module_imports_itself_by_a_detour() -> None:
-    found = circles({m: imported_in(ast.parse(path.read_text())) for m, path in MODULES.items()})
+    found = circles({m: {item.module for item in named_by(m) if item.stated} for m in MODULES})
     assert not found, found
 
 
