@@ -13,11 +13,12 @@ from tilewright.relax import numpy_calls as _numpy_calls  # likewise
 from tilewright.relax import ops as op
 from tilewright.relax import script as _script  # graph functions print and parse from now on
 from tilewright.relax.analysis import verify_graph
+from tilewright.relax.base_py_module import BasePyModule
 from tilewright.relax.binding_rewrite import DataflowBlockRewrite
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.branches import If
 from tilewright.relax.call_packed import call_dps_packed, call_pure_packed
-from tilewright.relax.call_tir import call_dps, call_tir, call_tir_inplace
+from tilewright.relax.call_tir import call_dps, call_tir, call_tir_inplace, call_tir_with_grad
 from tilewright.relax.executable import (
     Executable,
     GraphFunction,
@@ -102,8 +103,10 @@ Type = StructInfo
 VMExecutable = Executable
 
 __all__ = [
-    "AnyType", "call_dps_packed", "call_pure_packed", "call_tir_inplace", "convert_to_expr",
+    "AnyType", "call_dps_packed", "call_pure_packed", "call_tir_inplace", "call_tir_with_grad",
+    "convert_to_expr",
     "extern", "FuncType", "get_default_pipeline", "get_shape_of", "GlobalVar", "ObjectType",
+    "BasePyModule",
     "prim_value", "ShapeType", "TensorType", "TupleType", "Type", "VMExecutable",
     "analysis", "as_numpy", "bind_params", "Binding", "BindingBlock", "BlockBuilder", "build",
     "Call", "call_dps", "call_tir", "compile_relax", "const", "Constant", "DataflowBlock",

@@ -38,7 +38,7 @@ from tilewright.ir import (
 from tilewright.relax.analysis import derive_call_ret_struct_info
 from tilewright.relax.assertion import assertion
 from tilewright.relax.branches import If
-from tilewright.relax.call_tir import call_tir, call_tir_operands
+from tilewright.relax.call_tir import call_tir, call_tir_operands, call_tir_with_grad
 from tilewright.relax.expr import (
     Binding,
     BindingBlock,
@@ -514,6 +514,30 @@ class BlockBuilder:
             result = call.sinfo_args if several else call.sinfo_args[0]
             self._made_by_key[primfunc_key, key] = _Made(name, self._functions[name], result)
         return call
+
+    def call_te_with_grad(
+        self,
+        func: Callable[..., Any],
+        *args: object,
+        te_grad_name: str,
+        te_grad_kwargs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> RelaxCall:
+        """``call_te`` with a gradient in ``te``, registered under a name: ``call_tir_with_grad``.
+
+        Raises ``VerifyError`` if the code needs symbolic sizes that no argument has.
+        """
+        plain = self.call_te(func, *args, **kwargs)
+        function, operands, sizes = call_tir_operands(plain)
+        if sizes is not None:
+            raise VerifyError(f"no argument of {function.name} has its sizes {sizes.values}")
+        return call_tir_with_grad(
+            function.callee,  # type: ignore[arg-type]
+            Tuple(operands),
+            plain.sinfo_args if len(plain.sinfo_args) > 1 else plain.sinfo_args[0],
+            te_grad_name,
+            te_grad_kwargs,
+        )
 
     def emit_te(
         self,

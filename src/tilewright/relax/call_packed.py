@@ -91,6 +91,23 @@ def call_pure_packed(
     return _returning(CALL_PURE_PACKED, func, args, ty_args)
 
 
+@builder("call_py_func")
+@other_names(out_sinfo="out_ty")
+def call_py_func(
+    func_name: str, args: object, out_ty: StructInfo | Sequence[StructInfo]
+) -> RelaxCall:
+    """Call a function of Python by its name for what it returns; it must have no effects.
+
+    The name is that of a global function (``register_global_func``), or of one of the
+    ``BasePyModule`` that calls the graph.
+    """
+    given = args.fields if isinstance(args, Tuple) else args
+    items = given if isinstance(given, (list, tuple)) else (given,)
+    if not isinstance(out_ty, StructInfo):
+        out_ty = out_ty[0] if len(out_ty) == 1 else TupleStructInfo(tuple(out_ty))
+    return call_pure_packed(func_name, *items, ty_args=out_ty)
+
+
 @builder("call_inplace_packed")
 @other_names(sinfo_args="ty_args")
 def call_inplace_packed(

@@ -7,7 +7,7 @@ into tensors of one workspace.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.ir import GlobalVar
@@ -31,14 +31,21 @@ def _given(call: RelaxCall) -> StructInfo:
     return TupleStructInfo(call.sinfo_args)
 
 
-def raw_op(name: str, infer: Any, *, pure: bool = True, effect: bool = False) -> RelaxOp:
+def raw_op(
+    name: str,
+    infer: Any,
+    *,
+    pure: bool = True,
+    effect: bool = False,
+    decompose: Callable[[RelaxCall], RelaxExpr | None] | None = None,
+) -> RelaxOp:
     """An operator whose operands are not described by a signature."""
 
     def rule() -> StructInfo:
         raise VerifyError(f"{name} infers from its call")
 
     rule.__doc__ = f"``{name}``; built by its own function."
-    operator(name, pure=pure, effect=effect)(rule)
+    operator(name, pure=pure, effect=effect, decompose=decompose)(rule)
     BUILDERS.pop(name)
     op = get_op(name)
     op.infer = infer  # type: ignore[method-assign]
@@ -74,6 +81,11 @@ def _infer_call_tir_inplace(call: RelaxCall) -> StructInfo:
 
 CALL_TIR_INPLACE = raw_op("call_tir_inplace", _infer_call_tir_inplace)
 CALL_TIR = raw_op("call_tir", _infer_call_tir)
+CALL_TIR_WITH_GRAD = raw_op(
+    "call_tir_with_grad",
+    _infer_call_tir,
+    decompose=lambda call: RelaxCall(CALL_TIR, call.args, {}, call.sinfo_args),
+)
 CALL_DPS = raw_op("call_dps", lambda call: ObjectStructInfo(), pure=False)
 
 
@@ -122,6 +134,28 @@ def call_tir_inplace(
     plain = call_tir(gvar, args, out_ty, tir_vars)
     indices = (inplace_indices,) if isinstance(inplace_indices, int) else tuple(inplace_indices)
     return RelaxCall(CALL_TIR_INPLACE, plain.args, {"inplace_indices": indices}, plain.sinfo_args)
+
+
+@builder("call_tir_with_grad")
+@other_names(out_sinfo="out_ty")
+def call_tir_with_grad(
+    gvar: GlobalVar,
+    args: object,
+    out_ty: StructInfo | Sequence[StructInfo],
+    te_grad_name: str,
+    te_grad_kwargs: Mapping[str, Any] | None = None,
+) -> RelaxCall:
+    """Call a tensor function whose gradient is registered under a name: ``call_tir`` otherwise.
+
+    The gradient is ``te`` code (``relax.training.utils.register_te_gradient``), which also gets
+    ``te_grad_kwargs``.
+    """
+    plain = call_tir(gvar, args, out_ty)
+    attrs = {
+        "te_grad_name": te_grad_name,
+        "te_grad_kwargs": tuple(dict(te_grad_kwargs or {}).items()),
+    }
+    return RelaxCall(CALL_TIR_WITH_GRAD, plain.args, attrs, plain.sinfo_args)
 
 
 @builder("call_dps")

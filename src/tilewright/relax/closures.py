@@ -6,11 +6,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.relax.analysis import derive_call_ret_struct_info
 from tilewright.relax.call_tir import raw_op
 from tilewright.relax.expr import RelaxCall, RelaxExpr, Tuple
 from tilewright.relax.registry import builder
-from tilewright.relax.struct_info import FuncStructInfo, ObjectStructInfo, StructInfo
+from tilewright.relax.struct_info import (
+    FuncStructInfo,
+    ObjectStructInfo,
+    StructInfo,
+    TupleStructInfo,
+)
 from tilewright.relax.values import as_relax
 from tilewright.support.calling import other_names
 from tilewright.support.errors import VerifyError
@@ -49,6 +56,23 @@ def invoke_closure(
         derived = derive_call_ret_struct_info(info, plain)
         made = made.replace(sinfo_args=(ty_args or derived,))
     return made
+
+
+@builder("invoke_pure_closure")
+@other_names(sinfo_args="ty_args")
+def invoke_pure_closure(
+    closure: RelaxExpr, args: object, ty_args: StructInfo | Sequence[StructInfo]
+) -> RelaxCall:
+    """Call a function that a variable stands for, and promise that the call has no effects.
+
+    So it may be moved, and removed if nothing uses what it gives.
+
+    Raises ``VerifyError`` as ``invoke_closure`` does.
+    """
+    if not isinstance(ty_args, StructInfo):
+        ty_args = ty_args[0] if len(ty_args) == 1 else TupleStructInfo(tuple(ty_args))
+    made = invoke_closure(closure, args, ty_args)
+    return made.replace(attrs={})
 
 
 def is_invocation(value: object) -> bool:

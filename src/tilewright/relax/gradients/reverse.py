@@ -23,7 +23,7 @@ from tilewright.relax.expr import (
     is_atom,
 )
 from tilewright.relax.gradients.registry import DECOMPOSITIONS, GRADIENTS
-from tilewright.relax.registry import RelaxOp, usual_form
+from tilewright.relax.registry import RelaxOp, is_call_to, usual_form
 from tilewright.relax.struct_info import (
     StructInfo,
     TensorStructInfo,
@@ -52,9 +52,11 @@ class Reverse:
         self.depends = set(wanted)
         """Variables whose gradients are wanted, or needed on the way."""
         self.adjoints: dict[RelaxVar, Adjoint] = {}
+        self.bindings: Sequence[Binding] = ()
 
     def run(self, bindings: Sequence[Binding], result: RelaxExpr, adjoint: Adjoint) -> None:
         """Go back from the gradient of a result through the bindings that make it."""
+        self.bindings = bindings
         for binding in bindings:
             if any(var in self.depends for var in used_graph_vars(binding.value)):
                 self.depends.add(binding.var)
@@ -72,6 +74,9 @@ class Reverse:
             if not same_struct_info(have, binding.struct_info) and isinstance(adjoint, RelaxExpr):
                 adjoint = self.builder.match_cast(adjoint, have)
             self.add(value, adjoint)
+        elif is_call_to(value, "grad.end_checkpoint"):
+            assert isinstance(value, RelaxCall)
+            self.through_checkpoint(value.args[0], self.bound(adjoint, f"{var.name}_adjoint"))
         elif isinstance(value, RelaxCall):
             self.through_call(var, value, self.bound(adjoint, f"{var.name}_adjoint"))
         elif isinstance(value, If):
@@ -159,6 +164,35 @@ class Reverse:
         for name, part in inner.adjoints.items():
             if name not in own:
                 self.add(name, part)
+
+    def through_checkpoint(self, value: RelaxExpr, adjoint: Adjoint) -> None:
+        """Compute what lies between marks again, and go back through that."""
+        bindings: list[Binding] = []
+        mapping: dict[RelaxExpr, RelaxExpr] = {}
+        for binding in self.marked(value):
+            again = renewed(self.builder, binding.value, mapping)
+            if isinstance(binding, MatchCast):
+                var = self.builder.match_cast(again, binding.struct_info, binding.var.name)
+            else:
+                var = self.builder.emit(again, binding.var.name)
+            mapping[binding.var] = var
+            bindings.append(binding.replace(value=again, var=var))
+        inner = Reverse(self.builder, self.depends)
+        inner.run(bindings, substitute(value, mapping), adjoint)
+        for name, part in inner.adjoints.items():
+            if name not in mapping.values():
+                self.add(name, part)
+
+    def marked(self, value: RelaxExpr) -> list[Binding]:
+        """The bindings that a value depends on, back to marks of either kind, in order."""
+        needed = set(used_graph_vars(value))
+        found: list[Binding] = []
+        for binding in reversed(self.bindings):
+            marks = ("grad.start_checkpoint", "grad.end_checkpoint")
+            if binding.var in needed and not any(is_call_to(binding.value, m) for m in marks):
+                found.append(binding)
+                needed.update(used_graph_vars(binding.value))
+        return found[::-1]
 
     def through_branches(self, value: If, adjoint: Adjoint, var: RelaxVar) -> None:
         """Compute the branch that was taken again, and go back through it."""

@@ -51,6 +51,22 @@ def no_grad(input: Tensor) -> StructInfo:
     return tensor_like(input)
 
 
+@operator("grad.start_checkpoint", decompose=lambda call: call.args[0])
+def start_checkpoint(input: Tensor) -> StructInfo:
+    """``input``, which is kept for the backward pass: it starts a part that is computed again.
+
+    What is computed from here to ``end_checkpoint`` isn't kept. So training needs less memory, and
+    does that part's work twice (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016).
+    """
+    return tensor_like(input)
+
+
+@operator("grad.end_checkpoint", decompose=lambda call: call.args[0])
+def end_checkpoint(input: Tensor) -> StructInfo:
+    """``input``; the backward pass computes again what it depends on, from ``start_checkpoint``."""
+    return tensor_like(input)
+
+
 def _root(x: te.Tensor, order: float) -> te.Tensor:
     if order == 2:
         return topi.sqrt(x)

@@ -13,11 +13,14 @@ from tilewright.relax.call_packed import call_dps_packed as make_call_dps_packed
 from tilewright.relax.call_packed import call_inplace_packed as make_call_inplace_packed
 from tilewright.relax.call_packed import call_packed as make_call_packed
 from tilewright.relax.call_packed import call_pure_packed as make_call_pure_packed
+from tilewright.relax.call_packed import call_py_func as make_call_py_func
 from tilewright.relax.call_packed import call_with_objects as make_call_with_objects
 from tilewright.relax.call_tir import call_dps as make_call_dps
 from tilewright.relax.call_tir import call_tir as make_call_tir
 from tilewright.relax.call_tir import call_tir_inplace as make_call_tir_inplace
+from tilewright.relax.call_tir import call_tir_with_grad as make_call_tir_with_grad
 from tilewright.relax.closures import invoke_closure
+from tilewright.relax.closures import invoke_pure_closure as make_invoke_pure_closure
 from tilewright.relax.expr import DataflowVar as _DataflowVar
 from tilewright.relax.expr import (
     ExternFunc,
@@ -272,6 +275,35 @@ def call_tir_inplace(
     """Call a tensor function that writes outputs into its arguments."""
     operands = args if isinstance(args, (tuple, list)) else as_relax(args)
     return make_call_tir_inplace(gvar, operands, inplace_indices, _results(out_ty), tir_vars or ())
+
+
+@other_names(out_sinfo="out_ty")
+def call_tir_with_grad(
+    gvar: GlobalVar,
+    args: object,
+    out_ty: object,
+    te_grad_name: str,
+    te_grad_kwargs: Mapping[str, Any] | None = None,
+) -> RelaxCall:
+    """Call a tensor function whose gradient is ``te`` code, registered under a name."""
+    operands = args if isinstance(args, (tuple, list)) else as_relax(args)
+    return make_call_tir_with_grad(gvar, operands, _results(out_ty), te_grad_name, te_grad_kwargs)
+
+
+@other_names(sinfo_args="ty_args")
+def invoke_pure_closure(closure: RelaxExpr, args: object, ty_args: object) -> RelaxCall:
+    """Call a function that a variable stands for, and promise that the call has no effects."""
+    return make_invoke_pure_closure(closure, args, _results(ty_args))
+
+
+@other_names(out_sinfo="out_ty")
+def call_py_func(py_func_name: str, *args: object, out_ty: object) -> RelaxCall:
+    """Call a function of Python by its name: ``R.call_py_func("f", x, out_ty=R.Tensor(...))``.
+
+    In TVM's form the arguments may be one tuple.
+    """
+    given = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+    return make_call_py_func(py_func_name, given, _results(out_ty))
 
 
 def call_dps(

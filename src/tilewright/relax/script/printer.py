@@ -14,7 +14,7 @@ from tilewright.relax.call_packed import (
     CALLS,
     PRINT,
 )
-from tilewright.relax.call_tir import CALL_DPS, CALL_TIR, CALL_TIR_INPLACE
+from tilewright.relax.call_tir import CALL_DPS, CALL_TIR, CALL_TIR_INPLACE, CALL_TIR_WITH_GRAD
 from tilewright.relax.closures import INVOKE_CLOSURE
 from tilewright.relax.expr import (
     Binding,
@@ -189,7 +189,7 @@ def callee_text(p: Printer, callee: GlobalVar | ExternFunc) -> str:
 @register(RelaxCall)
 def _call(p: Printer, node: RelaxCall, precedence: int) -> str:
     p.use("relax")
-    if node.op in (CALL_TIR, CALL_TIR_INPLACE):
+    if node.op in (CALL_TIR, CALL_TIR_INPLACE, CALL_TIR_WITH_GRAD):
         return _call_tir(p, node)
     if node.op is CALL_DPS:
         return f"R.call_dps({', '.join(map(p.expr, node.args))})"
@@ -245,6 +245,10 @@ def _call_tir(p: Printer, node: RelaxCall) -> str:
     parts.append(f"out_sinfo={_infos(p, node)}")
     if len(node.args) > 2:
         parts.append(f"tir_vars={p.expr(node.args[2])}")
+    if node.op is CALL_TIR_WITH_GRAD:
+        parts.append(f"te_grad_name={quote(node.attrs['te_grad_name'])}")
+        options = dict(node.attrs["te_grad_kwargs"])
+        parts += [f"te_grad_kwargs={p.value(options)}"] if options else []
     return f"R.{node.op.name}({', '.join(parts)})"
 
 

@@ -15,8 +15,11 @@ from tilewright.relax.expr import (
     RelaxVar,
     Tuple,
 )
+from tilewright.relax.gradients.te_gradients import register_te_gradient
 from tilewright.relax.struct_info import StructInfo, same_struct_info
 from tilewright.support.errors import VerifyError
+
+__all__ = ["AppendLoss", "register_te_gradient"]
 
 
 class AppendLoss(Pass):

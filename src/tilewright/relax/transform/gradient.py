@@ -61,8 +61,11 @@ class Gradient(Pass):
         function = mod[self.func_name]
         if not isinstance(function, Function):
             raise VerifyError(f"{self.func_name} is no graph function")
-        made = _Differentiator(mod, self).differentiate(function)
-        functions = {**mod.functions, f"{self.func_name}_adjoint": made}
+        differentiator = _Differentiator(mod, self)
+        made = differentiator.differentiate(function)
+        # Gradients in `te` are tensor functions.
+        known = differentiator.builder.get().functions
+        functions = {**known, f"{self.func_name}_adjoint": made}
         return IRModule(functions, dict(mod.attrs))
 
     def parameters(self, function: Function) -> tuple[RelaxVar, ...]:

@@ -19,6 +19,7 @@ from tilewright.relax.expr import (
     SeqExpr,
     Tuple,
 )
+from tilewright.relax.registry import is_call_to
 from tilewright.relax.rewriter import FunctionRewriter
 from tilewright.relax.struct_info import TupleStructInfo, same_struct_info, used_vars
 from tilewright.relax.transform.eliminate_common_subexpr import identity_key
@@ -33,7 +34,7 @@ class LiftTransformParams(Pass):
     of its weights and returns the tuple of what the function takes instead of them. With
     ``shared_transform`` (``True``: all such functions, or their names) there is one such function
     ``transform_params`` for several, whose weights must be alike. Values with symbolic extents, and
-    calls with effects, stay.
+    calls with effects, stay, and so does what comes after ``stop_lift_params``.
 
     Before:
         def main(x, w):                      # num_input: 1
@@ -136,6 +137,7 @@ def _collect(
             and used
             and all(var in image for var in used)
             and not is_impure(binding.value)
+            and not is_call_to(binding.value, "stop_lift_params")
             and not used_vars(binding.var.struct_info)
             and not free_vars(binding.value)
         ):

@@ -1,0 +1,203 @@
+"""``BasePyModule``: functions of Python, of loops and of graphs that call each other.
+
+    class Model(BasePyModule):
+        def forward(self, x):
+            y = self.call_tir("double", [x], R.Tensor((4,), "float32"))
+            return self.main(torch.relu(y))        # a graph function of the module
+
+    Model(mod, cpu()).forward(torch.ones(4))
+
+Everything takes and gives PyTorch tensors, NumPy arrays or tensors of the runtime: results are what
+the first tensor among the arguments is. Graphs call Python by ``R.call_py_func("name", x)``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MethodType
+from typing import Any
+
+import numpy as np
+
+from tilewright.driver import compile as compile_module
+from tilewright.ir import IRModule, as_int
+from tilewright.relax.executable import build
+from tilewright.relax.expr import Function
+from tilewright.relax.script.declarations import as_struct_info
+from tilewright.relax.struct_info import TensorStructInfo, TupleStructInfo
+from tilewright.runtime import (
+    Device,
+    Tensor,
+    empty,
+    from_dlpack,
+    get_global_func,
+    register_global_func,
+)
+from tilewright.support.errors import RunError
+from tilewright.support.registry import near_matches
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+
+_registered: dict[str, Callable[..., Any]] = {}
+"""Functions of Python that graphs call by name, those of all modules: the latest counts."""
+
+
+class BasePyModule:
+    """The functions of a module, compiled, beside functions of Python.
+
+    Functions of graphs and of Python are attributes: ``module.main(x)``. ``target`` is that of the
+    device if left out.
+    """
+
+    def __init__(
+        self, ir_mod: IRModule, device: Device, target: Target | str | None = None
+    ) -> None:
+        self.ir_mod = ir_mod
+        self.device = device
+        self.target = target if target is not None else _TARGETS.get(device.kind, device.kind)
+        self.pyfuncs: dict[str, Callable[..., Any]] = {}
+        tensor_functions = _only(ir_mod, PrimFunc)
+        self.compiled_tir_funcs: dict[str, Callable[..., Any]] = {}
+        if tensor_functions:
+            module = compile_module(IRModule(tensor_functions), self.target)
+            self.compiled_tir_funcs = {name: module[name] for name in tensor_functions}
+        self.relax_func_names = list(_only(ir_mod, Function))
+        # Names that graphs call must be there before; what they compute is compiled here.
+        for name, function in getattr(ir_mod, "pyfuncs", {}).items():
+            self.add_python_function(name, function)
+        self._executable = build(ir_mod, self.target) if self.relax_func_names else None
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Return a function of the module or of Python."""
+        known = self.__dict__
+        if name in known.get("relax_func_names", ()):
+            return partial(self._call_graph, name)
+        if name in known.get("pyfuncs", ()):
+            found: Callable[..., Any] = known["pyfuncs"][name]
+            return found
+        if name in known.get("compiled_tir_funcs", ()):
+            kernel: Callable[..., Any] = known["compiled_tir_funcs"][name]
+            return kernel
+        raise AttributeError(f"{type(self).__name__} has no {name!r}")
+
+    def _call_graph(self, name: str, *args: Any) -> Any:
+        assert self._executable is not None
+        return _like(self._executable[name](*args), args)
+
+    def add_python_function(self, name: str, func: Callable[..., Any]) -> None:
+        """Add a function, which graphs may call by name, with PyTorch tensors if that is loaded.
+
+        One whose first parameter is ``self`` gets the module there.
+
+        Raises ``RunError`` for what is no function, and a name that a global function has already.
+        """
+        if not callable(func):
+            raise RunError(f"{name!r} must be a function, got {type(func).__name__}")
+        code = getattr(func, "__code__", None)
+        takes_self = code is not None and code.co_varnames[:1] == ("self",)
+        self.pyfuncs[name] = bound = MethodType(func, self) if takes_self else func
+
+        def called_by_graphs(*args: Any) -> Any:
+            return bound(*(_torch(arg) if hasattr(arg, "__dlpack__") else arg for arg in args))
+
+        register_global_func(name, called_by_graphs, override=name in _registered)
+        _registered[name] = called_by_graphs
+
+    def call_py_func(self, func_name: str, args: Sequence[Any]) -> Any:
+        """Call a function of Python.
+
+        Raises ``RunError`` if there is none of that name.
+        """
+        if func_name not in self.pyfuncs:
+            raise RunError(
+                f"no function of Python is named {func_name!r}; "
+                f"{near_matches(func_name, list(self.pyfuncs))}"
+            )
+        return self.pyfuncs[func_name](*args)
+
+    def call_tir(self, tir_func: str | Callable[..., Any], args: Sequence[Any], out_ty: Any) -> Any:
+        """Call a function of loops, by name or as ``module.name``: it writes into new tensors.
+
+        ``out_ty`` describes these, one or a list.
+
+        Raises ``RunError`` if there is no such function, or a size isn't a number.
+        """
+        if isinstance(tir_func, str) and tir_func not in self.compiled_tir_funcs:
+            raise RunError(
+                f"no function of loops is named {tir_func!r}; "
+                f"{near_matches(tir_func, list(self.compiled_tir_funcs))}"
+            )
+        function = self.compiled_tir_funcs[tir_func] if isinstance(tir_func, str) else tir_func
+        return self._write(function, args, out_ty)
+
+    def call_dps_packed(self, func_name: str, args: Sequence[Any], out_ty: Any) -> Any:
+        """Call a global function, which writes into new tensors; see ``call_tir``."""
+        return self._write(get_global_func(func_name), args, out_ty)
+
+    def _write(self, function: Callable[..., Any], args: Sequence[Any], out_ty: Any) -> Any:
+        given = args if isinstance(args, (list, tuple)) else [args]
+        several = isinstance(out_ty, (list, tuple))
+        info = None if several else as_struct_info(out_ty)
+        if isinstance(info, TupleStructInfo):
+            several, out_ty = True, info.fields
+        infos = [as_struct_info(item) for item in (out_ty if several else [out_ty])]
+        outputs = tuple(self._empty(item) for item in infos)
+        function(*given, *outputs)
+        return _like(outputs if several else outputs[0], given)
+
+    def _empty(self, info: object) -> Tensor:
+        shape = [as_int(n) for n in info.values] if isinstance(info, TensorStructInfo) else [None]
+        if not isinstance(info, TensorStructInfo) or not info.has_shape or None in shape:
+            raise RunError(f"a new tensor has sizes that are numbers, not {info!r}")
+        return empty(tuple(int(n or 0) for n in shape), info.dtype, self.device)
+
+    def get_function(self, name: str) -> Callable[..., Any] | None:
+        """Return a function by name: of loops, of graphs or of Python; ``None`` if none has it."""
+        names = (*self.compiled_tir_funcs, *self.relax_func_names, *self.pyfuncs)
+        return getattr(self, name) if name in names else None
+
+    def list_functions(self) -> dict[str, list[str]]:
+        """Return the names of functions, by kind: ``tir``, ``relax`` and ``python``."""
+        return {
+            "tir": list(self.compiled_tir_funcs),
+            "relax": list(self.relax_func_names),
+            "python": list(self.pyfuncs),
+        }
+
+    def script(self, **options: Any) -> str:
+        """Return the module's script; options as of ``IRModule.script``."""
+        return self.ir_mod.script(**options)
+
+    def show(
+        self, style: str | None = None, black_format: bool | None = None, **kwargs: Any
+    ) -> None:
+        """Print the module's script; options as of ``IRModule.show``."""
+        options = {"style": style, "black_format": black_format}
+        given = {name: value for name, value in options.items() if value is not None}
+        self.ir_mod.show(**given, **kwargs)
+
+
+_TARGETS = {"cpu": "llvm"}
+
+
+def _only(mod: IRModule, kind: type) -> Mapping[str, Any]:
+    return {name: f for name, f in mod.functions.items() if isinstance(f, kind)}
+
+
+def _torch(value: Any) -> Any:
+    torch = sys.modules.get("torch")
+    return value if torch is None else torch.from_dlpack(value)
+
+
+def _like(value: Any, args: Sequence[Any]) -> Any:
+    """A result in the form of the first tensor among the arguments."""
+    if isinstance(value, tuple):
+        return tuple(_like(item, args) for item in value)
+    first = next((arg for arg in args if hasattr(arg, "__dlpack__")), None)
+    if isinstance(first, np.ndarray):
+        return from_dlpack(value).numpy()
+    if type(first).__module__.partition(".")[0] == "torch":
+        return _torch(value)
+    return value
