@@ -5,13 +5,16 @@ from tilewright.relax.call_packed import call_dps_packed as call_dps_packed
 from tilewright.relax.call_packed import call_inplace_packed as call_inplace_packed
 from tilewright.relax.call_packed import call_packed as call_packed
 from tilewright.relax.call_packed import call_pure_packed as call_pure_packed
+from tilewright.relax.call_packed import call_py_func as call_py_func
 from tilewright.relax.call_packed import call_with_objects as call_with_objects
 from tilewright.relax.call_packed import null_value as null_value
 from tilewright.relax.call_packed import print as print
 from tilewright.relax.call_tir import call_dps as call_dps
 from tilewright.relax.call_tir import call_tir as call_tir
 from tilewright.relax.call_tir import call_tir_inplace as call_tir_inplace
+from tilewright.relax.call_tir import call_tir_with_grad as call_tir_with_grad
 from tilewright.relax.closures import invoke_closure as invoke_closure
+from tilewright.relax.closures import invoke_pure_closure as invoke_pure_closure
 from tilewright.relax.ops import grad as grad
 from tilewright.relax.ops import image as image
 from tilewright.relax.ops import nn as nn
@@ -190,6 +193,7 @@ from tilewright.relax.ops.vision import multibox_transform_loc as multibox_trans
 from tilewright.relax.ops.vision import non_max_suppression as non_max_suppression
 from tilewright.relax.ops.vision import roi_align as roi_align
 from tilewright.relax.ops.vision import roi_pool as roi_pool
+from tilewright.relax.ops.weights import stop_lift_params as stop_lift_params
 from tilewright.relax.registry import OPERATORS as OPERATORS
 from tilewright.relax.registry import RelaxOp as RelaxOp
 from tilewright.relax.registry import get_op as get_op
