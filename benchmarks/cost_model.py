@@ -16,6 +16,7 @@ import argparse
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from tilewright.meta_schedule.cost_model import XGBModel
 from tilewright.meta_schedule.cost_model._measured import Samples
 from tilewright.meta_schedule.cost_model.forest import Forest, forest_of
 from tilewright.meta_schedule.cost_model.pretrained import PATH, write_forest
-from tilewright.meta_schedule.runner import EvaluatorConfig, LocalRunner
+from tilewright.meta_schedule.runner import TUNING, LocalRunner
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.support.errors import TilewrightError
 from tilewright.tir import PrimFunc
@@ -162,7 +163,7 @@ def gather(folder: Path, target: str, trials: int, seconds: float, *, again: boo
                     num_trials_per_iter=16,
                     cost_model=model,
                     task_scheduler=scheduler,
-                    runner=LocalRunner(evaluator_config=EvaluatorConfig(verify=False)),
+                    runner=LocalRunner(evaluator_config=replace(TUNING, verify=False)),
                 )
             except TilewrightError as error:
                 print(f"{name}: {error.summary}", flush=True)

@@ -13,6 +13,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from tilewright.meta_schedule.builder import BuilderResult
 from tilewright.meta_schedule.cost_model import CostModel, MLPModel, RandomModel, XGBModel
 from tilewright.meta_schedule.measure_callback import UpdateCostModel
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
-from tilewright.meta_schedule.runner import EvaluatorConfig, LocalRunner, RunnerResult
+from tilewright.meta_schedule.runner import TUNING, LocalRunner, RunnerResult
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.target import Target
 
@@ -76,7 +77,7 @@ def curve(name: str, way: str, target: Target, trials: int, batch: int, seed: in
         target=target,
         search_strategy=strategy,
         start_from_rules=False,
-        seed=seed,
+        rand_state=seed,
     )
     scheduler = TaskScheduler.create("round-robin")
     scheduler.final_rounds = 0
@@ -87,7 +88,7 @@ def curve(name: str, way: str, target: Target, trials: int, batch: int, seed: in
         cost_model=model(),
         measure_callbacks=[noted, UpdateCostModel()],
         task_scheduler=scheduler,
-        runner=LocalRunner(evaluator_config=EvaluatorConfig(verify=False)),
+        runner=LocalRunner(evaluator_config=replace(TUNING, verify=False)),
     )
     return noted.seconds
 

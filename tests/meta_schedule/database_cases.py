@@ -86,13 +86,13 @@ def random_record(rng: random.Random, workload: int) -> list[object]:
     if rng.random() < 0.3:
         origin["beat"] = rng.sample(DIGESTS, rng.randint(1, 2))
     record = TuningRecord(rng.choice(TRACES), PROGRAMS[0], None, rng.choice(TARGETS), (), origin)
-    line = record.as_json(workload)
+    line = record.as_row(workload)
     line[1][1] = secs  # type: ignore[index]  # it is a list of lists
     return line
 
 
 def as_text(records: list[TuningRecord]) -> list[str]:
-    return [json.dumps(record.as_json(0)) + record.workload.hash for record in records]
+    return [json.dumps(record.as_json()) + record.workload.hash for record in records]
 
 
 def check_same(database: Database, expected: Database) -> None:

@@ -284,7 +284,7 @@ def test_features_are_extracted_by_an_object(target: Target) -> None:
         assert a.shape[1] == len(FEATURE_NAMES) and b.shape[1] == extractor.feature_vector_length
         np.testing.assert_array_equal(a, b[:, :-1])
         np.testing.assert_allclose(b[:, -1], np.log2(1 + context.flops))
-    assert list(FEATURE_EXTRACTORS) == ["per-store-feature"]
+    assert list(FEATURE_EXTRACTORS) == ["random-feature", "per-store-feature"]
 
 
 def test_a_current_database_enables(tmp_path: Path) -> None:

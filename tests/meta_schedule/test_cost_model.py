@@ -100,7 +100,9 @@ def test_a_file_of_other_features_is_refused(tmp_path):
     with pytest.raises(TuneError, match="other features"):
         XGBModel().load(tmp_path / "other.npz")
     with pytest.raises(TuneError, match="nothing to save"):
-        RandomModel().save(tmp_path / "x")
+        AnalyticModel().save(tmp_path / "x")
+    with pytest.raises(TuneError, match="no state of a random model"):
+        RandomModel(path=tmp_path / "other.npz")
 
 
 @pytest.mark.parametrize(

@@ -332,13 +332,13 @@ def next_version(monkeypatch: pytest.MonkeyPatch) -> None:
             as_before.setitem(schema.MIGRATIONS, "record", ())
             return record(migrated[::-1])
 
-    def as_json(record: TuningRecord, number: int, old: object = TuningRecord.as_json) -> object:
+    def as_row(record: TuningRecord, number: int, old: object = TuningRecord.as_row) -> object:
         return old(record, number)[::-1]  # type: ignore[operator]
 
     monkeypatch.setattr(schema, "FORMAT", 2)
     monkeypatch.setitem(schema.MIGRATIONS, "record", (lambda data: data[::-1],))
     monkeypatch.setitem(schema.MIGRATIONS, "workload", (lambda data: data,))
-    monkeypatch.setattr(TuningRecord, "as_json", as_json)
+    monkeypatch.setattr(TuningRecord, "as_row", as_row)
     for module in ("schema", "json_file"):
         monkeypatch.setattr(f"tilewright.meta_schedule.database.{module}.read_measured", read)
 

@@ -75,7 +75,7 @@ def in_memory(workloads: list[str], records: list[str]) -> tuple[MemoryDatabase,
             known.append(None)
     for number, line in enumerate(records):
         try:
-            record = TuningRecord.from_json(read_line(line.encode()), known)
+            record = TuningRecord.from_row(read_line(line.encode()), known)
         except TilewrightError:
             continue
         database.commit_tuning_record(record)

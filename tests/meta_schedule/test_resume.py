@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.resume import alone, interrupted_run, whole_run
 from tilewright.meta_schedule.runner import (
     REASONS,
+    TUNING,
     EvaluatorConfig,
     LocalRunner,
     Runner,
@@ -44,9 +46,9 @@ def task(name: str, n: int) -> TuneContext:
     a, b = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")
     k = te.reduce_axis((0, n), "k")
     c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
-    search = EvolutionarySearch(population_size=64, generations=2)
+    search = EvolutionarySearch(population_size=64, genetic_num_iters=2)
     return TuneContext(
-        te.create_prim_func([a, b, c]), target=TARGET, task_name=name, seed=n,
+        te.create_prim_func([a, b, c]), target=TARGET, task_name=name, rand_state=n,
         search_strategy=search,
     )  # fmt: skip
 
@@ -68,7 +70,7 @@ class Fake(Runner):
     def __init__(
         self, done: int = 0, after: int | None = None, config: EvaluatorConfig | None = None
     ) -> None:
-        self.done, self.after, self.config = done, after, config or EvaluatorConfig()
+        self.done, self.after, self.config = done, after, config or TUNING
 
     def settings(self) -> str:
         return str(self.config)
@@ -188,7 +190,7 @@ def test_a_run_that_measures_otherwise_does_not_go_on(
     other: dict[str, Any], tmp_path: Path
 ) -> None:
     """What wasn't verified must not count as measured by a run that verifies."""
-    tune(tmp_path, Fake(after=5, config=EvaluatorConfig(**other)))
+    tune(tmp_path, Fake(after=5, config=replace(TUNING, **other)))
     seen, said = tune(tmp_path, Fake(), max_trials_global=4)
     assert len(seen) == 4 and not any("goes on" in text for text in said)
 
@@ -197,7 +199,7 @@ def test_settings_of_a_runner_tell_all_that_results_depend_on() -> None:
     plain = LocalRunner().settings()
     assert LocalRunner().settings() == plain
     others = [
-        LocalRunner(evaluator_config=EvaluatorConfig(verify=False)),
+        LocalRunner(evaluator_config=replace(TUNING, verify=False)),
         LocalRunner(timeout_sec=1.0),
         LocalRunner(num_threads=1),
     ]

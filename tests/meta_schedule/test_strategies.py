@@ -119,7 +119,7 @@ def test_a_function_is_run_anew_for_each_candidate(target: Target, same_result: 
 
 def test_replaying_is_repeatable(target: Target) -> None:
     def programs() -> list[str]:
-        made = context_of(softmax(6, 48), target, "post-order-apply", "replay-func", seed=3)
+        made = context_of(softmax(6, 48), target, "post-order-apply", "replay-func", rand_state=3)
         return [structural_hash(c.sch.mod) for c in made.generate_measure_candidates(3)]
 
     assert programs() == programs()

@@ -16,7 +16,7 @@ from rich.console import Console
 from tilewright import te
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
 from tilewright.meta_schedule.database import Database, MemoryDatabase
-from tilewright.meta_schedule.measure_callback import MeasureCallback
+from tilewright.meta_schedule.measure_callback import AddToDatabase, MeasureCallback
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.progress import (
     ConsoleProgress,
@@ -154,7 +154,7 @@ def tune(
         "database": MemoryDatabase(),
         "cost_model": None,
     } | options
-    scheduler.tune(tasks, weights, TuningSession(max_trials_global=trials, **arguments))
+    scheduler.spend(tasks, weights, TuningSession(max_trials_global=trials, **arguments))
     made: Database = arguments["database"]
     return made
 
@@ -170,6 +170,24 @@ def test_round_robin_gives_every_task_its_turn() -> None:
     assert len(database) == 22
     assert [strategy.ended for strategy in strategies] == [1, 1, 1]
     assert [len(strategy.heard) for strategy in strategies] == [8, 8, 6]
+
+
+def test_tasks_are_tuned_by_tvms_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    scheduler, database = RoundRobin(), MemoryDatabase()
+    scheduler.final_rounds = 0
+    scheduler.tune(
+        contexts(Listed(), Listed()), [1.0, 2.0], 12, 5, 4, FakeBuilder(), FakeRunner(),
+        [AddToDatabase()], database, None,
+    )  # fmt: skip
+    assert [task.trials for task in scheduler.tasks] == [5, 5] and len(database) == 10
+    assert scheduler.task_id == 1
+    assert [len(scheduler.join_running_task(number)) for number in (0, 1)] == [1, 1]
+    scheduler.touch_task(0)
+    assert scheduler.tasks[0].finished
+    scheduler.print_tuning_statistics()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["task", "task0", "task1", "2"]
+    assert lines[1].split()[1:4] == ["1", "5", "0"] and lines[2].endswith("ended")
 
 
 def test_a_small_budget_reaches_every_task() -> None:

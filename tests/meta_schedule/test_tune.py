@@ -242,3 +242,10 @@ def test_work_that_depends_on_data_can_be_tuned() -> None:
     context = TuneContext(func, target=TARGET)
     assert context.flops == 0.0
     assert context.rule_schedule() is not None
+
+
+def test_the_last_quarter_may_go_to_coordinate_descent(tmp_path: Path) -> None:
+    database = tune_tir(matmul(), TARGET, tmp_path, 8, post_optimization=True, **quick())
+    assert len(database) == 8
+    log = (tmp_path / "tuning.log").read_text()
+    assert log.count("where the time went") == 2

@@ -70,7 +70,7 @@ def graph() -> IRModule:
 
 def tune(folder: Path, runner: Fake, **options: Any) -> int:
     """Return how many trials of searches were measured."""
-    search = EvolutionarySearch(population_size=16, generations=1)
+    search = EvolutionarySearch(population_size=16, genetic_num_iters=1)
     with suppress(Killed):
         tune_relax(
             graph(), None, TARGET, folder, TRIALS, builder=Named(), runner=runner, strategy=search,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -27,7 +27,7 @@ from tilewright.meta_schedule.database import SQLDatabase
 from tilewright.meta_schedule.extracted_task import ExtractedTask, contexts_of
 from tilewright.meta_schedule.farm import RayBuilder, RayRunner
 from tilewright.meta_schedule.progress import ConsoleProgress, task_table
-from tilewright.meta_schedule.runner import EvaluatorConfig, LocalRunner, Runner
+from tilewright.meta_schedule.runner import TUNING, EvaluatorConfig, LocalRunner, Runner
 from tilewright.meta_schedule.task_scheduler import TaskRecord, TaskScheduler
 from tilewright.meta_schedule.tune import open_database, tune_tasks
 from tilewright.relax.tuning import ALTERNATIVES, extract_tasks, tune_relax
@@ -109,7 +109,7 @@ def tune_command(
     if not verify:
         console.print(_UNVERIFIED, markup=False)
     mod = load_model(model, shapes).mod
-    config = EvaluatorConfig(verify=verify, flush_cache_bytes=flushed)
+    config = replace(TUNING, verify=verify, flush_cache_bytes=flushed)
     builder, runner = _machines(farm, farm_label, config)
     if isinstance(runner, RayRunner) and not given("target"):
         target = runner.target()

@@ -10,14 +10,49 @@ from typing import Any
 import numpy as np
 
 from tilewright.arith import simplify
-from tilewright.ir import Var, as_int, const, dtypes, free_vars, substitute
+from tilewright.ir import IRModule, Var, as_int, const, dtypes, free_vars, substitute
 from tilewright.support.errors import TuneError, VerifyError
 from tilewright.tir import PrimFunc
 from tilewright.tir.interpreter.values import numpy_dtype
+from tilewright.tir.layout_rewrite import split_layout_rewrite
+
+
+class ArgInfo:
+    """What is known of an argument: ``TensorInfo`` or ``ScalarInfo``."""
+
+    dtype: str
+
+    def as_json(self) -> list[Any]:
+        """Return JSON data."""
+        raise NotImplementedError(f"{type(self).__name__} must define as_json")
+
+    @staticmethod
+    def from_json(json_obj: object) -> ArgInfo:
+        """Inverse of ``as_json``; ``TuneError`` for anything else."""
+        return arg_info_from_json(json_obj)
+
+    @staticmethod
+    def from_prim_func(func: PrimFunc) -> list[ArgInfo]:
+        """Describe the arguments of a function, as :func:`arg_infos` does."""
+        return list(arg_infos(func))
+
+    @staticmethod
+    def from_entry_func(mod: IRModule, remove_preproc: bool = True) -> list[ArgInfo]:
+        """Describe the arguments of a module's only function, or of ``main``.
+
+        With ``remove_preproc``, operands that blocks bring into another layout first
+        (``tir.layout_rewrite``) are described as they are then. Raises ``TuneError`` if there is no
+        such function.
+        """
+        functions = [f for f in mod.functions.values() if isinstance(f, PrimFunc)]
+        func = mod.functions.get("main") if len(functions) != 1 else functions[0]
+        if not isinstance(func, PrimFunc):
+            raise TuneError("from_entry_func: the module has neither one function nor a `main`")
+        return ArgInfo.from_prim_func(split_layout_rewrite(func)[0] if remove_preproc else func)
 
 
 @dataclass(frozen=True)
-class TensorInfo:
+class TensorInfo(ArgInfo):
     """A tensor argument: dtype and concrete shape."""
 
     dtype: str
@@ -29,7 +64,7 @@ class TensorInfo:
 
 
 @dataclass(frozen=True)
-class ScalarInfo:
+class ScalarInfo(ArgInfo):
     """A scalar argument and the value that it is measured with."""
 
     dtype: str
@@ -38,9 +73,6 @@ class ScalarInfo:
     def as_json(self) -> list[Any]:
         """Return JSON data."""
         return ["SCALAR", self.dtype, self.value]
-
-
-ArgInfo = TensorInfo | ScalarInfo
 
 
 _MOST_AXES = 64
@@ -139,7 +171,9 @@ def random_arguments(infos: Sequence[ArgInfo], seed: int = 0) -> list[Any]:
     for info in infos:
         if isinstance(info, ScalarInfo):
             made.append(info.value)
-        elif dtypes.is_float(info.dtype):
+            continue
+        assert isinstance(info, TensorInfo)
+        if dtypes.is_float(info.dtype):
             floats = rng.random(info.shape, dtype=np.float32) * np.float32(1.5) - np.float32(0.5)
             made.append(np.asarray(floats, numpy_dtype(info.dtype), order="C"))
         elif dtypes.is_bool(info.dtype):

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tilewright.ir import GlobalVar, IRModule, pre_order, structural_equal
 from tilewright.meta_schedule.database.record import equality, normalized
 from tilewright.meta_schedule.search_strategy import SearchStrategy
 from tilewright.meta_schedule.sizes import Symbols, sizes_of
 from tilewright.meta_schedule.task import known_flops
-from tilewright.meta_schedule.tune_context import Space, TuneContext, own_space, own_strategy
+from tilewright.meta_schedule.tune_context import (
+    Space,
+    TuneContext,
+    number_of_cores,
+    own_space,
+    own_strategy,
+)
+from tilewright.support.errors import TuneError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.attrs import IS_SCHEDULED
+
+_NO_NAME = re.compile(r"[^\w.-]")
+"""What names of files don't have."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +122,35 @@ def contexts_of(
                     space_generator=own_space(task.task_name, space, special_space, names),
                     search_strategy=own_strategy(strategy),
                     task_name=task.task_name + at,
-                    seed=seed + len(contexts),
+                    rand_state=seed + len(contexts),
                     symbols=sizes,
                 )
             )
             weights.append(task.weight / len(values))
+    return contexts, weights
+
+
+def extracted_tasks_to_tune_contexts(
+    extracted_tasks: Sequence[ExtractedTask],
+    work_dir: str | os.PathLike[str],
+    space: Space = "post-order-apply",
+    strategy: SearchStrategy | str = "evolutionary",
+    num_threads: int | str = "physical",
+    seed: int = 0,
+) -> tuple[list[TuneContext], list[float]]:
+    """Return contexts and weights of extracted tasks, each with a log file in ``work_dir/logs``.
+
+    Raises ``TuneError`` if the folder can't be written.
+    """
+    contexts, weights = contexts_of(extracted_tasks, space=space, strategy=strategy, seed=seed)
+    folder = Path(work_dir) / "logs"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TuneError(f"the work directory {work_dir} can't be written: {error}") from error
+    for number, context in enumerate(contexts):
+        context.num_threads = number_of_cores(num_threads)
+        context.logger = logging.Logger(f"tilewright.meta_schedule.task_{number}", logging.INFO)
+        name = f"task_{number:02d}_{_NO_NAME.sub('_', context.task_name)[:100]}.log"
+        context.logger.addHandler(logging.FileHandler(folder / name, delay=True))
     return contexts, weights

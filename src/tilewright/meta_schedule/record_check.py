@@ -71,7 +71,7 @@ class RecordChecker:
     def check(self, record: TuningRecord) -> Verdict:
         """Replay and run one record."""
         try:
-            question = json.dumps([record.workload.as_json(), record.as_json(0)]).encode()
+            question = json.dumps([record.workload.as_json(), record.as_json()]).encode()
         except TilewrightError as error:
             return Verdict(WRONG, str(error))
         connection = self._connection or self._start()
@@ -161,7 +161,7 @@ def _checked(
     workload: object, record: object, here: Target, runner: Runner, allow_extern: Collection[str]
 ) -> Verdict:
     try:
-        known = TuningRecord.from_json(record, [Workload.from_json(workload)])
+        known = TuningRecord.from_json(record, Workload.from_json(workload))
         return check_here(known, here, runner, allow_extern)
     except TilewrightError as error:
         return Verdict(WRONG, str(error)[: _LONGEST_ANSWER // 16])

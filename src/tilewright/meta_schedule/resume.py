@@ -53,7 +53,7 @@ def run_digest(tasks: Sequence[TuneContext], weights: Sequence[float], *others: 
             task.task_name,
             task.hash,
             str(task.target),
-            task.seed,
+            task.rand_state,
             type(task.search_strategy).__name__,
         ]
         for task in tasks

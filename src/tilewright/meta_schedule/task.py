@@ -34,7 +34,7 @@ class Task:
         target: Target | str,
         space_generator: SpaceGenerator | str | Callable[[Schedule], object],
         task_name: str,
-        seed: int,
+        rand_state: int,
         symbols: Mapping[str, int] | None = None,
     ) -> None:
         self.mod = normalized(mod)
@@ -42,7 +42,7 @@ class Task:
             raise TuneError("a task is a module of one TensorIR function")
         self.target = Target(target)
         self.task_name = task_name
-        self.seed = seed
+        self.rand_state = rand_state
         self.space_generator = SpaceGenerator.create(space_generator, target=self.target)
         self.hash = structural_hash(self.mod)
         self.args_info: tuple[ArgInfo, ...] = arg_infos(self.mod["main"], symbols)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilewright.meta_schedule.builder import BuilderResult
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
-from tilewright.meta_schedule.runner import Reference
+from tilewright.meta_schedule.runner import Reference, RunnerResult
 from tilewright.meta_schedule.tune_context import TuneContext
 
 # How many steps say what the next one may gain, and what it is expected to gain in any case.
@@ -49,6 +50,8 @@ class TaskRecord:
     rule: TopCandidate | None = None
     asked: int = 0
     """How many candidates the last batch was to have; a search may find fewer."""
+    last_results: list[RunnerResult] = field(default_factory=list)
+    """The results of the last batch."""
     steps: list[float] = field(default_factory=list)
     """By how much (relative) each new best time was better than the one before."""
 
@@ -83,3 +86,19 @@ class TaskRecord:
     def rejected(self) -> Counter[str]:
         """Counts of candidates that did not become records, by reason."""
         return self.failures + self.context.rejected
+
+
+def statistics(tasks: Sequence[TaskRecord]) -> str:
+    """Return a table of tasks: trials, failures, the best times, and which have ended."""
+    lines = [f"{'task':<32} {'weight':>7} {'trials':>7} {'failed':>7} {'best':>12}  state"]
+    for task in tasks:
+        best = f"{task.best_seconds * 1e6:.2f} us" if math.isfinite(task.best_seconds) else "none"
+        state = "given up" if task.error else "ended" if task.finished else "going on"
+        failed = sum(task.failures.values())
+        lines.append(
+            f"{task.name:<32} {task.weight:>7g} {task.trials:>7} {failed:>7} {best:>12}  {state}"
+        )
+    known = [task for task in tasks if math.isfinite(task.best_seconds)]
+    total = sum(task.weight * task.best_seconds for task in known)
+    lines.append(f"{len(known)} of {len(tasks)} tasks: {total * 1e6:.2f} us by weight")
+    return "\n".join(lines)

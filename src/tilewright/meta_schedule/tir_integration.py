@@ -52,6 +52,7 @@ def tune_tir(
     symbols: Symbols | None = None,
     num_tuning_cores: int | str | None = None,
     special_space: Mapping[str, Space] | None = None,
+    post_optimization: bool = False,
 ) -> Database:
     """Tune every TensorIR function of a module; see :func:`tune_tasks` for the options.
 
@@ -78,7 +79,7 @@ def tune_tir(
             space_generator=own_space(name, space, special_space, functions),
             search_strategy=own_strategy(strategy),
             task_name=name + at,
-            seed=seed + number,
+            rand_state=seed + number,
             symbols=sizes,
         )
         for number, (name, function) in enumerate(functions.items())
@@ -102,6 +103,7 @@ def tune_tir(
         measure_callbacks=measure_callbacks,
         task_scheduler=task_scheduler,
         module_equality=module_equality,
+        post_optimization=post_optimization,
         progress=progress,
         time_budget=time_budget,
         min_improvement=min_improvement,

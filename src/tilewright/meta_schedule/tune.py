@@ -8,10 +8,11 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tilewright.meta_schedule.arg_info import ASSUMED_SIZE
 from tilewright.meta_schedule.builder import Builder
@@ -22,13 +23,16 @@ from tilewright.meta_schedule.profiler import Profiler
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.resume import Whole, alone, interrupted_run, run_digest
 from tilewright.meta_schedule.runner import Runner
+from tilewright.meta_schedule.search_strategy import SearchStrategy
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.meta_schedule.trial_log import MOST_TRIALS
-from tilewright.meta_schedule.tune_context import TuneContext
+from tilewright.meta_schedule.tune_context import CORES, TuneContext
 from tilewright.meta_schedule.tuning_session import TuningSession
 from tilewright.support.errors import TuneError
 from tilewright.support.registry import near_matches
-from tilewright.target.host import core_count, physical_core_count
+
+POST_OPTIMIZATION = 0.25
+"""The share of trials and seconds that ``post_optimization`` spends on coordinate descent."""
 
 logger = logging.getLogger("tilewright.meta_schedule")
 
@@ -57,9 +61,6 @@ def open_database(
     )
 
 
-_CORES: dict[object, Callable[[], int]] = {"physical": physical_core_count, "logical": core_count}
-
-
 def builder_and_runner(
     builder: Builder | str, runner: Runner | str, num_tuning_cores: int | str | None = None
 ) -> tuple[Builder, Runner]:
@@ -67,7 +68,7 @@ def builder_and_runner(
 
     The builder ``"local"`` builds on ``num_tuning_cores``. Raises ``TuneError`` for anything else.
     """
-    cores = _CORES[num_tuning_cores]() if num_tuning_cores in _CORES else num_tuning_cores
+    cores = CORES[num_tuning_cores]() if num_tuning_cores in CORES else num_tuning_cores
     if cores is not None and (builder != "local" or not isinstance(cores, int) or cores < 1):
         raise TuneError(
             "num_tuning_cores is a positive number of processes of the builder 'local', "
@@ -128,6 +129,7 @@ def tune_tasks(
     measure_callbacks: Sequence[MeasureCallback | str] | MeasureCallback | str = "default",
     task_scheduler: TaskScheduler | str = "gradient",
     module_equality: str = "structural",
+    post_optimization: bool = False,
     progress: Progress | None = None,
     time_budget: float | None = None,
     min_improvement: float = 0.0,
@@ -150,10 +152,20 @@ def tune_tasks(
 
     A run in ``work_dir`` that ended early, killed or by Ctrl-C, goes on if it is asked for again:
     what it measured is known, counts as trials, and its seconds are part of the budget. If it is
-    ``part_of`` a run of several searches, that one goes on.
+    ``part_of`` a run of several searches, that one goes on. With ``post_optimization``, the last
+    quarter of trials and seconds goes to coordinate descent around the best of each task.
     """
     if not tasks:
         raise TuneError("there is nothing to tune: no tasks")
+    if post_optimization:
+        return _tune_and_descend(
+            tasks, task_weights, max_trials_global, time_budget, task_scheduler,
+            work_dir=work_dir, max_trials_per_task=max_trials_per_task,
+            num_trials_per_iter=num_trials_per_iter, builder=builder, runner=runner,
+            database=database, cost_model=cost_model, measure_callbacks=measure_callbacks,
+            module_equality=module_equality, progress=progress, min_improvement=min_improvement,
+            num_tuning_cores=num_tuning_cores, part_of=part_of,
+        )  # fmt: skip
     until = deadline(time_budget)
     trials = trial_budget(max_trials_global, time_budget)
     builder, runner = builder_and_runner(builder, runner, num_tuning_cores)
@@ -189,7 +201,7 @@ def tune_tasks(
                 model.load(kept)
             except TuneError as error:
                 logger.warning("the cost model begins anew: %s", error.message)
-        scheduler.tune(tasks, weights, begun)
+        scheduler.spend(tasks, weights, begun)
         # A run that goes on later learns all of it again.
         if model is not None and kept is not None and model.trained and not scheduler.interrupted:
             with Profiler.timeit("cost model"):
@@ -199,6 +211,35 @@ def tune_tasks(
                     logger.warning("what the cost model learned can't be kept: %s", error)
         logger.info("where the time went:\n%s", profiler.table())
     return opened
+
+
+def _tune_and_descend(
+    tasks: Sequence[TuneContext],
+    weights: Sequence[float] | None,
+    max_trials: int | None,
+    time_budget: float | None,
+    scheduler: TaskScheduler | str,
+    **options: Any,
+) -> Database:
+    """Tune; spend the last share on neighbours of the best of each task."""
+    trials, end = trial_budget(max_trials, time_budget), deadline(time_budget)
+    last = int(trials * POST_OPTIMIZATION)
+    made = TaskScheduler.create(scheduler)
+    first = None if time_budget is None else time_budget * (1.0 - POST_OPTIMIZATION)
+    opened = tune_tasks(
+        tasks, weights, max_trials_global=trials - last, time_budget=first, task_scheduler=made,
+        **options,
+    )  # fmt: skip
+    left = None if time_budget is None else end - time.monotonic()
+    if made.interrupted or last < 1 or (left is not None and left <= 0.0):
+        return opened
+    again = [task.clone() for task in tasks]
+    for task in again:
+        task.search_strategy = SearchStrategy.create("coordinate-descent")
+    return tune_tasks(
+        again, weights, max_trials_global=last, time_budget=left, task_scheduler=made,
+        **{**options, "database": opened},
+    )  # fmt: skip
 
 
 @contextmanager

@@ -20,10 +20,11 @@ from tilewright.meta_schedule.task import Task
 from tilewright.support.errors import TuneError
 from tilewright.support.registry import near_matches
 from tilewright.target import Target
+from tilewright.target.host import core_count, physical_core_count
 from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
 
-logger = logging.getLogger("tilewright.meta_schedule")
+_logger = logging.getLogger("tilewright.meta_schedule")
 
 Space = SpaceGenerator | str | Callable[[Schedule], object]
 
@@ -35,13 +36,27 @@ _FIRST_SHARE, _FAR_BEHIND = 0.85, 2.0
 # Schedules from records of similar programs that a task starts from.
 _SEEDS = 3
 
+CORES: dict[object, Callable[[], int]] = {"physical": physical_core_count, "logical": core_count}
+"""How many cores of this machine a word means."""
+
+
+def number_of_cores(said: int | str) -> int:
+    """Return a number of threads or processes; ``TuneError`` if it is neither one nor a word."""
+    cores = CORES[said]() if said in CORES else said
+    if not isinstance(cores, int) or cores < 1:
+        raise TuneError(f"a number of cores is positive, 'physical' or 'logical', not {said!r}")
+    return cores
+
 
 class TuneContext(Task):
     """A task: a module of one function, a target, a design space and a way to search it.
 
-    ``space_generator`` and ``search_strategy`` are instances or names. The same ``seed`` gives the
-    same candidates, as long as measured times rank them alike. ``start_from_rules`` measures the
-    rule-based schedule first, and its neighbours.
+    ``space_generator`` and ``search_strategy`` are instances or names, by default
+    ``"post-order-apply"`` and ``"evolutionary"``. The same ``rand_state`` gives the same
+    candidates, as long as measured times rank them alike. A search may use ``num_threads``
+    (``"physical"`` and ``"logical"`` are the machine's cores); those here take one, for arrays.
+    ``logger`` gets what the context has to say. ``start_from_rules`` measures the rule-based
+    schedule first, and its neighbours.
 
     To tune without a task scheduler: ``pre_tuning``, then by turns ``generate_measure_candidates``
     and ``notify_runner_results``, at last ``post_tuning``.
@@ -49,25 +64,32 @@ class TuneContext(Task):
 
     def __init__(
         self,
-        mod: IRModule | PrimFunc,
+        mod: IRModule | PrimFunc | None = None,
         *,
-        target: Target | str,
-        space_generator: Space = "post-order-apply",
-        search_strategy: SearchStrategy | str = "evolutionary",
+        target: Target | str | None = None,
+        space_generator: Space | None = None,
+        search_strategy: SearchStrategy | str | None = None,
         task_name: str = "main",
-        seed: int = 0,
+        rand_state: int = 0,
+        num_threads: int | str = "physical",
+        logger: logging.Logger | None = None,
         start_from_rules: bool = True,
         symbols: Mapping[str, int] | None = None,
     ) -> None:
+        target = target or Target.current()
+        if mod is None or target is None:
+            raise TuneError("TuneContext needs a module and a target (or a current one)")
         super().__init__(
             mod,
             target=target,
-            space_generator=space_generator,
+            space_generator="post-order-apply" if space_generator is None else space_generator,
             task_name=task_name,
-            seed=seed,
+            rand_state=rand_state,
             symbols=symbols,
         )
-        self.search_strategy = SearchStrategy.create(search_strategy)
+        self.num_threads = number_of_cores(num_threads)
+        self.logger = logger or _logger
+        self.search_strategy = SearchStrategy.create(search_strategy or "evolutionary")
         self.space_generator._initialize_with_tune_context(self)
         self.symbols = symbols
         self.start_from_rules = start_from_rules
@@ -145,7 +167,9 @@ class TuneContext(Task):
         tried = list(search.times.values())  # those that failed have infinity
         best = min(tried, default=math.inf)
         if len(tried) >= FIRST_BATCH and best > _FAR_BEHIND * rules.best_seconds:
-            logger.info("task %s: the search is far behind what the rules make", self.task_name)
+            self.logger.info(
+                "task %s: the search is far behind what the rules make", self.task_name
+            )
             return rules.candidates(count)
         ahead = rules.best_seconds <= best
         first = rules.candidates(max(1, round(count * (0.75 if ahead else 0.25))))
@@ -198,7 +222,9 @@ class TuneContext(Task):
             space_generator=self.space_generator.clone(),
             search_strategy=self.search_strategy.clone(),
             task_name=self.task_name,
-            seed=self.seed,
+            rand_state=self.rand_state,
+            num_threads=self.num_threads,
+            logger=self.logger,
             start_from_rules=self.start_from_rules,
             symbols=self.symbols,
         )

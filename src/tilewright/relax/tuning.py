@@ -23,6 +23,7 @@ from tilewright.meta_schedule.size_family import SHARE, settle_sizes
 from tilewright.meta_schedule.sizes import Symbols, spread
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.meta_schedule.tune import (
+    POST_OPTIMIZATION,
     builder_and_runner,
     check_options,
     deadline,
@@ -50,9 +51,6 @@ from tilewright.tir import PrimFunc
 
 #: The share of a run's trials for ways to compute convolutions.
 ALTERNATIVES = 0.25
-
-#: The share of a run's trials for coordinate descent around the best.
-POST_OPTIMIZATION = 0.25
 
 
 def to_tensor_functions(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from tilewright.ir import IRModule
 from tilewright.runtime import LibraryModule, Module, load_module
@@ -60,6 +60,8 @@ class BuilderResult:
 class Builder:
     """Base of all builders; ``BUILDERS`` has those that can be asked for by name."""
 
+    BuilderType: ClassVar[Any]  # a union, for annotations
+
     def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
         """Compile all inputs; one result each, in order. Never raises for a single candidate."""
         raise NotImplementedError(f"{type(self).__name__} must define build")
@@ -80,6 +82,8 @@ class Builder:
         """Make a builder by name, with options of its own."""
         return BUILDERS.get(kind)(*args, **kwargs)
 
+
+Builder.BuilderType = Builder | Literal["local"]
 
 PyBuilder = Builder
 """The name under which TVM's users derive from it."""

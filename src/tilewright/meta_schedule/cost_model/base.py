@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -25,6 +25,8 @@ logger = logging.getLogger("tilewright.meta_schedule")
 
 class CostModel:
     """Base of cost models: define ``score`` and, to learn, ``learn``; ``name`` registers it."""
+
+    CostModelType: ClassVar[Any]  # a union, for annotations
 
     name = ""
 
@@ -96,6 +98,8 @@ class CostModel:
             return None
         return COST_MODELS.instance(kind, CostModel, *args, **kwargs)
 
+
+CostModel.CostModelType = CostModel | Literal["xgb", "mlp", "random"]
 
 PyCostModel = CostModel
 """The name under which TVM's users derive from it."""

@@ -304,7 +304,7 @@ def checked_line(record: TuningRecord, number: int) -> object:
 
     Raises ``TuneError`` if it could not be read again.
     """
-    line = to_line(record.as_json(number))
+    line = to_line(record.as_row(number))
     try:
         read_record(json.loads(json.dumps(line)))
     except TilewrightError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from tilewright.ir import IRModule, structural_equal
 from tilewright.meta_schedule.database.adapting import adapted_schedule
@@ -46,6 +46,8 @@ class Database:
     ``with database:`` makes it the current one, which passes use when no other is named. A kind's
     ``name`` registers it.
     """
+
+    DatabaseType: ClassVar[Any]  # a union, for annotations
 
     name = ""
 
@@ -272,6 +274,8 @@ class Database:
             return DATABASES.get("sql")(kind, *args, **kwargs)
         return DATABASES.get(kind)(*args, **kwargs)
 
+
+Database.DatabaseType = Database | Literal["json", "memory"]
 
 PyDatabase = Database
 """The name under which TVM's users derive from it."""

@@ -321,32 +321,38 @@ class TuningRecord:
             infos = arg_infos(self.workload.mod["main"])
         return MeasureCandidate(self.schedule(), infos)
 
-    def as_json(self, workload_index: int) -> list[object]:
-        """Return JSON data; the workload is given by its index in the database."""
+    def as_json(self) -> list[object]:
+        """Return JSON data, without the workload."""
         infos = self.args_info
         if infos is None:
             infos = arg_infos(self.workload.mod["main"])
         return [
-            workload_index,
-            [
-                self.trace.as_json(),
-                list(self.run_secs) if self.run_secs else None,
-                None if self.target is None else self.target.export(),
-                [info.as_json() for info in infos],
-                dict(self.provenance),
-            ],
+            self.trace.as_json(),
+            list(self.run_secs) if self.run_secs else None,
+            None if self.target is None else self.target.export(),
+            [info.as_json() for info in infos],
+            dict(self.provenance),
         ]
 
+    def as_row(self, workload_index: int) -> list[object]:
+        """Return JSON data behind the index of the workload in a database."""
+        return [workload_index, self.as_json()]
+
     @staticmethod
-    def from_json(data: object, workloads: Sequence[Workload | None]) -> TuningRecord:
+    def from_json(json_obj: object, workload: Workload) -> TuningRecord:
         """Inverse of ``as_json``; ``TuneError`` if the data are not a record."""
+        return TuningRecord.from_row([0, json_obj], [workload])
+
+    @staticmethod
+    def from_row(data: object, workloads: Sequence[Workload | None]) -> TuningRecord:
+        """Inverse of ``as_row``; ``TuneError`` if the data are not a record."""
         found = TuningRecord.data_from_json(data)
         workload = workloads[found.workload] if found.workload < len(workloads) else None
         return TuningRecord.from_data(found, workload)
 
     @staticmethod
     def data_from_json(data: object) -> RecordData:
-        """Check JSON data; the workload stays a number. ``TuneError`` if it is no record."""
+        """Check ``as_row``'s data; the workload stays a number. ``TuneError`` if they are none."""
         try:
             return read_record(data)
         except LaterFormat:

@@ -138,7 +138,7 @@ class Measured:
 
 
 def read_record(data: object) -> RecordData:
-    """Read ``TuningRecord.as_json``'s data.
+    """Read ``TuningRecord.as_row``'s data.
 
     Raises ``TuneError`` if anything has a wrong type, or is out of bounds.
     """
@@ -146,7 +146,7 @@ def read_record(data: object) -> RecordData:
 
 
 def read_measured(data: object) -> Measured:
-    """Read what ``TuningRecord.as_json``'s data are ranked by.
+    """Read what ``TuningRecord.as_row``'s data are ranked by.
 
     Raises ``TuneError`` if any of that has a wrong type, or is out of bounds.
     """

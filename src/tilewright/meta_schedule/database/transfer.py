@@ -42,7 +42,7 @@ class Merged:
 
 
 def _key(record: TuningRecord) -> bytes:
-    text = json.dumps([record.workload.hash, record.as_json(0)[1]], separators=(",", ":"))
+    text = json.dumps([record.workload.hash, record.as_json()], separators=(",", ":"))
     return hashlib.sha256(text.encode()).digest()[:16]
 
 
@@ -168,7 +168,7 @@ def export(path: Path, records: Iterable[TuningRecord], choices: Iterable[GraphC
             if name not in numbers:
                 numbers[name] = len(numbers)
                 write(file, "workload", to_line(record.workload.as_json()))
-            write(file, "record", to_line(record.as_json(numbers[name])))
+            write(file, "record", to_line(record.as_row(numbers[name])))
         for choice in choices:
             write(file, "graph", choice.as_json())
     return count
@@ -224,7 +224,7 @@ class Exported:
         elif kind == "graph":
             self.choices.append(GraphChoice.from_json(data))
         elif kind == "record":
-            return TuningRecord.from_json(data, workloads)
+            return TuningRecord.from_row(data, workloads)
         else:
             raise TuneError("the line holds neither a workload nor a record nor a choice")
         return None

@@ -146,8 +146,7 @@ def _record(data: Any, workloads: list[Workload | str]) -> TuningRecord:
         raise TuneError("the line is no record of TVM") from error
     if isinstance(workload, str):
         raise TuneError(workload)
-    line = [0, [found, seconds, options, infos, {"origin": "TVM"}]]
-    return TuningRecord.from_json(line, [workload])
+    return TuningRecord.from_json([found, seconds, options, infos, {"origin": "TVM"}], workload)
 
 
 def _inst(inst: list[Any], number: int, decisions: dict[int, Any]) -> list[Any]:

@@ -26,6 +26,7 @@ from tilewright.meta_schedule.farm.workers import (
     NoReference,
 )
 from tilewright.meta_schedule.runner import (
+    TUNING,
     EvaluatorConfig,
     NoReferenceError,
     Reference,
@@ -223,7 +224,7 @@ class RayRunner(DeviceRunner):
             patience=patience,
         )
         self.any_threads = num_threads is not None
-        self._how = (self.label, evaluator_config or EvaluatorConfig(), timeout_sec, num_threads)
+        self._how = (self.label, evaluator_config or TUNING, timeout_sec, num_threads)
 
     def settings(self) -> str:
         """Return what devices measure, and how."""

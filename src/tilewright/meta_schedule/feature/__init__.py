@@ -8,6 +8,7 @@ from tilewright.meta_schedule.feature.extractors import (
     FeatureExtractor,
     PerStoreFeature,
     PyFeatureExtractor,
+    RandomFeatureExtractor,
 )
 from tilewright.meta_schedule.feature.gpu import GPUFeatureFunction
 from tilewright.meta_schedule.feature.names import FEATURE_NAMES
@@ -43,6 +44,7 @@ __all__ = [
     "PerStoreFeature",
     "Program",
     "PyFeatureExtractor",
+    "RandomFeatureExtractor",
     "candidate_evaluation",
     "extract",
     "feature_function",

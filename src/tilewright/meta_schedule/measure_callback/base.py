@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from tilewright.meta_schedule.builder import BuilderResult
 from tilewright.meta_schedule.cost_model import CostModel
@@ -25,6 +25,8 @@ class Tuning(Protocol):
 
 class MeasureCallback:
     """Base of callbacks. Override what you need; a ``name`` registers it."""
+
+    CallbackListType: ClassVar[Any]  # a union, for annotations
 
     name = ""
 
@@ -92,6 +94,8 @@ def defines_apply(callback: MeasureCallback) -> bool:
     """Tell whether a callback is to be called with whole batches."""
     return type(callback).apply is not MeasureCallback.apply
 
+
+MeasureCallback.CallbackListType = list[MeasureCallback] | MeasureCallback | Literal["default"]
 
 PyMeasureCallback = MeasureCallback
 """The name under which TVM's users derive from it."""

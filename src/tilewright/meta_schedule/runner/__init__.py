@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.meta_schedule.runner.base import (
     REASONS,
     RUNNERS,
+    TUNING,
     EvaluatorConfig,
     LocalRunnerFuture,
     NoReferenceError,
@@ -26,6 +27,7 @@ __all__ = [
     "create",
     "REASONS",
     "RUNNERS",
+    "TUNING",
     "EvaluatorConfig",
     "LocalRunner",
     "LocalRunnerFuture",

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from tilewright.meta_schedule.arg_info import ArgInfo
 from tilewright.meta_schedule.packing import PackedOperand
@@ -43,9 +43,9 @@ class EvaluatorConfig:
     Their records aren't verified, so those of checked ones come before them.
     """
 
-    number: int = 1
-    repeat: int = 3
-    min_repeat_ms: float = 5.0
+    number: int = 3
+    repeat: int = 1
+    min_repeat_ms: float = 100
     enable_cpu_cache_flush: bool = False
     flush_cache_bytes: int = 0
     race_factor: float = 1.5
@@ -61,6 +61,10 @@ class EvaluatorConfig:
             host = Target("native")
             flushed = 2 * max(host.l2_bytes, host.l3_bytes)
             object.__setattr__(self, "flush_cache_bytes", flushed)
+
+
+TUNING = EvaluatorConfig(number=1, repeat=3, min_repeat_ms=5.0)
+"""How candidates are timed unless somebody says otherwise: many, each for a short time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,6 +291,8 @@ Outcome = RunnerResult | PyRunnerFuture
 class Runner:
     """Base of all runners; ``RUNNERS`` has those that can be asked for by name."""
 
+    RunnerType: ClassVar[Any]  # a union, for annotations
+
     def settings(self) -> str:
         """Return what results depend on: a run that was begun with another text isn't gone on with.
 
@@ -340,6 +346,8 @@ class Runner:
         """Make a runner by name, with options of its own."""
         return RUNNERS.get(kind)(*args, **kwargs)
 
+
+Runner.RunnerType = Runner | Literal["local", "rpc"]
 
 PyRunner = Runner
 """The name under which TVM's users derive from it."""

@@ -26,6 +26,7 @@ from tilewright.meta_schedule.runner.answers import (
     length_of,
 )
 from tilewright.meta_schedule.runner.base import (
+    TUNING,
     EvaluatorConfig,
     NoReferenceError,
     Reference,
@@ -75,7 +76,7 @@ class LocalRunner(Runner):
         memory_bytes: int | None = None,
         candidates_per_worker: int = 2000,
     ) -> None:
-        self.evaluator_config = evaluator_config or EvaluatorConfig()
+        self.evaluator_config = evaluator_config or TUNING
         self.timeout_sec = timeout_sec
         self.cooldown_sec = cooldown_sec
         self.reference_timeout_sec = reference_timeout_sec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir import as_int
+from tilewright.ir import Call, IntImm, Op, as_int, collect
 from tilewright.meta_schedule.schedule_rule.base import NotApplicable, ScheduleRule
 from tilewright.meta_schedule.schedule_rule.patterns import (
     is_expensive,
@@ -15,7 +15,7 @@ from tilewright.meta_schedule.schedule_rule.patterns import (
     single_store,
 )
 from tilewright.support.errors import ScheduleError
-from tilewright.tir import Block
+from tilewright.tir import Block, BufferLoad
 from tilewright.tir.analysis import block_dependencies, has_branch
 from tilewright.tir.schedule import BlockRV, Schedule
 
@@ -32,13 +32,32 @@ class AutoInline(ScheduleRule):
     (padding), expensive intrinsics or many operations are not inlined into reductions, nor are
     large ones that are read at many points, such as the transforms of a Winograd convolution: that
     would give programs of many thousand statements. ``RandomComputeLocation`` places them.
+
+    Further blocks stay as they are on request: those that read nothing, without
+    ``inline_const_tensor``; those with ``if_then_else``; those that read an element several times
+    (``require_injective``) or along other axes than it is written (``require_ordered``); and those
+    that call an operator of ``disallow_op``.
     """
 
     name = "auto-inline"
 
-    def __init__(self, *, into_producer: bool = True, into_consumer: bool = True) -> None:
+    def __init__(
+        self,
+        into_producer: bool = True,
+        into_consumer: bool = True,
+        inline_const_tensor: bool = True,
+        disallow_if_then_else: bool = False,
+        require_injective: bool = False,
+        require_ordered: bool = False,
+        disallow_op: Sequence[str] | None = None,
+    ) -> None:
         self.into_producer = into_producer
         self.into_consumer = into_consumer
+        self.inline_const_tensor = inline_const_tensor
+        self.disallow_if_then_else = disallow_if_then_else
+        self.require_injective = require_injective
+        self.require_ordered = require_ordered
+        self.disallow_op = [Op.get(name.rpartition(".")[2]).name for name in disallow_op or ()]
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule] | NotApplicable:
         """Inline the block if a primitive accepts."""
@@ -48,6 +67,8 @@ class AutoInline(ScheduleRule):
             return NotApplicable("not a single elementwise store")
         if item.writes[0].buffer.scope != "global":
             return NotApplicable("it is a copy into a memory of its own")
+        if (forbidden := self._forbidden(item)) is not None:
+            return NotApplicable(forbidden)
         scope = sch.state.scope_block(realize)
         graph = block_dependencies(scope)
         if self.into_consumer and not is_output(sch, block):
@@ -70,6 +91,28 @@ class AutoInline(ScheduleRule):
                     return NotApplicable("not invertible")
                 return [sch]
         return NotApplicable("no primitive can inline it")
+
+    def _forbidden(self, item: Block) -> str | None:
+        """Return which of the rule's options keeps a block, if one does."""
+        called = {call.op.name for call in collect(item.body, Call)}
+        if not self.inline_const_tensor and not item.reads:
+            return "inline_const_tensor is off, and it reads nothing"
+        if self.disallow_if_then_else and "if_then_else" in called:
+            return "disallow_if_then_else, and it has one"
+        banned = called & set(self.disallow_op)
+        if banned:
+            return f"disallow_op, and it calls {', '.join(sorted(banned))}"
+        if not (self.require_injective or self.require_ordered):
+            return None
+        places = {axis.min: n for n, axis in enumerate(item.writes[0].region)}
+        for load in collect(item.body, BufferLoad):
+            read = [places.get(index) for index in load.indices if not isinstance(index, IntImm)]
+            known = [place for place in read if place is not None]
+            if self.require_injective and (len(known) < len(read) or len(set(known)) < len(known)):
+                return f"require_injective, and it reads {load!r}"
+            if self.require_ordered and known != sorted(known):
+                return f"require_ordered, and it reads {load!r}"
+        return None
 
 
 def _repeated(item: Block, consumers: Sequence[Block]) -> str | None:

@@ -28,11 +28,16 @@ class CrossThreadReduction(ScheduleRule):
 
     def __init__(self, thread_extents: Sequence[int] = (4, 8, 16, 32, 64, 128, 256, 512)) -> None:
         self.thread_extents = tuple(thread_extents)
-        self.max_threads = limits_of(Target("cuda")).max_threads
+        self._learn(Target("cuda"))
 
     def initialize(self, target: Target) -> None:
         """Learn how many threads a block may have."""
-        self.max_threads = limits_of(target).max_threads
+        self._learn(target)
+
+    def _learn(self, target: Target) -> None:
+        limits = limits_of(target)
+        self.max_threads_per_block = limits.max_threads
+        self.warp_size = limits.warp_size
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule] | NotApplicable:
         """Return the unchanged schedule and its fork."""
@@ -43,7 +48,7 @@ class CrossThreadReduction(ScheduleRule):
         outputs = prod(found.extents[axis] for axis in found.spatial)
         if found.reused() and outputs >= length:
             return NotApplicable("there are outputs enough for all threads")
-        useful = [n for n in self.thread_extents if n <= min(length, self.max_threads)]
+        useful = [n for n in self.thread_extents if n <= min(length, self.max_threads_per_block)]
         if not useful:
             return NotApplicable("the reduction is short")
         fork = sch.copy(seed=sch.fork_seed())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -37,6 +37,8 @@ class SearchStrategy:
     ``seed`` (with the task's) seeds the random generator. Candidates that were measured, in this
     run or according to the database, are never measured again. Its ``name`` registers it.
     """
+
+    SearchStrategyType: ClassVar[Any]  # a union, for annotations
 
     name = ""
 
@@ -92,7 +94,7 @@ class SearchStrategy:
         context = self.context
         self.num_trials_per_iter = num_trials_per_iter
         self.cost_model = cost_model
-        self.rng = np.random.default_rng((self.seed, context.seed))
+        self.rng = np.random.default_rng((self.seed, context.rand_state))
         self.times, self._issued, self._programs = {}, {}, set()
         self.variants = self._variants(design_spaces)
         for postproc in context.space_generator.postprocs:
@@ -252,6 +254,10 @@ def candidate_of(evaluation: Evaluation, index: int) -> Evaluation:
         evaluation.features[at], evaluation.cycles[at], evaluation.valid[at], evaluation.code[at]
     )
 
+
+SearchStrategy.SearchStrategyType = (
+    SearchStrategy | Literal["replay-func", "replay-trace", "evolutionary"]
+)
 
 PySearchStrategy = SearchStrategy
 """The name under which TVM's users derive from it."""

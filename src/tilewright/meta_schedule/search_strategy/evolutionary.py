@@ -53,9 +53,9 @@ _PER_CANDIDATE, _LEAST_POPULATION = 64, 256
 
 
 class EvolutionarySearch(SearchStrategy):
-    """``population_size`` candidates for ``generations`` generations, per batch.
+    """``population_size`` candidates for ``genetic_num_iters`` generations, per batch.
 
-    A fraction ``mutate_share`` of the children are mutants, the others crossovers. A fraction
+    A fraction ``genetic_mutate_prob`` of the children are mutants, the others crossovers. One of
     ``eps_greedy`` of a batch is drawn at random. ``fallback_population`` limits variants whose
     candidates must be replayed one by one.
     """
@@ -66,8 +66,8 @@ class EvolutionarySearch(SearchStrategy):
         self,
         *,
         population_size: int = 2048,
-        generations: int = 4,
-        mutate_share: float = 0.85,
+        genetic_num_iters: int = 4,
+        genetic_mutate_prob: float = 0.85,
         eps_greedy: float = 0.08,
         elites: int = 64,
         focus: int = 8,
@@ -76,8 +76,8 @@ class EvolutionarySearch(SearchStrategy):
     ) -> None:
         super().__init__(seed=seed)
         self.population_size = population_size
-        self.generations = generations
-        self.mutate_share = mutate_share
+        self.genetic_num_iters = genetic_num_iters
+        self.genetic_mutate_prob = genetic_mutate_prob
         self.eps_greedy = eps_greedy
         self.elites = elites
         self.focus = focus
@@ -92,7 +92,7 @@ class EvolutionarySearch(SearchStrategy):
         size = min(self.population_size, max(_LEAST_POPULATION, _PER_CANDIDATE * count))
         groups = self._initial(size)
         initial = dict(groups)
-        for _ in range(self.generations):
+        for _ in range(self.genetic_num_iters):
             groups = self._generation(groups, size)
         return self._select(groups, initial, count)
 
@@ -179,7 +179,7 @@ class EvolutionarySearch(SearchStrategy):
         parents = group.rows[order[self.rng.choice(len(order), size=size, p=chances)]]
         if not parents.shape[1]:
             return parents, {}
-        mutants = self.rng.random(size) < self.mutate_share
+        mutants = self.rng.random(size) < self.genetic_mutate_prob
         mates = group.rows[order[self.rng.choice(len(order), size=size, p=chances)]]
         mask = self.rng.random(parents.shape) < 0.5
         children = np.where(mutants[:, None], parents, np.where(mask, parents, mates))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.meta_schedule.space_generator.base import (
     SPACE_GENERATORS,
     PySpaceGenerator,
+    ScheduleFnType,
     SpaceGenerator,
 )
 from tilewright.support.folder import classes_in, register_classes
@@ -14,4 +15,11 @@ globals().update(_FOUND)
 
 create = SpaceGenerator.create
 
-__all__ = ["create", "SPACE_GENERATORS", "SpaceGenerator", "PySpaceGenerator", *_FOUND]
+__all__ = [
+    "create",
+    "SPACE_GENERATORS",
+    "SpaceGenerator",
+    "PySpaceGenerator",
+    "ScheduleFnType",
+    *_FOUND,
+]

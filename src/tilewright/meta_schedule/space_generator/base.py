@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from tilewright.ir import IRModule
 from tilewright.meta_schedule import defaults
@@ -20,6 +20,9 @@ Rules = Sequence[ScheduleRule | str] | str | None
 Postprocs = Sequence[Postproc | str] | str | None
 MutatorProbs = Mapping[Mutator | str, float] | str | None
 
+ScheduleFnType = Callable[[Schedule], Schedule | Sequence[Schedule] | None]
+"""A function that schedules: it changes the schedule it gets, or returns one or several."""
+
 
 class SpaceGenerator:
     """Base of space generators: holds the rules, postprocs and mutators of a task.
@@ -29,6 +32,9 @@ class SpaceGenerator:
     that kind. ``mutator_probs`` gives each mutator its weight. ``seed`` determines the first random
     decisions of sketches, before a search changes them. A ``name`` registers a generator by it.
     """
+
+    ScheduleFnType: ClassVar[Any]  # a union, for annotations
+    SpaceGeneratorType: ClassVar[Any]  # a union, for annotations
 
     name = ""
 
@@ -110,6 +116,12 @@ class SpaceGenerator:
             made.initialize(target)
         return made
 
+
+SpaceGenerator.SpaceGeneratorType = (
+    SpaceGenerator | ScheduleFnType | Literal["post-order-apply", "union"]
+)
+
+SpaceGenerator.ScheduleFnType = ScheduleFnType
 
 PySpaceGenerator = SpaceGenerator
 """The name under which TVM's users derive from it."""

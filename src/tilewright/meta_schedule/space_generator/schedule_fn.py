@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.ir import IRModule
@@ -10,12 +9,11 @@ from tilewright.meta_schedule.space_generator.base import (
     MutatorProbs,
     Postprocs,
     Rules,
+    ScheduleFnType,
     SpaceGenerator,
 )
 from tilewright.support.errors import TuneError
 from tilewright.tir.schedule import Schedule
-
-ScheduleFunction = Callable[[Schedule], "Schedule | Sequence[Schedule] | None"]
 
 
 class ScheduleFn(SpaceGenerator):
@@ -25,7 +23,7 @@ class ScheduleFn(SpaceGenerator):
 
     def __init__(
         self,
-        sch_fn: ScheduleFunction,
+        sch_fn: ScheduleFnType,
         sch_rules: Rules = "from-target",
         postprocs: Postprocs = "from-target",
         mutator_probs: MutatorProbs = "from-target",

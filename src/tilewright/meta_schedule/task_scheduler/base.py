@@ -8,10 +8,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
+from typing import Any, ClassVar, Literal
 
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database
+from tilewright.meta_schedule.measure_callback import MeasureCallback
 from tilewright.meta_schedule.measure_callback.base import defines_apply
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.profiler import Profiler
@@ -24,7 +26,7 @@ from tilewright.meta_schedule.runner import (
 )
 from tilewright.meta_schedule.runner.on_device import reference_target
 from tilewright.meta_schedule.runner.traits import traits_of
-from tilewright.meta_schedule.task_record import TaskRecord, TopCandidate
+from tilewright.meta_schedule.task_record import TaskRecord, TopCandidate, statistics
 from tilewright.meta_schedule.task_scheduler.final_ranking import (
     elsewhere,
     entrants,
@@ -58,6 +60,8 @@ class TaskScheduler:
     it.
     """
 
+    TaskSchedulerType: ClassVar[Any]  # a union, for annotations
+
     name = ""
     final_rounds = 12
 
@@ -67,6 +71,7 @@ class TaskScheduler:
         self._start_from: Database | None = None  # what a search may know when it begins
         self.cost_model: CostModel | None = None
         self.interrupted = False
+        self._trials_per_task: int | None = None
 
     def next_task_id(self) -> int:
         """Return the number of the task that gets the next batch, -1 if all are finished."""
@@ -87,6 +92,46 @@ class TaskScheduler:
         self,
         tasks: Sequence[TuneContext],
         task_weights: Sequence[float],
+        max_trials_global: int,
+        max_trials_per_task: int,
+        num_trials_per_iter: int,
+        builder: Builder,
+        runner: Runner,
+        measure_callbacks: Sequence[MeasureCallback],
+        database: Database | None,
+        cost_model: CostModel | None,
+    ) -> None:
+        """Spend up to ``max_trials_global`` measurements on tasks; see :meth:`spend`."""
+        session = TuningSession(
+            builder,
+            runner,
+            database,
+            cost_model,
+            max_trials_global,
+            max_trials_per_task,
+            num_trials_per_iter,
+            measure_callbacks,
+        )
+        self.spend(tasks, task_weights, session)
+
+    def touch_task(self, task_id: int) -> None:
+        """End a task that has had all its trials; others are as their last batch left them."""
+        task = self.tasks[task_id]
+        if self._trials_per_task is not None and task.trials >= self._trials_per_task:
+            self._finish(task)
+
+    def join_running_task(self, task_id: int) -> list[RunnerResult]:
+        """Return the results of a task's last batch: a batch is complete before the next begins."""
+        return list(self.tasks[task_id].last_results)
+
+    def print_tuning_statistics(self) -> None:
+        """Print a table of the tasks: trials, failures, the best time and its weight."""
+        print(statistics(self.tasks))
+
+    def spend(
+        self,
+        tasks: Sequence[TuneContext],
+        task_weights: Sequence[float],
         session: TuningSession,
     ) -> None:
         """Spend up to the session's ``max_trials_global`` measurements on the tasks.
@@ -101,6 +146,7 @@ class TaskScheduler:
         self.interrupted = False
         self.database, self.cost_model = session.database, session.cost_model
         self._start_from = session.database
+        self._trials_per_task = session.max_trials_per_task
         if session.database is not None and session.remembered is not None:
             self._start_from = session.remembered.without_own(session.database, tasks)
         self.tasks = [TaskRecord(task, weight) for task, weight in zip(tasks, task_weights)]
@@ -124,9 +170,8 @@ class TaskScheduler:
                     if count < 1:
                         break
                     left -= self._batch(task, count, session)
-                    if task.trials >= session.max_trials_per_task:
-                        self._finish(task)
-                    elif task.expected_gain(count) < session.min_improvement:
+                    self.touch_task(number)
+                    if not task.finished and task.expected_gain(count) < session.min_improvement:
                         session.progress.message(
                             f"task {task.name}: {count} more trials are expected to gain "
                             f"{task.expected_gain(count):.2%}, so it ends here"
@@ -299,6 +344,7 @@ class TaskScheduler:
         finally:
             builds.close()
         candidates = candidates[: len(results)]
+        task.last_results = results
         with Profiler.timeit("learning"):
             context.notify_runner_results(candidates, results)
             for callback in session.callbacks:
@@ -453,6 +499,8 @@ def make_reference(context: TuneContext, builder: Builder) -> Reference:
     traits = traits_of(context.mod["main"], context.args_info)
     return Reference(context.hash, built.module, context.args_info, traits=traits)
 
+
+TaskScheduler.TaskSchedulerType = TaskScheduler | Literal["gradient", "round-robin"]
 
 PyTaskScheduler = TaskScheduler
 """The name under which TVM's users derive from it."""

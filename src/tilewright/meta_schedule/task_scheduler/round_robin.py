@@ -10,13 +10,14 @@ class RoundRobin(TaskScheduler):
 
     name = "round-robin"
 
-    _last = -1
+    task_id = -1
+    """The task that got the last batch."""
 
     def next_task_id(self) -> int:
         """Return the next task that is not finished, -1 if there is none."""
         for step in range(1, len(self.tasks) + 1):
-            number = (self._last + step) % len(self.tasks)
+            number = (self.task_id + step) % len(self.tasks)
             if not self.tasks[number].finished:
-                self._last = number
+                self.task_id = number
                 return number
         return -1

@@ -351,7 +351,7 @@ def _replay(record: TuningRecord) -> None:
         str(error)
         return
     verify(sch.mod)
-    json.dumps(record.as_json(0))
+    json.dumps(record.as_json())
 
 
 def _apply(database: JSONDatabase, spoilt: Spoilt) -> None:
