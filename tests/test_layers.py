@@ -19,7 +19,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "tilewright"
 LAYERS = [
     ["support"],
     ["ir"],
-    ["target", "arith", "script"],
+    ["target", "arith"],
+    ["script"],
     ["tir"],
     ["te"],
     ["topi"],

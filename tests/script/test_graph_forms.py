@@ -11,6 +11,7 @@ from tilewright.script import ir_builder
 from tilewright.script import relax as R
 from tilewright.script import tirx as T
 from tilewright.support.errors import VerifyError
+from tilewright.target import Target
 from tilewright.tir import PrimFunc
 
 
@@ -93,9 +94,8 @@ def test_bare_kinds_and_sizes():
 
     assert_structural_equal(main, script.parse(main.script()))
     kinds = [type(param.struct_info).__name__ for param in main.params]
-    assert kinds == [
-        f"{kind}StructInfo" for kind in ("Tensor", "Shape", "Object", "Tuple", "Func", "Prim")
-    ]
+    infos = "TensorStructInfo ShapeStructInfo ObjectStructInfo TupleType FuncStructInfo PrimType"
+    assert kinds == infos.split()
 
 
 HEAD = "@I.ir_module\nclass Module:\n"
@@ -155,7 +155,7 @@ def test_modules_replace_attributes_and_look_up_devices():
     with ir_builder.IRBuilder() as builder, ir_builder.ir.ir_module():
         ir_builder.ir.module_global_infos({"vdevice": [I.vdevice("llvm"), I.vdevice("c", 1)]})
         assert ir_builder.ir.lookup_vdevice("c").vdevice_id == 1
-        assert ir_builder.ir.lookup_vdevice().target == "llvm"
+        assert ir_builder.ir.lookup_vdevice().target == Target("llvm")
         with pytest.raises(VerifyError, match="no device 1 of kind c"):
             ir_builder.ir.lookup_vdevice("c", 1)
     assert_structural_equal(builder.get(), script.parse(builder.get().script()))

@@ -21,7 +21,8 @@ from tilewright.tir.transform.pipeline import cpu_pipeline
 def check(node):
     text = script.to_text(node)
     back = script.parse(text)
-    assert first_difference(back, node) is None, f"{first_difference(back, node)}\n{text}"
+    difference = first_difference(back, node, map_free_vars=True)
+    assert difference is None, f"{difference}\n{text}"
     assert script.to_text(back) == text
 
 

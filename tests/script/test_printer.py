@@ -249,7 +249,7 @@ class Maker:
 def round_trip(node, line_length=100):
     text = script.to_text(node, line_length=line_length)
     back = script.parse(text)
-    difference = first_difference(back, node)
+    difference = first_difference(back, node, map_free_vars=True)
     assert difference is None, f"{difference}\n{text}"
     return text
 

@@ -24,7 +24,8 @@ RANDOM = st.randoms(use_true_random=False)
 def check(node):
     text = script.to_text(node)
     back = script.parse(text)
-    assert first_difference(back, node) is None, f"{first_difference(back, node)}\n{text}"
+    difference = first_difference(back, node, map_free_vars=True)
+    assert difference is None, f"{difference}\n{text}"
     assert script.to_text(back) == text
     return back
 

@@ -69,7 +69,8 @@ def check(node, **options):
     """Print, parse, compare, and print again; returns the text."""
     text = script.to_text(node, **options)
     back = script.parse(text)
-    assert first_difference(back, node) is None, f"{first_difference(back, node)}\n{text}"
+    difference = first_difference(back, node, map_free_vars=True)
+    assert difference is None, f"{difference}\n{text}"
     assert script.to_text(back, **options) == text
     return text
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import integers
+from tilewright.ir.attrs import Array, Attrs, DictAttrs, Map
 from tilewright.ir.contents import (
     DEFINITIONS,
     EFFECTS,
@@ -92,6 +93,7 @@ from tilewright.ir.expr_operators import (
     truncmod,
     wrong_operand,
 )
+from tilewright.ir.global_info import DummyGlobalInfo, GlobalInfo
 from tilewright.ir.instrument import (
     DumpIR,
     PassInfo,
@@ -103,7 +105,7 @@ from tilewright.ir.instrument import (
     pass_instrument,
 )
 from tilewright.ir.json import load_json, make_node, register_text, save_json
-from tilewright.ir.module import GLOBAL_SYMBOL, BaseFunc, GlobalVar, IRModule
+from tilewright.ir.module import GLOBAL_INFOS, GLOBAL_SYMBOL, BaseFunc, GlobalVar, IRModule
 from tilewright.ir.node import (
     Node,
     attr,
@@ -141,6 +143,18 @@ from tilewright.ir.transform import (
     module_pass,
     pass_option,
     pass_options,
+)
+from tilewright.ir.types import (
+    FuncType,
+    OpaqueType,
+    PointerType,
+    PrimType,
+    StringType,
+    TupleType,
+    Type,
+    is_prim_expr,
+    is_prim_var,
+    set_base_check,
 )
 from tilewright.ir.visitor import (
     ExprMutator,

@@ -47,6 +47,9 @@ from tilewright.ir.node import (
 from tilewright.ir.op import Op
 from tilewright.support.errors import VerifyError
 
+if TYPE_CHECKING:
+    from tilewright.ir.types import Type
+
 ExprLike = Union["Expr", int, float, bool]
 
 _LEAST_INDEX, _MOST_INDEX = integer_limits(INDEX)
@@ -72,6 +75,7 @@ class _Builders:
     call: Callable[..., Expr]
     cast: Callable[[ExprLike, str], Expr]
     as_expr: Callable[..., Expr]
+    type_of: Callable[[Expr], Type]
 
 
 BUILD = _Builders()
@@ -183,6 +187,15 @@ class Expr(Node):
             f"the value of `{self!r}` is not known while the program is being built; "
             "use if_then_else, Select, all or any instead of Python's if, and, or"
         )
+
+    @property
+    def ty(self) -> Type:
+        """The type, which follows from ``dtype``; pointers have no type of what they point to."""
+        return BUILD.type_of(self)
+
+    def expr_ty(self) -> Type:
+        """Return the type, which follows from ``dtype``."""
+        return BUILD.type_of(self)
 
     def astype(self, dtype: str, span: object = None) -> Expr:
         """Convert to another dtype."""

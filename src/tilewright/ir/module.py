@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir.attrs import DictAttrs
 from tilewright.ir.expr_checks import check_name
+from tilewright.ir.global_info import GlobalInfo
 from tilewright.ir.node import Node, attr, child_map, node
 from tilewright.support.errors import VerifyError
 from tilewright.support.registry import near_matches
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Attribute of functions: the name under which a build exports them.
 GLOBAL_SYMBOL = "global_symbol"
+#: Attribute of modules: lists of ``GlobalInfo`` by name, what ``IRModule.global_infos`` gives.
+GLOBAL_INFOS = "global_infos"
 
 
 class BaseFunc(Node):
@@ -70,25 +74,65 @@ class GlobalVar(Node):
         return f"@{self.name}"
 
 
+class FunctionName(str):
+    """The name of a function of a module, which has TVM's attributes of global variables."""
+
+    __slots__ = ()
+
+    @property
+    def name_hint(self) -> str:
+        """The name as plain text."""
+        return str(self)
+
+    name = name_hint
+
+
+class Functions(dict[str, BaseFunc]):
+    """The functions of a module by name: names have a ``name_hint``, and GlobalVars are keys too.
+
+    It is never changed: a module that gets a function gets a dict that has it.
+    """
+
+    def __missing__(self, key: object) -> BaseFunc:
+        if isinstance(key, GlobalVar):
+            return self[key.name]
+        raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key.name if isinstance(key, GlobalVar) else key)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return the function of a name or a GlobalVar."""
+        return super().get(key.name if isinstance(key, GlobalVar) else key, default)
+
+
 @node
 class IRModule(Node):
-    """Functions by name, and module attributes. Immutable: ``with_function`` returns a copy."""
+    """Functions by name, and module attributes.
+
+    Passes treat a module as a value: ``with_function`` returns a copy, and what is derived from a
+    module never changes when the module does. ``mod[name] = func``, ``update_func``, ``update`` and
+    ``update_global_info`` change this very object, as TVM's do, for the passes of its users.
+    """
 
     functions: Mapping[str, BaseFunc] = child_map(default=None)
     attrs: Mapping[str, Any] = attr(default=None)
 
-    def __post_init__(self) -> None:
-        if self.attrs is None:
-            object.__setattr__(self, "attrs", {})
-        if any(isinstance(name, GlobalVar) for name in self.functions):
-            named = {getattr(name, "name", name): f for name, f in self.functions.items()}
-            object.__setattr__(self, "functions", named)
-        for name, function in self.functions.items():
-            if not isinstance(name, str) or not isinstance(function, BaseFunc):
-                raise VerifyError(
-                    "IRModule takes a dict of functions by name, "
-                    f"got {name!r}: {type(function).__name__}"
-                )
+    def __init__(
+        self,
+        functions: Mapping[Any, BaseFunc] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        global_infos: Mapping[str, Sequence[GlobalInfo]] | None = None,
+    ) -> None:
+        """Make a module of functions by name or ``GlobalVar``.
+
+        Raises ``VerifyError`` if it holds anything else, or infos that are none.
+        """
+        object.__setattr__(self, "functions", _checked(functions or {}))
+        if global_infos:
+            attrs = {**(attrs or {}), GLOBAL_INFOS: _infos(global_infos)}
+        object.__setattr__(self, "attrs", DictAttrs.of(attrs))
+        object.__setattr__(self, "_contents", None)
 
     @staticmethod
     def from_expr(
@@ -114,6 +158,46 @@ class IRModule(Node):
 
     def __len__(self) -> int:
         return len(self.functions)
+
+    def __setitem__(self, var: str | GlobalVar, val: BaseFunc) -> None:
+        self.update({var: val})
+
+    def __delitem__(self, var: str | GlobalVar) -> None:
+        self[var]
+        name = var.name if isinstance(var, GlobalVar) else var
+        self._become(functions=self.without_function(name).functions)
+
+    def update_func(self, var: str | GlobalVar, func: BaseFunc) -> None:
+        """Put a function into this module, in place of one of that name if there is one."""
+        self.update({var: func})
+
+    def update(self, other: IRModule | Mapping[Any, BaseFunc]) -> None:
+        """Put all functions of another module, or of a dict, into this one."""
+        functions = other.functions if isinstance(other, IRModule) else other
+        self._become(functions=_checked({**self.functions, **_by_name(functions)}))
+
+    def update_global_info(self, name: str, global_info: Sequence[GlobalInfo]) -> None:
+        """Set the infos of a name.
+
+        Raises ``VerifyError`` for anything but a list of ``GlobalInfo``.
+        """
+        made = _infos({**self.global_infos, name: global_info})
+        self._become(attrs=DictAttrs({**self.attrs, GLOBAL_INFOS: made}))
+
+    def _become(self, **fields: object) -> None:
+        """Change fields of this object; none of the values is shared and changed."""
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "_contents", None)
+
+    @property
+    def global_infos(self) -> Mapping[str, tuple[GlobalInfo, ...]]:
+        """What the functions share, by name: ``{"vdevice": (VDevice(...), ...)}``.
+
+        It is the module's attribute ``global_infos``.
+        """
+        found: Mapping[str, tuple[GlobalInfo, ...]] = self.attrs.get(GLOBAL_INFOS, {})
+        return found
 
     def functions_items(self) -> list[tuple[GlobalVar, BaseFunc]]:
         """Return all functions with their global variables."""
@@ -180,6 +264,35 @@ class IRModule(Node):
 
     def _repr_html_(self) -> str:
         return _drawer(self)
+
+
+def _by_name(functions: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {
+        FunctionName(getattr(name, "name", name)) if isinstance(name, (str, GlobalVar)) else name: f
+        for name, f in functions.items()
+    }
+
+
+def _checked(functions: Mapping[Any, Any]) -> Functions:
+    """Functions by name; ``VerifyError`` if there is anything else."""
+    if type(functions) is Functions:
+        return functions
+    made = _by_name(functions)
+    for name, function in made.items():
+        if not isinstance(name, str) or not isinstance(function, BaseFunc):
+            raise VerifyError(
+                "IRModule takes a dict of functions by name, "
+                f"got {name!r}: {type(function).__name__}"
+            )
+    return Functions(made)
+
+
+def _infos(given: Mapping[str, Sequence[GlobalInfo]]) -> dict[str, tuple[GlobalInfo, ...]]:
+    for name, infos in given.items():
+        known = isinstance(name, str) and isinstance(infos, (list, tuple))
+        if not known or not all(isinstance(info, GlobalInfo) for info in infos):
+            raise VerifyError(f"global_infos[{name!r}] is a list of GlobalInfo, got {infos!r}")
+    return {name: tuple(infos) for name, infos in given.items()}
 
 
 def _not_set_up(*_: object, **__: object) -> Any:

@@ -31,9 +31,11 @@ nodes of fields, as the generated constructor does otherwise. Where constructors
 take numbers for child nodes, the class has ``as_children``, which makes nodes of all of them, and
 ``child_class``, the class of these nodes.
 
-Two class attributes say how symbols behave: ``symbol = True`` makes a node one that equality
+Four class attributes say how symbols behave: ``symbol = True`` makes a node one that equality
 matches by position; ``own_scope = True`` makes its definitions parameters visible only in its own
-fields, so that one object may occur in several places of a program.
+fields, so that one object may occur in several places of a program; ``defining_fields`` names
+fields that aren't definitions but have variables which are defined there, such as extents;
+``early_fields`` names children that hold definitions which all other fields may use.
 """
 
 from __future__ import annotations

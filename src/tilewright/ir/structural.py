@@ -1,9 +1,10 @@
 """Structural equality and structural hash.
 
 Two trees are structurally equal if they are the same up to the identity and the names of their
-variables and buffers: both are matched by position of first appearance. Block names, annotations
-and function attributes count. Large constants (``NDArray`` attributes) compare by content, or by
-shape and dtype only when ``ignore_ndarray`` is set.
+variables and buffers: both are matched by position of first appearance. Variables that neither of
+them defines are the same objects, unless ``map_free_vars`` says that they are matched as well.
+Block names, annotations and function attributes count. Large constants (``NDArray`` attributes)
+compare by content, or by shape and dtype only when ``ignore_ndarray`` is set.
 
 The hash is a hexadecimal BLAKE2b digest over the same walk, so it is equal for equal trees, stable
 across processes, machines and versions of Python, and suitable as a database key.
@@ -41,6 +42,23 @@ def _parameters(value: Node) -> list[Any]:
     ]
 
 
+_COMPARED: dict[type, tuple[tuple[str, bool], ...]] = {}
+
+
+def _compared_fields(kind: type[Node]) -> tuple[tuple[str, bool], ...]:
+    """Names of a class's fields, and whether each defines variables; those that do come first."""
+    defining = getattr(kind, "defining_fields", ())
+    early = getattr(kind, "early_fields", ())
+    fields = [
+        (field.name, field.role in ("definition", "definitions") or field.name in defining)
+        for field in kind.node_fields
+        if field.role != "derived"
+    ]
+    fields.sort(key=lambda field: not field[1] and 1 + (field[0] not in early))
+    _COMPARED[kind] = tuple(fields)
+    return _COMPARED[kind]
+
+
 class _Difference(Exception):
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
@@ -55,6 +73,7 @@ class _Comparer:
         self.map_free = map_free
 
     def compare(self, a: object, b: object, path: str, defining: bool = False) -> None:
+        """Compare two values; with ``defining``, variables that are new are defined by them."""
         if isinstance(a, Node):
             if is_symbol(a):
                 self.symbol(a, b, path, defining)
@@ -64,14 +83,10 @@ class _Comparer:
             own_scope = getattr(type(a), "own_scope", False)
             if own_scope:
                 self.forget(a, b)
-            for field in a.node_fields:
-                if field.role != "derived":
-                    self.compare(
-                        getattr(a, field.name),
-                        getattr(b, field.name),
-                        f"{path}.{field.name}",
-                        field.role in ("definition", "definitions"),
-                    )
+            for name, defines in _COMPARED.get(type(a)) or _compared_fields(type(a)):
+                self.compare(
+                    getattr(a, name), getattr(b, name), f"{path}.{name}", defining or defines
+                )
             if own_scope:
                 self.forget(a, b)
         elif isinstance(a, (tuple, list)):
@@ -91,7 +106,7 @@ class _Comparer:
         elif isinstance(a, float) and isinstance(b, float):
             if struct.pack("<d", a) != struct.pack("<d", b) and not (a != a and b != b):
                 raise _Difference(path, f"{a!r} against {b!r}")  # NaN equals NaN, -0.0 is not 0.0
-        elif type(a) is not type(b) or a != b:
+        elif not (type(a) is type(b) or (isinstance(a, str) and isinstance(b, str))) or a != b:
             raise _Difference(path, f"{a!r} against {b!r}")
 
     def forget(self, a: Node, b: Node) -> None:
@@ -142,33 +157,36 @@ def _name(value: object) -> str:
 
 
 def first_difference(
-    a: Node, b: Node, *, ignore_ndarray: bool = False, map_free_vars: bool = True
+    lhs: Node, rhs: Node, map_free_vars: bool = False, *, ignore_ndarray: bool = False
 ) -> str | None:
     """Return where and how two trees first differ, or ``None`` if they are structurally equal."""
     try:
-        _Comparer(ignore_ndarray, map_free_vars).compare(a, b, "<root>")
+        _Comparer(ignore_ndarray, map_free_vars).compare(lhs, rhs, "<root>")
     except _Difference as difference:
         return f"{difference.path}: {difference.reason}"
     return None
 
 
 def structural_equal(
-    a: Any, b: Any, *, ignore_ndarray: bool = False, map_free_vars: bool = True
+    lhs: Any, rhs: Any, map_free_vars: bool = False, *, ignore_ndarray: bool = False
 ) -> bool:
     """Whether two nodes (or tuples of nodes) are the same up to variables and buffers.
 
-    With ``map_free_vars=False`` variables that neither tree defines must be the same object.
+    Variables that neither tree defines must be the same object; with ``map_free_vars`` they are
+    matched by position too.
     """
-    return (
-        first_difference(a, b, ignore_ndarray=ignore_ndarray, map_free_vars=map_free_vars) is None
-    )
+    return first_difference(lhs, rhs, map_free_vars, ignore_ndarray=ignore_ndarray) is None
 
 
-def assert_structural_equal(a: Node, b: Node, **options: Any) -> None:
+def assert_structural_equal(
+    lhs: Node, rhs: Node, map_free_vars: bool = False, *, ignore_ndarray: bool = False
+) -> None:
     """Raise ``VerifyError`` with the path of the first difference if two trees differ."""
-    difference = first_difference(a, b, **options)
+    difference = first_difference(lhs, rhs, map_free_vars, ignore_ndarray=ignore_ndarray)
     if difference is not None:
-        raise VerifyError(f"the programs differ at {difference}\n--- left\n{a!s}\n--- right\n{b!s}")
+        raise VerifyError(
+            f"the programs differ at {difference}\n--- left\n{lhs!s}\n--- right\n{rhs!s}"
+        )
 
 
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]|\[('[^']*'|\"[^\"]*\")\]")

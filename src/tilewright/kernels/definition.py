@@ -33,7 +33,7 @@ def is_definition(
         return False  # The definition takes no such operands.
     if stages is not None:
         wanted = te.create_prim_func(list(tensors.values()))
-        return structural_equal(seq(*stages), seq(*nests_of(wanted)))
+        return structural_equal(seq(*stages), seq(*nests_of(wanted)), map_free_vars=True)
     if set(func.buffers) != set(tensors):
         return False
     args = [

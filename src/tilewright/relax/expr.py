@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from tilewright.ir import (
     GLOBAL_SYMBOL,
     BaseFunc,
+    DictAttrs,
     Expr,
     GlobalVar,
     Node,
@@ -276,7 +277,7 @@ class ExternFunc(BaseFunc):
         if not isinstance(ty, (FuncStructInfo, ObjectStructInfo, NoneType)):
             raise VerifyError(f"{global_symbol} is a function, it can't be {ty!r}")
         object.__setattr__(self, GLOBAL_SYMBOL, global_symbol)
-        object.__setattr__(self, "attrs", {} if attrs is None else attrs)
+        object.__setattr__(self, "attrs", DictAttrs.of(attrs))
         object.__setattr__(self, "_contents", None)
 
     def __repr__(self) -> str:
@@ -339,7 +340,7 @@ class RelaxCall(RelaxExpr):
         given = tuple(ty_args or ())
         if ret_ty is not None and not given and isinstance(op, GlobalVar):
             given = (ret_ty,)
-        fields = {"op": op, "args": tuple(args), "attrs": attrs or {}, "sinfo_args": given}
+        fields = {"op": op, "args": tuple(args), "attrs": DictAttrs.of(attrs), "sinfo_args": given}
         for name, value in fields.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "_contents", None)
@@ -411,6 +412,8 @@ class VarBinding(Binding):
 @node
 class MatchCast(Binding):
     """``var = value``, checked at run time to have ``struct_info``, which may define extents."""
+
+    defining_fields = ("struct_info",)
 
     value: RelaxExpr = child()
     struct_info: StructInfo = child()
@@ -491,7 +494,7 @@ class Function(BaseFunc):
         object.__setattr__(self, "params", tuple(params))
         object.__setattr__(self, "body", whole)
         object.__setattr__(self, "ret_struct_info", result)
-        object.__setattr__(self, "attrs", {**(attrs or {}), **effects})
+        object.__setattr__(self, "attrs", DictAttrs({**(attrs or {}), **effects}))
         object.__setattr__(self, "_contents", None)
 
     if TYPE_CHECKING:  # `function_methods` adds them: they stand on passes

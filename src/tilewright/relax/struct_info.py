@@ -17,19 +17,20 @@ from tilewright.ir import (
     Expr,
     ExprLike,
     IntImm,
-    Node,
+    PrimType,
+    TupleType,
+    Type,
     Var,
     as_expr,
     as_int,
     attr,
     check_extents,
-    child,
     children,
-    const,
     dtypes,
     expr_equal,
     free_vars,
     node,
+    set_base_check,
     structural_equal,
     substitute,
 )
@@ -44,14 +45,9 @@ _NDIM_OF_SHAPE = _Default(-1)
 """The number of dimensions that the shape has: -1, unknown, without one."""
 
 
-class StructInfo(Node):
-    """Base of struct infos."""
-
-    __slots__ = ()
-
-    def is_base_of(self, derived: StructInfo) -> bool:
-        """Whether each value of ``derived`` is one of this, whatever its symbolic extents are."""
-        return struct_info_base_check(self, derived) is BaseCheckResult.PASS
+StructInfo = Type
+PrimStructInfo = PrimType
+TupleStructInfo = TupleType
 
 
 @node
@@ -60,26 +56,6 @@ class ObjectStructInfo(StructInfo):
 
     def __repr__(self) -> str:
         return "Object"
-
-
-@node
-class PrimStructInfo(StructInfo):
-    """A scalar that is not a tensor, with its value if known, of the same type."""
-
-    dtype: str = attr()
-    value: Expr | None = child(default=None)
-
-    def __post_init__(self) -> None:
-        dtypes.split_dtype(self.dtype)
-        if self.value is None:
-            return
-        value = self.value if isinstance(self.value, Expr) else const(self.value, self.dtype)
-        if value.dtype != self.dtype:
-            raise VerifyError(f"the value of a {self.dtype} scalar is {value!r}, a {value.dtype}")
-        object.__setattr__(self, "value", value)
-
-    def __repr__(self) -> str:
-        return f"Prim({self.dtype})"
 
 
 @node
@@ -152,21 +128,13 @@ class TensorStructInfo(StructInfo):
 
 
 @node
-class TupleStructInfo(StructInfo):
-    """A tuple of values."""
-
-    fields: tuple[StructInfo, ...] = children()
-
-    def __repr__(self) -> str:
-        return f"Tuple({', '.join(map(repr, self.fields))})"
-
-
-@node
 class FuncStructInfo(StructInfo):
     """A function: what it takes (``None``: anything), what it gives, and whether it is pure.
 
     Symbolic extents of the parameters are the function's own: a call says what they are.
     """
+
+    defining_fields = ("params",)
 
     params: tuple[StructInfo, ...] | None = attr(default=None)
     ret: StructInfo = attr(default=ObjectStructInfo())
@@ -272,8 +240,8 @@ def same_struct_info(a: StructInfo, b: StructInfo) -> bool:
             return False
         return a.value is None or prove_equal(a.value, b.value)  # type: ignore[arg-type]
     if isinstance(a, FuncStructInfo):
-        return structural_equal(a, b)
-    return True
+        return structural_equal(a, b, map_free_vars=True)
+    return a == b
 
 
 def extents_of(info: StructInfo) -> list[Expr]:
@@ -378,8 +346,13 @@ def struct_info_base_check(base: StructInfo, derived: StructInfo) -> BaseCheckRe
         return BaseCheckResult.FAIL_L1
     if type(base) is not type(derived):
         return BaseCheckResult.FAIL_L0
-    found: BaseCheckResult = _CHECKS[type(base)](base, derived)
+    check = _CHECKS.get(type(base), _check_equal)
+    found: BaseCheckResult = check(base, derived)
     return found
+
+
+def _check_equal(base: StructInfo, derived: StructInfo) -> BaseCheckResult:
+    return BaseCheckResult.PASS if base == derived else BaseCheckResult.FAIL_L0
 
 
 def _check_prim(base: PrimStructInfo, derived: PrimStructInfo) -> BaseCheckResult:
@@ -446,3 +419,4 @@ _CHECKS: dict[type[StructInfo], Any] = {
     TupleStructInfo: _check_tuple,
     FuncStructInfo: _check_function,
 }
+set_base_check(lambda base, derived: struct_info_base_check(base, derived) is BaseCheckResult.PASS)

@@ -17,103 +17,59 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from tilewright.ir import BaseFunc, GlobalVar, IRModule, Node, attr, node
+from tilewright.ir import (
+    GLOBAL_INFOS,
+    BaseFunc,
+    DummyGlobalInfo,
+    GlobalInfo,
+    GlobalVar,
+    IRModule,
+    Range,
+    StringImm,
+    StringType,
+)
 from tilewright.script.allowance import (
     Decorator,
     register_constructors,
     register_namespace,
+    register_price,
     register_values,
 )
 from tilewright.script.evaluator import Evaluator
+from tilewright.script.ir_builder.ir import (
+    IRModuleFrame,
+    decl_function,
+    def_function,
+    lookup_name,
+    lookup_vdevice,
+    module_get_attr,
+    module_set_attr,
+)
+from tilewright.script.module_values import (
+    GlobalInfos,
+    MetaVar,
+    ModuleAttrs,
+    dummy_global_info,
+    meta_var,
+    module_attrs,
+    module_global_infos,
+    vdevice,
+)
 from tilewright.script.parser import captured_by, class_source, decorator_of
 from tilewright.script.printer import Printer, quote, register, register_lines
 from tilewright.script.scope import Scope
 from tilewright.support.errors import ParseError
 from tilewright.support.registry import near_matches
+from tilewright.target import VDevice
 
-
-class ModuleAttrs:
-    """What ``I.module_attrs`` gives."""
-
-    def __init__(self, attrs: Mapping[str, Any], allow_overwrite: bool = False) -> None:
-        self.attrs = dict(attrs)
-        self.allow_overwrite = allow_overwrite
-
-
-def module_attrs(attrs: Mapping[str, object], allow_overwrite: bool = False) -> ModuleAttrs:
-    """State attributes of the module; one that is stated again replaces the former if it may.
-
-    Raises ``ParseError`` if it is no dict.
-    """
-    if not isinstance(attrs, Mapping):
-        raise ParseError(f"module_attrs takes a dict, got {type(attrs).__name__}")
-    return ModuleAttrs(attrs, allow_overwrite)
-
-
-@dataclass
-class GlobalInfos:
-    """What ``I.module_global_infos`` gives."""
-
-    infos: dict[str, tuple[Any, ...]]
-
-
-def module_global_infos(global_infos: Mapping[str, Any]) -> GlobalInfos:
-    """State what the functions share: ``{"vdevice": [I.vdevice("llvm")]}``.
-
-    It becomes the module's attribute ``global_infos``.
-
-    Raises ``ParseError`` if it is no dict of lists of infos.
-    """
-    if not isinstance(global_infos, Mapping):
-        raise ParseError(f"module_global_infos takes a dict, got {type(global_infos).__name__}")
-    for value in global_infos.values():
-        known = isinstance(value, (list, tuple))
-        if not known or not all(isinstance(item, (VDevice, DummyGlobalInfo)) for item in value):
-            raise ParseError(f"an entry is a list of I.vdevice or dummy infos, got {value!r}")
-    return GlobalInfos({key: tuple(value) for key, value in global_infos.items()})
-
-
-@node
-class VDevice(Node):
-    """A device that tensors may be on: a target, which of them, and the kind of its memory."""
-
-    target: str = attr()
-    vdevice_id: int = attr(default=0)
-    memory_scope: str = attr(default="global")
-
-
-@node
-class DummyGlobalInfo(Node):
-    """Global information that says nothing."""
-
-
-def vdevice(target: object = None, vdevice_id: int = 0, memory_scope: str = "global") -> VDevice:
-    """A device that tensors may be on: ``I.vdevice("cuda", 1)``."""
-    if not isinstance(vdevice_id, int) or vdevice_id < 0 or not isinstance(memory_scope, str):
-        raise ParseError("vdevice takes a target, a number and a scope of memory")
-    if target is not None and not isinstance(target, str) and not hasattr(target, "kind"):
-        raise ParseError(f"vdevice takes a Target or its text, got {target!r}")
-    return VDevice("llvm" if target is None else str(target), vdevice_id, memory_scope)
-
-
-def dummy_global_info() -> DummyGlobalInfo:
-    """Global information that says nothing."""
-    return DummyGlobalInfo()
-
-
-@dataclass
-class MetaVar:
-    """``x = I.meta_var(value)``: a name of the text only."""
-
-    value: object
-
-
-def meta_var(value: object) -> Any:
-    """Give a value a name in the text only: uses are replaced by it."""
-    return MetaVar(value)
+# What builds modules without text (`with IRBuilder()`) has its names here too; text may not use it,
+# so they are left out of `__all__`.
+BUILDERS = (
+    IRModuleFrame, decl_function, def_function, lookup_name, lookup_vdevice, module_get_attr,
+    module_set_attr,
+)  # fmt: skip
 
 
 class ModuleReference:
@@ -180,7 +136,7 @@ class _ModuleDecorator(Decorator):
     """``@I.ir_module``."""
 
     def __call__(
-        self, cls: Any = None, /, *, check_well_formed: bool = True, s_tir: bool = False
+        self, mod: Any = None, check_well_formed: bool = True, s_tir: bool = False
     ) -> IRModule | _ModuleDecorator:
         """Turn a class of decorated functions into an ``IRModule``.
 
@@ -188,10 +144,10 @@ class _ModuleDecorator(Decorator):
         """
         if not isinstance(check_well_formed, bool) or not isinstance(s_tir, bool):
             raise ParseError("check_well_formed= and s_tir= of ir_module are True or False")
-        if cls is None:
+        if mod is None:
             return self
-        source, node = class_source(cls, 2)
-        return self.parse_class(Evaluator(source, Scope(captured_by(cls, 2))), node)
+        source, node = class_source(mod, 2)
+        return self.parse_class(Evaluator(source, Scope(captured_by(mod, 2))), node)
 
     def parse_class(self, evaluator: Evaluator, node: ast.ClassDef) -> IRModule:
         """Parse a class definition."""
@@ -256,8 +212,8 @@ def _parse_functions(
 
 
 ir_module = _ModuleDecorator()
-GLOBAL_INFOS = "global_infos"
 register_values(ModuleAttrs, GlobalInfos, MetaVar)
+register_price(VDevice, 100)  # its target's options are looked up in tables and checked
 register_namespace(ModuleReference, lambda reference: reference._variables)
 register_constructors(GlobalVar)
 
@@ -286,7 +242,7 @@ def _print_module(printer: Printer, module: IRModule) -> None:
 def _are_infos(value: object) -> bool:
     """Whether an attribute is what ``I.module_global_infos`` states."""
     return isinstance(value, Mapping) and all(
-        isinstance(items, tuple) and all(isinstance(i, (VDevice, DummyGlobalInfo)) for i in items)
+        isinstance(items, tuple) and all(isinstance(item, GlobalInfo) for item in items)
         for items in value.values()
     )
 
@@ -295,7 +251,8 @@ def _are_infos(value: object) -> bool:
 def _print_device(printer: Printer, device: VDevice, precedence: int) -> str:
     printer.use("ir")
     scope = "" if device.memory_scope == "global" else f", {quote(device.memory_scope)}"
-    return f"I.vdevice({quote(device.target)}, {device.vdevice_id}{scope})"
+    target = "None" if device.target is None else quote(str(device.target))
+    return f"I.vdevice({target}, {device.vdevice_id}{scope})"
 
 
 @register(DummyGlobalInfo)
@@ -315,6 +272,9 @@ __all__ = [
     "GlobalVar",
     "IRModule",
     "ModuleReference",
+    "Range",
+    "StringImm",
+    "StringType",
     "VDevice",
     "dummy_global_info",
     "ir_module",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import (
     BaseFunc,
+    DictAttrs,
     Var,
     attr,
     child,
@@ -38,8 +39,7 @@ class PrimFunc(BaseFunc):
     attrs: Mapping[str, Any] = attr(default=None)
 
     def __post_init__(self) -> None:
-        if self.attrs is None:
-            object.__setattr__(self, "attrs", {})
+        object.__setattr__(self, "attrs", DictAttrs.of(self.attrs))
         if self.ret_dtype != "void":
             dtypes.check_dtype(self.ret_dtype)
         known = set(self.params)  # Compared by identity; a tuple's ``in`` would build expressions.

@@ -190,7 +190,7 @@ class IndexMap(Node):
             or self.axis_separators != other.axis_separators
         ):
             return False
-        if structural_equal(self, other):
+        if structural_equal(self, other, map_free_vars=True):
             return True
         theirs = other.map_indices(self.initial_indices)
         known = analyzer or Analyzer()

@@ -479,6 +479,8 @@ class Block(Stmt):
     in terms of the iteration variables. ``init`` runs at the first iteration of the reduction.
     """
 
+    early_fields = ("iter_vars", "match_buffers")
+
     iter_vars: tuple[IterVar, ...] = children()
     reads: tuple[BufferRegion, ...] = children()
     writes: tuple[BufferRegion, ...] = children()

@@ -139,11 +139,11 @@ def _is_search(search: Search) -> bool:
     before = BufferLoad(search.best, at)
     expected = BufferStore(search.best, search.joined_value(before, search.element), at)
     start = BufferStore(search.best, search.worst, at)
-    if not structural_equal(value.body, expected) or not structural_equal(value.init, start):
+    if not structural_equal((value.body, value.init), (expected, start), map_free_vars=True):
         return False
     theirs = {axis.var: mine.var for axis, mine in zip(place.iter_vars, value.iter_vars)}
     if any(
-        not structural_equal(axis.dom.extent, mine.dom.extent)
+        not structural_equal(axis.dom.extent, mine.dom.extent, map_free_vars=True)
         for axis, mine in zip(place.iter_vars, value.iter_vars)
     ):
         return False
@@ -154,4 +154,6 @@ def _is_search(search: Search) -> bool:
     start = BufferStore(search.where, search.never, at)
     assert place.init is not None
     body, init = (substitute(item, theirs) for item in (place.body, place.init))
-    return structural_equal(body, expected) and structural_equal(init, start)
+    return structural_equal(body, expected, map_free_vars=True) and structural_equal(
+        init, start, map_free_vars=True
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tilewright.support.errors import VerifyError
@@ -81,6 +82,11 @@ class Frame:
     """Something that is open while the body of a ``with`` runs, once."""
 
     entered = False
+    callbacks: tuple[Callable[[], object], ...] = ()
+
+    def add_callback(self, callback: Callable[[], object]) -> None:
+        """Call something when the body has run without an error, the latest first."""
+        self.callbacks = (*self.callbacks, callback)
 
     def __enter__(self) -> Any:
         if self.entered:
@@ -104,6 +110,8 @@ class Frame:
             del builder.frames[place:]
         self.leave(kind, error, trace)
         if kind is None:
+            for callback in reversed(self.callbacks):
+                callback()
             self.close(builder)
 
     def leave(self, kind: object, error: object, trace: object) -> None:

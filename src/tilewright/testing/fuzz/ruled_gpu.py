@@ -101,7 +101,7 @@ class GPURuleSession:
                 continue
             counts.accepted[name] += 1
             body = mod["main"].body
-            if any(structural_equal(body, other) for other in seen):
+            if any(structural_equal(body, other, map_free_vars=True) for other in seen):
                 continue
             seen.append(body)
             lowered = self.lowered(mod, name, target)

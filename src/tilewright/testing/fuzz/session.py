@@ -340,7 +340,7 @@ class Session:
             back = parse(text)
         except Exception as error:
             raise Fault("script", self.last, f"{type(error).__name__}: {error}") from error
-        if not structural_equal(back, mod):
+        if not structural_equal(back, mod, map_free_vars=True):
             raise Fault("script", self.last, f"the text parses to another program:\n{text}")
 
     def check_undo(self) -> None:

@@ -192,7 +192,7 @@ def check(text: str) -> str:
         return f"{type(error).__name__} of verify"
     metadata = load_dialect("relax").metadata_of(program)
     again = script.parse(script.to_text(program), {"metadata": metadata})
-    if not structural_equal(program, again):
+    if not structural_equal(program, again, map_free_vars=True):
         raise Fault(f"the printed form parses to another program:\n{script.to_text(program)}")
     return "program"
 

@@ -422,7 +422,10 @@ def _with_digits_joined(
             made.append(value)
             continue
         number, low, size = found
-        parts = next((own for other, own in numbers if structural_equal(other, number)), None)
+        parts = next(
+            (own for other, own in numbers if structural_equal(other, number, map_free_vars=True)),
+            None,
+        )
         if parts is None:
             numbers.append((number, parts := []))
         parts.append((low, size))

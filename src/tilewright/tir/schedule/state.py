@@ -103,6 +103,7 @@ class ScheduleState:
     ) -> None:
         if isinstance(mod, PrimFunc):
             mod = IRModule.from_expr(mod)
+        mod = mod.clone()  # not changed when its user's module is
         self.debug_mask = checked_mask(debug_mask)
         if not enable_check:
             raise ScheduleError(

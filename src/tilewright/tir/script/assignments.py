@@ -437,7 +437,9 @@ class AssignmentParser(Evaluator):
                 ', ...)'
             )  # fmt: skip
         known = known_reducers(*(item.dtype for item in value.values))
-        names = [name for name, made in known if structural_equal(made, reducer)]
+        names = [
+            name for name, made in known if structural_equal(made, reducer, map_free_vars=True)
+        ]
         tags = [self.tags.get(item) for item in value.threads if isinstance(item, Var)]
         if not names:
             self.fail(node, "no reducer of this form is registered: see tir.register_reducer")

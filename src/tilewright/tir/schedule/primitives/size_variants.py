@@ -155,7 +155,7 @@ def _packed_once(
             raise sch.error("the variants pack different operands", func.root)
         changed: dict[Buffer, Buffer] = {}
         for first, other in zip(nests[0], own):
-            if not structural_equal(_standalone(first), _standalone(other)):
+            if not structural_equal(_standalone(first), _standalone(other), map_free_vars=True):
                 raise sch.error("the variants pack an operand into different layouts", func.root)
             changed[_packed(other)] = _packed(first)
         left_out |= set(changed)
