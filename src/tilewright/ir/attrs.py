@@ -47,6 +47,10 @@ class DictAttrs(dict[str, Any], Attrs):
 
     __slots__ = ()
 
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the attribute of a name, or the default."""
+        return super().get(key, default)
+
     @staticmethod
     def of(attrs: Mapping[str, Any] | None) -> DictAttrs:
         """Return attributes of a dict, or none; the same object if they are that already."""
@@ -102,6 +106,10 @@ class Map(dict[K, V], metaclass=_AnyMapping):
     def __init__(self, input_dict: Mapping[K, V]) -> None:
         """Make one of what is in a dict."""
         super().__init__(input_dict)
+
+    def get(self, key: K, default: Any = None) -> Any:
+        """Return what is kept under a key, or the default."""
+        return super().get(key, default)
 
     def same_as(self, other: object) -> bool:
         """Whether ``other`` is this very object."""

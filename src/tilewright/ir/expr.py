@@ -47,9 +47,6 @@ from tilewright.ir.node import (
 from tilewright.ir.op import Op
 from tilewright.support.errors import VerifyError
 
-if TYPE_CHECKING:
-    from tilewright.ir.types import Type
-
 ExprLike = Union["Expr", int, float, bool]
 
 _LEAST_INDEX, _MOST_INDEX = integer_limits(INDEX)
@@ -75,7 +72,7 @@ class _Builders:
     call: Callable[..., Expr]
     cast: Callable[[ExprLike, str], Expr]
     as_expr: Callable[..., Expr]
-    type_of: Callable[[Expr], Type]
+    type_of: Callable[[Expr], Any]
 
 
 BUILD = _Builders()
@@ -189,11 +186,11 @@ class Expr(Node):
         )
 
     @property
-    def ty(self) -> Type:
-        """The type, which follows from ``dtype``; pointers have no type of what they point to."""
+    def ty(self) -> Any:
+        """The type (``ir.Type``), which follows from ``dtype``: pointers are to anything."""
         return BUILD.type_of(self)
 
-    def expr_ty(self) -> Type:
+    def expr_ty(self) -> Any:
         """Return the type, which follows from ``dtype``."""
         return BUILD.type_of(self)
 

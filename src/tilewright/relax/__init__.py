@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewright.ir import GlobalVar, Span
+from tilewright.ir import DummyGlobalInfo, GlobalVar, Span
 from tilewright.relax import analysis, dpl, expr_functor, gradients, interpreter, transform
 from tilewright.relax import function_methods as _function_methods  # adds to `Function`
 from tilewright.relax import global_calls as _global_calls  # what compiled graphs call
@@ -77,6 +77,7 @@ from tilewright.relax.values import as_relax as convert_to_expr
 from tilewright.relax.values import const, extern, prim_value
 from tilewright.relax.virtual_machine import VirtualMachine, VMInstrumentReturnKind
 from tilewright.support.later import imported_later
+from tilewright.target import VDevice
 
 if TYPE_CHECKING:
     from tilewright.relax import frontend, training
@@ -109,6 +110,7 @@ __all__ = [
     "BasePyModule",
     "prim_value", "ShapeType", "TensorType", "TupleType", "Type", "VMExecutable",
     "analysis", "as_numpy", "bind_params", "Binding", "BindingBlock", "BlockBuilder", "build",
+    "DummyGlobalInfo", "VDevice",
     "Call", "call_dps", "call_tir", "compile_relax", "const", "Constant", "DataflowBlock",
     "DataflowBlockRewrite", "DataflowVar", "dpl", "Executable", "Expr",
     "expr_functor", "ExprFunctor", "ExternFunc", "extract_tasks", "frontend",

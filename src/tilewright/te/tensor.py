@@ -15,6 +15,7 @@ from tilewright.ir import (
     INDEX,
     Expr,
     ExprLike,
+    PrimType,
     Range,
     Var,
     as_expr,
@@ -140,6 +141,10 @@ class Tensor(TensorOperators):
         """Number of dimensions."""
         return len(self.shape)
 
+    def expr_ty(self) -> PrimType:
+        """Return the type of the elements."""
+        return PrimType(self.dtype)
+
     def __getitem__(self, indices: object) -> Any:
         return _indexed(self, (), indices)
 
@@ -170,6 +175,10 @@ class TensorSlice:
     def dtype(self) -> str:
         """The dtype of the tensor's elements."""
         return self.tensor.dtype
+
+    def expr_ty(self) -> PrimType:
+        """Return the type of the tensor's elements."""
+        return PrimType(self.dtype)
 
     def __getitem__(self, indices: object) -> Any:
         return _indexed(self.tensor, self.indices, indices)

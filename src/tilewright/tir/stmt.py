@@ -265,6 +265,10 @@ class _ActsAsVar(Node):
     __slots__ = ()
     var: Var
 
+    def expr_ty(self) -> Any:
+        """Return the type (``ir.Type``) of the variable."""
+        return self.var.ty
+
     def __add__(self, other: ExprLike) -> Expr:
         return self.var + other
 
