@@ -80,6 +80,7 @@ class Races:
     def __init__(self, written: Written | None = None) -> None:
         self._cells: dict[int, _Cell] = {}
         self._alive: dict[int, object] = {}  # memory must not be freed and given to others
+        self._bases: dict[int, tuple[int, object]] = {}  # addresses of arrays by their identity
         # Bytes that were written: of the kernel's memory, and of what kernels hand on.
         self._filled: dict[int, bytearray] = {}
         self._handed_on = written.filled if written is not None else {}
@@ -87,7 +88,7 @@ class Races:
 
     def _places(self, memory: Any, place: Any, bytewise: bool) -> list[tuple[int, int]]:
         """Addresses of the elements (of all their bytes) with the element's number."""
-        base = memory.__array_interface__["data"][0]
+        base = self._base_of(memory)
         self._alive.setdefault(base, memory)
         size = memory.itemsize
         elements = place.tolist() if isinstance(place, np.ndarray) else [place]
@@ -98,12 +99,22 @@ class Races:
 
     def own(self, memory: Any) -> None:
         """Take in memory that was allocated now."""
-        base = memory.__array_interface__["data"][0]
+        base = self._base_of(memory)
         self._alive[base] = memory
         self._filled[base] = bytearray(memory.nbytes)
 
+    def _base_of(self, memory: Any) -> int:
+        """The address of an array; those that own their memory are asked once."""
+        found = self._bases.get(id(memory))
+        if found is not None:
+            return found[0]
+        base: int = memory.__array_interface__["data"][0]
+        if memory.base is None:
+            self._bases[id(memory)] = base, memory
+        return base
+
     def _bytes_of(self, memory: Any) -> bytearray | None:
-        base = memory.__array_interface__["data"][0]
+        base = self._base_of(memory)
         found = self._filled.get(base)
         return self._handed_on.get(base) if found is None else found
 

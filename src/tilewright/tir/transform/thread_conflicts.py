@@ -251,10 +251,13 @@ def _number(grids: list[Any], ranges: Mapping[Var, Range], shape: tuple[int, ...
 
 def _overlap(a: tuple[_Array, _Array], b: tuple[_Array, _Array]) -> bool:
     """Whether a key occurs in both with different threads."""
+    (keys_a, _), (keys_b, _) = a, b
+    if not keys_a.size or not keys_b.size:
+        return False
+    if keys_a.max() < keys_b.min() or keys_b.max() < keys_a.min():  # mostly: stages of a buffer
+        return False
     spans = []
     for keys, threads in (a, b):
-        if not keys.size:
-            return False
         order = np.argsort(keys, kind="stable")
         unique, starts = np.unique(keys[order], return_index=True)
         ordered = threads[order]
