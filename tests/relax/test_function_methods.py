@@ -162,6 +162,21 @@ def test_executables_tell_what_they_run(tmp_path: Path) -> None:
         relax.VMExecutable(ex.mod)
 
 
+def test_scopes_of_builders_are_objects() -> None:
+    builder, x = relax.BlockBuilder(), relax.Var("x", tensor((2,)))
+    with relax.block_builder.FunctionScope(builder, "main", [x], {"a": 1}, is_pure=True):
+        with relax.block_builder.DataflowScope(builder):
+            out = builder.emit_output(op.exp(x))
+        builder.emit_func_output(out)
+    made = builder.get()["main"]
+    assert isinstance(made.body.blocks[0], relax.DataflowBlock)
+    assert made.attrs["a"] == 1
+    n = Var("n")
+    with relax.block_builder.TestingScope(builder, def_vars=[n]):
+        emitted = builder.emit(op.exp(relax.Var("y", tensor((n,)))))
+    assert emitted.ndim == 1
+
+
 def test_names_of_constants_and_containers() -> None:
     assert (relax.VirtualMachine.NAIVE_ALLOCATOR, relax.VirtualMachine.POOLED_ALLOCATOR) == (1, 2)
     names = "ADJOINT_FUNC BACKBONE_FUNC BACKBONE_LOSS_FUNC OPTIMIZER_FUNC".split()

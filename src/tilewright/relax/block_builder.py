@@ -38,6 +38,9 @@ from tilewright.ir import (
 from tilewright.relax.analysis import derive_call_ret_struct_info
 from tilewright.relax.assertion import assertion
 from tilewright.relax.branches import If
+from tilewright.relax.builder_scopes import DataflowScope as DataflowScope
+from tilewright.relax.builder_scopes import FunctionScope as FunctionScope
+from tilewright.relax.builder_scopes import TestingScope as TestingScope
 from tilewright.relax.call_tir import call_tir, call_tir_operands, call_tir_with_grad
 from tilewright.relax.expr import (
     Binding,

@@ -27,6 +27,7 @@ from tilewright.relax.transform.decompose_ops import DecomposeOpsForInference as
 from tilewright.relax.transform.decompose_ops_for_training import DecomposeOpsForTraining as DecomposeOpsForTraining
 from tilewright.relax.transform.eliminate_common_subexpr import EliminateCommonSubexpr as EliminateCommonSubexpr
 from tilewright.relax.transform.expand_matmul_of_sum import ExpandMatmulOfSum as ExpandMatmulOfSum
+from tilewright.relax.transform.expand_tuple_arguments import ExpandTupleArguments as ExpandTupleArguments
 from tilewright.relax.transform.fast_math_transform import FastMathTransform as FastMathTransform
 from tilewright.relax.transform.flatten_tuple_params import FlattenTupleParams as FlattenTupleParams
 from tilewright.relax.transform.fold_batchnorm_to_conv2d import FoldBatchnormToConv2D as FoldBatchnormToConv2D
@@ -65,6 +66,7 @@ from tilewright.relax.transform.remove_unused_parameters import RemoveUnusedPara
 from tilewright.relax.transform.reorder_permute_dims_after_concat import ReorderPermuteDimsAfterConcat as ReorderPermuteDimsAfterConcat
 from tilewright.relax.transform.reorder_take_after_matmul import ReorderTakeAfterMatmul as ReorderTakeAfterMatmul
 from tilewright.relax.transform.reshape_later import ReshapeLater as ReshapeLater
+from tilewright.relax.transform.rewrite_dataflow_reshape import RewriteDataflowReshape as RewriteDataflowReshape
 from tilewright.relax.transform.run_codegen import RunCodegen as RunCodegen
 from tilewright.relax.transform.select_conv_algorithm import SelectConvAlgorithm as SelectConvAlgorithm
 from tilewright.relax.transform.select_conv_layout import SelectConvLayout as SelectConvLayout
