@@ -113,6 +113,16 @@ def test_grid_sample(method: str, padding: str) -> None:
         np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.filterwarnings("ignore:Since version 1.3.0")
+@pytest.mark.parametrize("size", [(1, 3), (3, 1), (1, 1)])
+def test_affine_grids_of_single_pixels(size: tuple[int, int], aligned: bool) -> None:
+    matrix = numbers(1, 2, 3)
+    expected = F.affine_grid(t(matrix), [1, 1, *size], aligned).numpy().transpose(0, 3, 1, 2)
+    made = evaluate(lambda m: image.affine_grid(m, size, aligned), matrix)
+    np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_grid_sample_of_volumes_and_affine_grids() -> None:
     x, matrix = numbers(2, 2, 3, 4, 5), 0.6 * numbers(2, 3, 4, seed=1)
     for aligned in (True, False):

@@ -108,9 +108,7 @@ def _affine_grid(var: RelaxVar, call: RelaxCall, grad: RelaxExpr, ctx: BlockBuil
         (1.0 if call.attrs["align_corners"] else 1 - 1 / max(size, 1)) if size > 1 else 0.0
         for size in extents
     ]
-    first = [-1.0 if size == 1 and call.attrs["align_corners"] else -end
-             for size, end in zip(extents, ends)]  # fmt: skip
-    lines = [np.linspace(a, b, size) for a, b, size in zip(first, ends, extents)]
+    lines = [np.linspace(-end, end, size) for end, size in zip(ends, extents)]
     places = [*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(extents)]
     table = np.stack([place.reshape(-1) for place in places], 1).astype(var.dtype)
     flat = op.reshape(grad, (*var.shape[:2], count(var.shape[2:])))

@@ -347,8 +347,8 @@ def affine_grid(data: RelaxExpr, size: int | ShapeLike, align_corners: bool = Tr
 
     ``data`` has the matrices ``[N, axes, axes + 1]`` of two or three axes; one number is all
     extents. Places go from -1 to 1, with ``align_corners`` from the middle of the first pixel to
-    that of the last one, else between the outer edges; the first number is that along the last
-    axis. They are what ``grid_sample`` takes.
+    that of the last one, else between the outer edges; a single pixel is at 0. The first number is
+    that along the last axis. They are what ``grid_sample`` takes.
 
     Raises ``VerifyError`` if shapes don't fit, and for extents that aren't constant.
     """

@@ -128,9 +128,10 @@ _elsewhere = imported_later(
             ),
             _FRAMES,
         ),
+        "rewriter": "tilewright.relax.script.rewriting",
     },
 )  # fmt: skip
-"""Devices, and statements of the builder, which stand inside of ``with IRBuilder():``."""
+"""Devices, rewriters, and statements of the builder, inside of ``with IRBuilder():``."""
 
 
 def __getattr__(name: str) -> Any:

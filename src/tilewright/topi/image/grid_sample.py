@@ -19,7 +19,8 @@ def affine_grid(data: Tensor, target_shape: Sequence[int], align_corners: bool =
 
     ``data`` has the matrices ``[N, axes, axes + 1]`` of two or three axes; places go from -1 to 1,
     with ``align_corners`` from the middle of the first pixel to that of the last one, otherwise
-    between the outer edges. The first of the places is that along the last axis.
+    between the outer edges. A single pixel is at 0. The first of the places is that along the last
+    axis.
 
     Raises ``VerifyError`` if the axes of the matrices and of the shape differ.
     """
@@ -34,9 +35,8 @@ def affine_grid(data: Tensor, target_shape: Sequence[int], align_corners: bool =
 
     def place(index: Expr, size: int) -> Expr:
         number = cast(index, data.dtype)
-        if align_corners:
-            step = 2.0 / (size - 1) if size > 1 else 0.0
-            return number * const(step, data.dtype) - const(1.0, data.dtype)
+        if align_corners and size > 1:
+            return number * const(2.0 / (size - 1), data.dtype) - const(1.0, data.dtype)
         return number * const(2.0 / max(size, 1), data.dtype) + const(
             1.0 / max(size, 1) - 1.0, data.dtype
         )

@@ -1,0 +1,30 @@
+"""``@R.rewriter``: a rewriter of patterns, written as two functions of a class."""
+
+from __future__ import annotations
+
+from tilewright.ir import IRModule
+from tilewright.relax.dpl import PatternMatchingRewriter
+from tilewright.script import from_source
+
+
+def rewriter(rewriter_mod: IRModule | type) -> PatternMatchingRewriter:
+    """Make a rewriter of a module, or of a class, with functions ``pattern`` and ``replacement``.
+
+        @R.rewriter
+        class Twice:
+            @R.function
+            def pattern(x: R.Tensor((16,), "float32")):
+                return R.add(x, x)
+
+            @R.function
+            def replacement(x: R.Tensor((16,), "float32")):
+                return R.multiply(x, R.const(2.0))
+
+        made = Twice(mod)
+
+    See ``dpl.PatternMatchingRewriter.from_module``.
+
+    Raises ``VerifyError`` if the functions or their parameters don't fit.
+    """
+    mod = from_source(rewriter_mod) if isinstance(rewriter_mod, type) else rewriter_mod
+    return PatternMatchingRewriter.from_module(mod)
