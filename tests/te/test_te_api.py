@@ -232,3 +232,37 @@ def test_names_that_ask_for_something_else() -> None:
         te.create_prim_func([te.placeholder((4,))], index_dtype_override="int32")
     with pytest.raises(VerifyError, match="call_packed"):
         te.trace([te.var("x")])
+
+
+def test_operations_are_made_as_in_tvm() -> None:
+    x = te.PlaceholderOp("x", "", {}, (4, 8), "float16").output(0)
+    assert (x.name, x.dtype, x.op.tag, [int(n) for n in x.shape]) == ("x", "float16", "", [4, 8])
+    i, k = tir.IterVar((0, 4), "i", tir.SPATIAL), te.reduce_axis((0, 8), "k")
+    total = te.ComputeOp("y", "sums", {"note": 1}, [i], [k], [te.sum(x[i, k], axis=k)])
+    (y,) = total.outputs
+    assert (total.tag, total.attrs, total.reduce_axis) == ("sums", {"note": 1}, (k,))
+    func = te.create_prim_func([x, y])
+    like = te.compute((4,), lambda i: te.sum(x[i, k], axis=k), name="y", attrs={"note": 1})
+    assert structural_equal(func, te.create_prim_func([x, like]))
+    with pytest.raises(VerifyError, match="reduces over"):
+        te.ComputeOp("y", "", {}, [i], [], [te.sum(x[i, k], axis=k)])
+    with pytest.raises(VerifyError, match="mixes reductions"):
+        te.ComputeOp("y", "", {}, [i], [k], [te.sum(x[i, k], axis=k), x[i, 0]])
+
+
+def test_scans_are_made_as_in_tvm() -> None:
+    x, state = te.placeholder((5, 3), name="x"), te.placeholder((5, 3), name="s")
+    first = te.compute((1, 3), lambda _, j: x[0, j], name="first")
+    following = te.compute((5, 3), lambda t, j: state[t - 1, j] + x[t, j], name="next")
+    time = te.thread_axis((1, 5), "t")
+    columns = tir.IterVar((0, 3), "j", tir.SPATIAL)
+    op = te.ScanOp("sum", "", None, time, [first], [following], [state], [x], [columns])
+    assert op.scan_axis is time and op.spatial_axis_ == (columns,)
+    made = te.scan(first, following, state, inputs=[x], name="sum")
+    assert [int(axis.dom.extent) for axis in made.op.spatial_axis_] == [3]
+    funcs = [te.create_prim_func([x, out]) for out in (op.output(0), made)]
+    assert structural_equal(*funcs)
+    with pytest.raises(VerifyError, match="has axes over"):
+        te.ScanOp("sum", "", None, columns, [first], [following], [state], [x])
+    with pytest.raises(VerifyError, match="has axes over"):
+        te.ScanOp("sum", "", None, time, [first], [following], [state], [x], [time])

@@ -18,6 +18,7 @@ use, structural equality and hash, and the default representation. Each field ha
 - ``attr``: a Python value (str, int, bool, dict of Python values and expressions …), compared with
   ``==``. Traversals don't descend.
 
+Tuples may be given as lists, and as ``None`` if that is their default.
 Where TVM calls the parameter of a field otherwise, ``alias`` is that name; ``replace`` and
 attributes have the field's.
 
@@ -263,7 +264,8 @@ def _make_init(fields: tuple[Field, ...], hook: str, cls: type, name: str) -> Ca
             scope[f"_default_{value}"] = field.default
             parameters.append(f"{value}=_default_{value}")
         if field.role in ("children", "definitions"):
-            value = f"{value} if type({value}) is tuple else tuple({value})"
+            others = "" if field.default is not None else f"() if {value} is None else "
+            value = f"{value} if type({value}) is tuple else {others}tuple({value})"
         elif field.role == "child_map":
             value = f"{value} or {{}}"
         assign(field.name, value)

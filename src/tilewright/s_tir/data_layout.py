@@ -18,26 +18,39 @@ from tilewright.topi.layout import Layout, layout_of
 class SLayout:
     """The dimensions of a tensor: capitals are axes, ``16c`` is a block of 16 of axis ``C``.
 
-    Raises ``VerifyError`` for a name that is no layout.
+    ``axes`` are made if they aren't given. Raises ``VerifyError`` for a name that is no layout, and
+    for axes that aren't called as those of the name.
     """
 
-    def __init__(self, name: str, dtype: str = "int32") -> None:
+    def __init__(
+        self, name: str, axes: Sequence[IterVar] | None = None, dtype: str = "int32"
+    ) -> None:
         self.layout: Layout = layout_of(name)
         self._names = [f"{size}{axis.lower()}" if size else axis for axis, size in self.layout.dims]
-        self._vars = tuple(Var(item, dtype) for item in self._names)
+        if axes is None:
+            axes = [
+                self._axis(item, size, dtype)
+                for item, (_, size) in zip(self._names, self.layout.dims)
+            ]
+        called = [axis.var.name for axis in axes]
+        if called != self._names:
+            raise VerifyError(f"layout {name} has the axes {self._names}, not {called}")
+        self.axes = tuple(axes)
+        """An axis for each dimension; the extent of one that isn't a block is a variable."""
+
+    @staticmethod
+    def _axis(name: str, size: int, dtype: str) -> IterVar:
+        var = Var(name, dtype)
+        return IterVar(Range.from_min_extent(const(0, dtype), _extent(var, size)), var, SPATIAL)
+
+    @property
+    def _vars(self) -> tuple[Var, ...]:
+        return tuple(axis.var for axis in self.axes)
 
     @property
     def name(self) -> str:
         """The layout's name."""
         return self.layout.name
-
-    @property
-    def axes(self) -> list[IterVar]:
-        """An axis for each dimension; the extent of one that isn't a block is a variable."""
-        return [
-            IterVar(Range.from_min_extent(const(0, var.dtype), _extent(var, size)), var, SPATIAL)
-            for var, (_, size) in zip(self._vars, self.layout.dims)
-        ]
 
     def index_of(self, axis: str) -> int:
         """Return the dimension of an axis such as ``C`` or ``16c``; -1 if there is none."""
@@ -111,7 +124,7 @@ class SBijectiveLayout:
 
 def slayout(layout_str: SLayout | str, dtype: str = "int32") -> SLayout:
     """Return the layout of a name; ``dtype`` is that of the variables of its axes."""
-    return layout_str if isinstance(layout_str, SLayout) else SLayout(layout_str, dtype)
+    return layout_str if isinstance(layout_str, SLayout) else SLayout(layout_str, dtype=dtype)
 
 
 def sbijective_layout(src_layout: SLayout | str, dst_layout: SLayout | str) -> SBijectiveLayout:

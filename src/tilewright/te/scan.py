@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilewright.ir import Range, Var, structural_equal
+from tilewright.arith import simplify
+from tilewright.ir import Range, Var, as_expr, is_const, structural_equal
 from tilewright.support.errors import VerifyError
 from tilewright.te.tag import current_tag
 from tilewright.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
@@ -14,6 +15,10 @@ from tilewright.tir import OPAQUE, IterVar
 
 class ScanOp(Operation):
     """Results that start as ``init`` and go on by ``update``, along the first dimension.
+
+    ``scan_axis`` are the times that updates are computed for, ``spatial_axis_`` has an axis for
+    each other dimension of each state; both are made if they aren't given. Raises ``VerifyError``
+    if they aren't those of the tensors.
 
     ``steps`` are the operations that each step computes, in order: those between the states and the
     updates, and the updates themselves.
@@ -24,10 +29,12 @@ class ScanOp(Operation):
         name: str,
         tag: str,
         attrs: Mapping[str, Any] | None,
+        scan_axis: IterVar | None,
         init: Sequence[Tensor],
         update: Sequence[Tensor],
         state_placeholder: Sequence[Tensor],
         inputs: Sequence[Tensor],
+        spatial_axis_: Sequence[IterVar] | None = None,
     ) -> None:
         super().__init__(name, (), (), current_tag(tag), attrs)
         self.init = tuple(init)
@@ -46,9 +53,18 @@ class ScanOp(Operation):
             for number, state in enumerate(self.state_placeholder)
         )  # fmt: skip
         first, total = self.init[0].shape[0], self.update[0].shape[0]
-        self.scan_axis = IterVar(
-            Range.from_min_extent(first, total - first), Var("scan_idx"), OPAQUE
-        )
+        times = Range.from_min_extent(first, total - first)
+        self.scan_axis = scan_axis or IterVar(times, Var("scan_idx"), OPAQUE)
+        others = [
+            IterVar(Range.from_min_extent(as_expr(0), extent), Var(f"i{number}"), OPAQUE)
+            for state in self.state_placeholder
+            for number, extent in enumerate(state.shape[1:], 1)
+        ]
+        self.spatial_axis_ = tuple(others if spatial_axis_ is None else spatial_axis_)
+        wanted = [times, *(axis.dom for axis in others)]
+        given = [axis.dom for axis in (self.scan_axis, *self.spatial_axis_)]
+        if not _are_equal(given, wanted):
+            raise VerifyError(f"scan {name!r} has axes over {wanted}, not {given}")
 
     @property
     def inputs(self) -> list[Tensor]:
@@ -87,8 +103,18 @@ def scan(
         )
     for first, following, state in zip(firsts, updates, states):
         _check(name, first, following, state)
-    op = ScanOp(name, tag, attrs, firsts, updates, states, inputs or ())
+    op = ScanOp(name, tag, attrs, None, firsts, updates, states, inputs or ())
     return op.outputs[0] if len(op.outputs) == 1 else list(op.outputs)
+
+
+def _are_equal(given: Sequence[Range | None], wanted: Sequence[Range]) -> bool:
+    """Whether ranges are the same, whatever the form of their extents."""
+    return len(given) == len(wanted) and all(
+        a is not None
+        and is_const(simplify(a.min - b.min), 0)
+        and is_const(simplify(a.extent - b.extent), 0)
+        for a, b in zip(given, wanted)
+    )
 
 
 def _check(name: str, first: Tensor, following: Tensor, state: Tensor) -> None:

@@ -82,7 +82,18 @@ class Operation:
 
 
 class PlaceholderOp(Operation):
-    """An input."""
+    """An input of a ``shape`` and ``dtype``."""
+
+    def __init__(
+        self,
+        name: str,
+        tag: str,
+        attrs: Mapping[str, Any] | None,
+        shape: Sequence[ExprLike] | ExprLike,
+        dtype: str,
+    ) -> None:
+        dtypes.split_dtype(dtype)
+        super().__init__(name, _shape(shape), (dtype,), tag, attrs)
 
     @property
     def dtype(self) -> str:
@@ -91,20 +102,28 @@ class PlaceholderOp(Operation):
 
 
 class ComputeOp(Operation):
-    """A formula: ``body`` has one expression per output, over ``axis`` and ``reduce_axis``."""
+    """A formula: ``body`` has one expression per output, over ``axis`` and ``reduce_axis``.
+
+    Raises ``VerifyError`` if ``reduce_axis`` isn't what the formula reduces over.
+    """
 
     def __init__(
         self,
         name: str,
-        axis: tuple[IterVar, ...],
-        body: tuple[Expr, ...],
         tag: str,
-        attrs: Mapping[str, Any],
+        attrs: Mapping[str, Any] | None,
+        axis: Sequence[IterVar],
+        reduce_axis: Sequence[IterVar],
+        body: Sequence[Expr],
     ) -> None:
-        self.axis = axis
-        self.body = body
-        first = body[0]
-        self.reduce_axis = first.axis if isinstance(first, Reduce) else ()
+        self.axis = axis = tuple(axis)
+        self.body = body = tuple(body)
+        _check_body(name, body)
+        self.reduce_axis = reduce_axis_of(body)
+        if tuple(reduce_axis) != self.reduce_axis:
+            raise VerifyError(
+                f"compute {name!r} reduces over {list(self.reduce_axis)}, not {list(reduce_axis)}"
+            )
         shape = tuple(iter_var.dom.extent for iter_var in axis)
         super().__init__(name, shape, tuple(expr.dtype for expr in body), current_tag(tag), attrs)
 
@@ -117,6 +136,11 @@ class ComputeOp(Operation):
                 if isinstance(item, ProducerLoad):
                     found.setdefault(item.producer)
         return list(found)
+
+
+def reduce_axis_of(body: Sequence[Expr]) -> tuple[IterVar, ...]:
+    """Return what a formula reduces over: all results of one reduce over the same axes."""
+    return body[0].axis if body and isinstance(body[0], Reduce) else ()
 
 
 class Tensor(TensorOperators):
@@ -238,9 +262,7 @@ def placeholder(
     shape: Sequence[ExprLike] | ExprLike, dtype: str | None = None, name: str = "placeholder"
 ) -> Tensor:
     """Make an input tensor, by default of float32; extents are numbers or ``te.var``s."""
-    dtype = "float32" if dtype is None else dtype
-    dtypes.split_dtype(dtype)
-    return PlaceholderOp(name, _shape(shape), (dtype,)).output(0)
+    return PlaceholderOp(name, "", None, shape, dtype or "float32").output(0)
 
 
 def var(name: str = "tindex", dtype: str = INDEX, span: object = None) -> Var:
@@ -326,8 +348,7 @@ def compute(
         raise VerifyError(f"compute {name!r} returns a dict; give attributes as attrs=")
     several = isinstance(body, (tuple, list))
     exprs = tuple(as_expr(item) for item in body) if several else (as_expr(body),)
-    _check_body(name, exprs)
-    op = ComputeOp(name, axis, exprs, tag, attrs or {})
+    op = ComputeOp(name, tag, attrs, axis, reduce_axis_of(exprs), exprs)
     return op.outputs if several else op.output(0)
 
 

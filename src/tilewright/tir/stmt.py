@@ -488,11 +488,11 @@ class Block(Stmt):
     iter_vars: tuple[IterVar, ...] = children()
     reads: tuple[BufferRegion, ...] = children()
     writes: tuple[BufferRegion, ...] = children()
-    name: str = attr()
+    name: str = attr(alias="name_hint")
     body: Stmt = child()
     init: Stmt | None = child(default=None)
-    alloc_buffers: tuple[Buffer, ...] = definitions(default=())
-    match_buffers: tuple[MatchBufferRegion, ...] = children(default=())
+    alloc_buffers: tuple[Buffer, ...] = definitions(default=None)
+    match_buffers: tuple[MatchBufferRegion, ...] = children(default=None)
     annotations: Mapping[str, Any] = attr(default=None)
 
     def __post_init__(self) -> None:
@@ -500,6 +500,11 @@ class Block(Stmt):
             object.__setattr__(self, "annotations", {})
         if type(self.name) is not str:
             check_name(self.name, "a block")
+
+    @property
+    def name_hint(self) -> str:
+        """The name, as TVM calls it."""
+        return self.name
 
     def __repr__(self) -> str:
         return f"Block({self.name})"

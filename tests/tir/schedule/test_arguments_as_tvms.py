@@ -220,3 +220,27 @@ def test_layouts_by_name() -> None:
             s_tir.slayout(wrong)
     with pytest.raises(VerifyError, match="different axes"):
         s_tir.sbijective_layout("NCHW", "NC")
+
+
+def test_layouts_take_axes() -> None:
+    layout = s_tir.slayout("NCHW4c")
+    again = s_tir.SLayout("NCHW4c", layout.axes)
+    assert again == layout and [axis.var.name for axis in again.axes] == ["N", "C", "H", "W", "4c"]
+    assert [int(axis.dom.extent) for axis in again.axes[4:]] == [4]
+    part = s_tir.SLayout("NC", layout.axes[:2])
+    maps = s_tir.SBijectiveLayout(part, "CN")
+    assert maps.index_forward_rule == (layout.axes[1].var, layout.axes[0].var)
+    with pytest.raises(VerifyError, match="has the axes"):
+        s_tir.SLayout("NCHW", layout.axes)
+
+
+def test_blocks_are_made_as_in_tvm() -> None:
+    body = tir.Evaluate(0)
+    block = s_tir.SBlock(
+        [], [], [], "name", body, init=None, alloc_buffers=None, match_buffers=None,
+        annotations={"a": 1},
+    )  # fmt: skip
+    assert block.alloc_buffers == block.match_buffers == ()
+    assert (block.name_hint, block.body, dict(block.annotations)) == ("name", body, {"a": 1})
+    assert s_tir.SBlock([], [], [], name_hint="other", body=body).name == "other"
+    assert block.replace(name="third").name_hint == "third"
