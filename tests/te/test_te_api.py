@@ -266,3 +266,19 @@ def test_scans_are_made_as_in_tvm() -> None:
         te.ScanOp("sum", "", None, columns, [first], [following], [state], [x])
     with pytest.raises(VerifyError, match="has axes over"):
         te.ScanOp("sum", "", None, time, [first], [following], [state], [x], [time])
+
+
+def test_statements_are_made_operations_as_in_tvm() -> None:
+    x = te.placeholder((3, 4), name="x")
+    read, written = tir.decl_buffer((3, 4), name="read"), tir.decl_buffer((4,), name="written")
+    i = tir.Var("i")
+    loop = tir.For(i, 0, 4, tir.SERIAL, tir.BufferStore(written, read[1, i] * 2.0, [i]))
+    op = te.ExternOp("row", "tagged", None, [x], [read], [written], loop)
+    assert (op.tag, op.inputs, op.body) == ("tagged", [x], loop)
+    assert (op.input_placeholders, op.output_placeholders) == ((read,), (written,))
+    for _ in range(2):  # each function has statements of its own
+        np.testing.assert_array_equal(evaluate([x], op.output(0), X), X[1] * 2)
+    with pytest.raises(VerifyError, match="don't fit the inputs"):
+        te.ExternOp("row", "", None, [x, x], [read], [written], loop)
+    made = te.extern((4,), [x], lambda ins, outs: loop, in_buffers=read, out_buffers=written)
+    assert made.op.input_placeholders == (read,)

@@ -177,7 +177,7 @@ class _Builder:
 
     def extern_blocks(self, op: ExternOp) -> Stmt:
         operands = [self.buffers[tensor] for tensor in op.operands]
-        made = op.body(operands, [self.buffers[tensor] for tensor in op.outputs])
+        made = op.statements(operands, [self.buffers[tensor] for tensor in op.outputs])
         if self.solved:
             made = renew_definitions(made, self.solved)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilewright.ir import Expr, ExprLike, Var, as_expr, dtypes, pre_order, structural_equal
+from tilewright.ir import Expr, ExprLike, Var, dtypes, pre_order, structural_equal
 from tilewright.support.errors import VerifyError
 from tilewright.te.tag import current_tag
 from tilewright.te.tensor import Operation, Tensor
@@ -16,6 +16,7 @@ from tilewright.tir import (
     Evaluate,
     PrimFunc,
     Stmt,
+    decl_buffer,
     make_root_block,
     renew_definitions,
 )
@@ -25,33 +26,57 @@ ExternBody = Callable[[Sequence[Buffer], Sequence[Buffer]], Stmt]
 
 
 class ExternOp(Operation):
-    """An operation whose ``body`` makes statements from buffers, once for each function."""
+    """An operation made of statements.
+
+    ``body`` are statements that access ``input_placeholders`` and write ``output_placeholders``,
+    buffers which stand for ``inputs`` and results; or it makes them from a function's buffers, once
+    for each function. Results have the shapes and dtypes of their placeholders.
+
+    Raises ``VerifyError`` if the placeholders don't fit the inputs.
+    """
 
     def __init__(
         self,
         name: str,
+        tag: str,
+        attrs: Mapping[str, Any] | None,
         inputs: Sequence[Tensor],
-        shapes: Sequence[Sequence[ExprLike]],
-        dtypes_: Sequence[str],
-        body: ExternBody,
-        tag: str = "",
-        attrs: Mapping[str, Any] | None = None,
+        input_placeholders: Sequence[Buffer],
+        output_placeholders: Sequence[Buffer],
+        body: Stmt | ExternBody,
     ) -> None:
         super().__init__(name, (), (), current_tag(tag), attrs)
+        if [item.dtype for item in inputs] != [item.dtype for item in input_placeholders]:
+            raise VerifyError(
+                f"extern {name!r}: the placeholders {list(input_placeholders)} don't fit the "
+                f"inputs {list(inputs)}"
+            )
         self._inputs = list(dict.fromkeys(inputs))
         self.operands = tuple(inputs)
+        self.input_placeholders = tuple(input_placeholders)
+        self.output_placeholders = tuple(output_placeholders)
         self.body = body
-        self.dtypes = tuple(dtypes_)
+        self.dtypes = tuple(buffer.dtype for buffer in output_placeholders)
+        several = len(self.dtypes) > 1
         self.outputs = tuple(
             Tensor(
                 self,
                 number,
-                tuple(as_expr(extent) for extent in shape),
-                dtype,
-                name if len(shapes) == 1 else f"{name}_v{number}",
+                buffer.shape,
+                buffer.dtype,
+                f"{name}_v{number}" if several else name,
             )
-            for number, (shape, dtype) in enumerate(zip(shapes, dtypes_))
+            for number, buffer in enumerate(output_placeholders)
         )
+
+    def statements(self, ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
+        """Return the body on a function's buffers: statements of their own."""
+        if not isinstance(self.body, Stmt):
+            return self.body(ins, outs)
+        pairs = dict(zip((*self.input_placeholders, *self.output_placeholders), (*ins, *outs)))
+        pointers = {a.data: b.data for a, b in pairs.items()}
+        made: Stmt = renew_definitions(self.body, {**pairs, **pointers})
+        return _in_block(self.name, made, ins, outs)
 
     @property
     def inputs(self) -> list[Tensor]:
@@ -101,7 +126,9 @@ def extern(
             stmt = renew_definitions(stmt, {**mapping, **pointers})
         return _in_block(name, stmt, ins, outs)
 
-    outputs = ExternOp(name, inputs, shapes, kinds, body, tag, attrs).outputs
+    ins = declared_in or [decl_buffer(x.shape, x.dtype, x.name) for x in inputs]
+    outs = declared_out or [decl_buffer(x, kind, name) for x, kind in zip(shapes, kinds)]
+    outputs = ExternOp(name, tag, attrs, inputs, ins, outs, body).outputs
     return outputs[0] if len(outputs) == 1 else list(outputs)
 
 
@@ -193,7 +220,6 @@ def extern_primfunc(input_tensors: Sequence[Tensor], primfunc: PrimFunc, **kwarg
         if isinstance(inner, BlockRealize) and inner.block.name == "root":
             if inner.block.alloc_buffers:
                 accessed = _accesses([*ins], [*outs])
-                name = kwargs.get("name", "extern")
                 inner = inner.replace(block=inner.block.replace(name=name, **accessed))
             else:
                 inner = inner.block.body
@@ -202,15 +228,10 @@ def extern_primfunc(input_tensors: Sequence[Tensor], primfunc: PrimFunc, **kwarg
         stmt: Stmt = renew_definitions(inner, {**sizes, **pairs, **pointers})
         return stmt
 
-    outputs = ExternOp(
-        kwargs.get("name", "extern"),
-        input_tensors,
-        [tuple(map(known, buffer.shape)) for buffer in outs],
-        [buffer.dtype for buffer in outs],
-        body,
-        kwargs.get("tag", ""),
-        kwargs.get("attrs"),
-    ).outputs
+    made_of = [decl_buffer(tuple(map(known, x.shape)), x.dtype, x.name) for x in outs]
+    tag, attrs = kwargs.get("tag", ""), kwargs.get("attrs")
+    name = kwargs.get("name", "extern")
+    outputs = ExternOp(name, tag, attrs, input_tensors, ins, made_of, body).outputs
     return outputs[0] if len(outputs) == 1 else list(outputs)
 
 
