@@ -6,6 +6,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tilewright import meta_schedule as ms
@@ -23,6 +24,7 @@ from tilewright.meta_schedule import (
     space_generator,
     task_scheduler,
 )
+from tilewright.meta_schedule.column import Column
 from tilewright.meta_schedule.relax_integration import (
     extract_tasks,
     extracted_tasks_to_tune_contexts,
@@ -245,3 +247,28 @@ def test_limits_of_threads_are_fields() -> None:
     rule = schedule_rule.CrossThreadReduction([4, 8])
     rule.initialize(Target("nvidia/nvidia-h100"))
     assert (rule.max_threads_per_block, rule.warp_size) == (1024, 32)
+
+
+def test_parallel_jobs_are_limited_by_argument() -> None:
+    column = Column(0, "parallel", np.array([[4], [8], [16], [64]]))
+    chosen = np.arange(400) % 4
+    rng = np.random.default_rng(0)
+    limited = ms.mutator.MutateParallel(4)
+    limited.initialize(Target("llvm -num-cores=4"))
+    made = limited.mutate(column, chosen, rng)
+    assert set(made) == {0, 1, 2} and (made != chosen).all()
+    assert set(ms.mutator.MutateParallel().mutate(column, chosen, rng)) == {0, 1, 2, 3}
+    alone = ms.mutator.MutateParallel(max_jobs_per_core=1)
+    alone.initialize(Target("llvm -num-cores=4"))
+    assert set(alone.mutate(column, chosen, rng)) == {0}
+    alone.initialize(Target("llvm -num-cores=1"))
+    assert (alone.mutate(column, chosen, rng) == chosen).all()
+    with pytest.raises(TuneError, match="is positive"):
+        ms.mutator.MutateParallel(0)
+
+
+def test_a_database_in_memory_has_its_workloads() -> None:
+    made = ms.MemoryDatabase()
+    assert made.workloads == []
+    workload = made.commit_workload(doubled())
+    assert made.commit_workload(doubled()) is workload and made.workloads == [workload]

@@ -282,3 +282,12 @@ def test_statements_are_made_operations_as_in_tvm() -> None:
         te.ExternOp("row", "", None, [x, x], [read], [written], loop)
     made = te.extern((4,), [x], lambda ins, outs: loop, in_buffers=read, out_buffers=written)
     assert made.op.input_placeholders == (read,)
+
+
+def test_tensors_are_results_of_operations() -> None:
+    x = te.placeholder((2, 3), name="x")
+    again = te.Tensor((2, 3), "float32", x.op, 0)
+    assert (again.name, again.op, again.value_index) == ("x", x.op, 0)
+    assert te.Tensor(x.shape, "float32", x.op, 0, ty=x.expr_ty()).dtype == "float32"
+    with pytest.raises(VerifyError, match="has elements of"):
+        te.Tensor(x.shape, "int32", x.op, 0, ty=x.expr_ty())

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.arith import simplify
-from tilewright.ir import Expr, Range, Var, as_expr, const
+from tilewright.ir import Expr, Range, Var, as_expr, cast, const, substitute
 from tilewright.support.errors import VerifyError
 from tilewright.tir import SPATIAL, IterVar
 from tilewright.topi.layout import Layout, layout_of
@@ -83,40 +83,45 @@ class SLayout:
 class SBijectiveLayout:
     """The maps of indices and shapes between two layouts of the same axes, in both directions.
 
-    Shapes are rounded up to whole blocks. Raises ``VerifyError`` if the axes differ.
+    Rules are an expression for each dimension of the result, in terms of the variables of the axes
+    that they start from. By default they are what the names of the layouts say, and shapes are
+    rounded up to whole blocks. Raises ``VerifyError`` if the axes differ, or the number of rules.
     """
 
-    def __init__(self, src_layout: SLayout | str, dst_layout: SLayout | str) -> None:
-        self.src_layout, self.dst_layout = slayout(src_layout), slayout(dst_layout)
+    def __init__(
+        self,
+        src_layout: SLayout | str,
+        dst_layout: SLayout | str,
+        index_forward_rule: Sequence[Any] | None = None,
+        index_backward_rule: Sequence[Any] | None = None,
+        shape_forward_rule: Sequence[Any] | None = None,
+        shape_backward_rule: Sequence[Any] | None = None,
+    ) -> None:
+        src, dst = slayout(src_layout), slayout(dst_layout)
+        self.src_layout, self.dst_layout = src, dst
         # Refuses other axes.
-        self.index_forward_rule = self.forward_index(self.src_layout._vars)
-        self.index_backward_rule = self.backward_index(self.dst_layout._vars)
+        self.index_forward_rule = _rule(dst, index_forward_rule, _mapped(src, dst, src._vars))
+        self.index_backward_rule = _rule(src, index_backward_rule, _mapped(dst, src, dst._vars))
+        self.shape_forward_rule = _rule(dst, shape_forward_rule, _reshaped(src, dst, _extents(src)))
+        self.shape_backward_rule = _rule(
+            src, shape_backward_rule, _reshaped(dst, src, _extents(dst))
+        )
 
     def forward_index(self, index: Sequence[Any]) -> tuple[Expr, ...]:
         """Return the indices in the second layout of an element of the first."""
-        return _mapped(self.src_layout, self.dst_layout, index)
+        return _by_rule(self.src_layout, self.index_forward_rule, index)
 
     def backward_index(self, index: Sequence[Any]) -> tuple[Expr, ...]:
         """Return the indices in the first layout of an element of the second."""
-        return _mapped(self.dst_layout, self.src_layout, index)
+        return _by_rule(self.dst_layout, self.index_backward_rule, index)
 
     def forward_shape(self, shape: Sequence[Any]) -> tuple[Expr, ...]:
         """Return the shape in the second layout of a tensor in the first."""
-        return _reshaped(self.src_layout, self.dst_layout, shape)
+        return _by_rule(self.src_layout, self.shape_forward_rule, shape)
 
     def backward_shape(self, shape: Sequence[Any]) -> tuple[Expr, ...]:
         """Return the shape in the first layout of a tensor in the second."""
-        return _reshaped(self.dst_layout, self.src_layout, shape)
-
-    @property
-    def shape_forward_rule(self) -> tuple[Expr, ...]:
-        """The shape in the second layout, in terms of the extents of the first."""
-        return self.forward_shape(_extents(self.src_layout))
-
-    @property
-    def shape_backward_rule(self) -> tuple[Expr, ...]:
-        """The shape in the first layout, in terms of the extents of the second."""
-        return self.backward_shape(_extents(self.dst_layout))
+        return _by_rule(self.dst_layout, self.shape_backward_rule, shape)
 
     def __repr__(self) -> str:
         return f"SBijectiveLayout({self.src_layout.name}->{self.dst_layout.name})"
@@ -138,6 +143,25 @@ def _extent(var: Var, size: int) -> Expr:
 
 def _extents(layout: SLayout) -> list[Expr]:
     return [_extent(var, size) for var, (_, size) in zip(layout._vars, layout.layout.dims)]
+
+
+def _rule(
+    target: SLayout, given: Sequence[Any] | None, usual: tuple[Expr, ...]
+) -> tuple[Expr, ...]:
+    if given is None:
+        return usual
+    if len(given) != len(target):
+        raise VerifyError(f"layout {target.name} has {len(target)} dimensions, not {len(given)}")
+    return tuple(map(as_expr, given))
+
+
+def _by_rule(source: SLayout, rule: Sequence[Expr], given: Sequence[Any]) -> tuple[Expr, ...]:
+    if len(given) != len(source):
+        raise VerifyError(f"layout {source.name} has {len(source)} dimensions, got {len(given)}")
+    values = dict(zip(source._vars, map(as_expr, given)))
+    made = [substitute(item, values) for item in rule]
+    dtype = as_expr(given[0]).dtype  # what doesn't depend on the variables has theirs
+    return tuple(simplify(item if item.dtype == dtype else cast(item, dtype)) for item in made)
 
 
 def _mapped(source: SLayout, target: SLayout, index: Sequence[Any]) -> tuple[Expr, ...]:

@@ -60,11 +60,11 @@ class ExternOp(Operation):
         several = len(self.dtypes) > 1
         self.outputs = tuple(
             Tensor(
-                self,
-                number,
                 buffer.shape,
                 buffer.dtype,
-                f"{name}_v{number}" if several else name,
+                self,
+                number,
+                name=f"{name}_v{number}" if several else name,
             )
             for number, buffer in enumerate(output_placeholders)
         )

@@ -47,8 +47,8 @@ class ScanOp(Operation):
         self.dtypes = tuple(tensor.dtype for tensor in self.update)
         self.outputs = tuple(
             Tensor(
-                self, number, state.shape, state.dtype,
-                name if len(self.update) == 1 else f"{name}_v{number}",
+                state.shape, state.dtype, self, number,
+                name=name if len(self.update) == 1 else f"{name}_v{number}",
             )
             for number, state in enumerate(self.state_placeholder)
         )  # fmt: skip

@@ -54,7 +54,9 @@ class Operation:
         self.conditions: tuple[Condition, ...] = ()
         """What the operator that defined this needs of sizes, and couldn't prove."""
         self.outputs = tuple(
-            Tensor(self, index, shape, dtype, name if len(dtypes_) == 1 else f"{name}_v{index}")
+            Tensor(
+                shape, dtype, self, index, name=name if len(dtypes_) == 1 else f"{name}_v{index}"
+            )
             for index, dtype in enumerate(dtypes_)
         )
 
@@ -146,12 +148,23 @@ def reduce_axis_of(body: Sequence[Expr]) -> tuple[IterVar, ...]:
 class Tensor(TensorOperators):
     """A tensor; index it to use an element: ``A[i, j]``, ``A[i][j]`` or ``A(i, j)``.
 
-    A tensor of rank 0 has the element ``A()``. Arithmetic defines tensors.
+    A tensor of rank 0 has the element ``A()``. Arithmetic defines tensors. It is the result
+    ``value_index`` of ``op``, whose name it has by default; ``ty`` says its dtype as a type.
     """
 
     def __init__(
-        self, op: Operation, value_index: int, shape: tuple[Expr, ...], dtype: str, name: str
+        self,
+        shape: Sequence[ExprLike] | ExprLike,
+        dtype: str,
+        op: Operation,
+        value_index: int,
+        ty: PrimType | None = None,
+        *,
+        name: str = "",
     ) -> None:
+        if ty not in (None, PrimType(dtype)):
+            raise VerifyError(f"a tensor of {dtype} has elements of {PrimType(dtype)}, not {ty}")
+        name, shape = name or op.name, _shape(shape)
         check_name(name, "a tensor")
         check_extents(shape, "tensor ", name)
         self.op = op

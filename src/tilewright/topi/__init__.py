@@ -176,9 +176,10 @@ from tilewright.topi.transform import (
     trilu,
     triu,
 )
-from tilewright.topi.utils import get_const_tuple
+from tilewright.topi.utils import InvalidShapeError, get_const_tuple
 
 __all__ = [
+    "InvalidShapeError",
     "BINARY", "UNARY", "abs", "acos", "acosh", "add", "adv_index", "all", "any", "arange",
     "argmax", "argmin", "argsort", "as_strided", "asin", "asinh", "atan", "atan2", "atanh",
     "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast_shape",

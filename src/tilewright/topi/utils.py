@@ -10,6 +10,9 @@ from tilewright.ir import Expr, ExprLike, as_expr, as_int, cast, dtypes, or_
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require, require_equal
 
+InvalidShapeError = VerifyError
+"""What operators raise for shapes that they don't take, under TVM's name."""
+
 
 def sum_dtype(dtype: str) -> str:
     """The dtype of sums whose result is ``dtype``: float32 for 16-bit floats."""

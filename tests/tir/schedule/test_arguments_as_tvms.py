@@ -244,3 +244,17 @@ def test_blocks_are_made_as_in_tvm() -> None:
     assert (block.name_hint, block.body, dict(block.annotations)) == ("name", body, {"a": 1})
     assert s_tir.SBlock([], [], [], name_hint="other", body=body).name == "other"
     assert block.replace(name="third").name_hint == "third"
+
+
+def test_maps_of_layouts_take_rules() -> None:
+    source, target = s_tir.slayout("NC"), s_tir.slayout("CN")
+    n, c = (axis.var for axis in source.axes)
+    usual = s_tir.SBijectiveLayout(source, target)
+    turned = s_tir.SBijectiveLayout(source, target, [c, 7 - n], None, [c, n + 1], None)
+    assert [int(x) for x in turned.forward_index([2, 3])] == [3, 5]
+    assert [int(x) for x in turned.forward_shape([8, 4])] == [4, 9]
+    assert turned.backward_index([3, 5]) == usual.backward_index([3, 5])
+    made = s_tir.sbijective_layout("NC", "NC4c").forward_shape([te.var("m"), 8])
+    assert [extent.dtype for extent in made] == ["int64"] * 3 and int(made[2]) == 4
+    with pytest.raises(VerifyError, match="has 2 dimensions, not 1"):
+        s_tir.SBijectiveLayout(source, target, [c])

@@ -27,6 +27,11 @@ class MemoryDatabase(Database):
         self._workloads_known: set[Workload] = set()
         self._by_workload: dict[Workload, list[TuningRecord]] = {}
 
+    @property
+    def workloads(self) -> list[Workload]:
+        """All committed modules."""
+        return [workload for bucket in self._buckets.values() for workload in bucket]
+
     def _key(self, workload: Workload) -> str:
         """Return the look-up key of a workload; the structural hash needs no parsing."""
         return workload.hash if self._hash is structural_hash else self._hash(workload.mod)

@@ -12,6 +12,7 @@ from tilewright.meta_schedule import defaults
 from tilewright.meta_schedule.column import Column
 from tilewright.support.errors import TuneError
 from tilewright.support.registry import Registry
+from tilewright.target import Target
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,6 +34,9 @@ class Mutator:
     def applies(self, column: Column) -> bool:
         """Whether the mutator changes decisions of this kind."""
         raise NotImplementedError(f"{type(self).__name__} must define applies")
+
+    def initialize(self, target: Target) -> None:
+        """Learn what the task is tuned for."""
 
     def mutate(
         self, column: Column, chosen: NDArray[np.int64], rng: np.random.Generator

@@ -84,6 +84,8 @@ class SpaceGenerator:
             rule.initialize(target)
         for postproc in self.postprocs:
             postproc.initialize(target)
+        for mutator in self.mutator_probs:
+            mutator.initialize(target)
 
     def _initialize_with_tune_context(self, context: Any) -> None:
         """Learn of which task (a ``TuneContext``) the space is; after ``initialize``."""
