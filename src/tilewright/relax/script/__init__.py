@@ -73,6 +73,7 @@ from tilewright.script.allowance import (
 )
 from tilewright.support.later import imported_later
 from tilewright.tir.attrs import CONSTANTS
+from tilewright.tir.script import macro
 
 nn = ops.nn
 register_values(ConstantData)
@@ -160,6 +161,6 @@ __all__ = [
     "call_pure_packed", "call_py_func", "call_tir", "call_tir_inplace", "call_tir_with_grad",
     "call_with_objects", "const", "dataflow",
     "emit", "emit_te", "emit_with_ty", "extern", "func_attr", "function",
-    "invoke_pure_closure", "match_cast", "metadata_of", "nn", "output", "prim_value",
+    "invoke_pure_closure", "macro", "match_cast", "metadata_of", "nn", "output", "prim_value",
     "shape", "string", "tuple",
 ]  # fmt: skip

@@ -58,6 +58,9 @@ from tilewright.script.ir import (
 from tilewright.script.parser import Configured, FunctionDecorator, parse_function
 from tilewright.script.scope import Scope
 from tilewright.tir.attrs import IMPURE
+from tilewright.tir.script import Macro
+
+_MOST_MACROS = 50
 
 
 class GraphParser(Evaluator):
@@ -73,6 +76,7 @@ class GraphParser(Evaluator):
         self.of_branches: dict[str, Var] = {}
         """Extents that branches have defined: one of the same name, elsewhere, is the same one."""
         self.rest: Sequence[ast.stmt] = ()
+        self.expanding = 0
 
     # ---- header -----------------------------------------------------------------------------
 
@@ -371,6 +375,8 @@ class GraphParser(Evaluator):
     def _graph_call(self, node: ast.Call) -> Any:
         """A call; graph functions of the module, and those that variables hold, are called so."""
         function = self.named(node.func)
+        if isinstance(function, Macro):
+            return self.expand(node, function)
         if not isinstance(function, (GlobalVar, RelaxVar)):
             made = super()._call(node)
             return self.tensor_code(made, node) if isinstance(made, EmitTE) else made
@@ -388,6 +394,33 @@ class GraphParser(Evaluator):
             )  # fmt: skip
         builder = BlockBuilder(IRModule({function.name: callee}))
         return self.guard(node, builder.call_function, function, *args)
+
+    def expand(self, node: ast.Call, macro: Macro) -> RelaxExpr:
+        """Write what a macro binds here, and return what it returns."""
+        if self.expanding == _MOST_MACROS:
+            self.fail(node, f"macros call each other more than {_MOST_MACROS} deep")
+        values = self.guard(node, macro.bind, self._items(node.args), self._options(node.keywords))
+        outer = self.source, self.scope, self.outputs, self.rest
+        seen: Mapping[str, Any] = macro.captured
+        if not macro.hygienic:
+            seen = {**seen, **self.scope.flatten()}
+        self.source, self.scope = macro.source, Scope(seen, macro.budget)
+        # What a macro binds leaves no block by its name.
+        self.outputs = None if self.outputs is None else set()
+        self.expanding += 1
+        *body, last = macro.node.body
+        for name in macro.parameters:
+            given = values[name] if name in values else self.eval(macro.defaults[name])
+            self.scope.define(name, given)
+        for position, stmt in enumerate(body):
+            self.statement(stmt, [*body[position + 1 :], last])
+        if not isinstance(last, ast.Return) or last.value is None:
+            self.fail(last, "a macro of graphs ends with return, of a value")
+            raise AssertionError
+        result = self.value(last.value)
+        self.expanding -= 1
+        self.source, self.scope, self.outputs, self.rest = outer
+        return result
 
     def module(self, node: ast.AST) -> ModuleReference:
         """The module that the function stands in."""

@@ -70,7 +70,7 @@ class FunctionFrame:
 
 
 class Macro:
-    """Statements that are parsed where they are called: ``@T.macro``.
+    """Statements that are parsed where they are called: ``@T.macro``, ``@R.macro``.
 
     Its names are its own; with ``hygienic=False`` it also sees those of its caller. As a method it
     takes its object first, as Python's methods do. ``budget`` is that of the text which defines it:
@@ -136,7 +136,7 @@ class Macro:
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise VerifyError(
             f"macro {self.node.name!r} is a statement of its own inside @T.prim_func, "
-            "and gives no value"
+            "and gives no value; in @R.function it gives what it returns"
         )
 
 
