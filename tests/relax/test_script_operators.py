@@ -217,7 +217,7 @@ _POOLS = {"1d": LINE, "2d": IMAGE, "3d": VOLUME}
 # These have tests of their own (`test_global_functions`, `test_inplace`, …).
 _BUILT_BY_FUNCTIONS = {
     "assert_tensor", "call_dps", "call_dps_packed", "call_packed", "call_pure_packed", "call_tir",
-    "call_tir_inplace", "invoke_closure", "print",
+    "call_tir_inplace", "call_tir_with_grad", "invoke_closure", "print",
 }  # fmt: skip
 
 
