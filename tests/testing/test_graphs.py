@@ -156,7 +156,7 @@ def test_every_operator_of_graphs_is_drawn() -> None:
     # Calls have tests of their own: of global functions, closures, in place.
     kinds = {
         "assert_tensor", "call_dps", "call_dps_packed", "call_packed", "call_pure_packed",
-        "call_tir", "call_tir_inplace", "invoke_closure", "print",
+        "call_tir", "call_tir_inplace", "call_tir_with_grad", "invoke_closure", "print",
     }  # fmt: skip
     kinds |= {
         name
@@ -164,7 +164,7 @@ def test_every_operator_of_graphs_is_drawn() -> None:
         if name.startswith(("memory.", "grad."))  # gradients: tests/relax/test_gradients.py
     }
     reasons = {
-        "nn.dropout": "the identity", "assert_op": "gives nothing",
+        "nn.dropout": "the identity", "stop_lift_params": "the identity", "assert_op": "gives nothing",
         "arange": "takes no tensor", "full": "full_like is drawn",
         "nn.attention": "another signature of scaled_dot_product_attention",
         "nn.conv3d_transpose": "as conv2d_transpose", "nn.avg_pool3d": "as avg_pool2d",
