@@ -115,7 +115,10 @@ def lanes_of(pattern: Expr, env) -> list[object]:
     first, second = pattern.args if isinstance(pattern, Call) else (pattern.a, pattern.b)
     pairs = zip(evaluate(first, env), evaluate(second, env))
     if isinstance(pattern, Call):
-        return [evaluate(Call(pattern.op, (const(a), const(b)), "int64"), {}) for a, b in pairs]
+        return [
+            evaluate(Call.of_fields(pattern.op, (const(a), const(b)), "int64"), {})
+            for a, b in pairs
+        ]
     return [evaluate(type(pattern)(const(a), const(b)), {}) for a, b in pairs]
 
 

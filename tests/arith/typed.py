@@ -88,7 +88,7 @@ class TypedMaker:
         parts = (self.expr("bool", depth), self.expr(dtype, depth), self.expr(dtype, depth))
         if self.random.random() < 0.5:
             return ir.Select(*parts)
-        return ir.Call(ir.op.OPS.get("if_then_else"), parts, dtype)
+        return ir.Call.of_fields(ir.op.OPS.get("if_then_else"), parts, dtype)
 
     def _converted(self, dtype: str, depth: int) -> Expr:
         # A cast of a float to its own type would show the interpreter's double precision.

@@ -53,12 +53,12 @@ VECTOR = Ramp(INDEX, IntImm("int64", 1), 4)
         (lambda: Var(3), "the name of a variable is text, got 3"),
         (lambda: GlobalVar(3), "the name of a function is text, got 3"),
         (
-            lambda: Call(OPS.get("exp"), (FloatImm("float32", 1.0),), "float99"),
+            lambda: Call.of_fields(OPS.get("exp"), (FloatImm("float32", 1.0),), "float99"),
             "unknown dtype 'float99'",
         ),
-        (lambda: Call(OPS.get("exp"), (FloatImm("float32", 1.0),), 3), "a dtype is text"),
+        (lambda: Call.of_fields(OPS.get("exp"), (FloatImm("float32", 1.0),), 3), "a dtype is text"),
         (
-            lambda: Call("exp", (FloatImm("float32", 1.0),), "float32"),
+            lambda: Call.of_fields("exp", (FloatImm("float32", 1.0),), "float32"),
             "names an operator of the table",
         ),
         (lambda: Ramp(INDEX, IntImm("int64", 1), 10**9), "a positive number up to 999999"),

@@ -191,7 +191,7 @@ class Trees:
         values = self.expr(dtype, depth), self.expr(dtype, depth)
         if self.chance(50):
             return Select(self._condition(depth), *values)
-        return Call(OPS.get("if_then_else"), (self._condition(depth), *values), dtype)
+        return Call.of_fields(OPS.get("if_then_else"), (self._condition(depth), *values), dtype)
 
     def _let(self, dtype, depth):
         kind = self.scalar_dtype()
@@ -213,14 +213,14 @@ class Trees:
             args = (StringImm(self.rng.choice(TEXTS)), self.expr(self.dtype(), depth))
             if self.buffers and self.chance(60):
                 args += (self.rng.choice(self.buffers).data,)
-            return Call(OPS.get("call_extern"), args, dtype)
+            return Call.of_fields(OPS.get("call_extern"), args, dtype)
         if pick == 1:
-            return Call(
+            return Call.of_fields(
                 OPS.get("truncdiv"), (self.expr(dtype, depth), self.expr(dtype, depth)), dtype
             )
         op = self.rng.choice(PURE)
         count = op.arity if self.chance(90) else self.rng.randrange(3)
-        return Call(op, tuple(self.expr(dtype, depth) for _ in range(count or 0)), dtype)
+        return Call.of_fields(op, tuple(self.expr(dtype, depth) for _ in range(count or 0)), dtype)
 
     def _load(self, dtype, depth):
         element, lanes = dtypes.split_dtype(dtype)

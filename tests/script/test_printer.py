@@ -219,9 +219,9 @@ class Maker:
             self.variables[dtype].pop()
             return Let(var, self.make(dtype, depth), body)
         if kind == 9:
-            return Call(OPS.get("truncdiv"), self.pair(dtype, depth), dtype)
+            return Call.of_fields(OPS.get("truncdiv"), self.pair(dtype, depth), dtype)
         if kind == 10:
-            return Call(OPS.get("shift_left"), self.pair(dtype, depth), "int16")
+            return Call.of_fields(OPS.get("shift_left"), self.pair(dtype, depth), "int16")
         # Operands of two dtypes are no usual program, but print and parse all the same.
         return Add(self.make(dtype, depth), self.make("int32", depth))
 
@@ -234,7 +234,7 @@ class Maker:
         condition, values = self.make("bool", depth), self.pair(dtype, depth)
         if kind == 7:
             return Select(condition, *values)
-        return Call(OPS.get("if_then_else"), (condition, *values), dtype)
+        return Call.of_fields(OPS.get("if_then_else"), (condition, *values), dtype)
 
     def bool(self, dtype, depth):
         kind = self.random.randrange(11)

@@ -122,8 +122,8 @@ ONE = const(1, "float32")
         (Shuffle((Broadcast(F, 2), Broadcast(F, 2)), (0, 3)), None),
         (call("exp", F), "T.exp(f)"),
         (call("isnan", F), "T.isnan(f)"),
-        (Call(OPS.get("exp"), (F,), "float64"), 'T.exp(f, dtype="float64")'),
-        (Call(OPS.get("pow"), (F, X), "float32"), 'T.Call("pow", f, x, dtype="float32")'),
+        (Call.of_fields(OPS.get("exp"), (F,), "float64"), 'T.exp(f, dtype="float64")'),
+        (Call.of_fields(OPS.get("pow"), (F, X), "float32"), 'T.Call("pow", f, x, dtype="float32")'),
         (call("if_then_else", P, F, ONE), "T.if_then_else(p, f, T.float32(1.0))"),
         (call("if_then_else", TRUE, F, F), "T.if_then_else(T.bool(True), f, f)"),
         (
@@ -132,7 +132,10 @@ ONE = const(1, "float32")
         ),
         (call("address_of", A[X, 0], dtype="handle"), None),
         (call("shift_left", X, 2), "T.shift_left(x, 2)"),
-        (Call(OPS.get("min_value"), (), "float32"), 'T.Call("min_value", dtype="float32")'),
+        (
+            Call.of_fields(OPS.get("min_value"), (), "float32"),
+            'T.Call("min_value", dtype="float32")',
+        ),
         (StringImm("a 'b' \"c\""), None),
         (Let(Y, const(1, "int32"), Add(Y, Y)), "T.Let(y + y, where={y: T.int32(1)})"),
         (Let(F, ONE, Let(Y, const(1, "int32"), Cast("float32", Y))), None),

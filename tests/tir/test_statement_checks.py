@@ -97,7 +97,7 @@ def test_known_thread_tags(tag):
 
 
 def test_operators_take_their_number_of_arguments():
-    call = Call(OPS.get("pow"), (FloatImm("float32", 1.0),), "float32")
+    call = Call.of_fields(OPS.get("pow"), (FloatImm("float32", 1.0),), "float32")
     with pytest.raises(VerifyError, match="pow takes 2 arguments, got 1"):
         verify(PrimFunc((), {}, Evaluate(call)))
 

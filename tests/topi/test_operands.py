@@ -78,7 +78,7 @@ def test_graphs_and_scripts_refuse_too() -> None:
 def test_nodes_made_by_hand_are_verified() -> None:
     A = tir.decl_buffer((4,), "int32", "A")
     x = A[0]
-    wrong = Call(OPS.get("sqrt"), (as_expr(x),), "int32")
+    wrong = Call.of_fields(OPS.get("sqrt"), (as_expr(x),), "int32")
     store = tir.BufferStore(A, wrong, (IntImm("int64", 0),))
     param = Var("a", "handle")
     with pytest.raises(VerifyError, match="sqrt takes floating-point numbers, got int32"):

@@ -24,7 +24,7 @@ _cond = OPS.get("if_then_else")
 
 
 def _if(condition: object, then: object, other: object) -> Call:
-    return Call(_cond, (condition, then, other), "int64")  # type: ignore[arg-type]
+    return Call.of_fields(_cond, (condition, then, other), "int64")
 
 
 RULES = (

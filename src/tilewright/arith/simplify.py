@@ -508,7 +508,7 @@ class Simplifier:
             if type(expr) is Select:
                 made = Select(condition, first, second)
             else:
-                made = Call(expr.op, (condition, first, second), expr.dtype)
+                made = Call.of_fields(expr.op, (condition, first, second), expr.dtype)
         if has_effects(made):
             return made  # type: ignore[no-any-return]
         result = rules_logic.TABLE.apply(made, self.owner)
@@ -522,7 +522,7 @@ class Simplifier:
             inner = self.visit(expr.args[0])
             if isinstance(inner, IntImm):
                 return inner
-            return expr if inner is expr.args[0] else Call(expr.op, (inner,), expr.dtype)
+            return expr if inner is expr.args[0] else Call.of_fields(expr.op, (inner,), expr.dtype)
         return self._generic(expr)  # type: ignore[no-any-return]
 
     def _note_data(self, var: Var, value: Expr) -> None:

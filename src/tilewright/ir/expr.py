@@ -12,7 +12,7 @@ they mean identity (so that ``var in list`` works); any other expression raises 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from tilewright.ir.dtype import (
@@ -560,6 +560,45 @@ class Call(Expr):
     op: Op = attr()
     args: tuple[Expr, ...] = children()
     dtype: str = attr()
+
+    init_takes_fields = False
+
+    def __init__(
+        self,
+        op: Op | str,
+        args: Sequence[ExprLike],
+        attrs: Mapping[str, Any] | None = None,
+        ty_args: Sequence[object] | None = None,
+        span: object = None,
+        ret_ty: Any = None,
+        *,
+        dtype: Any = None,
+    ) -> None:
+        """Call an operator, or that of a name; ``ret_ty`` and ``dtype`` are the same.
+
+        Raises ``VerifyError`` for attributes and arguments that are types: only calls of graphs
+        have them.
+        """
+        if attrs or ty_args:
+            raise VerifyError("a call in an expression has no attrs and ty_args; see relax.Call")
+        op = Op.get(op) if isinstance(op, str) else op
+        made = _expressions(*args)
+        given = dtype if ret_ty is None else ret_ty
+        self.fill(
+            op, made, BUILD.call(op.name, *made).dtype if given is None else dtype_text(given)
+        )
+        if span is not None:
+            set_span(self, span)
+
+    @property
+    def attrs(self) -> None:
+        """``None``: only calls of graphs have attributes."""
+        return None
+
+    @property
+    def ty_args(self) -> tuple[object, ...]:
+        """Nothing: only calls of graphs have arguments that are types."""
+        return ()
 
     def __post_init__(self) -> None:
         if type(self.op) is Op and type(self.dtype) is str:

@@ -326,7 +326,9 @@ def if_then_else(condition: ExprLike, true_value: ExprLike, false_value: ExprLik
     condition = as_expr(condition)
     if isinstance(condition, IntImm):
         return true_value if condition.value else false_value
-    return Call(OPS.get("if_then_else"), (condition, true_value, false_value), true_value.dtype)
+    return Call.of_fields(
+        OPS.get("if_then_else"), (condition, true_value, false_value), true_value.dtype
+    )
 
 
 _TAKES: dict[str, tuple[Callable[[str], bool], str, str]] = {
@@ -379,8 +381,8 @@ def call(op: str | Op, *args: ExprLike, dtype: str | None = None) -> Expr:
         if op.result == "given":
             raise VerifyError(f"{op.name} needs dtype=")
         if op.result in ("handle", "void"):
-            return Call(op, made, op.result)
+            return Call.of_fields(op, made, op.result)
         dtype = made[-1].dtype if op.result == "last" else made[0].dtype
         if op.result == "bool":
             dtype = vector_dtype("bool", lanes_of(dtype))
-    return Call(op, made, dtype)
+    return Call.of_fields(op, made, dtype)

@@ -6,10 +6,19 @@ reference interpreter (``tir/interpreter``) and by each backend.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+from tilewright.support.errors import VerifyError
 from tilewright.support.registry import Registry
+
+
+class ArgumentInfo(NamedTuple):
+    """What is said of an argument of an operator."""
+
+    name: str
+    type_info: str
+    description: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,17 +35,55 @@ class Op:
     are for one argument each, and for these the arguments aren't brought to one dtype.
     """
 
-    name: str
-    arity: int | None
+    name: str = ""
+    arity: int | None = None
     result: str = "same"
     effect: str = "pure"
     doc: str = ""
     operands: str = "any"
+    arguments: tuple[ArgumentInfo, ...] = field(default=(), init=False)
+    support_level: int = field(default=10, init=False)
+    attrs_type_key: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise VerifyError("operators aren't made but found: Op.get(name); see register_op")
 
     @staticmethod
     def get(op_name: str) -> Op:
-        """Return an operator by name; an error that names similar ones if there is none."""
-        return OPS.get(op_name)
+        """Return an operator by name, also ``"tirx.exp"``.
+
+        Raises an error that names similar ones if there is none.
+        """
+        package, _, name = op_name.rpartition(".")
+        return OPS.get(name if package in ("tir", "tirx") and op_name not in OPS else op_name)
+
+    @property
+    def num_inputs(self) -> int:
+        """The number of arguments, -1 for any."""
+        return -1 if self.arity is None else self.arity
+
+    @property
+    def description(self) -> str:
+        """What the operator does."""
+        return self.doc
+
+    def set_num_inputs(self, n: int) -> None:
+        """Set the number of arguments that calls have from now on, -1 for any."""
+        object.__setattr__(self, "arity", None if n == -1 else n)
+
+    def add_argument(self, name: str, type: str, description: str) -> None:
+        """Describe the next argument, for readers of ``arguments``."""
+        made = ArgumentInfo(name, type, description)
+        object.__setattr__(self, "arguments", (*self.arguments, made))
+
+    def set_support_level(self, level: int) -> None:
+        """Set the level, for readers of ``support_level``."""
+        object.__setattr__(self, "support_level", level)
+
+    def set_attrs_type_key(self, key: str) -> None:
+        """Set the name of the class of attributes, for readers of ``attrs_type_key``."""
+        object.__setattr__(self, "attrs_type_key", key)
 
     @staticmethod
     def list_op_names() -> list[str]:

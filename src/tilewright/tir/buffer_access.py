@@ -85,7 +85,9 @@ class BufferPlaces(Node):
                 raise VerifyError(f"the {what} {number} is no multiple of {content_lanes} lanes")
         first = start if self.elem_offset is None else self.elem_offset + start
         size = self._size() - start if extent is None else as_expr(extent)
-        return Call(OPS.get("access_ptr"), (self.data, first, size, const(mask)), "handle")
+        return Call.of_fields(
+            OPS.get("access_ptr"), (self.data, first, size, const(mask)), "handle"
+        )
 
     def _size(self) -> Expr:
         """Elements from the first to the last one."""

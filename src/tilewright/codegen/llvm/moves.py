@@ -82,4 +82,6 @@ class _Bits(Mutator):
         made = self.generic_visit(node)
         if dtypes.element_of(node.dtype) != self.dtype:
             return made
-        return Call(node.op, made.args, dtypes.vector_dtype(BITS, dtypes.lanes_of(node.dtype)))
+        return Call.of_fields(
+            node.op, made.args, dtypes.vector_dtype(BITS, dtypes.lanes_of(node.dtype))
+        )

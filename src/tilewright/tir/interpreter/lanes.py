@@ -50,7 +50,7 @@ class _Lane(Mutator):
         if isinstance(node, Cast):
             return Cast(element, self.visit(node.value))
         if isinstance(node, Call):
-            return Call(node.op, tuple(map(self.visit, node.args)), element)
+            return Call.of_fields(node.op, tuple(map(self.visit, node.args)), element)
         if isinstance(node, (Shuffle, Var)):
             raise VerifyError(f"the interpreter can't run {node!r} under a vector condition")
         made: Expr = self.generic_visit(node)

@@ -189,7 +189,7 @@ def if_then_else(cond: ExprLike, t: ExprLike, f: ExprLike, dtype: DTypeLike | No
     """``t`` if ``cond`` holds, else ``f``; only one is evaluated."""
     t, f = match_types(to_value(t), to_value(f))
     made = as_dtype(dtype) if dtype is not None else f.dtype
-    return _expr.Call(OPS.get("if_then_else"), (_condition(cond), t, f), made)
+    return _expr.Call.of_fields(OPS.get("if_then_else"), (_condition(cond), t, f), made)
 
 
 def _condition(condition: ExprLike) -> Expr:
@@ -213,7 +213,7 @@ def Let(expr: ExprLike, where: Mapping[Var, Any]) -> Expr:
 def Call(op: str | Op, *args: ExprLike, dtype: DTypeLike) -> Expr:
     """The call of an operator as it stands, with the result's dtype given."""
     op = OPS.get(op) if isinstance(op, str) else op
-    return _expr.Call(op, tuple(map(as_expr, args)), as_dtype(dtype))
+    return _expr.Call.of_fields(op, tuple(map(as_expr, args)), as_dtype(dtype))
 
 
 def variable(dtype: DTypeLike, name: str = "") -> Var:

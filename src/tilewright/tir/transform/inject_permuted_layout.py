@@ -151,7 +151,7 @@ class _Rewriter(Mutator):
                 f"by chunks of {_CHUNK_BYTES} bytes; got rows of {sorted(rows)} bytes (0: not "
                 "permuted so): annotate the copies of both with permuted_layout"
             )
-        return Call(node.op, (*node.args[:-1], const(rows.pop())), node.dtype)
+        return Call.of_fields(node.op, (*node.args[:-1], const(rows.pop())), node.dtype)
 
     def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         return BufferLoad(node.buffer, self.indices(node.buffer, node.indices))

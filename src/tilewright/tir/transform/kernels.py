@@ -169,7 +169,7 @@ def _masked(condition: Expr, node: Call) -> Call:
     identity = REDUCERS.get(name)(*(value.dtype for value in values)).identity
     brought = [if_then_else(condition, own, none) for own, none in zip(values, identity)]
     texts = node.args[1 + 2 * len(values) :]
-    return Call(node.op, (node.args[0], *brought, *addresses, *texts), node.dtype)
+    return Call.of_fields(node.op, (node.args[0], *brought, *addresses, *texts), node.dtype)
 
 
 def all_reduce(

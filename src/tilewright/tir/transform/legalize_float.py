@@ -177,7 +177,7 @@ class _Widener(BufferMutator):
         """A choice of values with the values as ``operand`` gives them."""
         if isinstance(node, Call):
             args = (self.visit(node.args[0]), *map(operand, node.args[1:]))
-            return Call(node.op, args, _like(self.computed, node.dtype))
+            return Call.of_fields(node.op, args, _like(self.computed, node.dtype))
         if type(node) is not Select:
             return node.map_children(operand)
         condition = node.condition
@@ -237,10 +237,10 @@ class _Widener(BufferMutator):
         args = tuple(map(self.wide if computes else self.exact, node.args))
         if not self.foreign(node.dtype):
             same = all(a is b for a, b in zip(args, node.args))
-            return node if same else Call(node.op, args, node.dtype)
+            return node if same else Call.of_fields(node.op, args, node.dtype)
         if not computes:
-            return Cast(_like(self.computed, node.dtype), Call(node.op, args, node.dtype))
-        return Call(node.op, args, _like(self.computed, node.dtype))
+            return Cast(_like(self.computed, node.dtype), Call.of_fields(node.op, args, node.dtype))
+        return Call.of_fields(node.op, args, _like(self.computed, node.dtype))
 
     def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         made = node.map_children(self.visit)

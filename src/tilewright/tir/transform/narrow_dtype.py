@@ -195,7 +195,9 @@ class _Narrower(BufferMutator):
                 self.visit(arg) if chosen and position == 0 else self.narrow(arg)
                 for position, arg in enumerate(expr.args)
             ]
-            return None if any(arg is None for arg in args) else Call(expr.op, args, dtype)  # type: ignore[arg-type]
+            return (
+                None if any(arg is None for arg in args) else Call.of_fields(expr.op, args, dtype)
+            )
         return None
 
     def _narrowed(self, expr: Expr, *names: str, also: tuple[str, ...] = ()) -> Expr | None:

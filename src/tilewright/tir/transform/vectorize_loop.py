@@ -372,20 +372,20 @@ class _Vectorizer(Replacing):
             yes, no = self.together(yes, no)
             if _lanes(condition) > 1:
                 yes, no = self.widen(yes), self.widen(no)
-            return Call(node.op, (condition, yes, no), yes.dtype)
+            return Call.of_fields(node.op, (condition, yes, no), yes.dtype)
         if node.op.name.startswith("call_"):
             raise _CannotVectorize
         args = self.together(*args)
         if args and _lanes(args[0]) == 1:  # what is new in them is the same for all lanes
-            return Call(node.op, args, node.dtype)
+            return Call.of_fields(node.op, args, node.dtype)
         dtype = dtypes.vector_dtype(dtypes.element_of(node.dtype), self.lanes)
-        return Call(node.op, args, dtype)
+        return Call.of_fields(node.op, args, dtype)
 
     def _dot(self, node: Call) -> Call:
         """Results side by side: neighbours of an operand lie side by side too, or are shared."""
         total = self.widen(self.visit(node.args[0]))
         operands = tuple(map(self._neighbours, node.args[1:]))
-        return Call(node.op, (total, *operands), total.dtype)
+        return Call.of_fields(node.op, (total, *operands), total.dtype)
 
     def _neighbours(self, expr: Expr) -> Expr:
         if not uses_var(expr, self.values):
