@@ -164,7 +164,8 @@ def test_every_operator_of_graphs_is_drawn() -> None:
         if name.startswith(("memory.", "grad."))  # gradients: tests/relax/test_gradients.py
     }
     reasons = {
-        "nn.dropout": "the identity", "stop_lift_params": "the identity", "assert_op": "gives nothing",
+        "nn.dropout": "the identity", "stop_lift_params": "the identity",
+        "assert_op": "gives nothing",
         "arange": "takes no tensor", "full": "full_like is drawn",
         "nn.attention": "another signature of scaled_dot_product_attention",
         "nn.conv3d_transpose": "as conv2d_transpose", "nn.avg_pool3d": "as avg_pool2d",
