@@ -291,3 +291,11 @@ def test_tensors_are_results_of_operations() -> None:
     assert te.Tensor(x.shape, "float32", x.op, 0, ty=x.expr_ty()).dtype == "float32"
     with pytest.raises(VerifyError, match="has elements of"):
         te.Tensor(x.shape, "int32", x.op, 0, ty=x.expr_ty())
+
+
+def test_a_reduction_may_say_that_it_has_no_init() -> None:
+    x, k = te.placeholder((8,), name="x"), te.reduce_axis((0, 8), "k")
+    total = te.sum(x[k], axis=k)
+    made = te.Reduce(total.combiner, [x[k]], [k], total.condition, 0, None)
+    assert made.init == () == te.Reduce(total.combiner, [x[k]], [k], total.condition, 0).init
+    assert made.dtype == "float32" and made.axis == total.axis

@@ -39,12 +39,10 @@ class Reduce(Expr):
     axis: tuple[IterVar, ...] = children(alias="rdom")
     condition: Expr = child()
     value_index: int = attr()
-    init: tuple[Expr, ...] = children(default=())
+    init: tuple[Expr, ...] = children(default=None)
     dtype: str = derived(lambda reduce: reduce.source[reduce.value_index].dtype)
 
     def __post_init__(self) -> None:
-        if self.init is None:
-            object.__setattr__(self, "init", ())
         if self.init and len(self.init) != len(self.source):
             raise VerifyError(
                 f"a reduction of {len(self.source)} values starts at as many, got {len(self.init)}"
