@@ -49,11 +49,12 @@ APART = [
     ("tir.transform", "tir.schedule"),
 ]
 # Names of a layer above in a lower one: dialects say here which module has their words, TVM's users
-# import tuning of models from `meta_schedule`.
+# import tuning of models from `meta_schedule`, and build by `tirx.build`.
 NAMED_ABOVE = {
     ("script.scope", "tir.script"),
     ("script.scope", "relax.script"),
     ("meta_schedule.relax_integration", "relax.tuning"),
+    ("tir", "driver.pipelines"),
 }
 
 MODULES = {

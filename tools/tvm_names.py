@@ -86,6 +86,8 @@ class Decisions:
         self.ignored_parameters = frozenset(data["ignored parameters"])
         self.own_defaults: dict[str, str] = data["own defaults"]
         self.floor: dict[str, float] = data["floor"]
+        self.parameters: dict[str, str] = data["parameters behind *args"]
+        self.elsewhere: dict[str, str] = data["members of another class"]
 
     def why(self, table: dict[str, str], path: str) -> tuple[str, str] | None:
         """Return the pattern of a table that a path matches, and what it says."""
@@ -204,6 +206,7 @@ class Comparison:
         row = self._decided(Row(package, name, ""))
         if row.state:
             return row
+        theirs = self.decisions.parameters.get(row.path, theirs)
         renamed = self.decisions.renamed.get(row.path)
         state = "renamed" if renamed else "same"
         how = f"`{renamed}`" if renamed else ""
@@ -277,7 +280,13 @@ class Comparison:
         if not inspect.isclass(cls):
             return Row(row.package, row.name, "absent", "no class here")
         if here not in fields_of(cls) and not hasattr(cls, here):
-            return self._missing(row)
+            other = self.decisions.why(self.decisions.elsewhere, row.path.rpartition(".")[0])
+            if other is None or cls is (owner := named(f"tilewright.{other[1]}")):
+                return self._missing(row)
+            found_row = self._member(row, owner, member, theirs)
+            if found_row.state != "same":
+                return found_row
+            return Row(row.package, row.name, "renamed", f"`{other[1]}.{member}`")
         found = inspect.getattr_static(cls, here, None)
         if isinstance(found, (property, types.MemberDescriptorType)) or not hasattr(cls, here):
             called = theirs is not None and theirs != UNKNOWN

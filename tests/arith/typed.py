@@ -212,7 +212,7 @@ def values(maker: TypedMaker, exprs: Sequence[Expr]) -> list[np.ndarray[Any, Any
     buffers = {Var(f"p{n}", "handle"): buffer for n, buffer in enumerate((*sources, *results))}
     arrays = [np.zeros(POINTS * lanes, numpy_dtype(element)) for _ in exprs]
     with np.errstate(all="ignore"):
-        compile_function(PrimFunc(tuple(buffers), buffers, body))(*maker.inputs(), *arrays)
+        compile_function(PrimFunc(buffers, body, buffer_map=buffers))(*maker.inputs(), *arrays)
     return arrays
 
 

@@ -115,7 +115,7 @@ def test_script_takes_no_number_outside_of_its_dtype(dtype):
 def test_ranges_up_to_the_last_number_are_written_so_that_they_are_read_again():
     buffer = tir.decl_buffer((8,), name="A")
     last = IntImm("int64", 2**63 - 1)
-    func = tir.PrimFunc((), {}, tir.Evaluate(tir.BufferLoad(buffer, (Ramp(last, const(1), 4),))))
+    func = tir.PrimFunc((), tir.Evaluate(tir.BufferLoad(buffer, (Ramp(last, const(1), 4),))))
     assert structural_equal(script.parse(func.script()), func, map_free_vars=True)
 
 

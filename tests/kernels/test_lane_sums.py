@@ -30,7 +30,7 @@ def test_lanes_of_rows_are_summed(lanes: int, part: int) -> None:
     stmts.append(with_lets(lets, store(y, made, all_lanes)))
     handles = (Var("a", "handle"), Var("b", "handle"))
     body = make_root_block(seq(*stmts), (parts,))
-    func = PrimFunc(handles, dict(zip(handles, (x, y))), body)
+    func = PrimFunc(handles, body, buffer_map=dict(zip(handles, (x, y))))
     data = np.random.default_rng(0).integers(-9, 9, (lanes, lanes)).astype("float32")
     found = np.zeros(lanes, "float32")
     run(func, data, found)

@@ -68,6 +68,7 @@ from tilewright.tir import (
     While,
     make_root_block,
 )
+from tilewright.tir.stmt import ERROR_KINDS
 
 NAMES = (
     "i", "i", "v", "A", "A", "T", "I", "R", "for", "lambda", "None", "True", "i_1", "A.local",
@@ -367,7 +368,7 @@ class Trees:
         return Evaluate(self.expr(self.dtype()))
 
     def _assert(self, depth):
-        return AssertStmt(self._condition(2), self.rng.choice(TEXTS))
+        return AssertStmt(self.rng.choice(ERROR_KINDS), self._condition(2), self.rng.choice(TEXTS))
 
     def _seq(self, depth):
         return SeqStmt(tuple(self.stmt(depth) for _ in range(self.rng.randrange(4))))
@@ -492,7 +493,7 @@ class Trees:
         if self.chance(60):
             body = make_root_block(body, tuple(self.buffer() for _ in range(self.rng.randrange(2))))
         ret = "void" if self.chance(80) else self.scalar_dtype()
-        return PrimFunc(tuple(params), buffer_map, body, ret, attrs)
+        return PrimFunc(params, body, ret, attrs, buffer_map=buffer_map)
 
     def module(self) -> IRModule:
         names = self.rng.sample(("main", "a-b", "for", "f", "T", "", "1"), self.rng.randrange(1, 4))

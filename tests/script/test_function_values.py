@@ -42,7 +42,7 @@ def annotated(value: object) -> PrimFunc:
     loop = For(Var("i", INDEX), const(0), const(4), "serial", NO_OP, None, {"about": value})
     block = Block((), (), (), "root", loop, None, (), (), {"more": [value, 1]})
     body = BlockRealize((), const(True, "bool"), block)
-    return PrimFunc((), {}, body, attrs={"of": {"function": value}})
+    return PrimFunc((), body, attrs={"of": {"function": value}})
 
 
 def separator() -> IndexMap:
@@ -96,7 +96,7 @@ def test_free_axis() -> None:
     var = Var("tx", INDEX)
     axis = IterVar(Range.from_min_extent(const(0), const(32)), var, "opaque")
     stmt = AttrStmt(axis, "thread_extent", const(32), Evaluate(var + 1))
-    text = check(PrimFunc((), {}, stmt))
+    text = check(PrimFunc((), stmt))
     assert 'T.attr(T.iter_var(tx, (0, 32), "opaque"), "thread_extent", 32)' in text
 
 

@@ -142,7 +142,7 @@ def test_module_printing_works_after_importing_the_core_only():
 
     code = (
         "import tilewright.tir as tir, sys\n"
-        "f = tir.PrimFunc((), {}, tir.NO_OP)\n"
+        "f = tir.PrimFunc((), tir.NO_OP)\n"
         "assert 'def main' in f.script()\n"
         "assert not {'rich', 'torch', 'llvmlite', 'pygments'} & set(sys.modules)\n"
     )

@@ -188,7 +188,9 @@ INNER = For(Var("j"), const(0), const(4), "serial", STORE)
         IfThenElse(P, STORE, IfThenElse(Let(Y, const(1, "int32"), EQ(Y, Y)), STORE)),
         IfThenElse(TRUE, STORE),
         While(P, STORE),
-        AssertStmt(P, 'it\'s "wrong"'),
+        AssertStmt("RuntimeError", P, 'it\'s "wrong"'),
+        AssertStmt("ValueError", P, "no"),
+        AssertStmt("ValueError", P, "{} of {}", (X, X + 1)),
         LetStmt(Var("v", "float32"), F, STORE),
         LetStmt(Var("v", "int64"), const(1), STORE),
         LetStmt(Var("v", "int64"), X, STORE),
@@ -261,7 +263,9 @@ def test_blocks_that_access_their_own_buffers():
 def test_function_attributes_that_name_buffers_and_symbols():
     a, n = Var("a", "handle"), Var("n")
     buffer = decl_buffer((n,), "float32", "A")
-    check(PrimFunc((a,), {a: buffer}, NO_OP, "void", {"layout": [buffer, n + 1, Var("m")]}))
+    check(
+        PrimFunc((a,), NO_OP, "void", {"layout": [buffer, n + 1, Var("m")]}, buffer_map={a: buffer})
+    )
 
 
 @pytest.mark.parametrize("dtype, start", [("int8", 100), ("int64", 2**63 - 1), ("uint4", 15)])
@@ -323,7 +327,9 @@ def block_function(**changes):
     a, c = Var("a", "handle"), Var("c", "handle")
     realize = BlockRealize((i, j), j < 20, block)
     body = For(i, const(0), const(16), "serial", For(j, const(0), const(32), "serial", realize))
-    return PrimFunc((a, c), {a: A, c: C}, make_root_block(body), "void", {"global_symbol": "f"})
+    return PrimFunc(
+        (a, c), make_root_block(body), "void", {"global_symbol": "f"}, buffer_map={a: A, c: C}
+    )
 
 
 def test_block_with_everything():
@@ -352,7 +358,7 @@ def test_block_over_other_ranges_is_not_remapped():
 
 
 def test_root_without_blocks_is_spelled_out():
-    func = PrimFunc((), {}, make_root_block(NO_OP))
+    func = PrimFunc((), make_root_block(NO_OP))
     assert 'with T.block("root"):' in check(func)
 
 
@@ -371,14 +377,14 @@ def test_lowered_function():
     a, n = Var("a", "handle"), Var("n", "int32")
     flat = decl_buffer((64,), "float32", "flat")
     body = For(Var("i"), const(0), const(64), "parallel", BufferStore(flat, ONE, (const(3),)))
-    check(PrimFunc((a, n), {a: flat}, body, "int32", {"target": Target("llvm")}))
+    check(PrimFunc((a, n), body, "int32", {"target": Target("llvm")}, buffer_map={a: flat}))
 
 
 def test_handle_parameter_used_in_the_body():
     a = Var("flat", "handle")
     flat = decl_buffer((64,), "float32", "flat")
     body = Evaluate(call("call_extern", "f", a, flat.data, dtype="int32"))
-    assert "flat_handle: T.handle" in check(PrimFunc((a,), {a: flat}, body))
+    assert "flat_handle: T.handle" in check(PrimFunc((a,), body, buffer_map={a: flat}))
 
 
 def test_symbolic_shapes():
@@ -387,7 +393,7 @@ def test_symbolic_shapes():
     first = decl_buffer((n, m * 4), "float32", "A", strides=(m * 4, 1), elem_offset=Var("o"))
     second = decl_buffer((n, 4), "float16", "B", alignment=16, axis_separators=(1,))
     body = For(Var("i"), const(0), n, "serial", Evaluate(first[0, m]))
-    text = check(PrimFunc((a, b), {a: first, b: second}, body))
+    text = check(PrimFunc((a, b), body, buffer_map={a: first, b: second}))
     assert "n = T.int64()" in text and "A = T.match_buffer(a, (n, m * 4)" in text
 
 
@@ -395,7 +401,7 @@ def test_aliased_parameters():
     a, b = Var("a", "handle"), Var("b", "handle")
     first = decl_buffer((4,), "float32", "A")
     second = decl_buffer((2, 2), "float32", "B", data=first.data)
-    check(PrimFunc((a, b), {a: first, b: second}, Evaluate(first[0] + second[0, 0])))
+    check(PrimFunc((a, b), Evaluate(first[0] + second[0, 0]), buffer_map={a: first, b: second}))
 
 
 def test_strange_names():
@@ -408,7 +414,7 @@ def test_strange_names():
 
 def test_module_with_strange_function_name():
     func = block_function()
-    other = PrimFunc((), {}, Evaluate(const(1)))
+    other = PrimFunc((), Evaluate(const(1)))
     mod = IRModule(
         {"main": func, "fused.add-1": other}, {"version": 2, "list": [1.5, float("inf")]}
     )

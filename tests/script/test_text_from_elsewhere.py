@@ -23,8 +23,8 @@ from tilewright.script.evaluator import Evaluator, Lambda
 from tilewright.script.scope import DIALECTS, Scope
 from tilewright.support.errors import ParseError
 from tilewright.target import Target
-from tilewright.tir.script.declarations import Axis, InitDecl, SeqDecl
-from tilewright.tir.script.scalars import LetMarker
+from tilewright.tir.script.declarations import InitDecl, SeqDecl
+from tilewright.tir.script.scalars import LetAnnotation
 
 # ---- execution --------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ def test_what_does_not_resolve(text, message):
 # What text may have as a value, said again here on purpose.
 VALUES = (
     type(None), bool, int, float, str, bytes, type(...), list, tuple, dict, set, range, slice,
-    Node, Op, Target, Lambda, Axis, LetMarker, InitDecl, SeqDecl, Dataflow, T.ScalarType,
+    Node, Op, Target, Lambda, LetAnnotation, InitDecl, SeqDecl, Dataflow, T.ScalarType,
     ConstantData, I.ModuleReference, types.SimpleNamespace, type(I.module_attrs({})),
 )  # fmt: skip
 ARGUMENTS = (
@@ -123,7 +123,9 @@ def is_allowed(value):
         return all(map(is_allowed, value))
     if isinstance(value, dict):
         return all(is_allowed(item) for pair in value.items() for item in pair)
-    return (isinstance(value, VALUES) or ours) and not isinstance(value, type)
+    if isinstance(value, type):
+        return value is T.axis
+    return isinstance(value, VALUES) or ours
 
 
 NODES = {text: ast.parse(f"v({text})", mode="eval").body for text in ARGUMENTS}

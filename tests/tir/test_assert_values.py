@@ -55,9 +55,9 @@ def test_it_prints_and_parses() -> None:
 def test_each_value_has_a_place_in_the_message() -> None:
     n = Var("n")
     with pytest.raises(VerifyError, match="has no place for 1 values"):
-        AssertStmt(n > 0, "no place", (n,))
+        AssertStmt("RuntimeError", n > 0, "no place", (n,))
     with pytest.raises(VerifyError, match="shows integers"):
-        AssertStmt(n > 0, "{}", (Var("x", "float32"),))
+        AssertStmt("RuntimeError", n > 0, "{}", (Var("x", "float32"),))
     with pytest.raises(ParseError, match="is text"):
         script.parse(halves.script().replace('("100% of {} in pairs, {} over", n, n % 2)', "3"))
 

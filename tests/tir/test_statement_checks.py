@@ -54,7 +54,7 @@ ZERO, FOUR = const(0), const(4)
             lambda: IterVar(Range.from_min_extent(ZERO, FOUR), I, "time"),
             "unknown kind of axis 'time'; known",
         ),
-        (lambda: PrimFunc((), {}, NO_OP, "int99"), "unknown dtype 'int99'"),
+        (lambda: PrimFunc((), NO_OP, "int99"), "unknown dtype 'int99'"),
     ],
 )
 def test_refused(make, message):
@@ -99,7 +99,7 @@ def test_known_thread_tags(tag):
 def test_operators_take_their_number_of_arguments():
     call = Call.of_fields(OPS.get("pow"), (FloatImm("float32", 1.0),), "float32")
     with pytest.raises(VerifyError, match="pow takes 2 arguments, got 1"):
-        verify(PrimFunc((), {}, Evaluate(call)))
+        verify(PrimFunc((), Evaluate(call)))
 
 
 MATCH = """@T.prim_func

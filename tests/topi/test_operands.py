@@ -82,7 +82,7 @@ def test_nodes_made_by_hand_are_verified() -> None:
     store = tir.BufferStore(A, wrong, (IntImm("int64", 0),))
     param = Var("a", "handle")
     with pytest.raises(VerifyError, match="sqrt takes floating-point numbers, got int32"):
-        tir.analysis.verify(tir.PrimFunc((param,), {param: A}, store))
+        tir.analysis.verify(tir.PrimFunc((param,), store, buffer_map={param: A}))
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
@@ -204,7 +204,7 @@ def test_verify_refuses_sums_of_truth_values() -> None:
     x = Var("x", "bool")
     for kind in (Add, Sub):
         with pytest.raises(VerifyError, match="is of numbers, not of bool"):
-            verify(tir.PrimFunc((x,), {}, tir.Evaluate(kind(x, x))))
+            verify(tir.PrimFunc((x,), tir.Evaluate(kind(x, x))))
 
 
 @pytest.mark.parametrize("name", ["bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"])

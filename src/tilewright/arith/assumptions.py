@@ -81,7 +81,7 @@ class Assumptions:
         kind = type(condition)
         if kind is Not:
             self.assume(condition.a, not holds)
-        elif kind is Call and condition.op.name == "likely":
+        elif kind is Call and condition.op.name in ("likely", "ignore_loop_partition"):
             self.assume(condition.args[0], holds)
         elif kind is (And if holds else Or) and condition.dtype == "bool":
             self.assume(condition.a, holds)

@@ -67,7 +67,7 @@ def _value(expr: Any, values: Mapping[Var, Any]) -> Any:
     name = expr.op.name if kind is Call else ""
     if kind is Select or name == "if_then_else":
         return np.where(*(_value(item, values) for item in expr.child_nodes()))
-    if name == "likely":
+    if name in ("likely", "ignore_loop_partition"):
         return _value(expr.args[0], values)
     if name in _BITWISE:
         return _BITWISE[name](*(_value(item, values) for item in expr.args))

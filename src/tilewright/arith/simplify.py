@@ -518,7 +518,7 @@ class Simplifier:
         name = expr.op.name
         if name == "if_then_else":
             return self._conditional(expr, expr.args)
-        if name == "likely":
+        if name in ("likely", "ignore_loop_partition"):
             inner = self.visit(expr.args[0])
             if isinstance(inner, IntImm):
                 return inner

@@ -24,6 +24,7 @@ from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.analysis import verify
 from tilewright.tir.attrs import CONSTANTS
+from tilewright.tir.intrin_rules import apply_rules
 from tilewright.tir.transform import cpu_pipeline, gpu_pipeline
 
 TargetLike = Target | str | dict[str, Any] | None
@@ -86,7 +87,7 @@ def lower(mod_or_func: IRModule | PrimFunc, target: TargetLike = None) -> IRModu
             f"no lowering for target kind {target.kind!r}; there is one for: "
             f"{', '.join(_LOWERINGS)}"
         )
-    mod = as_module(mod_or_func)
+    mod = apply_rules(as_module(mod_or_func), target.kind)
     verify(mod)
     return lowering(target)(mod)
 

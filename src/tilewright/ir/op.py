@@ -217,6 +217,7 @@ register_op(
 )  # fmt: skip
 register_op("if_then_else", 3, "last", doc="evaluates only the chosen branch")
 register_op("likely", 1, doc="a condition that nearly always holds")
+register_op("ignore_loop_partition", 1, doc="a condition at which no loop is to be cut")
 register_op("reinterpret", 1, "given", doc="same bits, other dtype")
 register_op("min_value", 0, "given")
 register_op("max_value", 0, "given")

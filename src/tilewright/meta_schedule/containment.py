@@ -136,7 +136,10 @@ class _Guard(Mutator):
             for index, extent in zip(node.indices, node.buffer.shape)
             for test in (index >= 0, index < extent)
         ]
-        return seq(AssertStmt(and_(*tests), f"a write outside of {node.buffer.name!r}"), node)
+        return seq(
+            AssertStmt("RuntimeError", and_(*tests), f"a write outside of {node.buffer.name!r}"),
+            node,
+        )
 
 
 def _is_vector(index: Expr) -> bool:

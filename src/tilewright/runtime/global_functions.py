@@ -72,4 +72,16 @@ def remove_global_func(name: str) -> None:
     tvm_ffi.remove_global_func(name)
 
 
+def _print_buffer(tensor: Any, is_string: bool, is_scalar: bool) -> int:
+    """Print memory, as ``T.print_buffer`` asks for it."""
+    values = tensor.numpy()
+    if is_string:
+        print(values.tobytes().partition(b"\0")[0].decode("utf-8", "replace"))
+    else:
+        print(values.reshape(-1)[0] if is_scalar else values)
+    return 0
+
+
+register_global_func("tilewright.print_buffer", _print_buffer, override=True)
+
 __all__ = ["get_global_func", "register_global_func", "remove_global_func"]

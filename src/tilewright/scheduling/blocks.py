@@ -155,7 +155,10 @@ def is_costly(block: Block) -> bool:
     """Whether an element costs more than a handful of additions (exp, division …)."""
     return any(
         isinstance(item, Div)
-        or (isinstance(item, Call) and item.op.name not in ("if_then_else", "likely"))
+        or (
+            isinstance(item, Call)
+            and item.op.name not in ("if_then_else", "likely", "ignore_loop_partition")
+        )
         for item in pre_order(block.body)
     )
 

@@ -136,7 +136,7 @@ class _Builder:
                 stmts.append(self.compute_block(op))
         attrs: dict[str, Any] = {GLOBAL_SYMBOL: name} if name else {}
         body = make_root_block(seq(*stmts), tuple(allocated))
-        return PrimFunc(tuple(params), buffer_map, body, "void", attrs)
+        return PrimFunc(params, body, attrs=attrs, buffer_map=buffer_map)
 
     def requirements(self, tensors: Sequence[Tensor]) -> list[Stmt]:
         """Learn what extents must equal; return assertions for what shapes can't express."""
@@ -149,7 +149,10 @@ class _Builder:
         self.solved = needed.solved
         if self.sizes_checked:
             return []
-        return [AssertStmt(item.expr, item.message, item.values) for item in needed.asserted]
+        return [
+            AssertStmt("RuntimeError", item.expr, item.message, item.values)
+            for item in needed.asserted
+        ]
 
     def extent(self, value: Expr) -> Expr:
         """An extent, rewritten by the solved requirements."""

@@ -100,6 +100,7 @@ from tilewright.tir.op import (
     gelu_tanh,
     hypot,
     if_then_else,
+    ignore_loop_partition,
     indexdiv,
     indexmod,
     infinity,
@@ -201,12 +202,19 @@ from tilewright.tir.tvm_forms import (
     BitwiseNot,
     BitwiseOr,
     BitwiseXor,
+    Break,
     BufferAccessKind,
     CallEffectKind,
+    Continue,
     ForKind,
     LShift,
     Mod,
+    Return,
     RShift,
+    break_loop,
+    buffer_data,
+    continue_loop,
+    is_buffer_var,
     stmt_list,
     stmt_seq,
 )
@@ -220,6 +228,8 @@ PrimExpr = Expr
 SizeVar = Var
 SBlock = Block
 SBlockRealize = BlockRealize
+Bind = LetStmt
+AllocBuffer = Allocate
 
 __all__ = [
     name
@@ -243,7 +253,12 @@ _LATER = {
     "StmtVisitor": "tilewright.tir.functor",
     "TensorIntrin": "tilewright.tir.tensor_intrin",
     "analysis": "tilewright.tir.analysis",
+    "build": "tilewright.driver.pipelines",
     "functor": "tilewright.tir.functor",
+    "get_default_tir_pipeline": "tilewright.driver.pipelines",
+    "get_tir_pipeline": "tilewright.driver.pipelines",
+    "register_intrin_lowering": "tilewright.tir.intrin_rules",
+    "register_tir_pipeline": "tilewright.driver.pipelines",
     "renew_defs": "tilewright.tir.functor",
     "schedule": "tilewright.tir.schedule",
     "stmt_functor": "tilewright.tir.stmt_functor",

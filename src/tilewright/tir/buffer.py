@@ -194,6 +194,7 @@ def decl_buffer(
     data_alignment: int = -1,
     offset_factor: int = 0,
     span: object = None,
+    layout: str | None = "default",
     *,
     alignment: int | None = None,
     axis_separators: Sequence[int] = (),
@@ -201,8 +202,11 @@ def decl_buffer(
     """Declare a buffer; see :class:`Buffer` for the units.
 
     ``data_alignment`` is ``alignment``, by default 64 bytes. With ``offset_factor`` and no offset,
-    the offset is a new variable; a stated number must be a multiple of it.
+    the offset is a new variable; a stated number must be a multiple of it. ``layout`` is the
+    default one, row by row: state ``strides`` for another.
     """
+    if layout not in ("default", None):
+        raise VerifyError(f"layout is 'default', got {layout!r}; state strides instead")
     dtype, scope, strides = dtype or "float32", scope or "global", strides or ()
     if alignment is None:
         alignment = 64 if data_alignment < 1 else data_alignment

@@ -54,6 +54,12 @@ class BufferPlaces(Node):
         return self.alignment
 
     @property
+    def byte_offset(self) -> Expr:
+        """The offset in bytes."""
+        offset = const(0) if self.elem_offset is None else self.elem_offset
+        return self._in_bytes(offset)
+
+    @property
     def offset_factor(self) -> int:
         """What the offset is known to be a multiple of, in elements."""
         offset = 0 if self.elem_offset is None else as_int(self.elem_offset)
@@ -137,8 +143,11 @@ class BufferPlaces(Node):
         (place,) = self.offset_of(indices)
         if inner and self.elem_offset is not None:
             place = place - self.elem_offset
+        return self._in_bytes(place)
+
+    def _in_bytes(self, elements: Expr) -> Expr:
         bits = dtypes.bits_of(self.dtype) * dtypes.lanes_of(self.dtype)
-        return place * (bits // 8) if bits % 8 == 0 else floordiv(place * bits, 8)
+        return elements * (bits // 8) if bits % 8 == 0 else floordiv(elements * bits, 8)
 
     def get_flattened_buffer(self) -> Any:
         """The same memory as a buffer of one axis, or one for each part that separators make."""

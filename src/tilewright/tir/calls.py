@@ -108,6 +108,7 @@ _RENAMED = {
     "tvm_warp_shuffle": "warp_shuffle",
     "tvm_warp_shuffle_up": "warp_shuffle_up",
     "tvm_warp_shuffle_down": "warp_shuffle_down",
+    "tvm_warp_shuffle_xor": "warp_shuffle_xor",
     "tvm_warp_activemask": "warp_activemask",
 }
 """TVM's names of operators that have another one here."""

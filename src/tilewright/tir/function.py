@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import (
@@ -30,6 +30,9 @@ class PrimFunc(BaseFunc):
     extents are variables inside the buffers' shapes, defined by their first appearance there, in
     the order of parameters. A *schedulable* function has a ``BlockRealize`` of the root block as
     its body (script, ``te.create_prim_func`` and the importers all make that).
+
+    A parameter may be given as its buffer, whose handle is made then; else ``buffer_map`` says
+    which buffers the handles among ``params`` are of.
     """
 
     params: tuple[Var, ...] = definitions()
@@ -37,6 +40,32 @@ class PrimFunc(BaseFunc):
     body: Stmt = child()
     ret_dtype: str = attr(default="void")
     attrs: Mapping[str, Any] = attr(default=None)
+
+    init_takes_fields = False
+
+    def __init__(
+        self,
+        params: Iterable[Var | Buffer],
+        body: Stmt,
+        ret_type: Any = None,
+        attrs: Mapping[Any, Any] | None = None,
+        span: Any = None,
+        *,
+        buffer_map: Mapping[Var, Buffer] | None = None,
+    ) -> None:
+        if attrs and isinstance(next(iter(attrs)), Var):
+            # Older versions of TVM have the map of buffers here, and attributes behind it.
+            buffer_map, attrs, span = attrs, span, None
+        buffers, variables = dict(buffer_map or {}), []
+        for param in params:
+            handle = Var(f"{param.name}_handle", "handle") if isinstance(param, Buffer) else param
+            if isinstance(param, Buffer):
+                buffers[handle] = param
+            variables.append(handle)
+        kind = "void" if ret_type is None else dtypes.dtype_text(ret_type)
+        self.fill(tuple(variables), buffers, body, kind, attrs)
+        if span is not None:
+            set_span(self, span)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attrs", DictAttrs.of(self.attrs))

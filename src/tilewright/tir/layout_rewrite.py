@@ -135,9 +135,9 @@ def _packing_function(nest: Stmt, source: Buffer, packed: Buffer, name: str) -> 
     from_var, to_var = Var(name, "handle"), Var("packed", "handle")
     func = PrimFunc(
         (from_var, to_var),
-        {from_var: source, to_var: packed},
         make_root_block(nest),
         attrs={IS_SCHEDULED: 1},
+        buffer_map={from_var: source, to_var: packed},
     )
     made: PrimFunc = renew_definitions(func)
     return made

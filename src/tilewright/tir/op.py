@@ -159,6 +159,11 @@ def likely(cond: ExprLike, span: object = None) -> Expr:
     return located(call("likely", cond), span)
 
 
+def ignore_loop_partition(predicate: ExprLike) -> Expr:
+    """The condition itself; ``transform.LoopPartition`` cuts no loop where it changes."""
+    return call("ignore_loop_partition", predicate)
+
+
 def all(*args: ExprLike, span: object = None) -> Expr:
     """Return the logical and of all conditions."""
     return located(ir.and_(*_conditions("all", args)), span)

@@ -59,10 +59,11 @@ _DIVISION, _FUNCTION = 4, 16
 _DIVISIONS = frozenset(("truncdiv", "truncmod", "indexdiv", "indexmod"))
 _INDEX_CALLS = frozenset(
     "truncdiv truncmod indexdiv indexmod shift_left shift_right bitwise_and bitwise_or "
-    "likely".split()
+    "likely ignore_loop_partition".split()
 )
 _CHEAP_CALLS = frozenset(
-    "fma dot_accumulate if_then_else likely reinterpret fabs abs sqrt floor ceil trunc round "
+    "fma dot_accumulate if_then_else likely ignore_loop_partition reinterpret fabs "
+    "abs sqrt floor ceil trunc round "
     "bitwise_and bitwise_or bitwise_xor bitwise_not shift_left shift_right prefetch".split()
 )
 

@@ -7,7 +7,7 @@ stores.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tilewright.ir import (
@@ -15,26 +15,36 @@ from tilewright.ir import (
     Expr,
     ExprLike,
     Node,
-    Range,
+    StringImm,
     Var,
     add_content,
     as_expr,
     as_int,
     attr,
     cast,
+    ceildiv,
     check_name,
     child,
     children,
     const,
+    content_mask,
+    contents,
     definition,
     definitions,
     dtypes,
     node,
     set_span,
+    substitute,
 )
 from tilewright.support.errors import VerifyError
-from tilewright.support.registry import near_matches
-from tilewright.tir.buffer import Buffer, BufferRegion
+from tilewright.tir.axes import ITER_KINDS as ITER_KINDS
+from tilewright.tir.axes import OPAQUE as OPAQUE
+from tilewright.tir.axes import REDUCE as REDUCE
+from tilewright.tir.axes import SPATIAL as SPATIAL
+from tilewright.tir.axes import THREAD_INDEX as THREAD_INDEX
+from tilewright.tir.axes import IterVar as IterVar
+from tilewright.tir.axes import check_one_of
+from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 
 SERIAL = "serial"
 PARALLEL = "parallel"
@@ -48,16 +58,6 @@ THREAD_TAGS = (
     VTHREAD,
 )
 """What a thread-bound loop may number: blocks, threads, virtual threads."""
-
-SPATIAL = "spatial"
-REDUCE = "reduce"
-OPAQUE = "opaque"
-THREAD_INDEX = "thread_index"
-"""The kind of an axis that stands for a number of threads, outside of blocks."""
-ITER_KINDS = {"S": SPATIAL, "R": REDUCE, "O": OPAQUE}
-_KINDS_OF_ITERS = (SPATIAL, REDUCE, OPAQUE, THREAD_INDEX)
-_TVM_KINDS = {0: SPATIAL, 1: THREAD_INDEX, 2: REDUCE, 3: OPAQUE, 4: OPAQUE}
-"""Kinds of axes by TVM's numbers; its ``Ordered`` is one that must not be reordered."""
 
 
 class Stmt(Node):
@@ -103,11 +103,29 @@ class Evaluate(Stmt):
             object.__setattr__(self, "value", as_expr(self.value))
 
 
+REST = Evaluate(const(0))
+"""The body of a statement that is to hold for what follows it: see :class:`SeqStmt`."""
+
+
 @node
 class SeqStmt(Stmt):
-    """Statements one after the other; build with :func:`seq`, which flattens."""
+    """Statements one after the other; build with :func:`seq`, which flattens.
+
+    What stands behind a ``LetStmt``, ``Allocate`` or ``DeclBuffer`` that was made without a body
+    becomes its body: ``SeqStmt([Bind(x, value), use_of_x])``.
+    """
 
     stmts: tuple[Stmt, ...] = children(alias="seq")
+
+    def __post_init__(self) -> None:
+        if _HOLDING.isdisjoint(map(type, self.stmts)):
+            return
+        for place, stmt in enumerate(self.stmts[:-1]):
+            if getattr(stmt, "body", None) is REST:
+                rest = SeqStmt(self.stmts[place + 1 :])
+                held = stmt.replace(body=rest if len(rest.stmts) > 1 else rest.stmts[0])
+                object.__setattr__(self, "stmts", (*self.stmts[:place], held))
+                return
 
     @property
     def seq(self) -> tuple[Stmt, ...]:
@@ -126,30 +144,72 @@ class IfThenElse(Stmt):
 
 @node
 class LetStmt(Stmt):
-    """``body`` with ``var`` holding ``value``."""
+    """``body`` with ``var`` holding ``value``; without a body, what follows in its sequence."""
 
     var: Var = definition()
     value: Expr = child()
-    body: Stmt = child()
+    body: Stmt = child(default=REST)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.value, Expr):
+            object.__setattr__(self, "value", as_expr(self.value, self.var.dtype))
 
 
 @node
 class AssertStmt(Stmt):
     """Stops the program with ``message`` if ``condition`` does not hold.
 
-    Each ``{}`` in the message stands for one of the integers ``values``, as they are then.
+    ``kind`` names the class of Python's errors that the caller gets, such as ``ValueError``; a
+    message in parts is joined. Each ``{}`` in the message stands for one of the integers
+    ``values``, as they are then.
     """
 
+    kind: str = attr()
     condition: Expr = child()
-    message: str = attr()
+    message: str = attr(default=None, alias="message_parts")
     values: tuple[Expr, ...] = children(default=())
 
     def __post_init__(self) -> None:
+        if type(self.kind) is not str or type(self.message) is not str:
+            self._from_tvm_form()
+        if self.kind not in ERROR_KINDS:
+            check_one_of(ERROR_KINDS, "kind of error", self.kind)
         if self.values and self.message.count("{}") != len(self.values):
             raise VerifyError(f"{self.message!r} has no place for {len(self.values)} values")
         for value in self.values:
             if not dtypes.is_integer(value.dtype) or dtypes.lanes_of(value.dtype) > 1:
                 raise VerifyError(f"a message shows integers, got {value!r} of {value.dtype}")
+
+    def _from_tvm_form(self) -> None:
+        """Take texts as expressions, and a message in parts."""
+        given: Any = self.message
+        parts = () if given is None else (given,) if isinstance(given, StringImm) else given
+        for name, text in (("kind", (self.kind,)), ("message", parts)):
+            object.__setattr__(self, name, "".join(map(_plain_text, text)))
+
+    @property
+    def error_kind(self) -> StringImm:
+        """The kind, as TVM's nodes hold it."""
+        return StringImm(self.kind)
+
+    @property
+    def message_parts(self) -> tuple[StringImm, ...]:
+        """The message, as TVM's nodes hold it; it has one part or none."""
+        return (StringImm(self.message),) if self.message else ()
+
+
+ERROR_KINDS = (
+    "RuntimeError", "ValueError", "TypeError", "IndexError", "AssertionError", "MemoryError",
+    "KeyError", "AttributeError", "NotImplementedError",
+)  # fmt: skip
+"""Kinds of errors that an assertion may raise: the classes of Python that callers know."""
+
+
+def _plain_text(text: object) -> str:
+    plain = text.value if isinstance(text, StringImm) else text
+    if not isinstance(plain, str):
+        raise VerifyError(f"an assertion has a kind of error and a message, both text: {text!r}")
+    return plain
 
 
 @node
@@ -167,6 +227,10 @@ class For(Stmt):
     ``kind`` is one of ``FOR_KINDS``; ``thread`` is the thread tag (``threadIdx.x`` …) of a
     thread-bound loop, one of ``THREAD_TAGS``. ``annotations`` map text to Python values. A loop of
     a negative extent does nothing, as one of none.
+
+    With ``step``, the loop has ``ceildiv(extent, step)`` iterations, and where the body names the
+    variable it gets ``min + loop_var * step``. Raises ``VerifyError`` for a step below 1, and where
+    the start or step of such a loop reads memory.
     """
 
     loop_var: Var = definition()
@@ -177,12 +241,35 @@ class For(Stmt):
     thread: Any = attr(default=None, alias="thread_binding")
     annotations: Mapping[str, Any] = attr(default=None)
 
+    step = None
+    """Loops go by 1: what was made with another step says that in its body."""
+
+    init_takes_fields = False
+
+    def __init__(
+        self,
+        loop_var: Var,
+        min: ExprLike,
+        extent: ExprLike,
+        kind: str | int,
+        body: Stmt,
+        thread_binding: object = None,
+        annotations: Mapping[str, Any] | None = None,
+        step: ExprLike | None = None,
+        span: object = None,
+    ) -> None:
+        if step is not None and as_int(step) != 1:
+            min, extent, body = _in_steps(loop_var, as_expr(min), as_expr(extent), step, body)
+        self.fill(loop_var, min, extent, kind, body, thread_binding, annotations)
+        if span is not None:
+            set_span(self, span)
+
     def __post_init__(self) -> None:
         if self.annotations is None:
             object.__setattr__(self, "annotations", {})
         if self.kind not in FOR_KINDS:
             self._from_tvm_form()
-            _check_one_of(FOR_KINDS, "loop kind", self.kind)
+            check_one_of(FOR_KINDS, "loop kind", self.kind)
         if not isinstance(self.min, Expr) or not isinstance(self.extent, Expr):
             object.__setattr__(self, "min", as_expr(self.min))
             object.__setattr__(self, "extent", as_expr(self.extent))
@@ -205,6 +292,20 @@ class For(Stmt):
         return IterVar(None, Var(self.thread), THREAD_INDEX, self.thread)
 
 
+def _in_steps(
+    loop_var: Var, low: Expr, extent: Expr, step: ExprLike, body: Stmt
+) -> tuple[Expr, Expr, Stmt]:
+    """Return start, extent and body of a loop that goes by 1 instead of ``step``."""
+    by = as_expr(step, loop_var.dtype)
+    number = as_int(by)
+    if not dtypes.is_integer(by.dtype) or (number is not None and number < 1):
+        raise VerifyError(f"the step of a loop is a positive integer, got {step!r}")
+    if any(contents(part) & content_mask(BufferLoad) for part in (low, by)):
+        raise VerifyError("start and step of a loop read no memory: bind what they read before it")
+    value = loop_var * by if as_int(low) == 0 else low + loop_var * by
+    return const(0, low.dtype), ceildiv(extent, by), substitute(body, {loop_var: value})
+
+
 AT_ONCE = "loops that run at once"
 """Kind of content: loops whose iterations run at the same time."""
 add_content(For, AT_ONCE, lambda loop: loop.kind not in (SERIAL, UNROLLED))
@@ -212,12 +313,7 @@ add_content(For, AT_ONCE, lambda loop: loop.kind not in (SERIAL, UNROLLED))
 
 def check_thread(tag: object) -> None:
     """Refuse what is no thread tag."""
-    _check_one_of(THREAD_TAGS, "thread tag", tag)
-
-
-def _check_one_of(known: Collection[str], what: str, found: object) -> None:
-    if not isinstance(found, str) or found not in known:
-        raise VerifyError(f"unknown {what} {found!r}; {near_matches(str(found), list(known))}")
+    check_one_of(THREAD_TAGS, "thread tag", tag)
 
 
 @node
@@ -240,130 +336,70 @@ class AttrStmt(Stmt):
 
 @node
 class Allocate(Stmt):
-    """Memory for ``buffer`` that lives as long as ``body`` runs."""
+    """Memory for ``buffer`` that lives as long as ``body`` runs.
+
+    Without a body it lives while what follows in its sequence does; ``annotations`` may then take
+    its place: ``AllocBuffer(buffer, {"align": 32})``.
+    """
 
     buffer: Buffer = definition()
     body: Stmt = child()
     annotations: Mapping[str, Any] = attr(default=None)
 
-    def __post_init__(self) -> None:
-        if self.annotations is None:
-            object.__setattr__(self, "annotations", {})
+    init_takes_fields = False
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        body: Stmt | Mapping[str, Any] | None = None,
+        annotations: Mapping[str, Any] | None = None,
+        span: object = None,
+    ) -> None:
+        if isinstance(body, Mapping):
+            body, annotations = None, body
+        self.fill(buffer, REST if body is None else body, dict(annotations or {}))
+        if span is not None:
+            set_span(self, span)
 
 
 @node
 class DeclBuffer(Stmt):
-    """Another view (``buffer``) of memory that exists already (``buffer.data``)."""
+    """Another view (``buffer``) of memory that exists already (``buffer.data``).
+
+    Without a body it is one in what follows in its sequence. ``data`` says again what memory that
+    is; raises ``VerifyError`` for another one than the buffer's.
+    """
 
     buffer: Buffer = definition()
     body: Stmt = child()
-
-
-class _ActsAsVar(Node):
-    """Arithmetic and comparisons of an axis: those of its variable."""
-
-    __slots__ = ()
-    var: Var
-
-    def expr_ty(self) -> Any:
-        """Return the type (``ir.Type``) of the variable."""
-        return self.var.ty
-
-    def __add__(self, other: ExprLike) -> Expr:
-        return self.var + other
-
-    def __radd__(self, other: ExprLike) -> Expr:
-        return other + self.var
-
-    def __sub__(self, other: ExprLike) -> Expr:
-        return self.var - other
-
-    def __rsub__(self, other: ExprLike) -> Expr:
-        return other - self.var
-
-    def __mul__(self, other: ExprLike) -> Expr:
-        return self.var * other
-
-    def __rmul__(self, other: ExprLike) -> Expr:
-        return other * self.var
-
-    def __floordiv__(self, other: ExprLike) -> Expr:
-        return self.var // other
-
-    def __mod__(self, other: ExprLike) -> Expr:
-        return self.var % other
-
-    def __lt__(self, other: ExprLike) -> Expr:
-        return self.var < other
-
-    def __le__(self, other: ExprLike) -> Expr:
-        return self.var <= other
-
-    def __gt__(self, other: ExprLike) -> Expr:
-        return self.var > other
-
-    def __ge__(self, other: ExprLike) -> Expr:
-        return self.var >= other
-
-    def astype(self, dtype: str, span: object = None) -> Expr:
-        """Convert the variable to another dtype."""
-        return self.var.astype(dtype, span)
-
-    def equal(self, other: ExprLike, span: object = None) -> Expr:
-        """``self == other`` as an expression; ``==`` asks whether both are one axis."""
-        return self.var.equal(other, span)
-
-
-@node
-class IterVar(_ActsAsVar):
-    """An axis of a block's domain: variable, range and kind (spatial, reduce, opaque).
-
-    ``dom`` may be given as ``(begin, end)`` and ``var`` by a name; ``iter_type`` is a kind or TVM's
-    number of one. ``thread_tag`` is that of an axis of threads (``te.thread_axis``), whose ``dom``
-    is ``None`` if there are as many as the launch has.
-    """
-
-    var: Var = definition()
-    dom: Any = child()
-    kind: str = attr()
-    thread_tag: str = attr(default="")
-
-    DataPar, ThreadIndex, CommReduce, Ordered, Opaque = range(5)
-    Unrolled, Vectorized, Parallelized, Tensorized = range(5, 9)  # of loops here, not of axes
 
     init_takes_fields = False
 
     def __init__(
         self,
-        dom: Any,
-        var: Any,
-        iter_type: int | str,
-        thread_tag: str = "",
+        buffer: Buffer,
+        body: Stmt | None = None,
         span: object = None,
+        *,
+        data: Var | None = None,
     ) -> None:
-        if isinstance(dom, (tuple, list)):
-            dom = Range(*dom)
-        var = Var(var) if isinstance(var, str) else var
-        if type(var) is not Var or not (dom is None or isinstance(dom, Range)):
-            raise VerifyError(f"an axis has a variable and a range, got {var!r} and {dom!r}")
-        kind = _TVM_KINDS.get(iter_type, iter_type) if type(iter_type) is int else iter_type
-        if kind not in _KINDS_OF_ITERS:
-            _check_one_of(_KINDS_OF_ITERS, "kind of axis", kind)
-        self.fill(var, dom, kind, thread_tag)
+        if data is not None and data is not buffer.data:
+            raise VerifyError(
+                f"buffer {buffer.name} lies in the memory {buffer.data.name}, not {data!r}: make "
+                "it with tir.decl_buffer(..., data=...)"
+            )
+        self.fill(buffer, REST if body is None else body)
         if span is not None:
             set_span(self, span)
 
     @property
-    def iter_type(self) -> int:
-        """The kind as TVM's number: ``IterVar.DataPar``, ``IterVar.CommReduce`` …"""
-        return next(number for number, kind in _TVM_KINDS.items() if kind == self.kind)
+    def data(self) -> Var:
+        """The memory that the buffer is a view of."""
+        return self.buffer.data
 
-    def as_expr(self) -> Var:
-        """Stand for the variable where an expression is expected (``A[i + axis]``)."""
-        return self.var
 
-    def __repr__(self) -> str:
-        return f"IterVar({self.var.name}, {self.dom!r}, {self.kind})"
+_HOLDING = frozenset((LetStmt, Allocate, DeclBuffer))
+"""Statements that hold for what follows them, if they are made without a body."""
 
 
 @node
@@ -547,7 +583,10 @@ def seq(*stmts: Stmt | Iterable[Stmt]) -> Stmt:
             stack.extend(reversed(tuple(item)))
     if not flat:
         return NO_OP
-    return flat[0] if len(flat) == 1 else SeqStmt(tuple(flat))
+    if len(flat) == 1:
+        return flat[0]
+    made = SeqStmt(tuple(flat))
+    return made if len(made.stmts) > 1 else made.stmts[0]
 
 
 def loop_nest(loops: Iterable[For], body: Stmt) -> Stmt:

@@ -9,8 +9,20 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tilewright.ir import BinaryExpr, Call, Expr, ExprLike, as_expr, call, dtypes, located
+from tilewright.ir import (
+    BinaryExpr,
+    Call,
+    Expr,
+    ExprLike,
+    Var,
+    as_expr,
+    call,
+    dtypes,
+    located,
+    set_span,
+)
 from tilewright.ir import Div as FloatDiv
+from tilewright.tir.buffer import Buffer
 from tilewright.tir.stmt import (
     NO_OP,
     PARALLEL,
@@ -143,6 +155,73 @@ class Div(metaclass=_Quotient):
 
     a: Expr
     b: Expr
+
+
+class _Statement(type):
+    """The class of classes that recognise the statement which calls one operator."""
+
+    operator: str
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        value = instance.value if type(instance) is Evaluate else None
+        return type(value) is Call and value.op.name == cls.operator
+
+
+class _Exit(_Statement):
+    def __call__(cls, span: object = None) -> Stmt:
+        return placed(Evaluate(call(cls.operator)), span)
+
+
+class Break(metaclass=_Exit):
+    """The statement that leaves the innermost loop: ``Evaluate`` of ``break_loop()``."""
+
+    operator: ClassVar[str] = "break_loop"
+
+
+class Continue(metaclass=_Exit):
+    """The statement that goes on with the next iteration: ``Evaluate`` of ``continue_loop()``."""
+
+    operator: ClassVar[str] = "continue_loop"
+
+
+class _Returning(_Statement):
+    def __call__(cls, value: ExprLike, span: object = None) -> Stmt:
+        return placed(Evaluate(call("ret", as_expr(value), dtype="void")), span)
+
+
+class Return(metaclass=_Returning):
+    """The statement that ends the function: ``Evaluate`` of ``ret(value)``."""
+
+    operator: ClassVar[str] = "ret"
+
+
+def placed(stmt: Stmt, span: object) -> Stmt:
+    """A new statement, with where it comes from."""
+    if span is not None:
+        set_span(stmt, span)
+    return stmt
+
+
+def break_loop(span: object = None) -> Expr:
+    """The call that leaves the innermost loop; :class:`Break` is the statement."""
+    return located(call("break_loop"), span)
+
+
+def continue_loop(span: object = None) -> Expr:
+    """The call that goes on with the next iteration; :class:`Continue` is the statement."""
+    return located(call("continue_loop"), span)
+
+
+def is_buffer_var(value: object) -> bool:
+    """Whether a value is a buffer, and no other variable."""
+    return isinstance(value, Buffer)
+
+
+def buffer_data(buffer: Buffer) -> Var:
+    """The pointer to a buffer's memory."""
+    if not isinstance(buffer, Buffer):
+        raise TypeError(f"buffer_data takes a buffer, got {buffer!r}")
+    return buffer.data
 
 
 def stmt_seq(*args: Expr | Stmt) -> Stmt:

@@ -51,7 +51,7 @@ PARAMS = (Var("a", "handle"), Var("b", "handle"))
 
 
 def func(body) -> PrimFunc:
-    return PrimFunc(PARAMS, dict(zip(PARAMS, (A, B))), make_root_block(body))
+    return PrimFunc(PARAMS, make_root_block(body), buffer_map=dict(zip(PARAMS, (A, B))))
 
 
 def copy_block(name="B", var=None, **changes) -> Block:

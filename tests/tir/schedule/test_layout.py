@@ -222,7 +222,7 @@ def test_what_the_padding_holds() -> None:
     handles = Var("a", "handle"), Var("s", "handle")
     loops = sch.state.loops_above(sch.state.get_block(block))
     buffers = dict(zip(handles, (sch.mod["main"].buffers[0], shown)))
-    func = PrimFunc(handles, buffers, make_root_block(loop_nest(loops, realize)))
+    func = PrimFunc(handles, make_root_block(loop_nest(loops, realize)), buffer_map=buffers)
     out = np.zeros((2, 2), "float32")
     run(func, np.array([1, 2, 3], "float32"), out)
     np.testing.assert_array_equal(out, [[1, 2], [3, 9]])

@@ -144,7 +144,7 @@ class Statements:
         parameters = dict(zip(handles, self.buffers))
         numbers = list(self.numbers)
         body = seq(*(self.stmt(4) for _ in range(3)))
-        return PrimFunc((*handles, *numbers), parameters, body)
+        return PrimFunc((*handles, *numbers), body, buffer_map=parameters)
 
     def name(self, base: str) -> str:
         self.names += 1

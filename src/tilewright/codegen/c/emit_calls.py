@@ -239,7 +239,7 @@ def _limit(emitter: MemoryEmitter, call: Call) -> Value:
 # ---- choices
 
 
-@intrinsic("likely")
+@intrinsic("likely", "ignore_loop_partition")
 def _likely(emitter: MemoryEmitter, call: Call) -> Value:
     made: Value = emitter.visit(call.args[0])
     return made

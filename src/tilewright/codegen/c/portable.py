@@ -289,7 +289,7 @@ class CEmitter(FunctionEmitter):
         condition = self.scalar(node.condition)
         with self.braces(f"if (!{t.within(condition, t.ATOM)})"):
             if not node.values:
-                self.fail("RuntimeError", t.string_text(node.message))
+                self.fail(node.kind, t.string_text(node.message))
                 return
             form = t.string_text(node.message.replace("%", "%%").replace("{}", "%lld"))
             values = "".join(
@@ -298,7 +298,7 @@ class CEmitter(FunctionEmitter):
             )
             self.line("char tw_message[TW_MESSAGE_BYTES];")
             self.line(f"snprintf(tw_message, sizeof tw_message, {form}{values});")
-            self.fail("RuntimeError", "tw_message")
+            self.fail(node.kind, "tw_message")
 
     def parallel(self, node: For) -> None:
         if not self.parallel_ends:

@@ -131,7 +131,7 @@ def _truncated(emitter: FunctionEmitter, call: Call) -> str:
     return truncated(emitter, op, call.dtype, a, b, divisor, known)
 
 
-@intrinsic("likely")
+@intrinsic("likely", "ignore_loop_partition")
 def _likely(emitter: FunctionEmitter, call: Call) -> str:
     return str(emitter.visit(call.args[0]))
 

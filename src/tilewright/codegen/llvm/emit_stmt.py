@@ -168,7 +168,7 @@ class FunctionEmitter(MemoryEmitter):
         self.branch_if(condition, passed, failed)
         self.start_block(failed)
         values = [str(self.visit(cast(value, INDEX))) for value in node.values]
-        self.raise_error("RuntimeError", node.message, values)
+        self.raise_error(node.kind, node.message, values)
         self._return("-1")
         self.leave()
         self.start_block(passed)

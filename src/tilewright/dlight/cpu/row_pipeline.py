@@ -103,7 +103,8 @@ def _has_costly_elements(block: Block) -> bool:
     """Whether an elementary function is computed for each element, not only once per row."""
     inner = {block.iter_vars[-1].var}
     return any(
-        uses_var(item, inner) and item.op.name not in ("if_then_else", "likely")
+        uses_var(item, inner)
+        and item.op.name not in ("if_then_else", "likely", "ignore_loop_partition")
         for item in collect(block.body, Call)
     )
 

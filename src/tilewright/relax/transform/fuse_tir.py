@@ -126,7 +126,7 @@ class _Merger:
         extra = [v for info in infos if isinstance(info, ShapeStructInfo) for v in info.values]
         body = make_root_block(seq(*stmts), tuple(self.allocated))
         # Kept attributes are none: those of the parts said something of the parts only.
-        prim = PrimFunc(tuple(params), buffer_map, body)
+        prim = PrimFunc(params, body, buffer_map=buffer_map)
         prim, scalars = close_over(prim)
         return prim, [_position(scalar, extra, self.name) for scalar in scalars]
 

@@ -151,7 +151,7 @@ class _GraphLowerer:
             for position, var in enumerate(params)
             if var in buffer_map and buffer_map[var].data not in self.written
         )
-        func = PrimFunc(tuple(params), buffer_map, body, "void", attrs)
+        func = PrimFunc(params, body, attrs=attrs, buffer_map=buffer_map)
         renewed: PrimFunc = renew_definitions(func)
         return renewed
 
@@ -177,7 +177,9 @@ class _GraphLowerer:
             expected = substitute(value, self.extents)
             self.analyzer.assume(scalar == expected)
             message = f"{param.name} must be {value!r}, which is {{}}; got {{}}"
-            checks.append(AssertStmt(scalar == expected, message, (expected, scalar)))
+            checks.append(
+                AssertStmt("RuntimeError", scalar == expected, message, (expected, scalar))
+            )
         return checks
 
     def kept_attrs(self) -> dict[str, object]:
@@ -275,7 +277,7 @@ class _GraphLowerer:
                 shown = tuple(substitute(item, self.extents) for item in values)
                 holds = substitute(condition, self.extents)
                 self.analyzer.assume(holds)
-                stmts.append(AssertStmt(holds, message, shown))
+                stmts.append(AssertStmt("RuntimeError", holds, message, shown))
             else:
                 raise LowerError(
                     f"{self.name} binds {binding.var.name} to {value!r}: run CallTIRRewrite first"
@@ -395,6 +397,7 @@ class _GraphLowerer:
             elif not prove_equal(actual, extent):
                 checks.append(
                     AssertStmt(
+                        "RuntimeError",
                         value == substitute(extent, self.extents),
                         f"match_cast of {binding.value!r}: extent {actual!r} is not {extent!r}",
                     )
@@ -438,7 +441,7 @@ class _GraphLowerer:
             ]
             values = extent_values(func, ref.name, shapes, scalars)
             checks = [
-                AssertStmt(what.expr, what.message, what.values)
+                AssertStmt("RuntimeError", what.expr, what.message, what.values)
                 for what in extent_conditions(func, ref.name, shapes, values)
                 if not self.analyzer.can_prove(what.expr)
             ]

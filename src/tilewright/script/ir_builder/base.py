@@ -31,6 +31,8 @@ class IRBuilder:
     def __init__(self) -> None:
         self.frames: list[Frame] = []
         self.result: Any = None
+        self.outside: Any = None
+        """What a dialect keeps of parts that are built without a function around them."""
 
     def __enter__(self) -> IRBuilder:
         _open.__dict__.setdefault("builders", []).append(self)

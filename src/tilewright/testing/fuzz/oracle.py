@@ -436,7 +436,7 @@ class _Expressions(ast.NodeTransformer):
             return self.let(args[0], node.keywords[0].value)
         if name in ("if_then_else", "Select"):
             return ast.IfExp(test=args[0], body=args[1], orelse=args[2])
-        if name == "likely":
+        if name in ("likely", "ignore_loop_partition"):
             return args[0]
         if name == "Div" and any(
             isinstance(arg, ast.Call) and dialect_name(arg).startswith("float") for arg in node.args

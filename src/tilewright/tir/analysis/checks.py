@@ -124,7 +124,7 @@ def assert_pure_function(func: PrimFunc) -> bool:
 def estimate_tir_flops(stmt_or_mod: Stmt | PrimFunc | IRModule) -> float:
     """The arithmetic operations of a statement, or of all functions of a module."""
     if isinstance(stmt_or_mod, Stmt):
-        stmt_or_mod = PrimFunc((), {}, stmt_or_mod)
+        stmt_or_mod = PrimFunc((), stmt_or_mod)
     return float(estimate_flops(stmt_or_mod))
 
 

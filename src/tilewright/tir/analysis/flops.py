@@ -43,7 +43,15 @@ from tilewright.tir.stmt import (
 )
 
 _ONE_OPERATION = (Add, Sub, Mul, Div, Min, Max, FloorDiv, FloorMod)
-_FREE_CALLS = ("reinterpret", "if_then_else", "likely", "min_value", "max_value", "infinity")
+_FREE_CALLS = (
+    "reinterpret",
+    "if_then_else",
+    "likely",
+    "ignore_loop_partition",
+    "min_value",
+    "max_value",
+    "infinity",
+)
 Sizes = Mapping[Any, int]
 
 

@@ -132,7 +132,7 @@ def _combining_func(reducer: CommReducer, count: int) -> PrimFunc:
     body = For(i, make_const(0), make_const(count), SERIAL, stores)
     root = BlockRealize((), TRUE, Block((), (), (), "root", body))
     handles = {Var(f"{buffer.name}_handle", "handle"): buffer for buffer in (*xs, *ys, *outs)}
-    return PrimFunc(tuple(handles), handles, root)
+    return PrimFunc(handles, root, buffer_map=handles)
 
 
 def _first_difference(left: Tuples, right: Tuples) -> int | None:

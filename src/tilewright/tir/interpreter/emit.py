@@ -295,7 +295,8 @@ class Emitter(ExprEmitter):
     def visit_AssertStmt(self, node: AssertStmt) -> None:
         """A check that fails with the message and its values."""
         values = "".join(f", {self.expr(value)}" for value in node.values)
-        self.line(f"if not ({self.expr(node.condition)}): fail({node.message!r}{values})")
+        kind = "" if node.kind == "RuntimeError" else f", kind={node.kind}"
+        self.line(f"if not ({self.expr(node.condition)}): fail({node.message!r}{values}{kind})")
 
     def visit_Evaluate(self, node: Evaluate) -> None:
         """An expression for its effect; hints have none."""

@@ -335,7 +335,7 @@ class ExprEmitter(Visitor):
         if name == "if_then_else":
             condition, true_value, false_value = map(self.expr, node.args)
             return f"({true_value} if {condition} else {false_value})"
-        if name == "likely":
+        if name in ("likely", "ignore_loop_partition"):
             return self.expr(node.args[0])
         if name in COLLECTIVES:
             return self.threads.exchange(node)

@@ -102,8 +102,8 @@ def _call(program: Program, func: PrimFunc, args: tuple[object, ...]) -> Any:
     return None if func.ret_dtype == "void" else result
 
 
-def _fail(message: str, *values: object) -> None:
-    raise RunError(message.format(*values) if values else message)
+def _fail(message: str, *values: object, kind: type[Exception] = RunError) -> None:
+    raise kind(message.format(*values) if values else message)
 
 
 _NAMES = (

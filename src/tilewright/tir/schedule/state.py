@@ -447,7 +447,7 @@ class ScheduleState:
             parent = parents[parent]
         func = self._funcs[func_name]
         assert isinstance(func, PrimFunc)
-        made = PrimFunc(func.params, func.buffer_map, new, func.ret_dtype, func.attrs)
+        made = PrimFunc.of_fields(func.params, func.buffer_map, new, func.ret_dtype, func.attrs)
         self.set_func(func_name, made)
         for before, after in (block_sref_reuse or {}).items():
             if before.name != after.name:

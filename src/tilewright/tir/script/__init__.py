@@ -88,6 +88,9 @@ from tilewright.tir.script.buffer_declarations import (
 )
 from tilewright.tir.script.buffer_declarations import as_region as region
 from tilewright.tir.script.buffer_declarations import buffer_type as Buffer
+
+# Not for text: these speak to the builder that is open.
+from tilewright.tir.script.builder_frames import add_to_parent, arg, func_name, func_ret
 from tilewright.tir.script.declarations import assert_frame as Assert
 from tilewright.tir.script.declarations import (
     attr,
@@ -95,6 +98,7 @@ from tilewright.tir.script.declarations import (
     bind,
     block,
     block_attr,
+    block_name_suffix_context,
     buffer_store,
     evaluate,
     func_attr,
@@ -120,7 +124,10 @@ from tilewright.tir.script.frames import Macro, macro
 from tilewright.tir.script.functions import comm_reducer, index_map, iter_var
 from tilewright.tir.script.intrinsics import (
     call_intrin,
+    masked_load,
+    masked_store,
     operator_function,
+    print_buffer,
     thread_return,
     tvm_storage_sync,
     tvm_thread_allreduce,
@@ -128,12 +135,14 @@ from tilewright.tir.script.intrinsics import (
     tvm_warp_shuffle,
     tvm_warp_shuffle_down,
     tvm_warp_shuffle_up,
+    tvm_warp_shuffle_xor,
 )
 from tilewright.tir.script.parser import parse_fragment, prim_func
 from tilewright.tir.script.scalars import (
     SHORT_DTYPES,
     Call,
     Let,
+    LetAnnotation,
     Ptr,
     ScalarType,
     bfloat16,
@@ -175,17 +184,20 @@ from tilewright.tir.tvm_forms import (
     BitwiseNot,
     BitwiseOr,
     BitwiseXor,
+    Break,
     CallEffectKind,
+    Continue,
     Div,
     LShift,
     Mod,
+    Return,
     RShift,
 )
 
 register_constructors(EQ, GE, GT, LE, LT, NE, Add, And, Broadcast, Cast, Div, FloatImm, FloorDiv)
 register_constructors(FloorMod, IntImm, IterVar, Max, Min, Mod, Mul, Not, Or, Ramp, Select, Shuffle)
 register_constructors(BitwiseAnd, BitwiseNot, BitwiseOr, BitwiseXor, LShift, RShift, StringImm, Sub)
-register_constructors(BufferLoad, CommReducer, Reduce, Var)
+register_constructors(Break, BufferLoad, CommReducer, Continue, Reduce, Return, Var)
 register_values(Operator, Target)
 register_price(Target, 100)  # its options are looked up in tables and checked
 
@@ -193,7 +205,9 @@ ALIASES = {
     "AllocBuffer": "alloc_buffer",
     "Bind": "bind",
     "broadcast": "Broadcast",
+    "buffer": "Buffer",
     "buffer_decl": "Buffer",
+    "buffer_var": "Ptr",
     "call_cpacked": "call_packed",
     "inline": "macro",
     "ptr": "Ptr",
@@ -253,6 +267,7 @@ __all__ = [
     "BitwiseNot",
     "BitwiseOr",
     "BitwiseXor",
+    "Break",
     "Broadcast",
     "Buffer",
     "BufferLoad",
@@ -260,6 +275,7 @@ __all__ = [
     "CallEffectKind",
     "Cast",
     "CommReducer",
+    "Continue",
     "Div",
     "EQ",
     "Else",
@@ -290,6 +306,7 @@ __all__ = [
     "Ramp",
     "Range",
     "Reduce",
+    "Return",
     "ScalarType",
     "Select",
     "Shuffle",
@@ -345,6 +362,8 @@ __all__ = [
     "launch_thread",
     "let",
     "macro",
+    "masked_load",
+    "masked_store",
     "match_buffer",
     "max",
     "max_value",
@@ -353,6 +372,7 @@ __all__ = [
     "min_value",
     "parallel",
     "prim_func",
+    "print_buffer",
     "reads",
     "region",
     "seq",
@@ -367,6 +387,7 @@ __all__ = [
     "tvm_warp_shuffle",
     "tvm_warp_shuffle_down",
     "tvm_warp_shuffle_up",
+    "tvm_warp_shuffle_xor",
     "type_annotation",
     "uint16",
     "uint32",

@@ -10,37 +10,30 @@ from tilewright.ir import (
     INDEX,
     Expr,
     Range,
-    StringImm,
     Var,
     as_expr,
-    call,
     cast,
     const,
     dtypes,
-    if_then_else,
-    structural_equal,
 )
 from tilewright.script.diagnostics import Source
 from tilewright.script.evaluator import Evaluator
 from tilewright.script.operators import to_value
 from tilewright.script.scope import Scope
-from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion, access_dtype, decl_buffer
-from tilewright.tir.reducer import CommReducer, known_reducers
+from tilewright.tir.reducer import CommReducer
 from tilewright.tir.script import buffer_declarations as buffers
 from tilewright.tir.script import declarations as decl
 from tilewright.tir.script import threads
 from tilewright.tir.script.frames import BlockFrame, FunctionFrame, Rest, set_name
-from tilewright.tir.script.intrinsics import AllReduce
-from tilewright.tir.script.scalars import LetMarker, LetType, ScalarType
+from tilewright.tir.script.intrinsics import REDUCE_SCOPE, AllReduce
+from tilewright.tir.script.scalars import LetAnnotation, ScalarType
 from tilewright.tir.stmt import (
     ITER_KINDS,
     THREAD_BINDING,
     Allocate,
-    AttrStmt,
     BufferStore,
     DeclBuffer,
-    Evaluate,
     For,
     IterVar,
     LetStmt,
@@ -210,17 +203,19 @@ class AssignmentParser(Evaluator):
         name = self._target_name(node.target)
         if type(kind) is Var and not kind.name:  # T.Ptr("float32")
             kind = ScalarType(kind.dtype)
-        if not isinstance(kind, (LetMarker, ScalarType)):
+        if not isinstance(kind, (LetAnnotation, ScalarType)):
             self.fail(node.annotation, "expected a dtype such as T.float32, or T.let")
         if node.value is None:
-            if isinstance(kind, (LetMarker, LetType)):
+            if isinstance(kind, LetAnnotation):
                 self.fail(node, "the variable needs a value")
             self._define_scalar(name, kind.dtype, "local")
             return None
         value = to_value(self.eval(node.value))
-        if isinstance(kind, LetMarker):
-            value = self.guard(node.value, as_expr, value)
-            return self._define_variable(node, Var(name, value.dtype), value)
+        if isinstance(kind, LetAnnotation):
+            if kind.type_spec is None:
+                value = self.guard(node.value, as_expr, value)
+                return self._define_variable(node, Var(name, value.dtype), value)
+            kind = ScalarType(kind.as_var().dtype)
         if not isinstance(value, Expr):
             value = self._literal(node.value, value, kind.dtype, f"{name}: {kind.dtype}")
         elif value.dtype != kind.dtype:
@@ -367,17 +362,24 @@ class AssignmentParser(Evaluator):
         self.scope.define(name, value.buffer)
 
     def _declare_let(self, node: ast.AST, target: ast.expr | None, value: decl.LetDecl) -> Rest:
-        name = self._named(node, target, "a let")
         made = self.guard(node, as_expr, value.value, value.dtype)
-        return self._let(Var(name, value.dtype or made.dtype), made)
+        known = value.var
+        if known is not None and (target is None or known.name):
+            if target is not None:
+                self.scope.define(self._target_name(target), known)
+            return Rest(lambda body: LetStmt(known, made, body))
+        name = self._named(node, target, "a let")
+        if known is not None:
+            set_name(known, name)
+        return self._let(known or Var(name, value.dtype or made.dtype), made)
 
     def _declare_attr(self, node: object, target: ast.expr | None, value: decl.AttrDecl) -> Rest:
         if target is not None:
             self.fail(target, "T.attr has no name")
-        if value.key == REDUCE_SCOPE and isinstance(value.node, CommReducer):
+        if value.said[0][0] == REDUCE_SCOPE and isinstance(value.node, CommReducer):
             self.scope.define(REDUCE_SCOPE, value.node)
             return Rest(lambda body: body)
-        return Rest(lambda body: AttrStmt(value.node, value.key, value.value, body))
+        return Rest(value.around)
 
     def _declare_allocate(
         self, node: ast.AST, target: ast.expr | None, value: buffers.AllocateDecl
@@ -430,29 +432,8 @@ class AssignmentParser(Evaluator):
         """Join values of threads, by the reducer of the ``T.attr`` around it."""
         if target is not None:
             self.fail(target, "tvm_thread_allreduce gives nothing: it writes the results")
-        reducer: Any = self._in_sight(REDUCE_SCOPE)
-        if reducer is None:
-            self.fail(
-                node, 'tvm_thread_allreduce stands below T.attr(T.comm_reducer(...), "reduce_scope"'
-                ', ...)'
-            )  # fmt: skip
-        known = known_reducers(*(item.dtype for item in value.values))
-        names = [
-            name for name, made in known if structural_equal(made, reducer, map_free_vars=True)
-        ]
-        tags = [self.tags.get(item) for item in value.threads if isinstance(item, Var)]
-        if not names:
-            self.fail(node, "no reducer of this form is registered: see tir.register_reducer")
-        if len(tags) < len(value.threads) or None in tags:
-            self.fail(node, "tvm_thread_allreduce takes threads: variables of T.launch_thread")
-        values = [
-            if_then_else(value.condition, item, neutral)
-            for item, neutral in zip(value.values, reducer.identity)
-        ]
-        places = [call("address_of", _element(item)) for item in value.results]
-        words = [StringImm(str(word)) for word in (names[0], *tags)]
-        made = call("thread_allreduce", words[0], *values, *places, *words[1:], dtype="void")
-        return Evaluate(made)
+        made: Stmt = self.guard(node, value.joined, self._in_sight(REDUCE_SCOPE), self.tags)
+        return made
 
     def _resolve(self, node: ast.AST, value: buffers.DeferredBuffer) -> Buffer:
         """Make the buffer whose shape names symbolic variables by text."""
@@ -491,20 +472,6 @@ DECLARATIONS: dict[type, Callable[[AssignmentParser, Any, Any, Any], Any]] = {
     threads.LaunchThread: AssignmentParser._declare_launch,
     AllReduce: AssignmentParser._declare_allreduce,
 }
-
-
-REDUCE_SCOPE = "reduce_scope"
-"""Key of the attribute that says how ``tvm_thread_allreduce`` joins values."""
-
-
-def _element(value: object) -> BufferLoad:
-    """The element that a result of ``tvm_thread_allreduce`` names."""
-    made = to_value(value)
-    if isinstance(made, Buffer):
-        made = BufferLoad(made, tuple(const(0) for _ in made.shape))
-    if not isinstance(made, BufferLoad):
-        raise VerifyError(f"a result of threads is an element of a buffer, got {made!r}")
-    return made
 
 
 def _as_read(target: ast.Name | ast.Subscript) -> ast.expr:

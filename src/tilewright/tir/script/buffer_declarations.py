@@ -10,7 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from tilewright.ir import INDEX, Expr, ExprLike, Ramp, Range, Var, as_expr, as_int, const, dtypes
+from tilewright.ir import (
+    INDEX,
+    Expr,
+    ExprLike,
+    Ramp,
+    Range,
+    Var,
+    as_expr,
+    as_int,
+    const,
+    dtypes,
+    floordiv,
+)
 from tilewright.script.allowance import register_values
 from tilewright.script.references import register_subscript
 from tilewright.support.errors import VerifyError
@@ -140,28 +152,43 @@ class Layout(TypedDict, total=False):
     data: Pointer
     strides: Extents | None
     elem_offset: ExprLike | None
+    byte_offset: ExprLike | None
     scope: str
     align: int
     offset_factor: int
     buffer_type: str
     axis_separators: Sequence[int]
+    layout: str | None
+    allocated_addr: None
+    buffer_name: str
+    annotations: Mapping[str, object] | None
 
 
-_ORDER = tuple(Layout.__annotations__)
+_FIRST = ("data", "strides", "elem_offset")
+_THEN = ("scope", "align", "offset_factor")
+_ORDER = (*_FIRST, "byte_offset", *_THEN, "layout", "allocated_addr", "buffer_name")
 """In which order the layout may be told by position, as TVM's declarations have it."""
+_OLD_ORDER = (*_FIRST, *_THEN, "buffer_type", "axis_separators")
+"""The order of TVM's versions without ``byte_offset``, and of ``match_buffer``."""
+_ALLOCATED = (*_ORDER[:-1], "annotations")
 
 
-def _layout(given: tuple[Any, ...], named: Mapping[str, Any]) -> Layout:
+def _layout(
+    given: tuple[Any, ...], named: Mapping[str, Any], order: tuple[str, ...] = _ORDER
+) -> Layout:
     """Join what is told by position with what is told by name."""
     made = Layout()
-    for key, value in [*zip(_ORDER, given), *named.items()]:
-        if key not in _ORDER:
-            raise VerifyError(f"a buffer takes no {key!r}; {near_matches(key, list(_ORDER))}")
+    if len(given) > 3 and isinstance(given[3], str):
+        order = _OLD_ORDER
+    known = list(Layout.__annotations__)
+    for key, value in [*zip(order, given), *named.items()]:
+        if key not in known:
+            raise VerifyError(f"a buffer takes no {key!r}; {near_matches(key, known)}")
         if key in made:
             raise VerifyError(f"{key} is given twice")
         made[key] = value  # type: ignore[literal-required]  # the key is one of the layout's
-    if len(given) > len(_ORDER):
-        raise VerifyError(f"a buffer is told at most {len(_ORDER) + 2} things by position")
+    if len(given) > len(order):
+        raise VerifyError(f"a buffer is told at most {len(order) + 2} things by position")
     return made
 
 
@@ -194,14 +221,27 @@ def _make(shape: Extents, dtype: DTypeLike, layout: Layout) -> Buffer:
     return make_buffer(
         _shape(shape),
         as_dtype(dtype),
-        "",
+        layout.get("buffer_name", ""),
         data=data.data if isinstance(data, Buffer) else data,
         strides=_shape(strides) if strides is not None else (),
-        elem_offset=layout.get("elem_offset"),
+        elem_offset=_offset(layout, as_dtype(dtype)),
         scope=layout.get("scope", "global"),
         alignment=align,
         axis_separators=layout.get("axis_separators", ()),
     )
+
+
+def _offset(layout: Layout, dtype: str) -> ExprLike | None:
+    """The offset in elements."""
+    in_bytes = layout.get("byte_offset")
+    if in_bytes is None:
+        return layout.get("elem_offset")
+    if layout.get("elem_offset") is not None:
+        raise VerifyError("a buffer has an elem_offset or a byte_offset, not both")
+    size, number = dtypes.bytes_of(dtype), as_int(as_expr(in_bytes))
+    if number is not None and number % size:
+        raise VerifyError(f"byte_offset={number} is no multiple of the {size} bytes of {dtype}")
+    return floordiv(as_expr(in_bytes), size)
 
 
 def _check_promises(layout: Layout) -> None:
@@ -209,6 +249,10 @@ def _check_promises(layout: Layout) -> None:
 
     That an offset is a multiple of ``offset_factor`` is seen from the offset itself.
     """
+    if layout.get("layout", "default") not in ("default", None):
+        raise VerifyError(f"layout is 'default', got {layout['layout']!r}; state strides instead")
+    if layout.get("allocated_addr") is not None:
+        raise VerifyError("memory has no allocated_addr: it is placed when programs are built")
     factor, kind = layout.get("offset_factor", 0), layout.get("buffer_type", "default")
     if not isinstance(factor, int) or factor < 0:
         raise VerifyError(f"offset_factor is a number of elements, got {factor!r}")
@@ -245,7 +289,6 @@ def alloc_buffer(
     shape: Extents,
     dtype: DTypeLike = "float32",
     *given: object,
-    annotations: Mapping[str, object] | None = None,
     **layout: Unpack[Layout],
 ) -> Any:
     """Declare a buffer of the enclosing block, or of the root block outside of all.
@@ -255,7 +298,8 @@ def alloc_buffer(
     """
     if isinstance(shape, Buffer):
         return AllocBuffer(shape, is_made=True)
-    buffer = _make(shape, dtype, _layout(given, layout))
+    told = _layout(given, layout, _ALLOCATED)
+    buffer, annotations = _make(shape, dtype, told), told.get("annotations")
     return AllocateDecl(buffer, dict(annotations)) if annotations else AllocBuffer(buffer)
 
 
@@ -330,10 +374,17 @@ class MatchBuffer:
     buffer: Buffer
 
 
+class _LeftOut(str):
+    """A dtype that nobody has told."""
+
+
+_LEFT_OUT = _LeftOut("float32")
+
+
 def match_buffer(
-    source: Var | Region,
+    param: Var | Region,
     shape: Extents | None = None,
-    dtype: DTypeLike | None = None,
+    dtype: DTypeLike = _LEFT_OUT,
     *given: object,
     **layout: Unpack[Layout],
 ) -> MatchBuffer:
@@ -341,17 +392,17 @@ def match_buffer(
 
     For a region, shape, dtype and scope are those of the region if left out.
     """
-    told = _layout(given, layout)
+    source, told = param, _layout(given, layout, _OLD_ORDER)
     if isinstance(source, (Buffer, BufferLoad, BufferSlice)):
         source = as_region(source)
         shape = tuple(item.extent for item in source.region) if shape is None else shape
-        dtype = source.buffer.dtype if dtype is None else dtype
+        dtype = source.buffer.dtype if dtype is _LEFT_OUT else dtype
         told.setdefault("scope", source.buffer.scope)
         if told.get("offset_factor") and told.get("elem_offset") is None:
             told["elem_offset"] = Var("elem_offset", INDEX)
     elif shape is None:
         raise VerifyError("match_buffer of a handle needs a shape")
-    return MatchBuffer(source, _make(shape, dtype or "float32", told))
+    return MatchBuffer(source, _make(shape, dtype, told))
 
 
 register_values(Buffer, attributes="data shape strides elem_offset dtype scope ndim")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilewright.ir import TRUE, Expr, ExprLike, Range, Var, as_expr, const
+from tilewright.ir import TRUE, Expr, ExprLike, Range, Var, as_expr, call, const
 from tilewright.script.ir_builder import Frame, IRBuilder, enclosing
 from tilewright.script.ir_builder.ir import IRModuleFrame
 from tilewright.script.operators import to_value
@@ -16,17 +16,19 @@ from tilewright.support.errors import VerifyError
 from tilewright.tir.analysis.regions import block_access_regions
 from tilewright.tir.buffer import Buffer, BufferRegion
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.reducer import CommReducer
 from tilewright.tir.script import buffer_declarations as buffers
 from tilewright.tir.script import declarations as decl
 from tilewright.tir.script import threads
 from tilewright.tir.script.frames import BlockFrame, Rest, flatten, join, set_name
+from tilewright.tir.script.intrinsics import REDUCE_SCOPE
+from tilewright.tir.script.intrinsics import tvm_thread_allreduce as thread_allreduce
 from tilewright.tir.script.scalars import DTypeLike, ScalarType, as_dtype
 from tilewright.tir.stmt import (
     ITER_KINDS,
     THREAD_BINDING,
     Allocate,
     AssertStmt,
-    AttrStmt,
     Block,
     BlockRealize,
     DeclBuffer,
@@ -58,8 +60,14 @@ class StmtFrame(Frame):
         return join(made)
 
     def close(self, builder: IRBuilder) -> None:
-        """Put what is built around the body into the frame outside."""
-        _emit(self.build(self.body()))
+        """Put what is built around the body into the frame outside; if none is, it is all."""
+        made = self.build(self.body())
+        if builder.find_frame(StmtFrame) is not None:
+            _emit(made)
+        elif builder.result is None:
+            builder.result = made
+        else:
+            raise VerifyError("several statements need a frame: `with T.seq_scope():`")
 
     def build(self, body: Stmt) -> Stmt:
         """Make the statement of this frame."""
@@ -86,6 +94,7 @@ class PrimFuncFrame(StmtFrame):
         self.block = BlockFrame()
         self.names: set[str] = set()
         self.loops: dict[Var, Range] = {}
+        self.tags: dict[Var, str] = {}
 
     def open(self, builder: IRBuilder) -> None:
         """Check that this is no function inside another one."""
@@ -98,7 +107,7 @@ class PrimFuncFrame(StmtFrame):
         whole = isinstance(body, BlockRealize) and body.block.name == "root"
         if allocations or (self.names and not whole):
             body = make_root_block(body, allocations)
-        made = PrimFunc(tuple(self.params), self.buffer_map, body, self.ret_dtype, self.attrs)
+        made = PrimFunc(self.params, body, self.ret_dtype, self.attrs, buffer_map=self.buffer_map)
         module = builder.find_frame(IRModuleFrame)
         if module is None:
             builder.result = made
@@ -108,15 +117,37 @@ class PrimFuncFrame(StmtFrame):
             module.define(self.name, made)
 
 
-def prim_func(is_private: bool = False) -> PrimFuncFrame:
-    """A function; functions of a module are called by their names, private or not."""
-    if not isinstance(is_private, bool):
-        raise VerifyError(f"is_private is True or False, got {is_private!r}")
+def prim_func(
+    is_private: bool = False,
+    s_tir: bool = False,
+    persistent: bool = False,
+    *,
+    private: bool | None = None,
+) -> PrimFuncFrame:
+    """A function; functions of a module are called by their names, private or not.
+
+    It has a root block if it has blocks, whatever ``s_tir`` says.
+    """
+    for name, value in (("is_private", is_private), ("s_tir", s_tir), ("private", private)):
+        if not isinstance(value, (bool, type(None))):
+            raise VerifyError(f"{name} is True or False, got {value!r}")
+    if persistent:
+        raise VerifyError("prim_func has no persistent=True: write the loop over tiles")
     return PrimFuncFrame()
 
 
 def _function() -> PrimFuncFrame:
     return enclosing(PrimFuncFrame, "this stands inside `with T.prim_func():`")
+
+
+def _around() -> PrimFuncFrame:
+    """What knows the blocks and loops so far: the function, or what stands for it where none is."""
+    builder = IRBuilder.current()
+    if builder.outside is None:
+        builder.outside = PrimFuncFrame()
+    found = builder.find_frame(PrimFuncFrame)
+    made: PrimFuncFrame = builder.outside if found is None else found
+    return made
 
 
 def func_name(name: str) -> None:
@@ -163,7 +194,7 @@ class BlockStmtFrame(StmtFrame):
 
     def open(self, builder: IRBuilder) -> None:
         """Take a name that no other block of the function has."""
-        names, given = _function().names, self.block.declaration
+        names, given = _around().names, self.block.declaration
         assert given is not None
         name, number = given.name or "block", 0
         while not given.name and name in names:
@@ -193,9 +224,9 @@ class BlockStmtFrame(StmtFrame):
         return BlockRealize(values, TRUE if frame.predicate is None else frame.predicate, made)
 
 
-def block(name: str = "", no_realize: bool = False) -> BlockStmtFrame:
+def block(name: str = "", no_realize: bool = False, exec_scope: str = "") -> BlockStmtFrame:
     """A block."""
-    return BlockStmtFrame(decl.block(name, no_realize))
+    return BlockStmtFrame(decl.block(name, no_realize, exec_scope))
 
 
 def _block() -> BlockFrame:
@@ -248,7 +279,7 @@ def _axis(made: decl.AxisDecl) -> Var:
     return var
 
 
-class _Axes:
+class axis:
     """``T.axis``: adds axes to the block."""
 
     @staticmethod
@@ -267,13 +298,13 @@ class _Axes:
         return _axis(decl.axis.opaque(dom, binding, dtype))
 
     @staticmethod
-    def remap(kinds: str, bindings: Sequence[Any]) -> Any:
+    def remap(kinds: str, bindings: Sequence[Any], dtype: DTypeLike | None = None) -> Any:
         """Axes over the ranges of the loops they are bound to."""
-        made = decl.axis.remap(kinds, bindings)
+        made = decl.axis.remap(kinds, bindings, dtype)
         axes = []
         for letter, value in zip(made.kinds, made.values):
             var = to_value(value)
-            dom = _function().loops.get(var) if isinstance(var, Var) else None
+            dom = _around().loops.get(var) if isinstance(var, Var) else None
             if dom is None:
                 raise VerifyError(f"remap takes loop variables, got {value!r}")
             axes.append(_axis(decl.AxisDecl(ITER_KINDS[letter], dom, var, var.dtype)))
@@ -281,9 +312,8 @@ class _Axes:
 
     S = spatial
     R = reduce
+    scan = opaque
 
-
-axis = _Axes()
 
 # ---- loops and branches -----------------------------------------------------------------------
 
@@ -302,7 +332,7 @@ class ForFrame(StmtFrame):
 
     def open(self, builder: IRBuilder) -> None:
         """Note the ranges of the loops."""
-        known = _function().loops
+        known = _around().loops
         for var, loop in zip(self.vars, self.loops.nest):
             if loop.step is None:
                 known[var] = Range.from_min_extent(loop.minimum, loop.extent)
@@ -423,21 +453,41 @@ class AssertFrame(StmtFrame):
             _emit(stmt)
 
 
-def Assert(condition: ExprLike, message: str, error_kind: str = "RuntimeError") -> AssertFrame:
+def Assert(
+    condition: ExprLike, message: str | Sequence[str], error_kind: str = "RuntimeError"
+) -> AssertFrame:
     """Check a condition before the body runs."""
     told = decl.assert_frame(condition, message, error_kind)
-    return AssertFrame(AssertStmt(as_expr(condition), told.message))
+    return AssertFrame(AssertStmt(told.kind, as_expr(condition), told.message))
 
 
 # ---- what holds for the rest of a frame -------------------------------------------------------
 
 
-def attr(node: object, attr_key: str | None = None, value: Any = None) -> WrapFrame:
-    """Say something about ``node`` that holds in the body."""
-    made = decl.attr(node, attr_key, value)
+class ReducerFrame(WrapFrame):
+    """``T.attr(T.comm_reducer(...), "reduce_scope", ...)``: how threads join values in its body."""
+
+    def __init__(self, reducer: CommReducer) -> None:
+        super().__init__(lambda body: body)
+        self.reducer = reducer
+
+
+def attr(node_or_dict: object, attr_key: str | None = None, value: Any = None) -> WrapFrame:
+    """Say something about a node that holds in the body."""
+    made = decl.attr(node_or_dict, attr_key, value)
     if isinstance(made, threads.LaunchThread):
         return _launch(made)
-    return WrapFrame(lambda body: AttrStmt(made.node, made.key, made.value, body))
+    if isinstance(made.node, CommReducer) and made.said[0][0] == REDUCE_SCOPE:
+        return ReducerFrame(made.node)
+    return WrapFrame(made.around)
+
+
+def tvm_thread_allreduce(*freduce_args: Any) -> Evaluate:
+    """Join values of threads: ``T.evaluate(T.tvm_thread_allreduce(...))``."""
+    count, *given = freduce_args
+    frame = IRBuilder.current().find_frame(ReducerFrame)
+    reducer = None if frame is None else frame.reducer
+    return thread_allreduce(count, *given).joined(reducer, _around().tags)
 
 
 env_thread = threads.env_thread
@@ -451,7 +501,8 @@ def launch_thread(thread: str | threads.EnvThread, extent: ExprLike) -> WrapFram
 def _launch(made: threads.LaunchThread) -> WrapFrame:
     var = made.var or Var(made.tag.replace(".", "_"), made.extent.dtype)
     zero = const(0, made.extent.dtype)
-    _function().loops[var] = Range.from_min_extent(zero, made.extent)
+    _around().loops[var] = Range.from_min_extent(zero, made.extent)
+    _around().tags[var] = made.tag
     return WrapFrame(lambda body: For(var, zero, made.extent, THREAD_BINDING, body, made.tag), var)
 
 
@@ -519,24 +570,45 @@ def match_buffer(param: Any, shape: Any = None, *given: Any, **layout: Any) -> B
 # ---- other statements -------------------------------------------------------------------------
 
 
+def Break() -> None:
+    """Leave the innermost loop."""
+    _emit(Evaluate(call("break_loop")))
+
+
+def Continue() -> None:
+    """Go on with the next iteration of the innermost loop."""
+    _emit(Evaluate(call("continue_loop")))
+
+
+def Return(value: ExprLike) -> None:
+    """End the function with a value."""
+    _emit(Evaluate(call("ret", as_expr(value), dtype="void")))
+
+
+def add_to_parent(stmt: Stmt) -> None:
+    """Add a statement to the frame that is open."""
+    _emit(stmt)
+
+
 def buffer_store(buffer: Buffer, value: ExprLike, indices: Any) -> None:
     """Store an element."""
     _emit(decl.buffer_store(buffer, value, indices))
 
 
-def evaluate(value: ExprLike) -> None:
+def evaluate(value: ExprLike | Stmt) -> None:
     """Evaluate an expression for its effect."""
-    _emit(Evaluate(as_expr(value)))
+    _emit(decl.evaluate(value))
 
 
 sblock, sblock_attr, sblock_alloc_buffer, Bind = block, block_attr, alloc_buffer, bind
 
 
 __all__ = [
-    "Assert", "Bind", "Else", "ForFrame", "If", "PrimFuncFrame", "StmtFrame", "Then", "While",
-    "alloc_buffer", "allocate", "arg", "attr", "axis", "bind", "block", "block_attr",
-    "buffer_store", "decl_buffer", "env_thread", "evaluate", "func_attr", "func_name", "func_ret",
-    "grid", "init", "launch_thread", "match_buffer", "parallel", "prim_func", "reads", "sblock",
-    "sblock_alloc_buffer", "sblock_attr", "serial", "thread_binding", "unroll", "vectorized",
-    "where", "writes",
+    "Assert", "Bind", "Break", "Continue", "Else", "ForFrame", "If", "PrimFuncFrame", "Return",
+    "StmtFrame", "Then", "While", "add_to_parent", "alloc_buffer", "allocate", "arg", "attr",
+    "axis", "bind", "block", "block_attr", "buffer_store", "decl_buffer",
+    "env_thread", "evaluate", "func_attr", "func_name", "func_ret", "grid", "init",
+    "launch_thread", "match_buffer", "parallel", "prim_func", "reads", "sblock",
+    "sblock_alloc_buffer", "sblock_attr", "serial", "thread_binding",
+    "tvm_thread_allreduce", "unroll", "vectorized", "where", "writes",
 ]  # fmt: skip

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from tilewright.ir import (
     INDEX,
+    TRUE,
     Expr,
     ExprLike,
     Range,
@@ -26,9 +29,10 @@ from tilewright.ir import (
     contents,
     dtypes,
 )
-from tilewright.script.allowance import register_values
+from tilewright.script.allowance import register_constructors, register_values
 from tilewright.script.ir import MetaVar as MetaVar
 from tilewright.script.ir import meta_var as meta_var
+from tilewright.script.operators import to_value
 from tilewright.support.errors import VerifyError
 from tilewright.tir.attrs import AUTO_STEP
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion, access_dtype
@@ -42,8 +46,11 @@ from tilewright.tir.stmt import (
     THREAD_BINDING,
     UNROLLED,
     VECTORIZED,
+    AssertStmt,
+    AttrStmt,
     BufferStore,
     Evaluate,
+    Stmt,
     check_thread,
 )
 
@@ -225,10 +232,31 @@ class BlockDecl:
     no_realize: bool
 
 
-def block(name: str = "", no_realize: bool = False) -> Any:
-    """A block. ``no_realize`` gives the block alone, without values for its axes."""
+_suffix: ContextVar[str] = ContextVar("suffix of blocks", default="")
+
+
+@contextmanager
+def block_name_suffix_context(block_suffix: str) -> Iterator[None]:
+    """Append a text to the names of the blocks that are made in this context."""
+    token = _suffix.set(block_suffix)
+    try:
+        yield
+    finally:
+        _suffix.reset(token)
+
+
+def block(name: str = "", no_realize: bool = False, exec_scope: str = "") -> Any:
+    """A block. ``no_realize`` gives the block alone, without values for its axes.
+
+    Raises ``VerifyError`` for an ``exec_scope``: loops say which threads run what is inside.
+    """
     if not isinstance(name, str):
         raise VerifyError(f"a block's name is text, got {name!r}")
+    name += _suffix.get() if name else ""
+    if exec_scope != "":
+        raise VerifyError(
+            f"blocks have no exec_scope, got {exec_scope!r}: put the block below a loop of threads"
+        )
     return BlockDecl(name, no_realize)
 
 
@@ -274,53 +302,58 @@ def _axis(
     return AxisDecl(kind, made, bound, made.extent.dtype if dtype is None else as_dtype(dtype))
 
 
-class Axis:
-    """``T.axis``: the axes of a block."""
+AxisRange = ExprLike | Range | slice | tuple[ExprLike, ...] | list[ExprLike]
 
-    __slots__ = ()
+
+class AxisNames(type):
+    """The class of ``T.axis``, which is itself the only thing of its kind."""
+
+
+class axis(metaclass=AxisNames):
+    """The axes of a block."""
 
     @staticmethod
     def spatial(
-        dom: ExprLike | Range | slice | tuple[ExprLike, ...] | list[ExprLike],
-        value: ExprLike | None = None,
-        dtype: DTypeLike | None = None,
+        dom: AxisRange, binding: ExprLike | None = None, dtype: DTypeLike | None = None
     ) -> Any:
         """An axis whose iterations are independent."""
-        return _axis("spatial", dom, value, dtype)
+        return _axis("spatial", dom, binding, dtype)
 
     @staticmethod
     def reduce(
-        dom: ExprLike | Range | slice | tuple[ExprLike, ...] | list[ExprLike],
-        value: ExprLike | None = None,
-        dtype: DTypeLike | None = None,
+        dom: AxisRange, binding: ExprLike | None = None, dtype: DTypeLike | None = None
     ) -> Any:
         """An axis that is reduced over."""
-        return _axis("reduce", dom, value, dtype)
+        return _axis("reduce", dom, binding, dtype)
 
     @staticmethod
     def opaque(
-        dom: ExprLike | Range | slice | tuple[ExprLike, ...] | list[ExprLike],
-        value: ExprLike | None = None,
-        dtype: DTypeLike | None = None,
+        dom: AxisRange, binding: ExprLike | None = None, dtype: DTypeLike | None = None
     ) -> Any:
         """An axis about whose iterations nothing is known."""
-        return _axis("opaque", dom, value, dtype)
+        return _axis("opaque", dom, binding, dtype)
 
     @staticmethod
-    def remap(kinds: str, values: Sequence[object]) -> Any:
-        """Axes over the ranges of the loops they are bound to; ``kinds`` has S, R or O for each."""
+    def remap(kinds: str, bindings: Sequence[object], dtype: DTypeLike | None = None) -> Any:
+        """Axes over the ranges of the loops they are bound to; ``kinds`` has S, R or O for each.
+
+        They have the dtypes of these loops; raises ``VerifyError`` if ``dtype`` is another one.
+        """
         if not isinstance(kinds, str) or set(kinds) - set("SRO"):
             raise VerifyError(f"remap takes a letter S, R or O for each axis, got {kinds!r}")
-        values = list(values)
+        values = list(bindings)
         if len(kinds) != len(values):
             raise VerifyError(f"remap names {len(kinds)} kinds for {len(values)} loop variables")
+        if dtype is not None:
+            for value in map(as_expr, map(to_value, values)):
+                if value.dtype != as_dtype(dtype):
+                    raise VerifyError(f"{value!r} is {value.dtype}, so its axis is no {dtype!r}")
         return RemapDecl(kinds, values)
 
     S = spatial
     R = reduce
-
-
-axis = Axis()
+    scan = opaque
+    """An axis whose iterations come in order: nothing else is known about them."""
 
 
 @dataclass
@@ -401,6 +434,7 @@ class LetDecl:
 
     value: object
     dtype: str | None
+    var: Var | None = None
 
 
 def let_stmt(value: ExprLike, dtype: DTypeLike | None = None) -> LetDecl:
@@ -410,26 +444,43 @@ def let_stmt(value: ExprLike, dtype: DTypeLike | None = None) -> LetDecl:
 
 @dataclass
 class AttrDecl:
-    """``T.attr(node, key, value)``, for the rest of the suite or the ``with`` body."""
+    """``T.attr(node, key, value)``, for the rest of the suite or the ``with`` body.
+
+    ``said`` has pairs of a key and a value, outermost first.
+    """
 
     node: object
-    key: str
-    value: Expr
+    said: tuple[tuple[str, Expr], ...]
+
+    def around(self, body: Stmt) -> Stmt:
+        """The statement."""
+        for key, value in reversed(self.said):
+            body = AttrStmt(self.node, key, value, body)
+        return body
 
 
-def attr(node: object, key: str | None = None, value: ExprLike | str | None = None) -> Any:
-    """Say something about ``node`` that holds in what follows.
+def attr(
+    node_or_dict: object, attr_key: str | None = None, value: ExprLike | str | None = None
+) -> Any:
+    """Say something about a node that holds in what follows.
 
-    ``T.attr({"key": value})`` says it about nothing in particular. The extent of threads, which
-    TVM's lowered programs state so, launches them: see ``T.launch_thread``.
+    ``T.attr({"key": value, "other": value})`` says it about nothing in particular. The extent of
+    threads, which TVM's lowered programs state so, launches them: see ``T.launch_thread``.
     """
-    if isinstance(node, Mapping) and key is None and len(node) == 1:
-        (key, value), node = next(iter(node.items())), 0
-    if not isinstance(key, str) or value is None:
-        raise VerifyError("attr takes a node, a key and a value, or a dictionary of one entry")
-    if isinstance(node, EnvThread) and key in ("thread_extent", "virtual_thread"):
-        return launch_thread(node, as_expr(value))
-    return AttrDecl(node, key, StringImm(value) if isinstance(value, str) else as_expr(value))
+    if isinstance(node_or_dict, Mapping) and attr_key is None and value is None and node_or_dict:
+        return AttrDecl(0, tuple(_said(*pair) for pair in node_or_dict.items()))
+    if value is None:
+        raise VerifyError("attr takes a node, a key and a value, or a dictionary")
+    said = _said(attr_key, value)
+    if isinstance(node_or_dict, EnvThread) and said[0] in ("thread_extent", "virtual_thread"):
+        return launch_thread(node_or_dict, said[1])
+    return AttrDecl(node_or_dict, (said,))
+
+
+def _said(key: object, value: ExprLike | str) -> tuple[str, Expr]:
+    if not isinstance(key, str):
+        raise VerifyError(f"the key of an attribute is text, got {key!r}")
+    return key, StringImm(value) if isinstance(value, str) else as_expr(to_value(value))
 
 
 class SeqDecl:
@@ -468,6 +519,7 @@ class AssertFrame:
 
     condition: object
     message: str
+    kind: str = "RuntimeError"
 
 
 def if_frame(condition: ExprLike) -> IfFrame:
@@ -491,19 +543,28 @@ def while_frame(condition: ExprLike) -> WhileFrame:
 
 
 def assert_frame(
-    condition: ExprLike, message: str, error_kind: str = "RuntimeError"
+    condition: ExprLike, message: str | Sequence[str], error_kind: str = "RuntimeError"
 ) -> AssertFrame:
-    """Check a condition before the body of the ``with`` runs; as ``assert``."""
-    if not isinstance(message, str):
-        raise VerifyError(f"the message of an assertion is text, got {message!r}")
-    if error_kind != "RuntimeError":
-        raise VerifyError(f"an assertion that fails is a RuntimeError, no {error_kind}")
-    return AssertFrame(condition, message)
+    """Check a condition before the body of the ``with`` runs; as ``assert``.
+
+    ``error_kind`` names the error that the caller gets; a message may be a list of parts.
+    """
+    parts: Any = message
+    made = AssertStmt(error_kind, TRUE, parts)
+    return AssertFrame(condition, made.message, made.kind)
 
 
-def bind(value: ExprLike, type_annotation: DTypeLike | None = None) -> LetDecl:
-    """Bind a variable for the rest of the suite: ``x = T.bind(A[i])``, as ``x: T.let = A[i]``."""
-    return let_stmt(value, type_annotation)
+def bind(
+    value: ExprLike, type_annotation: DTypeLike | None = None, *, var: Var | None = None
+) -> LetDecl:
+    """Bind a variable for the rest of the suite: ``x = T.bind(A[i])``, as ``x: T.let = A[i]``.
+
+    ``var`` is the variable, if there is one already: ``T.bind(A[i], var=x)``.
+    """
+    if var is not None and type(var) is not Var:
+        raise VerifyError(f"bind gives a variable its value, got {var!r}")
+    made = let_stmt(value, type_annotation if var is None else var.dtype)
+    return replace(made, var=var)
 
 
 def buffer_store(buffer: Buffer, value: ExprLike, indices: Sequence[Any] | ExprLike) -> BufferStore:
@@ -514,12 +575,13 @@ def buffer_store(buffer: Buffer, value: ExprLike, indices: Sequence[Any] | ExprL
     return BufferStore(buffer, as_expr(value, access_dtype(buffer, places)), places)
 
 
-def evaluate(value: ExprLike) -> Evaluate:
-    """Evaluate an expression for its effect."""
-    return Evaluate(as_expr(value))
+def evaluate(value: ExprLike | Stmt) -> Stmt:
+    """Evaluate an expression for its effect; what is a statement already, stays one."""
+    return value if isinstance(value, Stmt) else Evaluate(as_expr(value))
 
 
-register_values(Axis, attributes="spatial reduce opaque remap S R")
+register_constructors(axis)
+register_values(AxisNames, attributes="spatial reduce opaque scan remap S R")
 register_values(Loops, BlockDecl, AxisDecl, RemapDecl, Where, Accesses, Attributes, InitDecl)
 register_values(LetDecl, AttrDecl, SeqDecl)
 register_values(IfFrame, BranchFrame, WhileFrame, AssertFrame)

@@ -146,10 +146,13 @@ class MacroDecorator(Decorator):
     def __init__(self, hygienic: bool = True) -> None:
         self.hygienic = hygienic
 
-    def __call__(self, function: Any = None, /, *, hygienic: bool = True) -> Any:
+    def __call__(self, *args: Any, hygienic: bool = True) -> Any:
         """Decorate a Python function, whose source is read when it is called first."""
-        if function is None:
+        if not args:
             return MacroDecorator(hygienic)
+        if len(args) > 1 or not callable(args[0]):
+            raise ValueError("a macro is one function: @T.macro, or @T.macro(hygienic=False)")
+        function = args[0]
         frame = sys._getframe(1)
         if "<locals>" in function.__qualname__:
             captured: Mapping[str, object] = captured_by(function, 2)

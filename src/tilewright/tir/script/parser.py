@@ -23,12 +23,13 @@ from tilewright.ir import (
 )
 from tilewright.script.diagnostics import Source
 from tilewright.script.operators import to_value
-from tilewright.script.parser import FunctionDecorator
+from tilewright.script.parser import Configured, FunctionDecorator
 from tilewright.script.scope import Scope
 from tilewright.support.errors import ParseError
 from tilewright.tir.analysis.regions import block_access_regions
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.loop_exits import exit_of
 from tilewright.tir.script import buffer_declarations as buffers
 from tilewright.tir.script import declarations as decl
 from tilewright.tir.script import threads
@@ -109,6 +110,10 @@ class TirParser(LoopParser):
         condition = to_value(self.eval(node.test))
         message = self.eval(node.msg) if node.msg is not None else ast.unparse(node.test)
         values: tuple[Any, ...] = ()
+        kind = "RuntimeError"
+        if isinstance(message, tuple) and len(message) == 2 and isinstance(message[1], list):
+            kind, parts = message  # as TVM prints it
+            message = self.guard(node.msg or node, _whole_message, parts)
         if isinstance(message, tuple) and message:
             message, *rest = message
             values = tuple(as_expr(value, INDEX) for value in map(to_value, rest))
@@ -119,7 +124,7 @@ class TirParser(LoopParser):
                 self.fail(node, f"this does not hold: {message}")
             return None
         made = self.guard(
-            node, AssertStmt, self.check_condition(node.test, condition), message, values
+            node, AssertStmt, kind, self.check_condition(node.test, condition), message, values
         )
         return made
 
@@ -263,7 +268,8 @@ class TirParser(LoopParser):
     ) -> list[Stmt]:
         self._no_target(item)
         condition = self.check_condition(item.context_expr, to_value(value.condition))
-        return [AssertStmt(condition, value.message), *flatten([self.suite(node.body)])]
+        check = AssertStmt(value.kind, condition, value.message)
+        return [check, *flatten([self.suite(node.body)])]
 
     # ---- expressions as statements -------------------------------------------------------
 
@@ -276,6 +282,8 @@ class TirParser(LoopParser):
         if isinstance(value, str) or value is None or value is ...:
             return None  # a docstring, or a call of a Python function for its effect
         if isinstance(value, Stmt):
+            if exit_of(value) is not None and not self.block.loops:
+                self.fail(node, "this stands inside a loop, in the same block as that")
             return flatten([value])
         method = _EFFECTS.get(type(value))
         if method is not None:
@@ -375,7 +383,11 @@ class TirParser(LoopParser):
         body = self._with_root(node, self.suite(node.body, own_scope=False), options)
         function = self.function
         made = PrimFunc(
-            tuple(function.params), function.buffer_map, body, function.ret_dtype, function.attrs
+            function.params,
+            body,
+            function.ret_dtype,
+            function.attrs,
+            buffer_map=function.buffer_map,
         )
         set_span(made, self.source.span(node))
         return made
@@ -426,6 +438,11 @@ class TirParser(LoopParser):
         self.function.params.append(var)
 
 
+def _whole_message(parts: list[Any]) -> Any:
+    """Join the parts of a message; with values, the text that shows them, and these."""
+    return parts[0] if len(parts) == 1 and isinstance(parts[0], tuple) else "".join(parts)
+
+
 _STATEMENTS: dict[type, Callable[[TirParser, Any], Any]] = {
     ast.For: TirParser._for,
     ast.While: TirParser._while,
@@ -469,6 +486,24 @@ class _PrimFuncDecorator(FunctionDecorator):
     the function's name in its module, if that is no Python name.
     """
 
+    def __call__(
+        self,
+        func: Any = None,
+        private: bool = False,
+        check_well_formed: bool = True,
+        s_tir: bool = False,
+        persistent: bool = False,
+        **options: Any,
+    ) -> Any:
+        """Decorate a Python function, or keep options for it.
+
+        All functions are checked, and are called by the names that their module gives them.
+        """
+        stated = (private, check_well_formed, s_tir, persistent)
+        options.update(zip(_TVM_OPTIONS, stated))
+        configured = Configured(self, options)
+        return configured if func is None else configured.decorate(func, depth=2)
+
     def parse_function(
         self, source: Source, node: ast.FunctionDef, scope: Scope, options: Mapping[str, object]
     ) -> PrimFunc:
@@ -476,7 +511,7 @@ class _PrimFuncDecorator(FunctionDecorator):
         unknown = set(options) - {"root", "name", *_TVM_OPTIONS}
         if unknown:
             raise ParseError(f"prim_func takes root= and name=, got {sorted(unknown)[0]}=")
-        for option in _TVM_OPTIONS & set(options):
+        for option in set(_TVM_OPTIONS) & set(options):
             if not isinstance(options[option], bool):
                 raise ParseError(f"{option}= of prim_func is True or False")
         if options.get("persistent"):
@@ -485,8 +520,7 @@ class _PrimFuncDecorator(FunctionDecorator):
         return made
 
 
-_TVM_OPTIONS = {"private", "check_well_formed", "s_tir", "persistent"}
-"""Options of TVM's decorator. All functions are checked, and are called by their module's names."""
+_TVM_OPTIONS = ("private", "check_well_formed", "s_tir", "persistent")
 
 prim_func = _PrimFuncDecorator()
 

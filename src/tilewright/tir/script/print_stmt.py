@@ -193,6 +193,8 @@ def _assert(p: Printer, node: AssertStmt) -> None:
     condition, message = p.expr(node.condition), quote(node.message)
     if node.values:
         message = p.tuple([message, *map(p.expr, node.values)])
+    if node.kind != "RuntimeError":
+        message = f"({quote(node.kind)}, [{message}])"
     p.line(f"assert {condition}, {message}")
 
 

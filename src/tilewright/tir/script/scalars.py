@@ -99,28 +99,40 @@ class HandleType(ScalarType):
         return super().__call__(dtype)
 
 
-class LetMarker:
+class LetAnnotation:
     """``x: T.let = value``: a variable of the value's dtype; ``T.let[T.int32]`` states that."""
 
+    def __init__(self, type_spec: Any = None) -> None:
+        self.type_spec = type_spec
 
-@register_subscript(LetMarker)
-def _declared_let(marker: LetMarker, given: tuple[Any, ...]) -> LetType:
-    dtype = given[0] if len(given) == 1 else None
-    if type(dtype) is Var:  # T.handle("float32")
-        dtype = dtype.dtype
-    if not isinstance(dtype, (str, ScalarType)):
+    def __getitem__(self, item: Any) -> LetAnnotation:
+        return LetAnnotation(item)
+
+    def __class_getitem__(cls, item: Any) -> LetAnnotation:
+        return cls(item)
+
+    def as_var(self, rhs_dtype: DTypeLike | None = None) -> Var:
+        """A variable of the stated dtype, else of the value's, which is ``rhs_dtype``."""
+        spec = self.type_spec
+        if type(spec) is Var:  # T.handle("float32")
+            return spec
+        if spec is None and rhs_dtype is None:
+            raise TypeError("T.let needs a dtype, or that of the value")
+        dtype: Any = rhs_dtype if spec is None else spec
+        return Var("", as_dtype(dtype))
+
+
+@register_subscript(LetAnnotation)
+def _declared_let(marker: LetAnnotation, given: tuple[Any, ...]) -> LetAnnotation:
+    if len(given) != 1 or not isinstance(given[0], (str, ScalarType, Var)):
         raise VerifyError("T.let takes one dtype: T.let[T.int32]")
-    return LetType(as_dtype(dtype))
-
-
-class LetType(ScalarType):
-    """``T.let[T.int32]``: the dtype of a variable that is assigned once."""
+    return LetAnnotation(given[0])
 
 
 register_values(ScalarType, attributes="dtype")
-register_values(LetMarker)
+register_values(LetAnnotation)
 
-let = LetMarker()
+let = LetAnnotation()
 bool = ScalarType("bool")
 int4 = ScalarType("int4")
 int8 = ScalarType("int8")

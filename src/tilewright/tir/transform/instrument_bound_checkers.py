@@ -156,6 +156,7 @@ def _assertions(
             if known:  # elsewhere the index may have no value
                 message = f"{buffer.name}: index {{}} of axis {axis} is not in [0, {{}})"
             yield AssertStmt(
+                "RuntimeError",
                 and_(lane >= 0, lane < extent) if known else _implied(guard, lane, extent),
                 message,
                 (lane, extent) if known else (),

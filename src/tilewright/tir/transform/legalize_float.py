@@ -140,7 +140,8 @@ class FP8ComputeLegalize(FloatComputeLegalize):
 
 
 _EXACT_CALLS = frozenset(
-    "floor ceil trunc round nearbyint abs fabs copysign likely reinterpret min_value max_value "
+    "floor ceil trunc round nearbyint abs fabs copysign likely ignore_loop_partition "
+    "reinterpret min_value max_value "
     "infinity vector_low vector_high vector_combine vector_reduce_max vector_reduce_min".split()
 )
 """Calls whose results have a form in the type of their operands."""

@@ -112,7 +112,7 @@ def _outlined(kernel: For, symbol: str, target: Target | None) -> tuple[PrimFunc
     }
     if target is not None:
         attrs["target"] = target
-    func = PrimFunc((*handles, *scalars), handles, stmt, attrs=attrs)
+    func = PrimFunc((*handles, *scalars), stmt, attrs=attrs, buffer_map=handles)
     launch = call("call_extern", StringImm(symbol), *outside, *scalars, dtype="int32")
     made: PrimFunc = renew_definitions(func)
     return made, Evaluate(launch)
