@@ -304,7 +304,7 @@ def block_function(**changes):
             ),
             "reads": (BufferRegion(A, region),),
             "writes": (BufferRegion(C, region),),
-            "name": "compute",
+            "name_hint": "compute",
             "body": BufferStore(C, A[vi, vj] + local[0, 0] + sub[0, 0], (vi, vj)),
             "init": BufferStore(C, const(0, "float32"), (vi, vj)),
             "alloc_buffers": (local,),
