@@ -8,6 +8,7 @@ import pytest
 
 from tilewright import te, topi
 from tilewright.ir import (
+    Expr,
     IRModule,
     Var,
     assert_structural_equal,
@@ -36,6 +37,17 @@ def test_free_variables_can_be_held_fixed() -> None:
     a, b = Var("a"), Var("b")
     assert structural_equal(a + 1, a + 1, map_free_vars=False)
     assert not structural_equal(a + 1, b + 1, map_free_vars=False)
+
+
+def test_axes_of_reductions_are_no_free_variables() -> None:
+    x, row = te.placeholder((4, 8), name="x"), Var("row")
+
+    def total(extent: int = 8) -> Expr:
+        k = te.reduce_axis((0, extent), "k")
+        return te.sum(x[row, k], axis=k)
+
+    assert structural_equal(total(), total())
+    assert not structural_equal(total(), total(7))
 
 
 def test_functions_made_twice_are_equal_and_hash_alike() -> None:

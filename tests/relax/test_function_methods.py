@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,15 @@ import pytest
 
 from tests.relax.helpers import tensor
 from tilewright import cpu, relax, runtime
-from tilewright.ir import GlobalVar, IRModule, SourceName, Var
+from tilewright.ir import (
+    GlobalVar,
+    IRModule,
+    SourceName,
+    Var,
+    assert_structural_equal,
+    load_json,
+    save_json,
+)
 from tilewright.relax import interpreter, op, transform
 from tilewright.relax.frontend import nn
 from tilewright.relax.training import Trainer
@@ -192,3 +201,9 @@ def test_names_of_constants_and_containers() -> None:
     by_name.update(modules={"a": linear})
     params_by_name.update(params={"a": param})
     assert (by_name["a"], params_by_name["a"]) == (linear, param)
+
+
+def test_functions_are_pickled_and_written_as_json() -> None:
+    for again in (pickle.loads(pickle.dumps(Module)), load_json(save_json(Module))):
+        assert_structural_equal(again, Module)
+        assert again["main"].bindings[1].value.op is MAIN.bindings[1].value.op

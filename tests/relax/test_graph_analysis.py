@@ -270,6 +270,21 @@ def test_reshapes_are_recognised(body: Any, infos: Any, same: bool) -> None:
     assert analysis.has_reshape_pattern(mod[name]) is same
 
 
+@pytest.mark.parametrize(
+    ("size", "rows", "loop"), [((12,), 2, 2), ((n,), 2, 2), ((6,), 2, 1)], ids=str
+)
+def test_a_copy_of_a_part_is_no_reshape(size: Any, rows: int, loop: int) -> None:
+    @T.prim_func
+    def part(A: T.Buffer(size, "float32"), B: T.Buffer((rows, 3), "float32")):
+        for i, j in T.grid(loop, 3):
+            with T.block("b"):
+                vi = T.axis.spatial(rows, i)
+                vj = T.axis.spatial(3, j)
+                B[vi, vj] = A[vi * 3 + vj]
+
+    assert not analysis.has_reshape_pattern(part)
+
+
 def test_memory_is_estimated() -> None:
     mod = t.LegalizeOps()(graph(lambda x: op.exp(op.tanh(op.exp(op.tanh(x)))), tensor((256,))))
     told = analysis.estimate_memory_usage(mod)

@@ -61,6 +61,21 @@ def test_gradients_are_te_code(k: float) -> None:
     assert "call_tir_with_grad" not in legal.script()
 
 
+def test_an_argument_given_twice_has_two_gradients() -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", X)
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            call = builder.call_te_with_grad(scaled, x, x, te_grad_name="test.scaled")
+            out = builder.emit_output(op.sum(builder.emit(call)))
+        builder.emit_func_output(out)
+    made = transform.Gradient("main")(builder.get())
+    value = random(3, 2)
+    result, (dx,) = interpreter.run(made, value, name="main_adjoint")
+    np.testing.assert_allclose(result, (2 * value * value).sum(), rtol=1e-5)
+    np.testing.assert_allclose(dx, 4 * value, rtol=1e-6)
+
+
 def test_gradients_have_a_name_and_give_each_argument_one() -> None:
     with pytest.raises(VerifyError, match=r"no gradient is registered as 'test\.scale'"):
         transform.Gradient("main")(summed("test.scale"))

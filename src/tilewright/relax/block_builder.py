@@ -485,6 +485,7 @@ class BlockBuilder:
         primfunc_attrs: Mapping[str, Any] | None = None,
         primfunc_key: Hashable = None,
         sizes_checked: bool = False,
+        merge_repeated: bool = True,
         **kwargs: object,
     ) -> RelaxCall:
         """Make a tensor function from ``te`` code, add it, and return the ``call_tir`` of it.
@@ -493,9 +494,10 @@ class BlockBuilder:
         tuples of extents, scalar constants numbers. ``primfunc_key`` identifies ``func`` and
         everything it captures: calls with one key and like arguments share one tensor function. The
         code's requirements on symbolic sizes are asserted before the call, unless the graph already
-        does so (``sizes_checked``).
+        does so (``sizes_checked``). A tensor that is given twice is one operand, unless
+        ``merge_repeated`` is ``False``.
         """
-        bridge = _TensorBridge(self)
+        bridge = _TensorBridge(self, merge_repeated)
         positional = [bridge.convert(arg) for arg in args]
         named = {key: bridge.convert(value) for key, value in kwargs.items()}
         key = None if primfunc_key is None else bridge.key(positional, named)
@@ -530,7 +532,8 @@ class BlockBuilder:
 
         Raises ``VerifyError`` if the code needs symbolic sizes that no argument has.
         """
-        plain = self.call_te(func, *args, **kwargs)
+        # The gradient's code has a parameter for each operand, whichever tensors these are.
+        plain = self.call_te(func, *args, merge_repeated=False, **kwargs)
         function, operands, sizes = call_tir_operands(plain)
         if sizes is not None:
             raise VerifyError(f"no argument of {function.name} has its sizes {sizes.values}")
@@ -561,8 +564,9 @@ class _NoKey(Exception):
 class _TensorBridge:
     """Turns graph operands into ``te`` placeholders and a ``te`` result into a ``call_tir``."""
 
-    def __init__(self, builder: BlockBuilder) -> None:
+    def __init__(self, builder: BlockBuilder, merge_repeated: bool) -> None:
         self.builder = builder
+        self.merge_repeated = merge_repeated
         self.operands: list[RelaxExpr] = []
         self.placeholders: list[te.Tensor] = []
         self.known: dict[RelaxExpr, te.Tensor] = {}
@@ -585,7 +589,7 @@ class _TensorBridge:
         return value
 
     def tensor(self, value: RelaxExpr) -> Any:
-        if value in self.known:
+        if self.merge_repeated and value in self.known:
             return self.known[value]
         info = value.struct_info
         if isinstance(info, TupleStructInfo):

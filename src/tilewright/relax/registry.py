@@ -27,7 +27,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tilewright.ir import Expr, and_, as_expr, as_int, const_value, maximum, minimum, not_, or_
+from tilewright.ir import (
+    Expr,
+    and_,
+    as_expr,
+    as_int,
+    const_value,
+    maximum,
+    minimum,
+    not_,
+    or_,
+    register_text,
+)
 from tilewright.relax.expr import Constant, PrimValue, RelaxCall, RelaxExpr, ShapeExpr, Tuple
 from tilewright.relax.struct_info import (
     PrimStructInfo,
@@ -98,7 +109,7 @@ class RelaxOp:
         return f"RelaxOp({self.name})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return OPERATORS.get, (self.name,)
+        return _named, (self.name,)
 
     # ---- building ---------------------------------------------------------------------------
 
@@ -280,6 +291,13 @@ OPERATORS: Registry[RelaxOp] = Registry("relax operator")
 Builder = Callable[..., RelaxCall]
 BUILDERS: dict[str, Callable[..., Any]] = {}
 """What ``relax.op`` has, by name: what builds a call of each operator, or several calls."""
+
+
+def _named(name: str) -> RelaxOp:
+    return OPERATORS.get(name)
+
+
+register_text("relax_op", RelaxOp, lambda op: str(op.name), _named)
 
 
 def builders_in(space: str = "") -> dict[str, Callable[..., Any]]:

@@ -34,6 +34,8 @@ class Reduce(Expr):
     where it starts, if not at the reducer's identity.
     """
 
+    early_fields = ("axis",)
+
     combiner: CommReducer = child()
     source: tuple[Expr, ...] = children(alias="src")
     axis: tuple[IterVar, ...] = children(alias="rdom")

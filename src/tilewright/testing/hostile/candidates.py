@@ -226,7 +226,7 @@ def _unheard() -> Iterator[None]:
 def _run(names: tuple[str, ...]) -> tuple[tuple[str, ...], list[str | None]]:
     reference = Reference("double", _good(), arg_infos(_double()))
     runner = LocalRunner(
-        _RUN_SECONDS, EvaluatorConfig(repeat=2, min_repeat_ms=0.5, retries=0), num_threads=1,
+        _RUN_SECONDS, EvaluatorConfig(1, 2, 0.5, retries=0), num_threads=1,
         memory_bytes=_MEMORY,
     )  # fmt: skip
     inputs = [

@@ -44,7 +44,7 @@ _MARGIN = 8192
 # A kernel that does nothing from this call on (counted from zero).
 _STALE = 2
 
-CONFIG = EvaluatorConfig(repeat=1, min_repeat_ms=0.05, retries=0, patience_ms=0.0)
+CONFIG = EvaluatorConfig(number=1, repeat=1, min_repeat_ms=0.05, retries=0, patience_ms=0.0)
 
 
 @dataclass(frozen=True)
