@@ -174,6 +174,8 @@ class IRModule(Node):
     def update(self, other: IRModule | Mapping[Any, BaseFunc]) -> None:
         """Put all functions of another module, or of a dict, into this one."""
         functions = other.functions if isinstance(other, IRModule) else other
+        if not isinstance(functions, Mapping):
+            raise VerifyError(f"update takes an IRModule or a dict of functions, got {other!r}")
         self._become(functions=_checked({**self.functions, **_by_name(functions)}))
 
     def update_global_info(self, name: str, global_info: Sequence[GlobalInfo]) -> None:

@@ -46,7 +46,7 @@ def has_reshape_pattern(func: PrimFunc) -> bool:
 def _writes_all(func: PrimFunc, store: BufferStore) -> bool:
     """Whether the only store of a function writes each element of its buffer, once."""
     realizes = collect(func.body, BlockRealize)
-    if collect(func.body, IfThenElse) or collect(func.body, While):
+    if collect(func.body, (IfThenElse, While)):
         return False
     if not all(is_const(realize.predicate, 1) for realize in realizes):
         return False
