@@ -60,7 +60,7 @@ def copy_block(name="B", var=None, **changes) -> Block:
         "iter_vars": (IterVar(Range.from_min_extent(const(0), const(8)), var, SPATIAL),),
         "reads": (),
         "writes": (),
-        "name": name,
+        "name_hint": name,
         "body": BufferStore(B, A[var], (var,)),
     }
     made = Block(**{**fields, **changes})
