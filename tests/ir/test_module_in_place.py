@@ -82,6 +82,18 @@ def test_a_pass_of_tvms_form():
     assert "name_of" not in mod["f"].attrs
 
 
+def test_schedules_keep_their_program_when_its_module_changes():
+    sch = tir.Schedule(function())
+    kept, other = sch.mod["main"], sch.copy()
+    assert sch.mod is sch.mod
+    sch.mod["main"] = function(32)
+    sch.mod.update_global_info("rest", [relax.DummyGlobalInfo()])
+    for each in (sch, other):
+        assert each.mod["main"] is kept and not each.mod.global_infos
+    with pytest.raises(VerifyError, match="takes an IRModule or a dict of functions"):
+        sch.mod.update([kept])
+
+
 def test_global_infos():
     devices = [relax.VDevice("llvm"), relax.VDevice({"kind": "c"}, 1, "local")]
     mod = IRModule({"f": function()}, {"a": 1}, {"vdevice": devices})

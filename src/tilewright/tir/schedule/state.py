@@ -113,7 +113,7 @@ class ScheduleState:
         self.enable_check = enable_check
         self.error_render_level = checked_level(error_render_level)
         self._mod: IRModule | None = mod
-        self._base = mod
+        self._base = mod.clone()  # only this state has it
         self._funcs: dict[str, BaseFunc] = dict(mod.functions)
         self._indexes: dict[str, FunctionIndex] = {}
         # Versions of functions before each change: who removed a loop is found out only when asked.
@@ -125,9 +125,14 @@ class ScheduleState:
     @property
     def mod(self) -> IRModule:
         """The module as it is now."""
-        if self._mod is None:
-            self._mod = self._base.replace(functions=dict(self._funcs))
-        return self._mod
+        known = self._mod
+        if (
+            known is None
+            or known.attrs is not self._base.attrs
+            or known.functions != self._funcs  # somebody has changed the module in place
+        ):
+            known = self._mod = self._base.replace(functions=dict(self._funcs))
+        return known
 
     def copy(self) -> ScheduleState:
         """Return an independent state that shares all trees and indexes."""
