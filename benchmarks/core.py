@@ -241,11 +241,11 @@ def _candidates(func: PrimFunc, target: Target, count: int) -> tuple[TuneContext
     context = TuneContext(func, target=target)
     spaces = context.generate_design_space()
     strategy = context.search_strategy
+    strategy._initialize_with_tune_context(context)
     strategy.pre_tuning(
-        context,
-        spaces,
         max_trials=count,
         num_trials_per_iter=count,
+        design_spaces=spaces,
         database=MemoryDatabase(),
         cost_model=CostModel.create("random"),
     )
@@ -301,11 +301,11 @@ def search(target: Target, count: int = 48) -> list[Figure]:
     start = time.perf_counter()
     model = CostModel.create("xgb")
     assert model is not None
+    strategy._initialize_with_tune_context(context)
     strategy.pre_tuning(
-        context,
-        spaces,
         max_trials=4 * count,
         num_trials_per_iter=count,
+        design_spaces=spaces,
         database=MemoryDatabase(),
         cost_model=model,
     )

@@ -77,11 +77,11 @@ def search(workload: Workload, target: Target) -> str:
     context = TuneContext(workload.prim_func(), target=target)
     sketches = context.generate_design_space()
     strategy = context.search_strategy
+    strategy._initialize_with_tune_context(context)
     strategy.pre_tuning(
-        context,
-        sketches,
         max_trials=CANDIDATES,
         num_trials_per_iter=CANDIDATES,
+        design_spaces=sketches,
         cost_model=CostModel.create("random"),
     )
     found = strategy.generate_measure_candidates(CANDIDATES)
