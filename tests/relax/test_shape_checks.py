@@ -13,6 +13,8 @@ from tilewright import relax, script, te, topi
 from tilewright.ir import IRModule
 from tilewright.relax import interpreter, op
 from tilewright.relax.transform import CheckShapes
+from tilewright.script import ir as I
+from tilewright.script import relax as R
 from tilewright.support.errors import LowerError, RunError, VerifyError
 
 N, M, K = symbol("n"), symbol("m"), symbol("k")
@@ -261,3 +263,26 @@ def test_calls_of_kernels_that_never_fit_are_refused() -> None:
         relax.build(call_of_kernel((4,), (5,), (4,)))
     with pytest.raises(LowerError, match="is 4, not 3"):
         relax.build(call_of_kernel((4,), (4,), (3,)))
+
+
+def test_local_functions_assert_what_their_own_extents_are() -> None:
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(("m",), "float32")):
+            @R.function
+            def inner(a: R.Tensor(("p",), "float32"), b: R.Tensor(("r",), "float32")) -> R.Tensor(
+                ("p",), "float32"
+            ):
+                c = R.add(a, b)
+                return c
+
+            z = inner(x, y)
+            return z
+
+    checked = CheckShapes()(Module)
+    assert checked["main"].script().count("assert_op") == 1
+    assert CheckShapes()(checked) is checked and relax.analysis.well_formed(checked)
+    np.testing.assert_array_equal(interpreter.run(checked, ONE(2, "float32"), ONE(2, "float32")), 2)
+    with pytest.raises(RunError, match="extents do not broadcast: p = 2 against r = 3"):
+        interpreter.run(checked, ONE(2, "float32"), ONE(3, "float32"))

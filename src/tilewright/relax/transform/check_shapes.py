@@ -31,6 +31,7 @@ from tilewright.relax.expr import (
     DataflowBlock,
     DataflowVar,
     Function,
+    LocalFunction,
     MatchCast,
     PrimValue,
     RelaxCall,
@@ -104,7 +105,7 @@ class _Checker:
                     call = assertion(condition)
                     var = (RelaxVar if early else kind)("_", call.struct_info)
                     (front if early else made).append(VarBinding(var, call))
-                made.append(map_branches(binding, self.checked_branch))
+                made.append(map_branches(self.with_local_function(binding), self.checked_branch))
             same = len(made) == len(block.bindings) and all(map(is_, made, block.bindings))
             blocks.append(block if same else block.replace(bindings=tuple(made)))
         if front:
@@ -112,6 +113,17 @@ class _Checker:
         if len(blocks) == len(body.blocks) and all(map(is_, blocks, body.blocks)):
             return body
         return SeqExpr(tuple(blocks), body.body)
+
+    def with_local_function(self, binding: Binding) -> Binding:
+        """A binding of a local function: what its own extents are is asserted in it."""
+        if not isinstance(binding.value, LocalFunction):
+            return binding
+        inner = _Checker(self.mod, binding.value.func)
+        inner.early |= self.early
+        made = inner.run()
+        if made is binding.value.func:
+            return binding
+        return binding.replace(value=LocalFunction(made))
 
     def checked_branch(self, branch: SeqExpr) -> SeqExpr:
         """A branch: what it asserts holds only in it."""
@@ -138,9 +150,9 @@ class _Checker:
 
     def missing(self, binding: Binding) -> Iterator[Condition]:
         """The conditions of a binding that are not implied yet."""
-        # Calls in branches are checked there.
+        # Calls in branches and local functions are checked there.
         value = binding.value
-        for item in () if isinstance(value, If) else pre_order(value):
+        for item in () if isinstance(value, (If, LocalFunction)) else pre_order(value):
             if isinstance(item, RelaxCall):
                 yield from filter(self.is_new, (*item.conditions, *self.of_callee(item)))
         info = binding.var.struct_info
