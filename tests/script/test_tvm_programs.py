@@ -9,7 +9,7 @@ import tilewright
 from tests.script.tvm_programs import PROGRAMS
 from tilewright import script
 from tilewright.ir import assert_structural_equal
-from tilewright.support.errors import CodegenError, ScheduleError
+from tilewright.support.errors import ScheduleError
 from tilewright.tir import Schedule, interpreter
 from tilewright.tir.transform import LowerLoopExits
 
@@ -75,12 +75,6 @@ def test_exits_of_loops_are_lowered_to_conditions():
 def test_schedules_ask_for_that():
     with pytest.raises(ScheduleError, match="LowerLoopExits"):
         Schedule(read("break blocks")).get_block("B")
-
-
-@pytest.mark.parametrize("target", ["llvm", "c"])
-def test_compiled_functions_return_no_value_yet(target):
-    with pytest.raises(CodegenError, match="compiled functions return nothing"):
-        tilewright.compile(read("return value"), target)
 
 
 HEAD = 'def main(A: T.Buffer((16,), "float32"), n: T.int32):\n'

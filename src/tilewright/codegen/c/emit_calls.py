@@ -519,7 +519,7 @@ def _host_only(emitter: MemoryEmitter, call: Call) -> Value:
 def _ret(emitter: MemoryEmitter, call: Call) -> Value:
     if as_int(call.args[0]) != 0:
         raise CodegenError(
-            f"compiled functions return nothing: only ret(0) has code, got ret({call.args[0]!r})"
+            f"a kernel returns nothing: only ret(0) has code, got ret({call.args[0]!r})"
         )
     emitter.line(emitter.dialect.options.get("return", "return;"))
     return Text("0")

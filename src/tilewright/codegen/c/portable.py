@@ -20,6 +20,7 @@ from tilewright.codegen.c.text import Text
 from tilewright.codegen.c.vector import Value, Vector
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec
 from tilewright.codegen.llvm.signature import Signature, kernel_symbol, make_signature
+from tilewright.codegen.llvm.types import wide_dtype
 from tilewright.ir import (
     INDEX,
     Call,
@@ -155,6 +156,7 @@ class CEmitter(FunctionEmitter):
         self.name = name
         self.func = func
         self.rounds_narrow = not func.attrs.get(EXCESS_PRECISION, False)
+        self.returns = ""  # the dtype of the function's value
         self.heap: list[str] = []  # memory that a return gives back
         self.parallel_ends: list[str] = []  # labels at the ends of iterations that run at once
 
@@ -364,6 +366,9 @@ class CModule:
         signature = self.signatures[name]
         emitter = CEmitter(self, self.symbols[name], func)
         params, checks = _parameters(emitter, func, signature)
+        if signature.spec.returns:
+            emitter.returns = signature.spec.returns
+            params.append(f"{_wide(emitter)} *returned")
         _solve(emitter, checks)
         for expr, text in checks:
             wanted = emitter.scalar(expr)
@@ -474,9 +479,16 @@ def emit_module(mod: IRModule) -> CText:
     return CText(module.text(), tuple(item.spec for item in module.signatures.values()))
 
 
+def _wide(emitter: CEmitter) -> str:
+    return emitter.dialect.register(wide_dtype(emitter.returns))
+
+
 def _ret(emitter: CEmitter, call: Call) -> Value:
-    if as_int(call.args[0]) != 0:
-        raise CodegenError(f"compiled functions return nothing: ret(0), not ret({call.args[0]!r})")
+    value = call.args[0]
+    if emitter.returns and not emitter.parallel_ends:
+        narrow = emitter.convert(emitter.scalar(value), value.dtype, emitter.returns)
+        made = emitter.convert(narrow, emitter.returns, wide_dtype(emitter.returns))
+        emitter.line(f"*returned = {made};")
     emitter.leave("0")
     return Text("0")
 
@@ -489,6 +501,7 @@ def _call_extern(emitter: CEmitter, call: Call) -> Value:
     texts = [emitter.scalar(arg) for arg in args]
     symbol = emitter.module.symbols.get(name.value)
     if symbol is not None:
+        emitter.module.signatures[name.value].spec.check_callable_inside()
         code = emitter.let(f"{symbol}({', '.join(texts)})", "int32", "code")
         with emitter.braces(f"if ({code} != 0)"):
             if emitter.parallel_ends:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tilewright.arith import linear_coefficients
 from tilewright.codegen.llvm import workspace as _workspace  # noqa: F401 - the loader knows it
 from tilewright.codegen.llvm.builder import Callee, function_text
-from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
+from tilewright.codegen.llvm.emit_stmt import RETURNED, FunctionEmitter
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec, TensorArg
 from tilewright.codegen.llvm.math import collect, emit_math, instruction_set
 from tilewright.codegen.llvm.near_gather import near_gather_function
@@ -132,6 +132,7 @@ class ModuleEmitter:
         if signature is None:
             return None
         wanted = [kind for _, kind in signature.spec.parameters()]
+        signature.spec.check_callable_inside()
         if list(kinds) != wanted:
             raise CodegenError(
                 f"call_extern({name!r}) passes ({', '.join(kinds)}), but the kernel takes "
@@ -177,6 +178,7 @@ class ModuleEmitter:
         signature = self.signatures[name]
         emitter = self.function_emitter(self, name)
         emitter.noalias = set(signature.noalias)
+        emitter.returns = signature.spec.returns or ""
         emitter.rounds_narrow = not func.attrs.get(EXCESS_PRECISION, False)
         params = []
         checks = []
@@ -209,6 +211,8 @@ class ModuleEmitter:
         emitter.effect("ret i32 0")
         if self.frame:
             params.append(f"ptr {self.frame}")
+        if signature.spec.returns:
+            params.append(f"ptr {RETURNED}")
         symbol = self.symbol_of(name)
         self.functions.append(
             f'define hidden i32 @"{symbol}"({", ".join(params)}) {self.attributes} {{\nentry:'

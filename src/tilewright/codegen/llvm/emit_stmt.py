@@ -14,7 +14,7 @@ from tilewright.codegen.llvm.emit_expr import loads_one
 from tilewright.codegen.llvm.emit_masked import every_lane
 from tilewright.codegen.llvm.emit_memory import MemoryEmitter
 from tilewright.codegen.llvm.moves import moved_as_bits
-from tilewright.codegen.llvm.types import memory_bytes, memory_type
+from tilewright.codegen.llvm.types import memory_bytes, memory_type, register_type, wide_dtype
 from tilewright.codegen.llvm.writer import Scope
 from tilewright.ir import (
     EFFECTS,
@@ -105,10 +105,15 @@ class _Effects:
         return made
 
 
+RETURNED = "%returned"
+"""The parameter that says where the function's value goes."""
+
+
 class FunctionEmitter(MemoryEmitter):
     """Emits the body of one function."""
 
     parallel_depth = 0
+    returns = ""  # the dtype of the function's value
 
     def __init__(self, module: object, name: str) -> None:
         super().__init__(module)
@@ -199,10 +204,21 @@ class FunctionEmitter(MemoryEmitter):
         self.finish_streaming()
         self.effect(f"ret i32 {code}")
 
-    def return_early(self, code: str) -> None:
-        """Return from here; what follows is unreachable but must still stand in some block."""
+    def store_returned(self, value: Expr) -> None:
+        """Store the function's value where its caller reads it."""
+        self._check_whole()
+        wide = wide_dtype(self.returns)
+        narrow = self.convert(self.visit(value), value.dtype, self.returns)
+        made = self.convert(narrow, self.returns, wide)
+        self.effect(f"store {register_type(wide)} {made}, ptr {RETURNED}")
+
+    def _check_whole(self) -> None:
         if self.parallel_depth:
             raise CodegenError("ret inside a parallel loop has no code: only a whole function ends")
+
+    def return_early(self, code: str) -> None:
+        """Return from here; what follows is unreachable but must still stand in some block."""
+        self._check_whole()
         self._return(code)
         self.start_block(self.label("after_return"))
 

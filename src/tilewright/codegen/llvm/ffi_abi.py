@@ -11,7 +11,9 @@ tvm-ffi host can call: it has its arguments checked against a constant table by 
 - the symbolic extents that no scalar argument names, in the order of their first occurrence
   (arguments from first to last; of a tensor first the shape, then the strides from the last);
 - for functions on a device other than the CPU its number, which all tensors have in common, or -1
-  if there are none: ``i64``.
+  if there are none: ``i64``;
+- for functions that return a value, eight bytes for it: ``ptr``. It is an ``i64`` (integers and
+  bool) or a ``double`` there, zero before the call.
 
 :meth:`FunctionSpec.parameters` gives this list. A kernel returns 0, or -1 after it has raised an
 error through tvm-ffi, or any other code, which the wrapper raises as a ``RuntimeError``.
@@ -24,6 +26,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tilewright.codegen.llvm.binder_tables import (
+    ANY,
+    ANY_BOOL,
+    ANY_FLOAT,
+    ANY_INT,
     ARGUMENT,
     BIND,
     BOOL_KIND,
@@ -70,6 +76,7 @@ from tilewright.support.errors import CodegenError
 _LLVM_FLOATS = {"float16": "half", "float32": "float", "float64": "double"}
 _INT_MAX = 2**31 - 1
 _TYPES = {kind.text: kind for kind in (BOOL, PTR, I8, I16, I32, I64, HALF, FLOAT, DOUBLE)}
+_ANY_KINDS = {"int": ANY_INT, "bool": ANY_BOOL, "float": ANY_FLOAT}
 _FFI_PARAMETERS = {"self": PTR, "args": PTR, "count": I32, "result": PTR}
 
 
@@ -111,11 +118,21 @@ class FunctionSpec:
     symbol: str | None = None
     returns_void: bool = False
     on_device: bool = False
+    returns: str | None = None
+    """The dtype of the value that the function returns; its kernel still returns a code."""
 
     @property
     def kernel(self) -> str:
         """The symbol of the kernel: ``symbol``, or the function's name."""
         return self.symbol or self.name
+
+    def check_callable_inside(self) -> None:
+        """Raise ``CodegenError`` if functions of the module can't call this one."""
+        if self.returns:
+            raise CodegenError(
+                f"{self.name} returns a value, which is for callers outside of the module; "
+                "a function that others call writes its results to buffers"
+            )
 
     def parameters(self) -> list[tuple[str, str]]:
         """Return the kernel's parameters as (name, LLVM type), without the device's number."""
@@ -225,6 +242,11 @@ class _Layout:
         return IS_DEFINED, number, 0
 
 
+def _value_kind(dtype: str) -> str:
+    """What a scalar is to tvm-ffi: ``int``, ``bool`` or ``float``."""
+    return {0: "int", 1: "int", 6: "bool"}.get(dlpack_dtype(dtype)[0], "float")
+
+
 def _tuple_text(values: Iterable[int | str | None]) -> str:
     items = ["?" if value is None else str(value) for value in values]
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
@@ -235,6 +257,8 @@ def kernel_callee(spec: FunctionSpec) -> Callee:
     parameters = {f"p{i}": _TYPES[kind] for i, (_, kind) in enumerate(spec.parameters())}
     if spec.on_device:
         parameters["device"] = I64
+    if spec.returns:
+        parameters["returned"] = PTR
     return Callee(_checked(spec.kernel), VOID if spec.returns_void else I32, parameters)
 
 
@@ -366,7 +390,7 @@ class _Wrapper:
 
     # ---- functions
 
-    def _wrapper(self, f: Function, _: Value, args: Value, count: Value, __: Value) -> None:
+    def _wrapper(self, f: Function, _: Value, args: Value, count: Value, result: Value) -> None:
         spec = self.spec
         slots = f.local(array(max(self.layout.slot_count, 1), I64))
         bound = f.call(BIND, f.use(self._table()), args, count, slots.address)
@@ -375,12 +399,22 @@ class _Wrapper:
         values = [_loaded(slots[slot], dtype) for _, dtype, slot in self.layout.parameters]
         if spec.on_device:
             values.append(slots[self.layout.device_slot].get())
+        returned = f.local(I64) if spec.returns else None
+        if returned is not None:
+            returned.set(0)
+            values.append(returned.address)
         code = f.call(kernel_callee(spec), *values)
         if spec.returns_void:
             f.ret(0)
             return
         with f.if_(code.ne(0)), f.if_(code.ne(-1)):
             f.ret(f.call(FAIL_CODE, f.string(spec.name), code))
+        if returned is not None and spec.returns:
+            with f.if_(code.eq(0)):
+                made = result.at(ANY, 0)
+                made["type_index"].set(_ANY_KINDS[_value_kind(spec.returns)])
+                made["unused"].set(0)
+                made["value"].set(returned)
         f.ret(code)
 
     def _metadata(self, f: Function, _: Value, __: Value, ___: Value, result: Value) -> None:
@@ -407,10 +441,10 @@ def spec_metadata(spec: FunctionSpec) -> dict[str, object]:
             if arg.strides is not None:
                 arguments[-1]["strides"] = list(arg.strides)
         else:
-            code = dlpack_dtype(arg.dtype)[0]
-            kinds.append({0: "int", 1: "int", 6: "bool"}.get(code, "float"))
+            kinds.append(_value_kind(arg.dtype))
             arguments.append({"name": arg.name, "dtype": arg.dtype, "written": False})
-    schema = {"type": "ffi.Function", "args": [{"type": "None"}, *({"type": k} for k in kinds)]}
+    kinds = [_value_kind(spec.returns) if spec.returns else "None", *kinds]
+    schema = {"type": "ffi.Function", "args": [{"type": kind} for kind in kinds]}
     return {"type_schema": json.dumps(schema), "arguments": arguments}
 
 

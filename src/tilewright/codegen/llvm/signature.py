@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec, ScalarArg, TensorArg
-from tilewright.ir import Expr, Var
+from tilewright.ir import Call, Expr, Var, as_int, dtypes, pre_order
 from tilewright.runtime.device import DEVICE_TYPES
+from tilewright.support.errors import CodegenError
 from tilewright.tir import PrimFunc
 from tilewright.tir.transform import KERNEL_ABI, kernel_abi
 
@@ -38,13 +39,34 @@ def make_signature(name: str, func: PrimFunc, device: str = "cpu") -> Signature:
     abi = func.attrs.get(KERNEL_ABI) or kernel_abi(func)
     kind = DEVICE_TYPES[device]
     args = tuple(_argument(entry, kind) for entry in abi["arguments"])
-    spec = FunctionSpec(name, args, kernel_symbol(name), on_device=device != "cpu")
+    spec = FunctionSpec(
+        name, args, kernel_symbol(name), on_device=device != "cpu", returns=_returned(name, func)
+    )
+    if spec.returns and spec.on_device:
+        raise CodegenError(f"{name} returns a value; only functions of the CPU do")
     tensors = [func.buffer_map[var].data for var in func.params if var in func.buffer_map]
     scalars = [var for var in func.params if var not in func.buffer_map]
     labels = [label for label, _ in spec.parameters()[len(func.params) :]]
     symbols = [abi["symbols"][label] for label in labels]
     noalias = frozenset(var for var in tensors if tensors.count(var) == 1)
     return Signature(spec, (*tensors, *scalars, *symbols), noalias)
+
+
+def _returned(name: str, func: PrimFunc) -> str | None:
+    """The dtype of what a function returns: as it says, or that of the first value."""
+    values = [
+        item.args[0]
+        for item in pre_order(func.body)
+        if isinstance(item, Call) and item.op.name == "ret" and as_int(item.args[0]) != 0
+    ]
+    dtype = func.ret_dtype
+    if dtype == "void":
+        dtype = values[0].dtype if values else "void"
+    if dtype == "void":
+        return None
+    if dtype == "handle" or dtypes.lanes_of(dtype) > 1:
+        raise CodegenError(f"{name} returns {dtype}; a function returns a number or nothing")
+    return dtype
 
 
 def _argument(entry: dict[str, Any], device_type: int) -> TensorArg | ScalarArg:

@@ -42,6 +42,11 @@ def _element(table: dict[str, str], element: str) -> str:
 
 
 @cache
+def wide_dtype(dtype: str) -> str:
+    """The dtype in which a function gives a value of ``dtype`` to its caller."""
+    return "float64" if dtypes.is_float(dtype) else "int64"
+
+
 def register_type(dtype: str) -> str:
     """Return the LLVM type of an SSA value."""
     element, lanes = dtypes.split_dtype(dtype)

@@ -43,6 +43,7 @@ _USUAL = {
     "call_extern": "int32",
     "call_pure_extern": "int32",
     "prefetch": "void",
+    "ret": "void",
     "storage_sync": "void",
 }
 """What calls give whose dtype nobody has told: an error code, or nothing."""

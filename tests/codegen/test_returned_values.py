@@ -1,0 +1,134 @@
+"""Functions that return a number: to Python, to other hosts of tvm-ffi, and out of loops."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright
+from tilewright.runtime import load_module
+from tilewright.script import from_source
+from tilewright.support.errors import CodegenError
+from tilewright.tir import PrimFunc
+
+TARGETS = pytest.mark.parametrize("target", ["llvm", "c"])
+
+
+def function(body: str, params: str = "x: T.int32", returns: str = "T.int32") -> PrimFunc:
+    arrow = f" -> {returns}" if returns else ""
+    lines = "".join(f"    {line}\n" for line in body.splitlines())
+    made: PrimFunc = from_source(f"@T.prim_func\ndef main({params}){arrow}:\n{lines}")
+    return made
+
+
+# What is returned, its dtype, the argument, and what Python gets.
+VALUES: list[tuple[str, str, int, Any]] = [
+    ("x + 1", "T.int32", 3, 4),
+    ("x + 1", "T.int32", 2**31 - 1, -(2**31)),
+    ("x", "T.int8", 200, -56),
+    ("x", "T.uint8", 300, 44),
+    ("x", "T.uint16", -1, 65535),
+    ("T.Cast('int64', x) * 4294967296", "T.int64", -3, -3 * 2**32),
+    ("x > 2", "T.bool", 3, True),
+    ("x > 2", "T.bool", 2, False),
+    ("T.Cast('float32', x) / T.float32(3)", "T.float32", 1, float(np.float32(1) / np.float32(3))),
+    ("T.Cast('float64', x) / T.float64(3)", "T.float64", 1, 1 / 3),
+    ("T.Cast('float16', x) / T.float16(3)", "T.float16", 1, float(np.float16(1 / 3))),
+    ("T.Cast('bfloat16', x) / T.bfloat16(3)", "T.bfloat16", 1, float(ml_dtypes.bfloat16(1 / 3))),
+    ("T.float32('nan')", "T.float32", 0, float("nan")),
+]
+
+
+@TARGETS
+@pytest.mark.parametrize(("value", "dtype", "x", "expected"), VALUES)
+def test_a_value_is_of_its_dtype(
+    value: str, dtype: str, x: int, expected: Any, target: str
+) -> None:
+    if dtype in ("T.int8", "T.uint8", "T.uint16"):
+        value = f"T.Cast('{dtype[2:]}', {value})"
+    found = tilewright.compile(function(f"return {value}", returns=dtype), target)(x)
+    assert type(found) is type(expected)
+    np.testing.assert_equal(found, expected)
+
+
+@TARGETS
+def test_the_first_value_tells_the_dtype_where_the_function_does_not(target: str) -> None:
+    assert tilewright.compile(function("T.ret(x * 2)", returns=""), target)(4) == 8
+    assert tilewright.compile(function("T.ret(x > 2)", returns=""), target)(4) is True
+    assert tilewright.compile(function("T.ret(0)", returns=""), target)(4) is None
+
+
+@TARGETS
+def test_loops_are_left_and_memory_is_given_back(target: str) -> None:
+    body = """\
+B = T.alloc_buffer((100000,), "float32")
+for i in range(4):
+    with T.block("B"):
+        v = T.axis.spatial(4, i)
+        B[v] = A[v] * 2.0
+for i in range(4):
+    if B[i] > 4.0:
+        return i
+return -1"""
+    find = tilewright.compile(function(body, 'A: T.Buffer((4,), "float32")', "T.int64"), target)
+    for values, place in (([0, 1, 2, 3], 3), ([5, 0, 0, 0], 0), ([0, 0, 0, 0], -1)):
+        assert find(np.array(values, "float32")) == place
+
+
+@TARGETS
+def test_a_way_out_without_a_value_gives_zero(target: str) -> None:
+    assert tilewright.compile(function("if x > 3:\n    return x"), target)(2) == 0
+
+
+def test_wrong_arguments_are_errors_as_ever() -> None:
+    kernel = tilewright.compile(function("return x + 1"))
+    with pytest.raises(TypeError, match="argument #0"):
+        kernel("three")
+    assert kernel(1) == 2
+
+
+def test_other_hosts_get_it_and_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "add.so"
+    tilewright.compile(function("return x + 1")).export_library(path)
+    assert load_module(path)(41) == 42
+    import tvm_ffi
+
+    module = tvm_ffi.load_module(str(path))
+    assert module.main(41) == 42
+    schema = json.loads(module.get_function_metadata("main")["type_schema"])
+    assert [entry["type"] for entry in schema["args"]] == ["int", "int"]
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    ("body", "returns", "message"),
+    [
+        ("return T.broadcast(x, 4)", "T.int32x4", "returns int32x4; a function returns a number"),
+        ("for i in T.parallel(4):\n    if i > x:\n        return i", "T.int64", "parallel loop"),
+    ],
+)
+def test_what_has_no_code(body: str, returns: str, message: str, target: str) -> None:
+    with pytest.raises(CodegenError, match=message):
+        tilewright.compile(function(body, returns=returns), target)
+
+
+@TARGETS
+def test_functions_of_the_module_do_not_call_it(target: str) -> None:
+    text = """
+@I.ir_module
+class Module:
+    @T.prim_func
+    def main(x: T.int32) -> T.int32:
+        return T.call_extern("one", x)
+
+    @T.prim_func
+    def one(x: T.int32) -> T.int32:
+        return x + 1
+"""
+    with pytest.raises(CodegenError, match="one returns a value, which is for callers outside"):
+        tilewright.compile(from_source(text), target)
