@@ -8,6 +8,7 @@ from tilewright.topi.vision.nms import (
     get_valid_counts,
     non_max_suppression,
 )
+from tilewright.topi.vision.proposal import proposal
 from tilewright.topi.vision.roi import (
     roi_align,
     roi_align_nchw,
@@ -18,6 +19,6 @@ from tilewright.topi.vision.roi import (
 
 __all__ = [
     "all_class_non_max_suppression", "get_valid_counts", "multibox_transform_loc",
-    "non_max_suppression", "roi_align", "roi_align_nchw", "roi_align_nhwc", "roi_pool",
+    "non_max_suppression", "proposal", "roi_align", "roi_align_nchw", "roi_align_nhwc", "roi_pool",
     "roi_pool_nchw",
 ]  # fmt: skip
