@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fake_cuda import CALLS, FakeDriver, write_library
 
-from tilewright.runtime import Event, Stream, cpu, cuda
+from tilewright.runtime import Event, Stream, cpu, cuda, tensor
 from tilewright.support.errors import RunError
 
 
@@ -59,6 +60,32 @@ def test_streams_wait_for_events(fake_cuda: FakeDriver) -> None:
     del wrapped
     assert not fake_cuda.called("cuStreamDestroy_v2")
     assert repr(stream).startswith("Stream(0, handle=0x")
+
+
+def test_streams_by_their_handles(fake_cuda: FakeDriver) -> None:
+    device = cuda(1)
+    handle = device.create_raw_stream()
+    assert fake_cuda.streams[handle].device == 1
+    device.sync(handle)
+    device.sync(Stream(1, handle=handle))
+    assert fake_cuda.called("cuStreamSynchronize") == [(handle,), (handle,)]
+    device.set_raw_stream(handle)
+    made = tensor(np.arange(3), device=device)
+    np.testing.assert_array_equal(made.copyto(device).numpy(), np.arange(3))
+    assert [args[-1] for args in fake_cuda.called("cuMemcpyDtoDAsync_v2")] == [handle]
+    device.set_raw_stream(0)
+    device.free_raw_stream(handle)
+    assert handle not in fake_cuda.streams
+    with pytest.raises(RunError, match="waiting for"):
+        device.sync(handle)
+    with pytest.raises(RunError, match="only cuda devices"):
+        cpu().create_raw_stream()
+
+
+def test_how_many_threads_a_block_has_along_each_axis(fake_cuda: FakeDriver) -> None:
+    for axis, most in enumerate((1024, 1024, 64)):
+        fake_cuda.attributes[1][2 + axis] = most
+    assert cuda(1).max_thread_dimensions == [1024, 1024, 64]
 
 
 def test_a_failed_kernel_is_told_when_somebody_waits(fake_cuda: FakeDriver) -> None:
