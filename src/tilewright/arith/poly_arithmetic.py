@@ -7,7 +7,6 @@ side of a minimum is the lesser. What stays becomes an atom. ``canonical`` adds 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import gcd
 from typing import Any
 
@@ -26,13 +25,13 @@ from tilewright.arith.polynomial import (
     mono_divide,
     mono_gcd,
     poly_add,
-    poly_atoms,
     poly_const,
     poly_mul,
     poly_scale,
     poly_sub,
 )
 from tilewright.arith.prove import Prover
+from tilewright.arith.term_pairs import PAIRS
 from tilewright.ir.dtype import integer_limits
 
 
@@ -70,7 +69,7 @@ class PolyArithmetic:
                 return False
         return True
 
-    def _may_vanish(self, divisor: Poly) -> bool:
+    def may_vanish(self, divisor: Poly) -> bool:
         """Whether a divisor is data that may be zero; indices are no divisors then."""
         return self.context.table.has_data(divisor) and not (
             self._nonzero(divisor) or self.positive(divisor)
@@ -101,19 +100,19 @@ class PolyArithmetic:
     # ---- sums -------------------------------------------------------------------------------
 
     def merged(self, a: Poly) -> Poly:
-        """Put ``d * (n // d) + n % d`` together, and apply known equalities."""
+        """Put terms such as ``d * (n // d) + n % d`` together, and apply known equalities."""
         if self.context.rules:
             a = self.reduced(a)
         if self.context.residues:
             a = self._known_residues(a)
-        kinds = self.context.table.kinds
+        table = self.context.table
         changed = True
         while changed and len(a) > 1:
             changed = False
             for mono, value in a.items():
                 for number in mono:
-                    if kinds[number] == MOD:
-                        made = self._merge_one(a, mono, value, number)
+                    if number in table.pairing:
+                        made = PAIRS[table.kinds[number]](self, a, mono, value, number)
                         if made is not None:
                             a, changed = made, True
                             break
@@ -141,64 +140,6 @@ class PolyArithmetic:
                     made = poly_add(made, poly_mul({rest: value // by}, exact))
                     return self._known_residues(made)
         return a
-
-    def _merge_one(self, a: Poly, mono: Monomial, value: int, number: int) -> Poly | None:
-        operands = self.context.table.operands[number]
-        assert operands is not None
-        numerator, divisor = operands
-        if self._may_vanish(divisor):
-            return None
-        rest = mono_divide(mono, (number,))
-        assert rest is not None
-        factor: Poly = {rest: value}
-        quotient = self.floordiv(numerator, divisor, self.context.table.dtypes[number])
-        whole = poly_mul(factor, poly_mul(divisor, quotient))
-        if not all(mono in a for mono in whole if mono):
-            return self._merge_congruent(a, mono, value, number, factor) or self._merge_remainders(
-                a, mono, value, number, factor, quotient
-            )
-        made = poly_sub(a, whole)
-        made = poly_sub(made, {mono: value})
-        return poly_add(made, poly_mul(factor, numerator))
-
-    def _merge_congruent(
-        self, a: Poly, mono: Monomial, value: int, number: int, factor: Poly
-    ) -> Poly | None:
-        """``d * (m // d) + n % d`` is ``m`` where ``m % d`` was written as ``n % d``."""
-        dtype, operands = self.context.table.dtypes[number], self.context.table.operands[number]
-        assert operands is not None
-        for other, (numerator, divisor) in self._compound(a, DIV):
-            if divisor != operands[1]:
-                continue
-            whole = poly_mul(factor, poly_mul(divisor, {(other,): 1}))
-            if _holds(a, whole) and self.floormod(numerator, divisor, dtype) == {(number,): 1}:
-                made = poly_sub(poly_sub(a, whole), {mono: value})
-                return poly_add(made, poly_mul(factor, numerator))
-        return None
-
-    def _merge_remainders(
-        self, a: Poly, mono: Monomial, value: int, number: int, factor: Poly, quotient: Poly
-    ) -> Poly | None:
-        """``n // d % e * d + n % d`` is ``n % (d*e)``."""
-        dtype, operands = self.context.table.dtypes[number], self.context.table.operands[number]
-        assert operands is not None
-        for other, (numerator, divisor) in self._compound(a, MOD):
-            if other == number or numerator != quotient:
-                continue
-            upper = poly_mul(factor, poly_mul(operands[1], {(other,): 1}))
-            if _holds(a, upper) and self.positive(divisor):
-                made = poly_sub(poly_sub(a, upper), {mono: value})
-                whole = self.floormod(operands[0], poly_mul(operands[1], divisor), dtype)
-                return poly_add(made, poly_mul(factor, whole))
-        return None
-
-    def _compound(self, a: Poly, kind: int) -> Iterator[tuple[int, tuple[Poly, Poly]]]:
-        """The atoms of a kind in ``a``, with their operands."""
-        table = self.context.table
-        for number in poly_atoms(a):
-            operands = table.operands[number]
-            if table.kinds[number] == kind and operands is not None:
-                yield number, operands
 
     def expanded(self, a: Poly) -> Poly:
         """Write every ``n % d`` as ``n - d * (n // d)`` with n's coefficients in [0, d).
@@ -230,7 +171,7 @@ class PolyArithmetic:
                 if kinds[number] == MOD or (kinds[number] == DIV and self._loose(number)):
                     operands = self.context.table.operands[number]
                     assert operands is not None
-                    if not self._may_vanish(operands[1]):
+                    if not self.may_vanish(operands[1]):
                         return number
         return None
 
@@ -255,7 +196,7 @@ class PolyArithmetic:
         """``a // b``."""
         if not self.context.table.has_data(a, b):
             return self._floordiv(a, b, dtype)
-        made = None if self._may_vanish(b) else self._floordiv(a, b, dtype)
+        made = None if self.may_vanish(b) else self._floordiv(a, b, dtype)
         if made is not None and self._sound(made, set()):
             return made
         return {(self.context.table.compound(DIV, a, b, dtype),): 1}
@@ -270,7 +211,7 @@ class PolyArithmetic:
         """``a % b``."""
         if not self.context.table.has_data(a, b):
             return self._floormod(a, b, dtype)
-        made = None if self._may_vanish(b) else self._floormod(a, b, dtype)
+        made = None if self.may_vanish(b) else self._floormod(a, b, dtype)
         if made is not None and self._sound(made, set()):
             return made
         return {(self.context.table.compound(MOD, a, b, dtype),): 1}
@@ -523,11 +464,16 @@ class PolyArithmetic:
         if high <= 0 or self.prover.nonneg(poly_scale(difference, -1)):
             return b if kind == MIN else a
         a, b = self._without_dominated(kind, a, b)
-        shared = self._shared_side(kind, a, b)
-        if shared is not None:
-            side, (first, second) = shared
-            inner = self.minmax(kind, first, second, dtype)
-            return self.minmax(MIN + MAX - kind, side, inner, dtype)
+        if len(a) == 1 == len(b):
+            shared = self._shared_side(kind, a, b)
+            if shared is not None:
+                side, (first, second) = shared
+                inner = self.minmax(kind, first, second, dtype)
+                return self.minmax(MIN + MAX - kind, side, inner, dtype)
+            divided = self._same_divisor(a, b)
+            if divided is not None:
+                first, second, divisor = divided
+                return self.floordiv(self.minmax(kind, first, second, dtype), divisor, dtype)
         # Terms in common go outside: min(x + y, x + z) is x + min(y, z).
         common = {mono: value for mono, value in a.items() if b.get(mono) == value}
         if common:
@@ -543,13 +489,24 @@ class PolyArithmetic:
             return {(self.context.table.compound(kind, small_a, small_b, dtype),): factor}
         return {(self.context.table.compound(kind, a, b, dtype),): 1}
 
+    def _same_divisor(self, a: Poly, b: Poly) -> tuple[Poly, Poly, Poly] | None:
+        """The numerators and the divisor of two quotients: ``min(x//d, y//d)`` is one of them."""
+        table, found = self.context.table, []
+        for poly in (a, b):
+            ((mono, value),) = poly.items()
+            if value != 1 or len(mono) != 1 or table.kinds[mono[0]] != DIV:
+                return None
+            operands = table.operands[mono[0]]
+            assert operands is not None
+            found.append(operands)
+        (first, divisor), (second, other) = found
+        return (first, second, divisor) if divisor == other and self.positive(divisor) else None
+
     def _shared_side(self, kind: int, a: Poly, b: Poly) -> tuple[Poly, tuple[Poly, Poly]] | None:
         """``min(max(x, y), max(x, z))`` is ``max(x, min(y, z))`` (and mirrored)."""
         table = self.context.table
         sides = []
         for poly in (a, b):
-            if len(poly) != 1:
-                return None
             ((mono, value),) = poly.items()
             if value != 1 or len(mono) != 1 or table.kinds[mono[0]] != MIN + MAX - kind:
                 return None
@@ -587,8 +544,3 @@ def _shared_factors(a: Poly, by: int, mono: Monomial) -> list[tuple[int, Monomia
         if (common[0] > 1 or common[1]) and term and common not in shared:
             shared.append(common)
     return sorted(shared, key=lambda item: (-len(item[1]), -item[0]))
-
-
-def _holds(a: Poly, terms: Poly) -> bool:
-    """Whether ``a`` has these terms as they are."""
-    return all(a.get(term) == value for term, value in terms.items())

@@ -21,6 +21,7 @@ from tilewright.arith.data import holds_data
 from tilewright.ir import (
     INDEX,
     Add,
+    Call,
     Expr,
     FloatImm,
     FloorDiv,
@@ -221,7 +222,8 @@ def _constant(value: int, dtype: str) -> Expr:
 class AtomTable:
     """Numbers atoms: the same number for structurally equal ones.
 
-    ``data`` are those whose integers wrap (see ``arith.data``). Compound atoms get greater numbers
+    ``data`` are those whose integers wrap (see ``arith.data``), and ``pairing`` those that
+    another term may make superfluous (see ``arith.term_pairs``). Compound atoms get greater numbers
     than the atoms inside them, because they are made later.
     """
 
@@ -235,6 +237,7 @@ class AtomTable:
         self.data: set[int] = set()
         self.data_vars: set[Var] = set()
         self.products: set[int] = set()
+        self.pairing: set[int] = set()
 
     def note_order(self, a: Monomial, b: Monomial) -> None:
         """Remember how a product was first written, so that ``x*f`` doesn't become ``f*x``."""
@@ -276,7 +279,7 @@ class AtomTable:
     def compound(self, kind: int, a: Poly, b: Poly, dtype: str) -> int:
         """Return the number of ``a // b``, ``a % b``, ``min(a, b)`` or ``max(a, b)``."""
         key_a, key_b = frozenset(a.items()), frozenset(b.items())
-        key: Hashable = (kind, key_a, key_b)
+        key: tuple[Any, ...] = (kind, key_a, key_b)
         if kind >= MIN:
             key = (kind, frozenset((key_a, key_b)))
         number = self.numbers.get(key)
@@ -284,6 +287,16 @@ class AtomTable:
             number = self._new(key, kind, None, (a, b), dtype)
             if self.has_data(a, b):
                 self.data.add(number)
+            if kind >= MIN:
+                other = self.numbers.get((MIN + MAX - kind, key[1]))
+                if other is not None:
+                    self.pairing.update((number, other))
+            elif kind == MOD:
+                self.pairing.add(number)
+            else:
+                for mono in a:
+                    if len(mono) == 1 and self.kinds[mono[0]] == MOD:
+                        self.pairing.add(number)
         return number
 
     def other(self, key: Hashable, expr: Expr) -> int:
@@ -291,6 +304,8 @@ class AtomTable:
         number = self.numbers.get(key)
         if number is None:
             number = self._new(key, OTHER, expr, None, expr.dtype)
+            if type(expr) is Call and expr.op.name == "truncmod":
+                self.pairing.add(number)
             if holds_data(expr, self.data_vars):
                 self.data.add(number)
         return number

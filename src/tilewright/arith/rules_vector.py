@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.arith.canonical import has_effects
+from tilewright.arith.polynomial import same_expr
 from tilewright.arith.rewrite import Match, match, wild, wild_const
 from tilewright.ir import (
     EQ,
@@ -26,12 +28,14 @@ from tilewright.ir import (
     Expr,
     FloorDiv,
     FloorMod,
+    IntImm,
     Max,
     Min,
     Mul,
     Ramp,
     Sub,
     call,
+    const,
     dtypes,
 )
 
@@ -77,6 +81,12 @@ DIVISION_RULES: tuple[tuple[Any, Callable[[Match, Any, int], Expr | None]], ...]
 )
 """A ramp divided by a constant: strides that it divides, or no multiple of it between the lanes."""
 
+_UNCHANGED = {Add: 0, Sub: 0, Mul: 1, FloorDiv: 1, "truncdiv": 1, "shift_left": 0, "shift_right": 0}
+_NOTHING = {Mul: 0, FloorMod: 1, "truncmod": 1}
+"""What leaves the first operand as it is, and what makes zero of it. All integers may wrap here."""
+
+_REFLEXIVE = {LE: TRUE, GE: TRUE, EQ: TRUE, LT: FALSE, GT: FALSE, NE: FALSE}
+
 
 def apply(expr: Any, analyzer: Any) -> Expr | None:
     """Rewrite an integer vector operation, or return ``None``."""
@@ -89,8 +99,9 @@ def apply(expr: Any, analyzer: Any) -> Expr | None:
         return None
     if type(a) is Broadcast and type(b) is Broadcast:
         return _spread(expr, a.value, b.value, lanes)
-    if element not in ("int32", "int64") or Ramp not in (type(a), type(b)):
-        return None
+    made = None if has_effects(expr) else _trivial(expr, a, b, lanes)
+    if made is not None or element not in ("int32", "int64") or Ramp not in (type(a), type(b)):
+        return made
     for pattern, result in RAMP_RULES:
         found = Match()
         if match(pattern, expr, found):
@@ -112,6 +123,35 @@ def _spread(expr: Expr, a: Expr, b: Expr, lanes: int) -> Expr | None:
         return None
     assert isinstance(expr, BinaryExpr)
     return Broadcast(type(expr)(a, b), lanes)
+
+
+def _trivial(expr: Any, a: Any, b: Any, lanes: int) -> Expr | None:
+    """An operation with zero or one, of something with itself, or of two constants in a chain."""
+    kind = expr.op.name if type(expr) is Call else type(expr)
+    if same_expr(a, b):
+        if kind in (Min, Max):
+            return a  # type: ignore[no-any-return]
+        if kind is Sub:
+            return Broadcast(const(0, dtypes.element_of(a.dtype)), lanes)
+        return Broadcast(_REFLEXIVE[kind], lanes) if kind in _REFLEXIVE else None
+    if kind in (Add, Mul) and type(a) is Broadcast:
+        a, b = b, a
+    if type(b) is not Broadcast:
+        return None
+    if kind in (Min, Max) and type(a) is kind and type(a.b) is Broadcast:
+        return kind(a.a, Broadcast(kind(a.b.value, b.value), lanes))  # type: ignore[no-any-return]
+    value = b.value.value if type(b.value) is IntImm else None
+    if value is None:
+        return None
+    if _UNCHANGED.get(kind) == value:
+        return a  # type: ignore[no-any-return]
+    return Broadcast(const(0, b.value.dtype), lanes) if _NOTHING.get(kind) == value else None
+
+
+def constant_ramp(expr: Ramp) -> Expr | None:
+    """A ramp that doesn't rise is a broadcast."""
+    flat = type(expr.stride) is IntImm and expr.stride.value == 0
+    return Broadcast(expr.base, dtypes.lanes_of(expr.dtype)) if flat else None
 
 
 # ---- division -------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from tilewright.arith import (
     rules_float,
     rules_logic,
     rules_vector,
+    term_pairs,
     truncation,
 )
 from tilewright.arith.assumptions import Assumptions
@@ -71,6 +72,7 @@ from tilewright.ir import (
     Node,
     Not,
     Or,
+    Ramp,
     Range,
     Select,
     StringImm,
@@ -152,6 +154,8 @@ class Simplifier:
             return rules_call.fold_cast(expr, self.owner)
         if kind is Call:
             return self._call_rules(expr)
+        if kind is Ramp:
+            return rules_vector.constant_ramp(expr)
         if isinstance(expr, BinaryExpr):
             if dtypes.is_float(expr.dtype):
                 if isinstance(expr.a, Broadcast) or isinstance(expr.b, Broadcast):
@@ -276,16 +280,22 @@ class Simplifier:
         return self.context.table.to_expr(a, dtype)
 
     def finished(self, a: Poly) -> Poly:
-        """Merge division with remainder, and pull terms into minima where they cancel."""
-        kinds = self.context.table.kinds
+        """Put pairs of terms together, and pull terms into minima where they cancel."""
+        table = self.context.table
         if len(a) > 1:
-            for mono in a:
+            for mono, value in a.items():
                 for number in mono:
-                    if kinds[number] in (MIN, MAX):
+                    if table.kinds[number] not in (MIN, MAX):
+                        continue
+                    made = None
+                    if number in table.pairing:
+                        made = term_pairs.extremes(self.canonical, a, mono, value, number)
+                    if made is None:
                         made = self._absorb(a, number)
-                        if made is not None:
-                            return self.finished(made)
-            return self._offset_inside(self.canonical.merged(a))
+                    if made is not None:
+                        return self.finished(made)
+            made = term_pairs.written(self.canonical, self.canonical.merged(a))
+            return self._offset_inside(made)
         return self.canonical.merged(a) if self.context.residues else a
 
     def _offset_inside(self, a: Poly) -> Poly:
