@@ -154,7 +154,7 @@ class Impure:
             R.call_packed("test.note", x, sinfo_args=R.Tuple())
             y = R.exp(x)
         else:
-            y = R.call_dps_packed("test.half", (x,), out_sinfo=R.Tensor((4,), "float32"))
+            y = R.call_dps_packed("test.branches.half", (x,), out_sinfo=R.Tensor((4,), "float32"))
         return y
 
 
@@ -167,9 +167,9 @@ def seen() -> Iterator[list[str]]:
         out.numpy()[...] = x.numpy() / 2
 
     tilewright.register_global_func("test.note", lambda x: calls.append("note"))
-    tilewright.register_global_func("test.half", half)
+    tilewright.register_global_func("test.branches.half", half)
     yield calls
-    for name in ("test.note", "test.half"):
+    for name in ("test.note", "test.branches.half"):
         runtime.remove_global_func(name)
 
 

@@ -84,7 +84,7 @@ def test_operands_of_calls_are_widened_once() -> None:
     func = te.create_prim_func([x, w, topi.nn.matmul(x, w, out_dtype="float32")])
     func = func.with_attr(LAYOUT_FREE, [1])
     target = Target("native").with_options(num_cores=1)
-    found = PromotedOperand().apply(Schedule(IRModule({"main": func})), target)
+    found = PromotedOperand().apply_to(Schedule(IRModule({"main": func})), target)
     assert isinstance(found, Schedule)
     again = Schedule(IRModule({"main": func}))
     Trace.from_json(json.loads(json.dumps(found.trace.as_json()))).apply_to_schedule(again)
@@ -107,7 +107,7 @@ def test_filters_that_are_scalars_are_packed_in_float32(kind: str, kernel: int) 
     func = te.create_prim_func([x, w, made]).with_attr(LAYOUT_FREE, [1])
     target = Target("llvm -mcpu=x86-64-v3").with_options(num_cores=1)
     (rule,) = [item for item in rules() if isinstance(item, PromotedOperand)]
-    found = rule.apply(Schedule(IRModule({"main": func})), target)
+    found = rule.apply_to(Schedule(IRModule({"main": func})), target)
     assert isinstance(found, Schedule)
     again = Schedule(IRModule({"main": func}))
     Trace.from_json(json.loads(json.dumps(found.trace.as_json()))).apply_to_schedule(again)
@@ -156,7 +156,7 @@ def test_bytes_become_pairs_where_there_are_no_products_of_bytes(
     func = func.with_attr(LAYOUT_FREE, [1]) if constant else func
     made_for = Target(f"llvm -mcpu={target}").with_options(num_cores=1)
     (rule,) = [item for item in rules() if isinstance(item, DotProductTile)]
-    found = rule.apply(Schedule(IRModule({"main": func})), made_for)
+    found = rule.apply_to(Schedule(IRModule({"main": func})), made_for)
     assert isinstance(found, Schedule)
     text = found.mod["main"].script()
     assert "x_wide" in text and "w_wide" in text and "dot_s16s16s32" in text

@@ -215,7 +215,7 @@ def test_4_bit_weights_are_packed_beforehand_and_decoded_in_registers(dtype: str
     scales = te.placeholder((k // group, n) if words else (n, k // group), "float32", "scales")
     made = topi.nn.dense_int4(x, packed, scales)
     func = te.create_prim_func([x, packed, scales, made]).with_attr(LAYOUT_FREE, [1, 2])
-    found = GroupedReduction().apply(Schedule(IRModule({"main": func})), NATIVE)
+    found = GroupedReduction().apply_to(Schedule(IRModule({"main": func})), NATIVE)
     assert isinstance(found, Schedule), found
     main, packers = split_layout_rewrite(found.mod["main"])
     assert set(packers) == {1, 2}

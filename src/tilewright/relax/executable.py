@@ -221,7 +221,22 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
 
     Raises ``BuildError`` if the files are missing, damaged or of another format.
     """
+    _signature_data(Path(path))  # what is wrong there is told before any code is loaded
     return Executable(load_module(path))
+
+
+def _signature_data(path: Path) -> dict[str, Any]:
+    """Read what was written beside a library; ``BuildError`` unless it is of our format."""
+    beside = _signature_path(path)
+    try:
+        data = json.loads(beside.read_text())
+    except OSError as error:
+        raise BuildError(f"no signatures beside {path}: {beside}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise BuildError(f"{beside} is damaged: {error}") from None
+    if not isinstance(data, dict) or data.get("format") != _FORMAT:
+        raise BuildError(f"{beside} is not of format {_FORMAT}; compile the model again")
+    return data
 
 
 def _signatures_beside(library: BaseModule) -> tuple[list[GraphSignature], str]:
@@ -232,15 +247,7 @@ def _signatures_beside(library: BaseModule) -> tuple[list[GraphSignature], str]:
             f"{library!r} doesn't; relax.build makes executables"
         )
     path = library.path
-    beside = _signature_path(path)
-    try:
-        data = json.loads(beside.read_text())
-    except OSError as error:
-        raise BuildError(f"no signatures beside {path}: {beside}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise BuildError(f"{beside} is damaged: {error}") from None
-    if not isinstance(data, dict) or data.get("format") != _FORMAT:
-        raise BuildError(f"{beside} is not of format {_FORMAT}; compile the model again")
+    beside, data = _signature_path(path), _signature_data(path)
     if data.get("checksum") != _checksum(data, library.checksum or b""):
         raise BuildError(
             f"{beside} is damaged or belongs to another library than {path.name}: "
