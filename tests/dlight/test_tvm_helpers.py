@@ -8,7 +8,7 @@ from tilewright import dlight as dl
 from tilewright import s_tir, te, tir
 from tilewright.dlight import analysis, base
 from tilewright.ir import IRModule
-from tilewright.support.errors import ScheduleError
+from tilewright.support.errors import ScheduleError, VerifyError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 
@@ -291,10 +291,23 @@ def test_rules_of_tvms_form_schedule(symbol: str | None) -> None:
     func = func if symbol is None else func.with_attr("global_symbol", symbol)
     mod = IRModule({"f": func, "g": product()})
     with LLVM:
-        made = dl.ApplyDefaultSchedule(wrong, Outer(), any_function)(mod)
+        made = dl.ApplyDefaultSchedule(Outer(), any_function)(mod)
     assert made["f"].attrs.get("global_symbol") == symbol
     loops = [item for item in tir.walk.statements(made["f"]) if isinstance(item, tir.For)]
     assert [loop.kind for loop in loops] == [tir.PARALLEL, tir.SERIAL]
     assert all(made[name].attrs["tir.is_scheduled"] for name in "fg")
     assert any_function.name == "AnyFunction"
-    assert dl.first_schedule(func, (wrong,), LLVM) is None
+    with pytest.raises(VerifyError, match=r"rule Wrong: apply returns a Schedule.* not a PrimFunc"):
+        dl.first_schedule(func, (wrong,), LLVM)
+
+
+def test_rules_of_the_wrong_form_are_refused() -> None:
+    with pytest.raises(VerifyError, match="a rule that begins with a schedule defines apply_to"):
+
+        class _Older(dl.ScheduleRule):
+            def apply(self, sch: object, target: object) -> None:  # type: ignore[override]
+                """The form of earlier versions."""
+
+
+def test_targets_are_named_by_texts() -> None:
+    assert dl.cpu.GEMV().apply(product(vector=True), "llvm -num-cores=1") is not None

@@ -84,6 +84,7 @@ def test_what_is_missing_is_said(model: Model, capsys: pytest.CaptureFixture[str
         (lambda: model.call_tir("doubel", [X], INFO), "double"),
         (lambda: model.call_tir("double", [X], R.Tensor(None, "float32")), "numbers"),
         (lambda: model.add_python_function("x", 3), "must be a function"),  # type: ignore[arg-type]
+        (lambda: model.add_python_function("main", half), "has a function 'main' already"),
     ):
         with pytest.raises(RunError, match=says):
             call()

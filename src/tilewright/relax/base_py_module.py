@@ -91,10 +91,13 @@ class BasePyModule:
 
         One whose first parameter is ``self`` gets the module there.
 
-        Raises ``RunError`` for what is no function, and a name that a global function has already.
+        Raises ``RunError`` for what is no function, and a name that a global function or one of
+        the module has already.
         """
         if not callable(func):
             raise RunError(f"{name!r} must be a function, got {type(func).__name__}")
+        if name in self.ir_mod:
+            raise RunError(f"the module has a function {name!r} already; choose another name")
         code = getattr(func, "__code__", None)
         takes_self = code is not None and code.co_varnames[:1] == ("self",)
         self.pyfuncs[name] = bound = MethodType(func, self) if takes_self else func

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any, ClassVar
 from tilewright.ir import IRModule, is_const, rewrite_bottom_up
 from tilewright.ir.module import GLOBAL_SYMBOL
 from tilewright.scheduling.size_checks import put_back, set_aside
-from tilewright.support.errors import ScheduleError
+from tilewright.support.errors import ScheduleError, VerifyError
 from tilewright.support.registry import near_matches
 from tilewright.target import Target
 from tilewright.tir import SERIAL, For, PrimFunc
@@ -41,6 +42,19 @@ class ScheduleRule:
     before: ClassVar[str] = ""
     """The rule that is less specific, so comes later: where a rule of a folder joins the order."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse an ``apply`` that begins with a schedule: that is ``apply_to``.
+
+        Raises ``VerifyError``.
+        """
+        super().__init_subclass__(**options)
+        own = cls.__dict__.get("apply")
+        if callable(own) and _most_arguments(own) < len(("self", "func", "target", "tunable")):
+            raise VerifyError(
+                f"rule {cls.__name__}: apply is called as apply(func, target, tunable); "
+                "a rule that begins with a schedule defines apply_to(sch, target)"
+            )
+
     @property
     def name(self) -> str:
         """The rule's name, for logs."""
@@ -55,7 +69,7 @@ class ScheduleRule:
         raise NotImplementedError(f"{self.name} must define apply_to")
 
     def apply(
-        self, func: PrimFunc, target: Target, tunable: bool = False
+        self, func: PrimFunc, target: Target | str, tunable: bool = False
     ) -> Schedule | list[Schedule] | None:
         """Make a schedule of a function; ``None`` if the rule doesn't apply, or to its target.
 
@@ -65,6 +79,7 @@ class ScheduleRule:
         if not isinstance(func, PrimFunc) or is_scheduled(func):
             return None
         start = start_schedule(func, record=True)
+        target = Target(target) if isinstance(target, str) else target
         made = None if start is None else _first(start, (self,), target, _apply_to)
         return made if isinstance(made, Schedule) else None
 
@@ -82,6 +97,16 @@ class ScheduleRule:
             return made
 
         return make
+
+
+def _most_arguments(function: Callable[..., Any]) -> float:
+    """How many arguments a function takes by position."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(item.kind is item.VAR_POSITIONAL for item in parameters):
+        return float("inf")
+    return sum(
+        item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD) for item in parameters
+    )
 
 
 class CPUScheduleRule(ScheduleRule):
@@ -111,7 +136,7 @@ def _apply(rule: ScheduleRule, sch: Schedule, target: Target) -> Schedule | NotA
     if found is None:
         return NotApplicable("its apply returned none")
     if not isinstance(found, Schedule):
-        raise ScheduleError(
+        raise VerifyError(
             f"rule {rule.name}: apply returns a Schedule, a list of them or None, "
             f"not a {type(found).__name__}"
         )
