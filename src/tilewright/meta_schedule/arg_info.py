@@ -33,7 +33,7 @@ class ArgInfo:
 
     @staticmethod
     def from_prim_func(func: PrimFunc) -> list[ArgInfo]:
-        """Describe the arguments of a function, as :func:`arg_infos` does."""
+        """Describe the arguments of a function, as ``arg_infos`` does."""
         return list(arg_infos(func))
 
     @staticmethod
