@@ -142,3 +142,19 @@ def test_work_of_a_triangular_loop_is_that_of_its_middle():
 def test_a_count_from_memory_leaves_the_work_open():
     counts = decl_buffer((10,), "int64", "counts")
     assert iteration_work(loop_over(lambda i: counts[i], Var("n"))) is None
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+@pytest.mark.parametrize(("low", "high"), [(0, 5), (2, 5), (3, 3), (-2, 1)])
+def test_the_pool_counts_loops_of_every_dtype(dtype: str, low: int, high: int) -> None:
+    func = parse(
+        f"""
+@T.prim_func
+def main(low: T.{dtype}, high: T.{dtype}, A: T.Buffer((8,), "float32")):
+    for i in T.parallel(low, high):
+        A[i + T.{dtype}(2)] = 1.0
+"""
+    )
+    found = np.zeros(8, "float32")
+    driver.compile(func, FOUR)(low, high, found)
+    assert np.flatnonzero(found).tolist() == [i + 2 for i in range(low, high)]

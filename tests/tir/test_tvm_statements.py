@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -83,6 +85,17 @@ def test_loops_with_steps(low: int, extent: int, step: int | None, values: range
     func = tirx.PrimFunc([A, B], loop)
     assert ran(func) == [n + 1 if n in values else 0 for n in range(8)]
     printed(func)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+@pytest.mark.parametrize("step", [None, 3, const(3, "int32")])
+def test_numbers_of_a_loop_are_of_its_dtype(dtype: str, step: Any) -> None:
+    A, B = buffers("A", "B")
+    i = Var("i", dtype)
+    loop = tirx.For(i, 1, 6, SERIAL, tirx.BufferStore(B, A[i], [i]), step=step)
+    assert loop.min.dtype == loop.extent.dtype == dtype
+    found = ran(tirx.PrimFunc([A, B], loop))
+    assert found == [n + 1 if n in range(1, 7, 3 if step else 1) else 0 for n in range(8)]
 
 
 def test_loops_refuse_steps_that_are_none() -> None:

@@ -258,8 +258,9 @@ class For(Stmt):
         step: ExprLike | None = None,
         span: object = None,
     ) -> None:
+        min, extent = as_expr(min, loop_var.dtype), as_expr(extent, loop_var.dtype)
         if step is not None and as_int(step) != 1:
-            min, extent, body = _in_steps(loop_var, as_expr(min), as_expr(extent), step, body)
+            min, extent, body = _in_steps(loop_var, min, extent, step, body)
         self.fill(loop_var, min, extent, kind, body, thread_binding, annotations)
         if span is not None:
             set_span(self, span)
@@ -271,8 +272,8 @@ class For(Stmt):
             self._from_tvm_form()
             check_one_of(FOR_KINDS, "loop kind", self.kind)
         if not isinstance(self.min, Expr) or not isinstance(self.extent, Expr):
-            object.__setattr__(self, "min", as_expr(self.min))
-            object.__setattr__(self, "extent", as_expr(self.extent))
+            object.__setattr__(self, "min", as_expr(self.min, self.loop_var.dtype))
+            object.__setattr__(self, "extent", as_expr(self.extent, self.loop_var.dtype))
         if self.thread is not None:
             if isinstance(self.thread, IterVar):  # TVM's ``thread_binding``
                 object.__setattr__(self, "thread", self.thread.thread_tag)
@@ -298,6 +299,8 @@ def _in_steps(
     """Return start, extent and body of a loop that goes by 1 instead of ``step``."""
     by = as_expr(step, loop_var.dtype)
     number = as_int(by)
+    if number is not None:
+        by = const(number, loop_var.dtype)
     if not dtypes.is_integer(by.dtype) or (number is not None and number < 1):
         raise VerifyError(f"the step of a loop is a positive integer, got {step!r}")
     if any(contents(part) & content_mask(BufferLoad) for part in (low, by)):

@@ -68,12 +68,16 @@ def emit_parallel(module: Any, parent: FunctionEmitter, loop: For) -> None:
     inner.scopes[0] = Scope("function")
     begin, end = "%begin", "%end"
     inner.levels[begin] = inner.levels[end] = 0
-    # The pool counts from zero. Memory that every iteration needs is made once a chunk.
-    minimum = inner.visit(loop.min)
+    # The pool counts from zero, in 64 bits. Memory that every iteration needs is made once a chunk.
+    kind, minimum = register_type(loop.loop_var.dtype), inner.visit(loop.min)
     low, high = begin, end
+    if kind != "i64":
+        low, high = (inner.pure(f"trunc i64 {place} to {kind}", place) for place in (begin, end))
     if minimum != "0":
-        low = inner.pure(f"add nsw i64 {begin}, {minimum}", begin, minimum)
-        high = inner.pure(f"add nsw i64 {end}, {minimum}", end, minimum)
+        low, high = (
+            inner.pure(f"add nsw {kind} {place}, {minimum}", place, minimum)
+            for place in (low, high)
+        )
     allocations, body = hoistable_allocations(loop)
     serial = loop.replace(kind=SERIAL, body=body)
 
@@ -186,7 +190,7 @@ def _write_launch(
                 f"getelementptr {struct}, ptr {context}, i32 0, i32 {index}", context
             )
             parent.effect(f"store {kind} {parent.values[symbol]}, ptr {field}")
-    count = parent.visit(loop.extent)
+    count = parent.visit(cast(loop.extent, INDEX))
     most = parent.visit(cast(threads, "int32"))
     args = f'(ptr @"{name}", ptr {context}, i64 {count}, i32 {most}'
     if options.dynamic:
