@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import tilewright
+from tilewright import tir
 from tilewright.runtime import load_module
 from tilewright.script import from_source
-from tilewright.support.errors import CodegenError
-from tilewright.tir import PrimFunc
+from tilewright.support.errors import BuildError, CodegenError, VerifyError
+from tilewright.tir import PrimFunc, interpreter
 
 TARGETS = pytest.mark.parametrize("target", ["llvm", "c"])
 
@@ -78,6 +79,49 @@ return -1"""
     find = tilewright.compile(function(body, 'A: T.Buffer((4,), "float32")', "T.int64"), target)
     for values, place in (([0, 1, 2, 3], 3), ([5, 0, 0, 0], 0), ([0, 0, 0, 0], -1)):
         assert find(np.array(values, "float32")) == place
+
+
+@TARGETS
+def test_values_that_turn_out_to_be_0_are_values(target: str) -> None:
+    func = function("T.ret(x - x)", returns="")
+    assert tilewright.compile(func, target)(4) == interpreter.run(func, 4) == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "returns"),
+    [
+        (tir.const(-1.9, "float64"), "int64"),
+        (tir.const(2, "int32"), "bool"),
+        (tir.const(2, "int32") > 1, "int32"),
+        (tir.const(300, "int32"), "uint8"),
+        (tir.const(0, "int32"), "float32"),
+        (tir.const(7, "int32"), None),
+    ],
+)
+def test_values_become_of_the_functions_dtype(value: tir.PrimExpr, returns: str | None) -> None:
+    func = PrimFunc([], tir.Return(value), returns)
+    found = interpreter.run(func)
+    assert found is not None
+    for target in ("llvm", "c"):
+        assert repr(tilewright.compile(func, target)()) == repr(found)
+
+
+@pytest.mark.parametrize(
+    "value", [tir.Broadcast(tir.const(1, "int32"), 4), tir.StringImm("one")], ids=repr
+)
+def test_what_is_no_number_is_not_returned_as_one(value: tir.PrimExpr) -> None:
+    func = PrimFunc([], tir.Return(value), "int32")
+    for target in ("llvm", "c"):
+        with pytest.raises(CodegenError, match="a function returns a number or nothing"):
+            tilewright.compile(func, target)
+    with pytest.raises(VerifyError, match="the function returns int32, which"):
+        interpreter.run(func)
+
+
+@pytest.mark.parametrize("kind", ["opencl", "metal", "hip"])
+def test_functions_of_other_devices_return_nothing(kind: str) -> None:
+    with pytest.raises(BuildError, match="only functions of the CPU do"):
+        tilewright.compile(function("return x"), kind)
 
 
 @TARGETS

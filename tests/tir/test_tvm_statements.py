@@ -245,3 +245,13 @@ def main(A: T.Buffer((1000,), "float32"), B: T.Buffer((1000,), "float32")):
     arrays = [np.arange(1000, dtype="float32"), np.zeros(1000, "float32")]
     tirx.build(told)["main"](*arrays)
     assert (arrays[0] == arrays[1]).all()
+
+
+def test_the_older_place_of_the_map_of_buffers() -> None:
+    (A,) = buffers("A")
+    handle, body = Var("a", "handle"), tirx.Evaluate(0)
+    for variables, given in (([handle], {handle: A}), ([], {}), ([], None)):
+        func = tirx.PrimFunc(variables, body, None, given, {"key": 1})
+        assert dict(func.buffer_map) == (given or {}) and func.attrs["key"] == 1
+    with pytest.raises(VerifyError, match="given twice"):
+        tirx.PrimFunc([handle], body, None, {handle: A}, buffer_map={handle: A})

@@ -25,6 +25,7 @@ from tilewright.tir import PrimFunc
 from tilewright.tir.analysis import verify
 from tilewright.tir.attrs import CONSTANTS
 from tilewright.tir.intrin_rules import apply_rules
+from tilewright.tir.returned_values import returned_dtype, with_stated_returns
 from tilewright.tir.transform import cpu_pipeline, gpu_pipeline
 
 TargetLike = Target | str | dict[str, Any] | None
@@ -89,7 +90,7 @@ def lower(mod_or_func: IRModule | PrimFunc, target: TargetLike = None) -> IRModu
         )
     mod = apply_rules(as_module(mod_or_func), target.kind)
     verify(mod)
-    return lowering(target)(mod)
+    return lowering(target)(with_stated_returns(mod))
 
 
 _LOWERINGS: dict[str, Callable[[Target], Callable[[IRModule], IRModule]]] = {
@@ -178,6 +179,9 @@ def _build_text(
     lowered: IRModule, target: Target, entry_name: str | None, max_lines: int | None
 ) -> Module:
     """Write kernels in a language of other GPUs; nothing here compiles it."""
+    for name, func in lowered.functions.items():
+        if isinstance(func, PrimFunc) and returned_dtype(func) != "void":
+            raise BuildError(f"{name} returns a value; only functions of the CPU do")
     code = _TEXTS[target.kind](lowered, target)
     if max_lines is not None and (lines := code.text.count("\n")) > max_lines:
         raise BuildError(f"the code has {lines} lines of {target.kind}, more than {max_lines}")

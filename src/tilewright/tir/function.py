@@ -53,8 +53,10 @@ class PrimFunc(BaseFunc):
         *,
         buffer_map: Mapping[Var, Buffer] | None = None,
     ) -> None:
-        if attrs and isinstance(next(iter(attrs)), Var):
+        if isinstance(span, Mapping) or (attrs and isinstance(next(iter(attrs)), Var)):
             # Older versions of TVM have the map of buffers here, and attributes behind it.
+            if buffer_map is not None:
+                raise VerifyError("the map of buffers is given twice")
             buffer_map, attrs, span = attrs, span, None
         buffers, variables = dict(buffer_map or {}), []
         for param in params:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec, ScalarArg, TensorArg
-from tilewright.ir import Call, Expr, Var, as_int, dtypes, pre_order
+from tilewright.ir import Expr, Var, dtypes
 from tilewright.runtime.device import DEVICE_TYPES
 from tilewright.support.errors import CodegenError
 from tilewright.tir import PrimFunc
+from tilewright.tir.returned_values import returned_dtype, returned_values
 from tilewright.tir.transform import KERNEL_ABI, kernel_abi
 
 
@@ -53,19 +54,13 @@ def make_signature(name: str, func: PrimFunc, device: str = "cpu") -> Signature:
 
 
 def _returned(name: str, func: PrimFunc) -> str | None:
-    """The dtype of what a function returns: as it says, or that of the first value."""
-    values = [
-        item.args[0]
-        for item in pre_order(func.body)
-        if isinstance(item, Call) and item.op.name == "ret" and as_int(item.args[0]) != 0
-    ]
-    dtype = func.ret_dtype
-    if dtype == "void":
-        dtype = values[0].dtype if values else "void"
+    """The dtype of a number that a function returns; ``CodegenError`` for what is none."""
+    dtype = returned_dtype(func)
     if dtype == "void":
         return None
-    if dtype == "handle" or dtypes.lanes_of(dtype) > 1:
-        raise CodegenError(f"{name} returns {dtype}; a function returns a number or nothing")
+    for given in (dtype, *(value.dtype for value in returned_values(func))):
+        if given == "handle" or dtypes.lanes_of(given) > 1:
+            raise CodegenError(f"{name} returns {given}; a function returns a number or nothing")
     return dtype
 
 

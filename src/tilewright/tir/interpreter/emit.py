@@ -36,6 +36,7 @@ from tilewright.tir.interpreter.emit_threads import CALLS, COLLECTIVES, ThreadEm
 from tilewright.tir.interpreter.lanes import by_lanes
 from tilewright.tir.interpreter.traffic import Site
 from tilewright.tir.loop_exits import BREAK, exit_of, own_exits
+from tilewright.tir.returned_values import as_returned, returned_dtype
 from tilewright.tir.rewrite import split_size_checks
 from tilewright.tir.stmt import (
     PARALLEL,
@@ -137,6 +138,7 @@ class Emitter(ExprEmitter):
     ) -> None:
         super().__init__(functions)
         self.func = func
+        self.returns = returned_dtype(func)
         self.backwards = backwards
         self.nest = 0
         self.threads = ThreadEmitter(self, check_races, report)
@@ -312,7 +314,10 @@ class Emitter(ExprEmitter):
         elif isinstance(value, Call) and value.op.name == "ret":
             if self.threads.depth:
                 raise VerifyError("the interpreter doesn't end single threads; use an if instead")
-            self.line(f"raise Returned({self.expr(value.args[0])})")
+            result = value.args[0]
+            if self.returns != "void":
+                result = as_returned(result, self.returns)
+            self.line(f"raise Returned({self.expr(result)})")
         elif as_int(value) is None:
             self.line(self.expr(value))
 

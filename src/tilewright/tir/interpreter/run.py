@@ -21,6 +21,7 @@ from tilewright.tir.interpreter.thread_ops import run_unwatched
 from tilewright.tir.interpreter.threads import run_threads
 from tilewright.tir.interpreter.traffic import MemoryReport, Traffic
 from tilewright.tir.interpreter.warp_matrix import run_alone
+from tilewright.tir.returned_values import returned_dtype
 
 Program = Callable[[dict[int, Any], dict[int, Any]], Any]
 
@@ -99,7 +100,7 @@ def _call(program: Program, func: PrimFunc, args: tuple[object, ...]) -> Any:
     result = program(memory, symbols)
     for original, copy in written_back:
         original[...] = copy.reshape(original.shape)
-    return None if func.ret_dtype == "void" else result
+    return None if returned_dtype(func) == "void" else result
 
 
 def _fail(message: str, *values: object, kind: type[Exception] = RunError) -> None:
@@ -174,8 +175,8 @@ class _Linker:
             finally:
                 self.written.keep(before)
                 scope.clear()  # functions in there refer to it: arrays would stay for a while
-            if func.ret_dtype != "void":
-                raise RunError(f"the function ended without returning its {func.ret_dtype}")
+            if returned_dtype(func) != "void":
+                raise RunError(f"the function ended without returning its {returned_dtype(func)}")
             return None
 
         return program
