@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +89,46 @@ def test_what_cannot_be_exported(module: Module, tmp_path: Path) -> None:
     loaded = runtime.load_module(module.export_library(path))
     with pytest.raises(BuildError, match="a library already"):
         loaded.export_library(tmp_path / "again.so")
+
+
+def test_no_option_is_ignored(module: Module, tmp_path: Path) -> None:
+    for handle in (module, runtime.Executable(module), module.jit(force_recompile=True)):
+        with pytest.raises(BuildError, match="options of fcompile"):
+            handle.jit(cc="gcc")
+    work = tmp_path / "work"
+    module.export_library(tmp_path / "lib.so", workspace_dir=work)
+    assert [file.read_bytes() for file in sorted(work.iterdir())] == list(module.code.objects)
+    with pytest.raises(BuildError, match="can't write object files"):
+        module.export_library(tmp_path / "lib.so", workspace_dir=tmp_path / "lib.so")
+    with pytest.raises(TypeError, match="a module or an executable"):
+        runtime.Executable(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["", "x" * 300, "a\0b", "none/lib.so"])
+def test_hostile_paths(module: Module, tmp_path: Path, name: str) -> None:
+    with pytest.raises(BuildError, match="can't write"):
+        module.export_library(tmp_path / name)
+    with pytest.raises(BuildError, match="can't read the object file"):
+        module.export_library(tmp_path / "lib.so", addons=[str(tmp_path / name)])
+    assert not list(tmp_path.iterdir())
+
+
+def test_threads_export_the_same_file(module: Module, tmp_path: Path) -> None:
+    path = tmp_path / "lib.so"
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(lambda _: module.export_library(path), range(40))) == {path}
+    assert list(tmp_path.iterdir()) == [path]
+    np.testing.assert_array_equal(result(runtime.load_module(path)), result(module))
+
+
+def test_what_a_library_does_not_hold(module: Module, tmp_path: Path) -> None:
+    path = module.export_library(tmp_path / "lib.so")
+    library = runtime.load_module(path)
+    with pytest.raises(RunError, match="holds no 'll' source"):
+        library.inspect_source()
+    path.unlink()
+    with pytest.raises(BuildError, match="is gone"):
+        pickle.dumps(library)
 
 
 def test_functions_are_called_before_each_repeat(module: Module) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 from by_rule import evaluate
 
+import tilewright
 from tilewright import te
+from tilewright.ir import Var
 from tilewright.support.errors import VerifyError
 from tilewright.topi import vision
 
@@ -102,6 +105,8 @@ def test_proposals(sizes: tuple[int, int, int], how: tuple[Any, ...], corners: b
     [
         ({"scales": (1, 2)}, "scores"),
         ({"ratios": (-1,)}, "ratios and scales are positive"),
+        ({"ratios": (math.nan,)}, "ratios and scales are positive"),
+        ({"scales": (math.inf,)}, "ratios and scales are positive"),
         ({"feature_stride": 0}, "must be positive"),
         ({"rpn_post_nms_top_n": 0}, "must be positive"),
     ],
@@ -114,3 +119,38 @@ def test_what_does_not_fit(change: dict[str, Any], message: str) -> None:
     }  # fmt: skip
     with pytest.raises(VerifyError, match=message):
         vision.proposal(x, y, te.placeholder((1, 3)), **{**usual, **change})
+
+
+def proposals(x: te.Tensor, y: te.Tensor, info: te.Tensor) -> te.Tensor:
+    return vision.proposal(x, y, info, (2,), (1,), 16, 0.7, 50, 6, 4, False)
+
+
+def test_there_are_places_and_floats() -> None:
+    info = te.placeholder((1, 3))
+    with pytest.raises(VerifyError, match="grid of 0 x 4 has no places"):
+        proposals(te.placeholder((1, 2, 0, 4)), te.placeholder((1, 4, 0, 4)), info)
+    with pytest.raises(VerifyError, match="scores are floats, got int32"):
+        proposals(te.placeholder((1, 2, 3, 4), "int32"), te.placeholder((1, 4, 3, 4)), info)
+
+
+def test_symbolic_grids() -> None:
+    sizes = Var("b"), Var("h"), Var("w")
+    arguments = [
+        te.placeholder(shape, "float32")
+        for shape in ((sizes[0], 2, *sizes[1:]), (sizes[0], 4, *sizes[1:]), (sizes[0], 3))
+    ]
+    run = tilewright.compile(te.create_prim_func([*arguments, proposals(*arguments)]))
+    rng = np.random.default_rng(2)
+    for height, width in ((3, 4), (1, 1), (0, 4)):
+        made, count = np.zeros((12, 5), "float32"), 2 * 2 * height * width
+        cls = (rng.permutation(count) / max(count, 1)).astype("float32")
+        cls = cls.reshape(2, 2, height, width)
+        bbox = 0.3 * rng.standard_normal((2, 4, height, width)).astype("float32")
+        info = np.array([[16 * height, 16 * width, 1]] * 2, "float32")
+        if not height:  # nothing could be repeated
+            with pytest.raises(RuntimeError, match="has no places"):
+                run(cls, bbox, info, made)
+            continue
+        run(cls, bbox, info, made)
+        wanted = expected(cls, bbox, info, ((2,), (1,), 16, 0.7, 50, 6, 4, False))
+        np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-3)

@@ -20,6 +20,8 @@ class Executable:
     """
 
     def __init__(self, mod: Executable) -> None:
+        if not isinstance(mod, Executable):
+            raise TypeError(f"expected a module or an executable, got {type(mod).__name__}")
         self._mod = mod
 
     @property

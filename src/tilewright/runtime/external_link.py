@@ -37,13 +37,25 @@ class ExternalLink:
         given = self.workspace_dir
         place = TemporaryDirectory(prefix="tilewright-") if given is None else nullcontext(given)
         with place as name, TemporaryDirectory(prefix="tilewright-") as made:
-            folder = Path(name)
-            folder.mkdir(parents=True, exist_ok=True)
             library = Path(made, "library.so")
-            files = [str(folder / f"lib{number}.o") for number in range(len(objects))]
-            for file, data in zip(files, objects):
-                Path(file).write_bytes(data)
+            files = write_objects(Path(name), objects)
             self.fcompile(str(library), files, **self.options)
             if not library.is_file():
                 raise BuildError("fcompile(file_name, files) has not written its library")
             return library.read_bytes()
+
+
+def write_objects(folder: Path, objects: Sequence[bytes]) -> list[str]:
+    """Write object files into a folder, and return their names.
+
+    Raises ``BuildError`` if they can't be written there.
+    """
+    files = [str(folder / f"lib{number}.o") for number in range(len(objects))]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, data in zip(files, objects):
+            Path(file).write_bytes(data)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", error)
+        raise BuildError(f"can't write object files into {folder}: {why}") from None
+    return files

@@ -23,7 +23,7 @@ import numpy as np
 from tilewright.runtime.device import Device, device
 from tilewright.runtime.dlpack import numpy_capsule
 from tilewright.runtime.executable import Executable, FCompile
-from tilewright.runtime.external_link import ExternalLink
+from tilewright.runtime.external_link import ExternalLink, write_objects
 from tilewright.runtime.ffi import tvm_ffi
 from tilewright.runtime.global_functions import get_global_func
 from tilewright.runtime.gpu.graphs import device_of
@@ -212,6 +212,7 @@ class BaseModule(Executable):
         Raises ``BuildError`` as ``export_library`` does.
         """
         if fcompile is None and not addons:
+            _check_options(kwargs)
             return self.reloaded() if force_recompile else self
         with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
             path = Path(folder, "library.so")
@@ -424,7 +425,7 @@ class Module(BaseModule):
 
         The file ends in its length and checksum, which :func:`load_module` checks. ``addons`` are
         further object files to link. ``fcompile(file_name, object files, **kwargs)`` links in place
-        of our own linker, which needs no files; they are left in ``workspace_dir``, if it is given.
+        of our own linker. The object files are left in ``workspace_dir``, if it is given.
 
         Raises ``BuildError`` if the target has no linker, the file can't be written, or an object
         file of ``addons`` needs what our linker doesn't do; and for ``fpack_imports``: a module
@@ -432,8 +433,8 @@ class Module(BaseModule):
         """
         if fpack_imports is not None:
             raise BuildError("a module imports no others, so there is nothing for fpack_imports")
-        if kwargs and fcompile is None:
-            raise BuildError(f"these are options of fcompile, which isn't given: {list(kwargs)}")
+        if fcompile is None:
+            _check_options(kwargs)
         linker = self.code.linker
         if linker is None:
             raise BuildError(f"a module for {self.target or 'this target'} can't be exported")
@@ -443,26 +444,46 @@ class Module(BaseModule):
         path = Path(file_name)
         objects = [*self.code.objects, *(_read(Path(addon)) for addon in addons or ())]
         link = None if fcompile is None else ExternalLink(fcompile, workspace_dir, kwargs)
+        if link is None and workspace_dir is not None:
+            write_objects(Path(workspace_dir), objects)
         data = linker(objects, exports, constants, link=link)
-        # Readers see the old file or the new one. A library that is in use keeps its old file.
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.write(seal(data))
-            temporary.chmod(0o755)
-            temporary.replace(path)
-        except OSError as err:
-            temporary.unlink(missing_ok=True)
-            raise BuildError(f"can't write {path}: {err.strerror}") from err
+        _write_library(path, data)
         return path
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raise for options that only ``fcompile`` would take."""
+    if options:
+        raise BuildError(f"these are options of fcompile, which isn't given: {list(options)}")
+
+
+def _write_library(path: Path, data: bytes) -> None:
+    """Write a library and its seal.
+
+    Readers see the old file or the new one. A library that is in use keeps its old file. Threads
+    and processes that write the same one each have a file of their own until it is complete.
+    """
+    temporary: Path | None = None
+    try:
+        number, name = tempfile.mkstemp(prefix=".tilewright-", suffix=".tmp", dir=path.parent)
+        temporary = Path(name)
+        with os.fdopen(number, "wb") as file:
+            file.write(data)
+            file.write(seal(data))
+        temporary.chmod(0o755)
+        temporary.replace(path)
+    except (OSError, ValueError) as err:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise BuildError(f"can't write {path}: {getattr(err, 'strerror', err)}") from err
 
 
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError as error:
-        raise BuildError(f"can't read the object file {path}: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", error)
+        raise BuildError(f"can't read the object file {path}: {why}") from None
 
 
 # Libraries by checksum. Their code stays in the process, with a thread pool in each: once will do.
@@ -515,6 +536,10 @@ class LibraryModule(BaseModule):
         return f"<LibraryModule {self.path}>"
 
     def __reduce__(self) -> tuple[object, ...]:
+        if not self.path.is_file():  # as of what `jit` has linked
+            raise BuildError(
+                f"{self.path} is gone: pickle the module that it was made of, or export_library"
+            )
         return partial(LibraryModule, checked=self.checksum is not None), (self.path,)
 
     @property
@@ -525,6 +550,12 @@ class LibraryModule(BaseModule):
     def with_sources(self, sources: Mapping[str, str | Callable[[], str]]) -> LibraryModule:
         """Return the library: it holds no texts."""
         return self
+
+    def get_source(self, fmt: str = "ll") -> str:
+        """Raise ``RunError``: a library holds no texts."""
+        raise RunError(f"{self!r} holds no {fmt!r} source: ask the module that was exported")
+
+    inspect_source = get_source
 
     def implements_function(self, name: str) -> bool:
         """Tell whether the library has the function."""

@@ -11,10 +11,13 @@ from tilewright.ir import (
     EQ,
     Expr,
     Var,
+    and_,
+    as_expr,
     call,
     cast,
     compare,
     const,
+    dtypes,
     floordiv,
     floormod,
     maximum,
@@ -23,7 +26,7 @@ from tilewright.ir import (
     select,
 )
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor, compute, extern, require_equal, with_conditions
+from tilewright.te import Tensor, compute, extern, require, require_equal, with_conditions
 from tilewright.tir import Buffer, IfThenElse, Stmt, decl_buffer, seq
 from tilewright.tir.building import Axis, block, load, loop, store
 from tilewright.topi.sort import argsort
@@ -58,12 +61,15 @@ def proposal(
     over the union with one kept before is above ``threshold``. Where fewer are kept than wanted,
     they are repeated from the first. Pixels count: a region from 2 to 4 is 3 wide.
 
-    Raises ``VerifyError`` if shapes don't fit or a number is not positive. Source: Ren et al.,
+    Raises ``VerifyError`` if shapes don't fit, the grid has no places, scores are no floats, or a
+    number is not positive. Source: Ren et al.,
     Faster R-CNN (2015), section 3.1, with the conventions of its first implementations.
     """
     what = "proposal"
     for tensor, ndim in ((cls_prob, 4), (bbox_pred, 4), (im_info, 2)):
         require_ndim(what, tensor, ndim)
+    if not dtypes.is_float(cls_prob.dtype):
+        raise VerifyError(f"{what}: scores are floats, got {cls_prob.dtype}")
     anchors = [_anchor(ratio, scale, feature_stride) for ratio in ratios for scale in scales]
     if not anchors or min(feature_stride, rpn_pre_nms_top_n, rpn_post_nms_top_n) < 1:
         raise VerifyError(f"{what}: scales, ratios, the stride and both numbers must be positive")
@@ -73,6 +79,14 @@ def proposal(
     for axis, name in ((0, "images"), (2, "rows"), (3, "columns")):
         require_equal(f"{what}: {name}", bbox_pred.shape[axis], cls_prob.shape[axis])
     require_equal(f"{what}: images", im_info.shape[0], batch)
+    require(
+        and_(as_expr(height) >= 1, as_expr(width) >= 1),
+        f"{what}: a grid of ",
+        height,
+        " x ",
+        width,
+        " has no places",
+    )
     grid = _Grid(
         cls_prob, bbox_pred, im_info, _table(anchors, cls_prob.dtype), len(anchors),
         feature_stride, rpn_min_size, iou_loss,
@@ -96,7 +110,7 @@ def proposal(
 
 def _anchor(ratio: float, scale: float, stride: int) -> tuple[float, float, float, float]:
     """Left, top, right and bottom of an anchor around the cell at the origin."""
-    if ratio <= 0 or scale <= 0:
+    if not (0 < ratio < math.inf and 0 < scale < math.inf):
         raise VerifyError(f"proposal: ratios and scales are positive, got {ratio} and {scale}")
     side = math.floor(math.sqrt(math.floor(stride * stride / ratio)) + 0.5)
     width, height = side * scale, math.floor(side * ratio + 0.5) * scale
