@@ -129,6 +129,14 @@ def test_a_way_out_without_a_value_gives_zero(target: str) -> None:
     assert tilewright.compile(function("if x > 3:\n    return x"), target)(2) == 0
 
 
+@TARGETS
+def test_a_uint64_beyond_what_callers_take_is_an_error(target: str) -> None:
+    same = tilewright.compile(function("return x", "x: T.uint64", "T.uint64"), target)
+    assert same(2**63 - 1) == 2**63 - 1
+    with pytest.raises(ValueError, match=r"main: it returns a uint64 above 2\*\*63 - 1"):
+        same(2**63)
+
+
 def test_wrong_arguments_are_errors_as_ever() -> None:
     kernel = tilewright.compile(function("return x + 1"))
     with pytest.raises(TypeError, match="argument #0"):

@@ -8,6 +8,7 @@ compiled once.
 
     i32 @tw_bind(ptr table, ptr args, i32 count, ptr slots)      0, or -1 with the error raised
     i32 @tw_fail_code(ptr name, i32 code)                        raises "NAME: failed with code N"
+    i32 @tw_fail_wide(ptr name)                                  raises that its uint64 is too big
     i32 @tw_return_text(ptr bytes, i64 size, ptr result)         stores a tvm-ffi string
 """
 
@@ -66,7 +67,7 @@ from tilewright.codegen.llvm.values import (
 )
 from tilewright.runtime.loader import SupportObject, register_support_object
 
-BINDER_SYMBOLS = ("tw_bind", "tw_fail_code", "tw_return_text")
+BINDER_SYMBOLS = ("tw_bind", "tw_fail_code", "tw_fail_wide", "tw_return_text")
 
 _MAKE_STRING = external(I32, "TVMFFIStringFromByteArray", BYTES, PTR, weak=True)
 
@@ -281,7 +282,7 @@ def _bind(f: Function, table: Place, args: Value, count: Value, slots: Value) ->
 @cache
 def binder_object(triple: str | None = None) -> bytes:
     """Return the compiled binder, for the oldest CPU of the architecture."""
-    text = module_text((_bind, messages.fail_code, _return_text))
+    text = module_text((_bind, messages.fail_code, messages.fail_wide, _return_text))
     return compile_portable(text, triple or host_triple())
 
 

@@ -132,6 +132,14 @@ def fail_code(f: Function, name: Value, code: Value) -> None:
     f.ret(f.call(raise_message, f.string("RuntimeError"), m))
 
 
+@exported("tw_fail_wide", I32, COLD, function=PTR)
+def fail_wide(f: Function, name: Value) -> None:
+    """A function returned more than the convention's int64 holds."""
+    m = new_message(f)
+    say(f, m, "%s: it returns a uint64 above 2**63 - 1, which its callers can't be given", name)
+    f.ret(f.call(raise_message, f.string("ValueError"), m))
+
+
 def _failure(error: str, **parameters: Type) -> Callable[[Callable[..., None]], Callee]:
     """A function that raises an error about one argument: what it is about, and then the rest."""
 

@@ -74,4 +74,5 @@ ANY_INT, ANY_BOOL, ANY_FLOAT, ANY_POINTER, ANY_TENSOR, ANY_TENSOR_OBJECT = 1, 2,
 # The binder's functions, as wrappers call them.
 BIND: Callee = external(I32, "tw_bind", TABLE, PTR, I32, PTR)
 FAIL_CODE: Callee = external(I32, "tw_fail_code", PTR, I32)
+FAIL_WIDE: Callee = external(I32, "tw_fail_wide", PTR)
 RETURN_TEXT: Callee = external(I32, "tw_return_text", PTR, I64, PTR)

@@ -13,7 +13,7 @@ tvm-ffi host can call: it has its arguments checked against a constant table by 
 - for functions on a device other than the CPU its number, which all tensors have in common, or -1
   if there are none: ``i64``;
 - for functions that return a value, eight bytes for it: ``ptr``. It is an ``i64`` (integers and
-  bool) or a ``double`` there, zero before the call.
+  bool) or a ``double`` there, zero before the call. A ``uint64`` beyond that is an error.
 
 :meth:`FunctionSpec.parameters` gives this list. A kernel returns 0, or -1 after it has raised an
 error through tvm-ffi, or any other code, which the wrapper raises as a ``RuntimeError``.
@@ -35,6 +35,7 @@ from tilewright.codegen.llvm.binder_tables import (
     BOOL_KIND,
     EXTENT,
     FAIL_CODE,
+    FAIL_WIDE,
     FLOAT_KIND,
     INT_KIND,
     IS_ANY,
@@ -411,6 +412,9 @@ class _Wrapper:
             f.ret(f.call(FAIL_CODE, f.string(spec.name), code))
         if returned is not None and spec.returns:
             with f.if_(code.eq(0)):
+                if spec.returns == "uint64":
+                    with f.if_(returned.get() < 0):
+                        f.ret(f.call(FAIL_WIDE, f.string(spec.name)))
                 made = result.at(ANY, 0)
                 made["type_index"].set(_ANY_KINDS[_value_kind(spec.returns)])
                 made["unused"].set(0)
