@@ -255,3 +255,12 @@ def test_the_older_place_of_the_map_of_buffers() -> None:
         assert dict(func.buffer_map) == (given or {}) and func.attrs["key"] == 1
     with pytest.raises(VerifyError, match="given twice"):
         tirx.PrimFunc([handle], body, None, {handle: A}, buffer_map={handle: A})
+
+
+@pytest.mark.parametrize("leave", [tirx.Break, tirx.Continue])
+def test_what_leaves_a_loop_stands_in_one(leave: Any) -> None:
+    (A,) = buffers("A")
+    func = tirx.PrimFunc([A], tirx.IfThenElse(A[0] > 0.0, leave()))
+    for check in (tirx.analysis.verify, lambda func: interpreter.run(func, np.ones(8, "float32"))):
+        with pytest.raises(VerifyError, match=r"_loop\(\) stands in no loop"):
+            check(func)

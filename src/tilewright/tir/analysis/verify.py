@@ -40,6 +40,7 @@ from tilewright.tir.analysis.verify_regions import left_out
 from tilewright.tir.attrs import wrong_annotation
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.loop_exits import own_exits
 from tilewright.tir.stmt import (
     REDUCE,
     THREAD_BINDING,
@@ -121,6 +122,8 @@ class _Verifier:
             self.define_buffer(buffer, func)
             self.ends.owns(buffer)
         self.stmt(func.body)
+        for name in sorted(own_exits(func.body)):
+            raise self.fail(f"{name}() stands in no loop", func)
         race = find_race(func)
         if race is not None:
             loop, message = race

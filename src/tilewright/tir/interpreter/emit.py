@@ -93,8 +93,10 @@ def python_source(
     ``memory`` maps parameter number to flat memory, ``symbols`` maps names of scalars and symbolic
     extents to numbers. ``functions`` are those that it may call. ``check_races`` notes what
     threads access, ``report`` counts it. ``backwards`` runs parallel and vectorized loops from the
-    end.
+    end. Raises ``VerifyError`` for what leaves a loop and stands in none.
     """
+    for name in sorted(own_exits(func.body)):
+        raise VerifyError(f"{name}() stands in no loop")
     return Emitter(func, functions, check_races, backwards, report).emit()
 
 
