@@ -118,6 +118,21 @@ def test_what_is_no_number_is_not_returned_as_one(value: tir.PrimExpr) -> None:
         interpreter.run(func)
 
 
+@TARGETS
+@pytest.mark.parametrize(
+    "body",
+    [
+        "T.evaluate(T.if_then_else(x > 3, T.ret(x), T.ret(1)))",
+        "T.evaluate(T.Select(x > 3, T.ret(x), T.ret(1)))",
+        "T.evaluate(T.ret(T.ret(x)))",
+        "y: T.int32 = T.ret(x, dtype='int32')\nreturn y",
+    ],
+)
+def test_a_return_is_a_statement(body: str, target: str) -> None:
+    with pytest.raises(VerifyError, match=r"ret\(\) stands alone, as a statement"):
+        tilewright.compile(function(body), target)
+
+
 @pytest.mark.parametrize("kind", ["opencl", "metal", "hip"])
 def test_functions_of_other_devices_return_nothing(kind: str) -> None:
     with pytest.raises(BuildError, match="only functions of the CPU do"):

@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 
 from tilewright.ir import (
     GLOBAL_SYMBOL,
+    Call,
     Expr,
     IRModule,
     Let,
@@ -51,6 +52,7 @@ from tilewright.tir.stmt import (
     BlockRealize,
     BufferStore,
     DeclBuffer,
+    Evaluate,
     For,
     IfThenElse,
     IterVar,
@@ -169,6 +171,8 @@ class _Verifier:
                     raise self.fail(f"{item.var.name!r} is defined twice", item)
                 self.defined.add(item.var)
                 lets.add(item.var)
+            elif kind is Call and item.op.name == "ret" and not _is_value_of(where, item):
+                raise self.fail("ret() stands alone, as a statement: nothing gets its value", item)
             wrong = wrong_dtypes(item)
             if wrong is not None:
                 raise self.fail(wrong, item)
@@ -417,6 +421,10 @@ class _Verifier:
                     "has no value there",
                     block,
                 )
+
+
+def _is_value_of(stmt: Node, expr: Expr) -> bool:
+    return type(stmt) is Evaluate and stmt.value is expr
 
 
 def _sizes(func: PrimFunc) -> list[Var]:
