@@ -292,3 +292,14 @@ TRIVIAL_VECTORS = [
 @pytest.mark.parametrize("expr, expected", TRIVIAL_VECTORS, ids=lambda e: repr(e))
 def test_vectors_with_nothing_to_compute(expr, expected):
     assert expr_equal(Analyzer().simplify(expr), expected), Analyzer().simplify(expr)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_least_divisor(dtype):
+    # It has no magnitude of its type.
+    a, (low, high) = Var("a", dtype), integer_limits(dtype)
+    for divide in (truncmod, truncdiv):
+        expr = divide(a, const(low, dtype))
+        made = Analyzer().simplify(expr)
+        for here in (low, low + 1, -1, 0, high):
+            assert evaluate(made, {a: here}) == evaluate(expr, {a: here})

@@ -21,6 +21,7 @@ from tilewright.arith.polynomial import (
     poly_sub,
 )
 from tilewright.ir import Call, Expr, FloorDiv, FloorMod, call, pre_order
+from tilewright.ir.dtype import integer_limits
 
 NAMES = frozenset(("truncdiv", "truncmod"))
 
@@ -71,7 +72,7 @@ def _by_constant(a: Poly, by: int, quotient: bool, dtype: str, canonical: Canoni
     """Divide by a constant what may have either sign."""
     if by < 0:
         made = _by_constant(a, -by, quotient, dtype, canonical)
-        if made is None and not quotient:
+        if made is None and not quotient and -by <= integer_limits(dtype)[1]:
             made = _atom("truncmod", a, -by, dtype, canonical)
         return made if made is None or not quotient else poly_scale(made, -1)
     if by == 1:
