@@ -303,3 +303,23 @@ def test_least_divisor(dtype):
         made = Analyzer().simplify(expr)
         for here in (low, low + 1, -1, 0, high):
             assert evaluate(made, {a: here}) == evaluate(expr, {a: here})
+
+
+def test_ramps_of_data_wrap():
+    a = Var("a", "int32")
+    ramp, repeated = Ramp(a, const(3, "int32"), 4), Broadcast(a, 4)
+    three = Broadcast(const(3, "int32"), 4)
+    cases = [
+        (Max(ramp, repeated), ramp),
+        (LT(ramp, repeated), Broadcast(FALSE, 4)),
+        (ramp // three, Ramp(FloorDiv(a, const(3, "int32")), const(1, "int32"), 4)),
+        (ramp % three, Broadcast(FloorMod(a, const(3, "int32")), 4)),
+    ]
+    for high, whole in ((2**31 - 1, False), (2**31 - 10, True), (None, True)):
+        known = Analyzer()
+        if high is not None:  # else it is an index, which is taken not to overflow
+            known.mark_data(a)
+            known.limit(a, 0, high)
+        for expr, expected in cases:
+            made = known.simplify(expr)
+            assert expr_equal(made, expected if whole else expr), (high, made)

@@ -179,9 +179,13 @@ class Analyzer:
         self._context.table.mark_data(var)
         self._context.changed()
 
+    def is_data(self, expr: Expr) -> bool:
+        """Tell whether an integer in an expression may be one of data, which wraps."""
+        return holds_data(expr, self._context.table.data_vars)
+
     def note_let(self, var: Var, value: Expr) -> None:
         """Learn whether a variable stands for data, by its value."""
-        if holds_data(value, self._context.table.data_vars):
+        if self.is_data(value):
             self.mark_data(var)
 
     def bind_ranges(self, ranges: Mapping[Var, Range]) -> None:

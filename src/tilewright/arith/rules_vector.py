@@ -35,9 +35,11 @@ from tilewright.ir import (
     Ramp,
     Sub,
     call,
+    compare,
     const,
     dtypes,
 )
+from tilewright.ir.dtype import integer_limits
 
 x, y, s, t = wild("x"), wild("y"), wild("s"), wild("t")
 c1 = wild_const("c1")
@@ -107,6 +109,8 @@ def apply(expr: Any, analyzer: Any) -> Expr | None:
         if match(pattern, expr, found):
             base, stride = result(found)
             return Ramp(base, stride, lanes)
+    if not all(_is_whole(vector, lanes, analyzer) for vector in (a, b)):
+        return None
     for pattern, divided in DIVISION_RULES:
         found = Match()
         if match(pattern, expr, found):
@@ -152,6 +156,16 @@ def constant_ramp(expr: Ramp) -> Expr | None:
     """A ramp that doesn't rise is a broadcast."""
     flat = type(expr.stride) is IntImm and expr.stride.value == 0
     return Broadcast(expr.base, dtypes.lanes_of(expr.dtype)) if flat else None
+
+
+def _is_whole(vector: Expr, lanes: int, analyzer: Any) -> bool:
+    """Whether no lane of a ramp wraps: of indices none does, of data if their bounds say so."""
+    if type(vector) is not Ramp or not analyzer.is_data(vector):
+        return True
+    base, stride = (analyzer.const_int_bound(part) for part in (vector.base, vector.stride))
+    rise = (lanes - 1) * stride.min, (lanes - 1) * stride.max
+    low, high = integer_limits(vector.base.dtype)
+    return bool(low <= base.min + min(0, rise[0]) and base.max + max(0, rise[1]) <= high)
 
 
 # ---- division -------------------------------------------------------------------------------
@@ -240,10 +254,11 @@ def _decided(expr: Any, a: Any, b: Any, lanes: int, analyzer: Any) -> Expr | Non
 
 
 def _at_most(a: object, b: object, gap: int, lanes: int, analyzer: Any) -> bool:
-    """Whether ``a + gap <= b`` in the first and in the last lane, and so in all."""
+    """Whether ``a + gap <= b``, for 0 or 1, in the first and in the last lane, and so in all."""
     ends = (_lane(a, 0), _lane(b, 0)), (_lane(a, lanes - 1), _lane(b, lanes - 1))
+    order = GT if gap else GE  # of data a difference may wrap
     return all(
-        low is not None and high is not None and analyzer.can_prove_ge(high - low, gap)
+        low is not None and high is not None and analyzer.can_prove(compare(order, high, low))
         for low, high in ends
     )
 
