@@ -119,6 +119,22 @@ def test_what_is_no_number_is_not_returned_as_one(value: tir.PrimExpr) -> None:
 
 
 @TARGETS
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+def test_memory_of_a_size_of_any_dtype_is_given_back(dtype: str, target: str) -> None:
+    body = """\
+for i in range(4):
+    s = T.allocate((n,), "float32", scope="global")
+    s[n - 1] = A[i]
+    if s[n - 1] > 1.0:
+        return s[n - 1]
+return 0.0"""
+    params = f'n: T.{dtype}, A: T.Buffer((4,), "float32")'
+    first = tilewright.compile(function(body, params, "T.float32"), target)
+    for n in (1, 7, 127):
+        assert first(n, np.array([0, 1, 2, 3], "float32")) == 2
+
+
+@TARGETS
 @pytest.mark.parametrize(
     "body",
     [

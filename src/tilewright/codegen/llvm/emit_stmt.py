@@ -430,7 +430,8 @@ class FunctionEmitter(MemoryEmitter):
         total = memory_bytes(buffer.dtype) * dtypes.lanes_of(buffer.dtype)
         count: Expr | None = None
         for extent in buffer.shape:
-            count = extent if count is None else count * extent
+            size = cast(extent, INDEX)
+            count = size if count is None else count * size
         amount = str(total) if count is None else self.visit(count * total)
         pointer = self.take(amount, buffer)
         missing = self.here(f"icmp eq ptr {pointer}, null")
