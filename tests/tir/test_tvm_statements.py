@@ -9,7 +9,15 @@ import pytest
 
 import tilewright
 from tilewright import tirx
-from tilewright.ir import StringImm, Var, assert_structural_equal, const, structural_equal
+from tilewright.ir import (
+    PrimType,
+    StringImm,
+    TupleType,
+    Var,
+    assert_structural_equal,
+    const,
+    structural_equal,
+)
 from tilewright.script import from_source
 from tilewright.support.errors import RunError, VerifyError
 from tilewright.tir import interpreter
@@ -264,3 +272,11 @@ def test_what_leaves_a_loop_stands_in_one(leave: Any) -> None:
     for check in (tirx.analysis.verify, lambda func: interpreter.run(func, np.ones(8, "float32"))):
         with pytest.raises(VerifyError, match=r"_loop\(\) stands in no loop"):
             check(func)
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype"),
+    [(None, "void"), (TupleType([]), "void"), (PrimType("int8"), "int8"), ("float32", "float32")],
+)
+def test_the_type_of_the_result(given: Any, dtype: str) -> None:
+    assert tirx.PrimFunc([], tirx.Evaluate(0), given).ret_dtype == dtype

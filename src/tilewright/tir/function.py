@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir import (
     BaseFunc,
     DictAttrs,
+    TupleType,
     Var,
     attr,
     child,
@@ -64,7 +65,8 @@ class PrimFunc(BaseFunc):
             if isinstance(param, Buffer):
                 buffers[handle] = param
             variables.append(handle)
-        kind = "void" if ret_type is None else dtypes.dtype_text(ret_type)
+        is_nothing = ret_type is None or (isinstance(ret_type, TupleType) and not ret_type.fields)
+        kind = "void" if is_nothing else dtypes.dtype_text(ret_type)
         self.fill(tuple(variables), buffers, body, kind, attrs)
         if span is not None:
             set_span(self, span)
