@@ -7,6 +7,7 @@ import pytest
 
 from tests.relax.helpers import random
 from tilewright import script
+from tilewright.ir import IRModule
 from tilewright.relax import DataflowVar, interpreter
 from tilewright.script import ir as I
 from tilewright.script import relax as R
@@ -56,6 +57,35 @@ def test_macros_are_written_where_they_are_called() -> None:
     # Only the function's own `z` leaves the block.
     kinds = [type(binding.var) for binding in Module["main"].bindings]
     assert kinds.count(DataflowVar) == len(kinds) - 1
+
+
+@R.macro
+def with_itself(v):
+    return R.exp(v), v
+
+
+def test_macros_give_tuples() -> None:
+    @R.function
+    def unpacked(x: R.Tensor((2,), "float32")):
+        a, b = with_itself(x)
+        c, d = R.tuple(R.add(a, b), b)
+        return R.add(c, d)
+
+    @R.function
+    def whole(x: R.Tensor((2,), "float32")):
+        both = with_itself(x)
+        return R.add(R.add(both[0], both[1]), x)
+
+    x = random(2)
+    for function in (unpacked, whole):
+        made = interpreter.run(IRModule({"main": function}), x)
+        np.testing.assert_allclose(made, np.exp(x) + 2 * x, rtol=1e-5)
+    with pytest.raises(ParseError, match="3 names for a value of another number"):
+
+        @R.function
+        def too_few(x: R.Tensor((2,), "float32")):
+            _a, _b, c = with_itself(x)
+            return c
 
 
 def test_what_macros_may_not_do() -> None:

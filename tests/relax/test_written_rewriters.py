@@ -56,3 +56,6 @@ def test_modules_are_rewriters() -> None:
     assert [b.value.op_name for b in made["main"].bindings] == ["sin", "add"]
     with pytest.raises(VerifyError, match="replacement"):
         R.rewriter(IRModule({"pattern": Pair["pattern"]}))
+    for wrong in (None, 3, Pair["pattern"]):
+        with pytest.raises(VerifyError, match="made of an IRModule"):
+            R.rewriter(wrong)

@@ -279,6 +279,8 @@ class OrRewriter(PatternMatchingRewriter):
 
 
 def _from_functions(mod: IRModule) -> PatternMatchingRewriter:
+    if not isinstance(mod, IRModule):
+        raise VerifyError(f"a rewriter is made of an IRModule, got {type(mod).__name__}")
     before, after = mod["pattern"], mod["replacement"]
     for name, function in (("pattern", before), ("replacement", after)):
         if not isinstance(function, Function):

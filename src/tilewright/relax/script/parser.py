@@ -333,7 +333,7 @@ class GraphParser(Evaluator):
             whole = self.atom(value, node)
             count = len(getattr(whole.struct_info, "fields", ()))
             value = [TupleGetItem(whole, position) for position in range(count)]
-        parts = getattr(value, "items", value)
+        parts = value.fields if isinstance(value, Tuple) else getattr(value, "items", value)
         if not isinstance(parts, (tuple, list)) or len(parts) != len(target.elts):
             self.fail(target, f"{len(target.elts)} names for a value of another number of items")
         for name, part in zip(target.elts, parts):
