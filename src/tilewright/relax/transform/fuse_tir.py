@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir import Expr, GlobalVar, IRModule, Pass, Var, rewrite_bottom_up, substitute
-from tilewright.relax.block_builder import close_over
 from tilewright.relax.call_tir import call_tir, call_tir_operands, is_call_tir, output_infos
 from tilewright.relax.expr import (
     Function,
@@ -22,6 +21,7 @@ from tilewright.relax.expr import (
 )
 from tilewright.relax.rewriter import FunctionRewriter
 from tilewright.relax.struct_info import ShapeStructInfo, TensorStructInfo
+from tilewright.relax.tensor_bridge import close_over
 from tilewright.support.errors import LowerError
 from tilewright.tir import (
     Block,

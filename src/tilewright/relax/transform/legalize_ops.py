@@ -9,8 +9,16 @@ from typing import Any
 
 from tilewright.ir import IRModule, const
 from tilewright.relax import ops
-from tilewright.relax.block_builder import BlockBuilder, scalar_value
-from tilewright.relax.expr import PrimValue, RelaxCall, RelaxExpr, RelaxVar, ShapeExpr, Tuple
+from tilewright.relax.block_builder import BlockBuilder
+from tilewright.relax.expr import (
+    Constant,
+    PrimValue,
+    RelaxCall,
+    RelaxExpr,
+    RelaxVar,
+    ShapeExpr,
+    Tuple,
+)
 from tilewright.relax.ops.sampling import extents_of_image, number_dtype
 from tilewright.relax.registry import RelaxOp, usual_form
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
@@ -123,7 +131,7 @@ class _Legalizer(FunctionRewriter):
     def immediates(self, call: RelaxCall, arguments: dict[str, Any]) -> dict[str, Any]:
         """Scalar constants that become numbers; one value operand must stay a tensor."""
         names = IMMEDIATE_OPERANDS.get(call.op.name, ())
-        found = {name: scalar_value(arguments[name]) for name in names}
+        found = {name: _scalar_value(arguments[name]) for name in names}
         numbers = {name: value for name, value in found.items() if value is not None}
         return numbers if len(numbers) < len(names) else {}
 
@@ -208,6 +216,13 @@ def _resize(builder: BlockBuilder, call: RelaxCall) -> RelaxExpr:
     for number, axis in axes.items():
         x = made(resized(builder, x, number, axis, how))
     return x if x.dtype == dtype else legalize_call(builder, ops.astype(x, dtype))
+
+
+def _scalar_value(expr: RelaxExpr) -> Any:
+    """Return the number of a zero-dimensional constant, else ``None``."""
+    if isinstance(expr, Constant) and expr.value.shape == ():
+        return expr.data.item()
+    return None
 
 
 OWN_RULES: dict[str, LegalizeRule] = {"image.resize": _resize, "image.sample_at": _sample_at}
