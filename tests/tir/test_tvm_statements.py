@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,8 @@ from tilewright.ir import (
     Var,
     assert_structural_equal,
     const,
+    load_json,
+    save_json,
     structural_equal,
 )
 from tilewright.script import from_source
@@ -57,6 +62,39 @@ def test_statements_hold_for_what_follows_them() -> None:
     assert "x: T.float32 = A[1] + t[0]" in printed(func)
     assert '"align": 32' in printed(func)
     assert structural_equal(func.with_body(tirx.stmt_seq(*parts)).body, func.body.stmts[0])
+
+
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "copy": lambda given: [*given[:2], *map(copy.copy, given[2:])],
+    "deepcopy": copy.deepcopy,
+    "json": lambda given: load_json(save_json(given)),
+    "pickle 2": lambda given: pickle.loads(pickle.dumps(given, 2)),
+    "pickle": lambda given: pickle.loads(pickle.dumps(given)),
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_copied_statements_hold_for_what_follows_them(how: str) -> None:
+    A, B, t = buffers("A", "B", "t")
+    view = tirx.decl_buffer((4, 2), "float32", "view", data=t.data)
+    x = Var("x", "float32")
+    parts = (
+        tirx.AllocBuffer(t),
+        tirx.DeclBuffer(view),
+        tirx.BufferStore(t, A[1], [1]),
+        tirx.Bind(x, view[0, 1]),
+        tirx.BufferStore(B, x, [0]),
+    )
+    a, b, *copied = COPIES[how]((A, B, *parts))
+    made = tirx.SeqStmt(copied)
+    assert len(made.seq) == 1
+    assert ran(tirx.PrimFunc([a, b], made))[0] == 2
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_copied_bodies_that_were_given_are_kept(how: str) -> None:
+    let = tirx.LetStmt(Var("x"), 3, tirx.Evaluate(0))
+    assert len(tirx.SeqStmt(COPIES[how]((0, 0, let, tirx.Evaluate(1)))[2:]).seq) == 2
 
 
 @pytest.mark.parametrize("last", [True, False])

@@ -49,7 +49,7 @@ def save_json(node: Node) -> str:
         item, done = stack.pop()
         if id(item) in numbers:
             continue
-        fields = {f.name: getattr(item, f.name) for f in item.node_fields if f.role != "derived"}
+        fields = _fields_of(item)
         inner = [each for value in fields.values() for each in _nodes_in(value)]
         if not done and any(id(each) not in numbers for each in inner):
             stack += [(item, True), *((each, False) for each in inner)]
@@ -90,6 +90,16 @@ def _made_of(kind: type[Node], values: dict[str, Any]) -> Node:
     named = {parameters[name]: value for name, value in values.items()}
     make: Callable[..., Node] = kind if getattr(kind, "init_takes_fields", True) else kind.of_fields
     return make(**named)
+
+
+def _fields_of(item: Node) -> dict[str, Any]:
+    """What to write of a node: not the very node that is a field's default, which marks it."""
+    return {
+        field.name: value
+        for field in item.node_fields
+        if field.role != "derived"
+        and not ((value := getattr(item, field.name)) is field.default and isinstance(value, Node))
+    }
 
 
 def _nodes_in(value: object) -> Iterator[Node]:

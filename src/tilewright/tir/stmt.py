@@ -102,6 +102,10 @@ class Evaluate(Stmt):
         if not isinstance(self.value, Expr):
             object.__setattr__(self, "value", as_expr(self.value))
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # A copy of what marks a statement as made without a body is the mark itself.
+        return "REST" if self is REST else Stmt.__reduce_ex__(self, protocol)
+
 
 REST = Evaluate(const(0))
 """The body of a statement that is to hold for what follows it: see :class:`SeqStmt`."""
@@ -346,7 +350,7 @@ class Allocate(Stmt):
     """
 
     buffer: Buffer = definition()
-    body: Stmt = child()
+    body: Stmt = child(default=REST)
     annotations: Mapping[str, Any] = attr(default=None)
 
     init_takes_fields = False
@@ -374,7 +378,7 @@ class DeclBuffer(Stmt):
     """
 
     buffer: Buffer = definition()
-    body: Stmt = child()
+    body: Stmt = child(default=REST)
 
     init_takes_fields = False
 
