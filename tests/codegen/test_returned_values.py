@@ -200,18 +200,40 @@ def test_what_has_no_code(body: str, returns: str, message: str, target: str) ->
         tilewright.compile(function(body, returns=returns), target)
 
 
-@TARGETS
-def test_functions_of_the_module_do_not_call_it(target: str) -> None:
-    text = """
+CALLS = """
 @I.ir_module
 class Module:
     @T.prim_func
-    def main(x: T.int32) -> T.int32:
-        return T.call_extern("one", x)
+    def main(x: T.int32) -> T.{taken}:
+        return T.call_extern("{taken}", "one", x) + T.call_extern("{taken}", "one", x + 1)
 
     @T.prim_func
-    def one(x: T.int32) -> T.int32:
-        return x + 1
+    def one(x: T.int32) -> T.{given}:
+        return T.Cast("{given}", x + 1)
 """
-    with pytest.raises(CodegenError, match="one returns a value, which is for callers outside"):
-        tilewright.compile(from_source(text), target)
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    ("dtype", "x", "expected"),
+    [
+        ("int8", 60, 123),
+        ("uint16", -3, 65533),
+        ("int64", 2**30, 2**31 + 3),
+        ("uint64", 1, 5),
+        ("float16", 1, 5.0),
+        ("bfloat16", 1, 5.0),
+        ("float64", -2, -1.0),
+    ],
+)
+def test_functions_of_the_module_get_it(dtype: str, x: int, expected: Any, target: str) -> None:
+    main = tilewright.compile(from_source(CALLS.format(taken=dtype, given=dtype)), target)["main"]
+    assert main(x) == expected
+
+
+@TARGETS
+def test_functions_of_the_module_take_it_as_it_is(target: str) -> None:
+    mod = from_source(CALLS.format(taken="int32", given="float32"))
+    message = r"call_extern\('one'\) is of int32, but the function returns float32"
+    with pytest.raises(CodegenError, match=message):
+        tilewright.compile(mod, target)

@@ -157,6 +157,7 @@ class CEmitter(FunctionEmitter):
         self.func = func
         self.rounds_narrow = not func.attrs.get(EXCESS_PRECISION, False)
         self.returns = ""  # the dtype of the function's value
+        self.returned = ""  # the parameter that points to where it goes
         self.heap: list[str] = []  # memory that a return gives back
         self.parallel_ends: list[str] = []  # labels at the ends of iterations that run at once
 
@@ -368,7 +369,8 @@ class CModule:
         params, checks = _parameters(emitter, func, signature)
         if signature.spec.returns:
             emitter.returns = signature.spec.returns
-            params.append(f"{_wide(emitter)} *returned")
+            emitter.returned = emitter.fresh("returned")
+            params.append(f"{_wide(emitter, emitter.returns)} *{emitter.returned}")
         _solve(emitter, checks)
         for expr, text in checks:
             wanted = emitter.scalar(expr)
@@ -479,8 +481,8 @@ def emit_module(mod: IRModule) -> CText:
     return CText(module.text(), tuple(item.spec for item in module.signatures.values()))
 
 
-def _wide(emitter: CEmitter) -> str:
-    return emitter.dialect.register(wide_dtype(emitter.returns))
+def _wide(emitter: CEmitter, dtype: str) -> str:
+    return emitter.dialect.register(wide_dtype(dtype))
 
 
 def _ret(emitter: CEmitter, call: Call) -> Value:
@@ -488,7 +490,7 @@ def _ret(emitter: CEmitter, call: Call) -> Value:
     if emitter.returns and not emitter.parallel_ends:
         narrow = emitter.convert(emitter.scalar(value), value.dtype, emitter.returns)
         made = emitter.convert(narrow, emitter.returns, wide_dtype(emitter.returns))
-        emitter.line(f"*returned = {made};")
+        emitter.line(f"*{emitter.returned} = {made};")
     emitter.leave("0")
     return Text("0")
 
@@ -498,10 +500,15 @@ def _call_extern(emitter: CEmitter, call: Call) -> Value:
     name, *args = call.args
     if not isinstance(name, StringImm):
         raise CodegenError(f"{call.op.name} takes the function's name first, got {name!r}")
-    texts = [emitter.scalar(arg) for arg in args]
+    texts = [_argument(emitter, arg) for arg in args]
     symbol = emitter.module.symbols.get(name.value)
     if symbol is not None:
-        emitter.module.signatures[name.value].spec.check_callable_inside()
+        spec = emitter.module.signatures[name.value].spec
+        spec.check_result(call.dtype)
+        place = spec.returns and emitter.fresh("returned")
+        if place:
+            emitter.line(f"{_wide(emitter, spec.returns)} {place} = 0;")
+            texts.append(f"&{place}")
         code = emitter.let(f"{symbol}({', '.join(texts)})", "int32", "code")
         with emitter.braces(f"if ({code} != 0)"):
             if emitter.parallel_ends:
@@ -509,7 +516,10 @@ def _call_extern(emitter: CEmitter, call: Call) -> Value:
                 emitter.line(f"goto {emitter.parallel_ends[-1]};")
             else:
                 emitter.leave(code)
-        return code
+        if not place or call.dtype == "void":
+            return code
+        made = emitter.convert(Text(place), wide_dtype(call.dtype), call.dtype)
+        return emitter.let(made, call.dtype, "result")
     kinds = [emitter.dialect.register(dtypes.element_of(arg.dtype)) for arg in args]
     result = emitter.dialect.register(dtypes.element_of(call.dtype))
     if t.identifier(name.value) != name.value:
@@ -521,6 +531,15 @@ def _call_extern(emitter: CEmitter, call: Call) -> Value:
     if call.dtype == "void" or call.op.name == "call_pure_extern":
         return made
     return emitter.let(made, dtypes.element_of(call.dtype), "result")
+
+
+def _argument(emitter: CEmitter, arg: Expr) -> str:
+    """An argument of a C function; memory is passed as it is, whatever its elements are."""
+    if type(arg) is Var and arg not in emitter.values:
+        named = [name for (var, _), name in emitter.pointers.items() if var is arg]
+        if named:
+            return t.prefix("(void*)", named[0])
+    return emitter.scalar(arg)
 
 
 def _constant_data(emitter: CEmitter, call: Call) -> Value:

@@ -126,19 +126,19 @@ class ModuleEmitter:
         """Return the LLVM symbol of a function of this module."""
         return kernel_symbol(name)
 
-    def kernel_symbol(self, name: str, kinds: Sequence[str]) -> str | None:
-        """Return the symbol of a kernel of this module that is called by name, else ``None``."""
+    def kernel_of_call(self, name: str, kinds: Sequence[str], dtype: str) -> FunctionSpec | None:
+        """Return what a kernel of this module is that is called by name, else ``None``."""
         signature = self.signatures.get(name)
         if signature is None:
             return None
         wanted = [kind for _, kind in signature.spec.parameters()]
-        signature.spec.check_callable_inside()
+        signature.spec.check_result(dtype)
         if list(kinds) != wanted:
             raise CodegenError(
                 f"call_extern({name!r}) passes ({', '.join(kinds)}), but the kernel takes "
                 f"({', '.join(f'{k} {n}' for n, k in signature.spec.parameters())})"
             )
-        return global_name(self.symbol_of(name))
+        return signature.spec
 
     def emit_launch(
         self, emitter: FunctionEmitter, name: str, args: Sequence[Expr], values: Sequence[str]

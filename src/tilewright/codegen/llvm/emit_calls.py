@@ -10,11 +10,14 @@ import re
 from tilewright.codegen.llvm.emit_expr import intrinsic, loads_scalars, may_change, needs_guard
 from tilewright.codegen.llvm.emit_masked import load_or
 from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
+from tilewright.codegen.llvm.ffi_abi import FunctionSpec
 from tilewright.codegen.llvm.types import (
     constant_text,
+    global_name,
     intrinsic_suffix,
     memory_type,
     register_type,
+    wide_dtype,
 )
 from tilewright.codegen.llvm.whole import constant_operand, shifted, truncated
 from tilewright.ir import (
@@ -368,19 +371,35 @@ def _call_extern(emitter: FunctionEmitter, call: Call) -> str:
         emitter.forget()
     if emitter.module.emit_launch(emitter, name.value, args, values):
         return "0"
-    kernel = emitter.module.kernel_symbol(name.value, kinds)
+    kernel = emitter.module.kernel_of_call(name.value, kinds, call.dtype)
     if kernel is not None:
-        frame = emitter.module.frame
-        passed = ", ".join(filter(None, (actual, frame and f"ptr {frame}")))
-        code = emitter.here(f"call i32 {kernel}({passed})")
-        emitter.return_if_failed(code)
-        return str(code)
+        return _call_kernel(emitter, kernel, actual, call.dtype)
     symbol = emitter.module.extern(name.value, register_type(call.dtype), kinds)
     full = f"call {register_type(call.dtype)} {symbol}({actual})"
     if call.dtype == "void":
         emitter.effect(full)
         return "0"
     return str(emitter.guarded(full, *values) if pure else emitter.here(full))
+
+
+def _call_kernel(emitter: FunctionEmitter, kernel: FunctionSpec, actual: str, dtype: str) -> str:
+    """Call a kernel of this module: its value, or 0 if it has none."""
+    frame = emitter.module.frame
+    wide = wide_dtype(kernel.returns) if kernel.returns else ""
+    place = wide and emitter.fresh("returned")
+    if place:
+        # In the first block: memory of the stack is given back when the caller returns.
+        emitter.entry.append(f"  {place} = alloca {register_type(wide)}")
+    passed = ", ".join(filter(None, (actual, frame and f"ptr {frame}", place and f"ptr {place}")))
+    symbol = global_name(emitter.module.symbol_of(kernel.name))
+    code = emitter.here(f"call i32 {symbol}({passed})")
+    emitter.return_if_failed(code)
+    if not kernel.returns:
+        return str(code)
+    if dtype == "void":
+        return "0"
+    value = emitter.here(f"load {register_type(wide)}, ptr {place}")
+    return str(emitter.convert(value, wide, dtype))
 
 
 @intrinsic("ret")

@@ -127,12 +127,12 @@ class FunctionSpec:
         """The symbol of the kernel: ``symbol``, or the function's name."""
         return self.symbol or self.name
 
-    def check_callable_inside(self) -> None:
-        """Raise ``CodegenError`` if functions of the module can't call this one."""
-        if self.returns:
+    def check_result(self, dtype: str) -> None:
+        """Raise ``CodegenError`` if a caller in the module can't take its value as a ``dtype``."""
+        if self.returns and dtype not in (self.returns, "void"):
             raise CodegenError(
-                f"{self.name} returns a value, which is for callers outside of the module; "
-                "a function that others call writes its results to buffers"
+                f"call_extern({self.name!r}) is of {dtype}, but the function returns "
+                f"{self.returns}; a call that doesn't need the value is of void"
             )
 
     def parameters(self) -> list[tuple[str, str]]:

@@ -431,6 +431,7 @@ class _GraphLowerer:
             scalars = [substitute(extent, self.extents) for extent in extra.values]
         symbols: list[Expr] = []
         checks: list[Stmt] = []
+        dtype = "int32"
         if isinstance(ref.callee, GlobalVar):
             func = self.mod[ref.callee]
             signature = make_signature(ref.name, func)
@@ -446,8 +447,10 @@ class _GraphLowerer:
                 if not self.analyzer.can_prove(what.expr)
             ]
             symbols = _symbolic_arguments(func, signature, values)
+            # A number that the function returns is no result of the graph.
+            dtype = "int32" if signature.spec.returns is None else "void"
         target = call(
-            "call_extern", StringImm(ref.name), *pointers, *scalars, *symbols, dtype="int32"
+            "call_extern", StringImm(ref.name), *pointers, *scalars, *symbols, dtype=dtype
         )
         return seq(*checks, Evaluate(target))
 
