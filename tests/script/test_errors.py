@@ -85,6 +85,22 @@ def failing(body, *, head=HEAD):
         ("B = T.alloc_buffer((4,), 'float33')", "unknown dtype 'float33'", None),
         ("B = T.alloc_buffer((1.5,))", "shapes and strides are integers", None),
         ("T.alloc_buffer((4,))", "a buffer needs a name", None),
+        *(
+            (text, "a statement, which has no value", culprit)
+            for text, culprit in [
+                ("z = T.Return(1)", "z = T.Return(1)"),
+                ("for i in range(3):\n    z = T.Break()", "z = T.Break()"),
+                ("z, w = 1, T.evaluate(2)", "w"),
+                ("z = [1, T.evaluate(2)]", "z = [1, T.evaluate(2)]"),
+                ("z = {'a': T.evaluate(2)}", "z = {'a': T.evaluate(2)}"),
+                ("z = T.meta_var(T.evaluate(2))", None),
+                ("z = T.where(n > 1)", "z = T.where(n > 1)"),
+                ("z = T.func_attr({'a': 1})", "z = T.func_attr({'a': 1})"),
+                ("for z in [T.evaluate(1)]:\n    pass", "z"),
+                ("if T.Return(1):\n    pass", "T.Return(1)"),
+            ]
+        ),
+        ("z = T.ret(1)", "has no value: give it a line of its own", "z = T.ret(1)"),
         ("x: T.float32 = n", "x is declared float32, the value is int32", "n"),
         ("x: T.int32 = 1.5", "takes int32, got 1.5", "1.5"),
         ("x: 3 = n", "expected a dtype", "3"),

@@ -90,8 +90,6 @@ class AssignmentParser(Evaluator):
     def _assign_value(self, node: ast.stmt, target: ast.expr, value: object) -> Any:
         if isinstance(value, decl.RemapDecl):
             value = self._remap(node, value)
-        if isinstance(value, decl.BlockDecl | decl.Loops | decl.InitDecl):
-            self.fail(node, "this can't be assigned; blocks stand after with, loops after for-in")
         if isinstance(target, (ast.Tuple, ast.List)):
             self._bind_tuple(node, target, value)
             return None
@@ -100,6 +98,7 @@ class AssignmentParser(Evaluator):
         if type(value) in DECLARATIONS:
             return self._declare(node, target, value)
         value = to_value(value)
+        self.check_value(node, value)
         if isinstance(target, ast.Name):
             scalar = self._scalar_of(target.id)
             if scalar is not None:
@@ -111,6 +110,20 @@ class AssignmentParser(Evaluator):
             return self._define_variable(node, var, value)
         self._bind(target, value)
         return None
+
+    def check_value(self, node: ast.AST, value: object) -> None:
+        """Fail for what stands in a program by itself: it would be lost where a value stands."""
+        if isinstance(value, decl.MetaVar):
+            value = value.value
+        if isinstance(value, (dict, list, tuple)):
+            for each in value.values() if isinstance(value, dict) else value:
+                self.check_value(node, each)
+        elif isinstance(value, decl.BlockDecl | decl.Loops | decl.InitDecl):
+            self.fail(node, "this can't be assigned; blocks stand after with, loops after for-in")
+        elif isinstance(value, _WITHOUT_VALUE):
+            self.fail(node, "this is a statement, which has no value: give it a line of its own")
+        elif isinstance(value, Expr) and value.dtype == "void":
+            self.fail(node, f"{value!r} has no value: give it a line of its own")
 
     def _is_pointer(self, var: Var) -> bool:
         """Whether a variable of the program, no buffer's own, points at memory."""
@@ -184,6 +197,7 @@ class AssignmentParser(Evaluator):
         if isinstance(target, (ast.Tuple, ast.List)):
             self._bind_tuple(target, target, value)  # type: ignore[arg-type]
             return
+        self.check_value(target, value)
         name = self._target_name(target)
         if isinstance(value, decl.MetaVar):
             value = value.value
@@ -472,6 +486,19 @@ DECLARATIONS: dict[type, Callable[[AssignmentParser, Any, Any, Any], Any]] = {
     threads.LaunchThread: AssignmentParser._declare_launch,
     AllReduce: AssignmentParser._declare_allreduce,
 }
+
+
+_WITHOUT_VALUE = (
+    Stmt,
+    decl.Accesses,
+    decl.AssertFrame,
+    decl.Attributes,
+    decl.BranchFrame,
+    decl.IfFrame,
+    decl.SeqDecl,
+    decl.Where,
+    decl.WhileFrame,
+)
 
 
 def _as_read(target: ast.Name | ast.Subscript) -> ast.expr:

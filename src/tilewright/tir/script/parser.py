@@ -101,6 +101,7 @@ class TirParser(LoopParser):
     def _if(self, node: ast.If) -> Any:
         condition = to_value(self.eval(node.test))
         if not isinstance(condition, Expr):
+            self.check_value(node.test, condition)
             return node.body if condition else node.orelse
         self.check_condition(node.test, condition)
         then = self.suite(node.body)
