@@ -14,7 +14,7 @@ import tilewright
 from tilewright import tir
 from tilewright.runtime import load_module
 from tilewright.script import from_source
-from tilewright.support.errors import BuildError, CodegenError, VerifyError
+from tilewright.support.errors import BuildError, CodegenError, RunError, VerifyError
 from tilewright.tir import PrimFunc, interpreter
 
 TARGETS = pytest.mark.parametrize("target", ["llvm", "c"])
@@ -156,8 +156,64 @@ def test_functions_of_other_devices_return_nothing(kind: str) -> None:
 
 
 @TARGETS
-def test_a_way_out_without_a_value_gives_zero(target: str) -> None:
-    assert tilewright.compile(function("if x > 3:\n    return x"), target)(2) == 0
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if x > 3:\n    return x",
+        "for i in range(x - 3):\n    return x",
+        "while x > 3:\n    return x",
+        "for i in T.parallel(2):\n    T.evaluate(i)\nif x > 3:\n    return x",
+    ],
+)
+def test_a_way_out_without_a_value_gives_none(body: str, target: str) -> None:
+    # As in TVM 0.27.
+    func = function(body)
+    compiled = tilewright.compile(func, target)
+    assert compiled(4) == interpreter.run(func, 4) == 4
+    assert compiled(2) is interpreter.run(func, 2) is None
+
+
+ERRORS = (RuntimeError, RunError)
+WITHOUT = """
+@I.ir_module
+class Module:
+    @T.prim_func
+    def needs(x: T.int32) -> T.int32:
+        return T.call_extern("int32", "some", x) + 1
+
+    @T.prim_func
+    def ignores(x: T.int32) -> T.int32:
+        T.evaluate(T.call_extern("void", "some", x))
+        return 5
+
+    @T.prim_func
+    def at_once(x: T.int32) -> T.int32:
+        for i in T.parallel(4):
+            T.evaluate(T.call_extern("int32", "some", x))
+        return 6
+
+    @T.prim_func
+    def some(x: T.int32) -> T.int32:
+        assert x != 7, "no seven"
+        if x > 3:
+            return x
+"""
+
+
+@TARGETS
+def test_a_caller_that_needs_the_value_has_an_error(target: str) -> None:
+    mod = from_source(WITHOUT)
+    compiled = tilewright.compile(mod, target)
+    for name, value in (("needs", 5), ("ignores", 5), ("at_once", 6)):
+        assert compiled[name](4) == interpreter.run(mod, 4, name=name) == value
+        for run in (compiled[name], lambda x, name=name: interpreter.run(mod, x, name=name)):
+            with pytest.raises(ERRORS, match="no seven"):
+                run(7)
+            if name == "ignores":
+                assert run(2) == 5
+                continue
+            with pytest.raises(ERRORS, match="some ended without returning its int32"):
+                run(2)
 
 
 @TARGETS
@@ -227,8 +283,8 @@ class Module:
     ],
 )
 def test_functions_of_the_module_get_it(dtype: str, x: int, expected: Any, target: str) -> None:
-    main = tilewright.compile(from_source(CALLS.format(taken=dtype, given=dtype)), target)["main"]
-    assert main(x) == expected
+    mod = from_source(CALLS.format(taken=dtype, given=dtype))
+    assert tilewright.compile(mod, target)["main"](x) == interpreter.run(mod, x) == expected
 
 
 @TARGETS

@@ -18,7 +18,7 @@ from tilewright.codegen.c.emit_stmt import FunctionEmitter
 from tilewright.codegen.c.helpers import fill, helper_texts, used_helpers
 from tilewright.codegen.c.text import Text
 from tilewright.codegen.c.vector import Value, Vector
-from tilewright.codegen.llvm.ffi_abi import FunctionSpec
+from tilewright.codegen.llvm.ffi_abi import NO_VALUE, FunctionSpec
 from tilewright.codegen.llvm.signature import Signature, kernel_symbol, make_signature
 from tilewright.codegen.llvm.types import wide_dtype
 from tilewright.ir import (
@@ -378,7 +378,7 @@ class CModule:
                 message = f"{name}: an extent must be {expr!r}, the arguments say something else"
                 emitter.fail("ValueError", t.string_text(message))
         emitter.visit(func.body)
-        emitter.line("return 0;")
+        emitter.line(f"return {NO_VALUE if emitter.returns else 0};")
         head = f"int32_t {self.symbols[name]}({', '.join(params) or 'void'})"
         symbol = t.string_text(kernel_symbol(name))
         self.heads.append(f"{head} TW_SYMBOL({symbol});")
@@ -505,12 +505,13 @@ def _call_extern(emitter: CEmitter, call: Call) -> Value:
     if symbol is not None:
         spec = emitter.module.signatures[name.value].spec
         spec.check_result(call.dtype)
-        place = spec.returns and emitter.fresh("returned")
-        if place:
+        place = ""
+        if spec.returns:
+            place = emitter.fresh("returned")
             emitter.line(f"{_wide(emitter, spec.returns)} {place} = 0;")
             texts.append(f"&{place}")
         code = emitter.let(f"{symbol}({', '.join(texts)})", "int32", "code")
-        with emitter.braces(f"if ({code} != 0)"):
+        with emitter.braces(f"if ({code} != 0{f' && {code} != {NO_VALUE}' if place else ''})"):
             if emitter.parallel_ends:
                 emitter.line("tw_failed = -1;")
                 emitter.line(f"goto {emitter.parallel_ends[-1]};")
@@ -518,6 +519,8 @@ def _call_extern(emitter: CEmitter, call: Call) -> Value:
                 emitter.leave(code)
         if not place or call.dtype == "void":
             return code
+        with emitter.braces(f"if ({code} == {NO_VALUE})"):
+            emitter.fail("RuntimeError", t.string_text(spec.without_value()))
         made = emitter.convert(Text(place), wide_dtype(call.dtype), call.dtype)
         return emitter.let(made, call.dtype, "result")
     kinds = [emitter.dialect.register(dtypes.element_of(arg.dtype)) for arg in args]

@@ -14,7 +14,7 @@ from tilewright.arith import linear_coefficients
 from tilewright.codegen.llvm import workspace as _workspace  # noqa: F401 - the loader knows it
 from tilewright.codegen.llvm.builder import Callee, function_text
 from tilewright.codegen.llvm.emit_stmt import RETURNED, FunctionEmitter
-from tilewright.codegen.llvm.ffi_abi import FunctionSpec, TensorArg
+from tilewright.codegen.llvm.ffi_abi import NO_VALUE, FunctionSpec, TensorArg
 from tilewright.codegen.llvm.math import collect, emit_math, instruction_set
 from tilewright.codegen.llvm.near_gather import near_gather_function
 from tilewright.codegen.llvm.parallel import emit_parallel
@@ -208,7 +208,7 @@ class ModuleEmitter:
             _check_extent(emitter, f"{name}: {place}", expr, operand)
         emitter.visit(func.body)
         emitter.finish_streaming()
-        emitter.effect("ret i32 0")
+        emitter.effect(f"ret i32 {NO_VALUE if signature.spec.returns else 0}")
         if self.frame:
             params.append(f"ptr {self.frame}")
         if signature.spec.returns:

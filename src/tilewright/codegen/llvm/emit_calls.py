@@ -10,7 +10,7 @@ import re
 from tilewright.codegen.llvm.emit_expr import intrinsic, loads_scalars, may_change, needs_guard
 from tilewright.codegen.llvm.emit_masked import load_or
 from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
-from tilewright.codegen.llvm.ffi_abi import FunctionSpec
+from tilewright.codegen.llvm.ffi_abi import NO_VALUE, FunctionSpec
 from tilewright.codegen.llvm.types import (
     constant_text,
     global_name,
@@ -393,11 +393,13 @@ def _call_kernel(emitter: FunctionEmitter, kernel: FunctionSpec, actual: str, dt
     passed = ", ".join(filter(None, (actual, frame and f"ptr {frame}", place and f"ptr {place}")))
     symbol = global_name(emitter.module.symbol_of(kernel.name))
     code = emitter.here(f"call i32 {symbol}({passed})")
-    emitter.return_if_failed(code)
     if not kernel.returns:
+        emitter.return_if_failed(code)
         return str(code)
+    emitter.return_if_failed(code, but=NO_VALUE)
     if dtype == "void":
         return "0"
+    emitter.fail_if(f"icmp eq i32 {code}, {NO_VALUE}", kernel.without_value())
     value = emitter.here(f"load {register_type(wide)}, ptr {place}")
     return str(emitter.convert(value, wide, dtype))
 

@@ -222,9 +222,18 @@ class FunctionEmitter(MemoryEmitter):
         self._return(code)
         self.start_block(self.label("after_return"))
 
-    def return_if_failed(self, code: str) -> None:
-        """Pass on the error that a callee has raised."""
-        bad = self.here(f"icmp ne i32 {code}, 0")
+    def fail_if(self, condition: str, message: str) -> None:
+        """Raise an error where an instruction says so."""
+        failed, passed = self.label("failed"), self.label("passed")
+        self.branch_if(self.here(condition), failed, passed)
+        self.start_block(failed)
+        self.raise_error("RuntimeError", message)
+        self._return("-1")
+        self.start_block(passed)
+
+    def return_if_failed(self, code: str, but: int = 0) -> None:
+        """Pass on the error that a callee has raised: a code other than 0 and ``but``."""
+        bad = self.here(f"icmp {'ugt' if but else 'ne'} i32 {code}, {but}")
         failed, passed = self.label("failed"), self.label("passed")
         self.branch_if(bad, failed, passed)
         self.start_block(failed)

@@ -16,7 +16,9 @@ tvm-ffi host can call: it has its arguments checked against a constant table by 
   bool) or a ``double`` there, zero before the call. A ``uint64`` beyond that is an error.
 
 :meth:`FunctionSpec.parameters` gives this list. A kernel returns 0, or -1 after it has raised an
-error through tvm-ffi, or any other code, which the wrapper raises as a ``RuntimeError``.
+error through tvm-ffi, or any other code, which the wrapper raises as a ``RuntimeError``. One that
+returns a value gives ``NO_VALUE`` if it ended without: its callers outside get nothing, as TVM's
+do, and for one inside that needs the value it is an error.
 """
 
 from __future__ import annotations
@@ -75,6 +77,7 @@ from tilewright.runtime.dlpack import dlpack_dtype
 from tilewright.support.errors import CodegenError
 
 _LLVM_FLOATS = {"float16": "half", "float32": "float", "float64": "double"}
+NO_VALUE = 1
 _INT_MAX = 2**31 - 1
 _TYPES = {kind.text: kind for kind in (BOOL, PTR, I8, I16, I32, I64, HALF, FLOAT, DOUBLE)}
 _ANY_KINDS = {"int": ANY_INT, "bool": ANY_BOOL, "float": ANY_FLOAT}
@@ -126,6 +129,10 @@ class FunctionSpec:
     def kernel(self) -> str:
         """The symbol of the kernel: ``symbol``, or the function's name."""
         return self.symbol or self.name
+
+    def without_value(self) -> str:
+        """The message for a caller in the module that needs the value of a call without one."""
+        return f"{self.name} ended without returning its {self.returns}"
 
     def check_result(self, dtype: str) -> None:
         """Raise ``CodegenError`` if a caller in the module can't take its value as a ``dtype``."""
@@ -408,6 +415,9 @@ class _Wrapper:
         if spec.returns_void:
             f.ret(0)
             return
+        if returned is not None:
+            with f.if_(code.eq(NO_VALUE)):
+                f.ret(0)
         with f.if_(code.ne(0)), f.if_(code.ne(-1)):
             f.ret(f.call(FAIL_CODE, f.string(spec.name), code))
         if returned is not None and spec.returns:

@@ -17,6 +17,7 @@ from tilewright.ir import (
     Expr,
     FloatImm,
     IntImm,
+    IRModule,
     Let,
     Not,
     Ramp,
@@ -45,6 +46,7 @@ from tilewright.tir.interpreter.values import (
     is_view_dtype,
     numpy_dtype,
 )
+from tilewright.tir.returned_values import returned_dtype
 
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*"}
 _may_hold_data = contains(BufferLoad, Call, Cast, Let)
@@ -432,7 +434,14 @@ def _call_function(emitter: ExprEmitter, node: Call) -> str:
             pointers.append(f"{emitter.memory(load.buffer)}_np[{place}:]")
         else:
             scalars.append(emitter.expr(arg))
-    return f"call_function({name.value!r}, [{', '.join(pointers)}], [{', '.join(scalars)}])"
+    mod = emitter.functions
+    returned = returned_dtype(mod[name.value]) if isinstance(mod, IRModule) else "void"
+    if returned != "void" and node.dtype not in (returned, "void"):
+        raise VerifyError(
+            f"{node.op.name}({name.value!r}) is of {node.dtype}, the function returns {returned}"
+        )
+    given = f"[{', '.join(pointers)}], [{', '.join(scalars)}], {node.dtype != 'void'}"
+    return f"call_function({name.value!r}, {given})"
 
 
 def _misalignment(emitter: ExprEmitter, node: Call) -> str:

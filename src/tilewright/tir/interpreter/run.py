@@ -36,7 +36,7 @@ def compile_function(
 ) -> Callable[..., Any]:
     """Return a Python function that runs ``func`` in place on NumPy arrays and numbers.
 
-    It gives what ``func`` returns, if that has a result.
+    It gives what ``func`` returns, ``None`` if it has no result or ended without one.
 
     ``mod`` holds the functions that it may call by name. With ``check_races`` accesses of threads
     to shared and global memory are followed; see ``run``. With ``backwards``, parallel and
@@ -56,7 +56,7 @@ def run(
 ) -> Any:
     """Run a function (or function ``name`` of a module) in place on NumPy arrays and numbers.
 
-    Gives what the function returns, if it has a result.
+    Gives what the function returns, ``None`` if it has no result or ended without one.
 
     ``check_races`` raises an error when two threads use one element of shared or global memory,
     one of them to write, and no barrier orders them; programs must have been through
@@ -175,16 +175,15 @@ class _Linker:
             finally:
                 self.written.keep(before)
                 scope.clear()  # functions in there refer to it: arrays would stay for a while
-            if returned_dtype(func) != "void":
-                raise RunError(f"the function ended without returning its {returned_dtype(func)}")
             return None
 
         return program
 
-    def call(self, name: str, pointers: list[Any], scalars: list[Any]) -> int:
+    def call(self, name: str, pointers: list[Any], scalars: list[Any], needed: bool) -> Any:
         """Call a function of the module as kernels are called: see ``codegen``.
 
-        Pointers of tensors come first, then scalars, then symbolic extents.
+        Pointers of tensors come first, then scalars, then symbolic extents. Gives the function's
+        value, or 0 if it has none; ``needed`` says that it must not end without.
         """
         assert self.mod is not None
         func: PrimFunc = self.mod[name]
@@ -204,8 +203,13 @@ class _Linker:
             if array.dtype != values.numpy_dtype(dtype):
                 array = values.recast(array, dtype)
             memory[index] = (values.view(array, dtype), array)
-        self.programs[name](memory, {id(var): value for var, value in zip(names, scalars)})
-        return 0
+        values_of = {id(var): value for var, value in zip(names, scalars)}
+        found = self.programs[name](memory, values_of)
+        if returned_dtype(func) == "void":
+            return 0
+        if found is None and needed:
+            raise RunError(f"{name} ended without returning its {returned_dtype(func)}")
+        return found
 
 
 def _bind(
