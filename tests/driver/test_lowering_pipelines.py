@@ -103,3 +103,15 @@ def test_rules_are_checked(func: tirx.PrimFunc) -> None:
         tirx.build(func, "llvm")
     with pytest.raises(TilewrightError, match="nonsense"):
         tirx.register_intrin_lowering("tirx.nonsense", "llvm", f=lambda op: op)
+    with pytest.raises(VerifyError, match="unknown kind of target 'lvm'; did you mean 'llvm'"):
+        tirx.register_intrin_lowering("tirx.exp", "lvm", f=lambda op: op)
+    with pytest.raises(VerifyError, match="unknown kind of target ''"):
+        tirx.register_intrin_lowering("tirx.exp", "")
+    with pytest.raises(VerifyError, match="a rule for exp is a function"):
+        tirx.register_intrin_lowering("tirx.exp", "llvm", f=3)  # type: ignore[arg-type]
+
+
+def test_kinds_that_only_tvm_has_stand_in_programs(func: tirx.PrimFunc) -> None:
+    tirx.register_intrin_lowering("tirx.exp", "vulkan", f=lambda op: op.args[0] * 2.0)
+    given = np.linspace(0, 1, 8, dtype="float32")
+    np.testing.assert_allclose(result(tirx.build(func, "llvm")), np.exp(given), rtol=1e-6)

@@ -11,11 +11,17 @@ from typing import Any
 
 from tilewright.ir import OPS, Call, Expr, IRModule, Mutator
 from tilewright.support.errors import VerifyError
+from tilewright.support.registry import near_matches
+from tilewright.target import TARGET_KINDS
 from tilewright.tir.function import PrimFunc
 
 Rule = Callable[[Call], Expr]
 
 EVERY_TARGET = "default"
+_KINDS_OF_TVM = (
+    "composite", "cuda_host", "ext_dev", "hexagon", "nvptx", "rocm", "test", "trn", "vulkan",
+    "webgpu",
+)  # fmt: skip
 _RULES: dict[tuple[str, str], tuple[int, Rule]] = {}
 
 
@@ -32,10 +38,16 @@ def register_intrin_lowering(
     rules for one kind the one of the highest ``level`` holds, and the last of equal ones. The rule
     gets the call; what it gives isn't rewritten again by the same rule.
 
-    Raises ``VerifyError`` for an operator that isn't registered.
+    Raises ``VerifyError`` for an operator or a kind that isn't known. A kind that only TVM has may
+    stand in a program; no target here is of it.
     """
     name = op_name.removeprefix("tirx.").removeprefix("tir.")
     OPS.get(name)
+    kinds = [EVERY_TARGET, *TARGET_KINDS]
+    if target not in kinds and target not in _KINDS_OF_TVM:
+        raise VerifyError(f"unknown kind of target {target!r}; {near_matches(target, kinds)}")
+    if f is not None and not callable(f):
+        raise VerifyError(f"a rule for {name} is a function of the call, got {f!r}")
 
     def register(function: Rule) -> Rule:
         known = _RULES.get((name, target))
