@@ -59,10 +59,9 @@ class Axis:
         return self.kind == REDUCE
 
 
-def leaf_blocks(sch: Schedule) -> list[BlockRV]:
-    """Return the blocks of the function, in program order."""
-    root = sch.get_block("root")
-    return list(sch.get_child_blocks(root))
+def leaf_blocks(sch: Schedule, scope: str = "root") -> list[BlockRV]:
+    """Return the blocks of the function, or of the block ``scope``, in program order."""
+    return list(sch.get_child_blocks(sch.get_block(scope)))
 
 
 def axes_of(sch: Schedule, rv: BlockRV, skip: int = 0) -> list[Axis] | None:
@@ -171,8 +170,8 @@ SEPARATE = register_annotation(
 )
 
 
-def inline_injective(sch: Schedule) -> None:
-    """Compute cheap intermediate elements where they are used.
+def inline_injective(sch: Schedule, scope: str = "root") -> None:
+    """Compute cheap intermediate elements of a block, the function's root, where they are used.
 
     Producers are inlined into consumers that use each element about once: not if a reduction reads
     them many times, unless they only move elements; not padding, whose conditions would slow the
@@ -181,14 +180,14 @@ def inline_injective(sch: Schedule) -> None:
     All rules begin with this, one after another on copies of the same schedule, so the result is
     kept with the function's other analyses.
     """
-    if sch.trace:
-        _inline_all(sch)
+    if sch.trace or scope != "root":
+        _inline_all(sch, scope)
         return
     results = sch.state.index(sch.working_func).cache
     key = ("inlined", sch.trace is None, sch.checked)
     known = results.get(key)
     if known is None:
-        _inline_all(sch)
+        _inline_all(sch, scope)
         results[key] = sch.copy()
     else:
         sch.become(known)
@@ -203,8 +202,8 @@ def fused_epilogue(sch: Schedule, main: BlockRV, consumers: Sequence[BlockRV]) -
     return copy
 
 
-def _inline_all(sch: Schedule) -> None:
-    for rv in leaf_blocks(sch):
+def _inline_all(sch: Schedule, scope: str) -> None:
+    for rv in leaf_blocks(sch, scope):
         block = sch.get(rv)
         if not is_injective(sch, rv) or _writes_output(sch, block):
             continue

@@ -1,6 +1,7 @@
 """Rules for CPUs, most specific first.
 
 - ``Scan``: running sums and products, and sorts without a kernel: rows in parallel.
+- ``TimeSteps``: loops over time: each step is scheduled like a function.
 - ``contraction``: sums of products and windows, in many forms: tiles of results in registers.
 - ``RowWise``: chains that share rows (softmax, norms): one pass over rows, everything in cache.
 - ``Resize``: resized images.
@@ -34,6 +35,7 @@ from tilewright.dlight.cpu.fallback import Fallback
 from tilewright.dlight.cpu.resize import Resize
 from tilewright.dlight.cpu.row_wise import RowWise
 from tilewright.dlight.cpu.scan import Scan
+from tilewright.dlight.cpu.time_steps import TimeSteps
 from tilewright.scheduling import ScheduleRule, joined
 from tilewright.support.folder import classes_in
 
@@ -55,6 +57,7 @@ __all__ = [
     "Scan",
     "SlidingWindow",
     "TiledReduction",
+    "TimeSteps",
     "Winograd",
     "WinogradGradient",
     "rank_plans",
@@ -67,7 +70,7 @@ GEMV, Reduction = MatrixVector, RowWise
 
 def rules() -> tuple[ScheduleRule, ...]:
     """All CPU rules in the order in which they are tried, most specific first."""
-    listed = (Scan(), *forms(), RowWise(), Resize(), Fallback())
+    listed = (Scan(), TimeSteps(), *forms(), RowWise(), Resize(), Fallback())
     return joined(listed, _FOUND.values())
 
 

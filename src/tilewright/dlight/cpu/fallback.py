@@ -6,6 +6,9 @@ second finds each row in the L1 cache.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tilewright.dlight.cpu.contraction import tiled_apart
 from tilewright.scheduling import CPUScheduleRule, NotApplicable, warn_of_unscheduled
 from tilewright.scheduling.cpu import (
     axes_of,
@@ -36,34 +39,41 @@ class Fallback(CPUScheduleRule):
     def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Always apply; warn of blocks that stay unscheduled."""
         inline_injective(sch)
-        names = [sch.get(rv).name for rv in leaf_blocks(sch)]
-        done: set[str] = set()
-        unscheduled: dict[str, str] = {}
-        for name in reversed(names):
-            if name in done:
-                continue
-            attempt = sch.copy()
-            rv = attempt.get_block(name)
-            if attempt.get_loops(rv) and axes_of(attempt, rv) is None:
-                unscheduled[name] = _NOT_AXES
-                continue
-            if not stores_of(attempt.get(rv)):
-                unscheduled[name] = _NO_STORES
-                continue
-            try:
-                if is_injective(attempt, rv):
-                    schedule_injective(attempt, rv, target)
-                elif (first := _same_rows(attempt, rv)) is not None:
-                    done.add(attempt.get(first).name)
-                    _schedule_together(attempt, first, rv, target)
-                else:
-                    schedule_reduction(attempt, rv, target)
-            except ScheduleError as error:
-                unscheduled[name] = error.summary
-                continue
-            sch = attempt
-        warn_of_unscheduled(sch, unscheduled)
+        warn_of_unscheduled(sch, schedule_apart(sch, leaf_blocks(sch), target))
         return sch
+
+
+def schedule_apart(sch: Schedule, blocks: Sequence[BlockRV], target: Target) -> dict[str, str]:
+    """Schedule each block by itself; return why some could not be, by name."""
+    names = [sch.get(rv).name for rv in blocks]
+    done: set[str] = set()
+    unscheduled: dict[str, str] = {}
+    for name in reversed(names):
+        if name in done:
+            continue
+        attempt = sch.copy()
+        rv = attempt.get_block(name)
+        if attempt.get_loops(rv) and axes_of(attempt, rv) is None:
+            unscheduled[name] = _NOT_AXES
+            continue
+        if not stores_of(attempt.get(rv)):
+            unscheduled[name] = _NO_STORES
+            continue
+        try:
+            if is_injective(attempt, rv):
+                schedule_injective(attempt, rv, target)
+            elif (first := _same_rows(attempt, rv)) is not None:
+                done.add(attempt.get(first).name)
+                _schedule_together(attempt, first, rv, target)
+            elif (tiled := tiled_apart(attempt, rv, target)) is not None:
+                attempt = tiled
+            else:
+                schedule_reduction(attempt, rv, target)
+        except ScheduleError as error:
+            unscheduled[name] = error.summary
+            continue
+        sch.become(attempt)
+    return unscheduled
 
 
 def _same_rows(sch: Schedule, rv: BlockRV) -> BlockRV | None:

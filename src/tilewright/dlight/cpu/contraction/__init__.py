@@ -22,17 +22,22 @@ registers during the reduction, and operands are laid out in the order in which 
   ``scheduling.cpu.shared_work`` finds results that share arithmetic instead of operands.
 - ``sliding_window``: small windows without other reuse (depthwise convolution, pooling, costs of
   shifted images).
+
+``apart`` schedules one contraction of several, by the forms that leave the other blocks alone.
 """
 
 from __future__ import annotations
 
+from tilewright.dlight.cpu.contraction.apart import tiled_apart
 from tilewright.dlight.cpu.contraction.blocked_images import BlockedConvolution, BlockedWindow
 from tilewright.dlight.cpu.contraction.dot_product import DotProductTile
 from tilewright.dlight.cpu.contraction.grouped_reduction import GroupedReduction
 from tilewright.dlight.cpu.contraction.matrix_vector import MatrixVector
+from tilewright.dlight.cpu.contraction.packing import Panels, lay_out, schedule_packing
 from tilewright.dlight.cpu.contraction.plan import Plan, rank_plans
 from tilewright.dlight.cpu.contraction.pointwise import PointwiseConvolution
 from tilewright.dlight.cpu.contraction.promoted_operand import PromotedOperand
+from tilewright.dlight.cpu.contraction.register_tile import MOST_ROWS
 from tilewright.dlight.cpu.contraction.sliding_window import SlidingWindow
 from tilewright.dlight.cpu.contraction.strided_axes import StridedAxes
 from tilewright.dlight.cpu.contraction.tiled_reduction import TiledReduction, schedule_plan
@@ -45,7 +50,9 @@ __all__ = [
     "BlockedWindow",
     "DotProductTile",
     "GroupedReduction",
+    "MOST_ROWS",
     "MatrixVector",
+    "Panels",
     "Plan",
     "PointwiseConvolution",
     "PromotedOperand",
@@ -55,8 +62,11 @@ __all__ = [
     "Winograd",
     "WinogradGradient",
     "forms",
+    "lay_out",
     "rank_plans",
+    "schedule_packing",
     "schedule_plan",
+    "tiled_apart",
 ]
 
 
