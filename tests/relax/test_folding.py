@@ -60,7 +60,10 @@ def agree(body: Callable[..., Any], *arrays: np.ndarray) -> None:
         np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in ("arange", "zeros_like")])
+NO_CONSTANTS = ("arange", "zeros_like", "nn.dropout")
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in NO_CONSTANTS])
 def test_every_operator_folds_to_what_it_computes(name):
     body, arrays, _ = CASES[name]
     agree(body, *arrays)

@@ -66,7 +66,7 @@ UNARY: dict[str, tuple[np.ndarray, Callable[..., Any]]] = {
     "nn.softplus": (X, lambda x: np.log1p(np.exp(x))),
     "nn.hard_sigmoid": (X * 3, lambda x: np.clip(x / 6 + 0.5, 0, 1)),
     "nn.hard_swish": (X * 3, lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),
-    "nn.dropout": (X, lambda x: x),
+    "nn.dropout": (X, lambda x: (x, np.ones_like(x))),
     "nn.softmax": (X, lambda x: special.softmax(x, -1)),
     "nn.log_softmax": (X, lambda x: special.log_softmax(x, -1)),
 }
@@ -314,7 +314,7 @@ def test_against_torch(name: str) -> None:
         (lambda x: op.permute_dims(x, (0, 0, 1)), "no permutation"),
         (lambda x: op.sum(x, 3), "axis 3 is out of range for 3 dimensions"),
         (lambda x: op.concat([x, op.sum(x, 0)]), "3 and 2 dimensions"),
-        (lambda x: op.split(x, 2, 1), "3 does not divide into 2 sections"),
+        (lambda x: op.split(x, 4, 2), "5 does not divide into 4 sections"),
         (lambda x: op.nn.conv2d(x, x), "data must have 4 dimensions, it has 3"),
         (
             lambda x: op.nn.conv1d_transpose(x, np.zeros((3, 2, 2), "float32"), 1, 0, 1),

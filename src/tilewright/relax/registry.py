@@ -263,11 +263,13 @@ SCALAR_FORMULAS: dict[str, Callable[..., Expr]] = {
 
 
 def _attribute_value(value: object) -> Any:
-    """Attributes are Python values: lists become tuples, NumPy scalars Python numbers."""
+    """Attributes are Python values: lists become tuples, scalars Python numbers."""
     if isinstance(value, (list, tuple)):
         return tuple(map(_attribute_value, value))
     if hasattr(value, "item") and not isinstance(value, (Expr, RelaxExpr)):
         return value.item()
+    if isinstance(value, PrimValue) and const_value(value.value) is not None:
+        return const_value(value.value)
     if isinstance(value, RelaxExpr):
         raise VerifyError(f"an attribute must be a Python value, got the graph value {value!r}")
     return value

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilewright.arith import simplify
-from tilewright.ir import Expr, ExprLike, as_expr, as_int, maximum, minimum
+from tilewright.ir import Expr, ExprLike, as_expr, as_int, const, maximum, minimum
+from tilewright.support.errors import VerifyError
 
 NO_END = 2**31 - 1
 """Ends from here on, and before its negative, mean that of the axis."""
@@ -55,3 +58,26 @@ def _clamped(bound: Expr, number: int | None, least: Expr, most: Expr) -> Expr:
     if number is None:
         return maximum(minimum(bound, most), least)
     return minimum(bound, most) if number >= 0 else maximum(bound, least)
+
+
+def section_cuts(
+    what: str, extent: Expr, sections: int, require: Callable[..., object]
+) -> list[Expr]:
+    """Where sections of an axis start and end: all have the same size but the last.
+
+    A constant extent that doesn't divide leaves less for the last one, a symbolic one is required
+    to divide. ``require`` is the function that checks it, and starts what it says with ``what``.
+
+    Raises ``VerifyError`` if nothing is left for the last section.
+    """
+    size = as_int(extent)
+    if size is None:
+        require(extent % sections == 0, what, extent, f" does not divide into {sections} sections")
+        return [extent // sections * n for n in range(sections + 1)]
+    part = -(-size // sections)
+    if part * (sections - 1) > size:
+        raise VerifyError(
+            f"{what}{size} does not divide into {sections} sections: {sections - 1} of {part} "
+            f"leave nothing for the last"
+        )
+    return [*(const(part * n) for n in range(sections)), extent]

@@ -21,7 +21,7 @@ from tilewright.ir import (
 )
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require, require_equal, with_conditions
-from tilewright.topi.slices import NO_END, slice_bounds, slice_extent
+from tilewright.topi.slices import NO_END, section_cuts, slice_bounds, slice_extent
 from tilewright.topi.utils import (
     normal_axes,
     normal_axis,
@@ -183,19 +183,16 @@ def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
 def split(ary: Tensor, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     """Split a tensor along an axis into equal sections or at the given indices.
 
-    Raises ``VerifyError`` if sections aren't equal.
+    Where a constant extent doesn't divide, the last section is smaller: see ``section_cuts``.
+
+    Raises ``VerifyError`` if a symbolic extent doesn't divide, or nothing is left for a section.
     """
     axis = normal_axis(axis, ary.ndim)
     extent = ary.shape[axis]
     if isinstance(indices_or_sections, int):
         if indices_or_sections < 1:
             raise VerifyError(f"split: {indices_or_sections} sections")
-        require(
-            extent % indices_or_sections == 0,
-            "split: ", extent, f" does not divide into {indices_or_sections} sections",
-        )  # fmt: skip
-        part = extent // indices_or_sections
-        cuts = [part * n for n in range(indices_or_sections + 1)]
+        cuts = section_cuts("split: ", extent, indices_or_sections, require)
     else:
         cuts = [as_expr(0), *map(as_expr, indices_or_sections), extent]
     return [strided_slice(ary, [cuts[n]], [cuts[n + 1]], axes=[axis]) for n in range(len(cuts) - 1)]

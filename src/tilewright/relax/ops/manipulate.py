@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, SupportsInt
 
 import numpy as np
@@ -31,7 +32,7 @@ from tilewright.relax.struct_info import (
 )
 from tilewright.relax.values import ShapeLike, shape_values
 from tilewright.support.errors import VerifyError
-from tilewright.topi.slices import slice_bounds, slice_extent
+from tilewright.topi.slices import section_cuts, slice_bounds, slice_extent
 from tilewright.topi.utils import normal_axes, normal_axis
 
 
@@ -55,11 +56,17 @@ def _reshape(x: Tensor, shape: Shape) -> StructInfo:
 
 @builder("reshape")
 def reshape(x: RelaxExpr, shape: ShapeLike) -> RelaxCall:
-    """Reshape a tensor to as many elements; one extent may be -1.
+    """Reshape a tensor to as many elements; one extent may be -1, and 0 keeps an extent.
+
+    A tensor without elements keeps none: there 0 is an extent like others.
 
     Raises ``VerifyError`` if several are -1, or the number of elements changes.
     """
     extents = list(shape_values(shape))
+    if as_int(simplify(element_count(x.shape))) != 0:
+        kept = [axis for axis, extent in enumerate(extents[: len(x.shape)]) if as_int(extent) == 0]
+        for axis in kept:
+            extents[axis] = x.shape[axis]
     unknown = [axis for axis, extent in enumerate(extents) if as_int(extent) == -1]
     if len(unknown) > 1:
         raise VerifyError(f"reshape: only one extent may be -1, got {extents}")
@@ -212,17 +219,27 @@ def stack(tensors: Sequence[RelaxExpr], axis: int = 0) -> RelaxCall:
     return concat([expand_dims(item, axis) for item in tensors], axis)
 
 
+def _split_numpy(
+    x: np.ndarray[Any, Any], indices_or_sections: int | tuple[int, ...], axis: int
+) -> list[np.ndarray[Any, Any]]:
+    places = indices_or_sections
+    if isinstance(places, int):
+        cuts = section_cuts("extent ", const(x.shape[axis]), places, require)
+        places = tuple(as_int(cut) or 0 for cut in cuts[1:-1])
+    return [np.ascontiguousarray(part) for part in np.split(x, places, axis)]
+
+
 @operator(
     "split",
     legalize=topi.split,
-    numpy=lambda x, indices_or_sections, axis: [
-        np.ascontiguousarray(part) for part in np.split(x, indices_or_sections, axis)
-    ],
+    numpy=_split_numpy,
 )
 def split(x: Tensor, indices_or_sections: int | tuple[int, ...], axis: int = 0) -> StructInfo:
     """Split along an axis into equal sections, or at the given indices; returns a tuple.
 
-    Raises ``VerifyError`` if the sections are not equal.
+    Where a constant extent doesn't divide, the last section is smaller, as in ``topi.split``.
+
+    Raises ``VerifyError`` if a symbolic extent doesn't divide, or nothing is left for a section.
     """
     shape = known(x)
     position = normal_axis(axis, len(shape))
@@ -231,11 +248,8 @@ def split(x: Tensor, indices_or_sections: int | tuple[int, ...], axis: int = 0) 
         sections = indices_or_sections
         if not 1 <= sections <= _MOST_SECTIONS:
             raise VerifyError(f"sections must be 1 to {_MOST_SECTIONS}, got {sections}")
-        require(
-            extent % sections == 0,
-            "extent ", extent, f" does not divide into {sections} sections",
-        )  # fmt: skip
-        sizes = [simplify(extent // sections)] * sections
+        cuts = section_cuts("extent ", extent, sections, require)
+        sizes = [simplify(b - a) for a, b in pairwise(cuts)]
     else:
         starts = [as_expr(0), *map(as_expr, indices_or_sections)]
         sizes = [simplify(b - a) for a, b in zip(starts, [*starts[1:], extent])]
@@ -379,12 +393,14 @@ def repeat(data: Tensor, repeats: int, axis: int | None = None) -> StructInfo:
     "tile",
     legalize=renamed(topi.tile, repeats="reps"),
     numpy=np.tile,
+    prepare=lambda data, repeats: {"repeats": (repeats,) if isinstance(repeats, int) else repeats},
 )
-def tile(data: Tensor, repeats: tuple[int, ...]) -> StructInfo:
-    """Repeat the whole tensor.
+def tile(data: Tensor, repeats: int | tuple[int, ...]) -> StructInfo:
+    """Repeat the whole tensor: along its last axes, as often as ``repeats`` says.
 
     Raises ``VerifyError`` for a negative number.
     """
+    assert not isinstance(repeats, int)
     if any(count < 0 for count in repeats):
         raise VerifyError(f"repeats must not be negative, got {list(repeats)}")
     shape = known(data)
@@ -394,12 +410,17 @@ def tile(data: Tensor, repeats: tuple[int, ...]) -> StructInfo:
     return TensorStructInfo([simplify(e * r) for e, r in zip(padded, reps)], data.dtype)
 
 
-def _check_lookup(indices: TensorStructInfo, mode: str, extent: Expr) -> None:
+_MODES = ("clip", "wrap", "fast")
+
+
+def _check_lookup(
+    indices: TensorStructInfo, mode: str, extent: Expr, modes: Sequence[str] = _MODES
+) -> None:
     """Check what is looked up along an axis of the given extent."""
     if not dtypes.is_integer(indices.dtype):
         raise VerifyError(f"indices must be integers, got {indices.dtype}")
-    if mode not in ("clip", "wrap", "fast"):
-        raise VerifyError(f"mode must be clip, wrap or fast, got {mode!r}")
+    if mode not in modes:
+        raise VerifyError(f"mode must be one of {', '.join(modes)}, got {mode!r}")
     count = element_count(known(indices, "indices"))
     require(or_(extent >= 1, count <= 0), "there is nothing to look up along an axis of ", extent)
 
@@ -412,15 +433,20 @@ def _take(x: te.Tensor, indices: te.Tensor, axis: int | None, mode: str) -> te.T
 def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip") -> StructInfo:
     """Gather slices along an axis (of the flat tensor without one).
 
-    Indices out of bounds are clipped, or with ``mode="wrap"`` taken modulo the extent; ``"fast"``
-    assumes that there are none.
+    Indices out of bounds are clipped, or with ``mode="wrap"`` taken modulo the extent, with
+    ``"nan"`` they give NaN; ``"fast"`` assumes that there are none.
+
+    Raises ``VerifyError`` for another mode, and ``"nan"`` of integers.
     """
     shape = known(x)
+    if mode == "nan" and not dtypes.is_float(x.dtype):
+        raise VerifyError(f"mode nan needs floating-point numbers, got {x.dtype}")
+    modes = (*_MODES, "nan")
     if axis is None:
-        _check_lookup(indices, mode, element_count(shape))
+        _check_lookup(indices, mode, element_count(shape), modes)
         return TensorStructInfo(indices.shape, x.dtype)
     position = normal_axis(axis, len(shape))
-    _check_lookup(indices, mode, shape[position])
+    _check_lookup(indices, mode, shape[position], modes)
     made = (*shape[:position], *known(indices, "indices"), *shape[position + 1 :])
     return TensorStructInfo(made, x.dtype)
 

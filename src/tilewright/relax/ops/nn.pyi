@@ -16,6 +16,7 @@ from tilewright.relax.ops.network_parts import batch_flatten as batch_flatten
 from tilewright.relax.ops.network_parts import leakyrelu as leakyrelu
 from tilewright.relax.ops.network_parts import pixel_shuffle as pixel_shuffle
 from tilewright.relax.ops.normalization import batch_norm as batch_norm
+from tilewright.relax.ops.normalization import dropout as dropout
 from tilewright.relax.ops.normalization import group_norm as group_norm
 from tilewright.relax.ops.normalization import instance_norm as instance_norm
 from tilewright.relax.ops.normalization import layer_norm as layer_norm
@@ -39,7 +40,6 @@ from tilewright.relax.ops.pooling import max_pool3d as max_pool3d
 from tilewright.relax.ops.pooling import max_pool_places as max_pool_places
 from tilewright.relax.ops.recurrent import recurrence as recurrence
 from tilewright.relax.ops.unary import celu as celu
-from tilewright.relax.ops.unary import dropout as dropout
 from tilewright.relax.ops.unary import elu as elu
 from tilewright.relax.ops.unary import gelu as gelu
 from tilewright.relax.ops.unary import gelu_tanh as gelu_tanh

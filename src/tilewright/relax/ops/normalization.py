@@ -309,3 +309,14 @@ def instance_norm(
 
 def _as(dtype: str, x: RelaxExpr) -> RelaxExpr:
     return x if x.dtype == dtype else astype(x, dtype)
+
+
+@operator("nn.dropout", decompose=lambda call: Tuple((call.args[0], ones_like(call.args[0]))))
+def dropout(data: Tensor, rate: float = 0.5) -> StructInfo:
+    """Return the data itself and a mask of ones: graphs are compiled for inference.
+
+    Raises ``VerifyError`` for a rate outside of ``[0, 1)``.
+    """
+    if not 0 <= rate < 1:
+        raise VerifyError(f"rate must be in [0, 1), got {rate}")
+    return TupleStructInfo((tensor_like(data), tensor_like(data)))

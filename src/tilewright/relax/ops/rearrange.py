@@ -9,9 +9,9 @@ import numpy as np
 
 from tilewright import topi
 from tilewright.arith import simplify
-from tilewright.ir import ExprLike, dtypes, or_
+from tilewright.ir import Expr, ExprLike, const_value, dtypes, or_
 from tilewright.relax.conditions import require
-from tilewright.relax.expr import RelaxExpr, Tuple
+from tilewright.relax.expr import PrimValue, RelaxCall, RelaxExpr, Tuple
 from tilewright.relax.ops.common import element_count, known, tensor_like
 from tilewright.relax.ops.manipulate import broadcast_to, flip, permute_dims, reshape
 from tilewright.relax.registry import Shape, Tensor, builder, operator
@@ -131,20 +131,10 @@ def as_strided(x: Tensor, size: Shape, stride: Shape, storage_offset: int = 0) -
 
 
 @operator("one_hot", legalize=topi.one_hot)
-def one_hot(
-    indices: Tensor,
-    on_value: float = 1.0,
-    off_value: float = 0.0,
-    depth: int = 0,
-    axis: int = -1,
-    dtype: str = "float32",
+def _one_hot(
+    indices: Tensor, on_value: float, off_value: float, depth: int, axis: int, dtype: str
 ) -> StructInfo:
-    """Vectors of ``depth`` along a new axis, with ``on_value`` at the index, else ``off_value``.
-
-    An index that is negative or not below ``depth`` gives a vector of ``off_value``.
-
-    Raises ``VerifyError`` if indices aren't integers, or for a negative depth.
-    """
+    """Vectors along a new axis that are ``on_value`` at the index, else ``off_value``."""
     if not dtypes.is_integer(indices.dtype):
         raise VerifyError(f"indices must be integers, got {indices.dtype}")
     if depth < 0:
@@ -153,6 +143,42 @@ def one_hot(
     shape = list(known(indices, "indices"))
     shape.insert(normal_axis(axis, len(shape) + 1), depth)  # type: ignore[arg-type]
     return TensorStructInfo(shape, dtype)
+
+
+@builder("one_hot")
+def one_hot(
+    indices: RelaxExpr,
+    on_value: float | Expr | PrimValue = 1.0,
+    off_value: float | Expr | PrimValue = 0.0,
+    depth: int = 0,
+    axis: int = -1,
+    dtype: str | None = None,
+) -> RelaxCall:
+    """Vectors of ``depth`` along a new axis, with ``on_value`` at the index, else ``off_value``.
+
+    An index that is negative or not below ``depth`` gives a vector of ``off_value``. ``dtype`` is
+    that of ``on_value`` if not given: of a Python number float32 or int64.
+
+    Raises ``VerifyError`` if indices aren't integers, for a negative depth, and for values that
+    aren't constants.
+    """
+    kind = dtype or _dtype_of_number(on_value)
+    return _one_hot(indices, _number(on_value), _number(off_value), depth, axis, kind)
+
+
+def _number(value: float | Expr | PrimValue) -> Any:
+    found = value.value if isinstance(value, PrimValue) else value
+    made = const_value(found) if isinstance(found, Expr) else found
+    if made is None:
+        raise VerifyError(f"one_hot: values must be constants, got {value!r}")
+    return made
+
+
+def _dtype_of_number(value: float | Expr | PrimValue) -> str:
+    found = value.value if isinstance(value, PrimValue) else value
+    if isinstance(found, (Expr, np.generic)):
+        return str(found.dtype)
+    return "float32" if isinstance(found, float) else "int64"
 
 
 @builder("meshgrid")

@@ -266,16 +266,5 @@ def leaky_relu(x: Tensor, alpha: float = 0.01) -> StructInfo:
     return tensor_like(x)
 
 
-@operator("nn.dropout", decompose=lambda call: call.args[0])
-def dropout(data: Tensor, rate: float = 0.5) -> StructInfo:
-    """Identity: graphs are compiled for inference.
-
-    Raises ``VerifyError`` for a rate outside of ``[0, 1)``.
-    """
-    if not 0 <= rate < 1:
-        raise VerifyError(f"rate must be in [0, 1), got {rate}")
-    return tensor_like(data)
-
-
 OPERATOR_SUGAR["astype"] = astype
 OPERATOR_SUGAR["negative"] = negative

@@ -92,7 +92,7 @@ class Optimizer:
         self, builder: BlockBuilder, params: RelaxVar, gradients: RelaxVar, states: RelaxVar
     ) -> RelaxExpr:
         count, slots, head = len(self.param_list), self._slots(), 1 + len(self._products())
-        numbers = [builder.emit_output(op.add(states[0], const(1)), "num_steps")]
+        numbers = [builder.emit_output(op.add(states[0], const(1, "int64")), "num_steps")]
         numbers += [
             builder.emit_output(op.multiply(states[1 + n], self._number(factor)))
             for n, factor in enumerate(self._products())

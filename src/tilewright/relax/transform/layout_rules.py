@@ -157,7 +157,7 @@ _ELEMENTWISE = """
 abs acos add asin astype atan ceil clip cos cosh divide equal erf exp exp2 floor floor_divide
 floor_mod greater greater_equal isnan less less_equal log log1p log2 logical_and logical_not
 logical_or maximum minimum mod multiply negative not_equal power reciprocal round rsqrt sigmoid sign
-sin sinh sqrt square subtract tan tanh trunc where nn.dropout nn.gelu nn.gelu_tanh nn.hard_sigmoid
+sin sinh sqrt square subtract tan tanh trunc where nn.gelu nn.gelu_tanh nn.hard_sigmoid
 nn.hard_swish nn.leaky_relu nn.relu nn.relu6 nn.silu nn.softplus
 """.split()
 _POOLS = "nn.max_pool2d nn.avg_pool2d nn.adaptive_avg_pool2d nn.adaptive_max_pool2d".split()

@@ -355,7 +355,7 @@ class Dropout(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply."""
-        return emit_tensor(ops.nn.dropout(x, self.p))
+        return emit_tensor(ops.nn.dropout(x, self.p)[0])
 
 
 class Sequential(ModuleList):
