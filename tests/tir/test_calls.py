@@ -57,7 +57,6 @@ def test_dtypes(made: Any, dtype: str) -> None:
         (lambda: tir.dp4a(V, V), "int8x4 or uint8x4"),
         (lambda: tir.call_packed(X), "the name of a global function"),
         (lambda: tir.call_packed("f", tir.decl_buffer((4,), strides=[2])), "strides or an offset"),
-        (tir.vscale, "a fixed number of lanes"),
         (lambda: tir.get_active_lane_mask("int32x4", 0, 3), "a vector of bool"),
         (tir.assume, "takes the condition"),
         (lambda: tir.ldexp(X, 1.5), "ldexp takes integers"),

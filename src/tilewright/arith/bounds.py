@@ -15,6 +15,7 @@ from tilewright.arith.data import holds_data
 from tilewright.arith.polynomial import DIV, MAX, MIN, VAR, Poly
 from tilewright.ir import (
     INDEX,
+    MAX_VSCALE,
     Add,
     Call,
     Cast,
@@ -376,6 +377,8 @@ class BoundAnalyzer:
             ):
                 return limits  # abs(int8(-128)) wraps; indices are taken not to overflow
             return (0 if a[0] <= 0 <= a[1] else min(ends)), max(ends)
+        elif name == "vscale":
+            return 1, MAX_VSCALE
         elif name in ("popcount", "clz"):
             return 0, dtypes.bits_of(args[0].dtype)
         elif name == "truncmod":

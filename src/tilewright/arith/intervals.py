@@ -38,6 +38,7 @@ from tilewright.ir import (
     Select,
     Var,
     as_expr,
+    lane_count,
     pre_order,
 )
 from tilewright.ir.dtype import integer_limits
@@ -69,7 +70,7 @@ class IntSet:
             raise VerifyError(
                 f"IntSet.vector: `{vec!r}` is neither a Ramp of constant stride nor a Broadcast"
             )
-        last = vec.base + vec.stride * (vec.lanes - 1)
+        last = vec.base + vec.stride * (lane_count(vec.lanes, vec.base.dtype) - 1)
         ends = (vec.base, last) if vec.stride.value >= 0 else (last, vec.base)
         return IntervalSet(*ends)
 

@@ -26,6 +26,7 @@ from tilewright.ir import (
     Broadcast,
     Call,
     Expr,
+    ExprLike,
     FloorDiv,
     FloorMod,
     IntImm,
@@ -38,6 +39,8 @@ from tilewright.ir import (
     compare,
     const,
     dtypes,
+    lane_count,
+    most_lanes,
 )
 from tilewright.ir.dtype import integer_limits
 
@@ -163,7 +166,8 @@ def _is_whole(vector: Expr, lanes: int, analyzer: Any) -> bool:
     if type(vector) is not Ramp or not analyzer.is_data(vector):
         return True
     base, stride = (analyzer.const_int_bound(part) for part in (vector.base, vector.stride))
-    rise = (lanes - 1) * stride.min, (lanes - 1) * stride.max
+    steps = most_lanes(lanes) - 1
+    rise = steps * stride.min, steps * stride.max
     low, high = integer_limits(vector.base.dtype)
     return bool(low <= base.min + min(0, rise[0]) and base.max + max(0, rise[1]) <= high)
 
@@ -196,7 +200,8 @@ def _unsigned(
     stride = _divisor_and_stride(m)
     if m.c1 == 1:
         return divide(m, analyzer, lanes)
-    if stride is None or not analyzer.can_prove_ge(m.x + min(0, stride * (lanes - 1)), 0):
+    rise = 0 if stride is None else stride * (most_lanes(lanes) - 1)
+    if stride is None or not analyzer.can_prove_ge(m.x + min(0, rise), 0):
         return None
     return divide(m, analyzer, lanes)
 
@@ -217,7 +222,7 @@ def _within(m: Match, stride: int, lanes: int, analyzer: Any) -> bool:
     if known.coeff % m.c1:
         return False
     first = known.base % m.c1
-    last = first + stride * (lanes - 1)
+    last = first + stride * (most_lanes(lanes) - 1)
     return bool(0 <= last < m.c1)
 
 
@@ -253,9 +258,10 @@ def _decided(expr: Any, a: Any, b: Any, lanes: int, analyzer: Any) -> Expr | Non
     return None
 
 
-def _at_most(a: object, b: object, gap: int, lanes: int, analyzer: Any) -> bool:
+def _at_most(a: Expr, b: Expr, gap: int, lanes: int, analyzer: Any) -> bool:
     """Whether ``a + gap <= b``, for 0 or 1, in the first and in the last lane, and so in all."""
-    ends = (_lane(a, 0), _lane(b, 0)), (_lane(a, lanes - 1), _lane(b, lanes - 1))
+    final = lane_count(lanes, dtypes.element_of(a.dtype)) - 1
+    ends = (_lane(a, 0), _lane(b, 0)), (_lane(a, final), _lane(b, final))
     order = GT if gap else GE  # of data a difference may wrap
     return all(
         low is not None and high is not None and analyzer.can_prove(compare(order, high, low))
@@ -263,7 +269,7 @@ def _at_most(a: object, b: object, gap: int, lanes: int, analyzer: Any) -> bool:
     )
 
 
-def _lane(vector: object, lane: int) -> Expr | None:
+def _lane(vector: object, lane: ExprLike) -> Expr | None:
     if type(vector) is Broadcast:
         return vector.value
     if type(vector) is Ramp:

@@ -16,7 +16,7 @@ from tilewright.codegen.cuda.package import build_cuda_module
 from tilewright.codegen.llvm.emit import emit_module
 from tilewright.codegen.llvm.jit import target_machine
 from tilewright.codegen.llvm.package import Machine, build_module
-from tilewright.ir import IRModule
+from tilewright.ir import IRModule, has_scalable
 from tilewright.runtime import Module
 from tilewright.support.collector import few_collections
 from tilewright.support.errors import BuildError
@@ -90,7 +90,15 @@ def lower(mod_or_func: IRModule | PrimFunc, target: TargetLike = None) -> IRModu
         )
     mod = apply_rules(as_module(mod_or_func), target.kind)
     verify(mod)
+    _check_vectors(mod, target)
     return lowering(target)(with_stated_returns(mod))
+
+
+def _check_vectors(mod: IRModule, target: Target) -> None:
+    """Refuse scalable vectors where there are none: compilers end the process for them."""
+    functions = (func for func in mod.functions.values() if isinstance(func, PrimFunc))
+    if any(has_scalable(func.body) for func in functions):
+        target.require_scalable_vectors()
 
 
 _LOWERINGS: dict[str, Callable[[Target], Callable[[IRModule], IRModule]]] = {
@@ -125,6 +133,7 @@ def build(
     """
     target = resolve_target(target)
     _check_kind(target)
+    _check_vectors(lowered, target)
     with few_collections():
         return _BUILDERS[target.kind](lowered, target, entry_name, max_lines)
 

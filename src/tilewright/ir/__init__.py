@@ -11,7 +11,9 @@ from tilewright.ir.attrs import Array, Attrs, DictAttrs, Map
 from tilewright.ir.contents import (
     DEFINITIONS,
     EFFECTS,
+    SCALABLE,
     STRIDED,
+    VSCALE,
     add_content,
     annotated,
     collect,
@@ -19,7 +21,7 @@ from tilewright.ir.contents import (
     content_mask,
     contents,
 )
-from tilewright.ir.dtype import INDEX
+from tilewright.ir.dtype import INDEX, ScalableLanes
 from tilewright.ir.expr import (
     EQ,
     GE,
@@ -118,7 +120,18 @@ from tilewright.ir.node import (
     node,
     set_span,
 )
-from tilewright.ir.op import OPS, Op, register_op, register_op_attr
+from tilewright.ir.op import OPS, STATED_RESULTS, Op, register_op, register_op_attr
+from tilewright.ir.scalable import (
+    MAX_VSCALE,
+    found_lanes,
+    has_scalable,
+    is_vscale,
+    lane_count,
+    least_lanes,
+    most_lanes,
+    vscale,
+    with_vscale,
+)
 from tilewright.ir.span import SequentialSpan, SourceName, Span
 from tilewright.ir.structural import (
     assert_structural_equal,

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tilewright.ir.dtype import element_of
+from tilewright.ir.dtype import element_of, is_scalable
 from tilewright.ir.expr import Call, IntImm, Ramp
 from tilewright.ir.node import Field, Node
+from tilewright.ir.op import OPS
 from tilewright.ir.visitor import definition_fields, post_order, pre_order
 from tilewright.support.settings import setting
 
@@ -24,11 +25,15 @@ STRIDED = "strided"
 """Kind of content: ramps whose constant stride is more than one, up or down."""
 DEFINITIONS = "definitions"
 """Kind of content: nodes that bring variables or buffers into scope."""
+SCALABLE = "scalable"
+"""Kind of content: vectors of scalable length, and ``vscale`` itself."""
+
+VSCALE = OPS.get("vscale")
 
 Kind = type[Node] | str
 T = TypeVar("T", bound=Node)
 
-_BITS: dict[Kind, int] = {EFFECTS: 1, STRIDED: 2, DEFINITIONS: 4}
+_BITS: dict[Kind, int] = {EFFECTS: 1, STRIDED: 2, DEFINITIONS: 4, SCALABLE: 8}
 #: For each class of nodes, what finds the bits of a node and leaves them there.
 _COLLECTORS: dict[type, Callable[[Any], int]] = {}
 
@@ -49,7 +54,7 @@ def content_mask(*kinds: Kind) -> int:
     """Return the bit mask of some kinds of content.
 
     A kind is a class of nodes (without its subclasses), an element type such as ``"float16"``,
-    ``EFFECTS``, ``STRIDED``, ``DEFINITIONS``, or ``annotated(key)``.
+    ``EFFECTS``, ``STRIDED``, ``DEFINITIONS``, ``SCALABLE``, or ``annotated(key)``.
     """
     mask = 0
     for kind in kinds:
@@ -115,6 +120,8 @@ def _collect(node: Node) -> int:
 
 
 def _effects(node: Any) -> int:
+    if node.op is VSCALE:
+        return _BITS[SCALABLE]
     return _BITS[EFFECTS] if node.op.effect in ("update", "opaque") else 0
 
 
@@ -150,7 +157,10 @@ class _OfType(dict[Any, int]):
             self.of_all |= _BITS[DEFINITIONS]
 
     def __missing__(self, dtype: str | None) -> int:
-        found = self[dtype] = self.of_all | (0 if dtype is None else _bit(element_of(dtype)))
+        found = self.of_all
+        if dtype is not None:
+            found |= _bit(element_of(dtype)) | (_BITS[SCALABLE] if is_scalable(dtype) else 0)
+        self[dtype] = found
         return found
 
 

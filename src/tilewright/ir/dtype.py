@@ -1,8 +1,9 @@
 """Data types of scalars and vectors, as text: ``"float32"``, ``"int8"``, ``"float32x16"``.
 
 A dtype is a string, so it prints, compares and serialises as itself. The element types are listed
-in the table below; a suffix ``xN`` makes a vector of ``N`` lanes. ``"handle"`` is a pointer and
-``"void"`` the type of a call without a result.
+in the table below; a suffix ``xN`` makes a vector of ``N`` lanes, and ``xvscalexN`` one of ``N``
+lanes times a number that the machine knows (``"float32xvscalex4"``, see ``ScalableLanes``).
+``"handle"`` is a pointer and ``"void"`` the type of a call without a result.
 
 The one index dtype is ``int64``: loop variables, extents, shapes and strides are ``int64`` unless a
 program says otherwise, so that index arithmetic never mixes widths.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, NoReturn
 
 from tilewright.ir.float_formats import FLOAT_FORMATS
 from tilewright.support.errors import VerifyError
@@ -23,6 +25,7 @@ INDEX = "int64"
 MAX_LANES = 999_999
 
 _LANES = re.compile("[1-9][0-9]{0,5}")
+_SCALABLE = "xvscale"
 
 
 @dataclass(frozen=True)
@@ -53,16 +56,74 @@ ELEMENT_TYPES: dict[str, ElementType] = {
 }
 
 
+@dataclass(frozen=True)
+class ScalableLanes:
+    """``factor`` lanes times ``vscale``, which is at least 1 and the same all through a machine.
+
+    It stands where a vector of a fixed length has an ``int``, and compares with numbers as far as
+    that doesn't depend on the machine. Whatever would need the number raises ``VerifyError``, so
+    that code for fixed lengths never gives a wrong one. Its text is LLVM's.
+    """
+
+    factor: int
+
+    def __str__(self) -> str:
+        return f"vscale x {self.factor}"
+
+    def __repr__(self) -> str:
+        return f"vscale() * {self.factor}"
+
+    def __gt__(self, other: int | ScalableLanes) -> bool:
+        if isinstance(other, ScalableLanes):
+            return self.factor > other.factor
+        return other < self.factor or self._unknown()
+
+    def __ge__(self, other: int | ScalableLanes) -> bool:
+        if isinstance(other, ScalableLanes):
+            return self.factor >= other.factor
+        return other <= self.factor or self._unknown()
+
+    def __lt__(self, other: int | ScalableLanes) -> bool:
+        return not self >= other
+
+    def __le__(self, other: int | ScalableLanes) -> bool:
+        return not self > other
+
+    def __mul__(self, other: int) -> ScalableLanes:
+        return self if other == 1 else self._unknown()
+
+    __rmul__ = __floordiv__ = __mul__
+
+    def __mod__(self, other: int) -> int:
+        return 0 if other == 1 else self._unknown()
+
+    def _unknown(self, *_: object) -> NoReturn:
+        raise VerifyError(
+            f"a vector of {self} lanes is scalable: vscale is known where the code runs, and this "
+            "needs a fixed number of lanes"
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __neg__ = __index__ = _unknown
+    __rfloordiv__ = __rmod__ = __truediv__ = __rtruediv__ = __and__ = __rand__ = _unknown
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _unknown
+
+
 @cache
 def split_dtype(dtype: str) -> tuple[str, int]:
-    """Return element type and number of lanes; raise ``VerifyError`` for an unknown dtype."""
+    """Return element type and number of lanes; raise ``VerifyError`` for an unknown dtype.
+
+    Of a scalable vector the lanes are ``ScalableLanes``, which no caller takes for a number.
+    """
     if not isinstance(dtype, str):
         raise _no_text(dtype)
     if dtype in ELEMENT_TYPES:
         return dtype, 1
     element, _, count = dtype.rpartition("x")
+    scalable = element.endswith(_SCALABLE)
+    element = element.removesuffix(_SCALABLE)
     if element in ELEMENT_TYPES and _LANES.fullmatch(count) and int(count) > 1:
-        return element, int(count)
+        lanes: Any = ScalableLanes(int(count)) if scalable else int(count)
+        return element, lanes
     raise VerifyError(f"unknown dtype {dtype!r}; {near_matches(dtype, list(ELEMENT_TYPES))}")
 
 
@@ -109,7 +170,10 @@ def bits_of(dtype: str) -> int:
 
 
 def bytes_of(dtype: str) -> int:
-    """Return the bytes of the whole value in memory; 4-bit elements are packed in pairs."""
+    """Return the bytes of the whole value in memory; 4-bit elements are packed in pairs.
+
+    Raises ``VerifyError`` for a scalable vector.
+    """
     element, lanes = split_dtype(dtype)
     return (ELEMENT_TYPES[element].bits * lanes + 7) // 8
 
@@ -117,7 +181,15 @@ def bytes_of(dtype: str) -> int:
 @cache
 def vector_dtype(element: str, lanes: int) -> str:
     """Return ``element`` with ``lanes`` lanes."""
+    if isinstance(lanes, ScalableLanes):
+        return f"{element}{_SCALABLE}x{lanes.factor}"
     return element if lanes == 1 else f"{element}x{lanes}"
+
+
+@cache
+def is_scalable(dtype: str) -> bool:
+    """Whether the number of lanes is known only where the code runs."""
+    return isinstance(split_dtype(dtype)[1], ScalableLanes)
 
 
 @cache

@@ -73,6 +73,8 @@ class _Builders:
     cast: Callable[[ExprLike, str], Expr]
     as_expr: Callable[..., Expr]
     type_of: Callable[[Expr], Any]
+    lanes_number: Callable[[Expr], int]
+    lane_count: Callable[[int], Expr]
 
 
 BUILD = _Builders()
@@ -390,8 +392,7 @@ def _binary(
     """Declare one binary node class; all of them have the same shape."""
 
     def bool_dtype(self: Any) -> None:
-        lanes = lanes_of(self.a.dtype)
-        object.__setattr__(self, "dtype", "bool" if lanes == 1 else f"boolx{lanes}")
+        object.__setattr__(self, "dtype", vector_dtype("bool", lanes_of(self.a.dtype)))
 
     body = {
         "__annotations__": {"a": "Expr", "b": "Expr", "dtype": "str"},
@@ -496,20 +497,30 @@ class Select(Expr):
         ) -> None: ...
 
 
+def _set_lanes(vector: Ramp | Broadcast, lane: Expr) -> None:
+    """Note the lanes of a vector, which may be given as an expression, and its dtype."""
+    if isinstance(vector.lanes, Expr):
+        object.__setattr__(vector, "lanes", BUILD.lanes_number(vector.lanes))
+    object.__setattr__(vector, "dtype", lanes_dtype(lane.dtype, vector.lanes))
+
+
 @node
 class Ramp(Expr):
-    """The vector ``base, base + stride, …`` of ``lanes`` lanes."""
+    """The vector ``base, base + stride, …`` of ``lanes`` lanes, a number or ``T.vscale() * 4``."""
 
     base: Expr = child()
     stride: Expr = child()
     lanes: int = attr()
-    dtype: str = derived(lambda ramp: lanes_dtype(ramp.base.dtype, ramp.lanes))
+    dtype: str = derived()
+
+    def __post_init__(self) -> None:
+        _set_lanes(self, self.base)
 
     as_children = staticmethod(BinaryExpr.as_children)
 
     if TYPE_CHECKING:
 
-        def __init__(self, base: ExprLike, stride: ExprLike, lanes: int) -> None: ...
+        def __init__(self, base: ExprLike, stride: ExprLike, lanes: int | Expr) -> None: ...
 
 
 @node
@@ -518,13 +529,16 @@ class Broadcast(Expr):
 
     value: Expr = child()
     lanes: int = attr()
-    dtype: str = derived(lambda vector: lanes_dtype(vector.value.dtype, vector.lanes))
+    dtype: str = derived()
+
+    def __post_init__(self) -> None:
+        _set_lanes(self, self.value)
 
     as_children = staticmethod(_expressions)
 
     if TYPE_CHECKING:
 
-        def __init__(self, value: ExprLike, lanes: int) -> None: ...
+        def __init__(self, value: ExprLike, lanes: int | Expr) -> None: ...
 
 
 @node

@@ -9,9 +9,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 from functools import cache
+from typing import Any
 
 from tilewright.ir.dtype import (
     MAX_LANES,
+    ScalableLanes,
     check_dtype,
     integer_limits,
     is_float,
@@ -98,10 +100,14 @@ def check_call(op: object, dtype: object) -> None:
     check_dtype(dtype)
 
 
-def lanes_dtype(dtype: str, lanes: object) -> str:
+def lanes_dtype(dtype: str, lanes: Any) -> str:
     """Return the dtype of a vector; refuse a number of lanes that is not positive."""
-    if type(lanes) is not int or not 0 < lanes <= MAX_LANES:
-        raise VerifyError(f"lanes must be a positive number up to {MAX_LANES}, got {lanes!r}")
+    count = lanes.factor if isinstance(lanes, ScalableLanes) else lanes
+    if type(count) is not int or not 0 < count <= MAX_LANES:
+        raise VerifyError(
+            f"lanes must be a positive number up to {MAX_LANES}, or T.vscale() times one: "
+            f"got {lanes!r}"
+        )
     return _lanes_dtype(dtype, lanes)
 
 

@@ -11,6 +11,7 @@ import struct
 
 from tilewright.ir.dtype import (
     INDEX,
+    ScalableLanes,
     bits_of,
     element_of,
     integer_limits,
@@ -22,7 +23,17 @@ from tilewright.ir.dtype import (
     split_dtype,
     vector_dtype,
 )
-from tilewright.ir.expr import Broadcast, Cast, Expr, ExprLike, FloatImm, IntImm, StringImm, builds
+from tilewright.ir.expr import (
+    BUILD,
+    Broadcast,
+    Cast,
+    Expr,
+    ExprLike,
+    FloatImm,
+    IntImm,
+    StringImm,
+    builds,
+)
 from tilewright.ir.expr_checks import float_constant
 from tilewright.ir.float_formats import FLOAT_FORMATS, IEEE
 from tilewright.support.errors import VerifyError
@@ -94,6 +105,8 @@ def as_expr(value: object, dtype: str | None = None) -> Expr:
         return const(value, dtype)
     if isinstance(value, str):
         return StringImm(value)
+    if isinstance(value, ScalableLanes):
+        return BUILD.lane_count(value)  # type: ignore[arg-type]  # they stand for a number
     if hasattr(value, "as_expr"):
         made: Expr = value.as_expr()
         return made

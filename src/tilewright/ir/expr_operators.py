@@ -57,7 +57,7 @@ from tilewright.ir.integers import (
     floor_remainder,
     wrap_integer,
 )
-from tilewright.ir.op import OPS, Op
+from tilewright.ir.op import OPS, STATED_RESULTS, Op
 from tilewright.support.errors import VerifyError
 
 _LEAST_INDEX = integer_limits(INDEX)[0]
@@ -380,7 +380,7 @@ def call(op: str | Op, *args: ExprLike, dtype: str | None = None) -> Expr:
     if dtype is None:
         if op.result == "given":
             raise VerifyError(f"{op.name} needs dtype=")
-        if op.result in ("handle", "void"):
+        if op.result in STATED_RESULTS:
             return Call.of_fields(op, made, op.result)
         dtype = made[-1].dtype if op.result == "last" else made[0].dtype
         if op.result == "bool":

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir.dtype import ScalableLanes
 from tilewright.ir.node import Node
 from tilewright.ir.op import OPS, Op
 from tilewright.support.errors import VerifyError
@@ -134,6 +135,8 @@ def _encode(value: object, numbers: dict[int, int]) -> Any:
     if isinstance(value, np.ndarray):
         data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
         return {"array": [value.dtype.name, list(value.shape), data]}
+    if isinstance(value, ScalableLanes):
+        return {"scalable": value.factor}
     for name, (cls, write, _) in _TEXTS.items():
         if isinstance(value, cls):
             return {name: write(value)}
@@ -162,6 +165,7 @@ _READERS: dict[str, Callable[[Any, list[Node]], Any]] = {
     "dict": lambda held, nodes: {_decode(k, nodes): _decode(v, nodes) for k, v in held},
     "op": lambda held, _: OPS.get(held),
     "array": _array,
+    "scalable": lambda held, _: ScalableLanes(held),
 }
 
 

@@ -27,9 +27,9 @@ class Op:
 
     ``arity`` is ``None`` for any number of arguments. ``result`` is ``"same"`` (dtype of the first
     argument), ``"bool"`` (truth value with the first argument's lanes), ``"last"`` (dtype of the
-    last argument), ``"handle"``, ``"void"`` or ``"given"`` (the call says). ``effect`` is
-    ``"pure"``, ``"read"``
-    (reads memory), ``"update"`` (writes memory) or ``"opaque"`` (anything, ordering matters).
+    last argument), a dtype (``"handle"``, ``"void"``, ``"int32"``) or ``"given"`` (the call says).
+    ``effect`` is ``"pure"``, ``"read"`` (reads memory), ``"update"`` (writes memory) or
+    ``"opaque"`` (anything, ordering matters).
     ``operands`` says which kinds of numbers it takes: those of ``"float"``, ``"integer"`` or
     ``"number"`` (both), ``"bits"`` (integers and truth values), or ``"any"`` dtypes; several words
     are for one argument each, and for these the arguments aren't brought to one dtype.
@@ -116,6 +116,9 @@ class Op:
 
 
 OPS: Registry[Op] = Registry("operator")
+
+#: Results that are dtypes themselves.
+STATED_RESULTS = ("handle", "void", "int32")
 
 
 # What users note about operators, by name and key: a level, and the value.
@@ -228,6 +231,7 @@ register_op("vector_combine", 2, "given", doc="two vectors of equal lanes, joine
 register_op("vector_reduce_add", 1, "given", doc="sum of all lanes, any order")
 register_op("vector_reduce_max", 1, "given")
 register_op("vector_reduce_min", 1, "given")
+register_op("vscale", 0, "int32", doc="what the lanes of scalable vectors are multiples of")
 register_op("call_extern", None, "given", "opaque", "call_extern(name, *args)")
 register_op("call_pure_extern", None, "given", "pure", "call_pure_extern(name, *args)")
 register_op(

@@ -365,6 +365,21 @@ class Target:
         return 256 if self.has("avx") else 128
 
     @property
+    def has_scalable_vectors(self) -> bool:
+        """Whether there are vectors whose length the machine knows: SVE, or RVV (``+v``)."""
+        return self.has("sve") or (self.has("v") and self.triple.startswith("riscv"))
+
+    def require_scalable_vectors(self) -> None:
+        """Raise ``TargetError`` unless there are vectors whose length the machine knows."""
+        if not self.has_scalable_vectors:
+            raise TargetError(
+                f"the program has scalable vectors (T.vscale), which the target {str(self)!r} has "
+                "not: SVE has them (llvm -mtriple=aarch64-linux-gnu -mattr=+sve), and RVV (llvm "
+                "-mtriple=riscv64-linux-gnu -mattr=+v); elsewhere vectors have a constant number "
+                "of lanes, and the interpreter runs any program with the vscale that it is given"
+            )
+
+    @property
     def vector_registers(self) -> int:
         """Number of architectural vector registers."""
         return 32 if self.has("avx512f") or self.has("neon") else 16

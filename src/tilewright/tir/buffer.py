@@ -100,7 +100,12 @@ class Buffer(BufferPlaces):
         if type(self.scope) is not Scope:
             check_scope(self.scope)
             set_field(self, "scope", _scope(self.scope))
-        dtypes.check_dtype(self.dtype)
+        if dtypes.is_scalable(self.dtype):
+            element = dtypes.element_of(self.dtype)
+            raise VerifyError(
+                f"memory holds elements of a known size: buffer {self.name} is of {element}, and "
+                f"an index of scalable lanes reads a {self.dtype} from it"
+            )
         check_extents(self.shape, "buffer ", self.name)
         if self.strides and len(self.strides) != len(self.shape):
             raise VerifyError(

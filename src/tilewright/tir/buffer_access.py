@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import (
     OPS,
+    Add,
     Broadcast,
     Call,
     Expr,
@@ -22,6 +23,7 @@ from tilewright.ir import (
     const,
     dtypes,
     floordiv,
+    found_lanes,
     product,
 )
 from tilewright.support.errors import VerifyError
@@ -102,6 +104,8 @@ class BufferPlaces(Node):
     def vload(self, begin: Sequence[ExprLike] | ExprLike, dtype: str | None = None) -> Expr:
         """Read an element, or with a vector ``dtype`` neighbours along the last axis.
 
+        A vector of indices, such as a ``Ramp``, says itself which elements it reads.
+
         Raises ``VerifyError`` for a dtype of other elements.
         """
         made: Expr = self[self._from(begin, self.dtype if dtype is None else dtype)]
@@ -114,6 +118,8 @@ class BufferPlaces(Node):
         if element != own or lanes % own_lanes:
             raise VerifyError(f"buffer {self.name} of {self.dtype} has no {dtype}")
         if lanes > own_lanes:
+            if indices and dtypes.lanes_of(indices[-1].dtype) == lanes // own_lanes:
+                return tuple(indices)
             if not indices:
                 raise VerifyError(f"buffer {self.name} has no axis for a vector")
             last = indices[-1]
@@ -181,14 +187,21 @@ def make_indices(buffer: BufferPlaces, indices: Sequence[object]) -> tuple[Expr,
     for index in indices:
         if isinstance(index, slice):
             start, step = as_expr(index.start or 0), as_expr(index.step or 1)
-            extent = index.stop - start
-            lanes = getattr(extent, "value", None)
+            lanes = _slice_lanes(start, index.stop)
             if lanes is None:
-                raise VerifyError(f"a slice of {buffer.name} needs a constant extent, got {extent}")
+                raise VerifyError(
+                    f"a slice of {buffer.name} needs a constant extent, got {index!r}"
+                )
             made.append(Ramp(start, step, lanes) if lanes > 1 else start)
         else:
             made.append(as_expr(index))
     return tuple(made)
+
+
+def _slice_lanes(start: Expr, stop: Any) -> int | None:
+    """How many elements a slice has, if that is a number or a multiple of ``vscale``."""
+    same = type(stop) is Add and stop.a is start
+    return found_lanes(stop.b if same else stop - start)
 
 
 def _spread(value: Expr, like: Expr) -> Expr:

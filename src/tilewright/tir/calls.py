@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.ir import (
+    INDEX,
     OPS,
     Expr,
     ExprLike,
@@ -19,8 +20,11 @@ from tilewright.ir import (
     as_expr,
     call,
     cast,
+    const,
     dtypes,
+    least_lanes,
     located,
+    scalable,
 )
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -120,8 +124,9 @@ def reinterpret(dtype: str, value: ExprLike, span: object = None) -> Expr:
     Raises ``VerifyError`` if there are more or fewer of them.
     """
     made = as_expr(value)
-    bits = [dtypes.bits_of(kind) * dtypes.lanes_of(kind) for kind in (made.dtype, dtype)]
-    if bits[0] != bits[1]:
+    kinds = made.dtype, dtypes.dtype_text(dtype)
+    bits = [dtypes.bits_of(kind) * least_lanes(dtypes.lanes_of(kind)) for kind in kinds]
+    if bits[0] != bits[1] or dtypes.is_scalable(kinds[0]) != dtypes.is_scalable(kinds[1]):
         raise VerifyError(f"{made.dtype} has {bits[0]} bits, {dtype} has {bits[1]}")
     return located(made if made.dtype == dtype else call("reinterpret", made, dtype=dtype), span)
 
@@ -212,26 +217,27 @@ def trace(args: Sequence[ExprLike], trace_action: str = "tvm.default_trace_actio
 
 
 def vscale() -> Expr:
-    """The unknown factor of scalable vectors, which no target here has: raises ``VerifyError``."""
-    raise VerifyError(
-        "vscale is for scalable vectors (SVE, RVV); the targets here have vectors of a fixed "
-        "number of lanes: vectorize loops of constant extent, or Ramp and Broadcast with a number"
-    )
+    """The int32 that the lanes of scalable vectors (SVE, RVV) are multiples of, known at run time.
+
+    ``Ramp`` and ``Broadcast`` take ``4 * vscale()`` lanes, and so do loops that are vectorized.
+    """
+    return scalable.vscale()
 
 
 def get_vscale_expr(dtype: str, min_size: int = 128) -> Expr:
-    """Lanes of a scalable vector: raises ``VerifyError``, as :func:`vscale` does."""
-    return vscale()
+    """The lanes of a scalable vector of ``dtype`` whose length is ``min_size`` bits at least."""
+    return (min_size // dtypes.bits_of(dtypes.dtype_text(dtype))) * vscale()
 
 
 def get_active_lane_mask(dtype: str, base: ExprLike, limit: ExprLike) -> Expr:
     """Which lanes of a vector stand below a limit: ``base + lane < limit`` for each lane.
 
-    ``dtype`` is a vector of bool, of a fixed number of lanes.
+    ``dtype`` is a vector of bool (``"boolx4"``, ``"boolxvscalex4"``), or of TVM's older name of it,
+    ``uint1``. The lanes are counted as indices, so that the sum doesn't wrap.
     """
-    element, lanes = dtypes.split_dtype(dtypes.dtype_text(dtype))
+    named = dtype.replace("uint1x", "boolx") if isinstance(dtype, str) else dtype
+    element, lanes = dtypes.split_dtype(dtypes.dtype_text(named))
     if element != "bool" or lanes == 1:
         raise VerifyError(f"a mask of lanes is a vector of bool such as boolx4, not {dtype}")
-    first = as_expr(base)
-    made: Expr = Ramp(first, cast(1, first.dtype), lanes) < cast(limit, first.dtype)
+    made: Expr = Ramp(cast(base, INDEX), const(1), lanes) < cast(limit, INDEX)
     return made

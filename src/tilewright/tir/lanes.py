@@ -8,8 +8,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import Broadcast, Call, Cast, Expr, Mutator, Ramp, Shuffle, Var, dtypes
+from tilewright.ir import (
+    INDEX,
+    Broadcast,
+    Call,
+    Cast,
+    Expr,
+    Mutator,
+    Ramp,
+    Range,
+    Shuffle,
+    Var,
+    const,
+    dtypes,
+    lane_count,
+)
 from tilewright.tir.buffer import BufferLoad
+
+
+def lane_range(lanes: int) -> Range:
+    """Return the range of the numbers of a vector's lanes."""
+    return Range.from_min_extent(const(0), lane_count(lanes, INDEX))
 
 
 def scalarized(expr: Expr, lane: Var) -> Expr | None:

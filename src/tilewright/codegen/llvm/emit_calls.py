@@ -88,6 +88,11 @@ def _undefined(emitter: FunctionEmitter, call: Call) -> str:
     return constant_text(0, call.dtype)  # a value like any other: LLVM's own spreads
 
 
+@intrinsic("vscale")
+def _vscale(emitter: FunctionEmitter, call: Call) -> str:
+    return str(emitter.vscale(call.dtype))
+
+
 @intrinsic("isnullptr")
 def _is_null(emitter: FunctionEmitter, call: Call) -> str:
     pointer = emitter.visit(call.args[0])
@@ -256,7 +261,7 @@ def _float_extremum(emitter: FunctionEmitter, value: str, source: str, test: str
     LLVM's own reduction also orders the zeros at each level.
     """
     lanes, element = dtypes.lanes_of(source), register_type(dtypes.element_of(source))
-    if lanes & (lanes - 1):
+    if dtypes.is_scalable(source) or lanes & (lanes - 1):
         kind, suffix = register_type(source), intrinsic_suffix(source)
         name = "fmaximum" if test == "ogt" else "fminimum"
         text = f"call nsz {element} @llvm.vector.reduce.{name}.{suffix}({kind} {value})"

@@ -45,6 +45,7 @@ from tilewright.ir import (
     Not,
     Or,
     Ramp,
+    ScalableLanes,
     Select,
     Shuffle,
     StringImm,
@@ -55,6 +56,7 @@ from tilewright.ir import (
     dtypes,
     expr_equal,
     is_const,
+    is_vscale,
     pre_order,
 )
 from tilewright.support.errors import CodegenError
@@ -522,6 +524,8 @@ class ExprEmitter(ValueEmitter, Visitor):
     # ---- conversions
 
     def visit_Cast(self, node: Cast) -> str:
+        if node.dtype == INDEX and is_vscale(node.value):
+            return self.vscale(INDEX)
         value, source = self.visit(node.value), node.value.dtype
         whole = dtypes.is_integer(node.dtype) and dtypes.is_float(source)
         return self.convert(value, source, node.dtype, whole and is_clipped(node.value, node.dtype))
@@ -536,15 +540,27 @@ class ExprEmitter(ValueEmitter, Visitor):
         base = self.broadcast(self.visit(node.base), node.base.dtype, node.lanes)
         element = register_type(node.base.dtype)
         stride = node.stride
-        if isinstance(stride, IntImm):
+        if dtypes.is_float(dtype):
+            raise CodegenError("a Ramp of floats has no code; cast an integer Ramp instead")
+        if isinstance(node.lanes, ScalableLanes):
+            steps = self._lane_numbers(node.base.dtype, node.lanes)
+            factor = self.broadcast(self.visit(stride), stride.dtype, node.lanes)
+            if not is_const(stride, 1):
+                steps = self.pure(f"mul {kind} {steps}, {factor}", steps, factor)
+        elif isinstance(stride, IntImm):
             steps = lane_vector([stride.value * lane for lane in range(node.lanes)], element)
         else:
             lanes = lane_vector(list(range(node.lanes)), element)
             factor = self.broadcast(self.visit(stride), stride.dtype, node.lanes)
             steps = self.pure(f"mul {kind} {lanes}, {factor}", factor)
-        if dtypes.is_float(dtype):
-            raise CodegenError("a Ramp of floats has no code; cast an integer Ramp instead")
         return self.pure(f"add {kind} {base}, {steps}", base, steps)
+
+    def _lane_numbers(self, dtype: str, lanes: int) -> str:
+        """The numbers of a scalable vector's lanes, each in its lane."""
+        vector = dtypes.vector_dtype(dtype, lanes)
+        return self.pure(
+            f"call {register_type(vector)} @llvm.stepvector.{intrinsic_suffix(vector)}()"
+        )
 
     def visit_Shuffle(self, node: Shuffle) -> str:
         element = dtypes.element_of(node.vectors[0].dtype)
@@ -572,6 +588,12 @@ class ExprEmitter(ValueEmitter, Visitor):
     def visit_Let(self, node: Let) -> str:
         self.bind(node)
         return str(self.visit(node.body))
+
+    def vscale(self, dtype: str) -> str:
+        """What the lanes of scalable vectors are multiples of, as an int32 or int64."""
+        self.target.require_scalable_vectors()
+        kind = register_type(dtype)
+        return self.pure(f"call {kind} @llvm.vscale.{kind}()")
 
     def visit_Call(self, node: Call) -> str:
         handler = INTRINSICS.get(node.op.name)

@@ -10,8 +10,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.codegen.llvm.emits import Emits, EmitsAccesses
-from tilewright.codegen.llvm.types import memory_bytes, memory_type, register_type
-from tilewright.ir import INDEX, LE, LT, And, Broadcast, Expr, IntImm, Ramp, dtypes
+from tilewright.codegen.llvm.types import (
+    lanes_suffix,
+    memory_bytes,
+    memory_type,
+    register_type,
+)
+from tilewright.ir import (
+    INDEX,
+    LE,
+    LT,
+    And,
+    Broadcast,
+    Expr,
+    IntImm,
+    Ramp,
+    ScalableLanes,
+    dtypes,
+    is_const,
+    lane_count,
+)
 from tilewright.target import Target
 from tilewright.tir import Buffer, BufferLoad
 
@@ -34,6 +52,8 @@ def compare_ramp(emitter: Emits, node: Expr) -> str | None:
     if not isinstance(ramp.stride, IntImm) or ramp.base.dtype != INDEX:
         return None
     lanes, stride = ramp.lanes, ramp.stride.value
+    if isinstance(lanes, ScalableLanes):
+        return _active_lanes(emitter, node, ramp, bound)
     if stride < 1 or stride * (lanes - 1) > _FARTHEST:
         return None
     # ramp < bound is lane < distance; bound < ramp is lane > distance.
@@ -54,6 +74,20 @@ def compare_ramp(emitter: Emits, node: Expr) -> str | None:
     return str(emitter.pure(f"icmp {test} <{lanes} x i8> <{steps}>, {limit}", limit))
 
 
+def _active_lanes(emitter: Emits, node: Expr, ramp: Ramp, bound: Broadcast) -> str | None:
+    """Emit ``ramp < bound`` or ``ramp <= bound`` of scalable vectors, one instruction of SVE.
+
+    The intrinsic counts without signs, so it gets the distance of the bound, which is 0 at least.
+    """
+    if not is_const(ramp.stride, 1) or node.a is not ramp:  # type: ignore[attr-defined]
+        return None
+    distance = emitter.linear(bound.value - ramp.base + (1 if type(node) is LE else 0))
+    distance = emitter.pure(f"call i64 @llvm.smax.i64(i64 {distance}, i64 0)", distance)
+    kind, suffix = f"<{ramp.lanes} x i1>", f"{lanes_suffix(ramp.lanes)}i1"
+    text = f"call {kind} @llvm.get.active.lane.mask.{suffix}.i64(i64 0, i64 {distance})"
+    return str(emitter.pure(text, distance))
+
+
 def every_lane(emitter: Emits, node: Expr) -> str | None:
     """Emit whether a condition on consecutive integers holds in all lanes; ``None`` for others."""
     if isinstance(node, Broadcast):
@@ -71,7 +105,7 @@ def every_lane(emitter: Emits, node: Expr) -> str | None:
         return None
     if not isinstance(ramp.stride, IntImm) or ramp.stride.value < 1 or ramp.base.dtype != INDEX:
         return None
-    last = ramp.base + (ramp.lanes - 1) * ramp.stride.value
+    last = ramp.base + (lane_count(ramp.lanes, INDEX) - 1) * ramp.stride.value
     first, second = (last, b.value) if ramp is a else (a.value, ramp.base)
     return str(emitter.visit(first < second if type(node) is LT else first <= second))
 
@@ -120,7 +154,7 @@ def load_or(
     if not (isinstance(index, Ramp) and isinstance(index.stride, IntImm)):
         return None
     stride = index.stride.value
-    if stride not in (1, 2) or (stride == 2 and lanes % 2):
+    if stride not in (1, 2) or (stride == 2 and (dtypes.is_scalable(node.dtype) or lanes % 2)):
         return None
     mask = _joined(emitter, tests, lanes)
     fill = emitter.visit(other)
@@ -163,7 +197,7 @@ def masked_load(
     off = _lanes_off(emitter, mask) if len(parts) > 1 else frozenset()
     made = []
     for start, size in parts:
-        if off.issuperset(range(start, start + size)):
+        if off and off.issuperset(range(start, start + size)):
             made.append(_part_of(emitter, fill, element, (start, size, lanes)))
             continue
         part = start, size, lanes
@@ -199,10 +233,8 @@ def _masked_part(
     if start:
         pointer = emitter.pure(f"getelementptr {element}, ptr {pointer}, i64 {start}", pointer)
     short = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}.get(element, element)
-    text = (
-        f"call {kind} @llvm.masked.load.v{size}{short}.p0(ptr align {align} {pointer}, "
-        f"<{size} x i1> {mask}, {kind} {fill})"
-    )
+    name = f"llvm.masked.load.{lanes_suffix(size)}{short}.p0"
+    text = f"call {kind} @{name}(ptr align {align} {pointer}, <{size} x i1> {mask}, {kind} {fill})"
     return emitter.memory_read(text, buffer.data, pointer, mask, fill)
 
 
@@ -251,7 +283,7 @@ def apart_from_truncation(emitter: Emits, value: str, element: str, lanes: int) 
     passes too, so that no look at the mask here would do.
     """
     bits = {"i8": 8, "i16": 16, "i32": 32}.get(element)
-    if bits is None:
+    if bits is None or isinstance(lanes, ScalableLanes):
         return value
     per_word = 32 // bits
     words = -(-lanes // per_word)

@@ -5,7 +5,7 @@ The part of the LLVM emitter between :mod:`emit_expr` and :mod:`emit_stmt`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from tilewright.codegen.llvm.emit_expr import ExprEmitter, may_change
 from tilewright.codegen.llvm.emit_masked import apart_from_truncation, masked_load, store_apart
@@ -13,6 +13,7 @@ from tilewright.codegen.llvm.near_gather import LANES
 from tilewright.codegen.llvm.streaming import STREAM_BYTES
 from tilewright.codegen.llvm.tile_columns import tile_column
 from tilewright.codegen.llvm.types import (
+    lanes_suffix,
     memory_bytes,
     memory_type,
     register_type,
@@ -111,7 +112,8 @@ class MemoryEmitter(ExprEmitter):
         masked = self.mask if self.mask is not None and self.mask[1] == lanes else None
         if isinstance(index, Ramp) and isinstance(index.stride, IntImm):
             stride = index.stride.value
-            column = self._tile_column(buffer, index) if stride > 1 else None
+            scalable = dtypes.is_scalable(index.dtype)
+            column = self._tile_column(buffer, index) if stride > 1 and not scalable else None
             if column is not None:
                 return self.from_memory(column, node.dtype)
             pointer = self.pointer(buffer, index.base)
@@ -119,7 +121,7 @@ class MemoryEmitter(ExprEmitter):
                 if masked is None or self._is_whole(buffer, index):
                     return self._load(buffer, pointer, node.dtype)
                 return self._masked_load(buffer, pointer, node.dtype, masked[0])
-            if masked is None:
+            if masked is None and not scalable:
                 return self._strided_load(buffer, pointer, stride, node.dtype)
         return self._gather(buffer, index, node.dtype, masked)
 
@@ -146,7 +148,7 @@ class MemoryEmitter(ExprEmitter):
         """Write a load of elements of ``dtype``; ask for what comes later where loops want it."""
         known = self._count
         value = self.memory_read(text, buffer.data, pointer)
-        if self.prefetching and self._count > known:
+        if self.prefetching and self._count > known and not dtypes.is_scalable(dtype):
             self._prefetch(pointer, dtypes.lanes_of(dtype) * memory_bytes(buffer.dtype))
         return value
 
@@ -245,9 +247,10 @@ class MemoryEmitter(ExprEmitter):
         # Lanes that are off are zero: a mask that is made of them must say something.
         mask, off = (masked[0], "zeroinitializer") if masked else ("splat (i1 true)", "poison")
         kind = memory_type(dtype)
-        suffix = f"v{lanes}{_memory_suffix(buffer.dtype)}"
+        count = lanes_suffix(lanes)
+        suffix = f"{count}{_memory_suffix(buffer.dtype)}"
         text = (
-            f"call {kind} @llvm.masked.gather.{suffix}.v{lanes}p0(<{lanes} x ptr> align "
+            f"call {kind} @llvm.masked.gather.{suffix}.{count}p0(<{lanes} x ptr> align "
             f"{memory_bytes(buffer.dtype)} {addresses}, <{lanes} x i1> {mask}, {kind} {off})"
         )
         return self.from_memory(self.memory_read(text, buffer.data, addresses, mask), dtype)
@@ -284,23 +287,25 @@ class MemoryEmitter(ExprEmitter):
             if masked is None:
                 element = memory_type(buffer.dtype)
                 streamed = self.streaming and buffer.data not in self.stack_elements
+                streamed = streamed and not dtypes.is_scalable(dtype)
                 if not streamed or not self._stream(kind, element, stored, pointer, lanes * align):
                     self.effect(f"store {kind} {stored}, ptr {pointer}, align {align}")
             else:
-                suffix = f"v{lanes}{_memory_suffix(buffer.dtype)}"
+                suffix = f"{lanes_suffix(lanes)}{_memory_suffix(buffer.dtype)}"
                 stored = apart_from_truncation(self, stored, memory_type(buffer.dtype), lanes)
                 self.effect(
                     f"call void @llvm.masked.store.{suffix}.p0({kind} {stored}, "
                     f"ptr align {align} {pointer}, <{lanes} x i1> {masked[0]})"
                 )
-        elif masked is None and isinstance(index, Ramp) and isinstance(index.stride, IntImm):
+        elif masked is None and _is_apart(index):
             store_apart(self, buffer, index, stored, kind)
         else:
             addresses = self._addresses(buffer, index)
             mask = masked[0] if masked else "splat (i1 true)"
-            suffix = f"v{lanes}{_memory_suffix(buffer.dtype)}"
+            count = lanes_suffix(lanes)
+            suffix = f"{count}{_memory_suffix(buffer.dtype)}"
             self.effect(
-                f"call void @llvm.masked.scatter.{suffix}.v{lanes}p0({kind} {stored}, "
+                f"call void @llvm.masked.scatter.{suffix}.{count}p0({kind} {stored}, "
                 f"<{lanes} x ptr> align {align} {addresses}, <{lanes} x i1> {mask})"
             )
         self.forget(buffer.data)
@@ -308,7 +313,7 @@ class MemoryEmitter(ExprEmitter):
     def _is_whole(self, buffer: Buffer, index: Expr) -> bool:
         """Whether all lanes of an access are elements of a tile on the stack, even if masked."""
         size = self.stack_elements.get(buffer.data)
-        if size is None or not isinstance(index, Ramp):
+        if size is None or not isinstance(index, Ramp) or dtypes.is_scalable(index.dtype):
             return False
         terms, start = self.linear_terms(index.base)
         return not terms and 0 <= start <= size - index.lanes
@@ -335,6 +340,12 @@ class MemoryEmitter(ExprEmitter):
         """Before the function returns: others must see what went past the caches."""
         if self.has_streamed:
             self.effect("call void @llvm.x86.sse.sfence()")
+
+
+def _is_apart(index: Expr) -> TypeGuard[Ramp]:
+    """Whether an index is of so many elements at a constant distance."""
+    constant = isinstance(index, Ramp) and isinstance(index.stride, IntImm)
+    return constant and not dtypes.is_scalable(index.dtype)
 
 
 def _memory_suffix(dtype: str) -> str:

@@ -10,6 +10,7 @@ from tilewright.codegen.llvm.saturate import saturated
 from tilewright.codegen.llvm.types import (
     constant_text,
     intrinsic_suffix,
+    lanes_suffix,
     memory_type,
     register_type,
 )
@@ -78,7 +79,8 @@ class ValueEmitter(Writer):
 
     def any_lane(self, mask: str, lanes: int) -> str:
         """Whether any lane of a mask is on."""
-        return self.pure(f"call i1 @llvm.vector.reduce.or.v{lanes}i1(<{lanes} x i1> {mask})", mask)
+        name = f"llvm.vector.reduce.or.{lanes_suffix(lanes)}i1"
+        return self.pure(f"call i1 @{name}(<{lanes} x i1> {mask})", mask)
 
     # ---- conversions
 

@@ -44,7 +44,7 @@ def saturated(emitter: Writer, value: str, source: str, dtype: str, clipped: boo
     lanes = dtypes.lanes_of(dtype)
     kind, result, mask = register_type(source), register_type(dtype), f"<{lanes} x i1>"
     scalar = register_type(dtypes.element_of(source))
-    wide = f"float{'64' if scalar == 'double' else '32'}x{lanes}"
+    wide = dtypes.vector_dtype("float64" if scalar == "double" else "float32", lanes)
     low, high = dtypes.integer_limits(dtypes.element_of(dtype))
     bits = dtypes.bits_of(dtypes.element_of(dtype))
 

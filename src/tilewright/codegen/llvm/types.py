@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from functools import cache
 
-from tilewright.ir import dtypes
+from tilewright.ir import ScalableLanes, dtypes
 from tilewright.support.errors import CodegenError
 
 _REGISTER = {
@@ -47,6 +47,11 @@ def wide_dtype(dtype: str) -> str:
     return "float64" if dtypes.is_float(dtype) else "int64"
 
 
+def lanes_suffix(lanes: int) -> str:
+    """Return the part of a type suffix that says how many lanes there are: ``v16``, ``nxv4``."""
+    return f"nxv{lanes.factor}" if isinstance(lanes, ScalableLanes) else f"v{lanes}"
+
+
 def register_type(dtype: str) -> str:
     """Return the LLVM type of an SSA value."""
     element, lanes = dtypes.split_dtype(dtype)
@@ -80,7 +85,7 @@ def intrinsic_suffix(dtype: str) -> str:
     element, lanes = dtypes.split_dtype(dtype)
     scalar = {"float": "f32", "double": "f64", "ptr": "p0"}.get(register_type(element))
     scalar = scalar or register_type(element)
-    return scalar if lanes == 1 else f"v{lanes}{scalar}"
+    return scalar if lanes == 1 else f"{lanes_suffix(lanes)}{scalar}"
 
 
 def float_text(value: float, double: bool) -> str:

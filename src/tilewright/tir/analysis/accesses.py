@@ -16,6 +16,7 @@ from typing import Any
 
 from tilewright.ir import (
     EQ,
+    INDEX,
     And,
     Broadcast,
     Call,
@@ -32,6 +33,7 @@ from tilewright.ir import (
     contains,
     dtypes,
     is_const,
+    lane_count,
     mul,
     not_,
     pre_order,
@@ -183,7 +185,7 @@ class _Walker:
     def points(self, node: Any, **kind: bool) -> None:
         vectors = (x.dtype for x in node.indices if type(x) is not Broadcast)
         lanes = max(map(dtypes.lanes_of, vectors), default=1)
-        self.access(node, node.buffer, place_box(node), const(lanes), **kind)
+        self.access(node, node.buffer, place_box(node), lane_count(lanes, INDEX), **kind)
 
     def expr(self, node: Any) -> None:
         if not _has_loads(node):

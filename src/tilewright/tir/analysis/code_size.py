@@ -25,6 +25,7 @@ from tilewright.ir import (
     as_int,
     collect,
     dtypes,
+    least_lanes,
     pre_order,
 )
 from tilewright.tir.analysis.block_kind import linear_terms
@@ -211,7 +212,7 @@ class _Counter:
         return sum(parts) + self.registers(node.dtype)
 
     def registers(self, dtype: str) -> int:
-        bits = dtypes.bits_of(dtype) * dtypes.lanes_of(dtype) * self.lanes
+        bits = dtypes.bits_of(dtype) * least_lanes(dtypes.lanes_of(dtype)) * self.lanes
         return -(-bits // self.vector_bits)
 
     def access(self, node: BufferLoad | BufferStore) -> int:

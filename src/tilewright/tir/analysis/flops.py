@@ -24,6 +24,7 @@ from tilewright.ir import (
     Sub,
     Var,
     dtypes,
+    least_lanes,
     substitute,
 )
 from tilewright.support.errors import VerifyError
@@ -180,9 +181,10 @@ def _expr(expr: Any) -> int:
         floats = dtypes.is_float(dtypes.element_of(expr.a.dtype))
         return _expr(expr.a) + _expr(expr.b) if floats else 0
     below = sum(_expr(item) for item in expr.child_nodes())
+    lanes = least_lanes(dtypes.lanes_of(expr.dtype))
     if kind in _ONE_OPERATION:
         # Index variables make int64 arithmetic; values of other types are what is computed.
-        return below + dtypes.lanes_of(expr.dtype) if expr.dtype != dtypes.INDEX else below
+        return below + lanes if expr.dtype != dtypes.INDEX else below
     if kind is Call and expr.op.name not in _FREE_CALLS and expr.op.effect == "pure":
-        return below + dtypes.lanes_of(expr.dtype) * _operations(expr)
+        return below + lanes * _operations(expr)
     return below

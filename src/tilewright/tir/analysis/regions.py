@@ -31,6 +31,7 @@ from tilewright.ir import (
     contains,
     dtypes,
     expr_equal,
+    lane_count,
     maximum,
     minimum,
     mul,
@@ -40,7 +41,7 @@ from tilewright.ir import (
 )
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.gpu_ops import GPU_OPS, memory_uses
-from tilewright.tir.lanes import scalarized
+from tilewright.tir.lanes import lane_range, scalarized
 from tilewright.tir.stmt import (
     Allocate,
     Block,
@@ -296,17 +297,17 @@ def _index_range(index: Expr, extent: Expr) -> Range:
         return Range.from_min_extent(index.value, _ONE)
     if type(index) is Ramp:
         stride = as_int(index.stride)
-        lanes = index.lanes
+        steps = lane_count(index.lanes, index.base.dtype) - 1
         if stride is not None and stride >= 0:
-            return Range.from_min_extent(index.base, const(stride * (lanes - 1) + 1))
-        first, last = index.base, add(index.base, mul(index.stride, lanes - 1))
+            return Range.from_min_extent(index.base, steps * stride + 1)
+        first, last = index.base, add(index.base, mul(index.stride, steps))
         low = minimum(first, last)
         return Range.from_min_extent(low, add(sub(maximum(first, last), low), 1))
     lane = Var("lane", INDEX)
     scalar, whole = scalarized(index, lane), Range.from_min_extent(const(0), extent)
     if scalar is None:
         return whole
-    domain = {lane: Range.from_min_extent(const(0), const(dtypes.lanes_of(index.dtype)))}
+    domain = {lane: lane_range(dtypes.lanes_of(index.dtype))}
     (bound,) = region_bound([Range.from_min_extent(scalar, _ONE)], domain)
     return bound if isinstance(bound, Range) else whole
 

@@ -30,6 +30,7 @@ from tilewright.ir import (
     content_mask,
     contents,
     dtypes,
+    least_lanes,
     pre_order,
     product,
 )
@@ -145,7 +146,7 @@ class Ends:
             return self._of(index)
         lane = Var("lane")
         scalar = scalarized(index, lane)
-        if scalar is None:
+        if scalar is None or dtypes.is_scalable(index.dtype):
             return None
         self._values[lane] = self._side_by_side(range(dtypes.lanes_of(index.dtype)))
         found = self._of(scalar)
@@ -191,9 +192,11 @@ def _beyond(owner: Buffer, view: Buffer, places: Sequence[Places | None]) -> str
 
 
 def _span(index: Expr) -> int:
-    """How many elements lie between the outermost lanes of an index, wherever it begins."""
+    """How many elements lie between the outermost lanes of an index at least."""
     stride = as_int(index.stride) if isinstance(index, Ramp) else None
-    return 1 if stride is None else abs(stride) * (dtypes.lanes_of(index.dtype) - 1) + 1
+    return (
+        1 if stride is None else abs(stride) * (least_lanes(dtypes.lanes_of(index.dtype)) - 1) + 1
+    )
 
 
 def runs_for_sure(func: PrimFunc) -> set[Node]:

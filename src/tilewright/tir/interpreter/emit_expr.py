@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.arith import holds_data
 from tilewright.ir import (
     INDEX,
+    VSCALE,
     BinaryExpr,
     Broadcast,
     Call,
@@ -21,6 +22,7 @@ from tilewright.ir import (
     Let,
     Not,
     Ramp,
+    ScalableLanes,
     Select,
     Shuffle,
     StringImm,
@@ -294,12 +296,12 @@ class ExprEmitter(Visitor):
         return f"select({', '.join(parts)})"
 
     def visit_Ramp(self, node: Ramp) -> str:
-        return f"({self.expr(node.base)} + {self.expr(node.stride)} * np.arange({node.lanes}))"
+        return f"({self.expr(node.base)} + {self.expr(node.stride)} * np.arange({_count(node)}))"
 
     def visit_Broadcast(self, node: Broadcast) -> str:
         # NumPy shifts no unsigned numbers by signed ones.
         kind = ", np.uint64" if dtypes.kind_of(node.dtype) == "uint" else ""
-        return f"np.full({node.lanes}, {self.expr(node.value)}{kind})"
+        return f"np.full({_count(node)}, {self.expr(node.value)}{kind})"
 
     def visit_Shuffle(self, node: Shuffle) -> str:
         parts = ", ".join(f"np.atleast_1d({self.expr(vector)})" for vector in node.vectors)
@@ -328,7 +330,7 @@ class ExprEmitter(Visitor):
         value = self.expr(in_lane(node, lane))
         floats = dtypes.is_float(node.dtype)
         kind = "float64" if floats else numpy_dtype(node.dtype).name
-        return f"np.array([{value} for {name} in range({dtypes.lanes_of(node.dtype)})], {kind!r})"
+        return f"np.array([{value} for {name} in range({_count(node)})], {kind!r})"
 
     def visit_Call(self, node: Call) -> str:
         name = node.op.name
@@ -351,7 +353,10 @@ class ExprEmitter(Visitor):
         if name == "isnullptr":
             return f"({self.expr(node.args[0])} == 0)" if is_const(node.args[0]) else "False"
         if name == "undef":
-            return f"undefined({node.dtype!r})"
+            lane = f"undefined({dtypes.element_of(node.dtype)!r})"
+            return f"np.full({_count(node)}, {lane})" if _is_vector(node) else lane
+        if node.op is VSCALE:
+            return "vscale"
         args = [self.expr(arg) for arg in node.args]
         if name == "reinterpret":
             return f"reinterpret({args[0]}, {node.args[0].dtype!r}, {node.dtype!r})"
@@ -392,6 +397,16 @@ class ExprEmitter(Visitor):
             self.intrinsics[name] = None
             return self.wrapped(f"intrinsic_{name}({', '.join(args)})", node.dtype)
         raise VerifyError(f"the interpreter doesn't know the intrinsic {name} on {node.dtype}")
+
+
+def _is_vector(node: Expr) -> bool:
+    return dtypes.lanes_of(node.dtype) > 1
+
+
+def _count(node: Expr) -> str:
+    """Python text of the number of a vector's lanes: ``vscale`` is given where the program runs."""
+    lanes = dtypes.lanes_of(node.dtype)
+    return f"{lanes.factor} * vscale" if isinstance(lanes, ScalableLanes) else str(lanes)
 
 
 def _addressed(node: Call) -> BufferLoad:

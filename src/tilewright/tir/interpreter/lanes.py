@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir import (
+    INDEX,
     Broadcast,
     Call,
     Cast,
@@ -13,6 +14,7 @@ from tilewright.ir import (
     Var,
     const,
     dtypes,
+    lane_count,
 )
 from tilewright.support.errors import VerifyError
 from tilewright.tir.stmt import For, IfThenElse
@@ -22,7 +24,7 @@ def by_lanes(node: IfThenElse) -> For:
     """Return a loop over the lanes of a branch with a vector condition."""
     lanes = dtypes.lanes_of(node.condition.dtype)
     var = Var("lane")
-    return For(var, const(0), const(lanes), "serial", _Lane(var).visit(node))
+    return For(var, const(0), lane_count(lanes, INDEX), "serial", _Lane(var).visit(node))
 
 
 def in_lane(expr: Expr, lane: Var) -> Expr:

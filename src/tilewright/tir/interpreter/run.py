@@ -11,7 +11,17 @@ from typing import Any
 import numpy as np
 
 from tilewright.arith import simplify
-from tilewright.ir import IRModule, Var, as_int, const, dtypes, free_vars, substitute
+from tilewright.ir import (
+    MAX_VSCALE,
+    IRModule,
+    Var,
+    as_int,
+    const,
+    dtypes,
+    free_vars,
+    substitute,
+    with_vscale,
+)
 from tilewright.support.errors import RunError
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import values
@@ -33,6 +43,7 @@ def compile_function(
     check_races: bool = False,
     warp_size: int = 32,
     backwards: bool = False,
+    vscale: int = 1,
 ) -> Callable[..., Any]:
     """Return a Python function that runs ``func`` in place on NumPy arrays and numbers.
 
@@ -40,11 +51,12 @@ def compile_function(
 
     ``mod`` holds the functions that it may call by name. With ``check_races`` accesses of threads
     to shared and global memory are followed; see ``run``. With ``backwards``, parallel and
-    vectorized loops run from the end: nobody may notice.
+    vectorized loops run from the end: nobody may notice. ``vscale`` is what the program finds
+    ``T.vscale()`` to be.
     """
-    program = _Linker(mod, check_races, warp_size, backwards).compiled(func)
+    program = _Linker(mod, check_races, warp_size, backwards, vscale=vscale).compiled(func)
 
-    return lambda *args: _call(program, func, args)
+    return lambda *args: _call(program, func, args, vscale)
 
 
 def run(
@@ -53,6 +65,7 @@ def run(
     name: str = "main",
     check_races: bool = False,
     warp_size: int = 32,
+    vscale: int = 1,
 ) -> Any:
     """Run a function (or function ``name`` of a module) in place on NumPy arrays and numbers.
 
@@ -60,14 +73,19 @@ def run(
 
     ``check_races`` raises an error when two threads use one element of shared or global memory,
     one of them to write, and no barrier orders them; programs must have been through
-    ``UnifyThreadBinding``. Raises ``RunError`` for arguments that don't fit, accesses out of
-    bounds, failed assertions, races, and barriers that not all threads reach.
+    ``UnifyThreadBinding``. ``vscale`` is the length of scalable vectors, by the least one.
+
+    Raises ``RunError`` for arguments that don't fit, accesses out of bounds, failed assertions,
+    races, and barriers that not all threads reach.
     """
     mod = func if isinstance(func, IRModule) else None
     if mod is not None and name not in mod and len(mod) == 1:
         name = next(iter(mod))
     chosen: Any = func if mod is None else mod[name]
-    return compile_function(chosen, mod, check_races=check_races, warp_size=warp_size)(*args)
+    program = compile_function(
+        chosen, mod, check_races=check_races, warp_size=warp_size, vscale=vscale
+    )
+    return program(*args)
 
 
 def simulate(
@@ -95,8 +113,8 @@ class Returned(Exception):
     """Ends a program by ``return``, with its value."""
 
 
-def _call(program: Program, func: PrimFunc, args: tuple[object, ...]) -> Any:
-    memory, symbols, written_back = _bind(func, args)
+def _call(program: Program, func: PrimFunc, args: tuple[object, ...], vscale: int = 1) -> Any:
+    memory, symbols, written_back = _bind(func, args, vscale)
     result = program(memory, symbols)
     for original, copy in written_back:
         original[...] = copy.reshape(original.shape)
@@ -131,7 +149,11 @@ class _Linker:
         warp_size: int,
         backwards: bool,
         report: bool = False,
+        vscale: int = 1,
     ) -> None:
+        if type(vscale) is not int or not 1 <= vscale <= MAX_VSCALE:
+            raise RunError(f"vscale is a number from 1 to {MAX_VSCALE}, got {vscale!r}")
+        self.vscale = vscale
         self.mod = mod
         self.backwards = backwards
         self.warp_size = warp_size
@@ -151,7 +173,7 @@ class _Linker:
         )
         known: dict[str, Any] = {name: getattr(values, name) for name in _NAMES}
         known.update(np=np, nan=math.nan, inf=math.inf, fail=_fail, Races=Races, Returned=Returned)
-        known["written"] = self.written
+        known.update(written=self.written, vscale=self.vscale)
         known["run_threads"] = partial(run_threads, warp_size=self.warp_size)
         known.update(run_alone=run_alone, run_unwatched=run_unwatched)
         known["call_function"] = self.call
@@ -213,7 +235,7 @@ class _Linker:
 
 
 def _bind(
-    func: PrimFunc, args: tuple[object, ...]
+    func: PrimFunc, args: tuple[object, ...], vscale: int
 ) -> tuple[dict[int, Any], dict[int, Any], list[tuple[Any, Any]]]:
     """Match arguments with parameters; find the values of symbolic extents."""
     if len(args) != len(func.params):
@@ -261,7 +283,7 @@ def _bind(
                 written_back.append((arg, flat))
         memory[number] = (values.view(flat, buffer.dtype), flat.reshape(-1))
     _solve_formulas(func, args, symbols)
-    _check_formulas(func, args, symbols)
+    _check_formulas(func, args, symbols, vscale)
     return memory, symbols, written_back
 
 
@@ -288,7 +310,9 @@ def _solve_formulas(func: PrimFunc, args: tuple[Any, ...], symbols: dict[int, An
                 symbols[id(unknown[0])] = (arg.shape[axis] - first) // (second - first)
 
 
-def _check_formulas(func: PrimFunc, args: tuple[Any, ...], symbols: dict[int, Any]) -> None:
+def _check_formulas(
+    func: PrimFunc, args: tuple[Any, ...], symbols: dict[int, Any], vscale: int
+) -> None:
     """Compare extents that are formulas (``n * 2``) with those of the arguments."""
     for var, arg in zip(func.params, args):
         buffer = func.buffer_map.get(var)
@@ -298,7 +322,7 @@ def _check_formulas(func: PrimFunc, args: tuple[Any, ...], symbols: dict[int, An
             known = {
                 v: const(symbols[id(v)], v.dtype) for v in free_vars(extent) if id(v) in symbols
             }
-            wanted = as_int(simplify(substitute(extent, known)))
+            wanted = as_int(simplify(with_vscale(substitute(extent, known), vscale)))
             if wanted is not None and wanted != arg.shape[axis]:
                 assert buffer is not None
                 raise RunError(

@@ -86,10 +86,8 @@ def allocate(size: int, dtype: str) -> np.ndarray[Any, Any]:
 
 
 def undefined(dtype: str) -> Any:
-    """A value that shows up when something depends on it."""
-    element, lanes = dtypes.split_dtype(dtype)
-    lane = allocate(1, element)[0].item()
-    return np.full(lanes, lane) if lanes > 1 else lane
+    """A scalar that shows up when something depends on it."""
+    return allocate(1, dtype)[0].item()
 
 
 def recast(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:

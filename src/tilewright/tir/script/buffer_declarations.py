@@ -22,6 +22,7 @@ from tilewright.ir import (
     const,
     dtypes,
     floordiv,
+    found_lanes,
 )
 from tilewright.script.allowance import register_values
 from tilewright.script.references import register_subscript
@@ -74,12 +75,14 @@ class BufferSlice:
             begin, extent = split_range(start, whole if item.stop is None else item.stop)
             step = as_expr(1 if item.step is None else item.step)
             count, stride = as_int(extent), as_int(step)
-            if count is None or stride is None or stride < 1:
+            lanes = found_lanes(extent) if count is None and stride == 1 else count
+            if lanes is None or stride is None or stride < 1:
                 raise VerifyError(
                     f"a slice of {self.buffer.name} as a value needs a constant length and step, "
                     f"got {begin!r}:{begin!r} + {extent!r}"
                 )
-            lanes = -(-count // stride)
+            if count is not None:
+                lanes = -(-count // stride)
             if lanes < 1:
                 raise VerifyError(f"the slice of {self.buffer.name} is empty")
             made.append(begin if lanes == 1 else Ramp(begin, const(stride, begin.dtype), lanes))

@@ -16,6 +16,7 @@ from tilewright.ir import (
     LE,
     LT,
     NE,
+    STATED_RESULTS,
     Add,
     And,
     Broadcast,
@@ -36,6 +37,7 @@ from tilewright.ir import (
     Or,
     Ramp,
     Range,
+    ScalableLanes,
     Select,
     Shuffle,
     StringImm,
@@ -282,13 +284,18 @@ def _ramp(p: Printer, node: Ramp, precedence: int) -> str:
         for place, item in enumerate((node.base, node.stride)):
             if type(item) is IntImm and item.dtype == INDEX:
                 texts[place] = f"T.int64({item.value})"
-    return f"T.Ramp({', '.join(texts)}, {node.lanes})"
+    return f"T.Ramp({', '.join(texts)}, {_lanes(p, node.lanes)})"
+
+
+def _lanes(p: Printer, lanes: int) -> str:
+    """The lanes of a vector: a number, or the expression that it is a dtype's short form of."""
+    return f"T.vscale() * {lanes.factor}" if isinstance(lanes, ScalableLanes) else str(lanes)
 
 
 @register(Broadcast)
 def _broadcast(p: Printer, node: Broadcast, precedence: int) -> str:
     p.use("tir")
-    return f"T.Broadcast({p.expr(node.value)}, {node.lanes})"
+    return f"T.Broadcast({p.expr(node.value)}, {_lanes(p, node.lanes)})"
 
 
 @register(Shuffle)
@@ -311,7 +318,7 @@ def _call(p: Printer, node: Call, precedence: int) -> str:
     texts = [quote(arg.value) if type(arg) is StringImm else p.expr(arg) for arg in args]
     usual = (op.arity is None or op.arity == len(args)) and wrong_operand(op, args) is None
     derived: str | None = None
-    if op.result in ("handle", "void"):
+    if op.result in STATED_RESULTS:
         derived = op.result
     elif usual and op.result != "given" and args:
         derived = args[-1].dtype if op.result == "last" else args[0].dtype
@@ -352,7 +359,7 @@ _MOST_INDEX = dtypes.integer_limits(INDEX)[1]
 
 
 def _index(p: Printer, index: Expr) -> str:
-    if type(index) is Ramp and index.base.dtype == INDEX:
+    if type(index) is Ramp and index.base.dtype == INDEX and not dtypes.is_scalable(index.dtype):
         stride, base = index.stride, index.base
         if type(stride) is IntImm and stride.value == 1 and stride.dtype == INDEX:
             if type(base) is IntImm:

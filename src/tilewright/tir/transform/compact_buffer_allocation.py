@@ -16,6 +16,7 @@ from typing import Any
 
 from tilewright.arith import Analyzer, BoxBounds
 from tilewright.ir import (
+    INDEX,
     TRUE,
     Call,
     Expr,
@@ -32,6 +33,7 @@ from tilewright.ir import (
     contains,
     dtypes,
     is_const,
+    lane_count,
     pre_order,
     substitute,
     uses_var,
@@ -207,7 +209,9 @@ def _range(index: Expr) -> Range:
     if isinstance(index, Ramp):
         stride = as_int(index.stride)
         if stride is not None and stride > 0:
-            return Range.from_min_extent(index.base, const(stride * (index.lanes - 1) + 1))
+            return Range.from_min_extent(
+                index.base, (lane_count(index.lanes, INDEX) - 1) * stride + 1
+            )
     return Range.from_min_extent(index, const(1))
 
 

@@ -22,9 +22,7 @@ from tilewright.ir import (
     Mutator,
     Node,
     Or,
-    Range,
     Var,
-    const,
     content_mask,
     contents,
     dtypes,
@@ -36,7 +34,7 @@ from tilewright.tir.attrs import NO_ALIAS
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.gpu_ops import GPU_OPS, memory_uses
-from tilewright.tir.lanes import scalarized
+from tilewright.tir.lanes import lane_range, scalarized
 from tilewright.tir.stmt import (
     Allocate,
     Block,
@@ -209,7 +207,7 @@ def in_bounds(buffer: Buffer, indices: tuple[Expr, ...], analyzer: Analyzer) -> 
             if scalar is None:
                 return False
             known = analyzer.copy()
-            known.bind(lane, Range.from_min_extent(const(0), const(dtypes.lanes_of(index.dtype))))
+            known.bind(lane, lane_range(dtypes.lanes_of(index.dtype)))
         else:
             scalar, known = index, analyzer
         if not (known.can_prove_ge(scalar, 0) and known.can_prove_lt(scalar, extent)):
@@ -226,7 +224,7 @@ def lane_bound(expr: Expr, analyzer: Analyzer) -> tuple[Any, Any]:
         if scalar is None:
             return float("-inf"), float("inf")
         analyzer = analyzer.copy()
-        analyzer.bind(lane, Range.from_min_extent(const(0), const(lanes)))
+        analyzer.bind(lane, lane_range(lanes))
         expr = scalar
     bound = analyzer.const_int_bound(expr)
     return bound.min, bound.max

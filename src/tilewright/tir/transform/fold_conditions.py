@@ -27,6 +27,7 @@ from tilewright.ir import (
     Sub,
     Var,
     dtypes,
+    most_lanes,
 )
 
 Bounds = tuple[int, int]
@@ -45,7 +46,7 @@ def bounds_of(expr: Any, ranges: Mapping[Var, Bounds]) -> Bounds | None:
         base = bounds_of(expr.base, ranges)
         if base is None or type(expr.stride) is not IntImm:
             return None
-        reach = expr.stride.value * (expr.lanes - 1)
+        reach = expr.stride.value * (most_lanes(expr.lanes) - 1)
         return base[0] + min(reach, 0), base[1] + max(reach, 0)
     if kind not in (Add, Sub, Mul, FloorDiv, FloorMod):
         return None

@@ -175,7 +175,7 @@ def _lanes(buffer: Buffer, index: Expr) -> list[Expr]:
         return [index]
     lane = Var("lane", INDEX)
     scalar = scalarized(index, lane)
-    if scalar is None:
+    if scalar is None or dtypes.is_scalable(index.dtype):
         raise LowerError(
             f"InstrumentBoundCheckers: can't tell the lanes of `{index!r}`, an index of "
             f"{buffer.name}; run the pass before VectorizeLoop"

@@ -143,6 +143,8 @@ class _Joiner(Mutator):
         if linear is None or as_int(linear[0]) != 1:
             return None
         base = linear[1] + start if start else linear[1]
+        if dtypes.is_scalable(index.dtype):
+            return None
         if isinstance(index, Ramp):
             return self._several(store, join, index.replace(base=base), lanes)
         if join.name is None:

@@ -24,6 +24,7 @@ from tilewright.ir import (
     contains,
     dtypes,
     is_const,
+    most_lanes,
     pre_order,
 )
 from tilewright.tir.function import PrimFunc
@@ -93,6 +94,6 @@ class _Rewriter(Mutator):
         if isinstance(expr, Broadcast):
             return self._least(expr.value)
         if isinstance(expr, Ramp):
-            steps = (expr.lanes - 1) * min(self._least(expr.stride), 0)
+            steps = (most_lanes(expr.lanes) - 1) * min(self._least(expr.stride), 0)
             return self._least(expr.base) + steps
         return self.analyzer.const_int_bound(expr).min

@@ -44,6 +44,7 @@ from tilewright.ir import (
     const,
     dtypes,
     is_const,
+    most_lanes,
     not_,
     pre_order,
 )
@@ -181,7 +182,7 @@ class _Narrower(BufferMutator):
         if kind is Cast:
             return self._narrow_cast(expr, dtype)
         if kind is Ramp:
-            last = expr.base + expr.stride * (expr.lanes - 1)  # type: ignore[attr-defined]
+            last = expr.base + expr.stride * (most_lanes(expr.lanes) - 1)  # type: ignore[attr-defined]
             return self._narrowed(expr, "base", "stride") if self._fits(last) else None
         if kind is Broadcast:
             return self._narrowed(expr, "value")

@@ -249,6 +249,9 @@ class _Promoter(StmtMutator):
         if not access.ok:
             return
         index = node.indices[0]
+        if dtypes.is_scalable(index.dtype):
+            access.ok = False  # no local buffer has the size
+            return
         contiguous = dtypes.lanes_of(index.dtype) == 1 or (
             isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value == 1
         )

@@ -370,7 +370,7 @@ def _first_lane(index: Expr) -> tuple[Expr, int | None]:
     """The place of the first lane, and how far behind it the last one is, if that is known."""
     if isinstance(index, Ramp):
         stride = as_int(index.stride)
-        ascends = stride is not None and stride >= 0
+        ascends = stride is not None and stride >= 0 and not dtypes.is_scalable(index.dtype)
         return index.base, (index.lanes - 1) * stride if ascends and stride is not None else None
     return index, 0 if dtypes.lanes_of(index.dtype) == 1 else None
 

@@ -38,6 +38,8 @@ from tilewright.ir import (
     dtypes,
     floordiv,
     floormod,
+    found_lanes,
+    most_lanes,
     pre_order,
     substitute,
     uses_var,
@@ -153,6 +155,9 @@ class _LoopFinder(StmtMutator):
         if memory_read(loop.min):
             return loop.replace(kind=SERIAL)  # what is written may change where it started
         try:
+            scalable = found_lanes(loop.extent) if extent is None else None
+            if scalable is not None:
+                return self._vectorized(loop, loop.min, scalable)
             if extent is None:
                 return self._symbolic(loop, width)
             if extent & (extent - 1) == 0 and extent <= MAX_REGISTERS * width:
@@ -301,7 +306,7 @@ class _Vectorizer(Replacing):
                     step = const(stride // divisor, a.stride.dtype)
                     return Ramp(floordiv(a.base, b), step, a.lanes)
                 return Broadcast(floormod(a.base, b), a.lanes)
-            span = stride * (a.lanes - 1)
+            span = stride * (most_lanes(a.lanes) - 1)
             rest = self.known().simplify(floormod(a.base, b))
             if stride > 0 and self.known().can_prove(rest + span < b):
                 if quotient:
