@@ -51,12 +51,12 @@ def lanes_number(lanes: Expr) -> int:
     return made
 
 
-def found_lanes(lanes: Expr) -> int | None:
+def found_lanes(lanes: Any) -> int | None:
     """Return lanes that are given as an expression; ``None`` if it can't be any."""
     while type(lanes) is Cast:
         lanes = lanes.value
     if type(lanes) is IntImm:
-        return lanes.value
+        return int(lanes.value)
     if type(lanes) is Mul:
         number = lanes.b if is_vscale(lanes.a) else lanes.a if is_vscale(lanes.b) else None
         if type(number) is IntImm and number.value > 1:

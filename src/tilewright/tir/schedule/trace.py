@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tilewright.ir import Mul, ScalableLanes, found_lanes, vscale
 from tilewright.script.highlight import show_text
 from tilewright.script.notebook import code, fragment, shortened
 from tilewright.support.collector import few_collections
@@ -27,9 +28,23 @@ from tilewright.tir.schedule.running import Running
 DecisionProvider = Callable[[Instruction, Sequence[Any], Any], Any]
 """Gets an instruction, its arguments and its recorded decision; returns the decision to use."""
 
-CODECS: dict[
-    str, tuple[type, Callable[[Any], Any], Callable[[Any], Any], Callable[[Any], str]]
-] = {}
+
+def _scalable(value: Mul) -> int:
+    """The number that ``vscale`` is multiplied by in a factor of ``split``."""
+    lanes = found_lanes(value)
+    if not isinstance(lanes, ScalableLanes):
+        raise ScheduleError(f"of expressions, a saved trace holds T.vscale() * n, not {value!r}")
+    return lanes.factor
+
+
+CODECS: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any], Callable[[Any], str]]] = {
+    "vscale": (
+        Mul,
+        _scalable,
+        lambda number: vscale() * number,
+        lambda value: f"T.vscale() * {_scalable(value)}",
+    )
+}
 """Argument types beyond JSON data: ``name: (class, to JSON, from JSON, to Python)``."""
 
 POSTPROC = "enter_postproc"

@@ -17,14 +17,17 @@ from tilewright.ir import (
     Expr,
     IntImm,
     Range,
+    ScalableLanes,
     Var,
     as_int,
     ceildiv,
     const,
     floordiv,
     floormod,
+    found_lanes,
     free_vars,
     is_const,
+    lane_count,
     product,
     uses_var,
 )
@@ -84,10 +87,16 @@ def check_serial_loop(sch: Schedule, loop: For) -> None:
 
 
 def resolve_factor(sch: Schedule, factor: Factor, loop: For) -> Expr:
-    """Turn a factor into an expression; numbers must be positive."""
+    """Turn a factor into an expression; numbers must be positive.
+
+    Lanes of scalable vectors are counted as the loop counts.
+    """
     value = factor.value if isinstance(factor, ExprRV) else factor
     if not isinstance(value, Expr):
         value = const(int(value), loop.loop_var.dtype)  # type: ignore[arg-type]
+    lanes = found_lanes(value)
+    if isinstance(lanes, ScalableLanes):
+        value = lane_count(lanes, loop.loop_var.dtype)
     number = as_int(value)
     if number is not None and number < 1:
         raise sch.error(f"a factor must be positive, got {number}", loop)
