@@ -12,6 +12,7 @@ from tilewright.dlight.cpu.contraction import tiled_apart
 from tilewright.scheduling import CPUScheduleRule, NotApplicable, warn_of_unscheduled
 from tilewright.scheduling.cpu import (
     axes_of,
+    column_axis,
     come_from_afar,
     element_bits,
     inline_injective,
@@ -79,20 +80,26 @@ def schedule_apart(sch: Schedule, blocks: Sequence[BlockRV], target: Target) -> 
 def _same_rows(sch: Schedule, rv: BlockRV) -> BlockRV | None:
     """The reduction over the same rows of the same buffer that only this one needs."""
     axes = axes_of(sch, rv)
-    if axes is None:
+    if axes is None or _is_columns(sch, rv):
         return None
     rows = [axis.extent for axis in axes if not axis.is_reduce]
     read = {region.buffer for region in sch.get(rv).reads}
     producers: list[BlockRV] = sch.get_producers(rv)
     for other in producers:
         theirs = axes_of(sch, other)
-        if is_injective(sch, other) or theirs is None:
+        if is_injective(sch, other) or theirs is None or _is_columns(sch, other):
             continue
         same = rows == [axis.extent for axis in theirs if not axis.is_reduce]
         shared = any(region.buffer in read for region in sch.get(other).reads)
         if rows and None not in rows and same and shared:
             return other
     return None
+
+
+def _is_columns(sch: Schedule, rv: BlockRV) -> bool:
+    """Whether neighbouring results are the lanes of vectors, so that no row is read alone."""
+    spatial = [axis for axis in axes_of(sch, rv) or () if not axis.is_reduce]
+    return column_axis(sch.get(rv), spatial) is not None
 
 
 def _schedule_together(sch: Schedule, first: BlockRV, rv: BlockRV, target: Target) -> None:

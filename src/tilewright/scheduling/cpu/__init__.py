@@ -31,7 +31,7 @@ from tilewright.scheduling.blocks import (
 from tilewright.scheduling.cpu.elementwise import schedule_injective, stream_if_large
 from tilewright.scheduling.cpu.joined import are_contiguous, are_equal, fused_indices
 from tilewright.scheduling.cpu.loops import parallelize, vector_extent, vectorize_tile
-from tilewright.scheduling.cpu.reduction import come_from_afar, schedule_reduction
+from tilewright.scheduling.cpu.reduction import column_axis, come_from_afar, schedule_reduction
 from tilewright.scheduling.cpu.shared_work import Sharing, sharing_of
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "are_equal",
     "axes_of",
     "coefficient_of",
+    "column_axis",
     "come_from_afar",
     "element_bits",
     "exceeds",

@@ -120,8 +120,8 @@ def _vectorize(
     """Choose the form and schedule accordingly; return the loops that may run in parallel."""
     block = sch.get(rv)
     lanes = target.vector_lanes(max(8, element_bits(block)))
-    vector = next((a for a in reversed(spatial) if a.extent != 1 and can_vectorize(block, a)), None)
-    if vector is not None and reads_along(block, vector):
+    vector = column_axis(block, spatial)
+    if vector is not None:
         return _columns(sch, rv, spatial, reduce, vector, lanes, target)
     outer = [axis.loop for axis in spatial]
     sch.reorder(*outer, *(axis.loop for axis in reduce))
@@ -130,6 +130,13 @@ def _vectorize(
         return _row(sch, rv, spatial, reduce, lanes, skip, producer, vectors)
     sch.decompose_reduction(rv, reduce[0].loop)
     return outer
+
+
+def column_axis(block: Block, spatial: Sequence[Axis]) -> Axis | None:
+    """The axis of a reduction's results whose neighbours are the lanes, if its columns are."""
+    able = (a for a in reversed(spatial) if a.extent != 1 and can_vectorize(block, a))
+    vector = next(able, None)
+    return vector if vector is not None and reads_along(block, vector) else None
 
 
 def come_from_afar(sch: Schedule, blocks: Sequence[BlockRV], target: Target) -> bool:
@@ -372,11 +379,17 @@ def _share_among_threads(
 ) -> bool:
     """Make each thread reduce a subset, if there are too few results for the threads."""
     first = reduce[0]
+    block = sch.get(rv)
+    lanes = target.vector_lanes(max(8, element_bits(block)))
+    columns = column_axis(block, spatial)
+    # Columns that stay in registers are the work of one thread.
+    few = columns is not None and (columns.extent or 0) <= _MOST_COLUMNS * lanes
+    tasks = [axis for axis in spatial if not (few and axis is columns)]
     if (
         target.num_cores == 1
         or first.extent is None
         or any(axis.extent is None for axis in spatial)
-        or work_of(spatial) >= target.num_cores
+        or work_of(tasks) >= target.num_cores
         or work_of(spatial) * work_of(reduce) < target.costs.parallel_work
         or first.extent < 4 * target.num_cores
     ):
