@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,11 @@ import numpy as np
 import pytest
 
 from tests.relax.helpers import random, values
-from tilewright import relax
+from tilewright import relax, runtime
+from tilewright.relax import executable
 from tilewright.relax.frontend import nn
+from tilewright.runtime.ffi import tvm_ffi
+from tilewright.runtime.seal import seal
 from tilewright.support.errors import BuildError, RunError, VerifyError
 
 
@@ -114,6 +120,50 @@ def test_signatures_that_are_damaged_or_of_another_library(tmp_path: Path) -> No
         own.write_text(wrong)
         with pytest.raises(BuildError, match=r"damaged or belongs to another library than 2\.so"):
             relax.load_executable(paths[0])
+
+
+CONSTRUCTOR = """
+#include <stdio.h>
+__attribute__((constructor)) static void at_load(void) {{ fclose(fopen("{mark}", "w")); }}
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.parametrize("belongs", [False, True])
+def test_nothing_of_another_library_runs(tmp_path: Path, belongs: bool) -> None:
+    mod, _ = MLP().export({"forward": {"x": nn.spec.Tensor((2, 20))}})
+    path, mark, source = tmp_path / "model.so", tmp_path / "ran", tmp_path / "a.c"
+    relax.build(mod).export_library(path)
+    source.write_text(CONSTRUCTOR.format(mark=mark))
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", path, source], check=True)
+    path.write_bytes(path.read_bytes() + seal(path.read_bytes()))
+    beside = Path(f"{path}.json")
+    if belongs:
+        data = json.loads(beside.read_text())
+        data["checksum"] = executable._checksum(data, runtime.stored_checksum(path))
+        beside.write_text(json.dumps(data))
+        relax.load_executable(path)
+    else:
+        with pytest.raises(BuildError, match="belongs to another library"):
+            relax.load_executable(path)
+    assert mark.exists() == belongs
+
+
+@pytest.mark.parametrize(
+    "functions", [[[]], [None], {"a": 1}, [{"name": "f"}], 3, [{"inputs": {"a": 1}}]]
+)
+def test_nothing_of_a_library_with_damaged_signatures_runs(
+    tmp_path: Path, functions: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mod, _ = MLP().export({"forward": {"x": nn.spec.Tensor((2, 20))}})
+    path = relax.build(mod).export_library(tmp_path / "model.so")
+    beside = Path(f"{path}.json")
+    data = {**json.loads(beside.read_text()), "functions": functions}
+    data["checksum"] = executable._checksum(data, runtime.stored_checksum(path))
+    beside.write_text(json.dumps(data))
+    monkeypatch.setattr(tvm_ffi, "load_module", None)
+    with pytest.raises(BuildError, match="is damaged"):
+        relax.load_executable(path)
 
 
 class Net(nn.Module):

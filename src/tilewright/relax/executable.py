@@ -55,7 +55,6 @@ from tilewright.runtime import (
     LibraryModule,
     Module,
     from_dlpack,
-    load_module,
     stored_checksum,
 )
 from tilewright.runtime.executable import FCompile
@@ -84,7 +83,7 @@ class Executable(runtime.Executable):
     ) -> None:
         super().__init__(mod)
         if signatures is None:
-            signatures, target = _signatures_beside(mod)
+            signatures, target = _signatures_of(mod)
         self.module = mod
         self.overwritable = overwritable
         self.signatures = {signature.name: signature for signature in signatures}
@@ -219,10 +218,13 @@ def _signature_path(path: Path) -> Path:
 def load_executable(path: str | os.PathLike[str]) -> Executable:
     """Load what ``Executable.export_library`` wrote.
 
-    Raises ``BuildError`` if the files are missing, damaged or of another format.
+    Raises ``BuildError`` if the files are missing, damaged or of another format, before any code
+    of the library runs.
     """
-    _signature_data(Path(path))  # what is wrong there is told before any code is loaded
-    return Executable(load_module(path))
+    path = Path(path)
+    data, signatures = _signatures_beside(path)
+    library = LibraryModule(path, accept=partial(_check_beside, path, data))
+    return Executable(library, signatures, data.get("target", ""))
 
 
 def _signature_data(path: Path) -> dict[str, Any]:
@@ -239,20 +241,30 @@ def _signature_data(path: Path) -> dict[str, Any]:
     return data
 
 
-def _signatures_beside(library: BaseModule) -> tuple[list[GraphSignature], str]:
+def _signatures_of(library: BaseModule) -> tuple[list[GraphSignature], str]:
     """Read the signatures, and the target, that were written beside a library."""
     if not isinstance(library, LibraryModule):
         raise BuildError(
             "only a library that an executable was exported to says which graph functions it has: "
             f"{library!r} doesn't; relax.build makes executables"
         )
-    path = library.path
-    beside, data = _signature_path(path), _signature_data(path)
-    if data.get("checksum") != _checksum(data, library.checksum or b""):
+    data, signatures = _signatures_beside(library.path)
+    _check_beside(library.path, data, library.checksum or b"")
+    return signatures, data.get("target", "")
+
+
+def _check_beside(path: Path, data: dict[str, Any], library: bytes) -> None:
+    """Raise ``BuildError`` if what lies beside a library was written for one with other content."""
+    if data.get("checksum") != _checksum(data, library):
         raise BuildError(
-            f"{beside} is damaged or belongs to another library than {path.name}: "
+            f"{_signature_path(path)} is damaged or belongs to another library than {path.name}: "
             "copy both files, or compile the model again"
         )
+
+
+def _signatures_beside(path: Path) -> tuple[dict[str, Any], list[GraphSignature]]:
+    """Read what was written beside a library; ``BuildError`` if it is missing or damaged."""
+    beside, data = _signature_path(path), _signature_data(path)
     try:
         signatures = [
             GraphSignature(
@@ -267,9 +279,9 @@ def _signatures_beside(library: BaseModule) -> tuple[list[GraphSignature], str]:
             )
             for item in data["functions"]
         ]
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise BuildError(f"{beside} is damaged: {type(error).__name__}: {error}") from None
-    return signatures, data.get("target", "")
+    return data, signatures
 
 
 def _spec(item: dict[str, Any]) -> TensorSpec:

@@ -486,6 +486,8 @@ def _read(path: Path) -> bytes:
         raise BuildError(f"can't read the object file {path}: {why}") from None
 
 
+Accept = Callable[[bytes], None]
+
 # Libraries by checksum. Their code stays in the process, with a thread pool in each: once will do.
 _checked: dict[bytes, tvm_ffi.Module] = {}
 
@@ -493,9 +495,11 @@ _checked: dict[bytes, tvm_ffi.Module] = {}
 _opened: dict[str, tuple[int, int]] = {}
 
 
-def _load_checked(path: Path) -> tuple[tvm_ffi.Module, bytes]:
+def _load_checked(path: Path, accept: Accept | None) -> tuple[tvm_ffi.Module, bytes]:
     """Load an exported library from a checked copy, so that it can't be changed in between."""
     with checked_copy(path) as (checksum, copy):
+        if accept is not None:
+            accept(checksum)
         if checksum not in _checked:
             _checked[checksum] = tvm_ffi.load_module(str(copy))
         return _checked[checksum], checksum
@@ -515,9 +519,19 @@ def _load_as_is(path: Path) -> tvm_ffi.Module:
 
 
 class LibraryModule(BaseModule):
-    """A shared library that was exported, or made by another tvm-ffi compiler."""
+    """A shared library that was exported, or made by another tvm-ffi compiler.
 
-    def __init__(self, path: str | os.PathLike[str], *, checked: bool = True) -> None:
+    ``accept`` gets the checksum of what is loaded, before any of it runs; it raises for another
+    library than the one that is meant.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        checked: bool = True,
+        accept: Accept | None = None,
+    ) -> None:
         super().__init__()
         self.path = Path(path)
         if not self.path.is_file():
@@ -526,7 +540,7 @@ class LibraryModule(BaseModule):
         self.checksum: bytes | None = None
         try:
             if checked:
-                self._module, self.checksum = _load_checked(self.path.absolute())
+                self._module, self.checksum = _load_checked(self.path.absolute(), accept)
             else:
                 self._module = _load_as_is(self.path.absolute())
         except (RuntimeError, OSError) as err:
