@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 
 from tilewright import relax, te, tir, topi
@@ -21,7 +24,7 @@ from tilewright.ir import (
     structural_hash,
     transform,
 )
-from tilewright.meta_schedule.database import MemoryDatabase
+from tilewright.meta_schedule.database import MemoryDatabase, Workload
 from tilewright.script import from_source
 from tilewright.support.errors import VerifyError
 from tilewright.target import Target
@@ -65,6 +68,52 @@ def test_other_modules_stay_as_they_are():
     for each in (*copies, sch.mod, workload.mod):
         assert structural_equal(each["f"], kept) and not each.global_infos
     assert not copies[0].same_as(mod) and structural_hash(mod) != before
+
+
+CHANGES = {
+    "set": lambda each: each.__setitem__("z", 1),
+    "delete": lambda each: each.__delitem__("a"),
+    "update": lambda each: each.update({"z": 1}),
+    "or": lambda each: each.__ior__({"z": 1}),
+    "pop": lambda each: each.pop("a"),
+    "popitem": lambda each: each.popitem(),
+    "setdefault": lambda each: each.setdefault("z", 1),
+    "clear": lambda each: each.clear(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_a_module_holds_is_not_changed_behind_it(change):
+    # As in TVM 0.27.
+    mod = IRModule({"a": function().with_attr("a", 1)}, {"a": 1})
+    for each in (mod.functions, mod.attrs, mod["a"].attrs):
+        before = dict(each)
+        with pytest.raises(TypeError, match="is never changed: use"):
+            CHANGES[change](each)
+        assert dict(each) == before
+
+
+def test_what_a_module_holds_is_copied_as_it_is():
+    mod = IRModule({"a": function().with_attr("a", 1)}, {"a": 1})
+    for how in (copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))):
+        for each in (mod.functions, mod.attrs):
+            made = how(each)
+            assert type(made) is type(each) and list(made) == list(each)
+        assert structural_equal(how(mod), mod)
+    assert next(iter(pickle.loads(pickle.dumps(mod.functions)))).name_hint == "a"
+
+
+def test_workloads_keep_the_program_of_their_hash():
+    mod, given = module(), module()
+    workload, text = Workload(mod), Workload.from_json(Workload(given).as_json())
+    assert not text.is_written_as(mod.with_attr("b", 1)) and text.is_written_as(given)
+    assert text.is_written_as(given) and text.is_written_as(given.clone())
+    mod["f"] = given["g"] = function(32)
+    for each in (workload, text):
+        each.mod["f"] = function(64)
+        each.mod.update_global_info("x", [DummyGlobalInfo()])
+        assert structural_equal(each.mod, module()) and structural_hash(each.mod) == each.hash
+    assert not text.is_written_as(given)
 
 
 def test_a_pass_of_tvms_form():

@@ -42,10 +42,29 @@ class Attrs(Mapping[str, Any]):
         return tuple(int(each) for each in getattr(self, key))
 
 
-class DictAttrs(dict[str, Any], Attrs):
+class ReadOnlyDict(dict[K, V]):
+    """A dict that refuses changes: its owner is a value."""
+
+    __slots__ = ()
+
+    INSTEAD = "make another"
+
+    def _refuse(self, *_: object, **__: object) -> Any:
+        raise TypeError(f"a {type(self).__name__} is never changed: {self.INSTEAD}")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse  # type: ignore[assignment]
+    clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return type(self), (dict(self),)  # copies are not filled item by item
+
+
+class DictAttrs(ReadOnlyDict[str, Any], Attrs):
     """Attributes of a function or a module: a dict, which nobody changes."""
 
     __slots__ = ()
+
+    INSTEAD = "use with_attr and without_attr"
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the attribute of a name, or the default."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.ir.attrs import DictAttrs
+from tilewright.ir.attrs import DictAttrs, ReadOnlyDict
 from tilewright.ir.expr_checks import check_name
 from tilewright.ir.global_info import GlobalInfo
 from tilewright.ir.node import Node, attr, child_map, node
@@ -87,11 +87,15 @@ class FunctionName(str):
     name = name_hint
 
 
-class Functions(dict[str, BaseFunc]):
+class Functions(ReadOnlyDict[str, BaseFunc]):
     """The functions of a module by name: names have a ``name_hint``, and GlobalVars are keys too.
 
     It is never changed: a module that gets a function gets a dict that has it.
     """
+
+    __slots__ = ()
+
+    INSTEAD = "use mod[name] = function, or with_function"
 
     def __missing__(self, key: object) -> BaseFunc:
         if isinstance(key, GlobalVar):

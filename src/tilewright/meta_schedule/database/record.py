@@ -118,13 +118,14 @@ class Workload:
         self, mod: IRModule | None, hash_: str | None = None, text: str | None = None
     ) -> None:
         assert mod is not None or (hash_ is not None and text is not None)
-        self._mod = mod
+        # A copy, and a copy for those who ask: a module may be changed in place.
+        self._mod = None if mod is None else mod.clone()
         self._text = text
         self.hash = structural_hash(mod) if hash_ is None else hash_
 
     @property
     def mod(self) -> IRModule:
-        """The module; parsed from its script and verified on first use.
+        """A copy of the module; it is parsed from its script and verified on first use.
 
         Raises ``ParseError`` or ``VerifyError`` if it is not a valid module.
         """
@@ -135,7 +136,7 @@ class Workload:
                 raise ParseError(f"workload {self.hash}: its script is no module")
             verify(mod)
             self._mod = mod
-        return self._mod
+        return self._mod.clone()
 
     @property
     def text(self) -> str:
@@ -147,8 +148,9 @@ class Workload:
     def is_written_as(self, mod: IRModule) -> bool:
         """Whether a module has this one's script; then it is taken for this one's."""
         if self._mod is None and mod.script() == self._text:
-            self._mod = mod
-        return self._mod is mod
+            self._mod = mod.clone()
+        own = self._mod
+        return own is not None and own.functions is mod.functions and own.attrs is mod.attrs
 
     def as_json(self) -> list[object]:
         """Return JSON data: hash and script."""
