@@ -302,7 +302,7 @@ def test_names_of_functions_are_words():
 def main(A: T.Buffer((4,), "float32")):
     A[0] = T.float32(1)
 """
-    with pytest.raises(CodegenError, match="can't be the name of a function"):
+    with pytest.raises(CodegenError, match="can't be the name of a compiled function"):
         compile(parse(text), name='x"() nounwind')
 
 

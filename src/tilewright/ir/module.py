@@ -114,6 +114,9 @@ class Functions(ReadOnlyDict[str, BaseFunc]):
 class IRModule(Node):
     """Functions by name, and module attributes.
 
+    Any text is a name, as in TVM, and script writes it so that it can be read again; code
+    generators say which names compiled functions can have.
+
     Passes treat a module as a value: ``with_function`` returns a copy, and what is derived from a
     module never changes when the module does. ``mod[name] = func``, ``update_func``, ``update`` and
     ``update_global_info`` change this very object, as TVM's do, for the passes of its users.
@@ -167,9 +170,7 @@ class IRModule(Node):
         self.update({var: val})
 
     def __delitem__(self, var: str | GlobalVar) -> None:
-        self[var]
-        name = var.name if isinstance(var, GlobalVar) else var
-        self._become(functions=self.without_function(name).functions)
+        self._become(functions=self.without_function(var).functions)
 
     def update_func(self, var: str | GlobalVar, func: BaseFunc) -> None:
         """Put a function into this module, in place of one of that name if there is one."""
@@ -214,8 +215,10 @@ class IRModule(Node):
         name = name.name if isinstance(name, GlobalVar) else name
         return self.replace(functions={**self.functions, name: function})
 
-    def without_function(self, name: str) -> IRModule:
-        """Return a copy without a function."""
+    def without_function(self, name: str | GlobalVar) -> IRModule:
+        """Return a copy without a function; ``VerifyError`` if there is none of that name."""
+        self[name]
+        name = name.name if isinstance(name, GlobalVar) else name
         return self.replace(functions={k: v for k, v in self.functions.items() if k != name})
 
     def get_global_var(self, name: str) -> GlobalVar:

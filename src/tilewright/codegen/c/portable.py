@@ -36,7 +36,7 @@ from tilewright.ir import (
     pre_order,
 )
 from tilewright.support.errors import CodegenError
-from tilewright.tir import Allocate, AssertStmt, Buffer, For, PrimFunc
+from tilewright.tir import Allocate, AssertStmt, Buffer, For, PrimFunc, fresh_name
 from tilewright.tir.attrs import EXCESS_PRECISION, NO_ALIAS
 from tilewright.tir.transform.base import function_analyzer
 
@@ -158,6 +158,7 @@ class CEmitter(FunctionEmitter):
         self.rounds_narrow = not func.attrs.get(EXCESS_PRECISION, False)
         self.returns = ""  # the dtype of the function's value
         self.returned = ""  # the parameter that points to where it goes
+        self.taken.update(module.symbols.values())
         self.heap: list[str] = []  # memory that a return gives back
         self.parallel_ends: list[str] = []  # labels at the ends of iterations that run at once
 
@@ -351,7 +352,12 @@ class CModule:
         self.externs: dict[str, str] = {}
         self.functions = {n: f for n, f in mod.functions.items() if isinstance(f, PrimFunc)}
         self.signatures = {name: make_signature(name, f) for name, f in self.functions.items()}
-        self.symbols = {name: t.identifier(f"{name}_kernel") for name in self.functions}
+        taken: set[str] = set()
+        self.symbols: dict[str, str] = {}
+        for name in self.functions:
+            if name[0].isdigit():
+                raise CodegenError(f"{name!r} is no name of a C function: a digit begins it")
+            self.symbols[name] = fresh_name(t.identifier(f"{name}_kernel"), taken)
         self.texts: list[str] = []
         self.heads: list[str] = []
 

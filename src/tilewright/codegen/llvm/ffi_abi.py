@@ -24,6 +24,7 @@ do, and for one inside that needs the value it is an error.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -78,6 +79,7 @@ from tilewright.support.errors import CodegenError
 
 _LLVM_FLOATS = {"float16": "half", "float32": "float", "float64": "double"}
 NO_VALUE = 1
+_NAME = re.compile(r"[\w.$]+", re.ASCII)
 _INT_MAX = 2**31 - 1
 _TYPES = {kind.text: kind for kind in (BOOL, PTR, I8, I16, I32, I64, HALF, FLOAT, DOUBLE)}
 _ANY_KINDS = {"int": ANY_INT, "bool": ANY_BOOL, "float": ANY_FLOAT}
@@ -288,6 +290,16 @@ def _bfloat_bits(wide: Value) -> Value:
     bits = wide.convert("fptrunc", FLOAT).convert("bitcast", U32)
     nearest = (bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16
     return wide.f.select(wide.compare("uno", wide), 0x7FC0, nearest).to(I16)
+
+
+def check_function_name(name: str) -> None:
+    """Raise ``CodegenError`` for a name that no compiled function can have."""
+    if not _NAME.fullmatch(name):
+        shown = repr(name if len(name) < 80 else f"{name[:80]}...")
+        raise CodegenError(
+            f"{shown} can't be the name of a compiled function, which are of English letters, "
+            "digits, and the signs _ . $"
+        )
 
 
 def _checked(name: str) -> str:

@@ -7,7 +7,6 @@ one workload share theirs, and need no optimisation.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -16,7 +15,12 @@ import numpy as np
 
 from tilewright.codegen.elf import data_object, link_shared
 from tilewright.codegen.llvm.binder import BINDER_SYMBOLS
-from tilewright.codegen.llvm.ffi_abi import FunctionSpec, emit_ffi_wrappers, kernel_declaration
+from tilewright.codegen.llvm.ffi_abi import (
+    FunctionSpec,
+    check_function_name,
+    emit_ffi_wrappers,
+    kernel_declaration,
+)
 from tilewright.codegen.llvm.jit import assembly, host_triple, resolve_cpu
 from tilewright.codegen.llvm.object_cache import compile_cached, compile_portable, oldest_cpu
 from tilewright.codegen.llvm.packed import PACKED_SYMBOLS
@@ -28,8 +32,6 @@ from tilewright.support.errors import CodegenError
 #: What modules may refer to without defining it. Each of the support objects makes itself
 #: known to the loader when it is imported.
 SUPPORT_SYMBOLS = frozenset((*BINDER_SYMBOLS, *PACKED_SYMBOLS, *POOL_SYMBOLS, *WORKSPACE_SYMBOLS))
-
-_NAME = re.compile(r"[\w.$]+")
 
 
 def link_library(
@@ -94,8 +96,7 @@ def check_specs(specs: Sequence[FunctionSpec]) -> None:
     if len(set(names)) != len(names):
         raise CodegenError(f"function names of a module must differ, got {names}")
     for spec in specs:
-        if not _NAME.fullmatch(spec.name):
-            raise CodegenError(f"{spec.name!r} can't be the name of a function: letters, digits, _")
+        check_function_name(spec.name)
         if spec.kernel in SUPPORT_SYMBOLS:
             raise CodegenError(f"{spec.kernel!r} is the name of a support function; choose another")
 

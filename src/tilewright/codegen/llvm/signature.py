@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.codegen.llvm.ffi_abi import FunctionSpec, ScalarArg, TensorArg
+from tilewright.codegen.llvm.ffi_abi import FunctionSpec, ScalarArg, TensorArg, check_function_name
 from tilewright.ir import Expr, Var, dtypes
 from tilewright.runtime.device import DEVICE_TYPES
 from tilewright.support.errors import CodegenError
@@ -37,6 +37,7 @@ def kernel_symbol(name: str) -> str:
 
 def make_signature(name: str, func: PrimFunc, device: str = "cpu") -> Signature:
     """Describe the arguments of a function, whose tensors are on a kind of device."""
+    check_function_name(name)
     abi = func.attrs.get(KERNEL_ABI) or kernel_abi(func)
     kind = DEVICE_TYPES[device]
     args = tuple(_argument(entry, kind) for entry in abi["arguments"])
