@@ -31,7 +31,7 @@ from tilewright.arith.polynomial import (
     poly_sub,
 )
 from tilewright.arith.prove import Prover
-from tilewright.arith.term_pairs import PAIRS
+from tilewright.arith.term_pairs import PAIRS, Terms
 from tilewright.ir.dtype import integer_limits
 
 
@@ -105,20 +105,21 @@ class PolyArithmetic:
             a = self.reduced(a)
         if self.context.residues:
             a = self._known_residues(a)
-        table = self.context.table
+        table, terms = self.context.table, Terms(self, a)
         changed = True
-        while changed and len(a) > 1:
+        while changed and len(terms.poly) > 1:
             changed = False
-            for mono, value in a.items():
+            for mono, value in terms.poly.items():
                 for number in mono:
                     if number in table.pairing:
-                        made = PAIRS[table.kinds[number]](self, a, mono, value, number)
+                        made = PAIRS[table.kinds[number]](self, terms, mono, value, number)
                         if made is not None:
-                            a, changed = made, True
+                            terms.become(made)
+                            changed = True
                             break
                 if changed:
                     break
-        return a
+        return terms.poly
 
     def _known_residues(self, a: Poly) -> Poly:
         """Write ``c * (n // c)`` as ``n - r`` where n is known to leave r modulo c."""

@@ -289,7 +289,8 @@ class Simplifier:
                         continue
                     made = None
                     if number in table.pairing:
-                        made = term_pairs.extremes(self.canonical, a, mono, value, number)
+                        terms = term_pairs.Terms(self.canonical, a)
+                        made = term_pairs.extremes(self.canonical, terms, mono, value, number)
                     if made is None:
                         made = self._absorb(a, number)
                     if made is not None:
@@ -323,23 +324,27 @@ class Simplifier:
 
     def _absorb(self, a: Poly, number: int) -> Poly | None:
         """``min(x + y, z) - x`` becomes ``min(y, z - x)`` if that makes it smaller."""
-        value = a.get((number,))
-        if self.context.table.has_data(a):
-            return None  # what moves in there might wrap
-        if value not in (1, -1) or any(number in mono and len(mono) > 1 for mono in a):
-            return None
-        table = self.context.table
+        table, value = self.context.table, a.get((number,))
         operands = table.operands[number]
         assert operands is not None
-        rest = {mono: k * value for mono, k in a.items() if mono != (number,)}
-        moved = {
-            mono: k
-            for mono, k in rest.items()
-            if any(operand.get(mono, 0) == -k for operand in operands)
-            or (not mono and all(operand.keys() <= {()} or () in operand for operand in operands))
-        }
-        if not moved:
+        if value not in (1, -1):
             return None
+        parts = {
+            mono
+            for mono in (*operands[0], *operands[1], ())
+            if mono in a
+            and mono != (number,)
+            and (
+                any(operand.get(mono, 0) == -a[mono] * value for operand in operands)
+                or (not mono and all(each.keys() <= {()} or () in each for each in operands))
+            )
+        }
+        if not parts or any(number in mono and len(mono) > 1 for mono in a):
+            return None
+        if table.has_data(a):
+            return None  # what moves in there might wrap
+        rest = {mono: k * value for mono, k in a.items() if mono != (number,)}
+        moved = {mono: k for mono, k in rest.items() if mono in parts}
         inner = [poly_add(operand, moved) for operand in operands]
         before = len(operands[0]) + len(operands[1]) + len(rest)
         after = len(inner[0]) + len(inner[1]) + len(rest) - len(moved)

@@ -3,11 +3,15 @@
 ``PAIRS`` has a function for each kind of atom that starts a pair. It is given a term of a sum and
 the atom in it, looks for the other term, and returns the sum with both replaced. All that it
 returns has fewer divisions or minima, so that putting pairs together comes to an end.
+
+``Terms`` finds the other term without going through the sum, so that the time for a sum of terms
+that don't pair is proportional to their number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable
+from math import gcd
 from typing import Any, Protocol
 
 from tilewright.arith.context import Context
@@ -44,10 +48,102 @@ class Canonical(Protocol):
     def may_vanish(self, divisor: Poly) -> bool: ...
 
 
+class Terms:
+    """A sum, and its atoms by what they may be paired with."""
+
+    __slots__ = (
+        "_canonical", "_congruent", "_known", "_new", "_odd", "_quotients", "_remainders",
+        "_truncated", "poly",
+    )  # fmt: skip
+
+    def __init__(self, canonical: Any, poly: Poly) -> None:  # a part of a Canonical calls it
+        self.poly = poly
+        self._canonical: Canonical = canonical
+        self._new: dict[int, None] | None = None
+        """Atoms that may not be in the tables yet; ``None`` is all of the sum."""
+        self._known: set[int] = set()
+        self._quotients: dict[Hashable, list[int]] = {}
+        self._congruent: dict[tuple[Hashable, str], dict[Hashable, list[int]]] = {}
+        self._remainders: dict[Hashable, list[int]] = {}
+        self._truncated: dict[Hashable, list[int]] = {}
+        self._odd: list[int] = []
+
+    def become(self, made: Poly) -> None:
+        """Note what the sum has become; atoms that are gone stay in the tables."""
+        if self._new is not None:
+            self._new.update((n, None) for mono in made if mono not in self.poly for n in mono)
+        self.poly = made
+
+    def congruent(self, number: int, divisor: Poly) -> Iterable[int]:
+        """The quotients by ``divisor`` whose remainder is the atom ``number``."""
+        self._enter()
+        table, by = self._canonical.context.table, poly_key(divisor)
+        dtype = table.dtypes[number]
+        found = self._congruent.get((by, dtype))
+        if found is None:
+            found = self._congruent[by, dtype] = {}
+            for other in self._quotients.get(by, ()):
+                numerator = _operands(self._canonical, other)[0]
+                rest = self._canonical.floormod(numerator, divisor, dtype)
+                found.setdefault(poly_key(rest), []).append(other)
+        return found.get(poly_key({(number,): 1}), ())
+
+    def remainders(self, numerator: Poly) -> Iterable[int]:
+        """The remainders of ``numerator`` by something."""
+        self._enter()
+        return self._remainders.get(poly_key(numerator), ())
+
+    def truncated(self, numerator: Poly, divisor: Poly) -> Iterable[int]:
+        """Quotients towards zero that may be ``numerator / divisor``."""
+        self._enter()
+        ratio = _ratio(numerator, divisor)
+        if ratio is None:
+            return [*self._odd, *(n for same in self._truncated.values() for n in same)]
+        return [*self._truncated.get(ratio, ()), *self._odd]
+
+    def _enter(self) -> None:
+        """Put new atoms into the tables."""
+        new = dict.fromkeys(poly_atoms(self.poly)) if self._new is None else self._new
+        self._new = {}
+        table = self._canonical.context.table
+        for number in new:
+            if number in self._known:
+                continue
+            self._known.add(number)
+            kind, operands = table.kinds[number], table.operands[number]
+            if operands is not None and kind == MOD:
+                self._remainders.setdefault(poly_key(operands[0]), []).append(number)
+            elif operands is not None and kind == DIV:
+                self._quotients.setdefault(poly_key(operands[1]), []).append(number)
+                self._congruent.clear()
+            elif kind == OTHER and (parts := _truncdiv(self._canonical, number)) is not None:
+                ratio = _ratio(*parts)
+                same = self._odd if ratio is None else self._truncated.setdefault(ratio, [])
+                same.append(number)
+
+
+def _truncdiv(canonical: Canonical, number: int) -> tuple[Poly, Poly] | None:
+    """Numerator and divisor of a quotient towards zero."""
+    expr: Any = canonical.context.table.exprs[number]
+    if type(expr) is not Call or expr.op.name != "truncdiv":
+        return None
+    return canonical.poly(expr.args[0]), canonical.poly(expr.args[1])
+
+
+def _ratio(a: Poly, b: Poly) -> Hashable | None:
+    """A key that is the same for ``a / b`` in any terms; ``None`` unless b is a constant."""
+    by = constant_of(b)
+    if not by:
+        return None
+    common = gcd(by, *a.values()) * (1 if by > 0 else -1)
+    return by // common, frozenset((mono, value // common) for mono, value in a.items())
+
+
 def remainder(
-    canonical: Canonical, a: Poly, mono: Monomial, value: int, number: int
+    canonical: Canonical, terms: Terms, mono: Monomial, value: int, number: int
 ) -> Poly | None:
     """``d * (n // d) + n % d`` is ``n``."""
+    a = terms.poly
     numerator, divisor = _operands(canonical, number)
     if canonical.may_vanish(divisor):
         return None
@@ -55,39 +151,38 @@ def remainder(
     whole_part = canonical.floordiv(numerator, divisor, canonical.context.table.dtypes[number])
     whole = poly_mul(factor, poly_mul(divisor, whole_part))
     if not all(mono in a for mono in whole if mono):
-        made = _congruent(canonical, a, mono, value, number)
+        made = _congruent(canonical, terms, mono, value, number)
         if made is None:
-            made = _remainders(canonical, a, mono, value, number, whole_part)
+            made = _remainders(canonical, terms, mono, value, number, whole_part)
         return made
     made = poly_sub(poly_sub(a, whole), {mono: value})
     return poly_add(made, poly_mul(factor, numerator))
 
 
 def _congruent(
-    canonical: Canonical, a: Poly, mono: Monomial, value: int, number: int
+    canonical: Canonical, terms: Terms, mono: Monomial, value: int, number: int
 ) -> Poly | None:
     """``d * (m // d) + n % d`` is ``m`` where ``m % d`` was written as ``n % d``."""
-    dtype, (_, divisor) = canonical.context.table.dtypes[number], _operands(canonical, number)
+    a, divisor = terms.poly, _operands(canonical, number)[1]
     factor = _factor(mono, value, number)
-    for other, (numerator, by) in _compound(canonical, a, DIV):
-        if by != divisor:
-            continue
-        whole = poly_mul(factor, poly_mul(by, {(other,): 1}))
-        if _holds(a, whole) and canonical.floormod(numerator, by, dtype) == {(number,): 1}:
+    for other in terms.congruent(number, divisor):
+        whole = poly_mul(factor, poly_mul(divisor, {(other,): 1}))
+        if _holds(a, whole):
             made = poly_sub(poly_sub(a, whole), {mono: value})
-            return poly_add(made, poly_mul(factor, numerator))
+            return poly_add(made, poly_mul(factor, _operands(canonical, other)[0]))
     return None
 
 
 def _remainders(
-    canonical: Canonical, a: Poly, mono: Monomial, value: int, number: int, whole_part: Poly
+    canonical: Canonical, terms: Terms, mono: Monomial, value: int, number: int, whole_part: Poly
 ) -> Poly | None:
     """``n // d % e * d + n % d`` is ``n % (d*e)``."""
     dtype, operands = canonical.context.table.dtypes[number], _operands(canonical, number)
-    factor = _factor(mono, value, number)
-    for other, (numerator, divisor) in _compound(canonical, a, MOD):
-        if other == number or numerator != whole_part:
+    a, factor = terms.poly, _factor(mono, value, number)
+    for other in terms.remainders(whole_part):
+        if other == number:
             continue
+        divisor = _operands(canonical, other)[1]
         upper = poly_mul(factor, poly_mul(operands[1], {(other,): 1}))
         if _holds(a, upper) and canonical.positive(divisor):
             made = poly_sub(poly_sub(a, upper), {mono: value})
@@ -96,9 +191,11 @@ def _remainders(
     return None
 
 
-def quotient(canonical: Canonical, a: Poly, mono: Monomial, value: int, number: int) -> Poly | None:
+def quotient(
+    canonical: Canonical, terms: Terms, mono: Monomial, value: int, number: int
+) -> Poly | None:
     """``(k * (m % e) + r) // d + k*e/d * (m // e)`` is ``(k*m + r) // d``."""
-    table = canonical.context.table
+    a, table = terms.poly, canonical.context.table
     numerator, divisor = _operands(canonical, number)
     for inner, k in numerator.items():
         if len(inner) != 1 or table.kinds[inner[0]] != MOD or table.has_data(numerator):
@@ -116,9 +213,11 @@ def quotient(canonical: Canonical, a: Poly, mono: Monomial, value: int, number: 
     return None
 
 
-def extremes(canonical: Canonical, a: Poly, mono: Monomial, value: int, number: int) -> Poly | None:
+def extremes(
+    canonical: Canonical, terms: Terms, mono: Monomial, value: int, number: int
+) -> Poly | None:
     """``max(x, y) + min(x, y)`` is ``x + y``."""
-    table = canonical.context.table
+    a, table = terms.poly, canonical.context.table
     x, y = _operands(canonical, number)
     kind = MIN + MAX - table.kinds[number]
     other = table.numbers.get((kind, frozenset((poly_key(x), poly_key(y)))))
@@ -132,10 +231,10 @@ def extremes(canonical: Canonical, a: Poly, mono: Monomial, value: int, number: 
 
 
 def truncated(
-    canonical: Canonical, a: Poly, mono: Monomial, value: int, number: int
+    canonical: Canonical, terms: Terms, mono: Monomial, value: int, number: int
 ) -> Poly | None:
     """``d * truncdiv(n, d) + truncmod(n, d)`` is ``n``."""
-    table = canonical.context.table
+    a, table = terms.poly, canonical.context.table
     expr: Any = table.exprs[number]
     if type(expr) is not Call or expr.op.name != "truncmod":
         return None
@@ -145,16 +244,14 @@ def truncated(
     ):
         return None
     factor = _factor(mono, value, number)
-    for other in poly_atoms(a):
-        found: Any = table.exprs[other] if table.kinds[other] == OTHER else None
-        if type(found) is not Call or found.op.name != "truncdiv":
-            continue
+    for other in terms.truncated(numerator, divisor):
         both = poly_add(poly_mul(factor, poly_mul(divisor, {(other,): 1})), {mono: value})
         if not _holds(a, both):
             continue
         # Common factors may have been taken out of the quotient.
-        above, below = (canonical.poly(arg) for arg in found.args)
-        if poly_mul(above, divisor) == poly_mul(numerator, below):
+        parts = _truncdiv(canonical, other)
+        assert parts is not None
+        if poly_mul(parts[0], divisor) == poly_mul(numerator, parts[1]):
             return poly_add(poly_sub(a, both), poly_mul(factor, numerator))
     return None
 
@@ -179,14 +276,14 @@ def written(canonical: Canonical, a: Poly) -> Poly:
     return a
 
 
-PAIRS: dict[int, Callable[[Any, Poly, Monomial, int, int], Poly | None]] = {
+PAIRS: dict[int, Callable[[Any, Terms, Monomial, int, int], Poly | None]] = {
     DIV: quotient,
     MOD: remainder,
     MIN: extremes,
     MAX: extremes,
     OTHER: truncated,
 }
-"""By the kind of an atom: the sum ``a`` with the term ``value * mono`` that holds it paired off."""
+"""By the kind of an atom: the sum with the term ``value * mono`` that holds the atom paired off."""
 
 
 def _operands(canonical: Canonical, number: int) -> tuple[Poly, Poly]:
@@ -200,15 +297,6 @@ def _factor(mono: Monomial, value: int, number: int) -> Poly:
     rest = mono_divide(mono, (number,))
     assert rest is not None
     return {rest: value}
-
-
-def _compound(canonical: Canonical, a: Poly, kind: int) -> Iterator[tuple[int, tuple[Poly, Poly]]]:
-    """The atoms of a kind in ``a``, with their operands."""
-    table = canonical.context.table
-    for number in poly_atoms(a):
-        operands = table.operands[number]
-        if table.kinds[number] == kind and operands is not None:
-            yield number, operands
 
 
 def _holds(a: Poly, terms: Poly) -> bool:

@@ -52,8 +52,8 @@ class ReadOnlyDict(dict[K, V]):
     def _refuse(self, *_: object, **__: object) -> Any:
         raise TypeError(f"a {type(self).__name__} is never changed: {self.INSTEAD}")
 
-    __setitem__ = __delitem__ = __ior__ = _refuse  # type: ignore[assignment]
-    clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return type(self), (dict(self),)  # copies are not filled item by item
