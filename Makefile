@@ -15,9 +15,10 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
 
-# Long proofs and what needs more than Python: emulated CPUs (qemu-user and a C compiler for AArch64).
+# Long proofs, the cases that the everyday suite leaves out, and what needs more than Python: emulated
+# CPUs (qemu-user and a C compiler for AArch64).
 slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m slow
+	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -m slow -n $(PYTEST_WORKERS) --dist worksteal
 
 # Random programs under random schedules, and through rules: as long as one likes, from a seed.
 SECONDS ?= 60

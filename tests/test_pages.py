@@ -16,11 +16,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.everyday import few
+
 ROOT = Path(__file__).parent.parent
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 RUN = [ROOT / "README.md", ROOT / "docs" / "coming-from-tvm.md", *TUTORIALS, *NOTEBOOKS]
+# What others show as well, and takes long.
+LONG = ("from_pytorch.ipynb", "tune_a_hugging_face_model.md", "tune_an_operator.ipynb")
 
 FENCED = re.compile(r"^(\s*)(```|~~~).*?^\1\2\s*$", re.M | re.S)
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(([^()\s]+)\)")
@@ -68,7 +72,7 @@ def dead_links(page: Path) -> Iterator[str]:
             yield f"{target}: no such heading"
 
 
-@pytest.mark.parametrize("page", RUN, ids=named)
+@few("page", RUN, *(page for page in RUN if page.name not in LONG), ids=named)
 def test_code_runs_and_prints_what_the_page_says(page: Path) -> None:
     if "import torch" in page.read_text():
         pytest.importorskip("torch")

@@ -24,7 +24,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -92,9 +92,15 @@ class Decisions:
     def why(self, table: dict[str, str], path: str) -> tuple[str, str] | None:
         """Return the pattern of a table that a path matches, and what it says."""
         for pattern, reason in table.items():
-            if any(fnmatchcase(path, each) for each in pattern.split()):
+            if expression_of(pattern).match(path):
                 return pattern, reason
         return None
+
+
+@cache
+def expression_of(patterns: str) -> re.Pattern[str]:
+    """Compile patterns of paths, which spaces separate."""
+    return re.compile("|".join(map(translate, patterns.split())))
 
 
 @cache
@@ -314,11 +320,28 @@ def fields_of(cls: type) -> frozenset[str]:
     found: set[str] = set()
     for each in cls.__mro__[:-1]:
         found.update(getattr(each, "__annotations__", ()), getattr(each, "__slots__", ()))
-        try:
-            found.update(re.findall(r"\bself\.(\w+)\b(?=[^=\n]*=)", inspect.getsource(each)))
-        except (OSError, TypeError):
-            continue
+        text = classes_of(each.__module__).get(each.__qualname__, "")
+        found.update(re.findall(r"\bself\.(\w+)\b(?=[^=\n]*=)", text))
     return frozenset(found)
+
+
+@cache
+def classes_of(module: str) -> dict[str, str]:
+    """Return the source of each class of a module, by its qualified name."""
+    file = getattr(sys.modules[module], "__file__", None)
+    if file is None or not file.endswith(".py"):
+        return {}
+    text = Path(file).read_text()
+    lines, found = text.splitlines(keepends=True), {}
+
+    def visit(body: Iterable[ast.stmt], outer: str) -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                found[outer + node.name] = "".join(lines[node.lineno - 1 : node.end_lineno])
+                visit(node.body, f"{outer}{node.name}.")
+
+    visit(ast.parse(text).body, "")
+    return found
 
 
 # --- the page ---

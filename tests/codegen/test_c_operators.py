@@ -6,6 +6,7 @@ import numpy as np
 import operator_cases as cases
 import pytest
 
+from tests.everyday import few
 from tilewright import driver
 from tilewright.codegen.c.compiler import c_compiler
 
@@ -21,7 +22,7 @@ GROUPS = {
 }
 
 
-@pytest.mark.parametrize("group", GROUPS)
+@few("group", GROUPS, every=2)
 def test_operators(group: str) -> None:
     chosen = GROUPS[group]
     module = driver.compile(cases.module_of(chosen, cases.host_function), "c")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tilewright import driver
 from tilewright.codegen.cuda import sass
 from tilewright.codegen.cuda.emit import emit_kernels
@@ -260,7 +261,7 @@ for v in T.vectorized(8):
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
-@pytest.mark.parametrize("name", VALUES)
+@few("name", VALUES, every=2)
 def test_values(name: str) -> None:
     arguments, body = VALUES[name]
     func = kernel(arguments, body)

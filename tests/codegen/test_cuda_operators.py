@@ -13,6 +13,7 @@ import numpy as np
 import operator_cases as cases
 import pytest
 
+from tests.everyday import few
 from tilewright import driver
 from tilewright.codegen.cuda.emit import emit_kernels
 from tilewright.codegen.cuda.nvrtc import compile_text
@@ -41,7 +42,7 @@ def chosen(group: str, number: int, step: int) -> list[cases.Case]:
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
-@pytest.mark.parametrize("group", GROUPS)
+@few("group", GROUPS, every=2)
 def test_values(group: str) -> None:
     target = Target("cuda -arch=sm_90a")
     some = chosen(group, 1, 8)

@@ -19,6 +19,7 @@ import pytest
 pytest.importorskip("mpmath")
 pytest.importorskip("llvmlite")
 
+from tests.everyday import few
 from tilewright.codegen.llvm.jit import assembly
 from tilewright.codegen.llvm.math import (
     MATH_FUNCTIONS,
@@ -49,7 +50,7 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "dtype", "isa"), VARIANTS)
+@few(("name", "dtype", "isa"), VARIANTS, every=3)
 def test_error_is_within_the_stated_bound(name: str, dtype: str, isa: str) -> None:
     compiled = compile_math(name, dtype, LANES[dtype], isa)
     worst, where = oracle.worst_error(compiled, oracle.arguments(name, dtype, 500))
@@ -104,7 +105,7 @@ def test_angles_next_to_multiples_of_half_pi(name: str) -> None:
         assert worst <= compiled.max_ulp, where
 
 
-@pytest.mark.parametrize("lanes", [1, 3, 4, 8, 16, 40, 64, 96])
+@few("lanes", [1, 3, 4, 8, 16, 40, 64, 96], every=3)
 @pytest.mark.parametrize("name", ["exp", "tanh", "log", "log1p", "sin", "pow", "isnan"])
 def test_every_lane_count_gives_the_same_bits(name: str, lanes: int) -> None:
     rng = np.random.default_rng(3)

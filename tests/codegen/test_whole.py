@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tilewright import compile, te
 from tilewright.driver import lower
 from tilewright.ir import (
@@ -87,7 +88,7 @@ def test_every_pair_of_operands_has_a_result(name: str, dtype: str, lanes: bool)
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@few("dtype", DTYPES, every=3)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_constant_second_operands(name: str, dtype: str) -> None:
     a, _ = pairs(dtype)

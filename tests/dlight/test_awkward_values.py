@@ -19,6 +19,7 @@ import pytest
 
 import tilewright
 from tests.attention_reference import attention
+from tests.everyday import few
 from tests.sort_reference import order
 from tilewright import dlight, te, topi
 from tilewright.ir import IRModule, as_int
@@ -399,7 +400,7 @@ def kernel_of(case: Case, shapes: Sequence[Shape], threads: int) -> tuple[Any, A
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", CASES)
+@few("name", CASES, every=3)
 def test_results(name: str, threads: int) -> None:
     case = CASES[name]
     rng = np.random.default_rng(zlib.crc32(name.encode()))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tilewright import driver, te, topi
 from tilewright.dlight.cpu import BlockedConvolution
 from tilewright.ir import IRModule, Var, collect
@@ -100,7 +101,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("epilogue", [True, False])
-@pytest.mark.parametrize("name", SHAPES)
+@few("name", SHAPES, every=3)
 def test_results(name: str, epilogue: bool, cores: int) -> None:
     check(conv(**SHAPES[name], epilogue=epilogue), NATIVE.with_options(num_cores=cores))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tilewright import dlight, driver, te, topi
 from tilewright.ir import IRModule, structural_equal
 from tilewright.meta_schedule.arg_info import arg_infos, random_arguments
@@ -70,7 +71,7 @@ def check(func: PrimFunc, least: int, most: int = 8, target: Target = NATIVE) ->
         np.testing.assert_allclose(result, np.asarray(expected[-1], np.float64), 1e-5, 1e-5)
 
 
-@pytest.mark.parametrize("name", list(FUNCTIONS))
+@few("name", list(FUNCTIONS), every=3)
 def test_every_option_computes_the_same(name: str) -> None:
     of, shapes = FUNCTIONS[name]
     most = 4 if "attention" in name else 8

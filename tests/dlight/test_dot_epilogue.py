@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tilewright import compile, te, topi
 from tilewright.dlight.cpu import DotProductTile
 from tilewright.dlight.cpu.contraction.dot_epilogue import tiles_together
@@ -92,7 +93,7 @@ def result(func: PrimFunc, args: list[np.ndarray], like: np.ndarray) -> np.ndarr
     return made
 
 
-@pytest.mark.parametrize(
+@few(
     ("image", "filters", "kernel"),
     [
         ((14, 14), 32, 1),
@@ -103,6 +104,7 @@ def result(func: PrimFunc, args: list[np.ndarray], like: np.ndarray) -> np.ndarr
         ((6, 12), 32, 3),
         ((5, 7), 20, 3),
     ],
+    every=2,
 )
 @pytest.mark.parametrize("out", ["uint8", "int16", "float32"])
 def test_epilogues_are_exact(image: tuple[int, int], filters: int, kernel: int, out: str) -> None:

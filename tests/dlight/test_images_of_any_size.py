@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tilewright import driver, te, topi
 from tilewright.arith import Analyzer
 from tilewright.dlight.cpu import BlockedConvolution, BlockedWindow
@@ -78,7 +79,7 @@ def shape_of(extents: Any, sizes: dict[Var, int]) -> list[int]:
 
 
 @pytest.mark.parametrize("on", TARGETS)
-@pytest.mark.parametrize("name", functions(8))
+@few("name", functions(8), every=3)
 def test_results(name: str, on: str) -> None:
     target = TARGETS[on]
     func, rule = functions(target.vector_lanes(32))[name]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tilewright import dlight, driver, te, topi
 from tilewright.dlight.cpu import TiledReduction
 from tilewright.ir import IRModule, as_int, collect, is_const
@@ -73,7 +74,7 @@ def check(func: PrimFunc, made: PrimFunc, cores: int, **options: int) -> None:
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-@pytest.mark.parametrize(
+@few(
     ("x", "w", "stride", "padding", "dilation"),
     [
         ((1, 16, 14, 14), (32, 16, 3, 3), 1, 12, 12),
@@ -86,6 +87,7 @@ def check(func: PrimFunc, made: PrimFunc, cores: int, **options: int) -> None:
         ((1, 32, 60), (32, 32, 3), 1, 40, 40),
         ((1, 4, 6, 6, 12), (32, 4, 3, 3, 3), 1, 4, 4),
     ],
+    every=3,
 )
 def test_distant_taps(
     x: tuple[int, ...], w: tuple[int, ...], stride: int, padding: int, dilation: int, cores: int

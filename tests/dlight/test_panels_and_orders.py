@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tilewright import dlight, driver, te, topi
 from tilewright.dlight.cpu import rules
 from tilewright.ir import IRModule, Var, as_int, collect
@@ -90,7 +91,7 @@ def test_rows_that_pass_by_each_panel_come_in_blocks(m: int, blocks: int | None)
 @pytest.mark.parametrize("cores", [1, 2, 3])
 @pytest.mark.parametrize("across", [False, True], ids=["side-by-side", "across"])
 @pytest.mark.parametrize("constant", [False, True], ids=["dynamic", "constant"])
-@pytest.mark.parametrize("shape", [(97, 61, 5), (33, 197, 9), (64, 128, 1), (130, 96, 8)], ids=str)
+@few("shape", [(97, 61, 5), (33, 197, 9), (64, 128, 1), (130, 96, 8)], every=3, ids=str)
 def test_products_by_rows(
     shape: tuple[int, int, int], constant: bool, across: bool, cores: int
 ) -> None:

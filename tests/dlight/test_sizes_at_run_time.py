@@ -11,6 +11,7 @@ import pytest
 
 import tilewright
 from tests.attention_reference import attention
+from tests.everyday import few
 from tilewright import dlight, te, topi
 from tilewright.dlight.cpu import TiledReduction
 from tilewright.ir import IRModule
@@ -111,7 +112,7 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice")
-@pytest.mark.parametrize("name", CASES)
+@few("name", CASES, every=3)
 def test_results(name: str) -> None:
     compute, reference, shapes, dtypes = CASES[name]
     kinds = dtypes or ("float32",) * len(shapes)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tilewright import driver, te, topi
 from tilewright.dlight import NotApplicable
 from tilewright.dlight.cpu import StridedAxes
@@ -70,7 +71,7 @@ def check(made: PrimFunc, target: Target, options: dict[str, int], epilogue: boo
 
 @pytest.mark.parametrize("epilogue", [False, True])
 @pytest.mark.parametrize("cores", [1, 2])
-@pytest.mark.parametrize(
+@few(
     ("x", "w", "options"),
     [
         ((1, 64, 4, 4), (64, 32, 4, 4), {"stride": 2, "padding": 1}),
@@ -82,6 +83,7 @@ def check(made: PrimFunc, target: Target, options: dict[str, int], epilogue: boo
         ((1, 64, 9), (64, 48, 16), {"stride": 8, "padding": 4}),
         ((1, 16, 2, 2, 2), (16, 16, 4, 4, 4), {"stride": 2, "padding": 1}),
     ],
+    every=3,
 )
 def test_results(
     x: tuple[int, ...], w: tuple[int, ...], options: dict[str, int], cores: int, epilogue: bool

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tilewright import driver, te, topi
 from tilewright.dlight.cpu import Winograd
 from tilewright.ir import IRModule, collect
@@ -53,7 +54,7 @@ def reference(x: Any, w: Any) -> Any:
 
 
 @pytest.mark.parametrize("target", [ONE, TWO], ids=["one", "two"])
-@pytest.mark.parametrize(
+@few(
     "shape, filters, tile",
     [
         ((1, 32, 8, 8), 32, 4),
@@ -62,6 +63,7 @@ def reference(x: Any, w: Any) -> Any:
         ((1, 16, 3, 90), 16, 4),
         ((1, 16, 1, 1), 16, 2),
     ],
+    every=2,
 )
 def test_results(shape: tuple[int, ...], filters: int, tile: int, target: Target) -> None:
     rng = np.random.default_rng(0)
@@ -146,7 +148,7 @@ def test_an_epilogue_of_another_layout_is_left_to_others() -> None:
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-@pytest.mark.parametrize("parts", [(1, 1), (2, 1), (0, 2), (1, 0)])
+@few("parts", [(1, 1), (2, 1), (0, 2), (1, 0)], every=2)
 def test_channels_in_blocks(parts: tuple[int, int], cores: int) -> None:
     target = Target("native").with_options(num_cores=cores)
     # Blocks are vectors, or parts of vectors; without any, channels are plain.
@@ -182,7 +184,7 @@ def test_values_of_the_epilogue_may_be_used_twice() -> None:
 
 
 @pytest.mark.parametrize("cpu", ["x86-64-v2", "haswell", "znver4"])
-@pytest.mark.parametrize("level_2", [256, 512, 1024, 2048])
+@few("level_2", [256, 512, 1024, 2048], every=2)
 def test_applies_whatever_the_cache_holds(cpu: str, level_2: int) -> None:
     # How many rows of tiles make a group depends on the cache, and what cuts them on the vectors.
     for shape, filters, tile in (((1, 64, 56, 56), 64, 4), ((1, 32, 28, 28), 32, 2)):
@@ -194,9 +196,10 @@ def test_applies_whatever_the_cache_holds(cpu: str, level_2: int) -> None:
 NARROW = Target("llvm -mcpu=x86-64-v3 -num-cores=1")
 
 
-@pytest.mark.parametrize(
+@few(
     ("target", "channels", "tile", "blocked"),
     [(ONE, 32, 4, True), (TWO, 16, 2, True), (TWO, 160, 4, False), (NARROW, 16, 4, False)],
+    every=2,
     ids=["one", "two", "filters in parallel", "narrow"],
 )
 def test_images_of_any_size(target: Target, channels: int, tile: int, blocked: bool) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from attention_reference import attention
 
+from tests.everyday import few
 from tilewright import dlight, driver, te, topi
 from tilewright.ir import IRModule, as_int, assert_structural_equal, collect
 from tilewright.kernels.cpu.attention import AttentionKernel
@@ -83,7 +84,7 @@ def check(arrays: list[Any], *args: Any, tolerance: float = 3e-6, **options: Any
 # ---- shapes ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@few(
     ("shape", "causal"),
     [
         ((2, 3, 3, 64, 128, 64), None),  # whole tiles
@@ -95,6 +96,7 @@ def check(arrays: list[Any], *args: Any, tolerance: float = 3e-6, **options: Any
         ((1, 1, 1, 17, 19, 256, 127), None),
         ((1, 1, 1, 9, 1, 1), None),
     ],
+    every=3,
 )
 def test_prefill(shape: Any, causal: str | None) -> None:
     check(heads(*shape), causal_mask=causal)
@@ -259,7 +261,7 @@ def test_symbolic_lengths_in_bfloat16(queries: int) -> None:
     check(arrays, NATIVE, shapes, causal_mask="BottomRight", tolerance=1e-2)
 
 
-@pytest.mark.parametrize("mcpu", ["haswell", "nehalem"])
+@few("mcpu", ["haswell", "nehalem"], every=2)
 @pytest.mark.parametrize("queries", [1, 21])
 def test_narrow_vectors(mcpu: str, queries: int) -> None:
     check(heads(1, 2, 2, queries, 37, 20), Target(f"llvm -mcpu={mcpu} -num-cores=1"))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from sort_reference import awkward, order
 
+from tests.everyday import few
 from tilewright import dlight, driver, te, topi
 from tilewright.ir import IRModule, assert_structural_equal, collect
 from tilewright.kernels.cpu.sort.kernel import choose_tiles
@@ -74,9 +75,10 @@ def check_topk(
 
 
 @pytest.mark.parametrize("is_ascend", [True, False])
-@pytest.mark.parametrize(
+@few(
     "dtype",
     ["float32", "float16", BFLOAT16, "int8", "uint8", "int32", "uint32", "bool", "uint16"],
+    every=3,
 )
 def test_every_dtype_with_places(dtype: Any, is_ascend: bool) -> None:
     mod = check_topk(awkward(RNG, (2, 300), dtype), -1, 1, is_ascend)
@@ -84,9 +86,7 @@ def test_every_dtype_with_places(dtype: Any, is_ascend: bool) -> None:
 
 
 @pytest.mark.parametrize("is_ascend", [True, False])
-@pytest.mark.parametrize(
-    "dtype", ["float32", "float64", "float16", "int64", "uint64", "uint32", "int16"]
-)
+@few("dtype", ["float32", "float64", "float16", "int64", "uint64", "uint32", "int16"], every=3)
 def test_every_dtype_without_places(dtype: Any, is_ascend: bool) -> None:
     x = awkward(RNG, (2, 300), dtype)
     mod = scheduled(function(x.shape, dtype, lambda t: topi.sort(t, 1, is_ascend)))
@@ -120,7 +120,7 @@ def are_shared(mod: IRModule) -> bool:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
-@pytest.mark.parametrize("length", [131_072, 200_003])
+@few("length", [131_072, 200_003], every=2)
 def test_threads_share_a_long_row(length: int, dtype: str) -> None:
     x = RNG.integers(99, size=length)
     assert are_shared(check_topk(x.reshape(1, length).astype(dtype), -1, 1, True, TWO))

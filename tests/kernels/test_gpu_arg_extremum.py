@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gpu_kernel_cases import CUDA, SMALL, applied, function, kernels_of, lowered, simulated
 
+from tests.everyday import few
 from tilewright import te, topi
 from tilewright.ir import IRModule, Var
 from tilewright.kernels import ApplyKernels
@@ -70,7 +71,7 @@ def test_the_extremum_of_all_elements() -> None:
     assert found == x.argmax()
 
 
-@pytest.mark.parametrize("dtype", ["float16", BFLOAT16, "float64", "int8", "uint8", "int64"])
+@few("dtype", ["float16", BFLOAT16, "float64", "int8", "uint8", "int64"], every=2)
 @pytest.mark.parametrize("least", [False, True])
 def test_dtypes(dtype: Any, least: bool) -> None:
     check(few_values(3, 50, dtype=dtype), 1, least=least)

@@ -11,6 +11,7 @@ import pytest
 from attention_reference import attention
 from gpu_kernel_cases import CUDA, SMALL, applied, function, kernels_of, lowered, simulated
 
+from tests.everyday import few
 from tilewright import topi
 from tilewright.ir import IRModule, Var
 from tilewright.kernels import ApplyKernels
@@ -58,7 +59,7 @@ def check(
 # ---- many queries ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@few(
     ("shape", "causal"),
     [
         ((1, 1, 1, 16, 32, 8), None),  # whole tiles
@@ -69,12 +70,13 @@ def check(
         ((1, 1, 1, 17, 1, 1, 12), None),
         ((1, 6, 2, 4, 20, 8), "BottomRight"),  # a group makes one tile
     ],
+    every=3,
 )
 def test_prefill(shape: Any, causal: str | None) -> None:
     check(heads(*shape), causal_mask=causal)
 
 
-@pytest.mark.parametrize("layout", ["BSHD", ("BSHD", "BHSD", "BHSD", "BSHD")])
+@few("layout", ["BSHD", ("BSHD", "BHSD", "BHSD", "BSHD")], every=2)
 def test_layouts(layout: Any) -> None:
     arrays = heads(1, 2, 1, 18, 10, 4)
     layouts = (layout,) * 4 if isinstance(layout, str) else layout
@@ -82,7 +84,7 @@ def test_layouts(layout: Any) -> None:
     check(arrays, layout=layout)
 
 
-@pytest.mark.parametrize("shape", [(18, 10), (1, 2, 18, 10), (2, 1, 1, 10), (1, 1, 18, 1), (10,)])
+@few("shape", [(18, 10), (1, 2, 18, 10), (2, 1, 1, 10), (1, 1, 18, 1), (10,)], every=3)
 def test_masks(shape: tuple[int, ...]) -> None:
     mask = RNG.standard_normal(shape) > 0
     values = mask if len(shape) % 2 else np.where(mask, 0, -np.inf).astype("float32")
@@ -115,7 +117,7 @@ def test_nan_and_infinite_values() -> None:
 
 
 @pytest.mark.parametrize("causal", [None, "BottomRight"])
-@pytest.mark.parametrize("sizes", [(1, 17, 20), (2, 5, 3)])
+@few("sizes", [(1, 17, 20), (2, 5, 3)], every=2)
 def test_symbolic_sizes(sizes: tuple[int, int, int], causal: str | None) -> None:
     batch, queries, keys = (Var(name) for name in ("b", "n", "m"))
     b, n, m = sizes
@@ -138,7 +140,7 @@ def test_other_scales() -> None:
 # ---- tensor cores ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@few(
     ("shape", "causal", "dtype"),
     [
         ((1, 1, 1, 32, 32, 16), None, np.float16),  # whole tiles
@@ -146,6 +148,7 @@ def test_other_scales() -> None:
         ((1, 1, 1, 30, 20, 16, 32), "BottomRight", np.float16),  # the first queries see nothing
         ((1, 6, 2, 7, 20, 16), "BottomRight", BFLOAT),  # a group makes one tile
     ],
+    every=2,
 )
 def test_products_on_tensor_cores(shape: Any, causal: str | None, dtype: Any) -> None:
     arrays = [a.astype(dtype) for a in heads(*shape)]
@@ -153,7 +156,7 @@ def test_products_on_tensor_cores(shape: Any, causal: str | None, dtype: Any) ->
     assert "ptx_mma" in kernels_of(mod)[0].script()
 
 
-@pytest.mark.parametrize("dtype", ["bool", "float16"])
+@few("dtype", ["bool", "float16"], every=2)
 def test_masks_on_tensor_cores(dtype: str) -> None:
     mask = RNG.standard_normal((2, 19, 23)) > 0
     mask[:, 4] = False
@@ -191,7 +194,7 @@ def test_older_gpus_use_their_ordinary_units() -> None:
 # ---- a few queries -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@few(
     ("shape", "causal"),
     [
         ((1, 1, 1, 1, 64, 8), None),
@@ -201,6 +204,7 @@ def test_older_gpus_use_their_ordinary_units() -> None:
         ((1, 1, 1, 5, 3, 1, 70), "BottomRight"),  # the first queries see nothing
         ((1, 1, 1, 1, 1, 1), None),
     ],
+    every=3,
 )
 def test_decoding(shape: Any, causal: str | None) -> None:
     mod = check(heads(*shape), causal_mask=causal)
@@ -220,7 +224,7 @@ def test_decoding_from_other_layouts() -> None:
     check(arrays, layout="BSHD")
 
 
-@pytest.mark.parametrize("keys", [0, 1, 40, 200])
+@few("keys", [0, 1, 40, 200], every=2)
 def test_decoding_of_symbolic_lengths(keys: int) -> None:
     arrays, batch, length = heads(2, 2, 1, 1, keys, 4), Var("b"), Var("m")
     func = definition(arrays, [(batch, 2, 1, 4), *[(batch, 1, length, 4)] * 2])
@@ -241,7 +245,7 @@ def test_special_values_of_a_few_queries() -> None:
 
 
 @pytest.mark.parametrize("arch", ["cuda", "cuda -arch=sm_75", "cuda -arch=sm_90a"])
-@pytest.mark.parametrize("depth", [64, 96, 256])
+@few("depth", [64, 96, 256], every=2)
 def test_tiles_fit_into_shared_memory(arch: str, depth: int) -> None:
     target = Target(arch)
     func = definition([np.zeros((1, 8, 512, depth), "float16")] * 3)

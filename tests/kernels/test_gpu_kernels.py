@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from gpu_kernel_cases import CUDA, applied, function, lowered
 
+from tests.everyday import few
 from tilewright import dlight, topi
 from tilewright.codegen.cuda.emit import emit_kernels
 from tilewright.codegen.cuda.nvrtc import compile_text
@@ -71,7 +72,7 @@ def test_kernels_and_rules_come_in_any_order(case: str) -> None:
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("case", CASES)
+@few("case", CASES, every=3)
 def test_nothing_spills(case: str) -> None:
     arch = "sm_75" if case in OLDER else "sm_90a"
     target = Target(f"cuda -arch={arch}")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gpu_kernel_cases import CUDA, SMALL, function, kernels_of, simulated
 
+from tests.everyday import few
 from tilewright import topi
 from tilewright.ir import IRModule, Var
 from tilewright.kernels import ApplyKernels
@@ -54,7 +55,7 @@ def numbers(*shape: int, dtype: Any = "float32") -> np.ndarray:
     return (RNG.integers(-3, 4, shape) / 2).astype(dtype)
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@few("operator", OPERATORS, every=3)
 def test_operators(operator: str) -> None:
     check(numbers(3, 37), 1, operator)
 
@@ -112,13 +113,13 @@ def test_symbolic_sizes(sizes: tuple[int, int], axis: int) -> None:
     check(RNG.integers(-9, 9, sizes), axis, shape=(Var("n"), Var("m")))
 
 
-@pytest.mark.parametrize("operator", ["cumsum", "cummin"])
+@few("operator", ["cumsum", "cummin"], every=2)
 def test_a_few_long_rows_are_scanned_in_parts(operator: str) -> None:
     mod = check(numbers(1, 2500), 1, operator)
     assert len(kernels_of(mod)) == 2
 
 
-@pytest.mark.parametrize("length", [0, 700])
+@few("length", [0, 700], every=2)
 def test_parts_of_rows_of_unknown_length(length: int) -> None:
     mod = check(RNG.integers(-9, 9, (length,)), 0, "cummax", shape=(Var("n"),))
     assert len(kernels_of(mod)) == 2

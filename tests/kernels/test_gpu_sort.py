@@ -10,6 +10,7 @@ import pytest
 from gpu_kernel_cases import CUDA, SMALL, applied, function, kernels_of, lowered, simulated
 from sort_reference import awkward, order
 
+from tests.everyday import few
 from tilewright import topi
 from tilewright.ir import IRModule, Var
 from tilewright.kernels import ApplyKernels
@@ -46,7 +47,7 @@ def check(
 # ---- rows that are tiles -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@few(
     ("dtype", "is_ascend"),
     [
         ("float32", True),
@@ -59,13 +60,14 @@ def check(
         ("int64", True),
         ("bool", False),
     ],
+    every=3,
 )
 def test_every_dtype_with_places(dtype: Any, is_ascend: bool) -> None:
     mod = check(awkward(RNG, (1, 40), dtype), is_ascend=is_ascend)
     assert len(kernels_of(mod)) == 1
 
 
-@pytest.mark.parametrize(
+@few(
     ("dtype", "is_ascend"),
     [
         ("float32", True),
@@ -75,6 +77,7 @@ def test_every_dtype_with_places(dtype: Any, is_ascend: bool) -> None:
         ("uint64", True),
         ("int16", True),
     ],
+    every=3,
 )
 def test_every_dtype_without_places(dtype: Any, is_ascend: bool) -> None:
     x = awkward(RNG, (1, 40), dtype)
@@ -101,14 +104,14 @@ def test_the_first_of_short_rows(k: int) -> None:
 # ---- longer rows -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("length", "is_ascend"), [(33, True), (64, False), (150, True)])
+@few(("length", "is_ascend"), [(33, True), (64, False), (150, True)], every=3)
 def test_tiles_are_merged(length: int, is_ascend: bool) -> None:
     rows = 2 if length < 64 else 1
     mod = check(awkward(RNG, (rows, length), "float32"), is_ascend=is_ascend, target=TINY)
     assert len(kernels_of(mod)) == 3
 
 
-@pytest.mark.parametrize("k", [1, 16, 60])
+@few("k", [1, 16, 60], every=3)
 def test_the_first_of_long_rows(k: int) -> None:
     check(awkward(RNG, (1, 150), "float32"), k, is_ascend=False, target=TINY)
 
@@ -124,13 +127,13 @@ def test_greatest_elements_are_not_taken_for_the_end() -> None:
     check(x, 30, target=TINY)
 
 
-@pytest.mark.parametrize("sizes", [(1, 70), (3, 32), (0, 5), (2, 0)])
+@few("sizes", [(1, 70), (3, 32), (0, 5), (2, 0)], every=2)
 def test_symbolic_sizes(sizes: tuple[int, int]) -> None:
     x = awkward(RNG, sizes, "float32")
     check(x, shape=(Var("n"), Var("m")), target=TINY)
 
 
-@pytest.mark.parametrize("length", [5, 130])
+@few("length", [5, 130], every=2)
 def test_the_first_of_rows_of_unknown_length(length: int) -> None:
     check(awkward(RNG, (1, length), "float32"), 5, shape=(1, Var("m")), target=TINY)
 

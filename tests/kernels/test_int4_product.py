@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tilewright import compile, te, topi
 from tilewright.ir import IRModule, Var, structural_equal
 from tilewright.kernels.cpu.int4_product import Int4ProductKernel
@@ -96,7 +97,7 @@ SHAPES = [
 
 
 @needs_dot
-@pytest.mark.parametrize(("rows", "n", "k", "group"), SHAPES)
+@few(("rows", "n", "k", "group"), SHAPES, every=3)
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("octets", [True, False])
 def test_as_good_as_float32(
@@ -167,7 +168,7 @@ def test_16_bit_activations_have_two_limbs(dtype: str) -> None:
 
 
 @needs_dot
-@pytest.mark.parametrize("bits", [8, 16])
+@few("bits", [8, 16], every=2)
 @pytest.mark.parametrize("octets", [True, False])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_activations_are_rounded_as_the_definition_says(

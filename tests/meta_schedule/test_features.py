@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tests.meta_schedule.conftest import TASKS, matmul
 from tilewright import te
 from tilewright.meta_schedule.feature import FEATURE_NAMES, FeatureFunction, extract, features_of
@@ -24,7 +25,7 @@ def feature(evaluation, name, store=0):
     return float(evaluation.features[0, store, FEATURE_NAMES.index(name)])
 
 
-@pytest.mark.parametrize("name", list(TASKS))
+@few("name", list(TASKS), every=3)
 def test_arrays_agree_with_concrete_replay(name, target):
     rng = np.random.default_rng(3)
     for variant in variants_of(TASKS[name](), target):

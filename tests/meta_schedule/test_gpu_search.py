@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tests.meta_schedule.conftest import conv2d, matmul, softmax
 from tests.meta_schedule.test_strategies import rest_of
 from tilewright import te
@@ -105,7 +106,7 @@ PROGRAMS: dict[str, Callable[[], PrimFunc]] = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@few("name", PROGRAMS, every=3)
 def test_candidates_run_as_kernels(name: str) -> None:
     func = PROGRAMS[name]()
     strategy = "evolutionary" if name == "matmul" else "replay-trace"

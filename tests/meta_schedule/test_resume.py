@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.everyday import few
 from tilewright import te
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
 from tilewright.meta_schedule.cost_model import CostModel, XGBModel
@@ -140,7 +141,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], list[lis
     return seen, predicted(folder)
 
 
-@pytest.mark.parametrize("after", [1, BATCH, 13])
+@few("after", [1, BATCH, 13], 13)
 def test_a_run_that_ended_goes_on_as_if_it_had_not(
     after: int, tmp_path: Path, whole: tuple[list[str], list[list[float | None]]]
 ) -> None:
@@ -182,9 +183,10 @@ def test_another_run_does_not_go_on(tmp_path: Path) -> None:
     assert len(seen) == 4 and not any("goes on" in text for text in said)
 
 
-@pytest.mark.parametrize(
+@few(
     "other",
     [{"verify": False}, {"flush_cache_bytes": 1 << 20}, {"repeat": 1}, {"min_repeat_ms": 1.0}],
+    {"verify": False},
 )
 def test_a_run_that_measures_otherwise_does_not_go_on(
     other: dict[str, Any], tmp_path: Path

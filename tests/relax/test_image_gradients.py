@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tests.relax.helpers import random, symbol, tensor
 from tests.relax.test_gradients import check_with_torch, scalar
 from tilewright import relax
@@ -98,7 +99,7 @@ SAMPLING = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("method, padding, align", SAMPLING)
+@few("method, padding, align", SAMPLING, every=2)
 def test_sampling(method: str, padding: str, align: bool) -> None:
     mode = {"linear": "bilinear", "cubic": "bicubic"}.get(method, method)
     check_with_torch(

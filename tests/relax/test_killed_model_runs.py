@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.everyday import few
 from tests.relax.helpers import graph_of, random
 from tilewright import relax
 from tilewright.ir import IRModule
@@ -85,7 +86,7 @@ def rows(folder: Path, kind: str) -> list[dict[str, Any]]:
     return [row for row in map(json.loads, text.splitlines()) if row["kind"] == kind]
 
 
-@pytest.mark.parametrize("how", [{"races": 1}, {"after": 8}], ids=str)
+@few("how", [{"races": 1}, {"after": 8}], {"after": 8}, ids=str)
 def test_a_model_that_ended_early_has_its_trials_left(how: dict[str, int], tmp_path: Path) -> None:
     """Killed while ways of convolutions are compared, and around the best."""
     first = tune(tmp_path, Fake(**how), race=False)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tilewright
+from tests.everyday import few
 from tests.relax.helpers import agree, random
 from tilewright import relax, runtime, script
 from tilewright.ir import IRModule, Pass, assert_structural_equal
@@ -228,7 +229,7 @@ def drawn(name: str) -> tuple[IRModule, list[np.ndarray], Any]:
 
 
 @pytest.mark.parametrize("graph", ["partitions-2", "partitions-6"])
-@pytest.mark.parametrize("name", [name for name in PASSES if name not in ELSEWHERE])
+@few("name", [name for name in PASSES if name not in ELSEWHERE], every=3)
 def test_a_pass_keeps_what_a_random_graph_means(name: str, graph: str) -> None:
     mod, inputs, want = drawn(graph)
     made = getattr(t, name)(*ARGUMENTS.get(name, ()))(mod)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
+from tests.everyday import few
 from tests.relax.helpers import random, symbol, tensor
 from tilewright import relax, script
 from tilewright.ir import IRModule, assert_structural_equal
@@ -80,7 +80,7 @@ def drawn(seed: int) -> IRModule:
     return builder.get()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@few("seed", range(4), every=2)
 def test_random_branches(seed: int) -> None:
     mod = drawn(seed)
     relax.verify_graph(mod)

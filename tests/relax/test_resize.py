@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tests.relax.helpers import graph, graph_of, random, symbol
 from tilewright import relax
 from tilewright.relax import interpreter, op
@@ -70,7 +71,7 @@ def check(found: Any, expected: np.ndarray) -> None:
     np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", CASES)
+@few("name", CASES, every=3)
 def test_scheduled(name: str) -> None:
     x, expected, body = resized(name)
     check(relax.build(graph_of(body, x))(x), expected)
@@ -102,7 +103,7 @@ BY_AXIS: dict[str, tuple[Any, dict[str, Any], str, tuple[int, ...], tuple[int, .
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BY_AXIS)
+@few("name", BY_AXIS, every=2)
 def test_axis_by_axis(name: str) -> None:
     build, ours, mode, shape, size = BY_AXIS[name]
     x = random(*shape)

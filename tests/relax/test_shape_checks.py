@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tests.relax.helpers import graph, random, symbol, tensor
 from tilewright import relax, script, te, topi
 from tilewright.ir import IRModule
@@ -102,7 +103,7 @@ CASES: dict[str, Row] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@few("name", CASES, every=3)
 def test_sizes_are_checked_before_anything_runs(name: str) -> None:
     body, shapes, right, wrong, message = CASES[name]
     mod = graph(body, *map(tensor, shapes))

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from tests.everyday import few
 from tilewright import script
 from tilewright.ir import first_difference
 from tilewright.support.errors import LowerError
@@ -43,7 +44,7 @@ def scheduled(seed: int):
 @pytest.mark.parametrize(
     "pipeline, target", [(cpu_pipeline, "llvm"), (gpu_pipeline, "cuda")], ids=["cpu", "gpu"]
 )
-@pytest.mark.parametrize("seed", range(8))
+@few("seed", range(8), every=2)
 def test_after_every_pass(seed, pipeline, target):
     module = scheduled(seed)
     with Target(target) as chosen:

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tilewright.script import parse
 from tilewright.testing.fuzz import session as watched
 from tilewright.testing.fuzz.hard_programs import PROGRAMS
@@ -142,7 +143,7 @@ def agree(program: Program) -> None:
             assert np.array_equal(a, b) or (not program.exact and np.allclose(a, b, 2e-4, 2e-4))
 
 
-@pytest.mark.parametrize("label", sorted(PROGRAMS))
+@few("label", sorted(PROGRAMS), every=4)
 def test_oracle_and_interpreter_agree_on_hard_programs(label: str) -> None:
     agree(hard_program(random.Random(label), label, label))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.everyday import few
 from tilewright.dlight import ScheduleRule, first_applied, start_schedule
 from tilewright.ir import FloatImm, IntImm, add, const, rewrite_bottom_up
 from tilewright.target import Target
@@ -50,7 +51,7 @@ def test_programs_for_rules_are_of_many_kinds() -> None:
     assert any(program.symbolic for program in programs)
 
 
-@pytest.mark.parametrize("label", sorted(OPERATORS))
+@few("label", sorted(OPERATORS), every=4)
 def test_interpreter_and_oracle_agree_on_operators(label: str) -> None:
     case = next(
         f"agree-{n}@operators"
@@ -129,6 +130,7 @@ def test_every_rule_is_tried_alone_and_all_in_order() -> None:
     assert [name for name in sets if name != ruled.ALL] == [r.name for r in sets[ruled.ALL]]
 
 
+@pytest.mark.slow
 def test_operators_reach_every_rule() -> None:
     target = Target("native")
     left = {name: rules for name, rules in rule_sets().items() if name != ruled.ALL}

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tilewright import compile, te, topi
 from tilewright.dlight.cpu import rules
 from tilewright.scheduling import first_schedule
@@ -43,7 +44,7 @@ def dtype_of(name: str) -> Any:
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
-@pytest.mark.parametrize("name", CONVOLUTIONS)
+@few("name", CONVOLUTIONS, every=3)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("out", [None, "float16", "bfloat16", "float32"])
 def test_sums_are_rounded_once(name: str, dtype: str, out: str | None) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch.nn.functional as F
 from by_rule import evaluate, moved, numbers, t
 
+from tests.everyday import few
 from tilewright import te, topi
 from tilewright.support.errors import VerifyError
 
@@ -100,7 +101,7 @@ def test_parts_of_images() -> None:
     np.testing.assert_allclose(made[0, 0], expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@few("padding", ["zeros", "border", "reflection"], every=2)
 @pytest.mark.parametrize("method", ["nearest", "bilinear", "bicubic"])
 def test_grid_sample(method: str, padding: str) -> None:
     x, grid = numbers(2, 3, 4, 5), 1.2 * numbers(2, 2, 3, 6, seed=1)

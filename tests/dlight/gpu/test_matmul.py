@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from gpu_rules import CUDA, agree, compiled, function, kernels, lowered, scheduled, tensor, widest
 
+from tests.everyday import few
 from tilewright import te, topi
 from tilewright.dlight.gpu import Convolution, Matmul
 from tilewright.scheduling import Choices, NotApplicable, first_schedule, start_schedule
@@ -69,7 +70,7 @@ PRODUCTS: dict[str, tuple[PrimFunc, dict[str, int]]] = {
 }
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
+@few("name", PRODUCTS, "odd", "all symbolic", "nothing to sum", "float16", "decoded weights")
 def test_products(name: str) -> None:
     func, sizes = PRODUCTS[name]
     mod = agree(func, Matmul(), **sizes)
@@ -84,7 +85,7 @@ CONVOLUTIONS: dict[str, tuple[PrimFunc, dict[str, int]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CONVOLUTIONS)
+@few("name", CONVOLUTIONS, "stride 2")
 def test_convolutions_build_no_matrix(name: str) -> None:
     func, sizes = CONVOLUTIONS[name]
     mod = agree(func, Convolution(), **sizes)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from gpu_rules import CUDA, agree, compiled, function, kernels, lowered, scheduled, tensor, widest
 
+from tests.everyday import few
 from tilewright import te, topi
 from tilewright.dlight.gpu import GeneralReduction, RMSNorm
 from tilewright.scheduling import NotApplicable, start_schedule
@@ -49,7 +50,7 @@ CASES: dict[str, tuple[PrimFunc, dict[str, int]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@few("name", CASES, every=3)
 def test_one_kernel_of_all_stages(name: str) -> None:
     func, sizes = CASES[name]
     tolerance = 4e-3 if "float16" in name else 2e-5

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from gpu_rules import compiled, function, tensor
 
+from tests.everyday import few
 from tilewright import dlight, te, topi
 from tilewright.ir import IRModule
 from tilewright.scheduling.gpu import rank_tensor_core_tiles
@@ -71,7 +72,7 @@ CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@few("name", CASES, every=3)
 def test_products_are_computed_by_mma(name: str) -> None:
     build, shapes, dtype = CASES[name]
     a, b = (tensor(*shape, dtype=dtype, name=f"x{n}") for n, shape in enumerate(shapes[:2]))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from gpu_rules import compiled, function, tensor
 
+from tests.everyday import few
 from tilewright import dlight, te, topi
 from tilewright.ir import IRModule
 from tilewright.runtime.dlpack import numpy_dtype
@@ -71,7 +72,7 @@ CASES: dict[str, tuple[int, int, int, tuple[bool, bool], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@few("name", CASES, "odd")
 def test_products(name: str) -> None:
     m, n, k, turned, dtype = CASES[name]
     total = "int32" if dtype == "int8" else "float32"
@@ -82,6 +83,7 @@ def test_products(name: str) -> None:
     assert all(item.spill_bytes == 0 for item in compiled(module, HOPPER).values())
 
 
+@pytest.mark.slow
 def test_tiles_of_several_warpgroups() -> None:
     turned = True, False
     func = product(128, 128, 128, turned=turned)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.script import parse
@@ -58,7 +58,6 @@ def pairs(draw: Any) -> PrimFunc:
     return parse("\n".join(lines) + "\n")
 
 
-@settings(max_examples=300)
 @given(pairs())
 def test_what_is_covered_was_written(func: PrimFunc):
     out = np.zeros((4, 12), "float32")

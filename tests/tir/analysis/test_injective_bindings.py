@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.arith import evaluate
@@ -66,7 +66,6 @@ def bindings(draw: st.DrawFn) -> tuple[list[Expr], dict[Var, int]]:
     return values, loops
 
 
-@settings(max_examples=300, deadline=None)
 @given(bindings())
 def test_what_is_taken_for_injective_is(case: tuple[list[Expr], dict[Var, int]]) -> None:
     values, loops = case

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from observed import observe, programs, scheduled_at_random, shape_of, stages, value_of
 
@@ -40,27 +40,23 @@ def in_bounds(func: PrimFunc, **sizes: int) -> bool:
     return True
 
 
-@settings(max_examples=150)
 @given(programs())
 def test_no_report_means_in_bounds(func: PrimFunc):
     if not check_out_of_bounds(func):
         assert in_bounds(func)
 
 
-@settings(max_examples=150)
 @given(programs(conditions=False))
 def test_the_report_agrees_with_the_interpreter(func: PrimFunc):
     assert (not check_out_of_bounds(func)) == in_bounds(func)
 
 
-@settings(max_examples=100)
 @given(programs(symbolic=True), st.integers(1, 4))
 def test_no_report_means_in_bounds_for_all_sizes(func: PrimFunc, n: int):
     if not check_out_of_bounds(func):
         assert in_bounds(func, n=n)
 
 
-@settings(max_examples=150)
 @given(programs())
 def test_regions_cover_what_is_touched(func: PrimFunc):
     if not in_bounds(func):
@@ -80,7 +76,6 @@ def test_regions_cover_what_is_touched(func: PrimFunc):
                     assert low <= index < low + extent
 
 
-@settings(max_examples=100)
 @given(programs(symbolic=True), st.integers(1, 4))
 def test_symbolic_regions_cover_what_is_touched(func: PrimFunc, n: int):
     if not in_bounds(func, n=n):
@@ -99,7 +94,6 @@ def test_symbolic_regions_cover_what_is_touched(func: PrimFunc, n: int):
                     assert low <= index < low + value_of(func, side.extent, sizes)
 
 
-@settings(max_examples=100)
 @given(programs(conditions=False))
 def test_operations_are_counted_alike(func: PrimFunc):
     assert count_flops(func).number == estimate_flops(func)
@@ -125,7 +119,6 @@ def check_traffic(func: PrimFunc, **sizes: int) -> list[bool]:
     return exact
 
 
-@settings(max_examples=200)
 @given(programs())
 def test_traffic_is_what_is_counted(func: PrimFunc):
     if in_bounds(func):
@@ -133,7 +126,6 @@ def test_traffic_is_what_is_counted(func: PrimFunc):
         assert all(check_traffic(func))
 
 
-@settings(max_examples=200)
 @given(programs(tricky=False, conditions=False))
 def test_number_of_accesses_needs_no_enumeration(func: PrimFunc):
     with pytest.MonkeyPatch.context() as patch:
@@ -143,7 +135,6 @@ def test_number_of_accesses_needs_no_enumeration(func: PrimFunc):
             assert traffic.writes.exact
 
 
-@settings(max_examples=200)
 @given(programs())
 def test_traffic_by_structure_alone(func: PrimFunc):
     if in_bounds(func):
@@ -152,7 +143,6 @@ def test_traffic_by_structure_alone(func: PrimFunc):
             check_traffic(func)
 
 
-@settings(max_examples=100)
 @given(programs(symbolic=True), st.integers(1, 4))
 def test_symbolic_traffic(func: PrimFunc, n: int):
     if in_bounds(func, n=n):

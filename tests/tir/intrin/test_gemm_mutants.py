@@ -10,9 +10,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import pytest
 from gemm_cases import mma_gemm, operands, wmma_gemm
 
+from tests.everyday import few
 from tilewright.ir import Call, IRModule, Mutator, Ramp, const, pre_order
 from tilewright.support.errors import RunError
 from tilewright.target import Target
@@ -118,9 +118,7 @@ def _is_found(module: IRModule) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
-    ("kind", "change"), [("mma", name) for name in CHANGES] + [("wmma", "barrier")]
-)
+@few(("kind", "change"), [("mma", name) for name in CHANGES] + [("wmma", "barrier")], every=3)
 def test_mutants_are_found(kind: str, change: str) -> None:
     module, apply = _lowered(kind), CHANGES[change]
     count = _places(kind, apply)

@@ -19,6 +19,7 @@ from schedule_cases import (
     symbolic_sum,
 )
 
+from tests.everyday import few
 from tilewright import te
 from tilewright.support.errors import ScheduleError
 from tilewright.tir.schedule import Schedule
@@ -208,7 +209,7 @@ def test_cut_loops_compile() -> None:
 # ---- at random ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(60))
+@few("seed", range(60), every=4)
 def test_random_cuts_keep_the_meaning(seed: int) -> None:
     rng = random.Random(seed)
     sizes: dict[str, int] = {}

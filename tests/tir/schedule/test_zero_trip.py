@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tilewright
+from tests.everyday import few
 from tilewright.script import parse
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import PrimFunc
@@ -212,7 +213,7 @@ def check(func: PrimFunc, sizes: tuple[int, ...], *, compiled: bool) -> None:
         np.testing.assert_array_equal(made[-1], expected(n), f"n = {n}")
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@few("order", ORDERS, every=2)
 @pytest.mark.parametrize("name", STEPS)
 def test_each_step(name: str, order: str) -> None:
     sch = Schedule(program(None, order))

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from gpu_cases import agree, arrays, kernel_text
 
+from tests.everyday import few
 from tilewright import te
 from tilewright.ir import as_int, pre_order
 from tilewright.tir import Allocate, PrimFunc, Schedule
@@ -223,7 +224,7 @@ def test_pipelined_fetch(asynchronous: bool, sizes: tuple[int, int, int]) -> Non
     assert ("async" in kernel_text(mod)) == asynchronous
 
 
-@pytest.mark.parametrize("sizes", [(16, 16, 16), (13, 27, 18)])
+@few("sizes", [(16, 16, 16), (13, 27, 18)], every=2)
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("permuted", [False, True])
 def test_double_buffers_and_permuted_tiles(
@@ -316,7 +317,7 @@ def test_automatic_copies_of_what_all_threads_need(sizes: tuple[int, int, int]) 
 # ---- at random --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(24))
+@few("seed", range(24), every=4)
 def test_random_tiles(seed: int) -> None:
     draw = random.Random(seed)
     threads = draw.choice([1, 2, 3]), draw.choice([2, 3, 4])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tilewright import te
 from tilewright.ir import IRModule, as_int, pre_order
 from tilewright.script import parse
@@ -276,7 +277,7 @@ def _cooperative(sch: Schedule, block: Any, loop: Any, *, double: bool, permuted
 
 
 @pytest.mark.parametrize("double", [False, True])
-@pytest.mark.parametrize("permuted", [False, True])
+@few("permuted", [False, True], every=2)
 def test_tiles_in_shared_memory(double: bool, permuted: bool) -> None:
     sch = tiled(lambda s, b, k: _cooperative(s, b, k, double=double, permuted=permuted))
     mod = check(sch, gpu=True)
