@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
 
 from tilewright.ir.dtype import (
     INDEX,
@@ -133,24 +134,48 @@ def as_int(expr: object) -> int | None:
 
 
 def min_value(dtype: str) -> Expr:
-    """The minimum value of a dtype (minus infinity for floats with infinities)."""
+    """The least number of a dtype: finite, also for floats with infinities."""
     if is_float(dtype):
         return FloatImm(dtype, _float_limits(dtype)[0])
     return const(integer_limits(dtype)[0], dtype)
 
 
 def max_value(dtype: str) -> Expr:
-    """The maximum value of a dtype (infinity for floats with infinities)."""
+    """The greatest number of a dtype: finite, also for floats with infinities."""
     if is_float(dtype):
         return FloatImm(dtype, _float_limits(dtype)[1])
     return const(integer_limits(dtype)[1], dtype)
 
 
+_WIDE_FLOATS = {
+    "float16": 65504.0,
+    "bfloat16": 2.0**127 * (2 - 2.0**-7),
+    "float32": 2.0**127 * (2 - 2.0**-23),
+    "float64": sys.float_info.max,
+}
+
+
 def _float_limits(dtype: str) -> tuple[float, float]:
-    form = FLOAT_FORMATS.get(dtype)
-    if form is None or form.special == IEEE:
-        return -math.inf, math.inf
+    wide = _WIDE_FLOATS.get(element_of(dtype))
+    if wide is not None:
+        return -wide, wide
+    form = FLOAT_FORMATS[element_of(dtype)]
     return form.least, form.greatest
+
+
+def least_of(dtype: str) -> Expr:
+    """What is not above any value of a dtype: minus infinity where there is one."""
+    return FloatImm(dtype, -math.inf) if _has_infinity(dtype) else min_value(dtype)
+
+
+def greatest_of(dtype: str) -> Expr:
+    """What is not below any value of a dtype: infinity where there is one."""
+    return FloatImm(dtype, math.inf) if _has_infinity(dtype) else max_value(dtype)
+
+
+def _has_infinity(dtype: str) -> bool:
+    form = FLOAT_FORMATS.get(dtype)
+    return is_float(dtype) and (form is None or form.special == IEEE)
 
 
 # ---- dtypes ---------------------------------------------------------------------------------

@@ -200,12 +200,12 @@ def convert(expr: Expr) -> Any:
 
 
 def min_value(dtype: str, span: object = None) -> Expr:
-    """The minimum value of a dtype (minus infinity for floats with infinities)."""
+    """The least number of a dtype: finite, also for floats with infinities."""
     return located(ir.min_value(dtype), span)
 
 
 def max_value(dtype: str, span: object = None) -> Expr:
-    """The maximum value of a dtype (infinity for floats with infinities)."""
+    """The greatest number of a dtype: finite, also for floats with infinities."""
     return located(ir.max_value(dtype), span)
 
 

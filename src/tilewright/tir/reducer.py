@@ -23,9 +23,9 @@ from tilewright.ir import (
     const,
     definitions,
     dtypes,
-    max_value,
+    greatest_of,
+    least_of,
     maximum,
-    min_value,
     minimum,
     node,
     or_,
@@ -206,15 +206,15 @@ def _is_index(index: str, value: str) -> bool:
 
 
 def _ones(dtype: str) -> Expr:
-    return const(-1, dtype) if dtypes.kind_of(dtype) == "int" else max_value(dtype)
+    return const(-1, dtype) if dtypes.kind_of(dtype) == "int" else greatest_of(dtype)
 
 
 register_reducer("sum", lambda x, y: x + y, lambda t: const(0, t))
 register_reducer("prod", lambda x, y: x * y, lambda t: const(1, t))
-register_reducer("min", minimum, max_value)
-register_reducer("max", maximum, min_value)
+register_reducer("min", minimum, greatest_of)
+register_reducer("max", maximum, least_of)
 # A comparison and a choice, which is one instruction, where a NaN doesn't count.
-register_reducer("max_of_numbers", lambda x, y: select(y > x, y, x), min_value)
+register_reducer("max_of_numbers", lambda x, y: select(y > x, y, x), least_of)
 register_reducer("all", and_, lambda t: const(True, t), accepts=_is_bool)
 register_reducer("any", or_, lambda t: const(False, t), accepts=_is_bool)
 for _name, _neutral in (
@@ -225,8 +225,8 @@ for _name, _neutral in (
     register_reducer(_name, lambda x, y, op=_name: call(op, x, y), _neutral, accepts=_is_integer)
 # "argmax" and "argmin": the first index of equals; "_last": the last one. "_of_numbers": as
 # programs are often written, which lose NaNs.
-for _name, _better, _worst in (("argmax", _greater, min_value), ("argmin", _less, max_value)):
-    for _suffix, _wins, _index in (("", _less, max_value), ("_last", _greater, min_value)):
+for _name, _better, _worst in (("argmax", _greater, least_of), ("argmin", _less, greatest_of)):
+    for _suffix, _wins, _index in (("", _less, greatest_of), ("_last", _greater, least_of)):
         for _kind, _nans in (("", True), ("_of_numbers", False)):
             register_reducer(
                 _name + _suffix + _kind,

@@ -23,8 +23,8 @@ from tilewright.ir import (
     ceildiv,
     const,
     dtypes,
-    max_value,
-    min_value,
+    greatest_of,
+    least_of,
     minimum,
     not_,
     or_,
@@ -142,7 +142,7 @@ def _only_valid(data: Tensor, counts: Tensor, axis: int, is_ascend: bool) -> Ten
     if dtypes.is_float(data.dtype):
         last = const(math.nan if is_ascend else -math.inf, data.dtype)
     else:
-        last = max_value(data.dtype) if is_ascend else min_value(data.dtype)
+        last = greatest_of(data.dtype) if is_ascend else least_of(data.dtype)
 
     def element(*i: Expr) -> Expr:
         row = (*i[:axis], *i[axis + 1 :])

@@ -15,7 +15,7 @@ from tilewright.codegen.c.emit_expr import intrinsic
 from tilewright.codegen.c.emit_memory import MemoryEmitter
 from tilewright.codegen.c.text import Text
 from tilewright.codegen.c.vector import Value, Vector
-from tilewright.ir import Call, IntImm, StringImm, as_int, const, dtypes, max_value, min_value
+from tilewright.ir import Call, IntImm, StringImm, as_int, const, dtypes, greatest_of, least_of
 from tilewright.ir.op import UNARY_FLOAT
 from tilewright.support.errors import CodegenError
 from tilewright.tir import BufferLoad
@@ -231,7 +231,7 @@ def _limit(emitter: MemoryEmitter, call: Call) -> Value:
     if call.op.name == "infinity":
         return Text(emitter.number(float("inf"), call.dtype))
     made: Value = emitter.visit(
-        min_value(call.dtype) if call.op.name == "min_value" else max_value(call.dtype)
+        least_of(call.dtype) if call.op.name == "min_value" else greatest_of(call.dtype)
     )
     return made
 

@@ -30,9 +30,9 @@ from tilewright.ir import (
     as_int,
     dtypes,
     expr_equal,
+    greatest_of,
     is_const,
-    max_value,
-    min_value,
+    least_of,
 )
 from tilewright.support.errors import CodegenError
 from tilewright.tir import BufferLoad
@@ -206,7 +206,7 @@ def _reinterpret(emitter: FunctionEmitter, call: Call) -> str:
 def _limit(emitter: FunctionEmitter, call: Call) -> str:
     if call.op.name == "infinity":
         return constant_text(float("inf"), call.dtype)
-    made = min_value(call.dtype) if call.op.name == "min_value" else max_value(call.dtype)
+    made = least_of(call.dtype) if call.op.name == "min_value" else greatest_of(call.dtype)
     return str(emitter.visit(made))
 
 

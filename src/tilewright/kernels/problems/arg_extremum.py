@@ -12,9 +12,9 @@ from tilewright.ir import (
     Expr,
     cast,
     dtypes,
-    max_value,
+    greatest_of,
+    least_of,
     maximum,
-    min_value,
     minimum,
     or_,
     select,
@@ -63,13 +63,13 @@ class Search:
     def never(self) -> Expr:
         """The index in an empty row."""
         dtype = self.where.dtype
-        return min_value(dtype) if self.last else max_value(dtype)
+        return least_of(dtype) if self.last else greatest_of(dtype)
 
     @property
     def worst(self) -> Expr:
         """The identity: every element is at least as good."""
         dtype = self.best.dtype
-        return max_value(dtype) if self.least else min_value(dtype)
+        return greatest_of(dtype) if self.least else least_of(dtype)
 
     def joined_value(self, before: Expr, element: Expr) -> Expr:
         """The better of two elements."""

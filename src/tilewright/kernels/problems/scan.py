@@ -21,8 +21,8 @@ from tilewright.ir import (
     const,
     contains,
     dtypes,
-    max_value,
-    min_value,
+    greatest_of,
+    least_of,
     or_,
     pre_order,
     select,
@@ -83,7 +83,7 @@ class Scan:
         """The state of no element, which may stand before any other."""
         dtype = self.dtypes[0]
         if self.is_extremum:
-            worst = min_value(dtype) if self.operator == "cummax" else max_value(dtype)
+            worst = least_of(dtype) if self.operator == "cummax" else greatest_of(dtype)
             return worst, const(0, self.dtypes[1])
         if self.operator == "logcumsumexp":
             return (const(-math.inf, dtype),)

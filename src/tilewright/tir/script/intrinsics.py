@@ -97,6 +97,10 @@ def operator_function(op: Op) -> Callable[..., Expr]:
         if item.kind is item.POSITIONAL_OR_KEYWORD and name not in ("dtype", "span")
     ]
 
+    told = signature.parameters.get("dtype") if signature is not None else None
+    default = told.default if told is not None else None
+    usual = default if isinstance(default, str) else _USUAL.get(op.name)
+
     def build(
         *args: ExprLike | ScalarType, dtype: DTypeLike | None = None, **named: ExprLike
     ) -> Expr:
@@ -109,7 +113,7 @@ def operator_function(op: Op) -> Callable[..., Expr]:
         values = [to_value(arg) for arg in args]
         if dtype is None and op.name in _OF_VALUE:
             dtype = as_expr(values[1]).dtype
-        made = _USUAL.get(op.name) if dtype is None else as_dtype(dtype)
+        made = usual if dtype is None else as_dtype(dtype)
         return call(op, *values, dtype=made)
 
     build.__name__ = build.__qualname__ = op.name

@@ -300,10 +300,10 @@ def infinity(dtype: DTypeLike) -> Expr:
 
 
 def least(dtype: DTypeLike) -> Expr:
-    """The least value of a dtype."""
+    """The least number of a dtype: finite, also for floats."""
     return min_value(as_dtype(dtype))
 
 
 def greatest(dtype: DTypeLike) -> Expr:
-    """The greatest value of a dtype."""
+    """The greatest number of a dtype: finite, also for floats."""
     return max_value(as_dtype(dtype))

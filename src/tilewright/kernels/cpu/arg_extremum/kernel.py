@@ -25,8 +25,8 @@ from tilewright.ir import (
     cast,
     const,
     dtypes,
+    greatest_of,
     if_then_else,
-    max_value,
     maximum,
     minimum,
     select,
@@ -309,7 +309,7 @@ class _Lanes:
 
     @property
     def _no_step(self) -> Expr:
-        return const(-1, "int32") if self.search.last else max_value("int32")
+        return const(-1, "int32") if self.search.last else greatest_of("int32")
 
     def _element(self, row: Sequence[Expr], index: Expr, end: Expr | None) -> Expr:
         axes = (*self.search.rows, self.search.along)

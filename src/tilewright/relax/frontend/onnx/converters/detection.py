@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright import te
-from tilewright.ir import Expr, call, cast, const, maximum, min_value, minimum, select
+from tilewright.ir import Expr, call, cast, const, least_of, maximum, minimum, select
 from tilewright.relax.frontend.onnx.converters.base import (
     Array,
     Context,
@@ -169,12 +169,12 @@ def _max_pooled(x: te.Tensor, rois: te.Tensor, *, size: tuple[int, ...], scale: 
         y, z = row.var, column.var
         inside = (y >= top) & (y < bottom) & (z >= left) & (z < right)
         pixel = x(cast(rois(n, 0), "int64"), channel, y, z)
-        made: Expr = te.max(select(inside, pixel, min_value(dtype)), axis=[row, column])
+        made: Expr = te.max(select(inside, pixel, least_of(dtype)), axis=[row, column])
         return made
 
     shape: list[Expr | int] = [rois.shape[0], c, *size]
     made: te.Tensor = te.compute(shape, greatest, name="max_roi_pool")
-    least = min_value(dtype)
+    least = least_of(dtype)
     whole: te.Tensor = te.compute(
         shape,
         lambda *i: select(made(*i) == least, const(0.0, dtype), made(*i)),
