@@ -544,8 +544,9 @@ class ExprEmitter(ValueEmitter, Visitor):
             raise CodegenError("a Ramp of floats has no code; cast an integer Ramp instead")
         if isinstance(node.lanes, ScalableLanes):
             steps = self._lane_numbers(node.base.dtype, node.lanes)
-            factor = self.broadcast(self.visit(stride), stride.dtype, node.lanes)
             if not is_const(stride, 1):
+                factor = self.convert(self.visit(stride), stride.dtype, node.base.dtype)
+                factor = self.broadcast(factor, node.base.dtype, node.lanes)
                 steps = self.pure(f"mul {kind} {steps}, {factor}", steps, factor)
         elif isinstance(stride, IntImm):
             steps = lane_vector([stride.value * lane for lane in range(node.lanes)], element)

@@ -41,7 +41,7 @@ from tilewright.tir.gpu_checks import check_call
 from tilewright.tir.gpu_ops import GPU_OPS
 from tilewright.tir.interpreter.emit_gpu import gpu_call
 from tilewright.tir.interpreter.emit_threads import CALLS, COLLECTIVES, ThreadEmitter
-from tilewright.tir.interpreter.lanes import in_lane
+from tilewright.tir.interpreter.lanes import LaneOf, in_lane
 from tilewright.tir.interpreter.values import (
     FLOAT_INTRINSICS,
     PLACES,
@@ -308,6 +308,9 @@ class ExprEmitter(Visitor):
         picked = f"np.concatenate([{parts}])[{list(node.indices)}]"
         return picked if len(node.indices) > 1 else f"{picked}[0].item()"
 
+    def visit_LaneOf(self, node: LaneOf) -> str:
+        return f"{self.expr(node.vector)}.item({self.expr(node.lane)})"
+
     def visit_Let(self, node: Let) -> str:
         return f"(({self.name(node.var)} := {self.bound(node)}), {self.expr(node.body)})[1]"
 
@@ -371,6 +374,8 @@ class ExprEmitter(Visitor):
         if name.startswith("vector_reduce_"):
             # Kept in the type's own meaning: sums are of Python numbers.
             function = {"add": "sum", "max": "max", "min": "min"}[name.rpartition("_")[2]]
+            if dtypes.is_float(node.dtype) and function != "sum":
+                return f"float(np.{function}({args[0]}))"  # NaN if any lane is
             return self.wrapped(f"{function}({args[0]}.tolist())", node.dtype, always=True)
         if dtypes.is_bool(dtypes.element_of(node.dtype)) and name in _TRUTH_CALLS:
             return _TRUTH_CALLS[name].format(*args)

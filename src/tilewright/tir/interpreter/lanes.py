@@ -12,11 +12,13 @@ from tilewright.ir import (
     Ramp,
     Shuffle,
     Var,
+    child,
     const,
+    derived,
     dtypes,
     lane_count,
+    node,
 )
-from tilewright.support.errors import VerifyError
 from tilewright.tir.stmt import For, IfThenElse
 
 
@@ -31,6 +33,15 @@ def in_lane(expr: Expr, lane: Var) -> Expr:
     """Return one lane of a vector, as an expression of the lane's number."""
     made: Expr = _Lane(lane).visit(expr)
     return made
+
+
+@node
+class LaneOf(Expr):
+    """One lane of a vector that is there as a whole: a variable."""
+
+    vector: Expr = child()
+    lane: Expr = child()
+    dtype: str = derived(lambda item: dtypes.element_of(item.vector.dtype))
 
 
 class _Lane(Mutator):
@@ -54,6 +65,6 @@ class _Lane(Mutator):
         if isinstance(node, Call):
             return Call.of_fields(node.op, tuple(map(self.visit, node.args)), element)
         if isinstance(node, (Shuffle, Var)):
-            raise VerifyError(f"the interpreter can't run {node!r} under a vector condition")
+            return LaneOf(node, self.lane)
         made: Expr = self.generic_visit(node)
         return made
