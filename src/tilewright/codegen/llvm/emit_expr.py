@@ -68,6 +68,8 @@ T = TypeVar("T")
 _FLOAT_OPS = {"Add": "fadd", "Sub": "fsub", "Mul": "fmul", "Div": "fdiv"}
 #: Intrinsics with code of their own whose results may need rounding; others choose or move values.
 _ROUNDED_CALLS = ("sqrt", "fma", "vector_reduce_add")
+#: Elementary functions that are one operation to LLVM, of which it has no scalable form.
+_FIXED_MATH = ("fmod",)
 _INT_OPS = {"Add": "add", "Sub": "sub", "Mul": "mul"}
 _FLOAT_COMPARE = {"EQ": "oeq", "NE": "une", "LT": "olt", "LE": "ole", "GT": "ogt", "GE": "oge"}
 _SIGNED = {"EQ": "eq", "NE": "ne", "LT": "slt", "LE": "sle", "GT": "sgt", "GE": "sge"}
@@ -614,6 +616,11 @@ class ExprEmitter(ValueEmitter, Visitor):
         if not dtypes.is_float(dtype):
             raise CodegenError(
                 f"{node.op.name} takes floating-point numbers, got {dtype}; cast the argument"
+            )
+        if dtypes.is_scalable(dtype) and node.op.name in _FIXED_MATH:
+            raise CodegenError(
+                f"{node.op.name} of scalable vectors has no code; loop over the elements, or use "
+                "vectors of a constant number of lanes"
             )
         element = "float64" if dtypes.element_of(dtype) == "float64" else "float32"
         lanes = dtypes.lanes_of(dtype)

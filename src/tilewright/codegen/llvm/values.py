@@ -13,6 +13,7 @@ from functools import cache, lru_cache
 
 from tilewright.codegen.llvm.types import float_text
 from tilewright.codegen.llvm.writer import Writer
+from tilewright.ir import least_lanes
 from tilewright.support.errors import CodegenError
 
 # Orders of atomic accesses, by LLVM's names.
@@ -62,10 +63,13 @@ def array(count: int, element: Type) -> Type:
 
 @cache
 def vector(lanes: int, element: Type) -> Type:
-    """Return the type of so many lanes; of one, the element itself."""
+    """Return the type of so many lanes; of one, the element itself.
+
+    A scalable vector has the bytes of the least one, which is enough to compare types by size.
+    """
     if lanes == 1:
         return element
-    text, size = f"<{lanes} x {element.text}>", lanes * element.bytes
+    text, size = f"<{lanes} x {element.text}>", least_lanes(lanes) * element.bytes
     return Type(text, size, element.signed, element.is_float, element, lanes)
 
 

@@ -2,8 +2,8 @@
 
 The math library of the LLVM backend writes each function once, for any floating format and any
 number of lanes, with the operators of :mod:`~tilewright.codegen.llvm.values`. They become LLVM IR
-text at once; there is no tree in between. This knows nothing of Tilewright's IR and does not import
-LLVM.
+text at once; there is no tree in between. Of Tilewright's IR this knows what lanes are, no more, and
+it does not import LLVM.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tilewright.codegen.llvm.types import lanes_suffix
 from tilewright.codegen.llvm.values import (
     BOOL,
     DOUBLE,
@@ -23,6 +24,7 @@ from tilewright.codegen.llvm.values import (
     number_text,
     vector,
 )
+from tilewright.ir import ScalableLanes
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Builder(ValueWriter):
         self.fmt = fmt
         self.lanes = lanes
         self.fused = fused
-        self.overload = fmt.suffix if lanes == 1 else f"v{lanes}{fmt.suffix}"
+        self.overload = fmt.suffix if lanes == 1 else f"{lanes_suffix(lanes)}{fmt.suffix}"
         self.types = {
             letter: vector(lanes, scalar)
             for letter, scalar in (("f", fmt.type), ("i", fmt.bits_type), ("m", BOOL))
@@ -287,6 +289,13 @@ class Builder(ValueWriter):
         type_, mask = f"<{width} x {scalar}>", _shuffle_mask(range(self.lanes))
         return self.line(kind, f"shufflevector {type_} {parts[0]}, {type_} poison, {mask}")
 
+    def _lane_count(self) -> str:
+        """The number of lanes, as an i32."""
+        if not isinstance(self.lanes, ScalableLanes):
+            return str(self.lanes)
+        scale = self.here("call i32 @llvm.vscale.i32()")
+        return self.here(f"mul i32 {scale}, {self.lanes.factor}")
+
     def cold_lanes(self, mask: Value, fast: Value, x: Value, symbol: str) -> Value:
         """Replace ``fast`` by ``symbol(x)`` where ``mask``; lane by lane, in a cold block.
 
@@ -298,8 +307,9 @@ class Builder(ValueWriter):
         if self.lanes == 1:
             lines += [f"  br i1 {mask.text}, label %cold, label %done, {weights}", "cold:"]
         else:
+            count = self._lane_count()
             lines += [
-                f"  %any = call i1 @llvm.vector.reduce.or.v{self.lanes}i1"
+                f"  %any = call i1 @llvm.vector.reduce.or.{lanes_suffix(self.lanes)}i1"
                 f"({self.types['m']} {mask.text})",
                 f"  br i1 %any, label %cold, label %done, {weights}",
                 "cold:",
@@ -326,7 +336,7 @@ class Builder(ValueWriter):
             f"  %new = select i1 %wanted, {fmt.llvm} {new}, {fmt.llvm} %old",
             f"  %filled = insertelement {type_} %part, {fmt.llvm} %new, i32 %lane",
             "  %next = add i32 %lane, 1",
-            f"  %more = icmp ult i32 %next, {self.lanes}",
+            f"  %more = icmp ult i32 %next, {count}",
             "  br i1 %more, label %cold, label %done",
             "done:",
         ]
