@@ -18,7 +18,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tilewright.ir.dtype import lanes_of
+from tilewright.ir.dtype import ScalableLanes, lanes_of
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.module import BaseFunc
 from tilewright.ir.node import Node
@@ -318,6 +318,8 @@ class _Hasher:
             self.mapping(value)
         elif isinstance(value, Op):
             out.append("o" + value.name)
+        elif isinstance(value, ScalableLanes):
+            out.append(f"v{value.factor}")
         elif isinstance(value, bytes):
             out.append("b" + value.hex())
         elif hasattr(value, "content_key"):

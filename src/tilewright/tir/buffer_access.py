@@ -200,8 +200,11 @@ def make_indices(buffer: BufferPlaces, indices: Sequence[object]) -> tuple[Expr,
 
 def _slice_lanes(start: Expr, stop: Any) -> int | None:
     """How many elements a slice has, if that is a number or a multiple of ``vscale``."""
-    same = type(stop) is Add and stop.a is start
-    return found_lanes(stop.b if same else stop - start)
+    first = as_int(start)
+    for begin, extent in ((stop.a, stop.b), (stop.b, stop.a)) if type(stop) is Add else ():
+        if begin is start or (first is not None and as_int(begin) == first):
+            return found_lanes(extent)
+    return found_lanes(stop - start)
 
 
 def _spread(value: Expr, like: Expr) -> Expr:

@@ -26,6 +26,7 @@ from tilewright.ir import (
     const,
     dtypes,
     expr_equal,
+    least_lanes,
     maximum,
     pre_order,
     rewrite_bottom_up,
@@ -210,7 +211,7 @@ def _units(expr: Node) -> int:
     dtype = getattr(expr, "dtype", "int64")
     if dtype == "handle":
         return 1
-    bits = dtypes.lanes_of(dtype) * dtypes.bits_of(dtype)
+    bits = least_lanes(dtypes.lanes_of(dtype)) * dtypes.bits_of(dtype)
     return max(1, -(-bits // _VECTOR_BITS))
 
 

@@ -19,7 +19,20 @@ from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
 from tilewright.codegen.llvm.types import register_type
 from tilewright.codegen.llvm.values import I32, I64, Place, Struct, Type, Value
 from tilewright.codegen.llvm.writer import Scope
-from tilewright.ir import INDEX, Expr, Var, as_int, call, cast, const, maximum, minimum, uses_var
+from tilewright.ir import (
+    INDEX,
+    Expr,
+    Var,
+    as_int,
+    call,
+    cast,
+    const,
+    dtypes,
+    maximum,
+    minimum,
+    uses_var,
+)
+from tilewright.support.errors import CodegenError
 from tilewright.tir import SERIAL, Allocate, For, Stmt
 from tilewright.tir.parallel_work import (
     WORK_PER_TAKE,
@@ -48,6 +61,11 @@ class OutlinedEmitter(FunctionEmitter):
         outer = self.parent.values[symbol]
         if not outer.startswith("%"):
             return outer
+        if isinstance(symbol, Var) and dtypes.is_scalable(symbol.dtype):
+            raise CodegenError(
+                f"{symbol.name!r} is a scalable vector, which threads can't be given; compute it "
+                "inside of the parallel loop"
+            )
         name = self.fresh("captured")
         self.captures[symbol] = name
         self.values[symbol] = name

@@ -14,6 +14,7 @@ from tilewright.ir import (
     INDEX,
     Expr,
     ExprLike,
+    IntImm,
     Ramp,
     Range,
     Var,
@@ -81,7 +82,9 @@ class BufferSlice:
                     f"a slice of {self.buffer.name} as a value needs a constant length and step, "
                     f"got {begin!r}:{begin!r} + {extent!r}"
                 )
-            if count is not None:
+            if count is None and type(begin) is IntImm:
+                begin = const(begin.value)
+            elif count is not None:
                 lanes = -(-count // stride)
             if lanes < 1:
                 raise VerifyError(f"the slice of {self.buffer.name} is empty")

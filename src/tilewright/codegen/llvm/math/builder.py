@@ -2,8 +2,8 @@
 
 The math library of the LLVM backend writes each function once, for any floating format and any
 number of lanes, with the operators of :mod:`~tilewright.codegen.llvm.values`. They become LLVM IR
-text at once; there is no tree in between. Of Tilewright's IR this knows what lanes are, no more, and
-it does not import LLVM.
+text at once; there is no tree in between. Of Tilewright's IR this knows what lanes are, no more,
+and it does not import LLVM.
 """
 
 from __future__ import annotations
