@@ -6,8 +6,9 @@ forward(x, _io, k_cache, fc.weight, fc.bias) -> (result, (_io, k_cache))
 
 from __future__ import annotations
 
+import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.ir import IRModule, Pass, Var
@@ -161,7 +162,7 @@ class _Method:
             name: self._actual(item, var)
             for name, item, var in zip(self.spec.arg_names, self.spec.arg_specs, inputs)
         }
-        result = unwrapped_result(self.spec.method(**actual), self.name)
+        result = unwrapped_result(_called(self.spec.method, actual), self.name)
         if not effects:
             return result
         held = [var for _, effect in effects for var in effect.finalize()]
@@ -313,3 +314,13 @@ def _as_torch(value: object) -> Any:
     if isinstance(value, torch.Tensor) or not hasattr(value, "__dlpack__"):
         return value
     return torch.from_dlpack(value)
+
+
+def _called(method: Callable[..., Any], arguments: Mapping[str, object]) -> Any:
+    """Call a method by its own names; by position if a specification has others."""
+    parameters = inspect.signature(method).parameters
+    known = [name for name in parameters if name in arguments]
+    takes_any = any(item.kind is item.VAR_KEYWORD for item in parameters.values())
+    if takes_any or known == list(arguments):
+        return method(**arguments)
+    return method(*arguments.values())

@@ -91,13 +91,12 @@ class MethodSpec:
             raise VerifyError(f"'$' has 'param_mode' and 'effect_mode', not {unknown[0]!r}")
         name = getattr(method, "__name__", repr(method))
         names = _argument_names(method, given)
-        if list(given) != names:
-            wrong = sorted(given.keys() ^ set(names)) or names
+        if wrong := sorted(given.keys() ^ set(names)):
             raise VerifyError(
-                f"{name} takes {', '.join(names) or 'nothing'}: describe each of them, in this "
-                f"order (see {', '.join(wrong)})"
+                f"{name} takes {', '.join(names) or 'nothing'}: describe each of them "
+                f"(see {', '.join(wrong)})"
             )
-        specs = [_argument(value, key, name) for key, value in given.items()]
+        specs = [_argument(given[key], key, name) for key in names]
         return MethodSpec(method, names, specs, **modes)
 
     @staticmethod
