@@ -43,7 +43,7 @@ class Referred:
 
 def _is_named(value: Any) -> bool:
     """Whether an object is what its name stands for: numbers and text may be anybody's."""
-    return callable(value) or isinstance(value, (types.ModuleType, property))
+    return not isinstance(value, (int, float, str, bytes, tuple, frozenset, type(None)))
 
 
 def referred(files: Iterable[Path] | None = None) -> Referred:

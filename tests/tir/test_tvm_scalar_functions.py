@@ -135,9 +135,38 @@ def test_functions_of_integers_and_truth_values(name: str) -> None:
     assert value(function, *operands) == expected
 
 
+ONLY_IN_TIR = {"power", "floormod", "indexmod", "logaddexp"}
+NAMES = [
+    name for name in (*FLOATS, *WHOLE)
+    if " " not in name and not name.startswith("q_") and name not in ONLY_IN_TIR
+]  # fmt: skip
+
+# What the next test looks up, for the search of names that no test tries (`tools/tvm_tried.py`).
+SCRIPT_PATHS = [f"script.tirx.{name}" for name in NAMES]
+
+
+@pytest.mark.parametrize("path", SCRIPT_PATHS)
+def test_script_has_the_same_functions(path: str) -> None:
+    name = path.rpartition(".")[2]
+    function, operands, _ = FLOATS.get(name) or WHOLE[name]
+    given = [tirx.Var(f"x{n}", str(np.asarray(x).dtype)) for n, x in enumerate(operands)]
+    if name == "reinterpret":
+        assert structural_equal(T.reinterpret("int32", given[0]), function(*given))
+        return
+    assert structural_equal(getattr(T, name)(*given), function(*given), map_free_vars=False)
+
+
+def test_script_multiplies_by_fixed_point_numbers() -> None:
+    x, y = tirx.Var("x", "int32"), tirx.Var("y", "int32")
+    assert structural_equal(T.q_multiply_shift(x, y, 31, 1), tirx.q_multiply_shift(x, y, 31, 1))
+    operands = (x, y, tirx.const(1), tirx.const(0), 31, tirx.const(True), tirx.const(False))
+    ours = T.q_multiply_shift_per_axis(*operands)
+    assert structural_equal(ours, tirx.q_multiply_shift_per_axis(*operands))
+
+
 EXTREMES = {
     "int8": (-128, 127), "uint16": (0, 65535), "int64": (-(2**63), 2**63 - 1),
-    "float16": (-65504.0, 65504.0),
+    "float16": (-65504.0, 65504.0), "float32": (-3.4028234663852886e38, 3.4028234663852886e38),
 }  # fmt: skip
 
 
@@ -151,6 +180,7 @@ def test_extreme_values(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_infinity(dtype: str) -> None:
     made = tirx.infinity(dtype)
+    assert structural_equal(T.infinity(dtype), made)
     assert made.dtype == dtype
     assert value(lambda x: tirx.isinf(x + tirx.infinity(dtype)), np.dtype(dtype).type(-1))
 
@@ -158,6 +188,7 @@ def test_infinity(dtype: str) -> None:
 def test_hints_leave_a_predicate_as_it_is() -> None:
     n = tirx.Var("n", "int32")
     hint = tirx.ignore_loop_partition(n < 4)
+    assert structural_equal(T.ignore_loop_partition(n < 4), hint)
     assert hint.dtype == "bool" and hint.op.name == "ignore_loop_partition"
     assert structural_equal(hint.args[0], n < 4)
     assert value(tirx.ignore_loop_partition, np.True_)
@@ -165,7 +196,11 @@ def test_hints_leave_a_predicate_as_it_is() -> None:
 
 def test_intrinsics_of_llvm_are_called_by_name() -> None:
     x = tirx.Var("x", "float32")
-    for call in (tirx.call_llvm_intrin, tirx.call_llvm_pure_intrin):
+    calls = (
+        tirx.call_llvm_intrin, tirx.call_llvm_pure_intrin, T.call_llvm_intrin,
+        T.call_llvm_pure_intrin,
+    )  # fmt: skip
+    for call in calls:
         made = call("float32", "llvm.sqrt", x)
         assert made.dtype == "float32" and x in made.args
     made = T.call_extern("float32", "sinf", x)
