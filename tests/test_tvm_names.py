@@ -21,6 +21,11 @@ def tool() -> Iterator[ModuleType]:
 
 
 @pytest.fixture(scope="module")
+def tried(tool: ModuleType) -> ModuleType:
+    return importlib.import_module("tvm_tried")
+
+
+@pytest.fixture(scope="module")
 def compared(tool: ModuleType) -> Any:
     return tool.compared()
 
@@ -40,6 +45,31 @@ def test_every_decision_is_about_a_name(compared: Any) -> None:
         pattern for pattern in comparison.decisions.out_of_scope if not comparison.excluded[pattern]
     ]
     assert not unused
+
+
+def test_every_name_is_tried_by_a_test(compared: Any, tried: ModuleType) -> None:
+    """Tests refer to each name that counts as the same; ``tools/tvm_tried.py`` says how."""
+    rows, _ = compared
+    missing = [row.path for row in tried.untried(rows, tried.referred())]
+    assert not missing, "write a test that calls these with TVM's arguments"
+
+
+def test_what_a_test_refers_to(tried: ModuleType) -> None:
+    file = tried.TESTS / "support" / "nowhere.py"
+    found = tried.Referred()
+    text = """
+from tilewright import topi, tir as t
+from tilewright.relax import op
+nn = topi.nn
+def test(x, schedule):
+    nn.relu(x), t.exp(x), schedule.split(x)
+    getattr(op, "cosh")(x)
+"""
+    tried.read(found, file, text)
+    names = {"topi.nn.relu": True, "tirx.exp": True, "te.exp": True, "topi.nn.selu": False}
+    names |= {"relax.op.cosh": False}
+    assert {path: found.has(path, tried.named(f"tilewright.{path}")) for path in names} == names
+    assert "split" in found.attributes and "cosh" not in found.attributes
 
 
 DIFFERENCES = {

@@ -1,9 +1,14 @@
 """Find which of TVM's names no test refers to.
 
-A test refers to a name by an attribute of something it imported (``T.float16x8``, ``tir.exp``,
-``relax.op.nn.conv2d``), by importing it, by the dotted paths that a table has as keys or entries of
-which the test calls what ``named`` finds (a module-level name that ends in ``_PATHS``), or, for a
-member of a class, by an attribute of that name anywhere. Names of one object count together.
+A test refers to a name
+
+- by importing it, or by an attribute of what it imported (``T.float16x8``, ``relax.op.nn.conv2d``);
+- by a table of dotted paths whose name ends in ``_PATHS``, at the top of the file, if it looks the
+  names up and calls them (``SCALAR_PATHS = [f"script.tirx.{kind}" for kind in KINDS]``);
+- if it is a member of a class, by an attribute of that name of anything: nobody runs the tests here
+  to see of what.
+
+Other text doesn't count. Several names of one object count together.
 """
 
 from __future__ import annotations
@@ -46,13 +51,18 @@ def _is_named(value: Any) -> bool:
     return not isinstance(value, (int, float, str, bytes, tuple, frozenset, type(None)))
 
 
-def referred(files: Iterable[Path] | None = None) -> Referred:
+def referred() -> Referred:
     """Read what the tests refer to."""
     found = Referred()
-    for file in sorted(TESTS.rglob("*.py")) if files is None else files:
-        module = ".".join(file.relative_to(TESTS.parent).with_suffix("").parts)
-        _File(found, module).read(ast.parse(file.read_text()))
+    for file in sorted(TESTS.rglob("*.py")):
+        read(found, file, file.read_text())
     return found
+
+
+def read(found: Referred, file: Path, text: str) -> None:
+    """Add what one file of the tests refers to."""
+    module = ".".join(file.relative_to(TESTS.parent).with_suffix("").parts)
+    _File(found, module).read(ast.parse(text))
 
 
 class _File:

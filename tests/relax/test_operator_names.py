@@ -70,8 +70,11 @@ def test_calls_of_functions_that_are_told_what_they_give() -> None:
     python = op.call_py_func("doubled", (x,), info)
     assert python.struct_info.dtype == "float32"
     closure = relax.Var("f", relax.ObjectStructInfo())
-    pure = op.invoke_pure_closure(closure, (x,), info)
-    assert pure.struct_info.ndim == 1 and pure.args[0] is closure
+    for pure in (
+        op.invoke_pure_closure(closure, (x,), info),
+        R.invoke_pure_closure(closure, (x,), info),
+    ):
+        assert pure.struct_info.ndim == 1 and pure.args[0] is closure
     assert isinstance(op.null_value().struct_info, relax.ObjectStructInfo)
     assert not op.null_value().args
     inplace = R.call_inplace_packed("twice", x, inplace_indices=[0], ty_args=info)

@@ -258,10 +258,17 @@ def test_parameters_are_checked() -> None:
     setup = SetupTrainer(loss.MSELoss(), optimizer.SGD(0.1), [tensor((6, 3)), tensor((6, 3))])
     trainer = trainer_of(mlp(), setup, zeros=True)
     assert not np.asarray(trainer.predict(random(6, 4))).any()
-    trainer.xaviar_uniform_init_params()
+    trainer.xaiver_uniform_init_params()
     drawn = trainer.export_params()
     assert 0 < np.abs(np.asarray(drawn["w1"])).max() <= np.sqrt(6 / 12)
     assert not np.asarray(drawn["b1"]).any()
+    trainer.zero_init_params()
+    trainer.zero_init_states()
+    assert not np.asarray(trainer.export_params()["w1"]).any()
+    names = Trainer.BACKBONE_FUNC, Trainer.BACKBONE_LOSS_FUNC
+    names += Trainer.ADJOINT_FUNC, Trainer.OPTIMIZER_FUNC
+    made = setup(mlp())
+    assert {var.name_hint for var in made.functions} >= set(names)
     cases: list[tuple[Any, str]] = [
         ([random(4, 8)], "there are 3 parameters .w1, b1, w2., got 1"),
         ({"w3": random(4, 8)}, "no parameter 'w3'; known: b1, w1, w2"),
