@@ -1,6 +1,6 @@
 """Schedules of single reductions.
 
-Three forms, by what is contiguous:
+Four forms, by what is contiguous:
 
 - *columns*: neighbouring results are the lanes. Few columns stay in registers for all rows; many
   are summed into memory, some rows at a time, so that rows are read contiguously.
@@ -8,6 +8,7 @@ Three forms, by what is contiguous:
   elements (``rfactor``), which hides the latency of the operation; the lanes are combined at the
   end. Contiguous axes are fused to one row. Short rows are processed together: their vectors hide
   the latency, and one tree of shuffles combines the lanes of all (``JoinLanes``).
+- *windows*: a few elements of the same rows, or where data tell: vectors of results, which gather.
 - otherwise serial loops.
 
 If there are fewer results than threads, each thread reduces a subset of the elements.
@@ -18,7 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from tilewright.ir import as_int
+from tilewright.ir import as_int, collect, dtypes, uses_var
 from tilewright.scheduling.blocks import (
     Axis,
     axes_of,
@@ -37,7 +38,7 @@ from tilewright.scheduling.cpu.joined import are_contiguous
 from tilewright.scheduling.cpu.loops import parallelize
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir import Block
+from tilewright.tir import Block, BufferLoad
 from tilewright.tir.attrs import KEEP_WHOLE
 from tilewright.tir.schedule import Schedule, others_after
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
@@ -58,6 +59,8 @@ _UNROLLED = 64
 _TOGETHER = ((1, 16, 16), (4, 16, 4))
 # The same of rows whose length comes with the call.
 _UNKNOWN_TOGETHER = 4
+# Steps of windows whose elements are gathered, which are written out, and the fewest results.
+_WINDOW, _LEAST_RESULTS = 16, 8
 # Rows of so many elements need not be joined to longer ones.
 _LONG_ROW = 1024
 
@@ -128,6 +131,8 @@ def _vectorize(
     reduce = _joined_axes(sch, rv, reduce)
     if _is_row(block, reduce[-1], lanes):
         return _row(sch, rv, spatial, reduce, lanes, skip, producer, vectors)
+    if (lane := _near_axis(block, spatial, reduce)) is not None:
+        return _windows(sch, rv, spatial, reduce, lane, target)
     sch.decompose_reduction(rv, reduce[0].loop)
     return outer
 
@@ -210,6 +215,52 @@ def _rows_at_a_time(extent: int | None) -> int | None:
         if extent % rows == 0:
             return rows
     return _ROWS_AT_A_TIME
+
+
+# ---- windows --------------------------------------------------------------------------------
+
+
+def _near_axis(block: Block, spatial: Sequence[Axis], reduce: Sequence[Axis]) -> Axis | None:
+    """The axis along which results are neighbours, and come from the same rows of operands."""
+    last = next((axis for axis in reversed(spatial) if axis.extent != 1), None)
+    few = all(axis.extent is not None for axis in reduce) and work_of(reduce) <= _WINDOW
+    if last is None or last.extent is None or not few or len(block.writes) != 1:
+        return None
+    if any(stride_of(x.indices, x.buffer, last.var) != 1 for x in stores_of(block)):
+        return None
+    able = all(_is_in_row(load, last) or _is_looked_up(load) for load in loads_of(block))
+    return last if able and last.extent >= _LEAST_RESULTS else None
+
+
+def _is_in_row(load: BufferLoad, axis: Axis) -> bool:
+    return not any(uses_var(index, {axis.var}) for index in load.indices[:-1])
+
+
+def _is_looked_up(load: BufferLoad) -> bool:
+    """Whether data tell where an element is."""
+    return any(collect(index, BufferLoad) for index in load.indices)
+
+
+def _windows(
+    sch: Schedule,
+    rv: BlockRV,
+    spatial: Sequence[Axis],
+    reduce: Sequence[Axis],
+    lane: Axis,
+    target: Target,
+) -> list[LoopRV]:
+    """Compute vectors of results, whose elements are gathered; write the steps out."""
+    result = dtypes.bits_of(sch.get(rv).writes[0].buffer.dtype)
+    outer, inner = sch.split(lane.loop, [None, target.vector_lanes(max(8, result))])
+    around = [outer if axis is lane else axis.loop for axis in spatial]
+    steps = [axis.loop for axis in reduce]
+    sch.reorder(*around, *steps, inner)
+    init = sch.decompose_reduction(rv, steps[0])
+    for loop in (inner, sch.get_loops(init)[-1]):
+        sch.vectorize(loop)
+    for loop in steps:
+        sch.unroll(loop)
+    return around
 
 
 # ---- rows -----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright import te
-from tilewright.ir import EQ, INDEX, Expr, ExprLike, and_, compare
+from tilewright.ir import EQ, INDEX, Expr, ExprLike, and_, compare, const, select
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, require_equal, with_conditions
@@ -174,7 +174,8 @@ def pool_grad(
         value = cast_expr(image.read(grads, n, c, window, ()), wide)
         if places is not None:
             flat = place[0] * image.extents[1] + place[1]
-            there.append(compare(EQ, places(n, c, *window), cast_expr(flat, INDEX)))
+            is_here = compare(EQ, places(n, c, *window), cast_expr(flat, INDEX))
+            value = select(is_here, value, const(0, wide))
         else:
             value = divide(value, cast_expr(counts(window), wide))
         made: Expr = te.sum(value, axis=steps, where=and_(*there))
