@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tilewright import driver, te, topi
+from tilewright import driver, te, tir, topi
 from tilewright.codegen.llvm.math import MATH_FUNCTIONS, max_ulp, oracle
 from tilewright.dlight import default_schedule
 from tilewright.ir import IRModule, as_int
 from tilewright.runtime.dlpack import dlpack_dtype
 from tilewright.script import parse
 from tilewright.target import Target
-from tilewright.tir import PrimFunc
+from tilewright.tir import PrimFunc, interpreter
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +52,7 @@ def caller(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass
 class Emulated:
-    """An exported library, whose functions run under emulation."""
+    """An exported library, whose functions run on a CPU as ``qemu`` describes it."""
 
     cpu: str
     library: Path
@@ -70,7 +70,7 @@ class Emulated:
             shape = ",".join(map(str, array.shape))
             described.append(f"{code},{bits}:{shape}:{path}")
             paths.append(path)
-        emulator = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu", CPUS[self.cpu]]
+        emulator = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu", self.cpu]
         command = [*emulator, str(self.caller), str(self.library), f"__tvm_ffi_{name}", *described]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, (done.returncode, done.stderr)
@@ -87,7 +87,7 @@ def exported(functions: dict[str, PrimFunc], cpu: str, folder: Path, caller: Pat
     mod = default_schedule(target)(IRModule(functions))
     path = folder / "library.so"
     driver.compile(mod, target).export_library(path)
-    return Emulated(cpu, path, caller)
+    return Emulated(CPUS[cpu], path, caller)
 
 
 # ---- operators ----------------------------------------------------------------------------------
@@ -192,6 +192,77 @@ def test_operators_by_rule(cpu: str, tmp_path: Path, caller: Path) -> None:
         )
     # Large ones were shared among threads, small ones not: those sleep, or were never made.
     assert max(emulated.threads) == CORES and set(emulated.threads) <= set(range(1, CORES + 1))
+
+
+# ---- scalable vectors ---------------------------------------------------------------------------
+
+#: What a function does with ``LANES`` lanes from ``i`` on, where ``m`` says which are inside.
+SCALABLE = {
+    "arithmetic": "x * y - T.max(x, y)",
+    "chosen": "T.Select(x < y, x + y, x - y)",
+    "apart": "x + A[T.Ramp(2 * i, 3, LANES)]",
+    "backwards": "y - B[T.Ramp(700 - i, -1, LANES)]",
+    "shared": "x * T.Broadcast(A[i], LANES)",
+    "masked": "T.if_then_else(m, x, y)",
+}
+ELEMENTS = {
+    "int8": 16,
+    "uint16": 8,
+    "int32": 4,
+    "int64": 2,
+    "float16": 8,
+    "float32": 4,
+    "float64": 2,
+}
+SIZE = 77
+
+
+def _scalable(value: str, dtype: str) -> PrimFunc:
+    lanes = f"{ELEMENTS[dtype]} * T.vscale()"
+    return parse(f"""
+@T.prim_func
+def main(
+    A: T.Buffer((1024,), "{dtype}"), B: T.Buffer((1024,), "{dtype}"),
+    C: T.Buffer((1024,), "{dtype}"),
+):
+    for t in T.parallel(T.ceildiv({SIZE}, {lanes})):
+        i = t * ({lanes})
+        m = T.get_active_lane_mask("boolxvscalex{ELEMENTS[dtype]}", i, {SIZE})
+        x = A[T.Ramp(i, 1, {lanes})]
+        y = B[T.Ramp(i, 1, {lanes})]
+        T.masked_store(C, {value.replace("LANES", lanes)}, T.Ramp(i, 1, {lanes}), m)
+""")
+
+
+def _split() -> PrimFunc:
+    sch = tir.Schedule(_elementwise("exp", "float32", 1000))
+    sch.vectorize(sch.split(sch.get_loops("y")[0], [None, 4 * tir.vscale()])[1])
+    return sch.mod["main"]
+
+
+def test_one_library_runs_at_any_length_of_vectors(tmp_path: Path, caller: Path) -> None:
+    functions = {
+        f"{name}_{dtype}": _scalable(value, dtype)
+        for name, value in SCALABLE.items()
+        for dtype in ELEMENTS
+    }
+    target = Target(f"{LINUX} -mattr=+sve -num-cores={CORES}")
+    mod = IRModule({**functions, "split": _split()})
+    path = tmp_path / "library.so"
+    driver.compile(mod, target).export_library(path)
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal(1000).astype("float32")
+    for scale in (1, 2, 4, 16):
+        emulated = Emulated(f"max,sve-default-vector-length={16 * scale}", path, caller)
+        for name, func in functions.items():
+            dtype = name.rpartition("_")[2]
+            a, b = (rng.integers(0, 100, 1024).astype(dtype) for _ in range(2))
+            c = np.zeros(1024, dtype)
+            *_, found = emulated(name, a, b, c)
+            interpreter.run(func, a, b, c, vscale=scale)
+            np.testing.assert_array_equal(found, c, err_msg=f"{name}, {scale}")
+        *_, found = emulated("split", x, np.zeros_like(x))
+        np.testing.assert_allclose(found, np.exp(x), rtol=1e-6)
 
 
 # ---- elementary functions -----------------------------------------------------------------------
