@@ -167,7 +167,7 @@ ROIS = np.array(
 @pytest.mark.parametrize("ratio", [-1, 2])
 @pytest.mark.parametrize("aligned", [True, False])
 def test_roi_align(layout: str, mode: str, ratio: int, aligned: bool) -> None:
-    x = numbers(2, 3, 6, 7)
+    x = numbers(2, 11 if aligned else 3, 6, 7)  # more channels than a vector has lanes, and less
     made = evaluate(
         lambda a, r: vision.roi_align(a, r, (3, 2), 0.7, mode, ratio, aligned, layout),
         moved(x, "NCHW", layout), ROIS,
@@ -191,8 +191,9 @@ def test_roi_align(layout: str, mode: str, ratio: int, aligned: bool) -> None:
             np.testing.assert_allclose(made[number, :, p, q], wanted, rtol=1e-3, atol=1e-4)
 
 
-def test_roi_pool() -> None:
-    x = numbers(2, 3, 6, 7)
+@pytest.mark.parametrize("channels", [3, 11])
+def test_roi_pool(channels: int) -> None:
+    x = numbers(2, channels, 6, 7)
     made = evaluate(lambda a, r: vision.roi_pool(a, r, (3, 2), 0.7), x, ROIS)
     for number, (image, *corners) in enumerate(ROIS):
         left, top, right, bottom = (int(np.rint(c * 0.7)) for c in corners)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from tilewright.ir import as_int, dtypes
 from tilewright.scheduling.blocks import (
     Axis,
+    accesses_of,
     axes_of,
     can_vectorize,
     exceeds,
@@ -109,6 +110,13 @@ def schedule_injective(
         outer = schedule_gather(sch, axes, rows)
     elif way == "channels" and (turns := channels_of(block, axes)) is not None:
         outer = schedule_channels(sch, axes, turns, lanes)
+    elif way is None and inside > 1 and (apart := _even_axis(block, axes, lanes)) is not None:
+        outer = [axis.loop for axis in axes if axis is not apart]
+        size = vector_extent(apart.extent, lanes, vectors * lanes)
+        chunk, inner = sch.split(apart.loop, [None, size])
+        outer.append(chunk)
+        sch.reorder(*outer, inner)
+        sch.vectorize(inner)
     elif way is None and (not outer or inside > 1):
         outer.append(last.loop)  # else nothing would be left to share, or too little
     for part in blocks:
@@ -136,6 +144,18 @@ def _way(
     if turns is not None:
         return "channels"
     return "vectors" if _is_near(block, last) else None
+
+
+def _even_axis(block: Block, axes: Sequence[Axis], lanes: int) -> Axis | None:
+    """The last axis along which all elements are evenly apart, though not side by side.
+
+    Where a result is a loop by itself, what lanes share of it is worth gathering their elements.
+    """
+    for axis in reversed(axes):
+        strides = [stride_of(x.indices, x.buffer, axis.var) for x in accesses_of(block)]
+        if (axis.extent or 0) >= lanes and None not in strides and any(strides):
+            return axis
+    return None
 
 
 def _cases(choices: Choices, block: Block, axes: Sequence[Axis], target: Target) -> Axis | None:

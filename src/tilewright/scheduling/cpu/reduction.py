@@ -61,6 +61,8 @@ _TOGETHER = ((1, 16, 16), (4, 16, 4))
 _UNKNOWN_TOGETHER = 4
 # Steps of windows whose elements are gathered, which are written out, and the fewest results.
 _WINDOW, _LEAST_RESULTS = 16, 8
+# Elements of operands that are so far apart are close to each other.
+_NEAR = 8
 # Rows of so many elements need not be joined to longer ones.
 _LONG_ROW = 1024
 
@@ -233,6 +235,10 @@ def _near_axis(block: Block, spatial: Sequence[Axis], reduce: Sequence[Axis]) ->
 
 
 def _is_in_row(load: BufferLoad, axis: Axis) -> bool:
+    """Whether neighbours along an axis lie in one row, or close to each other."""
+    apart = stride_of(load.indices, load.buffer, axis.var)
+    if apart is not None and abs(apart) <= _NEAR:
+        return True
     return not any(uses_var(index, {axis.var}) for index in load.indices[:-1])
 
 

@@ -4,13 +4,13 @@ A loop over ``n`` iterations becomes one pass over its body in which the loop va
 vector ``0 .. n-1``. Lengths that make no good vector are cut into chunks of the target's vector
 width and a rest of smaller powers of two; a symbolic length ends in one masked chunk. Conditions
 that differ between lanes become branches with a vector condition, which the code generator turns
-into masks. Bodies that can't be vectorized (a loop whose length differs between lanes, calls of
-foreign code) become serial loops.
+into masks. Of an iteration's own memory each lane has a copy. Bodies that can't be vectorized (a
+loop whose length differs between lanes, calls of foreign code) become serial loops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.arith import Analyzer, holds_data
@@ -45,7 +45,7 @@ from tilewright.ir import (
     uses_var,
 )
 from tilewright.tir.attrs import NO_ALIAS
-from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.buffer import Buffer, BufferLoad, decl_buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import renew_definitions
 from tilewright.tir.stmt import (
@@ -81,6 +81,8 @@ MAX_REGISTERS = 4
 _UNROLL_CHUNKS = 8
 #: Most vectors whose lanes are stored by turns.
 _INTERLEAVED = 8
+#: Most elements of memory of an iteration's own, of which every lane gets a copy.
+_OWN = 64
 
 
 class VectorizeLoop(FunctionTransform):
@@ -236,6 +238,7 @@ class _Vectorizer(Replacing):
         self.masked = masked  # whether the code will run under a condition of as many lanes
         self.known = known
         self.values: dict[Var, Expr] = {var: Ramp(start, const(1, var.dtype), lanes)}
+        self.own: dict[Buffer, Buffer] = {}  # memory of an iteration, and of all lanes
 
     def widen(self, expr: Expr) -> Expr:
         """Repeat a scalar in all lanes."""
@@ -357,6 +360,8 @@ class _Vectorizer(Replacing):
         return node
 
     def visit_BufferLoad(self, node: BufferLoad) -> Expr:
+        if node.buffer in self.own:
+            return BufferLoad(self.own[node.buffer], (self._of_lanes(node.indices),))
         indices = tuple(map(self.visit, node.indices))
         if all(a is b for a, b in zip(indices, node.indices)):
             return node
@@ -429,6 +434,9 @@ class _Vectorizer(Replacing):
 
     def visit_BufferStore(self, node: BufferStore) -> Stmt:
         value = self.visit(node.value)
+        if node.buffer in self.own:
+            place = self._of_lanes(node.indices)
+            return BufferStore(self.own[node.buffer], self.widen(value), (place,))
         indices = tuple(map(self.visit, node.indices))
         wide = any(_lanes(index) > 1 for index in indices)
         if not wide:
@@ -469,7 +477,7 @@ class _Vectorizer(Replacing):
         store, count = loop.body, as_int(loop.extent)
         if not isinstance(store, BufferStore) or as_int(loop.min) != 0 or count is None:
             return None
-        if self.masked:
+        if self.masked or store.buffer in self.own:
             return None  # the mask has one lane for each iteration, not for each element
         if not 2 <= count <= _INTERLEAVED or dtypes.lanes_of(store.value.dtype) > 1:
             return None
@@ -507,8 +515,25 @@ class _Vectorizer(Replacing):
         return node if condition is node.condition else node.replace(condition=condition)
 
     def visit_Allocate(self, node: Allocate) -> Stmt:
-        # Each iteration has memory of its own: all lanes would need a copy.
-        raise _CannotVectorize
+        """Each iteration has memory of its own: of each element, all lanes lie side by side."""
+        buffer = node.buffer
+        extent = as_int(buffer.shape[0]) if buffer.ndim == 1 else None
+        if extent is None or extent > _OWN or node.annotations or buffer.strides:
+            raise _CannotVectorize
+        if dtypes.lanes_of(buffer.dtype) > 1:
+            raise _CannotVectorize
+        wide = decl_buffer((extent * self.lanes,), buffer.dtype, buffer.name, scope=buffer.scope)
+        self.own[buffer] = wide
+        return Allocate(wide, self.visit(node.body))
+
+    def _of_lanes(self, indices: Sequence[Expr]) -> Expr:
+        """Where the lanes' copies of an element are."""
+        (index,) = map(self.visit, indices)
+        if _lanes(index) == 1:
+            return Ramp(index * self.lanes, const(1, index.dtype), self.lanes)
+        first = Ramp(const(0, dtypes.element_of(index.dtype)), const(1), self.lanes)
+        scale = Broadcast(const(self.lanes, dtypes.element_of(index.dtype)), self.lanes)
+        return self.widen(index) * scale + first
 
     def visit_DeclBuffer(self, node: DeclBuffer) -> Stmt:
         raise _CannotVectorize
