@@ -8,6 +8,7 @@ import torch
 
 from tilewright import dlight, driver, te, topi
 from tilewright.ir import IRModule, collect
+from tilewright.script import tir as T
 from tilewright.target import Target
 from tilewright.tir import Block, For
 from tilewright.topi import nn
@@ -68,3 +69,36 @@ def test_samples_are_vectors(method: str, width: int) -> None:
         torch.from_numpy(image), places, method, "zeros", align_corners=False
     )
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@T.prim_func
+def running(x: T.Buffer((64, 100), "float32"), y: T.Buffer((64, 100), "float32")):
+    """A loop through each row."""
+    for i in range(64):
+        with T.block("row"):
+            v = T.axis.spatial(64, i)
+            total = T.alloc_buffer((1,), "float32", scope="local")
+            total[0] = T.float32(0)
+            for k in range(100):
+                total[0] = total[0] + x[v, k]
+                y[v, k] = total[0]
+
+
+def test_loops_along_rows_stay_in_their_row() -> None:
+    target = Target("native").with_options(num_cores=1)
+    func = IRModule({"main": running})
+    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(func)
+    assert all(loop.kind != "vectorized" for loop in collect(mod["main"].body, For))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_regions_are_vectors_of_channels(layout: str) -> None:
+    """What lanes share, the places and weights of samples, is most of the work."""
+    target = Target("native").with_options(num_cores=1)
+    x = te.placeholder((1, 32, 9, 10) if layout == "NCHW" else (1, 9, 10, 32), name="x")
+    rois = te.placeholder((5, 5), name="rois")
+    made = topi.vision.roi_align(x, rois, 3, 0.5, "avg", 2, False, layout)
+    func = IRModule({"main": te.create_prim_func([x, rois, made])})
+    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(func)
+    lanes = [loop for loop in collect(mod["main"].body, For) if loop.kind == "vectorized"]
+    assert [loop.loop_var.name[0] for loop in lanes] == ["c"]

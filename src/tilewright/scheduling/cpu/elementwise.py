@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir import as_int, dtypes
+from tilewright.ir import as_int, collect, dtypes
 from tilewright.scheduling.blocks import (
     Axis,
     accesses_of,
@@ -44,7 +44,7 @@ from tilewright.scheduling.cpu.transpose import (
     transposition_of,
 )
 from tilewright.target import Target
-from tilewright.tir import Block, BufferLoad, BufferStore
+from tilewright.tir import Block, BufferLoad, BufferStore, For
 from tilewright.tir.attrs import STREAMING_STORES
 from tilewright.tir.schedule import Choices, Schedule, others_after
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
@@ -149,8 +149,16 @@ def _way(
 def _even_axis(block: Block, axes: Sequence[Axis], lanes: int) -> Axis | None:
     """The last axis along which all elements are evenly apart, though not side by side.
 
-    Where a result is a loop by itself, what lanes share of it is worth gathering their elements.
+    Where a result is a loop by itself, what lanes share of it is worth gathering their elements,
+    unless that loop runs through a row: there its own elements are side by side.
     """
+    own = [loop.loop_var for loop in collect(block.body, For)]
+    if any(
+        stride_of(x.indices, x.buffer, var) not in (0, None)
+        for x in accesses_of(block)
+        for var in own
+    ):
+        return None
     for axis in reversed(axes):
         strides = [stride_of(x.indices, x.buffer, axis.var) for x in accesses_of(block)]
         if (axis.extent or 0) >= lanes and None not in strides and any(strides):
