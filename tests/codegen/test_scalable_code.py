@@ -14,7 +14,7 @@ from tilewright import driver
 from tilewright.runtime import Module
 from tilewright.script import parse
 from tilewright.script import tir as T
-from tilewright.support.errors import CodegenError
+from tilewright.support.errors import CodegenError, TargetError
 from tilewright.tir import Schedule
 
 SVE = "llvm -mtriple=aarch64-unknown-linux-gnu -mattr=+sve -num-cores=2"
@@ -111,6 +111,14 @@ def test_code_of_sve(body: str, dtype: str, lanes: int, text: str, instruction: 
 def test_code_of_rvv(body: str, instruction: str) -> None:
     code, machine = _code(_program(body), RVV)
     assert "<vscale x 4 x float>" in code and re.search(instruction, machine), machine
+
+
+def test_halves_of_rvv_need_an_extension() -> None:
+    text = _program("C[RAMP] = A[RAMP] * A[RAMP]", "float16", 8)
+    with pytest.raises(TargetError, match="float16xvscalex8 is not for .*zvfhmin"):
+        _built(text, RVV)
+    _, machine = _code(text, RVV.replace("+v", "+v,+zvfhmin"))
+    assert "vfncvt" in machine
 
 
 def test_split_loops_go_by_predicates() -> None:

@@ -16,10 +16,10 @@ from tilewright.codegen.cuda.package import build_cuda_module
 from tilewright.codegen.llvm.emit import emit_module
 from tilewright.codegen.llvm.jit import target_machine
 from tilewright.codegen.llvm.package import Machine, build_module
-from tilewright.ir import IRModule, has_scalable
+from tilewright.ir import IRModule, dtypes, has_scalable, pre_order
 from tilewright.runtime import Module
 from tilewright.support.collector import few_collections
-from tilewright.support.errors import BuildError
+from tilewright.support.errors import BuildError, TargetError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.analysis import verify
@@ -96,9 +96,20 @@ def lower(mod_or_func: IRModule | PrimFunc, target: TargetLike = None) -> IRModu
 
 def _check_vectors(mod: IRModule, target: Target) -> None:
     """Refuse scalable vectors where there are none: compilers end the process for them."""
-    functions = (func for func in mod.functions.values() if isinstance(func, PrimFunc))
-    if any(has_scalable(func.body) for func in functions):
+    functions = [func for func in mod.functions.values() if isinstance(func, PrimFunc)]
+    scalable = [func for func in functions if has_scalable(func.body)]
+    if scalable:
         target.require_scalable_vectors()
+    if target.has("sve") or target.has("zvfh") or target.has("zvfhmin"):
+        return
+    for func in scalable:
+        for item in pre_order(func.body):
+            dtype = getattr(item, "dtype", "void")
+            if dtypes.element_of(dtype) == "float16" and dtypes.is_scalable(dtype):
+                raise TargetError(
+                    f"{dtype} is not for the target {str(target)!r}: RVV converts vectors of "
+                    "float16 with -mattr=+v,+zvfhmin or +zvfh only"
+                )
 
 
 _LOWERINGS: dict[str, Callable[[Target], Callable[[IRModule], IRModule]]] = {
