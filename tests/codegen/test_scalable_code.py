@@ -115,7 +115,7 @@ def test_code_of_rvv(body: str, instruction: str) -> None:
 
 def test_halves_of_rvv_need_an_extension() -> None:
     text = _program("C[RAMP] = A[RAMP] * A[RAMP]", "float16", 8)
-    with pytest.raises(TargetError, match="float16xvscalex8 is not for .*zvfhmin"):
+    with pytest.raises(TargetError, match=r"float16xvscalex8 is not for .*zvfhmin"):
         _built(text, RVV)
     _, machine = _code(text, RVV.replace("+v", "+v,+zvfhmin"))
     assert "vfncvt" in machine
