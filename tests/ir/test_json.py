@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import functools
+import json
 import math
+import operator
+import sys
+from collections.abc import Iterator
+from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tilewright import ir, te, tir
 from tilewright.ir import IRModule, load_json, make_node, save_json, structural_equal
-from tilewright.support.errors import VerifyError
+from tilewright.script import from_source
+from tilewright.support.errors import TilewrightError, VerifyError
 from tilewright.target import Target
 
 
@@ -70,6 +80,175 @@ WRONG = [
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(VerifyError, match="no text of save_json"):
         load_json(text)
+
+
+VAR = ["tilewright.ir.expr.Var", {"name": "x", "dtype": "int64"}]
+X = {"node": 0}
+
+
+def text_of(*nodes: object) -> str:
+    return json.dumps({"root": {"node": len(nodes)}, "nodes": [VAR, *nodes]})
+
+
+def expr(kind: str, /, **fields: object) -> list[object]:
+    return [f"tilewright.ir.expr.{kind}", fields]
+
+
+# The node after a variable, and what the error says.
+BROKEN: dict[str, tuple[list[Any], str]] = {
+    "text as a child": (expr("Add", a="x", b=X), "Add.a is Expr, got 'x'"),
+    "no child": (expr("Add", a=None, b=X), "Add.a is Expr"),
+    "a statement as a child": (["tilewright.tir.stmt.Evaluate", {"value": 3}], "Evaluate.value is"),
+    "a missing field": (expr("Add", a=X), "missing 1 required"),
+    "another field": (expr("Add", a=X, b=X, c=X), "'c'"),
+    "itself": (expr("Add", a=X, b={"node": 1}), "no node before this one"),
+    "one from the end": (expr("Add", a=X, b={"node": -1}), "no node before this one"),
+    "a truth value as number": (expr("Add", a=X, b={"node": False}), "no node before this one"),
+    "a number as text": (expr("IntImm", value="1", dtype="int64"), "IntImm.value is int"),
+    "a fraction": (expr("IntImm", value=1.5, dtype="int64"), "IntImm.value is int"),
+    "too large": (expr("IntImm", value=2**63, dtype="int64"), "does not fit int64"),
+    "no dtype": (expr("IntImm", value=1, dtype="int65"), "dtype"),
+    "a dtype of floats": (expr("IntImm", value=1, dtype="float32"), "IntImm"),
+    "a name that is a number": (expr("Var", name=1, dtype="int64"), "Var.name is str"),
+    "a dtype that is none": (expr("Var", name="x", dtype=["int64"]), "written as an object"),
+    "lanes": (expr("Broadcast", value=X, lanes=2**40), "lanes"),
+    "operands": (expr("Call", op={"op": "exp"}, args=X, dtype="float32"), "Call.args is tuple"),
+    "a list of operands": (
+        expr("Call", op={"op": "exp"}, args={"tuple": ["x"]}, dtype="float32"), "Call.args is tuple"
+    ),
+    "no operator": (expr("Call", op="exp", args={"tuple": [X]}, dtype="float32"), "Call.op is Op"),
+    "a vector cast": (expr("Cast", value=X, dtype="int32x4"), "lanes"),
+    "a base": (expr("BinaryExpr", a=X, b=X), "no class of nodes"),
+    "all expressions": (expr("Expr"), "no class of nodes"),
+    "a program": (["tilewright.__main__.Var", {}], "no class of nodes"),
+    "another package": (["os.path.Var", {}], "no class of nodes"),
+    "an axis": (
+        ["tilewright.tir.axes.IterVar", {"var": X, "dom": X, "kind": "spatial", "thread_tag": ""}],
+        "IterVar.dom is",
+    ),
+    "a kind of axis": (
+        ["tilewright.tir.axes.IterVar", {"var": X, "dom": None, "kind": "all", "thread_tag": ""}],
+        "kind of axis",
+    ),
+    "functions": (
+        ["tilewright.ir.module.IRModule", {"functions": {"dict": [["f", X]]}, "attrs": None}],
+        "IRModule.functions is",
+    ),
+    "a target": (expr("Var", name={"target": {"kind": "llvm"}}, dtype="int64"), "written as text"),
+    "an unknown target": (expr("Var", name={"target": "z80"}, dtype="int64"), "z80"),
+    "an array of objects": (
+        expr("Var", name={"array": ["object", [1], "AAAAAAAAAAA="]}, dtype="int64"), "no dtype of"
+    ),
+    "a huge array": (expr("Var", name={"array": ["int8", [10**15], "AA=="]}, dtype="i"), "reshape"),
+    "a negative array": (expr("Var", name={"array": ["int8", [-1], "AA=="]}), "the shape"),
+    "a word as float": (expr("FloatImm", value={"float": "1e9"}, dtype="float32"), "is written as"),
+    "two kinds": (expr("Var", name={"list": [], "tuple": []}, dtype="int64"), "too many values"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_nodes_are_made_of_what_their_fields_hold(name: str) -> None:
+    node, message = BROKEN[name]
+    with pytest.raises(VerifyError, match="no text of save_json") as caught:
+        load_json(text_of(node))
+    assert message in str(caught.value)
+
+
+def test_nodes_that_stand_for_too_many_are_refused() -> None:
+    doubled = [expr("Add", a={"node": n}, b={"node": n}) for n in range(64)]
+    with pytest.raises(VerifyError, match="the Add stands for"):
+        load_json(text_of(*doubled))
+    assert load_json(text_of(*doubled[:10])).a.a.dtype == "int64"
+
+
+def test_no_text_loads_what_declares_no_nodes() -> None:
+    for path in ("tilewright.torch.dynamo.Var", "tilewright.testing.workers.Var"):
+        module = path.rpartition(".")[0]
+        known = module in sys.modules
+        with pytest.raises(VerifyError, match="no class of nodes"):
+            load_json(text_of([path, {}]))
+        assert (module in sys.modules) == known
+
+
+GRAPH = """
+@I.ir_module
+class Module:
+    I.module_attrs({"a": 3})
+
+    @T.prim_func
+    def f(a: T.handle, n: T.int32) -> T.int32:
+        A = T.match_buffer(a, (n, 16), "float32", strides=[32, 1])
+        for i in T.parallel(n):
+            for j in T.vectorized(4):
+                A[i, T.ramp(j * 4, 1, 4)] = T.broadcast(T.float32(1), 4)
+        B = T.allocate((16,), "int8", "local")
+        x: T.int32 = T.if_then_else(n > 3, n, T.int32(2))
+        while x > 4:
+            T.evaluate(T.call_extern("int32", "g", B.data))
+        assert x > 1, ("m {}", x)
+        if x > 2:
+            return x
+        return T.Select(x > 1, 1, T.shift_left(x, 2))
+
+    @R.function
+    def main(x: R.Tensor(("m", 4), "float32"), y: R.Tensor((4, 4), "float32")):
+        with R.dataflow():
+            z = R.add(R.matmul(x, y), x)
+            t = R.split(z, 2, axis=1)
+            u = R.concat([t[0], t[1]], axis=1)
+            R.output(u)
+        return u
+"""
+JUNK: list[Any] = [
+    None, True, -1, 2**31, 10**40, 1.5, "", "x", "float32", "int8x4", {}, [], {"node": 0},
+    {"node": 9}, {"tuple": []}, {"tuple": [{"node": 0}]}, {"list": [1]}, {"float": "nan"},
+    {"op": "exp"}, {"target": "llvm"}, {"dict": []}, {"dict": [["a", 1]]}, "\ud800", "void",
+]  # fmt: skip
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths to all values inside a value."""
+    if not isinstance(value, (dict, list)):
+        return
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        yield (*path, key)
+        yield from places(inner, (*path, key))
+
+
+def at(data: Any, path: tuple[Any, ...]) -> Any:
+    return functools.reduce(operator.getitem, path, data)
+
+
+def changed(rng: Random, data: Any) -> str:
+    """The text of data with a value replaced by junk, or by one of its kind from elsewhere."""
+    data = copy.deepcopy(data)
+    paths = list(places(data))
+    path = rng.choice(paths)
+    value = rng.choice(JUNK)
+    if rng.random() < 0.8:
+        old = at(data, path)
+        like = [other for value in paths if type(other := at(data, value)) is type(old)]
+        value = copy.deepcopy(rng.choice(like))
+    at(data, path[:-1])[path[-1]] = value
+    return json.dumps(data)
+
+
+def test_changed_texts_give_sound_nodes_or_an_error() -> None:
+    rng, made = Random(0), 0
+    sources = [json.loads(save_json(each)) for each in (product(), from_source(GRAPH))]
+    for _ in range(220):
+        try:
+            found = load_json(changed(rng, rng.choice(sources)))
+        except VerifyError:
+            continue
+        if not isinstance(found, (IRModule, tir.PrimFunc)):
+            continue
+        made += 1
+        assert structural_equal(found, found) and ir.structural_hash(found)
+        for check in (tir.analysis.verify, lambda mod: mod.script(), save_json):
+            with contextlib.suppress(TilewrightError, RecursionError):
+                check(found)
+    assert made > 10
 
 
 def test_values_that_json_cannot_hold_are_named() -> None:

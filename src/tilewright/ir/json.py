@@ -13,19 +13,26 @@ from __future__ import annotations
 
 import base64
 import importlib
+import inspect
 import json
 import math
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from tilewright.ir.dtype import ScalableLanes
+from tilewright.ir.field_types import is_concrete, mismatch
 from tilewright.ir.node import Node
 from tilewright.ir.op import OPS, Op
-from tilewright.support.errors import VerifyError
+from tilewright.support.errors import TilewrightError, VerifyError
 
 _ROOT = __name__.partition(".")[0]
+# The packages that declare nodes. To import them has no effect, and loads them all.
+_PACKAGES = frozenset(("ir", "relax", "target", "te", "tir"))
+# Far more than a program has; a few nodes that refer to each other twice stand for more.
+_MOST_NODES = 1 << 32
 
 # Other classes of values, registered where they are defined: how to write them as text, and read.
 _TEXTS: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {}
@@ -65,32 +72,73 @@ def save_json(node: Node) -> str:
 def load_json(json_str: str) -> Any:
     """Return the node that ``save_json`` wrote, with variables of its own.
 
-    Raises ``VerifyError`` for any other text.
+    The text may be a stranger's: nothing but nodes of this package is made, each of values that its
+    declaration allows. Whether the whole is a sound program, ``tir.analysis.verify`` and
+    ``relax.analysis.well_formed`` tell. Raises ``VerifyError`` for any other text.
     """
     try:
         data = json.loads(json_str)
-        nodes: list[Node] = []
+        nodes = _Nodes()
         for kind, fields in data["nodes"]:
             made = {name: _decode(value, nodes) for name, value in fields.items()}
-            nodes.append(_made_of(_class_named(kind), made))
+            nodes.add(_made_of(_class_named(kind), made))
         return _decode(data["root"], nodes)
     except (
         ValueError,
-        KeyError,
+        LookupError,
+        ArithmeticError,
         TypeError,
-        IndexError,
         AttributeError,
         RecursionError,
+        TilewrightError,
     ) as error:
         raise VerifyError(f"this is no text of save_json: {error}") from error
 
 
+class _Nodes:
+    """The nodes so far, by number."""
+
+    def __init__(self) -> None:
+        self._made: list[Node] = []
+        self._sizes: dict[int, int] = {}
+
+    def add(self, node: Node) -> None:
+        """Add the next node; ``ValueError`` if nobody can ever go through the tree below it."""
+        inner = (each for value in _fields_of(node).values() for each in _nodes_in(value))
+        size = 1 + sum(self._sizes.get(id(each), 1) for each in inner)
+        if size > _MOST_NODES:
+            raise ValueError(f"the {type(node).__name__} stands for {size} nodes")
+        self._made.append(node)
+        self._sizes[id(node)] = size
+
+    def __getitem__(self, number: object) -> Node:
+        if type(number) is not int or not 0 <= number < len(self._made):
+            raise ValueError(f"no node before this one has the number {number!r}")
+        return self._made[number]
+
+
 def _made_of(kind: type[Node], values: dict[str, Any]) -> Node:
-    """Make a node of its fields."""
-    parameters = {field.name: field.parameter for field in kind.node_fields}
-    named = {parameters[name]: value for name, value in values.items()}
-    make: Callable[..., Node] = kind if getattr(kind, "init_takes_fields", True) else kind.of_fields
-    return make(**named)
+    """Make a node of its fields; ``ValueError`` if they aren't of the types that it declares."""
+    wrong = mismatch(kind, values)
+    if wrong is not None:
+        raise ValueError(wrong)
+    make, parameters = _constructor(kind)
+    return make(**{parameters[name]: value for name, value in values.items()})
+
+
+@cache
+def _constructor(kind: type[Node]) -> tuple[Callable[..., Node], dict[str, str]]:
+    """What makes a node of its fields, and their parameters.
+
+    Where the class's own constructor can, it does, since it checks what it is given.
+    """
+    fields = [field for field in kind.node_fields if field.role != "derived"]
+    parameters = {field.name: field.parameter for field in fields}
+    if getattr(kind, "init_takes_fields", True):
+        return kind, parameters
+    if inspect.signature(kind).parameters.keys() >= parameters.keys():
+        return kind, {name: name for name in parameters}
+    return kind.of_fields, parameters
 
 
 def _fields_of(item: Node) -> dict[str, Any]:
@@ -143,40 +191,62 @@ def _encode(value: object, numbers: dict[int, int]) -> Any:
     raise VerifyError(f"save_json can't write a {type(value).__name__}: {str(value)[:100]}")
 
 
-def _decode(value: object, nodes: list[Node]) -> Any:
+def _decode(value: object, nodes: _Nodes) -> Any:
+    if isinstance(value, list):
+        raise ValueError("a list is written as an object")
     if not isinstance(value, dict):
         return value
     ((kind, held),) = value.items()
     if kind in _TEXTS:
+        if not isinstance(held, str):
+            raise ValueError(f"a {kind} is written as text, got {str(held)[:60]}")
         return _TEXTS[kind][2](held)
     return _READERS[kind](held, nodes)
 
 
+def _float(held: Any, _: object) -> float:
+    if held not in ("nan", "inf", "-inf"):
+        raise ValueError(f"{str(held)[:60]!r} is written as a number, or is none")
+    return float(held)
+
+
 def _array(held: Any, _: object) -> Any:
-    dtype, shape, data = held
-    return np.frombuffer(base64.b64decode(data), np.dtype(dtype)).reshape(shape)
+    name, shape, data = held
+    dtype = np.dtype(name)
+    if dtype.name != name or dtype.hasobject or dtype.kind not in "?biufcV" or not dtype.itemsize:
+        raise ValueError(f"{str(name)[:60]!r} is no dtype of numbers")
+    if not all(type(extent) is int and extent >= 0 for extent in shape):
+        raise ValueError(f"an array has the shape {str(shape)[:60]}")
+    return np.frombuffer(base64.b64decode(data, validate=True), dtype).reshape(shape)
 
 
-_READERS: dict[str, Callable[[Any, list[Node]], Any]] = {
-    "float": lambda held, _: float(held),
+def _several(held: Any, nodes: _Nodes) -> list[Any]:
+    if not isinstance(held, list):
+        raise ValueError(f"several values are written as a list, got {str(held)[:60]}")
+    return [_decode(each, nodes) for each in held]
+
+
+_READERS: dict[str, Callable[[Any, _Nodes], Any]] = {
+    "float": _float,
     "node": lambda held, nodes: nodes[held],
-    "tuple": lambda held, nodes: tuple(_decode(each, nodes) for each in held),
-    "list": lambda held, nodes: [_decode(each, nodes) for each in held],
+    "tuple": lambda held, nodes: tuple(_several(held, nodes)),
+    "list": _several,
     "dict": lambda held, nodes: {_decode(k, nodes): _decode(v, nodes) for k, v in held},
     "op": lambda held, _: OPS.get(held),
     "array": _array,
-    "scalable": lambda held, _: ScalableLanes(held),
 }
 
 
+@cache
 def _class_named(path: str) -> type[Node]:
     """Return a class of nodes of this package; text names nothing else."""
-    module, _, name = path.rpartition(".")
-    if module.partition(".")[0] == _ROOT:
-        found = getattr(importlib.import_module(module), name, None)
-        if isinstance(found, type) and issubclass(found, Node):
-            return found
-    raise ValueError(f"no class of nodes is named {path!r}")
+    root, *inner = path.split(".")
+    if root == _ROOT and len(inner) > 1 and inner[0] in _PACKAGES:
+        importlib.import_module(f"{root}.{inner[0]}")
+        for cls in _subclasses(Node):
+            if f"{cls.__module__}.{cls.__qualname__}" == path and is_concrete(cls):
+                return cls
+    raise ValueError(f"no class of nodes is named {path[:200]!r}")
 
 
 def make_node(type_key: str, **kwargs: object) -> Node:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tilewright.ir.dtype import ScalableLanes, lanes_of
@@ -354,15 +354,18 @@ def structural_hash(value: object, *, ignore_ndarray: bool = False) -> str:
     """Return a digest (32 hex digits) that is equal for structurally equal trees."""
     hasher = _Hasher(ignore_ndarray)
     hasher.walk(value)
-    digest = hashlib.blake2b("\x1f".join(hasher.out).encode(), digest_size=16, key=_HASH_VERSION)
-    return digest.hexdigest()
+    return hashlib.blake2b(_bytes(hasher.out), digest_size=16, key=_HASH_VERSION).hexdigest()
 
 
 def exact_hash(value: object, content: Callable[[Any], str]) -> str:
     """Return a digest that also differs where names do; ``content`` gives the keys of constants."""
     hasher = _Hasher(False, content)
     hasher.walk(value)
-    return hashlib.blake2b("\x1f".join(hasher.out).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(_bytes(hasher.out), digest_size=16).hexdigest()
+
+
+def _bytes(texts: Iterable[str]) -> bytes:
+    return "\x1f".join(texts).encode(errors="surrogatepass")  # any text may be a name
 
 
 def is_scalar(expr: Expr) -> bool:

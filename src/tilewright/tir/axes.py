@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, ClassVar
 
 from tilewright.ir import (
     Expr,
@@ -110,6 +110,7 @@ class IterVar(_ActsAsVar):
     Unrolled, Vectorized, Parallelized, Tensorized = range(5, 9)  # of loops here, not of axes
 
     init_takes_fields = False
+    field_types: ClassVar = {"dom": Range | None}
 
     def __init__(
         self,
@@ -122,14 +123,18 @@ class IterVar(_ActsAsVar):
         if isinstance(dom, (tuple, list)):
             dom = Range(*dom)
         var = Var(var) if isinstance(var, str) else var
-        if type(var) is not Var or not (dom is None or isinstance(dom, Range)):
-            raise VerifyError(f"an axis has a variable and a range, got {var!r} and {dom!r}")
         kind = _TVM_KINDS.get(iter_type, iter_type) if type(iter_type) is int else iter_type
-        if kind not in _KINDS_OF_ITERS:
-            check_one_of(_KINDS_OF_ITERS, "kind of axis", kind)
         self.fill(var, dom, kind, thread_tag)
         if span is not None:
             set_span(self, span)
+
+    def __post_init__(self) -> None:
+        if type(self.var) is not Var or not (self.dom is None or isinstance(self.dom, Range)):
+            raise VerifyError(
+                f"an axis has a variable and a range, got {self.var!r} and {self.dom!r}"
+            )
+        if self.kind not in _KINDS_OF_ITERS:
+            check_one_of(_KINDS_OF_ITERS, "kind of axis", self.kind)
 
     @property
     def iter_type(self) -> int:
