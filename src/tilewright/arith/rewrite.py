@@ -55,6 +55,7 @@ from tilewright.ir import (
     or_,
     select,
     sub,
+    value_in_memory,
 )
 
 WILD: dict[Var, str] = {}
@@ -133,7 +134,7 @@ def match(pattern: Any, expr: Any, found: Match) -> bool:
         # Truth values are no numbers: select(p, 1, 0) is not p.
         if (pattern.dtype == "bool") != (getattr(expr, "dtype", None) == "bool"):
             return False
-        return type(expr) is kind and repr(pattern.value) == repr(expr.value)
+        return type(expr) is kind and repr(pattern.value) == repr(value_in_memory(expr))
     if kind is not type(expr):
         return False
     if kind is Call:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.arith.rewrite import Match, Rule, Table, wild, wild_const
-from tilewright.ir import Cast, Expr, FloatImm, call, cast, const, dtypes
+from tilewright.ir import Cast, Expr, FloatImm, call, cast, const, dtypes, value_in_memory
 from tilewright.ir.integers import whole_number
 
 x = wild("x")
@@ -63,7 +63,8 @@ def fold_cast(expr: Cast, analyzer: object) -> Expr | None:
         if expr.dtype == source and (source, middle) in _EXACT_FLOATS:
             return value.value
     if isinstance(value, FloatImm) and dtypes.is_integer(expr.dtype):
-        return const(whole_number(value.value, expr.dtype), expr.dtype)
+        known = value_in_memory(value)
+        return None if known is None else const(whole_number(known, expr.dtype), expr.dtype)
     return None
 
 

@@ -73,6 +73,7 @@ from tilewright.ir.expr_convert import (
     match_types,
     max_value,
     min_value,
+    value_in_memory,
 )
 from tilewright.ir.expr_operators import (
     add,

@@ -10,6 +10,8 @@ import math
 import struct
 import sys
 
+import numpy as np
+
 from tilewright.ir.dtype import (
     INDEX,
     ScalableLanes,
@@ -199,9 +201,7 @@ def cast(value: ExprLike, dtype: str) -> Expr:
         if low <= value.value <= high:
             return const(value.value, dtype)
     elif isinstance(value, FloatImm) and is_float(dtype):
-        # Small whole numbers are exact in every float dtype, also in those that `rounded` can't do.
-        small = value.value.is_integer() and abs(value.value) <= 8
-        known = value.value if small else rounded(value.value, value.dtype)
+        known = rounded(value.value, value.dtype)
         if known is not None:
             return FloatImm(dtype, known)
     return Cast(dtype, value)
@@ -223,10 +223,25 @@ def _nearest(value: int, dtype: str) -> float:
 def rounded(value: object, dtype: str) -> float | None:
     """The value that a constant of a float dtype has in memory, ``None`` if not known here."""
     code = {"float64": "<d", "float32": "<f", "float16": "<e"}.get(dtype)
+    if code is None and isinstance(value, (int, float)):
+        return _as_small(float(value), dtype) if dtype in FLOAT_FORMATS else None
     try:
         return None if code is None else float(struct.unpack(code, struct.pack(code, value))[0])
     except OverflowError:
         return None
+
+
+def _as_small(value: float, dtype: str) -> float:
+    """A number in a format of ``ml_dtypes``: 0 and -1 are NaN in ``float8_e8m0fnu``."""
+    import ml_dtypes  # takes as long to import as all of `ir`, and few programs have these formats
+
+    with np.errstate(all="ignore"):
+        return float(np.float64(value).astype(getattr(ml_dtypes, dtype)))
+
+
+def value_in_memory(expr: IntImm | FloatImm) -> int | float | None:
+    """The number that a constant is in computations, ``None`` if not known here."""
+    return expr.value if isinstance(expr, IntImm) else rounded(expr.value, expr.dtype)
 
 
 _KINDS = ("bool", "uint", "int", "float", "handle", "void")

@@ -50,6 +50,7 @@ from tilewright.ir.expr_convert import (
     match_types,
     rounded,
     small_index,
+    value_in_memory,
 )
 from tilewright.ir.integers import (
     INTEGER_CALLS,
@@ -222,7 +223,9 @@ def minimum(a: ExprLike, b: ExprLike) -> Expr:
     if a is b:
         return a
     if isinstance(a, (IntImm, FloatImm)) and isinstance(b, (IntImm, FloatImm)):
-        return b if b.value < a.value or b.value != b.value else a
+        first, second = value_in_memory(a), value_in_memory(b)
+        if first is not None and second is not None:
+            return b if second < first or second != second else a
     return Min(a, b)  # type: ignore[no-any-return]
 
 
@@ -232,7 +235,9 @@ def maximum(a: ExprLike, b: ExprLike) -> Expr:
     if a is b:
         return a
     if isinstance(a, (IntImm, FloatImm)) and isinstance(b, (IntImm, FloatImm)):
-        return b if b.value > a.value or b.value != b.value else a
+        first, second = value_in_memory(a), value_in_memory(b)
+        if first is not None and second is not None:
+            return b if second > first or second != second else a
     return Max(a, b)  # type: ignore[no-any-return]
 
 
@@ -261,7 +266,9 @@ def compare(kind: Any, a: Any, b: Any) -> Expr:
     a, b = match_types(a, b)
     if isinstance(a, (IntImm, FloatImm)) and isinstance(b, (IntImm, FloatImm)):
         # EQ of two distinct constants must stay usable as identity: fold only by value.
-        return TRUE if _COMPARE_FOLD[kind.symbol](a.value, b.value) else FALSE
+        first, second = value_in_memory(a), value_in_memory(b)
+        if first is not None and second is not None:
+            return TRUE if _COMPARE_FOLD[kind.symbol](first, second) else FALSE
     made: Expr = kind(a, b)
     return made
 

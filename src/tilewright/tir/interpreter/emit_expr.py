@@ -50,6 +50,7 @@ from tilewright.tir.interpreter.values import (
 )
 from tilewright.tir.returned_values import returned_dtype
 
+_USUAL_FLOATS = ("float16", "bfloat16", "float32")
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*"}
 _may_hold_data = contains(BufferLoad, Call, Cast, Let)
 _DIVISIONS = {"FloorDiv": ("//", "floor_divide"), "FloorMod": ("%", "floor_modulo")}
@@ -216,11 +217,10 @@ class ExprEmitter(Visitor):
     def visit_FloatImm(self, node: FloatImm) -> str:
         """The number, rounded to its dtype."""
         # The constant has the precision of its dtype, like a value loaded from memory.
-        return (
-            f"convert({_float_text(node.value)}, 'float64', {node.dtype!r})"
-            if (node.dtype != "float64" and node.value not in (0.0, 1.0, -1.0, 0.5, 2.0))
-            else _float_text(node.value)
-        )
+        exact = node.value in (0.0, 1.0, -1.0, 0.5, 2.0) and node.dtype in _USUAL_FLOATS
+        if exact or node.dtype == "float64":
+            return _float_text(node.value)
+        return f"convert({_float_text(node.value)}, 'float64', {node.dtype!r})"
 
     def visit_StringImm(self, node: StringImm) -> str:
         """The text as a literal."""
