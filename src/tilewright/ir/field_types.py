@@ -41,7 +41,8 @@ def _evaluated(hint: Any, module: str) -> Any:
 
 def mismatch(cls: type[Node], values: Mapping[str, object]) -> str | None:
     """Say which field of a class these values don't fit, if there is one."""
-    for name, hint in field_hints(cls).items():
+    hints = field_hints(cls)  # type: ignore[arg-type]  # a class has a hash
+    for name, hint in hints.items():
         if name in values and not fits(values[name], hint):
             shown = getattr(hint, "__name__", hint) if get_origin(hint) is None else hint
             return f"{cls.__name__}.{name} is {shown}, got {str(values[name])[:60]!r}"

@@ -122,7 +122,7 @@ def _made_of(kind: type[Node], values: dict[str, Any]) -> Node:
     wrong = mismatch(kind, values)
     if wrong is not None:
         raise ValueError(wrong)
-    make, parameters = _constructor(kind)
+    make, parameters = _constructor(kind)  # type: ignore[arg-type]  # a class has a hash
     return make(**{parameters[name]: value for name, value in values.items()})
 
 
