@@ -14,12 +14,13 @@ from benchmarks.workloads import (
     novel_grids,
     order,
     rows,
+    sampling,
 )
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
     for module in (
-        *(gemm, low_precision, conv, rows, memory, order, attention),
+        *(gemm, low_precision, conv, rows, memory, order, attention, sampling),
         *(novel, novel_grids, novel_elements),
     )
     for workload in module.WORKLOADS

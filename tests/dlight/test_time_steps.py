@@ -84,6 +84,15 @@ def test_steps_are_vectors_and_weights_are_laid_out_before(
     assert "wh_global" not in {block.name for block in collect(steps[0], Block)}
 
 
+def test_weights_that_are_computed_are_laid_out_too() -> None:
+    shapes = {"x": (6, 8, 16), "wi": (128, 16), "wh": (128, 32)}
+    x, wi, wh = (te.placeholder(shape, name=name) for name, shape in shapes.items())
+    func = scheduled(te.create_prim_func([x, wi, wh, *nn.lstm(x, wi, topi.exp(wh))]))
+    (step,) = [block for block in collect(func.body, Block) if block.name == "step"]
+    panels = [region.buffer for region in step.reads if region.buffer.ndim == 3]
+    assert any(int(buffer.shape[1].value) == 32 for buffer in panels)  # panels of [32][columns]
+
+
 def _filter(x: Tensor) -> Any:
     """A filter that reads what it made twice before; the state has nothing but a time."""
     state = te.placeholder(x.shape, name="state")

@@ -88,15 +88,20 @@ class _Matrix:
 def _copied(sch: Schedule, rv: BlockRV) -> _Matrix | None:
     """Make a block of a step read a copy of a matrix whose neighbours aren't results."""
     block = sch.get(rv)
-    if block.init is None or block.iter_vars[0].kind != OPAQUE or len(stores_of(block)) != 1:
+    if block.init is None or not _is_of_a_step(block) or len(stores_of(block)) != 1:
         return None
-    written = {region.buffer for other in leaf_blocks(sch) for region in sch.get(other).writes}
+    blocks = [sch.get(other) for other in leaf_blocks(sch)]
+    written = {region.buffer for b in blocks if _is_of_a_step(b) for region in b.writes}
     for place, region in enumerate(block.reads):
         found = None if region.buffer in written else _across(block, region.buffer)
         if found is not None:
             copy = sch.cache_read(rv, place, "global")
             return _Matrix(rv.name, copy.name, *found)
     return None
+
+
+def _is_of_a_step(block: Block) -> bool:
+    return bool(block.iter_vars) and block.iter_vars[0].kind == OPAQUE
 
 
 def _across(block: Block, buffer: Buffer) -> tuple[BufferLoad, int] | None:
