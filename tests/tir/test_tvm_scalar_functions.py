@@ -206,3 +206,33 @@ def test_intrinsics_of_llvm_are_called_by_name() -> None:
     made = T.call_extern("float32", "sinf", x)
     assert made.args[0].value == "sinf" and made.args[1] is x
     assert T.call_intrin("float32", "tirx.sqrt", x).op is T.sqrt(x).op
+
+
+#: The dtype of a sum of a variable of each dtype with one of each of these, as in TVM.
+WITH = "int8 uint8 int16 int32 uint32 int64 uint64 bool float32".split()
+SUMS = {
+    "int8": "int8 uint8 int16 int32 uint32 int64 uint64 int8 float32",
+    "uint8": "uint8 uint8 int16 int32 uint32 int64 uint64 uint8 float32",
+    "int16": "int16 int16 int16 int32 uint32 int64 uint64 int16 float32",
+    "int32": "int32 int32 int32 int32 uint32 int64 uint64 int32 float32",
+    "int64": "int64 int64 int64 int64 int64 int64 uint64 int64 float32",
+    "uint32": "uint32 uint32 uint32 uint32 uint32 int64 uint64 uint32 float32",
+    "uint64": "uint64 uint64 uint64 uint64 uint64 uint64 uint64 uint64 float32",
+    "float16": "float16 float16 float16 float16 float16 float16 float16 float16 float32",
+}
+
+
+@pytest.mark.parametrize("dtype", SUMS)
+def test_operands_of_two_dtypes(dtype: str) -> None:
+    x = tirx.Var("x", dtype)
+    assert [(x + tirx.Var("y", other)).dtype for other in WITH] == SUMS[dtype].split()
+    assert [(tirx.Var("y", other) * x).dtype for other in WITH] == SUMS[dtype].split()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_a_constant_of_a_wider_dtype_keeps_it(dtype: str) -> None:
+    x = tirx.Var("x", dtype)
+    assert (x + T.int32(1)).dtype == (T.int32(100) * x).dtype == "int32"
+    assert (x + 1).dtype == dtype and (x + T.int8(1)).dtype == dtype
+    found = value(lambda x: x * T.int32(100), np.dtype(dtype).type(100))
+    assert (found, found.dtype) == (10000, "int32")

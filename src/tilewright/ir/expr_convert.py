@@ -244,12 +244,16 @@ def value_in_memory(expr: IntImm | FloatImm) -> int | float | None:
     return expr.value if isinstance(expr, IntImm) else rounded(expr.value, expr.dtype)
 
 
-_KINDS = ("bool", "uint", "int", "float", "handle", "void")
+_KINDS = {"bool": 0, "uint": 1, "int": 1, "float": 2, "handle": 3, "void": 4}
 
 
-def _rank(dtype: str) -> tuple[int, int]:
-    """The rank of a dtype in promotion: the higher one wins."""
-    return _KINDS.index(kind_of(dtype)), bits_of(dtype)
+def _rank(dtype: str) -> tuple[int, int, int]:
+    """The rank of a dtype in promotion: the higher one wins.
+
+    Floats are above integers; of these the wider wins, of equal width the one without a sign.
+    """
+    kind = kind_of(dtype)
+    return _KINDS[kind], bits_of(dtype), int(kind == "uint")
 
 
 def match_types(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
@@ -279,9 +283,14 @@ def match_types(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
         if lanes_b == 1:
             return match_types(a, Broadcast(b, lanes_a))
         raise VerifyError(f"cannot combine {a.dtype} with {b.dtype}: the numbers of lanes differ")
-    # A constant takes the other's dtype when it loses nothing by it.
+    # A constant takes the other's dtype when it loses nothing by it: a wider one only if nobody
+    # said what it is, for `x + T.int32(1)` asks for 32 bits.
     for first, second, swap in ((a, b, False), (b, a, True)):
-        if isinstance(first, IntImm) and is_integer(element_of(second.dtype)):
+        if (
+            isinstance(first, IntImm)
+            and is_integer(element_of(second.dtype))
+            and (first.dtype == INDEX or bits_of(first.dtype) <= bits_of(second.dtype))
+        ):
             low, high = integer_limits(element_of(second.dtype))
             if low <= first.value <= high:
                 made = const(first.value, second.dtype)
