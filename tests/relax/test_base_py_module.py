@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -95,3 +96,47 @@ def test_what_is_missing_is_said(model: Model, capsys: pytest.CaptureFixture[str
         model.nothing()
     model.show()
     assert "def main" in capsys.readouterr().out
+
+
+def test_modules_have_their_own_functions() -> None:
+    first, second, third = (Model(Functions, cpu(), "llvm") for _ in range(3))
+    first.add_python_function("test.half", half)
+    second.add_python_function("test.half", lambda x: np.asarray(x) * np.float32(3))
+    for _ in range(2):
+        np.testing.assert_array_equal(first.main(X), -X / 2)
+        np.testing.assert_array_equal(second.main(X), -X * 3)
+    np.testing.assert_array_equal(third.main(X), -X * 3)  # it has none: the latest of all
+    first.add_python_function("test.half", lambda x: -np.asarray(x))
+    np.testing.assert_array_equal(first.main(X), X)
+    np.testing.assert_array_equal(second.main(X), -X * 3)
+
+
+def test_functions_may_run_graphs_of_other_modules() -> None:
+    inner, outer = (Model(Functions, cpu(), "llvm") for _ in range(2))
+    inner.add_python_function("test.half", half)
+    calls = []
+
+    def nested(x: Any) -> Any:
+        calls.append(inner.main(X))
+        return np.asarray(x) * np.float32(3)
+
+    outer.add_python_function("test.half", nested)
+    np.testing.assert_array_equal(outer.main(X), -X * 3)
+    np.testing.assert_array_equal(calls[0], -X / 2)
+    outer.add_python_function("test.half", lambda x: 1 // 0)
+    with pytest.raises(RuntimeError, match="division"):
+        outer.main(X)
+    np.testing.assert_array_equal(inner.main(X), -X / 2)
+
+
+def test_modules_run_in_threads_of_their_own() -> None:
+    models = [Model(Functions, cpu(), "llvm") for _ in range(2)]
+    for number, each in enumerate(models):
+        by = np.float32(number + 2)
+        each.add_python_function("test.half", lambda x, by=by: np.asarray(x) * by)
+
+    def run(number: int) -> bool:
+        return all(np.array_equal(models[number].main(X), -X * (number + 2)) for _ in range(50))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(run, (0, 1)))

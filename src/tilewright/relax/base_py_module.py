@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from functools import partial
 from types import MethodType
 from typing import Any
@@ -40,8 +41,19 @@ from tilewright.support.registry import near_matches
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 
-_registered: dict[str, Callable[..., Any]] = {}
-"""Functions of Python that graphs call by name, those of all modules: the latest counts."""
+_latest: dict[str, Callable[..., Any]] = {}
+"""Functions of Python by name, the latest of all modules: for graphs that no module runs."""
+
+_running: ContextVar[BasePyModule | None] = ContextVar("_running", default=None)
+"""The module whose graph runs: what the graph calls by name is that module's own function."""
+
+
+def _called_by_graphs(name: str, *args: Any) -> Any:
+    """Call the function of a name of the module that runs, with PyTorch tensors if it is loaded."""
+    running = _running.get()
+    own = {} if running is None else running.pyfuncs
+    function = own[name] if name in own else _latest[name]
+    return function(*(_torch(arg) if hasattr(arg, "__dlpack__") else arg for arg in args))
 
 
 class BasePyModule:
@@ -84,12 +96,17 @@ class BasePyModule:
 
     def _call_graph(self, name: str, *args: Any) -> Any:
         assert self._executable is not None
-        return _like(self._executable[name](*args), args)
+        before = _running.set(self)
+        try:
+            return _like(self._executable[name](*args), args)
+        finally:
+            _running.reset(before)
 
     def add_python_function(self, name: str, func: Callable[..., Any]) -> None:
         """Add a function, which graphs may call by name, with PyTorch tensors if that is loaded.
 
-        One whose first parameter is ``self`` gets the module there.
+        Graphs of this module call this one, whatever other modules have under its name. One whose
+        first parameter is ``self`` gets the module there.
 
         Raises ``RunError`` for what is no function, and a name that a global function or one of
         the module has already.
@@ -100,13 +117,9 @@ class BasePyModule:
             raise RunError(f"the module has a function {name!r} already; choose another name")
         code = getattr(func, "__code__", None)
         takes_self = code is not None and code.co_varnames[:1] == ("self",)
-        self.pyfuncs[name] = bound = MethodType(func, self) if takes_self else func
-
-        def called_by_graphs(*args: Any) -> Any:
-            return bound(*(_torch(arg) if hasattr(arg, "__dlpack__") else arg for arg in args))
-
-        register_global_func(name, called_by_graphs, override=name in _registered)
-        _registered[name] = called_by_graphs
+        bound = MethodType(func, self) if takes_self else func
+        register_global_func(name, partial(_called_by_graphs, name), override=name in _latest)
+        self.pyfuncs[name] = _latest[name] = bound
 
     def call_py_func(self, func_name: str, args: Sequence[Any]) -> Any:
         """Call a function of Python.
