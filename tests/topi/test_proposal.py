@@ -14,6 +14,7 @@ import tilewright
 from tilewright import te
 from tilewright.ir import Var
 from tilewright.support.errors import VerifyError
+from tilewright.tir import interpreter
 from tilewright.topi import vision
 
 _Array = np.ndarray[Any, Any]
@@ -154,3 +155,28 @@ def test_symbolic_grids() -> None:
         run(cls, bbox, info, made)
         wanted = expected(cls, bbox, info, ((2,), (1,), 16, 0.7, 50, 6, 4, False))
         np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("iou_loss", [False, True])
+def test_images_of_no_size_have_a_result(iou_loss: bool) -> None:
+    rng = np.random.default_rng(0)
+    shapes = {"scores": (1, 4, 2, 3), "boxes": (1, 8, 2, 3), "info": (1, 3)}
+    inputs = [te.placeholder(shape, "float32", name=name) for name, shape in shapes.items()]
+    made: Any = vision.proposal(
+        *inputs, (1.0, 2.0), (1.0,), 16, 0.7, 12, 5, rpn_min_size=4, iou_loss=iou_loss
+    )
+    func = te.create_prim_func([*inputs, made])
+    compiled, run = tilewright.compile(func), interpreter.compile_function(func)
+    scores = rng.random(shapes["scores"]).astype("float32")
+    boxes = (rng.normal(size=shapes["boxes"]) * 0.2).astype("float32")
+    boxes[0, :4, 0, 0] = np.nan, np.inf, 1e30, -np.inf
+    nan, inf = math.nan, math.inf
+    infos = [(0, 0, 0), (-5, -7, 1), (32, 48, -1), (nan, 48, 1), (32, nan, 1), (32, 48, nan)]
+    for info in (*infos, (inf, 48, 1), (-inf, -inf, -inf), (nan, nan, nan), (1e30, 0.5, inf)):
+        found, wanted = (np.full((5, 5), -7, "float32") for _ in range(2))
+        given = np.array([info], "float32")
+        with np.errstate(all="ignore"):
+            run(scores, boxes, given, wanted)
+        compiled(scores, boxes, given, found)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-3)
+        assert not (found == -7).all(), "something is written"
