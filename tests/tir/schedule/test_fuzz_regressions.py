@@ -589,3 +589,31 @@ def main(A: T.Buffer((4,), "int32"), Z: T.Buffer((4,), "int32")):
 """)
     )
     refuses(sch, lambda: sch.compute_inline("B"), "B is used through its pointer")
+
+
+@pytest.mark.parametrize("size", [1, 6])
+def test_copies_declare_the_data_that_say_what_is_copied(size: int) -> None:
+    func = parse(f"""
+@T.prim_func
+def main(
+    A: T.Buffer(({size},), "float32"), F: T.Buffer(({size},), "int32"),
+    Z: T.Buffer(({size},), "float32"),
+):
+    G = T.alloc_buffer(({size},), "int32")
+    for i in range({size}):
+        with T.block("G"):
+            vi = T.axis.spatial({size}, i)
+            G[vi] = F[vi] // 2
+    for i in range({size}):
+        with T.block("Z"):
+            vi = T.axis.spatial({size}, i)
+            Z[vi] = A[T.min(T.max(T.Cast("int64", G[vi]), T.int64(0)), {size - 1})]
+""")
+    for step in (
+        lambda sch: sch.reindex("Z", ("read", "A")),
+        lambda sch: sch.reindex_cache_read("Z", "A", "local", lambda i: (i // 2, i % 2)),
+    ):
+        sch = Schedule(func)
+        copy = sch.get(step(sch))
+        assert [region.buffer.name for region in copy.reads] == ["A", "G"]
+        check(sch, func)

@@ -97,7 +97,8 @@ def _limits(dtype: str) -> tuple[np.generic, np.generic]:
         return kind.type(info.min), kind.type(info.max)
     if kind == np.bool_:
         return np.False_, np.True_
-    return kind.type(-np.inf), kind.type(np.inf)
+    numbers = ml_dtypes.finfo(kind)
+    return kind.type(numbers.min), kind.type(numbers.max)
 
 
 def _rounded(function: Callable[[Any], Any]) -> Callable[[Any], Any]:

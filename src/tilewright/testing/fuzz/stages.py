@@ -229,7 +229,7 @@ class _Stages(Generator):
         target = f"{name}[{place}]"
         bound = {"sum": value.bound * 64, "prod": 2**16}.get(kind, value.bound)
         first = {"sum": constant(0, dtype), "prod": constant(1, dtype)}.get(
-            kind, f'T.{"min" if kind == "max" else "max"}_value("{dtype}")'
+            kind, self.worst_of(kind, dtype)
         )
         update = {
             "sum": f"{target} + {value.text}",
@@ -246,6 +246,13 @@ class _Stages(Generator):
         body = ["with T.init():", f"    {target} = {first}", f"{target} = {update}"]
         self.stage(form, [out], self.block(name, axes, body))
 
+    def worst_of(self, kind: str, dtype: str) -> str:
+        """Where an extremum begins: at the last number, or at an infinity."""
+        sign, last = ("-", "min") if kind == "max" else ("", "max")
+        if dtype.startswith("float") and self.chance(0.5):
+            return f'{sign}T.infinity("{dtype}")'
+        return f'T.{last}_value("{dtype}")'
+
     def arg_reduction(self) -> None:
         """Index and value of the greatest or least."""
         source = self.some_tensor()
@@ -261,7 +268,7 @@ class _Stages(Generator):
         body = [
             "with T.init():",
             f'    {at} = T.max_value("int64")',
-            f'    {best} = T.{worst}_value("{dtype}")',
+            f"    {best} = {self.worst_of('max' if worst == 'min' else 'min', dtype)}",
             f"x_{name}: T.int64 = T.Select({best} {sign} {item} or {best} == {item} and "
             f"{at} < {chosen.name}, {at}, {chosen.name})",
             f"y_{name}: T.{dtype} = T.Select({best} {sign} {item}, {best}, {item})",

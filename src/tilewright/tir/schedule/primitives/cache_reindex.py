@@ -233,6 +233,10 @@ class _Reindex:
         self.domain = {iter_var.var: iter_var for iter_var in realize.block.iter_vars}
         self.used = {var for index in self.indices for var in free_vars(index)}
         self.axes = [item for item in realize.block.iter_vars if item.var in self.used]
+        # Data that say which element is accessed: the copy reads them, too.
+        self.looked_up = [
+            node for index in self.indices for node in pre_order(index) if type(node) is BufferLoad
+        ]
 
     def _check_role(self) -> None:
         realize, buffer, state = self.realize, self.buffer, self.state
@@ -294,10 +298,12 @@ class _Reindex:
 
     def _anchor(self) -> Stmt | None:
         scope, realize, old = self.scope, self.realize, self.buffer
+        around = [w for load in self.looked_up for w in scope.writers(load.buffer)]
+        around = [item for item in around if item is not realize]
         if self.is_read:
-            anchor = anchor_of(scope, scope.writers(old), [realize], before=True)
+            anchor = anchor_of(scope, [*scope.writers(old), *around], [realize], before=True)
         else:
-            others = [item for item in scope.readers(old) if item is not realize]
+            others = [*(item for item in scope.readers(old) if item is not realize), *around]
             anchor = anchor_of(scope, [realize], others, before=False)
         if outer_loops(scope, anchor):
             raise self.state.error(
@@ -397,12 +403,16 @@ class _Reindex:
         fresh = {axis.var: Var(f"v{number}") for number, axis in enumerate(axes)}
         here = tuple(substitute(index, fresh) for index in self.indices)
         there = tuple(substitute(index, fresh) for index in where)
+        looked_up = {
+            element(load.buffer, tuple(substitute(index, fresh) for index in load.indices)): None
+            for load in self.looked_up
+        }
         source, target = ((self.buffer, here), (copied, there))
         if not self.is_read:
             source, target = target, source
         block = Block(
             tuple(IterVar(axis.dom, fresh[axis.var], SPATIAL) for axis in axes),
-            (element(*source),),
+            (element(*source), *looked_up),
             (element(*target),),
             name,
             BufferStore(target[0], BufferLoad(*source), target[1]),
