@@ -203,7 +203,7 @@ def test_a_library_can_not_be_written(tilewright: Tilewright, folder: Path, tmp_
         ("{", "is damaged"),
         ("[" * 100000, "is damaged"),
         ("[]", "is not of format tilewright-executable-2"),
-        ('{"format": "tilewright-executable-2", "functions": [{}]}', "can't be loaded"),
+        ('{"format": "tilewright-executable-2", "functions": [{}]}', "is damaged"),
     ],
 )
 def test_a_broken_library(

@@ -13,10 +13,11 @@ they mean identity (so that ``var in list`` works); any other expression raises 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, Union
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Union
 
 from tilewright.ir.dtype import (
     INDEX,
+    ScalableLanes,
     dtype_text,
     element_of,
     integer_limits,
@@ -512,6 +513,7 @@ class Ramp(Expr):
     stride: Expr = child()
     lanes: int = attr()
     dtype: str = derived()
+    field_types: ClassVar = {"lanes": int | ScalableLanes}
 
     def __post_init__(self) -> None:
         _set_lanes(self, self.base)
@@ -530,6 +532,7 @@ class Broadcast(Expr):
     value: Expr = child()
     lanes: int = attr()
     dtype: str = derived()
+    field_types: ClassVar = {"lanes": int | ScalableLanes}
 
     def __post_init__(self) -> None:
         _set_lanes(self, self.value)

@@ -220,6 +220,12 @@ def _array(held: Any, _: object) -> Any:
     return np.frombuffer(base64.b64decode(data, validate=True), dtype).reshape(shape)
 
 
+def _scalable(held: Any, _: object) -> ScalableLanes:
+    if type(held) is not int or held < 1:
+        raise ValueError(f"lanes are a positive number, got {str(held)[:60]}")
+    return ScalableLanes(held)
+
+
 def _several(held: Any, nodes: _Nodes) -> list[Any]:
     if not isinstance(held, list):
         raise ValueError(f"several values are written as a list, got {str(held)[:60]}")
@@ -234,6 +240,7 @@ _READERS: dict[str, Callable[[Any, _Nodes], Any]] = {
     "dict": lambda held, nodes: {_decode(k, nodes): _decode(v, nodes) for k, v in held},
     "op": lambda held, _: OPS.get(held),
     "array": _array,
+    "scalable": _scalable,
 }
 
 

@@ -182,6 +182,8 @@ class Context:
                 made = op.reshape(op.arange(value, value + 1), ())
                 return made if dtype in (None, "int64") else op.astype(made, dtype)
             value = number
+        if dtype is None and type(value) is int:
+            dtype = "int64"  # PyTorch's integers, of sizes too
         if isinstance(value, complex):
             raise self.error(f"the complex number {value} is not supported as this operand")
         return const(self.number(value, dtype), dtype)
@@ -195,6 +197,8 @@ class Context:
         """Turn an argument into a complex tensor with parts of ``dtype``."""
         if isinstance(value, Complex):
             return value.map(lambda part: self.cast(part, dtype or part.dtype))
+        if dtype is None and type(value) is int:
+            dtype = "int64"  # PyTorch's integers, of sizes too
         if isinstance(value, complex):
             return Complex(self.tensor(value.real, dtype), self.tensor(value.imag, dtype))
         real = self.tensor(value, dtype)
