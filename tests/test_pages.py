@@ -24,7 +24,12 @@ NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 RUN = [ROOT / "README.md", ROOT / "docs" / "coming-from-tvm.md", *TUTORIALS, *NOTEBOOKS]
 # What others show as well, and takes long.
-LONG = ("from_pytorch.ipynb", "tune_a_hugging_face_model.md", "tune_an_operator.ipynb")
+LONG = (
+    "compile_a_pytorch_model.md",
+    "from_pytorch.ipynb",
+    "tune_a_hugging_face_model.md",
+    "tune_an_operator.ipynb",
+)
 
 FENCED = re.compile(r"^(\s*)(```|~~~).*?^\1\2\s*$", re.M | re.S)
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(([^()\s]+)\)")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tilewright import driver, te, topi
 from tilewright.dlight.cpu import BlockedWindow
 from tilewright.ir import IRModule, Var
@@ -86,7 +87,7 @@ def check(func: PrimFunc, target: Target, batch: int = 1) -> None:
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-@pytest.mark.parametrize("name", FUNCTIONS)
+@few("name", FUNCTIONS, every=2)
 def test_results(name: str, cores: int) -> None:
     check(FUNCTIONS[name], NATIVE.with_options(num_cores=cores))
 

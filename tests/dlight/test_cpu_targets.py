@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import tilewright
+from tests.everyday import few
 from tilewright import dlight, te, topi
 from tilewright.ir import IRModule
 from tilewright.target import Target
@@ -160,7 +161,7 @@ def hot_loop(name: str, cpu: str) -> list[str]:
 EACH = [(name, cpu) for name in WORKLOADS for cpu in TARGETS]
 
 
-@pytest.mark.parametrize(("name", "cpu"), EACH)
+@few(("name", "cpu"), EACH, every=2)
 def test_hot_loop_computes_in_full_vectors(name: str, cpu: str) -> None:
     loop, kind = hot_loop(name, cpu), CPUS[cpu]
     arithmetic = [line for line in loop if re.search(MULTIPLY_ADD + "|" + kind.dot, line)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tilewright import dlight, driver
 from tilewright.dlight import NotApplicable
 from tilewright.dlight.cpu import SlidingWindow, rules
@@ -85,7 +86,7 @@ def agrees(func: PrimFunc, target: Target, made: PrimFunc) -> None:
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-@pytest.mark.parametrize("update", UPDATES)
+@few("update", UPDATES, every=2)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_rules_keep_the_order_of_updates(shape: str, update: str, cores: int) -> None:
     target = Target("native").with_options(num_cores=cores)

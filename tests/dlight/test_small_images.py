@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tilewright import dlight, driver, te, topi
 from tilewright.dlight.cpu import TiledReduction, rules
 from tilewright.ir import IRModule, as_int, collect
@@ -59,7 +60,7 @@ def check(func: PrimFunc, stride: int, padding: int, cores: int, target: Target 
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3])
-@pytest.mark.parametrize(
+@few(
     ("size", "kernel", "stride", "padding", "filters", "batch"),
     [
         ((7, 7), 3, 1, 1, 64, 1),
@@ -70,6 +71,7 @@ def check(func: PrimFunc, stride: int, padding: int, cores: int, target: Target 
         ((6, 1), (3, 1), 1, 0, 32, 1),
         ((1, 7), (1, 3), 1, 0, 32, 1),
     ],
+    every=2,
 )
 def test_small_images(
     size: tuple[int, int], kernel: Any, stride: int, padding: int, filters: int, batch: int,
@@ -130,7 +132,7 @@ def copies_pixels(func: PrimFunc, target: Target) -> bool:
 
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("residual", [False, True])
-@pytest.mark.parametrize(
+@few(
     ("x", "filters", "stride"),
     [
         ((1, 64, 14, 14), 1024, 2),
@@ -138,6 +140,7 @@ def copies_pixels(func: PrimFunc, target: Target) -> bool:
         ((1, 7, 28, 28), 513, 3),
         ((3, 33, 9, 10), 1040, 2),
     ],
+    every=2,
 )
 def test_pixels_that_a_stride_leaves_out_are_not_copied(
     x: tuple[int, ...], filters: int, stride: int, residual: bool, cores: int

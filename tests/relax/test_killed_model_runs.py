@@ -96,6 +96,7 @@ def test_a_model_that_ended_early_has_its_trials_left(how: dict[str, int], tmp_p
     assert [row["finished"] for row in rows(tmp_path, "end")] == [False, True]
 
 
+@pytest.mark.slow
 def test_a_model_that_ended_in_the_last_comparison_is_not_searched_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

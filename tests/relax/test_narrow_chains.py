@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tests.relax.helpers import graph_of
 from tilewright import relax
 from tilewright.ir import PassContext
@@ -52,7 +53,7 @@ def same(a: np.ndarray, b: np.ndarray) -> None:
     np.testing.assert_array_equal(a.astype("float64"), b.astype("float64"))
 
 
-@pytest.mark.parametrize("name", CHAINS)
+@few("name", CHAINS, every=2)
 @pytest.mark.parametrize("dtype", NUMPY)
 def test_fused_operators_round_in_between(dtype, name):
     rng = np.random.default_rng(0)

@@ -208,7 +208,7 @@ def functions() -> Iterator[None]:
         runtime.remove_global_func(name)
 
 
-@pytest.mark.parametrize("case", CASES)
+@few("case", CASES, every=2)
 @pytest.mark.parametrize("name", [name for name in PASSES if name not in ELSEWHERE])
 def test_a_pass_keeps_what_a_module_means(name: str, case: str) -> None:
     mod, *inputs = CASES[case]
