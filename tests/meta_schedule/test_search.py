@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.everyday import few
 from tests.meta_schedule.conftest import conv2d, matmul, softmax
 from tilewright.ir import structural_equal
 from tilewright.meta_schedule.cost_model import CostModel
@@ -44,7 +45,7 @@ def measured(context, candidates, cost_model=None):
     return [result.run_secs[0] for result in results]
 
 
-@pytest.mark.parametrize("strategy", ["evolutionary", "replay-trace"])
+@few("strategy", ["evolutionary", "replay-trace"], every=3)
 def test_candidates_keep_the_meaning(strategy, task, target, same_result):
     context, _ = prepared(task, target, strategy)
     candidates = context.search_strategy.generate_measure_candidates(4)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from helpers import graph, random, symbol, tensor, values
 
+from tests.everyday import few
 from tilewright import relax, script
 from tilewright.relax import op
 from tilewright.relax.transform import CanonicalizeBindings, ConvertLayout, DeadCodeElimination
@@ -127,7 +128,7 @@ def layouts_of(mod):
     ]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@few("name", MODELS, every=3)
 @pytest.mark.parametrize("layouts", [BLOCKS, {"relax.nn.conv2d": ("NCHW8c", "OIHW8i8o")}], ids=str)
 def test_models_give_the_same_in_blocks(name, layouts):
     x = random(2, 16, 7, 9)

@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.everyday import few  # noqa: E402
 from tests.torch_compile.helpers import compiled, same  # noqa: E402
 
 nn, F = torch.nn, torch.nn.functional
@@ -74,7 +75,7 @@ def losses(model: Any, call: Any, optimizer: Any, batch: Any, loss: Any) -> list
     return found
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@few("kind", MODELS, every=3)
 def test_losses_of_twenty_steps(kind: str) -> None:
     make, batch, loss = MODELS[kind]
     torch.manual_seed(0)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tilewright
+from tests.everyday import few
 from tilewright.support.errors import ImportModelError
 
 torch = pytest.importorskip("torch")
@@ -47,7 +48,7 @@ def test_group_norm() -> None:
     check(lambda x: functional.group_norm(x, 6), *SIZES)
 
 
-@pytest.mark.parametrize(
+@few(
     "factor, options",
     [
         ((2.0, 0.75), {"mode": "nearest"}),
@@ -63,6 +64,7 @@ def test_group_norm() -> None:
         ((0.75, 1.1), {"mode": "bilinear", "antialias": True}),
         ((1.5, 0.5), {"mode": "area"}),
     ],
+    every=3,
 )
 def test_images_scaled_by_a_factor(factor: Any, options: dict[str, Any]) -> None:
     def scaled(x: Any) -> Any:
