@@ -7,10 +7,12 @@ import pytest
 
 from tilewright import driver
 from tilewright.ir import IRModule, collect
+from tilewright.script import parse
 from tilewright.script import tir as T
 from tilewright.target import Target
 from tilewright.tir import Allocate, For, PrimFunc
 from tilewright.tir.schedule import Schedule
+from tilewright.tir.transform import VectorizeLoop
 
 TARGET = Target("native").with_options(num_cores=1)
 
@@ -74,3 +76,33 @@ def test_lanes_lie_side_by_side() -> None:
     sizes = {int(item.buffer.shape[0].value) for item in collect(made.body, Allocate)}
     assert sizes == {8}
     assert all(loop.kind != "vectorized" for loop in collect(made.body, For))
+
+
+def test_places_of_copies_have_room_in_any_index() -> None:
+    func = parse("""
+@T.prim_func
+def main(x: T.Buffer((60,), "int8"), y: T.Buffer((60,), "int8")):
+    for i in T.vectorized(60):
+        own = T.allocate((40,), "int8", "local")
+        for k in range(40):
+            own[k] = T.Cast("int8", k)
+        y[i] = own[x[i]]
+""")
+    mod = IRModule({"main": func})
+    x = (np.arange(60) % 40).astype("int8")
+    y = np.empty_like(x)
+    driver.compile(mod, TARGET)(x, y)
+    np.testing.assert_array_equal(y, x)
+
+
+def test_scalable_vectors_have_no_copies_and_stay_loops() -> None:
+    func = parse("""
+@T.prim_func
+def main(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
+    for i in T.vectorized(T.vscale() * 4):
+        own = T.allocate((2,), "float32", "local")
+        own[0] = x[i]
+        y[i] = own[0]
+""")
+    made = VectorizeLoop()(IRModule({"main": func}))["main"]
+    assert [loop.kind for loop in collect(made.body, For)] == ["serial"]

@@ -15,6 +15,7 @@ from typing import Any
 
 from tilewright.arith import Analyzer, holds_data
 from tilewright.ir import (
+    INDEX,
     Add,
     BinaryExpr,
     Broadcast,
@@ -28,12 +29,14 @@ from tilewright.ir import (
     Mul,
     Not,
     Ramp,
+    ScalableLanes,
     Select,
     Shuffle,
     Sub,
     Var,
     and_,
     as_int,
+    cast,
     const,
     dtypes,
     floordiv,
@@ -520,7 +523,7 @@ class _Vectorizer(Replacing):
         extent = as_int(buffer.shape[0]) if buffer.ndim == 1 else None
         if extent is None or extent > _OWN or node.annotations or buffer.strides:
             raise _CannotVectorize
-        if dtypes.lanes_of(buffer.dtype) > 1:
+        if dtypes.lanes_of(buffer.dtype) > 1 or isinstance(self.lanes, ScalableLanes):
             raise _CannotVectorize
         wide = decl_buffer((extent * self.lanes,), buffer.dtype, buffer.name, scope=buffer.scope)
         self.own[buffer] = wide
@@ -530,10 +533,12 @@ class _Vectorizer(Replacing):
         """Where the lanes' copies of an element are."""
         (index,) = map(self.visit, indices)
         if _lanes(index) == 1:
-            return Ramp(index * self.lanes, const(1, index.dtype), self.lanes)
-        first = Ramp(const(0, dtypes.element_of(index.dtype)), const(1), self.lanes)
-        scale = Broadcast(const(self.lanes, dtypes.element_of(index.dtype)), self.lanes)
-        return self.widen(index) * scale + first
+            return Ramp(cast(index, INDEX) * self.lanes, const(1), self.lanes)
+        # In a narrow integer the place of an element of all copies may have no room.
+        wide = cast(self.widen(index), dtypes.vector_dtype(INDEX, self.lanes))
+        return wide * Broadcast(const(self.lanes), self.lanes) + Ramp(
+            const(0), const(1), self.lanes
+        )
 
     def visit_DeclBuffer(self, node: DeclBuffer) -> Stmt:
         raise _CannotVectorize
