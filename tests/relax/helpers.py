@@ -73,6 +73,17 @@ def agree(before: IRModule, after: IRModule, *arrays: np.ndarray, tolerance: flo
         np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance)
 
 
+def same(found: Any, expected: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
+    """Compare results, or lists of them: shapes, dtypes and values."""
+    if isinstance(expected, list):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected):
+            same(one, other, rtol, atol)
+        return
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    np.testing.assert_allclose(np.asarray(found), expected, rtol, atol)
+
+
 def golden(
     change: Pass, before: Any, after: Any, *arrays: np.ndarray, tolerance: float = 1e-5
 ) -> None:

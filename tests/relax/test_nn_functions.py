@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.relax.helpers import random
+from tests.relax.helpers import random, same
 from tilewright.relax import interpreter
 from tilewright.relax.frontend import nn
 from tilewright.relax.frontend.nn import op, spec
@@ -98,20 +98,12 @@ def exported(function: Callable[..., Any], *arrays: np.ndarray) -> Any:
     return mod
 
 
-def check(found: Any, expected: Any) -> None:
-    if isinstance(expected, list):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected):
-            check(one, other)
-        return
-    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
-    np.testing.assert_allclose(np.asarray(found), expected, 1e-5, 1e-6)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_values(name: str) -> None:
     function, arrays, expected = CASES[name]
-    check(interpreter.run(exported(function, *arrays), *arrays, name="forward"), expected)
+    same(
+        interpreter.run(exported(function, *arrays), *arrays, name="forward"), expected, 1e-5, 1e-6
+    )
 
 
 def test_memory_that_nobody_wrote_has_a_shape_and_a_dtype() -> None:
@@ -122,8 +114,11 @@ def test_memory_that_nobody_wrote_has_a_shape_and_a_dtype() -> None:
 
 def test_a_specification_may_rename_and_reorder_what_a_method_takes() -> None:
     x = spec.Tensor((2, 3), "float32")
-    check(
-        interpreter.run(exported(lambda p, q: op.subtract(p, q), X, Y), X, Y, name="forward"), X - Y
+    same(
+        interpreter.run(exported(lambda p, q: op.subtract(p, q), X, Y), X, Y, name="forward"),
+        X - Y,
+        1e-5,
+        1e-6,
     )
 
     class Difference(nn.Module):

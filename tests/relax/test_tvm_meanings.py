@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.relax.helpers import graph_of, random
+from tests.relax.helpers import graph_of, random, same
 from tilewright import relax, tirx
 from tilewright.relax import interpreter, op
 from tilewright.support.errors import VerifyError
@@ -64,22 +64,12 @@ CASES: dict[str, Case] = {
 }  # fmt: skip
 
 
-def check(found: Any, expected: Any) -> None:
-    if isinstance(expected, list):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected):
-            check(one, other)
-        return
-    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
-    np.testing.assert_array_equal(np.asarray(found), expected)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_operators_give_what_tvm_gives(name: str) -> None:
     body, arrays, expected = CASES[name]
     mod = graph_of(body, *arrays)
-    check(interpreter.run(mod, *arrays), expected)
-    check(relax.build(mod, schedule=None)(*arrays), expected)
+    same(interpreter.run(mod, *arrays), expected)
+    same(relax.build(mod, schedule=None)(*arrays), expected)
 
 
 @pytest.mark.parametrize(
