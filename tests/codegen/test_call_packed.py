@@ -100,3 +100,19 @@ def test_what_is_no_argument_is_refused() -> None:
 
     with pytest.raises(CodegenError, match="is an argument of call_packed, and nothing else"):
         tilewright.compile(lone)
+
+
+def test_each_iteration_of_a_vectorized_loop_calls() -> None:
+    @T.prim_func
+    def repeated(y: T.Buffer((8,), "float32")):
+        for i in T.vectorized(8):
+            y[i] = T.float32(1)
+            T.evaluate(T.call_packed("test.count", 3))
+
+    found: list[int] = []
+    tilewright.register_global_func("test.count", found.append)
+    try:
+        tilewright.compile(repeated)(np.zeros(8, "float32"))
+    finally:
+        runtime.remove_global_func("test.count")
+    assert found == [3] * 8

@@ -10,7 +10,7 @@ from tilewright.ir import IRModule, collect
 from tilewright.script import parse
 from tilewright.script import tir as T
 from tilewright.target import Target
-from tilewright.tir import Allocate, For, PrimFunc
+from tilewright.tir import Allocate, For, PrimFunc, interpreter
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.transform import VectorizeLoop
 
@@ -106,3 +106,25 @@ def main(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
 """)
     made = VectorizeLoop()(IRModule({"main": func}))["main"]
     assert [loop.kind for loop in collect(made.body, For)] == ["serial"]
+
+
+@T.prim_func
+def vectors_inside(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+    """An iteration's own vectors, as long as there are iterations."""
+    for i in T.vectorized(4):
+        with T.block("vectors"):
+            v_i = T.axis.spatial(4, i)
+            own = T.alloc_buffer((4,), "float32", scope="local")
+            one = T.alloc_buffer((1,), "float32", scope="local")
+            one[0] = x[v_i]
+            for j in T.vectorized(4):
+                own[j] = x[j] + one[0]
+            y[v_i] = own[0] + own[3] * T.float32(10)
+
+
+def test_vectors_of_an_iteration_are_not_lanes() -> None:
+    x = np.arange(4, dtype="float32")
+    found, expected = np.zeros((2, 4), "float32")
+    interpreter.run(vectors_inside, x, expected)
+    driver.compile(vectors_inside, TARGET)(x, found)
+    np.testing.assert_array_equal(found, expected)

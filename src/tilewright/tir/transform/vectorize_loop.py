@@ -86,6 +86,8 @@ _UNROLL_CHUNKS = 8
 _INTERLEAVED = 8
 #: Most elements of memory of an iteration's own, of which every lane gets a copy.
 _OWN = 64
+#: What has the same effect if it is done once for all lanes.
+_ONCE = ("assume", "prefetch", "storage_sync", "warp_")
 
 
 class VectorizeLoop(FunctionTransform):
@@ -358,7 +360,7 @@ class _Vectorizer(Replacing):
 
     def _keep_vector(self, node: Expr) -> Expr:
         """Vectors inside must be the same for all iterations: there are no vectors of vectors."""
-        if uses_var(node, self.values):
+        if uses_var(node, self.values) or any(loads_of(node, buffer) for buffer in self.own):
             raise _CannotVectorize
         return node
 
@@ -377,6 +379,8 @@ class _Vectorizer(Replacing):
             return self._dot(node)
         args = tuple(map(self.visit, node.args))
         if all(a is b for a, b in zip(args, node.args)):
+            if node.op.effect in ("update", "opaque") and not node.op.name.startswith(_ONCE):
+                raise _CannotVectorize  # each iteration has the effect
             return node
         if node.op.effect != "pure" or node.op.name.startswith(("vector_", "address_of")):
             raise _CannotVectorize
@@ -438,6 +442,8 @@ class _Vectorizer(Replacing):
     def visit_BufferStore(self, node: BufferStore) -> Stmt:
         value = self.visit(node.value)
         if node.buffer in self.own:
+            if dtypes.lanes_of(node.value.dtype) > 1:
+                raise _CannotVectorize
             place = self._of_lanes(node.indices)
             return BufferStore(self.own[node.buffer], self.widen(value), (place,))
         indices = tuple(map(self.visit, node.indices))
@@ -531,7 +537,10 @@ class _Vectorizer(Replacing):
 
     def _of_lanes(self, indices: Sequence[Expr]) -> Expr:
         """Where the lanes' copies of an element are."""
-        (index,) = map(self.visit, indices)
+        (index,) = indices
+        if _lanes(index) > 1:
+            raise _CannotVectorize  # a vector of an iteration, not one of its places
+        index = self.visit(index)
         if _lanes(index) == 1:
             return Ramp(cast(index, INDEX) * self.lanes, const(1), self.lanes)
         # In a narrow integer the place of an element of all copies may have no room.
