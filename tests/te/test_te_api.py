@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright import te, tir, topi
+from tilewright import driver, te, tir, topi
 from tilewright.ir import structural_equal
 from tilewright.support.errors import VerifyError
 from tilewright.tir.analysis import verify
@@ -156,6 +156,18 @@ def test_scans_that_do_not_fit() -> None:
     shifted = te.compute((4, 3), lambda i, t: state[t, i])
     with pytest.raises(VerifyError, match="first dimension is the time"):
         te.scan(first, te.compute((3, 4), lambda t, i: shifted[i, t - 1]), state)
+    with pytest.raises(VerifyError, match="has 4 initial elements in time, of 3"):
+        te.scan(te.compute((4, 4), lambda t, i: x[0, i]), good, state)
+    two = [te.compute((n, 4), lambda t, i: x[t, i]) for n in (1, 2)]
+    with pytest.raises(VerifyError, match="as many times, 1"):
+        te.scan(two, [good, good], [state, state])
+
+
+def test_scans_of_fewer_times_than_they_begin_with() -> None:
+    func = te.create_prim_func([*cumulative(te.var("m"))])
+    nothing = np.zeros((0, 4), "float32")
+    with pytest.raises(RuntimeError, match="1 initial elements in time, of m = 0"):
+        driver.compile(func, "llvm")(nothing, nothing.copy())
 
 
 def test_extern_gives_one_tensor_or_a_list() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilewright.arith import simplify
-from tilewright.ir import Range, Var, as_expr, is_const, structural_equal
+from tilewright.arith import Condition, simplify
+from tilewright.ir import Range, Var, as_expr, as_int, is_const, structural_equal
 from tilewright.support.errors import VerifyError
 from tilewright.te.tag import current_tag
 from tilewright.te.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
@@ -53,6 +53,10 @@ class ScanOp(Operation):
             for number, state in enumerate(self.state_placeholder)
         )  # fmt: skip
         first, total = self.init[0].shape[0], self.update[0].shape[0]
+        if any(not structural_equal(x.shape[0], first, map_free_vars=False) for x in self.init):
+            raise VerifyError(f"scan {name!r}: all of init are to have as many times, {first}")
+        words = (f"scan {name!r} has ", first, " initial elements in time, of ", total)
+        self.conditions = _undecided(Condition(simplify(total >= first), words))
         times = Range.from_min_extent(first, total - first)
         self.scan_axis = scan_axis or IterVar(times, Var("scan_idx"), OPAQUE)
         others = [
@@ -115,6 +119,14 @@ def _are_equal(given: Sequence[Range | None], wanted: Sequence[Range]) -> bool:
         and is_const(simplify(a.extent - b.extent), 0)
         for a, b in zip(given, wanted)
     )
+
+
+def _undecided(condition: Condition) -> tuple[Condition, ...]:
+    """The condition, if the call will decide it; ``VerifyError`` if it can't hold."""
+    holds = as_int(condition.expr)
+    if holds == 0:
+        raise VerifyError(condition.text)
+    return () if holds else (condition,)
 
 
 def _check(name: str, first: Tensor, following: Tensor, state: Tensor) -> None:
