@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tilewright.ir import (
     EQ,
     Add,
     Broadcast,
+    Call,
     Cast,
     FloatImm,
     FloorDiv,
@@ -188,3 +190,13 @@ def test_integer_constants_are_integers(value):
     with pytest.raises(VerifyError, match="is no integer"):
         const(value, "int64")
     assert const(2.0, "int32").value == 2
+
+
+@pytest.mark.parametrize("join", [operator.and_, operator.or_, operator.xor])
+def test_bits_of_numbers_and_truths(join: Any) -> None:
+    x, truth = Var("x", "int8"), Var("t", "bool")
+    for made in (join(x, 1), join(1, x), join(x, truth), join(truth, x), 1 << x, 64 >> x):
+        assert isinstance(made, Call)
+        assert made.dtype == "int8"
+    assert join(1, x).args[1] is x
+    assert join(truth, Var("u", "bool")).dtype == "bool"

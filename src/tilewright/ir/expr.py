@@ -139,25 +139,36 @@ class Expr(Node):
     def __lshift__(self, other: ExprLike) -> Expr:
         return BUILD.call("shift_left", self, other)
 
+    def __rlshift__(self, other: ExprLike) -> Expr:
+        return BUILD.call("shift_left", other, self)
+
     def __rshift__(self, other: ExprLike) -> Expr:
         return BUILD.call("shift_right", self, other)
 
+    def __rrshift__(self, other: ExprLike) -> Expr:
+        return BUILD.call("shift_right", other, self)
+
     def __and__(self, other: ExprLike) -> Expr:
-        return (
-            BUILD.call("bitwise_and", self, other)
-            if not is_bool(self.dtype)
-            else BUILD.and_(self, other)
-        )
+        truths = _are_truths(self, other)
+        return BUILD.and_(self, other) if truths else BUILD.call("bitwise_and", self, other)
+
+    def __rand__(self, other: ExprLike) -> Expr:
+        truths = _are_truths(self, other)
+        return BUILD.and_(other, self) if truths else BUILD.call("bitwise_and", other, self)
 
     def __or__(self, other: ExprLike) -> Expr:
-        return (
-            BUILD.call("bitwise_or", self, other)
-            if not is_bool(self.dtype)
-            else BUILD.or_(self, other)
-        )
+        truths = _are_truths(self, other)
+        return BUILD.or_(self, other) if truths else BUILD.call("bitwise_or", self, other)
+
+    def __ror__(self, other: ExprLike) -> Expr:
+        truths = _are_truths(self, other)
+        return BUILD.or_(other, self) if truths else BUILD.call("bitwise_or", other, self)
 
     def __xor__(self, other: ExprLike) -> Expr:
         return BUILD.call("bitwise_xor", self, other)
+
+    def __rxor__(self, other: ExprLike) -> Expr:
+        return BUILD.call("bitwise_xor", other, self)
 
     def __invert__(self) -> Expr:
         return BUILD.call("bitwise_not", self) if not is_bool(self.dtype) else BUILD.not_(self)
@@ -204,6 +215,11 @@ class Expr(Node):
     def equal(self, other: ExprLike, span: object = None) -> Expr:
         """``self == other`` as an expression, also where ``other`` is no expression yet."""
         return located(BUILD.compare(EQ, self, other), span)
+
+
+def _are_truths(*operands: object) -> bool:
+    """Whether all expressions among operands are truth values: others' bits are joined."""
+    return all(is_bool(item.dtype) for item in operands if isinstance(item, Expr))
 
 
 Expr.child_class = Expr
