@@ -287,6 +287,17 @@ def test_active_dropout_is_refused() -> None:
         from_exported_program(exported)
 
 
+def test_dropout_at_rest_keeps_everything_and_says_so() -> None:
+    class Kept(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.native_dropout(x, 0.5, False)
+
+    x = torch.randn(2, 3)
+    made = tilewright.compile(torch.export.export(Kept(), (x,)))
+    for found, expected in zip(made(x), Kept()(x), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
 class Cache(nn.Module):
     """Writes into a buffer and into an input."""
 

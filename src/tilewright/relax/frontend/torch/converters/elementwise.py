@@ -504,4 +504,5 @@ def _dropout(ctx: Context, x: RelaxExpr, p: float, train: bool) -> RelaxExpr:
 
 @converts("aten.native_dropout.default")
 def _native_dropout(ctx: Context, x: RelaxExpr, p: float, train: bool | None) -> Results:
-    return [_dropout(ctx, x, p, bool(train)), None]
+    kept = op.ones_like(x, "bool")
+    return [_dropout(ctx, x, p, train is None or train), kept]
