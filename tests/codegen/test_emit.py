@@ -433,3 +433,24 @@ def main(A: T.Buffer(16, "float32"), B: T.Buffer(16, "float32"), C: T.Buffer(16,
     c = np.ones(16, "float32")
     compile(program)(a, a * a, c)
     np.testing.assert_array_equal(c, 0)
+
+
+def test_extents_that_are_formulas_of_int32() -> None:
+    @T.prim_func
+    def twice(x_h: T.handle, y_h: T.handle, z_h: T.handle):
+        n, m = T.int32(), T.int32()
+        x = T.match_buffer(x_h, (n,), "float32")
+        y = T.match_buffer(y_h, (n * 2,), "float32")
+        z = T.match_buffer(z_h, (n + m,), "float32")
+        for i in range(n):
+            y[i * 2] = x[i]
+        for i in range(m):
+            z[i] = T.Cast("float32", m)
+
+    made = compile(twice, "llvm")
+    x, y, z = np.ones(3, "float32"), np.zeros(6, "float32"), np.zeros(5, "float32")
+    made(x, y, z)
+    np.testing.assert_array_equal(y, [1, 0, 1, 0, 1, 0])
+    np.testing.assert_array_equal(z, [2, 2, 0, 0, 0])
+    with pytest.raises(ValueError, match="which is 6; got 5"):
+        made(x, z, z)

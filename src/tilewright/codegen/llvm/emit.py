@@ -266,7 +266,7 @@ def _solve_extents(
             linear = linear_coefficients(expr, unknown) if len(unknown) == 1 else None
             factor = None if linear is None else as_int(linear[0])
             if linear is not None and factor:
-                rest = emitter.visit(linear[1])
+                rest = emitter.convert(emitter.visit(linear[1]), linear[1].dtype, INDEX)
                 difference = emitter.pure(f"sub i64 {operand}, {rest}", operand, rest)
                 value = emitter.pure(f"sdiv i64 {difference}, {factor}", difference)
                 emitter.define(unknown[0], emitter.convert(value, INDEX, unknown[0].dtype))
@@ -295,7 +295,7 @@ def _place_of(signature: Signature, label: str) -> str:
 
 def _check_extent(emitter: FunctionEmitter, place: str, expr: Expr, operand: str) -> None:
     """Raise at run time if an extent that is a formula has another value."""
-    wanted = emitter.visit(expr)
+    wanted = emitter.convert(emitter.visit(expr), expr.dtype, INDEX)
     same = emitter.here(f"icmp eq i64 {wanted}, {operand}")
     passed, failed = emitter.label("extent"), emitter.label("mismatch")
     emitter.branch_if(same, passed, failed)
