@@ -92,12 +92,17 @@ def support_addresses(name: str) -> Mapping[str, int]:
 
 @lru_cache(maxsize=1)
 def _engine() -> Any:
-    """The linker, one per process; never freed, since its memory holds running code."""
+    """The linker, one per process; never freed, since its memory holds running code.
+
+    It is JITLink, which puts the sections of an object side by side. LLVM's older linker maps each
+    alone, and ends the process when two that refer to one another come to lie more than 2 GB apart:
+    where the gaps of a process that maps much are too small for one of them.
+    """
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    engine = llvm.create_lljit_compiler(suppress_errors=True)
+    engine = llvm.create_lljit_compiler(use_jit_link=True, suppress_errors=True)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
     return engine
 

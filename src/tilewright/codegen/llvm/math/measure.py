@@ -123,7 +123,7 @@ def compile_run(text: str) -> tuple[int, Any]:
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     builder = llvm.create_pass_builder(target, options)
     builder.getModulePassManager().run(module, builder)
-    engine = llvm.create_lljit_compiler(target)
+    engine = llvm.create_lljit_compiler(target, use_jit_link=True)
     tracker = (
         llvm.JITLibraryBuilder()
         .add_object_img(target.emit_object(module))
