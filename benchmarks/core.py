@@ -314,7 +314,7 @@ def search(target: Target, count: int = 48) -> list[Figure]:
     batches = []
     for _ in range(3):
         start = time.perf_counter()
-        candidates = strategy.generate_measure_candidates(count)
+        candidates = strategy.generate_measure_candidates(count) or []
         batches.append(time.perf_counter() - start)
         results = [RunnerResult((float(s),)) for s in rng.uniform(1e-3, 2e-3, len(candidates))]
         strategy.notify_runner_results(candidates, results)

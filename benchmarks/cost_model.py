@@ -208,7 +208,7 @@ def fit(tasks: Sequence[Samples], seed: int) -> object:
 def correlation(a: np.ndarray, b: np.ndarray) -> float:
     """Return the rank correlation (Spearman's)."""
     ranks = [np.argsort(np.argsort(item)).astype(np.float64) for item in (a, b)]
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def judge(forest: Forest, samples: Samples) -> tuple[float, float, float, float]:

@@ -92,7 +92,7 @@ def write(folder: Path, records: int, each: int, instructions: int) -> None:
                 TuningRecord(
                     trace, workload, (0.25, 0.25, 0.25), TARGET, infos,
                     provenance(checked, beat=beat),
-                ).as_json(0)[1], separators=(",", ":"),
+                ).as_json(), separators=(",", ":"),
             )
             for beat in ([], [beaten])
         ])  # fmt: skip
@@ -138,11 +138,12 @@ def asked(place: Place, programs: int) -> dict[str, float]:
     funcs = [product(number) for number in numbers]
     found: dict[str, list[float]] = {"first": [], "again": [], "look-up": []}
     for func in funcs:
+        record = None
         for kind in ("first", "again"):
             start = time.process_time()
             record = database.query_tuning_record(func, TARGET)
             found[kind].append(time.process_time() - start)
-            assert record is not None
+        assert record is not None
         start = time.process_time()
         database.get_top_k(record.workload, 1, TARGET)
         found["look-up"].append(time.process_time() - start)

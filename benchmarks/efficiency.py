@@ -187,12 +187,12 @@ def plot(items: Sequence[dict[str, Any]], path: Path) -> None:
             x = left + wide * math.log(trials) / math.log(longest)
             parts.append(f'<text x="{x:.1f}" y="{top + high + 12}" class="x">{trials}</text>')
         for way in ways:
-            share = made.get((name, way))
-            if share is None:
+            curve = made.get((name, way))
+            if curve is None:
                 continue
             points = " ".join(
                 f"{left + wide * math.log(n) / math.log(longest):.1f},{top + high * (1 - s):.1f}"
-                for n, s in enumerate(share, 1)
+                for n, s in enumerate(curve, 1)
             )
             parts.append(f'<polyline points="{points}" stroke="{_COLOURS[way]}" class="c"/>')
     left, top = gap + 2 * (wide + gap), gap + high + gap + 10

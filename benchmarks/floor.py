@@ -68,7 +68,7 @@ def _moving(target: Target, read: int, written: int) -> Call:
     both = min(read, written)
     ways = []
     for streaming in (False, True):
-        parts = []
+        parts: list[tuple[Callable[..., runtime.Module], int]] = []
         if both > _FEW * max(read, written):
             parts.append((partial(copying, streaming=streaming), both))
         if read - both > _FEW * read:

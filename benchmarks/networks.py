@@ -235,7 +235,7 @@ def _ours(
     target = tilewright.Target("native").with_options(num_cores=threads)
     if way == "none":
         mod = from_exported_program(torch.export.export(model, inputs))
-        return relax.build(mod, target, schedule=None)
+        return relax.build(mod, target, tir_pipeline=None)
     with PassContext(config={"relax.conv_layout": "NCHW" if way == "plain" else "auto"}):
         made: Callable[..., Any] = tilewright.compile(
             model,

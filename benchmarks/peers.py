@@ -118,13 +118,13 @@ def _torch_compile(request: Request) -> Prepared:
     function = workload.torch
     if function is None:
         raise Unavailable("torch has no such operator")
-    torch = inductor(request.threads, freezing=request.constant_weights)
+    run, torch = function, inductor(request.threads, freezing=request.constant_weights)
     tensors: Sequence[Any] = [_torch_tensor(torch, array) for array in request.arrays]
     if workload.torch_prepare is not None:
         tensors = workload.torch_prepare(torch, *tensors)
     fixed = set(workload.weights) if request.constant_weights else set()
 
-    class Subject(torch.nn.Module):  # type: ignore[misc]  # torch is imported late
+    class Subject(torch.nn.Module):  # type: ignore[name-defined]  # torch is imported late
         def __init__(self) -> None:
             super().__init__()
             for n in sorted(fixed):
@@ -135,7 +135,7 @@ def _torch_compile(request: Request) -> Prepared:
             args = [
                 getattr(self, f"x{n}") if n in fixed else next(given) for n in range(len(tensors))
             ]
-            return function(torch, torch.nn.functional, *args)
+            return run(torch, torch.nn.functional, *args)
 
     compiled = torch.compile(Subject().eval(), dynamic=False, fullgraph=True)
     rest = [tensor for n, tensor in enumerate(tensors) if n not in fixed]

@@ -84,7 +84,7 @@ def search(workload: Workload, target: Target) -> str:
         design_spaces=sketches,
         cost_model=CostModel.create("random"),
     )
-    found = strategy.generate_measure_candidates(CANDIDATES)
+    found = strategy.generate_measure_candidates(CANDIDATES) or []
     traces = [item.trace for item in sketches] + [item.sch.trace for item in found]
     return "\n\n".join(str(trace) for trace in traces)
 
@@ -125,7 +125,7 @@ def compare(old: Path, new: Path, *, lines: int) -> int:
             continue
         differing += 1
         print(name)
-        for line in list(difflib.unified_diff(*texts, lineterm="", n=0))[2 : 2 + lines]:
+        for line in list(difflib.unified_diff(texts[0], texts[1], lineterm="", n=0))[2 : 2 + lines]:
             print(f"    {line[:160]}")
     print(f"{differing} of {len(names)} files differ")
     return 1 if differing else 0

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,9 +125,8 @@ def make_step(
         from tilewright.runtime import set_num_threads
 
         set_num_threads(threads)
-        options = {"dynamic": False, "threads": threads}
-        loss = tilewright.torch.compile(loss, **options)
-        update = tilewright.torch.compile(update, **options)
+        compiled = partial(tilewright.torch.compile, dynamic=False, threads=threads)
+        loss, update = compiled(loss), compiled(update)
     seeds = iter(range(1 << 30))
 
     def step() -> Any:

@@ -91,7 +91,8 @@ def processor_seconds(call: Call, seconds: float) -> dict[str, float]:
     """
     each = _warmed(call, seconds * _WARM_UP)
     count = max(1, int(min(seconds, _STRETCH) / max(each, 1e-7)))
-    stretches, end = [], time.process_time() + seconds
+    stretches: list[float] = []
+    end = time.process_time() + seconds
     while not stretches or time.process_time() < end:
         start = time.process_time()
         for _ in range(count):

@@ -139,7 +139,7 @@ def reciprocals(count: int, base: mp.mpf, one: mp.mpf) -> tuple[list[mp.mpf], li
     recips, logs = [mp.mpf(1)], [mp.mpf(0)]
     for i in range(1, count - 1):
         middle = count / (count + mp.mpf(i) + mp.mpf("0.5"))
-        best = None
+        best: tuple[mp.mpf, mp.mpf, mp.mpf] | None = None
         start = int(mp.nint(middle * 2**SINGLE))
         for numerator in range(start - 3000, start + 3000):
             c = rounded(mp.mpf(numerator) / 2**SINGLE, SINGLE)
@@ -147,6 +147,7 @@ def reciprocals(count: int, base: mp.mpf, one: mp.mpf) -> tuple[list[mp.mpf], li
             error = abs(wanted - rounded(wanted, SINGLE))
             if best is None or error < best[0]:
                 best = (error, c, rounded(wanted, SINGLE))
+        assert best is not None
         recips.append(best[1])
         logs.append(best[2])
     return [*recips, mp.mpf("0.5")], [*logs, one]

@@ -283,7 +283,7 @@ class Comparison:
         renamed = self.decisions.renamed.get(row.path)
         here = renamed or member
         state, how = ("renamed", f"`{renamed}`") if renamed else ("same", "")
-        if not inspect.isclass(cls):
+        if not isinstance(cls, type):
             return Row(row.package, row.name, "absent", "no class here")
         if here not in fields_of(cls) and not hasattr(cls, here):
             other = self.decisions.why(self.decisions.elsewhere, row.path.rpartition(".")[0])

@@ -123,7 +123,8 @@ def signature_text(function: Any) -> str | None:
         if each.kind is each.KEYWORD_ONLY and not starred:
             parts.append("*")
             starred = True
-        prefix = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+        prefixes: dict[object, str] = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}
+        prefix = prefixes.get(each.kind, "")
         starred = starred or each.kind is each.VAR_POSITIONAL
         default = "" if each.default is each.empty else "=" + default_text(each.default)
         parts.append(prefix + each.name + default)

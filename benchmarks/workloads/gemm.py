@@ -20,7 +20,7 @@ def gelu32(x: Array) -> Array:
     """What one writes in numpy, which has no erf: Abramowitz and Stegun 7.1.26, good to 1.5e-7."""
     z = np.abs(x) * np.float32(0.7071067811865476)
     t = 1 / (1 + np.float32(0.3275911) * z)
-    poly = np.float32(1.061405429)
+    poly: Array = np.full_like(x, 1.061405429)
     for c in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
         poly = poly * t + np.float32(c)
     erf = np.sign(x) * (1 - poly * t * np.exp(-z * z))

@@ -6,12 +6,12 @@ Results are those of stable sorts, whatever a peer does by default, so that all 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from benchmarks.workload import Array, Input, Workload, data, weight
-from tilewright import topi
+from tilewright import te, topi
 
 
 def _order(x: Array) -> Array:
@@ -28,7 +28,7 @@ def _topk(rows: int, length: int, k: int) -> Workload:
         f"topk {k} of {rows}x{length}",
         "sort",
         (data(rows, length),),
-        lambda x: topi.topk(x, k, ret_type="indices"),
+        lambda x: cast("te.Tensor", topi.topk(x, k, ret_type="indices")),
         lambda x: _order(-x)[:, :k],
         lambda torch, F, x: x.topk(k)[1],
         (lambda g, x: _onnx(g, x, k, places=True),),
