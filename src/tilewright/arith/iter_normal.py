@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.cost import cost
 from tilewright.arith.iter_expr import IterMark, IterSplitExpr, IterSumExpr
 from tilewright.arith.iter_map import detect_iter_map, sums_of
 from tilewright.arith.options import IterMapLevel
-from tilewright.arith.simplify import cost
 from tilewright.ir import TRUE, Expr, ExprLike, Range, Var, as_expr
 from tilewright.support.errors import VerifyError
 

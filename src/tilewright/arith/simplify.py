@@ -8,7 +8,6 @@ rewritten only where the result is bit for bit the same. Calls with side effects
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,6 +31,7 @@ from tilewright.arith.canonical import (
 )
 from tilewright.arith.comparisons import NEGATED, Comparisons
 from tilewright.arith.context import Context
+from tilewright.arith.cost import WEIGHT, cost, dearer
 from tilewright.arith.data import holds_data
 from tilewright.arith.polynomial import (
     DIV,
@@ -87,33 +87,9 @@ from tilewright.ir import (
     substitute,
 )
 
-_WEIGHT = {Var: 0, IntImm: 0, FloatImm: 0, FloorDiv: 4, FloorMod: 4, Min: 2, Max: 2}
 _ARITHMETIC = frozenset((Add, Sub, Mul, FloorDiv, FloorMod, Min, Max))
 _LONG = 50
 """Sums with more terms are not taken apart sum by sum."""
-
-
-def cost(expr: Node, enough: float = math.inf) -> int:
-    """A measure of how much work an expression is; the simplifier never makes it grow.
-
-    From ``enough`` on, it is not looked for more.
-    """
-    total = 0
-    stack = [expr]
-    while stack and total < enough:
-        item = stack.pop()
-        weight = _WEIGHT.get(type(item), 1)
-        if weight == 1 and type(item) is Call and item.op.name in truncation.NAMES:
-            weight = _WEIGHT[FloorDiv]
-        if weight:
-            total += weight
-            stack.extend(item.child_nodes())
-    return total
-
-
-def _dearer(made: Expr, expr: Expr) -> bool:
-    least = cost(made)
-    return least > cost(expr, least)
 
 
 class Simplifier:
@@ -205,7 +181,7 @@ class Simplifier:
             return self._by_operands(expr)
         if same_expr(made, expr):
             made = expr
-        elif _dearer(made, expr):
+        elif dearer(made, expr):
             made = self._by_operands(expr)
         elif self._repeats(made):
             factored = self._by_operands(expr)
@@ -229,7 +205,7 @@ class Simplifier:
             part
             for term in terms
             for part in ((term.a, term.b) if type(term) is Mul else (term,))
-            if _WEIGHT.get(type(part), 1)
+            if WEIGHT.get(type(part), 1)
         ]
         return any(same_expr(a, b) for i, a in enumerate(inside) for b in inside[:i])
 
@@ -399,7 +375,7 @@ class Simplifier:
             made = self.comparisons.ordering(kind, self.canonical.merged(goal), expr.a.dtype)
         if isinstance(made, IntImm):
             return made
-        if _dearer(made, expr) or (self.context.table.has_data(a, b) and self._wraps(made)):
+        if dearer(made, expr) or (self.context.table.has_data(a, b) and self._wraps(made)):
             made = expr.map_children(self.visit)
         known = self._known(made)
         return made if known is None else known

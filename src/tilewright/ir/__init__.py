@@ -32,7 +32,6 @@ from tilewright.ir.expr import (
     Add,
     And,
     BinaryExpr,
-    Broadcast,
     Call,
     Cast,
     CompareExpr,
@@ -49,10 +48,7 @@ from tilewright.ir.expr import (
     Mul,
     Not,
     Or,
-    Ramp,
-    Range,
     Select,
-    Shuffle,
     StringImm,
     Sub,
     Var,
@@ -124,6 +120,7 @@ from tilewright.ir.node import (
     set_span,
 )
 from tilewright.ir.op import OPS, STATED_RESULTS, Op, register_op, register_op_attr
+from tilewright.ir.range import Range
 from tilewright.ir.scalable import (
     MAX_VSCALE,
     found_lanes,
@@ -172,6 +169,7 @@ from tilewright.ir.types import (
     is_prim_var,
     set_base_check,
 )
+from tilewright.ir.vector_expr import Broadcast, Ramp, Shuffle
 from tilewright.ir.visitor import (
     ExprMutator,
     Mutator,

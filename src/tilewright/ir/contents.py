@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tilewright.ir.dtype import element_of, is_scalable
-from tilewright.ir.expr import Call, IntImm, Ramp
+from tilewright.ir.expr import Call, IntImm
 from tilewright.ir.node import Field, Node
 from tilewright.ir.op import OPS
+from tilewright.ir.vector_expr import Ramp
 from tilewright.ir.visitor import definition_fields, post_order, pre_order
 from tilewright.support.settings import setting
 

@@ -13,13 +13,11 @@ they mean identity (so that ``var in list`` works); any other expression raises 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Union
+from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from tilewright.ir.dtype import (
     INDEX,
-    ScalableLanes,
     dtype_text,
-    element_of,
     integer_limits,
     is_bool,
     lanes_of,
@@ -33,7 +31,6 @@ from tilewright.ir.expr_checks import (
     check_int_constant,
     check_name,
     float_constant,
-    lanes_dtype,
 )
 from tilewright.ir.node import (
     Node,
@@ -235,7 +232,7 @@ def located(expr: Expr, span: object) -> Expr:
     return expr
 
 
-def _expressions(*values: ExprLike) -> tuple[Expr, ...]:
+def as_exprs(*values: ExprLike) -> tuple[Expr, ...]:
     """Each value as an expression."""
     return tuple(map(BUILD.as_expr, values))
 
@@ -480,7 +477,7 @@ class Not(Expr):
     a: Expr = child()
     dtype: str = derived("a")
 
-    as_children = staticmethod(_expressions)
+    as_children = staticmethod(as_exprs)
 
     if TYPE_CHECKING:
 
@@ -512,72 +509,6 @@ class Select(Expr):
         def __init__(
             self, condition: ExprLike, true_value: ExprLike, false_value: ExprLike
         ) -> None: ...
-
-
-def _set_lanes(vector: Ramp | Broadcast, lane: Expr) -> None:
-    """Note the lanes of a vector, which may be given as an expression, and its dtype."""
-    if isinstance(vector.lanes, Expr):
-        object.__setattr__(vector, "lanes", BUILD.lanes_number(vector.lanes))
-    object.__setattr__(vector, "dtype", lanes_dtype(lane.dtype, vector.lanes))
-
-
-@node
-class Ramp(Expr):
-    """The vector ``base, base + stride, …`` of ``lanes`` lanes, a number or ``T.vscale() * 4``."""
-
-    base: Expr = child()
-    stride: Expr = child()
-    lanes: int = attr()
-    dtype: str = derived()
-    field_types: ClassVar = {"lanes": int | ScalableLanes}
-
-    def __post_init__(self) -> None:
-        _set_lanes(self, self.base)
-
-    as_children = staticmethod(BinaryExpr.as_children)
-
-    if TYPE_CHECKING:
-
-        def __init__(self, base: ExprLike, stride: ExprLike, lanes: int | Expr) -> None: ...
-
-
-@node
-class Broadcast(Expr):
-    """A vector whose ``lanes`` lanes all hold ``value``."""
-
-    value: Expr = child()
-    lanes: int = attr()
-    dtype: str = derived()
-    field_types: ClassVar = {"lanes": int | ScalableLanes}
-
-    def __post_init__(self) -> None:
-        _set_lanes(self, self.value)
-
-    as_children = staticmethod(_expressions)
-
-    if TYPE_CHECKING:
-
-        def __init__(self, value: ExprLike, lanes: int | Expr) -> None: ...
-
-
-@node
-class Shuffle(Expr):
-    """Lanes picked by constant ``indices`` from the concatenation of ``vectors``."""
-
-    vectors: tuple[Expr, ...] = children()
-    indices: tuple[int, ...] = attr()
-    dtype: str = derived()
-
-    def __post_init__(self) -> None:
-        if not all(isinstance(vector, Expr) for vector in self.vectors):
-            object.__setattr__(self, "vectors", _expressions(*self.vectors))
-        if type(self.indices) is not tuple:
-            object.__setattr__(self, "indices", tuple(map(int, self.indices)))
-        count = sum(lanes_of(vector.dtype) for vector in self.vectors)
-        if not self.indices or not all(0 <= index < count for index in self.indices):
-            raise VerifyError(f"Shuffle picks from {count} lanes, got the indices {self.indices}")
-        element = element_of(self.vectors[0].dtype)
-        object.__setattr__(self, "dtype", vector_dtype(element, len(self.indices)))
 
 
 _OPERATORS = frozenset(
@@ -615,7 +546,7 @@ class Call(Expr):
         if attrs or ty_args:
             raise VerifyError("a call in an expression has no attrs and ty_args; see relax.Call")
         op = Op.get(op) if isinstance(op, str) else op
-        made = _expressions(*args)
+        made = as_exprs(*args)
         given = dtype if ret_ty is None else ret_ty
         self.fill(
             op, made, BUILD.call(op.name, *made).dtype if given is None else dtype_text(given)
@@ -666,39 +597,3 @@ class Let(Expr):
     value: Expr = child()
     body: Expr = child()
     dtype: str = derived("body")
-
-
-@node
-class Range(Node):
-    """The half-open range ``[min, min + extent)``."""
-
-    min: Expr = child()
-    extent: Expr = child()
-
-    init_takes_fields = False
-
-    def __init__(self, begin: ExprLike, end: ExprLike | None = None, span: object = None) -> None:
-        """Make the range from ``begin`` to ``end``, which isn't in it; with one bound, from 0."""
-        if end is None:
-            extent = BUILD.as_expr(begin)
-            low = BUILD.as_expr(0, extent.dtype)
-        else:
-            low, end = BinaryExpr.as_children(begin, end)
-            zero = isinstance(low, IntImm) and low.value == 0 and low.dtype == end.dtype
-            extent = end if zero else BUILD.sub(end, low)
-        self.fill(low, extent)
-        if span is not None:
-            set_span(self, span)
-
-    def __repr__(self) -> str:
-        return f"Range({self.min!r}, extent={self.extent!r})"
-
-    @staticmethod
-    def from_min_extent(min_value: ExprLike, extent: ExprLike, span: object = None) -> Range:
-        """Make a range from its start and its length."""
-        if not (isinstance(min_value, Expr) and isinstance(extent, Expr)):
-            min_value, extent = BUILD.as_expr(min_value), BUILD.as_expr(extent)
-        made = Range.of_fields(min_value, extent)
-        if span is not None:
-            set_span(made, span)
-        return made

@@ -28,7 +28,6 @@ from tilewright.ir.dtype import (
 )
 from tilewright.ir.expr import (
     BUILD,
-    Broadcast,
     Cast,
     Expr,
     ExprLike,
@@ -39,6 +38,7 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.expr_checks import float_constant
 from tilewright.ir.float_formats import FLOAT_FORMATS, IEEE
+from tilewright.ir.vector_expr import Broadcast
 from tilewright.support.errors import VerifyError
 
 # ---- constants ------------------------------------------------------------------------------

@@ -246,12 +246,16 @@ _READERS: dict[str, Callable[[Any, _Nodes], Any]] = {
 
 @cache
 def _class_named(path: str) -> type[Node]:
-    """Return a class of nodes of this package; text names nothing else."""
+    """Return a class of nodes of this package; text names nothing else.
+
+    In which file of its package it stands is of the version that wrote the text.
+    """
     root, *inner = path.split(".")
     if root == _ROOT and len(inner) > 1 and inner[0] in _PACKAGES:
         importlib.import_module(f"{root}.{inner[0]}")
         for cls in _subclasses(Node):
-            if f"{cls.__module__}.{cls.__qualname__}" == path and is_concrete(cls):
+            home = cls.__module__.split(".")[:2]
+            if home == [root, inner[0]] and cls.__qualname__ == inner[-1] and is_concrete(cls):
                 return cls
     raise ValueError(f"no class of nodes is named {path[:200]!r}")
 

@@ -8,28 +8,35 @@ what they expect. A key of one operator or one pass is registered where it is de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tilewright.ir import (
     GLOBAL_SYMBOL,
     BaseFunc,
     Expr,
-    IntImm,
     IRModule,
     Node,
-    as_int,
-    dtypes,
+)
+from tilewright.tir.attr_values import (
+    A_WRITE,
+    ALIGNMENT,
+    BUFFER_PARAM,
+    COUNT,
+    FLAG,
+    INTEGER_DTYPE,
+    REAL,
+    SAMPLED,
+    Annotation,
+    are_constants,
+    integer,
+    list_of,
+    one_of,
+    options_of,
+    text,
 )
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Allocate, AttrStmt, Block, For
-
-
-class Annotation(NamedTuple):
-    """What values a key takes, in words and as a test of a value on a node."""
-
-    expected: str
-    fits: Callable[[object, Node], bool]
 
 
 class Key(NamedTuple):
@@ -38,128 +45,6 @@ class Key(NamedTuple):
     takes: Annotation
     read_by: tuple[str, ...]
     means: str
-
-
-_MOST = (1 << 31) - 1
-
-
-# ---- kinds of values ------------------------------------------------------------------------
-
-
-def integer(low: int = 0, high: int = _MOST) -> Annotation:
-    """Describe an integer: a Python one or a constant."""
-
-    def fits(value: object, node: Node) -> bool:
-        found = as_int(value)
-        return found is not None and low <= found <= high
-
-    span = f"from {low} up" if high == _MOST else f"from {low} to {high}"
-    return Annotation(f"an integer {span}", fits)
-
-
-def text() -> Annotation:
-    """Describe a text."""
-    return Annotation("a text", lambda value, node: isinstance(value, str))
-
-
-def one_of(*choices: str | int | None) -> Annotation:
-    """Describe a value that is one of some."""
-
-    def fits(value: object, node: Node) -> bool:
-        return any(type(value) is type(choice) and value == choice for choice in choices)
-
-    return Annotation(" or ".join(map(repr, choices)), fits)
-
-
-def list_of(item: Annotation, length: int | None = None) -> Annotation:
-    """Describe a list of values of one kind."""
-
-    def fits(value: object, node: Node) -> bool:
-        return (
-            isinstance(value, (list, tuple))
-            and length in (None, len(value))
-            and all(item.fits(one, node) for one in value)
-        )
-
-    what = "a list" if length is None else f"a list of {length}"
-    return Annotation(f"{what}, each entry {item.expected}", fits)
-
-
-def options_of(**fields: Annotation) -> Annotation:
-    """Describe a dict of Python values that has just these keys."""
-
-    def fits(value: object, node: Node) -> bool:
-        return (
-            isinstance(value, Mapping)
-            and set(value) == set(fields)
-            and not any(isinstance(item, Expr) for item in value.values())
-            and all(field.fits(value[key], node) for key, field in fields.items())
-        )
-
-    parts = ", ".join(f"{key!r}: {field.expected}" for key, field in fields.items())
-    return Annotation(f"a dict of {parts}", fits)
-
-
-FLAG = Annotation("True or False", integer(0, 1).fits)
-
-INTEGER_DTYPE = one_of(*(name for name in dtypes.ELEMENT_TYPES if dtypes.is_integer(name)))
-
-REAL = Annotation(
-    "a number",
-    lambda value, node: isinstance(value, float) or (type(value) is int and abs(value) <= _MOST),
-)
-
-_COUNT = integer()
-
-
-def _is_write(value: object, node: Node) -> bool:
-    return _COUNT.fits(value, node) and isinstance(node, Block) and _at(value) < len(node.writes)
-
-
-def _is_buffer_param(value: object, node: Node) -> bool:
-    return (
-        _COUNT.fits(value, node)
-        and isinstance(node, PrimFunc)
-        and _at(value) < len(node.params)
-        and node.params[_at(value)] in node.buffer_map
-    )
-
-
-def _at(value: object) -> int:
-    found = as_int(value)
-    assert found is not None
-    return found
-
-
-def _is_alignment(value: object, node: Node) -> bool:
-    if not isinstance(value, (list, tuple)) or len(value) != 4:
-        return False
-    if not all(isinstance(item, int) and 0 <= item <= _MOST for item in value):
-        return False
-    return bool(value[3] < value[2])
-
-
-_ALIGNMENT = Annotation(
-    "a list of write, axis, factor and offset, where 0 <= offset < factor", _is_alignment
-)
-_BUFFER_PARAM = Annotation("the position of a parameter with a buffer", _is_buffer_param)
-
-
-def _is_sampled(value: object, node: Node) -> bool:
-    # While a search is planned, what will be sampled is a variable.
-    if isinstance(value, Expr) and not isinstance(value, IntImm):
-        return dtypes.is_integer(value.dtype)
-    return _COUNT.fits(value, node)
-
-
-def _are_constants(value: object, node: Node) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(symbol, str) and hasattr(data, "array") for symbol, data in value.items()
-    )
-
-
-_SAMPLED = Annotation(_COUNT.expected, _is_sampled)
-_A_WRITE = Annotation("the position of one of the block's writes", _is_write)
 
 
 # ---- the tables -----------------------------------------------------------------------------
@@ -222,7 +107,7 @@ def _on_module(key: str, takes: Annotation, *, means: str, read_by: Sequence[str
 
 AUTO_STEP = register_annotation(
     "pragma_auto_unroll_max_step",
-    _COUNT,
+    COUNT,
     means="Steps up to which the loops inside of a loop or block are unrolled by themselves.",
     read_by=(
         "tir.transform.lower_opaque_block",
@@ -233,7 +118,7 @@ AUTO_STEP = register_annotation(
 )
 PREFETCH_DISTANCE = register_annotation(
     "tir.prefetch_distance",
-    _COUNT,
+    COUNT,
     means="Bytes ahead of vector loads in an innermost loop that memory is asked for.",
     read_by=("tir.transform.lower_opaque_block", "codegen.llvm.emit_stmt"),
 )
@@ -276,20 +161,20 @@ AUTO_COPY = register_annotation(
 )
 DOUBLE_BUFFER = register_annotation(
     "double_buffer_scope",
-    _A_WRITE,
+    A_WRITE,
     means="The buffer that the block writes gets two versions, so that it is filled while it is "
     "read.",
     read_by=("tir.transform.inject_double_buffer",),
 )
 PERMUTED_LAYOUT = register_annotation(
     "permuted_layout",
-    _COUNT,
+    COUNT,
     means="Rows of the block's shared buffers are permuted so that threads meet in no bank.",
     read_by=("tir.transform.inject_permuted_layout",),
 )
 BUFFER_DIM_ALIGN = register_annotation(
     "buffer_dim_align",
-    list_of(_ALIGNMENT),
+    list_of(ALIGNMENT),
     means="Alignments of the strides of the buffers that a block writes.",
     read_by=("tir.transform.align_storage",),
 )
@@ -302,25 +187,25 @@ MIN_BLOCKS = register_annotation(
 )
 PIPELINE_STAGE = register_annotation(
     "software_pipeline_stage",
-    list_of(_COUNT),
+    list_of(COUNT),
     means="The stage of each part of the loop's body, for overlapping iterations.",
     read_by=("tir.transform.inject_software_pipeline",),
 )
 PIPELINE_ORDER = register_annotation(
     "software_pipeline_order",
-    list_of(_COUNT),
+    list_of(COUNT),
     means="The place of each part of the loop's body in an iteration of the pipeline.",
     read_by=("tir.transform.inject_software_pipeline",),
 )
 PIPELINE_ASYNC_STAGES = register_annotation(
     "software_pipeline_async_stages",
-    list_of(_COUNT),
+    list_of(COUNT),
     means="Stages of the pipeline whose copies are not waited for at once.",
     read_by=("tir.transform.inject_software_pipeline",),
 )
 PIPELINE_FUSE = register_annotation(
     "software_pipeline_fuse",
-    list_of(_COUNT),
+    list_of(COUNT),
     means="Parts of the pipeline whose loops become one.",
     read_by=("tir.transform.inject_software_pipeline",),
 )
@@ -352,7 +237,7 @@ TRUSTED_REGIONS = register_annotation(
 )
 PARALLEL_KEY = register_annotation(
     "meta_schedule.parallel",
-    _SAMPLED,
+    SAMPLED,
     means="Most iterations that the function's loops run at once, as a search sampled it.",
     read_by=(
         "meta_schedule.postproc.rewrite_parallel_vectorize_unroll",
@@ -361,7 +246,7 @@ PARALLEL_KEY = register_annotation(
 )
 VECTORIZE_KEY = register_annotation(
     "meta_schedule.vectorize",
-    _SAMPLED,
+    SAMPLED,
     means="Longest vector that the function's loops become, as a search sampled it.",
     read_by=(
         "meta_schedule.postproc.rewrite_parallel_vectorize_unroll",
@@ -370,7 +255,7 @@ VECTORIZE_KEY = register_annotation(
 )
 UNROLL_KEY = register_annotation(
     "meta_schedule.unroll_explicit",
-    _SAMPLED,
+    SAMPLED,
     means="Steps up to which the function's loops are unrolled, as a search sampled it.",
     read_by=(
         "meta_schedule.postproc.rewrite_parallel_vectorize_unroll",
@@ -388,7 +273,7 @@ TILED = register_annotation(
 )
 COOPERATIVE_FETCH = register_annotation(
     "meta_schedule.cooperative_fetch",
-    _SAMPLED,
+    SAMPLED,
     means="The threads of a GPU share the copy that this block makes, with vectors this long.",
     read_by=(
         "meta_schedule.postproc.rewrite_cooperative_fetch",
@@ -438,7 +323,7 @@ for _key in (AUTO_STEP, PREFETCH_DISTANCE, STREAMING_STORES):
     ON_ATTRIBUTES[_key] = ON_STATEMENTS[_key]
 ASYNC_SCOPE = _on_attribute(
     "async_scope",
-    _COUNT,
+    COUNT,
     means="Copies inside are issued and not waited for.",
     read_by=(
         "tir.interpreter.emit_threads",
@@ -448,19 +333,19 @@ ASYNC_SCOPE = _on_attribute(
 )
 ASYNC_COMMIT = _on_attribute(
     "async_commit_queue_scope",
-    _COUNT,
+    COUNT,
     means="What is issued inside becomes a group of the stage with this number.",
     read_by=("tir.interpreter.emit_threads",),
 )
 ASYNC_WAIT = _on_attribute(
     "async_wait_queue_scope",
-    _COUNT,
+    COUNT,
     means="Waits for groups of the stage with this number.",
     read_by=("tir.interpreter.emit_threads", "tir.transform.thread_sync"),
 )
 ASYNC_INFLIGHT = _on_attribute(
     "async_wait_inflight_count",
-    _COUNT,
+    COUNT,
     means="How many younger groups the wait around leaves under way.",
     read_by=("tir.interpreter.emit_threads",),
 )
@@ -505,13 +390,13 @@ EXCESS_PRECISION = register_function_attribute(
 )
 READ_ONLY = register_function_attribute(
     "tir.read_only",
-    list_of(_BUFFER_PARAM),
+    list_of(BUFFER_PARAM),
     means="Positions of parameters that code which the body calls only reads.",
     read_by=("tir.transform.make_kernel_abi",),
 )
 LAYOUT_FREE = register_function_attribute(
     "layout_free_buffers",
-    list_of(_BUFFER_PARAM),
+    list_of(BUFFER_PARAM),
     means="Positions of the parameters that are known before the function runs.",
     read_by=("tir.layout_rewrite", "tir.schedule.primitives.layout"),
 )
@@ -550,7 +435,7 @@ PRIMITIVE = _on_graph(
 )
 CONSTANTS = _on_module(
     "constants",
-    Annotation("a dict of arrays of numbers by their symbols", _are_constants),
+    Annotation("a dict of arrays of numbers by their symbols", are_constants),
     means="Data that the module's functions refer to, by symbol.",
     read_by=("driver.build", "relax.script", "relax.transform.lower_graph"),
 )

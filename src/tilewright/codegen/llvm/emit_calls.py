@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 
-from tilewright.codegen.llvm.emit_expr import intrinsic, loads_scalars, may_change, needs_guard
+from tilewright.codegen.llvm.emit_expr import intrinsic, may_change
 from tilewright.codegen.llvm.emit_masked import load_or
 from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
 from tilewright.codegen.llvm.ffi_abi import NO_VALUE, FunctionSpec
+from tilewright.codegen.llvm.guards import loads_scalars, needs_guard
 from tilewright.codegen.llvm.types import (
     constant_text,
     global_name,

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from tilewright.arith import holds_data
 from tilewright.codegen.llvm.emit_masked import compare_ramp, joined_masks
 from tilewright.codegen.llvm.emit_value import ValueEmitter, lane_vector
+from tilewright.codegen.llvm.guards import loads_scalars, needs_guard, reads_more
 from tilewright.codegen.llvm.math import MATH_FUNCTIONS
 from tilewright.codegen.llvm.saturate import is_clipped
 from tilewright.codegen.llvm.types import (
@@ -54,10 +55,8 @@ from tilewright.ir import (
     Visitor,
     contains,
     dtypes,
-    expr_equal,
     is_const,
     is_vscale,
-    pre_order,
 )
 from tilewright.support.errors import CodegenError
 from tilewright.target import Target
@@ -99,43 +98,6 @@ def _is_number(*exprs: Expr) -> bool:
     """Whether any of the expressions is a floating-point constant other than NaN."""
     values = [expr.value if isinstance(expr, Broadcast) else expr for expr in exprs]
     return any(isinstance(value, FloatImm) and value.value == value.value for value in values)
-
-
-def needs_guard(expr: Expr) -> bool:
-    """Whether evaluating an expression where it isn't wanted could fault, or costs much.
-
-    Divisions don't fault, but take as long as a mispredicted branch.
-    """
-    cost = 0
-    for item in pre_order(expr):
-        if isinstance(item, (BufferLoad, Call)):
-            return True
-        if isinstance(item, (FloorDiv, FloorMod)) and not (
-            is_const(item.b) and not is_const(item.b, 0)
-        ):
-            return True
-        cost += 1
-    return cost > 40
-
-
-def loads_scalars(expr: Expr) -> bool:
-    """Whether a vector expression holds loads of single elements, which no mask can guard."""
-    return any(isinstance(item, BufferLoad) and loads_one(item) for item in pre_order(expr))
-
-
-def loads_one(load: BufferLoad) -> bool:
-    """Whether a load is of one element: for all lanes the same, if there are several."""
-    if not load.indices:
-        return True
-    index = load.indices[-1]
-    return isinstance(index, Broadcast) or dtypes.lanes_of(index.dtype) == 1
-
-
-def _reads_more(expr: Expr, than: Expr) -> bool:
-    """Whether an expression has loads that another one, evaluated before, has not."""
-    known = [item for item in pre_order(than) if isinstance(item, BufferLoad)]
-    loads = [item for item in pre_order(expr) if isinstance(item, BufferLoad)]
-    return any(not any(expr_equal(item, other) for other in known) for item in loads)
 
 
 def _is_rounded(node: Any) -> bool:
@@ -409,7 +371,7 @@ class ExprEmitter(ValueEmitter, Visitor):
     def _and_or(self, node: CompareExpr, op: str) -> str:
         """Short-circuit when the second operand may fault."""
         lanes = dtypes.lanes_of(node.dtype)
-        if lanes > 1 and _reads_more(node.b, node.a):
+        if lanes > 1 and reads_more(node.b, node.a):
             first = self.visit(node.a)
             mask = first if op == "and" else self.not_(first, lanes)
             second = self.for_lanes(mask, lanes, node.b)

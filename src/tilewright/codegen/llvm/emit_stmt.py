@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.codegen.llvm.emit_expr import loads_one
 from tilewright.codegen.llvm.emit_masked import every_lane
 from tilewright.codegen.llvm.emit_memory import MemoryEmitter
+from tilewright.codegen.llvm.guards import loads_one
 from tilewright.codegen.llvm.moves import moved_as_bits
 from tilewright.codegen.llvm.types import memory_bytes, memory_type, register_type, wide_dtype
 from tilewright.codegen.llvm.writer import Scope

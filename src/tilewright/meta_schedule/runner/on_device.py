@@ -19,11 +19,11 @@ from tilewright.meta_schedule.runner.base import EvaluatorConfig
 from tilewright.meta_schedule.runner.measuring import Timing
 from tilewright.meta_schedule.times import is_steady
 from tilewright.runtime import LibraryModule, Module, Tensor, empty, from_dlpack, tensor
+from tilewright.runtime.compiled_function import CompiledFunction
 from tilewright.runtime.dlpack import capsule
 from tilewright.runtime.gpu.attributes import attribute
 from tilewright.runtime.gpu.driver import FAULTS, DriverError, call
 from tilewright.runtime.gpu.streams import Event, current_stream, synchronize
-from tilewright.runtime.module import CompiledFunction
 from tilewright.support.errors import RunError
 from tilewright.target import Target
 

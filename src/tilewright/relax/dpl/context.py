@@ -13,12 +13,11 @@ from functools import partial
 from typing import NamedTuple
 
 from tilewright.relax.analysis import used_graph_vars
+from tilewright.relax.dpl.matching import OPEN_CONTEXTS, Matching
 from tilewright.relax.dpl.pattern import (
-    OPEN_CONTEXTS,
     CallPattern,
     DFConstraint,
     DFPattern,
-    Matching,
 )
 from tilewright.relax.expr import (
     DataflowBlock,

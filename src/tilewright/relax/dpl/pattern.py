@@ -8,13 +8,21 @@ pattern that occurs in several places matches one value there.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from tilewright.ir import ExprLike, GlobalVar, as_expr, dtypes
 from tilewright.relax.analysis import get_var2val
+from tilewright.relax.dpl.matching import (
+    COMMUTATIVE,
+    OPEN_CONTEXTS,
+    Bindings,
+    Matching,
+    as_tuples,
+    has_extents,
+    info_of,
+)
 from tilewright.relax.expr import (
     Constant,
     DataflowVar,
@@ -33,77 +41,10 @@ from tilewright.relax.registry import RelaxOp, get_op
 from tilewright.relax.struct_info import (
     StructInfo,
     TensorStructInfo,
-    prove_equal,
     same_struct_info,
 )
 from tilewright.support.calling import other_names
 from tilewright.support.errors import VerifyError
-
-Bindings = Mapping[RelaxVar, RelaxExpr]
-"""Values by the variable that they are bound to, as ``relax.analysis.get_var2val`` gives them."""
-
-COMMUTATIVE = ("add", "multiply")
-"""Operators whose operands match in both orders."""
-
-
-class OpenContexts(threading.local):
-    """The contexts that are open in a thread, the innermost last."""
-
-    def __init__(self) -> None:
-        self.stack: list[Any] = []
-
-    def current(self) -> Any:
-        """The innermost context, or ``None``."""
-        return self.stack[-1] if self.stack else None
-
-
-OPEN_CONTEXTS = OpenContexts()
-
-
-class Matching:
-    """An attempt to match: the operand that each pattern has matched so far."""
-
-    def __init__(self, var2val: Bindings | None = None) -> None:
-        self.values: Bindings = var2val or {}
-        self.found: dict[DFPattern, RelaxExpr] = {}
-
-    def source(self, expr: RelaxExpr) -> RelaxExpr:
-        """Follow aliases: ``y`` of ``y = x`` is ``x``."""
-        while isinstance(expr, RelaxVar) and isinstance(self.values.get(expr), RelaxVar):
-            expr = self.values[expr]
-        return expr
-
-    def value(self, expr: RelaxExpr) -> RelaxExpr:
-        """Follow variables to what they are bound to."""
-        while isinstance(expr, RelaxVar) and expr in self.values:
-            expr = self.values[expr]
-        return expr
-
-    def ways(self, pattern: DFPattern, operand: RelaxExpr) -> Iterator[None]:
-        """Go through all ways to match; ``found`` holds each while it is looked at."""
-        known = self.found.get(pattern)
-        if known is not None:
-            if self.source(known) is self.source(operand):
-                yield
-            return
-        for _ in pattern.ways(operand, self):
-            self.found[pattern] = operand
-            yield
-            del self.found[pattern]
-
-    def all_ways(
-        self, patterns: Sequence[DFPattern], operands: Sequence[RelaxExpr]
-    ) -> Iterator[None]:
-        """Go through all ways to match several operands at once."""
-        if not patterns:
-            yield
-            return
-        for _ in self.ways(patterns[0], operands[0]):
-            yield from self.all_ways(patterns[1:], operands[1:])
-
-    def matches(self, pattern: DFPattern, operand: RelaxExpr) -> bool:
-        """Match in the first way there is, which ``found`` then holds."""
-        return any(True for _ in self.ways(pattern, operand))
 
 
 class DFPattern:
@@ -299,7 +240,7 @@ class SameShapeConstraint(DFConstraint):
     def holds(self, operands: Sequence[RelaxExpr]) -> bool:
         """Compare extents with those of the first."""
         with suppress(VerifyError):  # no known shape
-            return all(_has_extents(operand, operands[0].shape) for operand in operands)
+            return all(has_extents(operand, operands[0].shape) for operand in operands)
         return False
 
 
@@ -588,7 +529,7 @@ class StructInfoPattern(_Constraint):
 
     def holds(self, operand: RelaxExpr, matching: Matching) -> bool:
         """Compare struct infos over the same variables."""
-        info = _info(operand)
+        info = info_of(operand)
         return info is not None and same_struct_info(info, self.struct_info)
 
 
@@ -602,7 +543,7 @@ class DataTypePattern(_Constraint):
 
     def holds(self, operand: RelaxExpr, matching: Matching) -> bool:
         """Compare dtypes."""
-        info = _info(operand)
+        info = info_of(operand)
         return isinstance(info, TensorStructInfo) and info.dtype == self.dtype
 
 
@@ -615,7 +556,7 @@ class ShapePattern(_Constraint):
 
     def holds(self, operand: RelaxExpr, matching: Matching) -> bool:
         """Compare extents; symbolic ones must be provably equal."""
-        return _has_extents(operand, self.shape)
+        return has_extents(operand, self.shape)
 
 
 class PrimArrPattern(DFPattern):
@@ -628,7 +569,7 @@ class PrimArrPattern(DFPattern):
     def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
         """Compare extents."""
         found = matching.value(operand)
-        if isinstance(found, ShapeExpr) and _has_extents(found, self.fields):
+        if isinstance(found, ShapeExpr) and has_extents(found, self.fields):
             yield
 
 
@@ -643,21 +584,6 @@ class AttrPattern(_Constraint):
         """Compare the attributes that are asked for."""
         call = matching.value(operand)
         return isinstance(call, RelaxCall) and all(
-            name in call.attrs and _plain(call.attrs[name]) == _plain(value)
+            name in call.attrs and as_tuples(call.attrs[name]) == as_tuples(value)
             for name, value in self.attrs.items()
         )
-
-
-def _info(operand: RelaxExpr) -> StructInfo | None:
-    return getattr(operand, "struct_info", None)  # a callee has none
-
-
-def _has_extents(operand: RelaxExpr, shape: Sequence[Any]) -> bool:
-    with suppress(VerifyError, AttributeError):  # no known shape
-        found = operand.shape
-        return len(found) == len(shape) and all(map(prove_equal, found, shape))
-    return False
-
-
-def _plain(value: object) -> object:
-    return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value

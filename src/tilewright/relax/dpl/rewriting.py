@@ -9,14 +9,13 @@ from tilewright.ir import Expr, IRModule, Var, substitute
 from tilewright.relax.analysis import remove_all_unused, use_counts, used_graph_vars
 from tilewright.relax.branches import map_blocks
 from tilewright.relax.dpl.context import Match, PatternContext
+from tilewright.relax.dpl.matching import Bindings, Matching
 from tilewright.relax.dpl.pattern import (
-    Bindings,
     CallPattern,
     ConstantPattern,
     DFPattern,
     ExprPattern,
     GlobalVarPattern,
-    Matching,
     TuplePattern,
     WildcardPattern,
 )

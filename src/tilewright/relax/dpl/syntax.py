@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.ir import ExprLike
+from tilewright.relax.dpl.matching import COMMUTATIVE
 from tilewright.relax.dpl.pattern import (
-    COMMUTATIVE,
     AttrPattern,
     CallPattern,
     ConstantPattern,

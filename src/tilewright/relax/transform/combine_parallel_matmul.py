@@ -9,7 +9,7 @@ from tilewright.ir import IRModule, as_int
 from tilewright.relax import ops
 from tilewright.relax.analysis import get_var2val, used_graph_vars
 from tilewright.relax.branches import all_bindings, map_blocks
-from tilewright.relax.dpl.pattern import Bindings
+from tilewright.relax.dpl.matching import Bindings
 from tilewright.relax.dpl.rewriting import in_dependency_order
 from tilewright.relax.expr import (
     Binding,

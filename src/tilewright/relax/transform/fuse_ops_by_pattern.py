@@ -10,10 +10,10 @@ from tilewright.ir import GLOBAL_SYMBOL, GlobalVar, IRModule, Pass
 from tilewright.relax.analysis import get_var2val, use_counts, used_graph_vars
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.branches import all_bindings, map_blocks
+from tilewright.relax.dpl.matching import Matching
 from tilewright.relax.dpl.pattern import (
     CallPattern,
     DFPattern,
-    Matching,
     TupleGetItemPattern,
     TuplePattern,
 )

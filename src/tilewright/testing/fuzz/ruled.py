@@ -19,7 +19,7 @@ from tilewright.dlight import ScheduleRule, first_applied, kernels_and_rules, st
 from tilewright.driver import compile as compile_module
 from tilewright.ir import IRModule
 from tilewright.runtime import guarded
-from tilewright.runtime.module import CompiledFunction
+from tilewright.runtime.compiled_function import CompiledFunction
 from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
 from tilewright.testing.fuzz.driver import Counts, Finding, Options

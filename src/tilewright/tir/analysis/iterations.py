@@ -37,7 +37,7 @@ from tilewright.tir import (
     For,
 )
 from tilewright.tir.analysis.accesses import detect_accesses
-from tilewright.tir.analysis.counting import merge_boxes
+from tilewright.tir.analysis.boxes import merge_boxes
 from tilewright.tir.analysis.enumeration import enumerate_points
 from tilewright.tir.analysis.footprint import (
     box_at,

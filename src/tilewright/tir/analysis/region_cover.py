@@ -26,7 +26,7 @@ from tilewright.ir import (
 )
 from tilewright.tir.analysis.accesses import Access, detect_accesses
 from tilewright.tir.analysis.block_kind import COMPLETE, REDUCTION, block_kind
-from tilewright.tir.analysis.counting import merge_boxes
+from tilewright.tir.analysis.boxes import merge_boxes
 from tilewright.tir.analysis.dependency import RAW, DependencyGraph, block_dependencies
 from tilewright.tir.analysis.enumeration import enumerate_points
 from tilewright.tir.analysis.footprint import filled_box, inside_box

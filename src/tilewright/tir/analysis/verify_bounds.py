@@ -37,6 +37,7 @@ from tilewright.ir import (
 from tilewright.tir.buffer import Buffer, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.lanes import scalarized
+from tilewright.tir.match_buffer import constant_strides
 from tilewright.tir.stmt import (
     AssertStmt,
     Block,
@@ -45,7 +46,6 @@ from tilewright.tir.stmt import (
     IfThenElse,
     SeqStmt,
     While,
-    constant_strides,
 )
 
 Places = NDArray[np.int64]

@@ -14,10 +14,9 @@ from tilewright.script.ir_builder.ir import IRModuleFrame
 from tilewright.script.operators import to_value
 from tilewright.support.errors import VerifyError
 from tilewright.tir.analysis.regions import block_access_regions
-from tilewright.tir.buffer import Buffer, BufferRegion
+from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.reducer import CommReducer
-from tilewright.tir.script import buffer_declarations as buffers
 from tilewright.tir.script import declarations as decl
 from tilewright.tir.script import threads
 from tilewright.tir.script.frames import BlockFrame, Rest, flatten, join, set_name
@@ -27,17 +26,14 @@ from tilewright.tir.script.scalars import DTypeLike, ScalarType, as_dtype
 from tilewright.tir.stmt import (
     ITER_KINDS,
     THREAD_BINDING,
-    Allocate,
     AssertStmt,
     Block,
     BlockRealize,
-    DeclBuffer,
     Evaluate,
     For,
     IfThenElse,
     IterVar,
     LetStmt,
-    MatchBufferRegion,
     Stmt,
     make_root_block,
 )
@@ -63,7 +59,7 @@ class StmtFrame(Frame):
         """Put what is built around the body into the frame outside; if none is, it is all."""
         made = self.build(self.body())
         if builder.find_frame(StmtFrame) is not None:
-            _emit(made)
+            emit(made)
         elif builder.result is None:
             builder.result = made
         else:
@@ -74,7 +70,8 @@ class StmtFrame(Frame):
         raise NotImplementedError(f"{type(self).__name__} must define build")
 
 
-def _emit(part: Stmt | Rest) -> None:
+def emit(part: Stmt | Rest) -> None:
+    """Add a statement, or what holds for the rest of its frame, to the frame that is open."""
     enclosing(StmtFrame, "statements stand inside `with T.prim_func():`").parts.append(part)
 
 
@@ -136,7 +133,8 @@ def prim_func(
     return PrimFuncFrame()
 
 
-def _function() -> PrimFuncFrame:
+def function_frame() -> PrimFuncFrame:
+    """Return the frame of the function that is being built."""
     return enclosing(PrimFuncFrame, "this stands inside `with T.prim_func():`")
 
 
@@ -152,22 +150,22 @@ def _around() -> PrimFuncFrame:
 
 def func_name(name: str) -> None:
     """Name the function in its module."""
-    _function().name = name
+    function_frame().name = name
 
 
 def func_attr(attrs: Mapping[str, object]) -> None:
     """State attributes of the function."""
-    _function().attrs.update(decl.func_attr(attrs).attrs)
+    function_frame().attrs.update(decl.func_attr(attrs).attrs)
 
 
 def func_ret(ret_type: DTypeLike) -> None:
     """State the dtype of what the function returns."""
-    _function().ret_dtype = as_dtype(ret_type)
+    function_frame().ret_dtype = as_dtype(ret_type)
 
 
 def arg(name: str, obj: object) -> Any:
     """Add a parameter: a buffer, or a variable such as ``T.int32()`` or ``T.handle()``."""
-    frame = _function()
+    frame = function_frame()
     if isinstance(obj, ScalarType):
         obj = obj()
     if isinstance(obj, Buffer):
@@ -229,7 +227,8 @@ def block(name: str = "", no_realize: bool = False, exec_scope: str = "") -> Blo
     return BlockStmtFrame(decl.block(name, no_realize, exec_scope))
 
 
-def _block() -> BlockFrame:
+def block_frame() -> BlockFrame:
+    """Return what the innermost block holds so far."""
     return enclosing(BlockStmtFrame, "this stands inside `with T.block(...):`").block
 
 
@@ -238,9 +237,9 @@ class InitFrame(StmtFrame):
 
     def close(self, builder: IRBuilder) -> None:
         """Give it to the block."""
-        if _block().init is not None:
+        if block_frame().init is not None:
             raise VerifyError("the block has two T.init")
-        _block().init = self.body()
+        block_frame().init = self.body()
 
 
 def init() -> InitFrame:
@@ -250,26 +249,26 @@ def init() -> InitFrame:
 
 def reads(*regions: Any) -> None:
     """State what an instance of the block reads."""
-    _block().reads = decl.reads(*regions).regions
+    block_frame().reads = decl.reads(*regions).regions
 
 
 def writes(*regions: Any) -> None:
     """State what an instance of the block writes."""
-    _block().writes = decl.writes(*regions).regions
+    block_frame().writes = decl.writes(*regions).regions
 
 
 def where(predicate: ExprLike) -> None:
     """Run the block only where ``predicate`` holds."""
-    _block().predicate = as_expr(predicate)
+    block_frame().predicate = as_expr(predicate)
 
 
 def block_attr(attrs: Mapping[str, object]) -> None:
     """State annotations of the block."""
-    _block().annotations.update(decl.block_attr(attrs).attrs)
+    block_frame().annotations.update(decl.block_attr(attrs).attrs)
 
 
 def _axis(made: decl.AxisDecl) -> Var:
-    frame = _block()
+    frame = block_frame()
     var = Var(f"v{len(frame.iter_vars)}", made.dtype)
     if made.value is None and not (frame.declaration and frame.declaration.no_realize):
         raise VerifyError("an axis needs the value that it takes: T.axis.spatial(extent, value)")
@@ -401,7 +400,7 @@ class IfFrame(Frame):
         """Make the branch; raises ``VerifyError`` without ``T.Then``."""
         if "Then" not in self.cases:
             raise VerifyError("T.If holds one T.Then() and perhaps one T.Else()")
-        _emit(IfThenElse(self.condition, self.cases["Then"], self.cases.get("Else")))
+        emit(IfThenElse(self.condition, self.cases["Then"], self.cases.get("Else")))
 
 
 class CaseFrame(StmtFrame):
@@ -450,7 +449,7 @@ class AssertFrame(StmtFrame):
     def close(self, builder: IRBuilder) -> None:
         """Put the check before the statements of the body."""
         for stmt in (self.check, *flatten([self.body()])):
-            _emit(stmt)
+            emit(stmt)
 
 
 def Assert(
@@ -511,60 +510,8 @@ def bind(value: ExprLike, type_annotation: DTypeLike | None = None, *, var: Any 
     dtype = None if type_annotation is None else as_dtype(type_annotation)
     made = as_expr(value, dtype) if dtype is not None else as_expr(value)
     named: Var = Var("x", dtype or made.dtype) if var is None else var
-    _emit(Rest(lambda body: LetStmt(named, made, body)))
+    emit(Rest(lambda body: LetStmt(named, made, body)))
     return named
-
-
-def alloc_buffer(shape: Any, dtype: DTypeLike = "float32", *given: Any, **layout: Any) -> Buffer:
-    """Declare a buffer of the enclosing block, or of the function."""
-    made = buffers.alloc_buffer(shape, dtype, *given, **layout)
-    if isinstance(made, buffers.AllocateDecl):
-        return _allocate(made)
-    set_name(made.buffer, made.buffer.name or "buffer")
-    inner = IRBuilder.current().find_frame(BlockStmtFrame)
-    (_function().block if inner is None else inner.block).allocations.append(made.buffer)
-    buffer: Buffer = made.buffer
-    return buffer
-
-
-def _allocate(made: buffers.AllocateDecl) -> Buffer:
-    set_name(made.buffer, "buffer")
-    _emit(Rest(lambda body: Allocate(made.buffer, body, made.annotations)))
-    return made.buffer
-
-
-def allocate(extents: Any, dtype: DTypeLike = "float32", *given: Any, **named: Any) -> Buffer:
-    """Allocate memory for the rest of the frame."""
-    return _allocate(buffers.allocate(extents, dtype, *given, **named))
-
-
-def decl_buffer(shape: Any, dtype: DTypeLike = "float32", *given: Any, **layout: Any) -> Buffer:
-    """Declare a view of memory for the rest of the frame; without ``data``, memory of its own."""
-    made = buffers.decl_buffer(shape, dtype, *given, **layout)
-    if isinstance(made, buffers.AllocateDecl):
-        return _allocate(made)
-    view: Buffer = made.buffer
-    set_name(view, "view")
-    _emit(Rest(lambda body: DeclBuffer(view, body)))
-    return view
-
-
-def match_buffer(param: Any, shape: Any = None, *given: Any, **layout: Any) -> Buffer:
-    """Give a handle parameter its buffer, or a region of a buffer a name inside a block."""
-    made = buffers.match_buffer(param, shape, *given, **layout)
-    set_name(made.buffer, "matched")
-    if isinstance(made.source, BufferRegion):
-        match = MatchBufferRegion(made.buffer, made.source)
-        wrong = match.mismatch()
-        if wrong is not None:
-            raise VerifyError(wrong)
-        _block().matches.append(match)
-        return made.buffer
-    frame = _function()
-    if made.source not in set(frame.params) or made.source in frame.buffer_map:
-        raise VerifyError("match_buffer takes a handle parameter without a buffer, or a region")
-    frame.buffer_map[made.source] = made.buffer
-    return made.buffer
 
 
 # ---- other statements -------------------------------------------------------------------------
@@ -572,43 +519,43 @@ def match_buffer(param: Any, shape: Any = None, *given: Any, **layout: Any) -> B
 
 def Break() -> None:
     """Leave the innermost loop."""
-    _emit(Evaluate(call("break_loop")))
+    emit(Evaluate(call("break_loop")))
 
 
 def Continue() -> None:
     """Go on with the next iteration of the innermost loop."""
-    _emit(Evaluate(call("continue_loop")))
+    emit(Evaluate(call("continue_loop")))
 
 
 def Return(value: ExprLike) -> None:
     """End the function with a value."""
-    _emit(Evaluate(call("ret", as_expr(value), dtype="void")))
+    emit(Evaluate(call("ret", as_expr(value), dtype="void")))
 
 
 def add_to_parent(stmt: Stmt) -> None:
     """Add a statement to the frame that is open."""
-    _emit(stmt)
+    emit(stmt)
 
 
 def buffer_store(buffer: Buffer, value: ExprLike, indices: Any) -> None:
     """Store an element."""
-    _emit(decl.buffer_store(buffer, value, indices))
+    emit(decl.buffer_store(buffer, value, indices))
 
 
 def evaluate(value: ExprLike | Stmt) -> None:
     """Evaluate an expression for its effect."""
-    _emit(decl.evaluate(value))
+    emit(decl.evaluate(value))
 
 
-sblock, sblock_attr, sblock_alloc_buffer, Bind = block, block_attr, alloc_buffer, bind
+sblock, sblock_attr, Bind = block, block_attr, bind
 
 
 __all__ = [
     "Assert", "Bind", "Break", "Continue", "Else", "ForFrame", "If", "PrimFuncFrame", "Return",
-    "StmtFrame", "Then", "While", "add_to_parent", "alloc_buffer", "allocate", "arg", "attr",
-    "axis", "bind", "block", "block_attr", "buffer_store", "decl_buffer",
+    "StmtFrame", "Then", "While", "add_to_parent", "arg", "attr",
+    "axis", "bind", "block", "block_attr", "buffer_store",
     "env_thread", "evaluate", "func_attr", "func_name", "func_ret", "grid", "init",
-    "launch_thread", "match_buffer", "parallel", "prim_func", "reads", "sblock",
-    "sblock_alloc_buffer", "sblock_attr", "serial", "thread_binding",
+    "launch_thread", "parallel", "prim_func", "reads", "sblock",
+    "sblock_attr", "serial", "thread_binding",
     "tvm_thread_allreduce", "unroll", "vectorized", "where", "writes",
 ]  # fmt: skip
