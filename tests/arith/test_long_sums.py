@@ -36,6 +36,10 @@ PAIRED: dict[str, tuple[Callable[[Expr, Expr], Expr], Callable[[Expr, Expr], Exp
     "of others": (lambda x, y: x % 7 + (y + x) // 7 * 7 - (y + x) // 7 * 7, lambda x, _: x % 7),
     "congruent": (lambda x, y: (x + y * 7) % 7 + x // 7 * 7, lambda x, _: x),
     "of remainders": (lambda x, _: x % 7 + x // 7 % 5 * 7, lambda x, _: x % 35),
+    "of others' remainders": (
+        lambda x, y: x % 7 + (x // 7 + y) % 5 * 7,
+        lambda x, y: (x + y * 7) % 35,
+    ),
     "truncated": (lambda x, _: truncmod(x, 7) + truncdiv(x, 7) * 7, lambda x, _: x),
     "with a factor": (
         lambda x, y: truncmod(x, 7) * y + truncdiv(x * 2, 14) * y * 7,

@@ -240,3 +240,49 @@ def test_rows_are_shared_where_a_result_is_reshaped() -> None:
         powers = np.exp(given.astype("float64"))
         expected = (powers / powers.sum(-1, keepdims=True)).reshape(result)
         np.testing.assert_allclose(compiled(func, given), expected, rtol=1e-5)
+
+
+NORMS = {
+    "instance": (lambda x, g, b: topi.nn.instance_norm(x, g, b), 1),
+    "group": (lambda x, g, b: topi.nn.group_norm(x, g, b, 2), 3),
+}
+
+
+def normalized(x: np.ndarray, members: int, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    """Norms of groups of channels of ``[N, C, H, W]``."""
+    wide = x.astype(np.float64).reshape(len(x), 6 // members, members * x.shape[2] * x.shape[3])
+    with np.errstate(all="ignore"):
+        centered = wide - wide.mean(2, keepdims=True)
+        made = centered / np.sqrt((centered * centered).mean(2, keepdims=True) + 1e-5)
+    return made.reshape(x.shape) * gamma[:, None, None] + beta[:, None, None]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("sides", [("h", "w"), ("h", 5), (5, "w")])
+def test_norms_of_images_of_any_size_are_one_kernel(norm: str, sides: tuple[Any, Any]) -> None:
+    """Rows and columns are joined, whichever has its size with the call."""
+    define, members = NORMS[norm]
+    named = {name: te.var(name, "int64") for name in "bhw"}
+    x = te.placeholder((named["b"], 6, *(named.get(n, n) for n in sides)), name="x")
+    gamma, beta = (te.placeholder((6,), name=name) for name in ("gamma", "beta"))
+    func = te.create_prim_func([x, gamma, beta, define(x, gamma, beta)])
+    made = RowWise().apply(func, TARGET)
+    assert not isinstance(made, NotApplicable)
+    kernel = driver.compile(IRModule({"main": made.mod["main"]}), TARGET)["main"]
+    rng = np.random.default_rng(0)
+    scale = [rng.standard_normal(6, dtype=np.float32) for _ in range(2)]
+    for batch, high, wide in ((2, 3, 5), (1, 1, 1), (3, 5, 40), (1, 33, 5), (0, 4, 4), (2, 16, 16)):
+        h, w = (n if isinstance(n, int) else size for n, size in zip(sides, (high, wide)))
+        image = rng.standard_normal((batch, 6, h, w), dtype=np.float32)
+        if batch == 3:
+            image[1, 2, 1, 1] = np.nan
+        out = np.empty_like(image)
+        kernel(image, *scale, out)
+        np.testing.assert_allclose(out, normalized(image, members, *scale), rtol=1e-3, atol=1e-4)
+
+
+def test_rows_that_end_in_a_vector_are_read_in_place() -> None:
+    """Indices of several joined axes become one number, also where it ends inside of a vector."""
+    x = te.placeholder((4, 4, 125, 8), name="x")
+    lowered = driver.lower(scheduled(te.create_prim_func([x, topi.sum(x, axis=[1, 2, 3])])), TARGET)
+    assert "% " not in lowered.script() and "truncmod" not in lowered.script()

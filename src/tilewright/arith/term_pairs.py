@@ -89,7 +89,7 @@ class Terms:
         return found.get(poly_key({(number,): 1}), ())
 
     def remainders(self, numerator: Poly) -> Iterable[int]:
-        """The remainders of ``numerator`` by something."""
+        """The remainders of ``numerator``, or of it and other terms if it is a quotient."""
         self._enter()
         return self._remainders.get(poly_key(numerator), ())
 
@@ -113,6 +113,9 @@ class Terms:
             kind, operands = table.kinds[number], table.operands[number]
             if operands is not None and kind == MOD:
                 self._remainders.setdefault(poly_key(operands[0]), []).append(number)
+                for mono, value in operands[0].items() if len(operands[0]) > 1 else ():
+                    if value == 1 and len(mono) == 1 and table.kinds[mono[0]] == DIV:
+                        self._remainders.setdefault(poly_key({mono: 1}), []).append(number)
             elif operands is not None and kind == DIV:
                 self._quotients.setdefault(poly_key(operands[1]), []).append(number)
                 self._congruent.clear()
@@ -176,17 +179,22 @@ def _congruent(
 def _remainders(
     canonical: Canonical, terms: Terms, mono: Monomial, value: int, number: int, whole_part: Poly
 ) -> Poly | None:
-    """``n // d % e * d + n % d`` is ``n % (d*e)``."""
-    dtype, operands = canonical.context.table.dtypes[number], _operands(canonical, number)
+    """``(w + n // d) % e * d + n % d`` is ``(w*d + n) % (d*e)``."""
+    table, operands = canonical.context.table, _operands(canonical, number)
     a, factor = terms.poly, _factor(mono, value, number)
     for other in terms.remainders(whole_part):
         if other == number:
             continue
-        divisor = _operands(canonical, other)[1]
+        numerator, divisor = _operands(canonical, other)
         upper = poly_mul(factor, poly_mul(operands[1], {(other,): 1}))
+        more = poly_sub(numerator, whole_part)
+        if more and table.has_data(numerator):
+            continue  # w*d may wrap
         if _holds(a, upper) and canonical.positive(divisor):
             made = poly_sub(poly_sub(a, upper), {mono: value})
-            whole = canonical.floormod(operands[0], poly_mul(operands[1], divisor), dtype)
+            joined = poly_add(poly_mul(operands[1], more), operands[0])
+            by = poly_mul(operands[1], divisor)
+            whole = canonical.floormod(joined, by, table.dtypes[number])
             return poly_add(made, poly_mul(factor, whole))
     return None
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.arith import Analyzer, sum_terms
+from tilewright.arith import Analyzer, same_extent, sum_terms
 from tilewright.ir import (
     Call,
     Div,
@@ -115,6 +115,45 @@ def _stride_of_offset(indices: Sequence[Expr], buffer: Buffer, var: Var) -> int 
     for index, extent in zip(indices, buffer.shape):
         offset = offset * extent + (index if uses_var(index, {var}) else 0)
     return coefficient_of(Analyzer().simplify(offset), var)
+
+
+def are_side_by_side(
+    access: BufferLoad | BufferStore, outer: Var, inner: Var, extent: Expr
+) -> bool:
+    """Whether an access to a compact buffer has one stride along two axes fused to one.
+
+    ``extent`` is that of the inner axis.
+    """
+    far, near = (stride_of(access.indices, access.buffer, var) for var in (outer, inner))
+    if far == 0 and near == 0:
+        return True
+    known = as_int(extent)
+    if far is not None and near is not None and known is not None:
+        return far == near * known
+    return bool(are_contiguous(access, outer, inner, extent))
+
+
+def are_contiguous(
+    access: BufferLoad | BufferStore, outer: Var, inner: Var, extent: Expr
+) -> bool | None:
+    """Whether an access uses two axes as two whole dimensions in succession.
+
+    ``extent`` is that of the inner axis. ``None`` if the access uses neither axis.
+    """
+    using = [d for d, index in enumerate(access.indices) if uses_var(index, {outer, inner})]
+    if not using:
+        return None
+    return (
+        len(using) == 2
+        and using[1] == using[0] + 1
+        and [access.indices[d] for d in using] == [outer, inner]
+        and are_equal(access.buffer.shape[using[1]], extent)
+    )
+
+
+def are_equal(a: Expr, b: Expr) -> bool:
+    """Whether two extents are equal, also where they are written in other ways."""
+    return same_extent(a, b) or Analyzer().can_prove_equal(a, b)
 
 
 def coefficient_of(index: Expr, var: Var) -> int | None:

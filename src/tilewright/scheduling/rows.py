@@ -8,10 +8,10 @@ from tilewright.ir import Expr, FloorDiv, as_int
 from tilewright.scheduling.blocks import (
     Axis,
     accesses_of,
+    are_side_by_side,
     axes_of,
     is_injective,
     loads_of,
-    stride_of,
 )
 from tilewright.tir import Block
 from tilewright.tir.schedule import Schedule
@@ -56,10 +56,7 @@ def arrange_axes(sch: Schedule, last: BlockRV) -> None:
     An axis whose elements share a row by groups (``sum[c // 8]``) becomes two axes.
     """
     block = sch.get(last)
-    known = [as_int(axis.dom.extent) for axis in block.iter_vars]
-    extents = [extent for extent in known if extent is not None]
-    if len(extents) != len(known):
-        return
+    extents = [axis.dom.extent for axis in block.iter_vars]
     place, members = _groups_of(block)
     first = len(extents) - _side_by_side(block, extents, len(extents) - place - 1)
     if members == 1 and first >= len(extents) - 1:
@@ -91,19 +88,13 @@ def _groups_of(block: Block) -> tuple[int, int]:
     return -1, 1
 
 
-def _side_by_side(block: Block, extents: Sequence[int], most: int) -> int:
+def _side_by_side(block: Block, extents: Sequence[Expr], most: int) -> int:
     """How many of the last axes are contiguous, in everything that a block reads and writes."""
-    accesses = accesses_of(block)
-    strides = [
-        [stride_of(x.indices, x.buffer, axis.var) for axis in block.iter_vars] for x in accesses
-    ]
+    accesses, axes = accesses_of(block), [axis.var for axis in block.iter_vars]
     count = 1
     while count < min(most, len(extents)):
-        inner, outer = -count, -count - 1
-        if any(
-            step[inner] is None or step[outer] != (step[inner] or 0) * extents[inner]
-            for step in strides
-        ):
+        outer, inner = axes[-count - 1], axes[-count]
+        if not all(are_side_by_side(item, outer, inner, extents[-count]) for item in accesses):
             break
         count += 1
     return count

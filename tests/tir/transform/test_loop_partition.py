@@ -8,6 +8,7 @@ import pytest
 import tilewright
 from tilewright.ir import IRModule
 from tilewright.script import parse
+from tilewright.tir import transform
 from tilewright.tir.schedule import Schedule
 
 SUMS = """
@@ -46,3 +47,58 @@ def test_last_tiles_of_any_number_of_rows(factors: list[int | None], kind: str) 
         kernel(x, out[:n])
         np.testing.assert_allclose(out[:n], x.sum(1), rtol=1e-4, atol=1e-5, err_msg=str(n))
         assert out[n] == 7
+
+
+def _lowered(loop: str, parameters: str = "n: T.int64, m: T.int64") -> tuple[IRModule, IRModule]:
+    text = f"""
+@T.prim_func
+def main(a: T.handle, z: T.handle, {parameters}):
+    A = T.match_buffer(a, (100,), "int64")
+    Z = T.match_buffer(z, (100,), "int64")
+    {loop}
+"""
+    mod = IRModule({"main": parse(text)})
+    return mod, transform.LoopPartition()(mod)
+
+
+@pytest.mark.parametrize(
+    ("loop", "cut"),
+    [
+        ("for i in range(n):\n        for j in range(4):\n            if i * 4 + j < m:", True),
+        ("for i in range(2, n):\n        for j in range(4):\n            if i * 4 + j < m:", True),
+        ("for i in range(n):\n        for j in range(4):\n            if i * 4 + j >= m:", False),
+        ("for i in range(n):\n        for j in range(4):\n            if j - i * 4 > -m:", True),
+        (
+            "for i in range(n):\n        for j in range(4):\n            "
+            "if i * 4 + j < m and i + j < n:",
+            True,
+        ),
+    ],
+)
+def test_ends_of_other_sizes(loop: str, cut: bool) -> None:
+    """Conditions may end before the loop starts, or after it ends; more than one may."""
+    index = "Z[i * 4 + j] = A[i * 4 + j] + 1"
+    mod, made = _lowered(f"{loop}\n                {index}")
+    assert ("else:" not in made.script()) == cut
+    run = [tilewright.compile(each, "llvm")["main"] for each in (mod, made)]
+    a = np.arange(100, dtype=np.int64)
+    for n in range(0, 9, 2):
+        for m in (0, 1, 3, 4, 7, 16, 29, 40):
+            found = [np.zeros(100, np.int64) for _ in run]
+            for kernel, z in zip(run, found):
+                kernel(a, z, n, m)
+            np.testing.assert_array_equal(*found, err_msg=f"{n}, {m}")
+
+
+def test_extents_that_the_loop_may_change_are_read_once() -> None:
+    """A loop whose extent is in memory stays one loop."""
+    loop = """for i in range(A[0]):
+        for j in range(4):
+            if i * 4 + j < n:
+                A[i * 4 + j] = Z[i * 4 + j]"""
+    _, made = _lowered(loop, "n: T.int64")
+    assert made.script().count("A[0]") <= 2  # of the loop, and of the region it declares
+    kernel = tilewright.compile(made, "llvm")["main"]
+    a, z = np.full(100, 5, np.int64), np.zeros(100, np.int64)
+    kernel(a, z, 18)
+    np.testing.assert_array_equal(a, [0] * 18 + [5] * 82)

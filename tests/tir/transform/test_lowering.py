@@ -280,7 +280,7 @@ def main(A: T.Buffer((125,), "float32"), C: T.Buffer((125,), "float32")):
     same(mod, made, RNG.standard_normal(125).astype("float32"), np.zeros(125, "float32"))
 
 
-def test_partition_of_a_symbolic_length_tests_once_per_tile():
+def test_partition_of_a_symbolic_length_is_two_loops():
     text = """
 @T.prim_func
 def main(a: T.handle, c: T.handle):
@@ -294,8 +294,8 @@ def main(a: T.handle, c: T.handle):
     mod = transform.LowerOpaqueBlock()(module(text))
     made = transform.LoopPartition()(mod)
     text = body(made)
-    assert text.count("if ") == 2 and text.index("if ") < text.index("for i1")
-    for n in (1, 16, 17, 47):
+    assert text.count("if ") == 1 and text.index("T.grid(n // 16, 16)") < text.index("if ")
+    for n in (0, 1, 15, 16, 17, 47):
         same(mod, made, RNG.standard_normal(n).astype("float32"), np.zeros(n, "float32"))
 
 

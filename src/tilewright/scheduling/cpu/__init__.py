@@ -11,6 +11,8 @@ from tilewright.scheduling.blocks import (
     EXPENSIVE,
     SEPARATE,
     Axis,
+    are_contiguous,
+    are_equal,
     axes_of,
     coefficient_of,
     element_bits,
@@ -29,7 +31,7 @@ from tilewright.scheduling.blocks import (
     work_of,
 )
 from tilewright.scheduling.cpu.elementwise import schedule_injective, stream_if_large
-from tilewright.scheduling.cpu.joined import are_contiguous, are_equal, fused_indices
+from tilewright.scheduling.cpu.joined import fused_indices
 from tilewright.scheduling.cpu.loops import parallelize, vector_extent, vectorize_tile
 from tilewright.scheduling.cpu.reduction import column_axis, come_from_afar, schedule_reduction
 from tilewright.scheduling.cpu.shared_work import Sharing, sharing_of

@@ -9,35 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.arith import Analyzer, same_extent
-from tilewright.ir import Expr, Var, pre_order, uses_var
-from tilewright.scheduling.blocks import Axis, axes_of, loads_of, stores_of
-from tilewright.tir import Block, BufferLoad, BufferStore
+from tilewright.ir import Expr, pre_order
+from tilewright.scheduling.blocks import Axis, accesses_of, are_contiguous, axes_of
+from tilewright.tir import Block
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
-
-
-def are_contiguous(
-    access: BufferLoad | BufferStore, outer: Var, inner: Var, extent: Expr
-) -> bool | None:
-    """Whether an access uses two axes as two whole dimensions in succession.
-
-    ``extent`` is that of the inner axis. ``None`` if the access uses neither axis.
-    """
-    using = [d for d, index in enumerate(access.indices) if uses_var(index, {outer, inner})]
-    if not using:
-        return None
-    return (
-        len(using) == 2
-        and using[1] == using[0] + 1
-        and [access.indices[d] for d in using] == [outer, inner]
-        and are_equal(access.buffer.shape[using[1]], extent)
-    )
-
-
-def are_equal(a: Expr, b: Expr) -> bool:
-    """Whether two extents are equal, also where they are written in other ways."""
-    return same_extent(a, b) or Analyzer().can_prove_equal(a, b)
 
 
 def fused_indices(first: int, width: Expr) -> Callable[..., Sequence[Expr]]:
@@ -66,7 +42,7 @@ def _pair(block: Block, axes: Sequence[Axis]) -> int | None:
     order = [item.var for item in block.iter_vars]
     if [axis.var for axis in axes] != order:
         return None
-    accesses: list[BufferLoad | BufferStore] = [*loads_of(block), *stores_of(block)]
+    accesses = accesses_of(block)
     for place, outer in enumerate(axes[:-1]):
         inner = axes[place + 1]
         if outer.extent == 1 or inner.extent is not None or outer.kind != inner.kind:

@@ -19,9 +19,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from tilewright.ir import as_int, collect, dtypes, uses_var
+from tilewright.ir import as_int, collect, const, dtypes, uses_var
 from tilewright.scheduling.blocks import (
     Axis,
+    are_side_by_side,
     axes_of,
     can_vectorize,
     element_bits,
@@ -34,7 +35,6 @@ from tilewright.scheduling.blocks import (
     work_of,
 )
 from tilewright.scheduling.cpu.elementwise import schedule_injective
-from tilewright.scheduling.cpu.joined import are_contiguous
 from tilewright.scheduling.cpu.loops import parallelize
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
@@ -284,23 +284,16 @@ def _joined_axes(sch: Schedule, rv: BlockRV, reduce: Sequence[Axis]) -> list[Axi
     whole = {item.var: item.dom.extent for item in sch.get(rv).iter_vars}
     while len(axes) > 1:
         outer, last = axes[-2:]
-        if last.extent is None:
-            found = [are_contiguous(x, outer.var, last.var, whole[last.var]) for x in loads]
-            if len(axes) != len(reduce) or not all(found):
-                break  # what was joined already is no dimension
-            fused = sch.fuse(outer.loop, last.loop)
-            axes[-2:] = [Axis(fused, last.var, last.kind, None)]
-            continue
-        if outer.extent is None or last.extent >= _LONG_ROW:
+        if last.extent is None and len(axes) != len(reduce):
+            break  # what was joined already is no dimension
+        if last.extent is not None and last.extent >= _LONG_ROW:
             break
-        steps = [
-            (stride_of(x.indices, x.buffer, outer.var), stride_of(x.indices, x.buffer, last.var))
-            for x in loads
-        ]
-        if any(far is None or near is None or far != near * last.extent for far, near in steps):
+        width = whole[last.var] if last.extent is None else const(last.extent)
+        if not all(are_side_by_side(load, outer.var, last.var, width) for load in loads):
             break
-        fused = sch.fuse(outer.loop, last.loop)
-        axes[-2:] = [Axis(fused, last.var, last.kind, outer.extent * last.extent)]
+        known = outer.extent is not None and last.extent is not None
+        extent = work_of([outer, last]) if known else None
+        axes[-2:] = [Axis(sch.fuse(outer.loop, last.loop), last.var, last.kind, extent)]
     return axes
 
 

@@ -6,7 +6,9 @@ which the condition holds whatever the inner loops do are found:
 
 - if they are a constant range, the loop is cut into that range, without the condition, and the
   rest;
-- if not (``i0`` is part of a fused loop, the extent is symbolic), the loop's body is doubled
+- if they are the first ones of a serial loop, up to an end that is a formula of sizes, the loop is
+  cut there;
+- if not (``i0`` is part of a fused loop, threads share the iterations), the loop's body is doubled
   under a test of the range.
 
 In the rest the condition stays, or falls away if it is false throughout. Register tiles keep
@@ -41,7 +43,10 @@ from tilewright.ir import (
     contains,
     dtypes,
     expr_equal,
+    floordiv,
     if_then_else,
+    maximum,
+    minimum,
     pass_option,
     pre_order,
     rewrite_top_down,
@@ -71,7 +76,7 @@ from tilewright.tir.transform.base import (
     function_analyzer,
     inside_loop,
 )
-from tilewright.tir.transform.effects import may_trap
+from tilewright.tir.transform.effects import may_trap, memory_read
 from tilewright.tir.transform.relax_tile_guards import relax_tile_guards
 from tilewright.tir.transform.simplify import StmtSimplifier
 
@@ -260,11 +265,14 @@ class _Partitioner(StmtMutator):
         return _rarely(made if whole else self.visit(made))
 
     def _doubled(self, loop: For, tests: list[tuple[_Condition, Expr]]) -> Stmt:
-        """The loop with its body twice, under a test that the conditions hold throughout."""
+        """The loop with its body twice, one of them for where the conditions hold throughout."""
+        end = self._end(loop, tests)
         with inside_loop(self.analyzer, loop):
-            return self._doubled_inside(loop, tests)
+            return self._doubled_inside(loop, tests, end)
 
-    def _doubled_inside(self, loop: For, tests: list[tuple[_Condition, Expr]]) -> Stmt:
+    def _doubled_inside(
+        self, loop: For, tests: list[tuple[_Condition, Expr]], end: Expr | None
+    ) -> Stmt:
         self.left -= 1
         full = and_(*(self.analyzer.simplify(least >= 0) for _, least in tests))
         holding = {id(condition.expr) for condition, _ in tests}
@@ -282,7 +290,34 @@ class _Partitioner(StmtMutator):
         if rest is loop.body:
             slow = self._smaller_tiles(loop.body, tests, slow)
         self.left += 1
-        return loop.replace(body=IfThenElse(full, fast, None if is_no_op(slow) else slow))
+        if end is None:
+            return loop.replace(body=IfThenElse(full, fast, None if is_no_op(slow) else slow))
+        first = loop.replace(extent=self.analyzer.simplify(end - loop.min), body=fast)
+        if is_no_op(slow):
+            return first
+        left = self.analyzer.simplify(loop.min + loop.extent - end)
+        return seq(first, renew_definitions(loop.replace(min=end, extent=left, body=slow)))
+
+    def _end(self, loop: For, tests: list[tuple[_Condition, Expr]]) -> Expr | None:
+        """Where the tests of a serial loop stop to hold, if they hold from its start.
+
+        Two loops, one after the other, need no test in each iteration.
+        """
+        if loop.kind != SERIAL or memory_read(loop.min) or memory_read(loop.extent):
+            return None
+        prove = self.analyzer.can_prove
+        end: Expr = loop.min + loop.extent
+        for _, least in tests:
+            linear = linear_coefficients(least, [loop.loop_var])
+            factor, rest = (None, least) if linear is None else (as_int(linear[0]), linear[1])
+            if factor is None or factor >= 0 or may_trap(rest, self.analyzer):
+                return None
+            stop = self.analyzer.simplify(floordiv(rest, -factor) + 1)
+            if prove(stop <= end):
+                end = stop
+            elif not prove(end <= stop):
+                end = minimum(stop, end)
+        return self.analyzer.simplify(end if prove(end >= loop.min) else maximum(end, loop.min))
 
     def _smaller_tiles(self, body: Stmt, tests: list[tuple[_Condition, Expr]], whole: Stmt) -> Stmt:
         """The last tile of an axis whose size comes with the call: as large as it must be.
