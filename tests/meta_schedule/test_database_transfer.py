@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from database_cases import TARGET, add, lines_of, matmul, times
+from database_cases import (
+    PROGRAMS,
+    TARGET,
+    add,
+    as_text,
+    lines_of,
+    matmul,
+    random_record,
+    times,
+)
 
-from tilewright.meta_schedule.database import Database, JSONDatabase, MemoryDatabase
+from tilewright.meta_schedule.database import Database, JSONDatabase, MemoryDatabase, TuningRecord
 from tilewright.meta_schedule.database.graph_choice import GraphChoice
 from tilewright.meta_schedule.database.transfer import (
     Exported,
@@ -44,6 +54,23 @@ def test_a_merge_adds_what_is_not_there(saved: Callable[..., Database]) -> None:
     assert again.graph_choice(CHOICE.graph, TARGET) == CHOICE
     made = merge(again, source.records(), source.graph_choices())
     assert (made.added, made.known, made.choices) == (0, 4, 0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_merged_records_are_there_once(seed: int, opened: Callable[..., Database]) -> None:
+    rng, destination = random.Random(seed), opened()
+    every = []
+    for program in PROGRAMS:
+        for _ in range(15):
+            found = TuningRecord.data_from_json(random_record(rng, 0))
+            every.append(TuningRecord.from_data(found, program))
+    every += rng.sample(every, 10)
+    rng.shuffle(every)
+    merge(destination, every[:20])
+    assert all(map(destination.has_tuning_record, every[:20]))
+    made = merge(destination, every)
+    texts = as_text(destination.get_all_tuning_records())
+    assert texts == list(dict.fromkeys(as_text(every))) and made.added + made.known == len(every)
 
 
 def test_records_of_what_is_no_program_are_left_out(tmp_path: Path) -> None:

@@ -418,6 +418,16 @@ class Tables:
         if len(rows) == FEW:
             yield from self._rows(self._all(statement, **values)[FEW:])
 
+    def like(self, workload: int, fields: tuple[Any, ...]) -> list[Row]:
+        """Return the records of a workload of which the same is kept (``fields_of``)."""
+        kept = dict(zip(("target", "verified", "seconds", "valid", "beat"), fields))
+        same = (f"{k} IS NULL" if value is None else f"{k} = :{k}" for k, value in kept.items())
+        values = {k: value for k, value in kept.items() if value is not None}
+        statement = f"{_RANKED} FROM tilewright_records WHERE workload = :workload AND "
+        return list(
+            self._rows(self._all(statement + " AND ".join(same), workload=workload, **values))
+        )
+
     def valid(self) -> Iterator[tuple[str, Row]]:
         """Yield all valid records with their workloads' hashes, in order of these."""
         every = self._all("SELECT number, hash FROM tilewright_workloads ORDER BY hash, number")

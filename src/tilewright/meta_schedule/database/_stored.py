@@ -66,6 +66,9 @@ class Rows(Protocol):
     def ordered(self, workload: int, target: int | None, *, winners: bool = False) -> Iterator[Row]:
         """Yield a workload's valid records by time, as ``best_first``; or ``winners`` of races."""
 
+    def like(self, workload: int, fields: tuple[Any, ...]) -> list[Row]:
+        """Return the records of a workload of which the same is kept (``fields_of``)."""
+
     def valid(self) -> Iterator[tuple[str, Row]]:
         """Yield all valid records with their workloads' hashes, in order of these."""
 
@@ -242,6 +245,15 @@ class StoredDatabase(Database):
         winners = {item.number: item for item in suitable(winners=True)}
         ordered = (winners.get(item.number, item) for item in suitable())
         return self._answer(self._races_first(ordered, list(winners.values())), top_k)
+
+    @guarded
+    def has_tuning_record(self, record: TuningRecord) -> bool:
+        """Whether there is the same record: program, trace, times, target and provenance."""
+        number = self._number(record.workload)
+        if number is None:
+            return False
+        rows = self._index.like(number, fields_of(record, target_id(record.target)))
+        return any(map(record.says_the_same, self._read_records(rows)))
 
     def _races_first(self, ordered: Iterable[Row], winners: list[Row]) -> Iterator[Row]:
         return races_first(map(self._with_digest, ordered) if winners else ordered, winners)

@@ -90,6 +90,11 @@ class Database:
         """Yield all records, oldest first; large databases don't hold them all at once."""
         yield from self.get_all_tuning_records()
 
+    def has_tuning_record(self, record: TuningRecord) -> bool:
+        """Whether there is the same record: program, trace, times, target and provenance."""
+        others = (other for other in self.records() if other.workload.hash == record.workload.hash)
+        return any(map(record.says_the_same, others))
+
     def check_writable(self) -> None:
         """Raise ``TuneError`` now if records could not be saved later."""
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import sqlite3
@@ -38,7 +39,7 @@ from tilewright.support.errors import TilewrightError
 from tilewright.support.settings import setting
 from tilewright.target import Target
 
-FORMAT = f"2, lines of format {schema.FORMAT}"
+FORMAT = f"3, lines of format {schema.FORMAT}"
 _NAMES_ANOTHER = bytes.fromhex("d9d505f920a163d7")  # SQLite's mark of a journal of several files
 _ENDS = 4096  # bytes at each end of what is covered that the checksum reads
 _MOST_LINES = 4096  # of workloads in memory
@@ -51,6 +52,8 @@ _SCHEMA = (
     "CREATE INDEX by_hash ON workloads (hash)",
     "CREATE TABLE records (workload, line, offset, length, crc, target, verified, seconds, valid,"
     " beat, digest, PRIMARY KEY (workload, line)) WITHOUT ROWID",
+    "CREATE INDEX by_time ON records (workload, verified, target, seconds, beat IS NULL, line)"
+    " WHERE valid",
     "CREATE INDEX winners ON records (workload) WHERE beat IS NOT NULL",
     "CREATE TABLE targets (id INTEGER PRIMARY KEY, export)",
     "CREATE TABLE keys (equality, number, key, PRIMARY KEY (equality, number)) WITHOUT ROWID",
@@ -154,11 +157,13 @@ class Index:
         """Views of what this process has read: others may have gone on with the file."""
         for table, number in _TABLES.items():
             self._run(f"DROP VIEW IF EXISTS temp.all_{table}")
-            text = f"SELECT * FROM main.{table}"
+            # What is sorted by must be a column, and the limit no reason to choose an index by it.
+            columns = "*, beat IS NULL AS lost" if table == "records" else "*"
+            text = f"SELECT {columns} FROM main.{table}"
             if self.file is not None:
                 kept = self._kept.record if table == "records" else self._kept.workload
-                limit = "" if number is None else f" WHERE {number} < {kept.lines}"
-                text += f" UNION ALL SELECT * FROM kept.{table}{limit}"
+                limit = "" if number is None else f" WHERE +{number} < {kept.lines}"
+                text += f" UNION ALL SELECT {columns} FROM kept.{table}{limit}"
             self._run(f"CREATE TEMP VIEW all_{table} AS {text}")
 
     @property
@@ -425,15 +430,31 @@ class Index:
 
         Or only the ``winners`` of races.
         """
-        where = " AND beat IS NOT NULL" if winners else ""
-        matches = "" if target is None else " target IS NOT ?,"
-        order = f" ORDER BY verified DESC,{matches} seconds, beat IS NULL, line"
         values = (workload,) if target is None else (workload, target)
-        for part in (f" LIMIT {FEW}", f" LIMIT -1 OFFSET {FEW}"):  # few are found much faster
-            rows = self._all(_VALID + where + order + part, *values)
+        if winners:
+            own = "" if target is None else " target IS NOT ?,"
+            order = f"ORDER BY verified DESC,{own} seconds, lost, line"
+            rows = self._all(f"{_RECORDS} AND +valid AND beat IS NOT NULL {order}", *values)
             yield from map(self._ranked, rows)
-            if len(rows) < FEW:
-                return
+            return
+        # One question after the other, each of which ``by_time`` answers without sorting.
+        for verified, own in itertools.product((1, 0), _TARGETS if target is not None else ("",)):
+            statement = f"{_VALID} AND verified = {verified}{own} ORDER BY seconds, lost, line"
+            for part in (f" LIMIT {FEW}", f" LIMIT -1 OFFSET {FEW}"):  # few are found much faster
+                rows = self._all(statement + part, *values)
+                yield from map(self._ranked, rows)
+                if len(rows) < FEW:
+                    break
+
+    def like(self, workload: int, fields: tuple[Any, ...]) -> list[Row]:
+        """Return the records of a workload of which the same is kept (``fields_of``)."""
+        target, verified, seconds, valid, beat = fields
+        statement = (
+            f"{_RECORDS} AND {'valid' if valid else 'NOT valid'} AND verified = ? AND target IS ?"
+            " AND seconds IS ? AND beat IS ? ORDER BY seconds, lost, line"  # as ``by_time`` is
+        )
+        rows = self._all(statement, workload, verified, target, seconds, beat)
+        return list(map(self._ranked, rows))
 
     def _ranked(self, row: tuple[Any, ...]) -> Row:
         try:
@@ -459,10 +480,12 @@ def _line(row: Sequence[int]) -> Line:
     return line
 
 
-_VALID = (
-    "SELECT workload, line, offset, length, crc, target, verified, seconds, valid, beat, digest"
-    " FROM all_records WHERE workload = ? AND valid"
+_TARGETS = " AND target IS ?", " AND target IS NOT ?"
+_RECORDS = (
+    "SELECT workload, line, offset, length, crc, target, verified, seconds, valid, beat, digest,"
+    " lost FROM all_records WHERE workload = ?"
 )
+_VALID = f"{_RECORDS} AND valid"
 
 
 def _journal(place: Path) -> Path:

@@ -82,6 +82,16 @@ class MemoryDatabase(Database):
         self._records.append(record)
         self._by_workload.setdefault(record.workload, []).append(record)
 
+    def has_tuning_record(self, record: TuningRecord) -> bool:
+        """Whether there is the same record: program, trace, times, target and provenance."""
+        own = record.workload
+        if own not in self._workloads_known:
+            found = self._find(own.mod)
+            if found is None:
+                return False
+            own = found
+        return any(map(record.says_the_same, self._by_workload.get(own, ())))
+
     def get_top_k(
         self, workload: Workload, top_k: int, target: Target | None = None
     ) -> list[TuningRecord]:

@@ -336,6 +336,10 @@ class TuningRecord:
             dict(self.provenance),
         ]
 
+    def says_the_same(self, other: TuningRecord) -> bool:
+        """Whether another record has all the same data, the workload aside."""
+        return self.run_secs == other.run_secs and self.as_json() == other.as_json()
+
     def as_row(self, workload_index: int) -> list[object]:
         """Return JSON data behind the index of the workload in a database."""
         return [workload_index, self.as_json()]

@@ -8,7 +8,6 @@ holds; records count the workloads of this file. With a name that ends in ``.gz`
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import os
 from collections import Counter
@@ -41,11 +40,6 @@ class Merged:
     refused: Counter[str] = field(default_factory=Counter)
 
 
-def _key(record: TuningRecord) -> bytes:
-    text = json.dumps([record.workload.hash, record.as_json()], separators=(",", ":"))
-    return hashlib.sha256(text.encode()).digest()[:16]
-
-
 def merge(
     destination: Database, records: Iterable[TuningRecord], choices: Iterable[GraphChoice] = ()
 ) -> Merged:
@@ -53,15 +47,10 @@ def merge(
 
     Records of programs that can't be read are counted and left out.
     """
-    made, batch = Merged(), []
-    known = {_key(record) for record in destination.records()}
+    made = Merged()
+    batch: dict[str, TuningRecord] = {}  # those that aren't in the database yet, by their text
     workloads: dict[tuple[str, str], Workload | str] = {}
     for record in records:
-        key = _key(record)
-        if key in known:
-            made.known += 1
-            continue
-        known.add(key)
         name = record.workload.hash, record.workload.text
         if name not in workloads:
             workloads[name] = _taken(destination, record.workload)
@@ -69,12 +58,17 @@ def merge(
         if isinstance(workload, str):
             made.refused[workload] += 1
             continue
-        batch.append(replace(record, workload=workload))
+        record = replace(record, workload=workload)
+        text = json.dumps([workload.hash, record.as_json()])
+        if text in batch or destination.has_tuning_record(record):
+            made.known += 1
+            continue
+        batch[text] = record
         made.added += 1
         if len(batch) >= _BATCH:
-            destination.commit_tuning_records(batch)
-            batch = []
-    destination.commit_tuning_records(batch)
+            destination.commit_tuning_records(batch.values())
+            batch = {}
+    destination.commit_tuning_records(batch.values())
     for choice in choices:
         if destination.graph_choice(choice.graph, choice.target) is None:
             destination.commit_graph_choice(choice)
