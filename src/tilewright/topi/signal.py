@@ -1,14 +1,14 @@
 """Fourier transforms and windows: ``dft``, ``stft``, ``hamming_window``.
 
-Transforms are products with matrices of cosines and sines, computed in double precision. ``dft`` of
-a length that is no prime number is made of those of its factors (Cooley and Tukey, 1965), while
-these are long.
+Transforms of known lengths are made in stages (``fourier.py``; ``fourier_chirps.py`` if there are
+large prime factors; ``fourier_frames.py`` for frames of a signal), others are products with
+matrices (``fourier_products.py``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tilewright import te
 from tilewright.ir import (
@@ -29,14 +29,16 @@ from tilewright.ir import (
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require, require_equal, with_conditions
-from tilewright.topi.transform import reshape, transpose
+from tilewright.topi.fourier import Transform, of_parts
+from tilewright.topi.fourier_chirps import transform_any
+from tilewright.topi.fourier_frames import Frames, factors_of_frames, transform_frames
+from tilewright.topi.fourier_products import circle, matrices, product_of_rows
+from tilewright.topi.transform import reshape
 from tilewright.topi.utils import rounded, sum_dtype
 
 _WIDE = "float64"
-_DIRECT = 64
-"""Transforms up to this length are single products of matrices."""
-
-Complex = tuple[Tensor, Tensor]
+_DIRECT = 128
+"""Up to this length frames with large prime factors are faster as products of matrices."""
 
 
 @with_conditions
@@ -57,10 +59,13 @@ def dft(re_data: Tensor, im_data: Tensor, inverse: ExprLike | bool) -> list[Tens
         require_equal(f"{what}: extent of axis {axis} of the parts", a, b)
     _require_float(what, re_data)
     sign = 1.0 if _known(f"{what}: inverse", inverse) else -1.0
-    length = re_data.shape[-1]
-    rows = product(re_data.shape[:-1])
-    parts = [reshape(x, (rows, length)) for x in (re_data, im_data)]
-    made = _transform((parts[0], parts[1]), sign)
+    length, rows, wide = re_data.shape[-1], re_data.shape[:-1], sum_dtype(re_data.dtype)
+    known = as_int(length)
+    if known:
+        how = Transform((), sign, wide, 1 / known if sign > 0 else 1.0, result=re_data.dtype)
+        return list(transform_any(of_parts((re_data, im_data), wide), rows, known, how))
+    parts = [reshape(x, (product(rows), length)) for x in (re_data, im_data)]
+    made = product_of_rows((parts[0], parts[1]), length, sign)
     scale = const(1.0, _WIDE) / cast_expr(length, _WIDE) if sign > 0 else None
     return [_finished(x, re_data, scale) for x in made]
 
@@ -75,109 +80,6 @@ def _finished(x: Tensor, like: Tensor, scale: Expr | None) -> Tensor:
 
     made: Tensor = compute(like.shape, element, name="dft", tag="elemwise")
     return made
-
-
-def _transform(x: Complex, sign: float) -> Complex:
-    """Transform rows ``[rows, n]``; narrow floats in float32."""
-    rows, length = x[0].shape
-    known = as_int(length)
-    factor = 1 if known is None or known <= _DIRECT else _factor(known)
-    if known is None or factor == 1:
-        return _product(x, length, sign)
-    # Element a * inner + b becomes row b, column a: transform columns, turn, transform rows.
-    outer, inner = factor, known // factor
-    first = _transform(_rearranged(x, (rows, outer, inner), (0, 2, 1), outer), sign)
-    turned = _turned(first, rows, inner, outer, sign)
-    second = _transform(turned, sign)
-    # Of frequency p + outer * q, q was found along rows.
-    done = _rearranged(second, (rows, outer, inner), (0, 2, 1), known)
-    return reshape(done[0], (rows, length)), reshape(done[1], (rows, length))
-
-
-def _factor(length: int) -> int:
-    """The greatest divisor up to the root; 1 of a prime number."""
-    return next(d for d in range(math.isqrt(length), 0, -1) if length % d == 0)
-
-
-def _rearranged(x: Complex, shape: Sequence[ExprLike], axes: Sequence[int], last: int) -> Complex:
-    """View as ``shape``, permute axes, and view as rows of ``last`` elements."""
-
-    def one(part: Tensor) -> Tensor:
-        moved = transpose(reshape(part, shape), axes)
-        return reshape(moved, (product(moved.shape) // last, last))
-
-    return one(x[0]), one(x[1])
-
-
-def _turned(x: Complex, rows: Expr, inner: int, outer: int, sign: float) -> Complex:
-    """Rotate element ``(row, b, p)`` by ``b * p`` parts of a circle; the result is by row, p, b."""
-    cosines, sines = _circle(inner * outer, sign, x[0].dtype)
-    re, im = (reshape(part, (rows, inner, outer)) for part in x)
-    shape = (rows, outer, inner)
-
-    def rotated(a: Tensor, b: Tensor, combine: Callable[[Expr, Expr], Expr]) -> Tensor:
-        made: Tensor = compute(
-            shape,
-            lambda r, p, n: combine(a(r, n, p) * cosines(n * p), b(r, n, p) * sines(n * p)),
-            name="dft_turned",
-            tag="injective",
-        )
-        return reshape(made, (product(shape) // inner, inner))
-
-    real = rotated(re, im, lambda c, s: c - s)
-    return real, rotated(im, re, lambda c, s: c + s)
-
-
-def _circle(count: ExprLike, sign: float, dtype: str) -> tuple[Tensor, Tensor]:
-    """Cosines, and sines with a sign, of each of ``count`` parts of a circle.
-
-    Both are made at once, so that no rule computes them again where they are read.
-    """
-
-    def element(m: Expr) -> tuple[Expr, Expr]:
-        angle = cast_expr(m, _WIDE) * const(2 * math.pi, _WIDE) / cast_expr(count, _WIDE)
-        sine = call("sin", angle) * const(sign, _WIDE)
-        return cast_expr(call("cos", angle), dtype), cast_expr(sine, dtype)
-
-    cosines, sines = compute((count,), element, name="dft_circle", tag="injective")
-    return cosines, sines
-
-
-def _product(x: Complex, length: Expr, sign: float) -> Complex:
-    """Multiply rows by the matrix of the transform."""
-    wide = sum_dtype(x[0].dtype)
-    cosines, sines = _matrices(_circle(length, sign, wide), length)
-    k = [te.reduce_axis((0, length), "k") for _ in range(2)]
-    re, im = x
-
-    def total(a: Tensor, b: Tensor, combine: Callable[[Expr, Expr], Expr], axis: int) -> Tensor:
-        n = k[axis].var
-        made: Tensor = compute(
-            re.shape,
-            lambda r, f: te.sum(
-                combine(
-                    cast_expr(a(r, n), wide) * cosines(n, f), cast_expr(b(r, n), wide) * sines(n, f)
-                ),
-                axis=k[axis],
-            ),
-            name="dft_product",
-            tag="comm_reduce",
-        )
-        return made
-
-    return total(re, im, lambda c, s: c - s, 0), total(im, re, lambda c, s: c + s, 1)
-
-
-def _matrices(circle: tuple[Tensor, Tensor], columns: Expr) -> tuple[Tensor, Tensor]:
-    """Row ``n``, column ``f``: the part ``n * f`` of the circle."""
-    count = circle[0].shape[0]
-
-    def element(n: Expr, f: Expr) -> tuple[Expr, Expr]:
-        part = n * f % count
-        return circle[0](part), circle[1](part)
-
-    cosines, sines = compute((count, columns), element, name="dft_matrices", tag="injective")
-    return cosines, sines
 
 
 @with_conditions
@@ -227,7 +129,9 @@ def stft(
     for axis, (given, extent) in enumerate(zip(output_shape, shape)):
         require_equal(f"{what}: extent {axis} of output_shape", as_expr(given), extent)
     scale = 1 / math.sqrt(n_fft) if _known(f"{what}: normalized", normalized) else 1.0
-    return _stft(data, window, shape, (n_fft, hop, width), scale)
+    if factors_of_frames(n_fft) is None and n_fft <= _DIRECT:
+        return _stft(data, window, shape, (n_fft, hop, width), scale)
+    return transform_frames(Frames(data, window, n_fft, hop, as_expr(parts)), frequencies, scale)
 
 
 def _stft(
@@ -247,7 +151,7 @@ def _stft(
         return made if width == n_fft else if_then_else(inside, made, const(0.0, wide))
 
     frames = compute((*batch, parts, n_fft), weighted, name="stft_parts", tag="injective")
-    matrices = _matrices(_circle(n_fft, -1.0, wide), frequencies)
+    tables = matrices(circle(n_fft, -1.0, wide), frequencies)
 
     def total(matrix: Tensor) -> Tensor:
         k = te.reduce_axis((0, n_fft), "k")
@@ -259,7 +163,7 @@ def _stft(
         )
         return made
 
-    re, im = map(total, matrices)
+    re, im = map(total, tables)
 
     def element(*i: Expr) -> Expr:
         place = (*i[:-3], i[-2], i[-3])

@@ -33,6 +33,7 @@ from tilewright.dlight.cpu.contraction import (
 )
 from tilewright.dlight.cpu.fallback import Fallback
 from tilewright.dlight.cpu.resize import Resize
+from tilewright.dlight.cpu.row_stages import RowStages
 from tilewright.dlight.cpu.row_wise import RowWise
 from tilewright.dlight.cpu.scan import Scan
 from tilewright.dlight.cpu.time_steps import TimeSteps
@@ -70,7 +71,7 @@ GEMV, Reduction = MatrixVector, RowWise
 
 def rules() -> tuple[ScheduleRule, ...]:
     """All CPU rules in the order in which they are tried, most specific first."""
-    listed = (Scan(), TimeSteps(), *forms(), RowWise(), Resize(), Fallback())
+    listed = (Scan(), RowStages(), TimeSteps(), *forms(), RowWise(), Resize(), Fallback())
     return joined(listed, _FOUND.values())
 
 

@@ -132,8 +132,10 @@ def _overlap_of_writes(block: Block) -> str:
     for region in block.writes:
         left = dict(spatial)
         simple = True
-        for item in region.region:
+        for dim, item in enumerate(region.region):
             var = _strided_var(item)
+            if var is None:
+                var = _var_by_remainder(block, region.buffer, dim)
             if var is not None:
                 left.pop(var, None)
             elif uses_var(item.min, spatial):
@@ -142,14 +144,15 @@ def _overlap_of_writes(block: Block) -> str:
             continue
         if any(type(node) is BufferLoad for item in region.region for node in pre_order(item.min)):
             return f"where it writes in {region.buffer.name!r} depends on data"
-        if simple or any(not is_const(item.extent, 1) for item in region.region):
+        moving = [item for item in region.region if uses_var(item.min, spatial)]
+        if simple or any(not is_const(item.extent, 1) for item in moving):
             names = ", ".join(repr(var.name) for var in left)
             return f"instances that differ in {names} may write the same elements"
         known = Analyzer()
         for extent in region.buffer.shape:
             known.assume(extent >= 1)  # else there is no instance: none writes outside
         found = detect_iter_map(
-            [item.min for item in region.region if uses_var(item.min, spatial)],
+            [item.min for item in moving],
             spatial,
             TRUE,
             require_bijective=True,
@@ -159,7 +162,7 @@ def _overlap_of_writes(block: Block) -> str:
             return f"it is not clear that its instances write different elements: {found.errors[0]}"
         # Bijective onto the indices: but every variable must be there at all.
         for var in left:
-            if not any(uses_var(item.min, {var}) for item in region.region):
+            if not any(uses_var(item.min, {var}) for item in moving):
                 return f"instances that differ in {var.name!r} write the same elements"
     return ""
 
@@ -183,6 +186,35 @@ def _strided_var(item: Range) -> Var | None:
         if bound is not None and bound <= stride:
             return low
     return None
+
+
+def _var_by_remainder(block: Block, buffer: Buffer, dim: int) -> Var | None:
+    """The variable that is the remainder of each index written: ``v + c * extent`` for many ``c``.
+
+    So the results of a stage of a Fourier transform lie, which is a block that writes each of them.
+    """
+    extents = {
+        item.var: as_int(item.dom.extent)
+        for item in block.iter_vars
+        if item.kind == SPATIAL and is_const(item.dom.min, 0)
+    }
+    found: Var | None = None
+    if block.match_buffers:
+        return None
+    for item in pre_order(block.body):
+        if type(item) is Block or (type(item) is Call and item.op.effect not in ("pure", "read")):
+            return None
+        if type(item) is not BufferStore or item.buffer.data is not buffer.data:
+            continue
+        index: Any = item.indices[dim] if item.buffer is buffer else None
+        shift = 0
+        if type(index) is Add and type(index.b) is IntImm:
+            index, shift = index.a, index.b.value
+        extent = extents.get(index) if type(index) is Var else None
+        if not extent or shift % extent or (found is not None and index is not found):
+            return None
+        found = index
+    return found
 
 
 def _updates_in_place(block: Block) -> bool:

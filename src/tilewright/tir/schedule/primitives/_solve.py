@@ -75,7 +75,10 @@ def _solve_output(
         return var, None
     low = poly_sub(span.min, offset)
     if coefficient == 1:
-        # Any of the windows [v, v+w) that meets the box.
+        # Any of the windows [v, v+w) that meets the box. Wide ones all do.
+        most = as_int(domain[var].extent)
+        if most is not None and 1 < most <= width:
+            return var, None
         return var, Span(
             poly_sub(low, {(): width - 1} if width > 1 else {}),
             poly_add(span.extent, {(): width - 1} if width > 1 else {}),
