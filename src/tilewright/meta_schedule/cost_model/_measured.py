@@ -12,9 +12,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.meta_schedule.cost_model._arrays import read_arrays
 from tilewright.meta_schedule.cost_model.base import CostModel
@@ -26,6 +27,10 @@ logger = logging.getLogger("tilewright.meta_schedule")
 
 _CLIP = 6.0
 
+Array = NDArray[Any]
+Fitted = TypeVar("Fitted")
+"""What a model keeps of its fit."""
+
 
 @dataclass
 class Samples:
@@ -36,15 +41,15 @@ class Samples:
     that is corrected, and the seconds that it took (``times``; infinity if it failed).
     """
 
-    rows: Any
-    owner: Any
-    wanted: Any
-    weight: Any
-    prior: Any
-    times: Any
+    rows: Array
+    owner: Array
+    wanted: Array
+    weight: Array
+    prior: Array
+    times: Array
 
 
-def _targets(times: Any, prior: Any) -> tuple[Any, Any]:
+def _targets(times: Array, prior: Array) -> tuple[Array, Array]:
     """Return the corrections to learn for a task, and their weights."""
     good = np.isfinite(times)
     if not good.any():
@@ -58,7 +63,7 @@ def _targets(times: Any, prior: Any) -> tuple[Any, Any]:
     return wanted, 0.3 + np.exp2(score - score.max())
 
 
-class MeasuredModel(CostModel):
+class MeasuredModel(CostModel, Generic[Fitted]):
     """Base of models that learn corrections: define ``_fit`` and ``_corrections``.
 
     They are fitted to all data whenever there are new data, from ``min_data`` on. At most
@@ -68,21 +73,21 @@ class MeasuredModel(CostModel):
     def __init__(self, *, min_data: int, max_data: int) -> None:
         self.min_data = min_data
         self.max_data = max_data
-        self._features: dict[str, list[Any]] = {}
+        self._features: dict[str, list[Array]] = {}
         self._times: dict[str, list[float]] = {}
         self._priors: dict[str, list[float]] = {}
-        self._fitted: Any = None
+        self._fitted: Fitted | None = None
         self._stale = False
 
-    def _fit(self, samples: Samples) -> Any:
+    def _fit(self, samples: Samples) -> Fitted:
         """Return what ``_corrections`` will need."""
         raise NotImplementedError(f"{type(self).__name__} must define _fit")
 
-    def _corrections(self, fitted: Any, rows: Any) -> Any:
+    def _corrections(self, fitted: Fitted, rows: Array) -> Array:
         """Return corrections of rows, ``[members, rows]``, of several models if there are."""
         raise NotImplementedError(f"{type(self).__name__} must define _corrections")
 
-    def _base(self, rows: Any) -> Any:
+    def _base(self, rows: Array) -> Array:
         """Return what is added to all corrections of rows; nothing, unless it is overridden."""
         return np.zeros(len(rows), dtype=np.float32)
 
@@ -95,7 +100,7 @@ class MeasuredModel(CostModel):
         """Whether it has learned from candidates of a task."""
         return bool(self._times.get(task))
 
-    def _current(self) -> Any:
+    def _current(self) -> Fitted | None:
         """What was fitted; that is done on demand: it isn't needed after the last batch."""
         if self._stale:
             self._stale = False
@@ -104,16 +109,18 @@ class MeasuredModel(CostModel):
                 self._fitted = self._fit(samples)
         return self._fitted
 
-    def score(self, task: str, evaluation: Evaluation) -> Any:
+    def score(self, task: str, evaluation: Evaluation) -> Array:
         """Return prediction plus corrections; less where several models disagree."""
         count, stores, width = evaluation.features.shape
         rows = evaluation.features.reshape(count * stores, width)
-        score = analytic_score(evaluation) + self._base(rows).reshape(count, stores).sum(axis=1)
+        score: Array = analytic_score(evaluation)
+        score = score + self._base(rows).reshape(count, stores).sum(axis=1)
         fitted = self._current()
         if fitted is None:
             return score
         made = self._corrections(fitted, rows).reshape(-1, count, stores).sum(axis=2)
-        return score + made.mean(axis=0) - made.std(axis=0)
+        score = score + made.mean(axis=0) - made.std(axis=0)
+        return score
 
     def learn(
         self, task: str, evaluations: Sequence[Evaluation], seconds: Sequence[float | None]

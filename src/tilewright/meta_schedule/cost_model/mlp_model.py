@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.meta_schedule.cost_model._measured import MeasuredModel, Samples
+from tilewright.meta_schedule.cost_model._measured import Array, MeasuredModel, Samples
 from tilewright.support.errors import MissingExtraError, TuneError
 
 
@@ -59,7 +59,11 @@ def _adam(network: Any, rate: float, decay: float) -> Callable[[], None]:
     return step
 
 
-class MLPModel(MeasuredModel):
+_Fit = tuple[Any, Array, Array]
+"""A network, and mean and scale of its features."""
+
+
+class MLPModel(MeasuredModel[_Fit]):
     """Two layers of ``hidden`` units, trained for ``epochs`` passes over all data.
 
     That happens whenever there are new data, from ``min_data`` candidates on; at most ``max_data``
@@ -101,7 +105,7 @@ class MLPModel(MeasuredModel):
             nn.Linear(self.hidden, 1),
         )
 
-    def _fit(self, samples: Samples) -> Any:
+    def _fit(self, samples: Samples) -> _Fit:
         rows, owner = samples.rows, samples.owner
         mean, scale = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-3)
         count = len(samples.wanted)
@@ -120,7 +124,7 @@ class MLPModel(MeasuredModel):
                     sizes = starts[own + 1] - starts[own]
                     taken = np.concatenate([np.arange(starts[n], starts[n + 1]) for n in own])
                     place = torch.as_tensor(np.repeat(np.arange(len(own)), sizes))
-                    made = network(values[torch.as_tensor(taken)])[:, 0]
+                    made: Array = network(values[torch.as_tensor(taken)])[:, 0]
                     total = torch.zeros(len(own)).index_add(0, place, made)
                     loss = (weight[chosen] * (total - wanted[chosen]) ** 2).mean()
                     network.zero_grad()
@@ -128,10 +132,10 @@ class MLPModel(MeasuredModel):
                     step()
         return network, mean, scale
 
-    def _corrections(self, fitted: Any, rows: Any) -> Any:
+    def _corrections(self, fitted: _Fit, rows: Array) -> Array:
         network, mean, scale = fitted
         # What lies far outside of what was seen says nothing.
         values = np.clip((rows - mean) / scale, -8.0, 8.0).astype(np.float32)
         with _one_thread() as torch, torch.no_grad():
-            made = network(torch.as_tensor(values))[:, 0].numpy()
+            made: Array = network(torch.as_tensor(values))[:, 0].numpy()
         return made[None, :]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.meta_schedule.cost_model._measured import MeasuredModel, Samples
+from tilewright.meta_schedule.cost_model._measured import Array, MeasuredModel, Samples
 from tilewright.meta_schedule.cost_model.forest import MAX_DEPTH, Forest, forest_of
 from tilewright.meta_schedule.cost_model.pretrained import pretrained_forest
 from tilewright.meta_schedule.feature import FEATURE_NAMES
@@ -31,7 +31,7 @@ def _xgboost() -> ModuleType:
         raise MissingExtraError("xgboost-cpu", "xgb", "the cost model 'xgb'") from None
 
 
-class XGBModel(MeasuredModel):
+class XGBModel(MeasuredModel[Forest]):
     """``rounds`` boosting rounds over all data whenever there are new data, from ``min_data`` on.
 
     At most ``max_data`` candidates are kept per task, the latest ones. ``members`` models are
@@ -79,15 +79,16 @@ class XGBModel(MeasuredModel):
             "disable_default_eval_metric": 1,
         }
 
-    def _base(self, rows: Any) -> Any:
+    def _base(self, rows: Array) -> Array:
         nothing = super()._base(rows)
         if self.pretrained is None:
             return nothing
         # Of narrower vectors, and of GPUs, it has seen nothing.
         return np.where(rows[:, _LANES] >= _FEWEST_LANES, self.pretrained(rows)[0], nothing)
 
-    def _corrections(self, fitted: Forest, rows: Any) -> Any:
-        return fitted(rows)
+    def _corrections(self, fitted: Forest, rows: Array) -> Array:
+        made: Array = fitted(rows)
+        return made
 
     def _fit(self, samples: Samples) -> Forest:
         xgboost = _xgboost()

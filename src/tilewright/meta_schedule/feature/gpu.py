@@ -327,7 +327,7 @@ class _Population:
         for place, (store, row) in enumerate(zip(self.kernels.stores, rows)):
             known = whole[store.kernel] if store.kernel >= 0 else {}
             for n, name in enumerate(GPU_NAMES):
-                value = row.get(name, known.get(name, 0.0))
+                value = row[name] if name in row else known.get(name, 0.0)
                 features[:, place, n] = np.log2(1.0 + np.maximum(value, 0.0))
         return features, seconds, self.runnable()
 
@@ -349,7 +349,7 @@ class _Population:
             np.ceil(self._bytes(kernel, shared=False) / 4),
         )
 
-    def _kernel(self, kernel: int) -> tuple[dict[str, Array], Array]:
+    def _kernel(self, kernel: int) -> tuple[dict[str, roofs.Amount], Array]:
         launch, target = self._launch(kernel), self.target
         resident = np.maximum(launch.resident(target), 1)
         waves = launch.blocks / (limits_of(target).processors * resident)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tilewright import te, topi
 from tilewright.ir import Expr, as_int, dtypes
@@ -132,21 +133,30 @@ def _has_own(
     return False
 
 
+class _Sampling(NamedTuple):
+    """How a pixel of a resized image is made of pixels, in the order of ``_resize_by_mode``."""
+
+    method: str
+    mode: str
+    rounding: str
+    alpha: float
+    exclude: int
+    beyond: float
+
+
 def _resized(
-    data: RelaxExpr, size: int | ShapeLike, roi: object, layout: str, method: str, mode: str,
-    rounding: str, alpha: float, exclude: int, beyond: float, out_dtype: str | None,
-    scale_factor: Sequence[float] | None,
+    data: RelaxExpr, size: int | ShapeLike, roi: object, layout: str, how: _Sampling,
+    out_dtype: str | None, scale_factor: Sequence[float] | None,
 ) -> RelaxCall:  # fmt: skip
     data = getattr(data, "_expr", data)
     extents = _extents(size, layout)
-    if not _has_own(data.dtype, method, mode, rounding, exclude, scale_factor):
+    method, mode = how.method, how.mode
+    if not _has_own(data.dtype, method, mode, how.rounding, how.exclude, scale_factor):
         part = None if roi is None else tuple(roi) if isinstance(roi, Sequence) else (roi,)
-        return _resize_by_mode(
-            data, extents, part, layout, method, mode, rounding, alpha, exclude, beyond, out_dtype
-        )
+        return _resize_by_mode(data, extents, part, layout, *how, out_dtype)
     factors = None if scale_factor is None else tuple(scale_factor)
     if method == "cubic" or len(layout) != 4:
-        made = _resize(data, extents, layout, method, mode, factors, alpha)
+        made = _resize(data, extents, layout, method, mode, factors, how.alpha)
     else:
         chosen = _PYTORCH if method == "nearest_neighbor" else "round"  # as a call states it
         made = _resize2d(data, extents, layout, method, mode, chosen, factors)
@@ -185,10 +195,11 @@ def resize2d(
     Raises ``VerifyError`` for negative sizes, unknown methods, and ``scale_factor`` in modes that
     don't take it.
     """
-    return _resized(
-        data, size, roi, layout, method, coordinate_transformation_mode, rounding_method,
-        cubic_alpha, cubic_exclude, extrapolation_value, out_dtype, scale_factor,
+    how = _Sampling(
+        method, coordinate_transformation_mode, rounding_method,
+        cubic_alpha, cubic_exclude, extrapolation_value,
     )  # fmt: skip
+    return _resized(data, size, roi, layout, how, out_dtype, scale_factor)
 
 
 @builder("image.resize")
@@ -234,10 +245,11 @@ def resize1d(
 
     Neighbours are rounded down (with aligned corners: ``round``) if nothing else is said.
     """
-    return _resized(
-        data, size, roi, layout, method, coordinate_transformation_mode, rounding_method,
-        cubic_alpha, cubic_exclude, extrapolation_value, out_dtype, scale_factor,
+    how = _Sampling(
+        method, coordinate_transformation_mode, rounding_method,
+        cubic_alpha, cubic_exclude, extrapolation_value,
     )  # fmt: skip
+    return _resized(data, size, roi, layout, how, out_dtype, scale_factor)
 
 
 @builder("image.resize3d")
@@ -257,10 +269,11 @@ def resize3d(
     scale_factor: Sequence[float] | None = None,
 ) -> RelaxCall:
     """Resize volumes to depth, height and width of ``size``; options as of :func:`resize1d`."""
-    return _resized(
-        data, size, roi, layout, method, coordinate_transformation_mode, rounding_method,
-        cubic_alpha, cubic_exclude, extrapolation_value, out_dtype, scale_factor,
+    how = _Sampling(
+        method, coordinate_transformation_mode, rounding_method,
+        cubic_alpha, cubic_exclude, extrapolation_value,
     )  # fmt: skip
+    return _resized(data, size, roi, layout, how, out_dtype, scale_factor)
 
 
 # ---- sampling ----------------------------------------------------------------------------------

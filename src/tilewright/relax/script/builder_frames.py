@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from types import TracebackType
 from typing import Any
 
 from tilewright.ir import GlobalVar
@@ -37,7 +38,12 @@ class FunctionFrame(Frame):
         """Let what is emitted be this function's."""
         self.within.enter_context(self.block_builder.function(_NAME, pure=self.is_pure))
 
-    def leave(self, kind: Any, error: Any, trace: Any) -> None:
+    def leave(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Set the result, unless the body has failed."""
         if kind is not None:
             self.within.__exit__(kind, error, trace)
@@ -155,7 +161,12 @@ class DataflowFrame(Frame):
         """Let what is emitted be in the block."""
         self.within.enter_context(_function().block_builder.dataflow())
 
-    def leave(self, kind: Any, error: Any, trace: Any) -> None:
+    def leave(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """End the block."""
         self.within.__exit__(kind, error, trace)
 
@@ -206,7 +217,12 @@ class CaseFrame(Frame):
             raise VerifyError(f"R.{self.name} stands once inside `with R.If(...):`")
         self.made = self.within.enter_context(_function().block_builder.branch())
 
-    def leave(self, kind: Any, error: Any, trace: Any) -> None:
+    def leave(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """End the case."""
         self.within.__exit__(kind, error, trace)
 

@@ -7,8 +7,9 @@ one for each of many candidates.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
+    Amount = Union[float, Array]
 
 SECTOR_BYTES = 32
 """What global memory moves at least."""
@@ -45,7 +47,14 @@ SYSTEM_SHARED_BYTES = 1024
 """Shared memory that the system takes for each block, since sm_80."""
 LEAST_REGISTERS = 32
 """Registers of a thread for addresses and what it computes with, at least."""
+OVERLAP_LOSS = 0.25
+"""So much of what the parts of a block take together isn't hidden behind the slowest of them."""
 ROOFS = ("issue", "shared", "l2", "memory")
+
+
+def rounds_clocks(blocks: int, clocks: Sequence[float], processors: int) -> float:
+    """Return the clocks of the processor with the most blocks; ``clocks`` of a block's parts."""
+    return -(-blocks // processors) * (max(clocks) + OVERLAP_LOSS * sum(clocks))
 
 
 def sectors(start: Array, active: Array, size: int) -> Array:
@@ -119,29 +128,29 @@ class Work:
     come from or go to memory.
     """
 
-    multiply_adds: Any = 0.0
-    specials: Any = 0.0
-    others: Any = 0.0
-    accesses: Any = 0.0
-    flops: Any = 0.0
-    tensor_flops: Any = 0.0
-    turns: Any = 0.0
-    sectors: Any = 0.0
-    l2_sectors: Any = 0.0
-    moves: Any = 0.0
-    memory_bytes: Any = 0.0
+    multiply_adds: Amount = 0.0
+    specials: Amount = 0.0
+    others: Amount = 0.0
+    accesses: Amount = 0.0
+    flops: Amount = 0.0
+    tensor_flops: Amount = 0.0
+    turns: Amount = 0.0
+    sectors: Amount = 0.0
+    l2_sectors: Amount = 0.0
+    moves: Amount = 0.0
+    memory_bytes: Amount = 0.0
 
 
 @dataclass
 class Launch:
     """A kernel's grid: blocks, threads of one, its shared bytes, a thread's registers."""
 
-    blocks: Any
-    threads: Any
-    shared_bytes: Any = 0
-    registers: Any = 0
+    blocks: Amount
+    threads: Amount
+    shared_bytes: Amount = 0
+    registers: Amount = 0
 
-    def resident(self, target: Target) -> Any:
+    def resident(self, target: Target) -> Array:
         """Return how many blocks a processor runs at once; 0 if it can't run one."""
         gpu = target.gpu
         threads = -(-np.maximum(self.threads, 1) // gpu.warp_size) * gpu.warp_size
@@ -153,7 +162,7 @@ class Launch:
         return np.where(self.threads <= gpu.max_threads, found, 0)
 
 
-def seconds(work: Work, launch: Launch, target: Target) -> dict[str, Any]:
+def seconds(work: Work, launch: Launch, target: Target) -> dict[str, Amount]:
     """Return the least time of each roof, by name (``ROOFS``), in seconds.
 
     The busiest processor decides, and it has whole blocks.

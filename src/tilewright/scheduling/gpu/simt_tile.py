@@ -33,6 +33,8 @@ _VECTOR = 4
 _SKEW = 4
 """Elements between rows of a transposed tile in shared memory, so that its columns, which are what
 is written side by side, begin in different banks."""
+_TILE_THREADS, _LARGE_TILE_THREADS = 768, 512
+"""Threads of a processor: 65,536 registers are 85 or 128 for each."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ class SimtTile:
 
         While threads of one block wait at a barrier, those of another one multiply.
         """
-        threads = 512 if self.own_rows * self.own_columns > 32 else 768
+        large = self.own_rows * self.own_columns > 32
+        threads = _LARGE_TILE_THREADS if large else _TILE_THREADS
         return max(1, threads // (self.threads[0] * self.threads[1]))
 
     def shared_bytes(self, a_bytes: int, b_bytes: int) -> int:

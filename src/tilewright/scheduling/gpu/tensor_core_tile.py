@@ -125,7 +125,7 @@ def rank_tensor_core_tiles(
             / roofs.SHARED_BYTES_PER_CLOCK,
             brought / roofs.L2_BYTES_PER_CLOCK,
         )
-        return -(-blocks // limits.processors) * (max(clocks) + 0.25 * sum(clocks))
+        return roofs.rounds_clocks(blocks, clocks, limits.processors)
 
     fitting = [
         tile

@@ -98,7 +98,7 @@ def rank_warpgroup_tiles(
             (read + brought) / roofs.SHARED_BYTES_PER_CLOCK,
             brought / roofs.L2_BYTES_PER_CLOCK,
         )
-        return -(-blocks // limits.processors) * (max(clocks) + 0.25 * sum(clocks))
+        return roofs.rounds_clocks(blocks, clocks, limits.processors)
 
     tiles = [
         WarpgroupTile(rows, columns, _ROW_BYTES // element_bytes, groups, stages)

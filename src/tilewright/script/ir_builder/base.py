@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any, TypeVar
 
 from tilewright.support.errors import VerifyError
@@ -99,7 +100,12 @@ class Frame:
         self.entered = True
         return self.value()
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         builder = IRBuilder.current()
         place = next((i for i, item in enumerate(builder.frames) if item is self), None)
         inner = [] if place is None else builder.frames[place + 1 :]
@@ -116,7 +122,12 @@ class Frame:
                 callback()
             self.close(builder)
 
-    def leave(self, kind: object, error: object, trace: object) -> None:
+    def leave(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """End what ``open`` began; an error of the body, if there is one, goes on."""
 
     def open(self, builder: IRBuilder) -> None:

@@ -109,6 +109,8 @@ _OPERATIONS = (Add, Call, Cast, Div, Max, Min, Mul, Sub)
 _WORTHWHILE = 8
 # Panels are fetched ahead where they serve at most so many tiles.
 _FEW_TILES = 16
+# The most rows of a tile that are tried: the higher, the more is written through a buffer.
+_HEIGHTS = (14, 12, 8, 4)
 # What brings products of bytes to x86.
 _BYTE_DOTS = ("avx512vnni", "avxvnni", "avxvnniint8")
 # What a search is offered beside the best tile comes after it.
@@ -411,12 +413,12 @@ def _plans_along(
     def limits(most: int) -> Limits:
         return Limits(lanes, registers, target.costs, most_rows=most)
 
-    heights = (14,) if contiguous else (14, 12, 8, 4)
+    heights = _HEIGHTS[:1] if contiguous else _HEIGHTS
     best = max((choose_tile(row, vector, limits(most)) for most in heights), key=promise)
     uses, constant = work_of(rows), panel.buffer in known_before(sch.mod["main"])
     worth = 1.0 if constant else uses / (uses + target.costs.word_uses)
     made = {(best.rows, best.columns): replace(best, score=worth * promise(best))}
-    for most in range(14, 3, -2) if sch.choices.is_search else ():
+    for most in range(_HEIGHTS[0], 3, -2) if sch.choices.is_search else ():
         for tile in rank_tiles(row, vector, limits(most))[:3]:
             score = worth * min(promise(tile), _AFTER_BEST * promise(best))
             made.setdefault((tile.rows, tile.columns), replace(tile, score=score))

@@ -39,6 +39,8 @@ from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
 # Heights of tiles that are transposed by shuffles, and how far elements lie apart for that.
 _TRANSPOSED, _FAR = (4, 8, 16), 16
+# Elements along the other axes, taken as so many: they decide whether threads share the copy.
+_DEPTH = 1024
 
 
 def is_fetched_ahead(size: int, target: Target) -> bool:
@@ -170,7 +172,7 @@ def schedule_packing(
     panel, element = sch.split(loops[dim], [None, panels.width])
     rest = [loop for d, loop in enumerate(loops) if d != dim]
     _within_panel(sch, copy, [panel], rest, element, operand, dim, target)
-    parallelize(sch, [panel], target, extent * 1024)
+    parallelize(sch, [panel], target, extent * _DEPTH)
 
 
 def pack_at(

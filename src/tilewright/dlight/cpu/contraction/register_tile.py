@@ -123,6 +123,10 @@ def tile_score(row: Axis | None, vector: Axis, size: tuple[int, int], limits: Li
 # The extent of an axis, 0 if it comes with the call; ``None`` for no axis. A search ranks the same
 # tiles for each of a rule's other choices.
 _Extent = int | None
+# Vectors side by side in a tile with rows, and in one without.
+_MOST_VECTORS, _MOST_VECTORS_ALONE = 6, 8
+# Scores that differ by less are the same.
+_TIE = 1e-9
 
 
 def _extent(axis: Axis | None) -> _Extent:
@@ -141,7 +145,7 @@ def _ranked(row: _Extent, vector: _Extent, limits: Limits) -> tuple[Tile, ...]:
             if (height + 1) * limits.vectors(width) + 1 > limits.registers:
                 break
             score = _score(row, vector, (height, width), limits)
-            if score > best.score + 1e-9:
+            if score > best.score + _TIE:
                 best = Tile(height, width, score)
         if best.score:
             made.append(best)
@@ -153,7 +157,7 @@ def _widths(row: _Extent, vector: _Extent, limits: Limits) -> list[int]:
     """Extents along the vector axis that are worth trying."""
     lanes = limits.lanes
     # Without rows, only more vectors keep the multiply-add units busy.
-    most = (6 if row is not None else 8) * lanes
+    most = (_MOST_VECTORS if row is not None else _MOST_VECTORS_ALONE) * lanes
     widths = set(range(lanes, most + 1, lanes))
     if vector:
         widths = {c for c in widths if c <= max(-(-vector // lanes), 1) * lanes}

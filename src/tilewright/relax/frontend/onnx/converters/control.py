@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -191,13 +192,22 @@ def _stacked(ctx: Context, values: Sequence[Value], info: Any, axis: int = 0) ->
     return op.zeros((0, *dims), dtype_of(kind.elem_type))
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Scan:
+    """The attributes of ``Scan``; ``directions`` is the first version's."""
+
+    body: Graph
+    num_scan_inputs: int
+    scan_input_axes: tuple[int, ...] = ()
+    scan_input_directions: tuple[int, ...] = ()
+    scan_output_axes: tuple[int, ...] = ()
+    scan_output_directions: tuple[int, ...] = ()
+    directions: tuple[int, ...] = ()
+
+
 @converts("Scan")
-def _scan(
-    ctx: Context, *inputs: Value, body: Graph, num_scan_inputs: int,
-    scan_input_axes: tuple[int, ...] = (), scan_input_directions: tuple[int, ...] = (),
-    scan_output_axes: tuple[int, ...] = (), scan_output_directions: tuple[int, ...] = (),
-    directions: tuple[int, ...] = (),
-) -> tuple[Value, ...]:  # fmt: skip
+def _scan(ctx: Context, *inputs: Value, attrs: _Scan) -> tuple[Value, ...]:
+    body, num_scan_inputs = attrs.body, attrs.num_scan_inputs
     values = list(inputs)
     if ctx.opset < 9:
         # The first version has an input for lengths, and an axis of batches in front.
@@ -208,19 +218,19 @@ def _scan(
     scanned = [ctx.tensor(value) for value in values[len(states) :]]
     outputs = len(body.output) - len(states)
     ctx.require(outputs >= 0, "its body gives fewer values than there are states")
-    forward = scan_input_directions or directions
+    forward = attrs.scan_input_directions or attrs.directions
     if ctx.opset < 9:
         return _scan_batches(ctx, body, states, scanned, forward)
     axes = [
-        ctx.axis(scan_input_axes[n] if scan_input_axes else 0, x.ndim)
+        ctx.axis(attrs.scan_input_axes[n] if attrs.scan_input_axes else 0, x.ndim)
         for n, x in enumerate(scanned)
     ]
     states, collected = _scanned(ctx, body, states, scanned, axes, forward)
     results = []
     for number, items in enumerate(collected):
-        if scan_output_directions and scan_output_directions[number]:
+        if attrs.scan_output_directions and attrs.scan_output_directions[number]:
             items = items[::-1]
-        axis = scan_output_axes[number] if scan_output_axes else 0
+        axis = attrs.scan_output_axes[number] if attrs.scan_output_axes else 0
         results.append(_stacked(ctx, items, body.output[len(states) + number], axis))
     return (*states, *results)
 
