@@ -34,6 +34,8 @@ from tvm_reader import UNKNOWN, named, signature_text
 HERE = Path(__file__).parent
 NAMES = HERE / "tvm" / "names.json"
 DECISIONS = HERE / "tvm" / "decisions.json"
+CALLED = HERE / "tvm" / "called.json"
+BOUND = "TVM's arguments"  # the names there that tests call so
 PAGE = HERE.parent / "docs" / "coming-from-tvm.md"
 MARK = "<!-- Made by tools/tvm_names.py: what follows. -->\n"
 
@@ -344,6 +346,52 @@ def classes_of(module: str) -> dict[str, str]:
     return found
 
 
+# --- what can be called ---
+
+
+def signatures(rows: Iterable[Row], comparison: Comparison) -> dict[str, str]:
+    """Return TVM's parameters of what is the same or renamed here and can be called there."""
+    found: dict[str, str] = {}
+    names = comparison.names
+    for row in rows:
+        if row.state not in ("same", "renamed"):
+            continue
+        top, _, member = row.name.partition(".")
+        entry = names["packages"][row.package][top]
+        about = names["classes"][entry["class"]] if isinstance(entry, dict) else {}
+        text = about["init"] if isinstance(entry, dict) else entry
+        if member:
+            classes = (about, *(names["classes"][base] for base in about["bases"]))
+            text = next(each["members"][member] for each in classes if member in each["members"])
+        text = comparison.decisions.parameters.get(row.path, text)
+        if text is not None:
+            found[row.path] = text
+    return found
+
+
+def member_of(row: Row, decisions: Decisions) -> tuple[Any, str]:
+    """Return the class here that has a member, and the member's name in it."""
+    path = row.path.rpartition(".")[0]
+    cls = named(f"tilewright.{decisions.renamed.get(path, path)}")
+    member = decisions.renamed.get(row.path, row.name.partition(".")[2])
+    if member not in fields_of(cls) and not hasattr(cls, member):
+        told = decisions.why(decisions.elsewhere, path)
+        assert told is not None
+        cls = named(f"tilewright.{told[1]}")
+    return cls, member
+
+
+def called_by_tests(rows: Iterable[Row], comparison: Comparison) -> tuple[str, float]:
+    """Say how many of the names that can be called tests call with TVM's arguments; and percent.
+
+    `tools/tvm_called.py` has found that out.
+    """
+    callables = signatures(rows, comparison)
+    called = json.loads(CALLED.read_text())[BOUND]
+    good, total = len(callables.keys() & called.keys()), len(callables)
+    return f"{good} of the {total} callable ones ({100 * good / total:.1f} %)", 100 * good / total
+
+
 # --- the page ---
 
 
@@ -371,7 +419,8 @@ def page(rows: list[Row], comparison: Comparison) -> str:
         "same names here.",
         "",
         f"Same or renamed: {percent(top)} of the names in scope, and {percent(members)} of the",
-        "members of their classes.",
+        f"members of their classes. Tests call {called_by_tests(rows, comparison)[0]} of them with",
+        "TVM's arguments.",
         "",
         "| package | names | members |",
         "|---|---|---|",
@@ -433,8 +482,12 @@ def compared() -> tuple[list[Row], Comparison]:
     return comparison.rows(), comparison
 
 
-def shortfalls(rows: list[Row], decisions: Decisions) -> Iterator[str]:
-    """Say where the share of names that are the same is below its floor."""
+def shortfalls(rows: list[Row], comparison: Comparison) -> Iterator[str]:
+    """Say where the share of names that are the same, or called by tests, is below its floor."""
+    decisions = comparison.decisions
+    called, percents = called_by_tests(rows, comparison)
+    if percents < decisions.floor["called"]:
+        yield f"tests call {called}: less than {decisions.floor['called']} %"
     for kind, is_member in (("names", False), ("members", True)):
         good, total = share(row for row in rows if row.is_member == is_member)
         if 100 * good < decisions.floor[kind] * total:
@@ -461,7 +514,7 @@ def main() -> int:
         return 0
     text = PAGE.read_text()
     made = text.partition(MARK)[0] + MARK + page(rows, comparison)
-    short = list(shortfalls(rows, comparison.decisions))
+    short = list(shortfalls(rows, comparison))
     stale = made != text
     if options.check:
         print(*short, *["docs/coming-from-tvm.md is out of date: make docs"] * stale, sep="\n")

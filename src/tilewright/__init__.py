@@ -28,6 +28,7 @@ if sys.platform != "linux":
 _install(
     {
         "tilewright.instrument": "tilewright.ir.instrument",
+        "tilewright.relax.op": "tilewright.relax.ops",
         "tilewright.s_tir.analysis": "tilewright.tir.analysis",
         "tilewright.s_tir.dlight": "tilewright.dlight",
         "tilewright.meta_schedule.feature_extractor": "tilewright.meta_schedule.feature",
@@ -36,6 +37,9 @@ _install(
         "tilewright.s_tir.schedule": "tilewright.tir.schedule",
         "tilewright.s_tir.tensor_intrin": "tilewright.tir.intrin",
         "tilewright.s_tir.transform": "tilewright.tir.transform",
+        "tilewright.script.ir_builder.relax": "tilewright.relax.script.ir_builder",
+        "tilewright.script.ir_builder.tir": "tilewright.tir.script.ir_builder",
+        "tilewright.script.ir_builder.tirx": "tilewright.tir.script.ir_builder",
         "tilewright.script.relax": "tilewright.relax.script",
         "tilewright.script.tir": "tilewright.tir.script",
         "tilewright.script.tirx": "tilewright.tir.script",

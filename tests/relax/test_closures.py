@@ -8,7 +8,7 @@ import pytest
 
 from tests.relax.helpers import agree, random, tensor, values
 from tilewright import relax, script
-from tilewright.ir import GlobalVar, assert_structural_equal
+from tilewright.ir import GlobalVar, Var, assert_structural_equal
 from tilewright.relax import interpreter, op
 from tilewright.relax import transform as t
 from tilewright.script import ir as I
@@ -186,11 +186,23 @@ def test_inner_functions_are_checked() -> None:
         relax.build(mod, "llvm")
 
 
+def test_a_variable_is_called_as_tvm_calls_it() -> None:
+    n = Var("n", "int64")
+    f = relax.Var("f", relax.FuncStructInfo((tensor((n, 4)),), tensor((n, 2))))
+    x = relax.Var("x", tensor((3, 4)))
+    call = relax.Call(op=f, args=[x], attrs=None, ty_args=None, span=None)
+    assert_structural_equal(call, op.invoke_closure(closure=f, args=[x], ty_args=tensor((3, 2))))
+    found = relax.analysis.derive_call_ret_type(func_ty=f.ty, call=call, ctx=relax.BlockBuilder())
+    assert repr(found) == repr(call.ty) == "Tensor((3, 2), float32)"
+    with pytest.raises(VerifyError, match="f takes 1 arguments, got 2"):
+        relax.Call(f, [x, x])
+
+
 def test_wrong_calls_are_refused() -> None:
     f = relax.Var("f", relax.FuncStructInfo((tensor((4,)),), tensor((4,))))
     with pytest.raises(VerifyError, match="takes 1 arguments, got 0"):
         op.invoke_closure(f, ())
-    with pytest.raises(VerifyError, match=r"argument 0 of invoke_closure must be Tensor\(\(4,\)"):
+    with pytest.raises(VerifyError, match=r"argument 0 of f must be Tensor\(\(4,\)"):
         op.invoke_closure(f, (relax.Var("x", tensor((5,))),))
     with pytest.raises(VerifyError, match="x is no function"):
         op.invoke_closure(relax.Var("x", tensor((5,))), ())

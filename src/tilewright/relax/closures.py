@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from tilewright.relax.analysis import derive_call_ret_struct_info
 from tilewright.relax.call_tir import raw_op
 from tilewright.relax.expr import RelaxCall, RelaxExpr, Tuple
+from tilewright.relax.expr_operators import OPERATOR_SUGAR
 from tilewright.relax.registry import builder
 from tilewright.relax.struct_info import (
     FuncStructInfo,
@@ -52,10 +53,12 @@ def invoke_closure(
     attrs = {} if pure else {"pure": False}
     made = RelaxCall(INVOKE_CLOSURE, (closure, *items), attrs, (ty_args or ObjectStructInfo(),))
     if isinstance(info, FuncStructInfo):
-        plain = made.replace(args=items)
-        derived = derive_call_ret_struct_info(info, plain)
+        derived = derive_call_ret_struct_info(info, made)
         made = made.replace(sinfo_args=(ty_args or derived,))
     return made
+
+
+OPERATOR_SUGAR["call"] = invoke_closure
 
 
 @builder("invoke_pure_closure")

@@ -39,7 +39,7 @@ from tilewright.ir import (
 )
 from tilewright.relax.conditions import Condition, collect_conditions
 from tilewright.relax.constant_data import ConstantData
-from tilewright.relax.expr_operators import WithOperators
+from tilewright.relax.expr_operators import OPERATOR_SUGAR, WithOperators
 from tilewright.relax.struct_info import (
     FuncStructInfo,
     ObjectStructInfo,
@@ -314,6 +314,8 @@ class FunctionRef(RelaxExpr):
 class RelaxCall(RelaxExpr):
     """A call of an operator (``relax.registry.RelaxOp``) or of a graph function (``GlobalVar``).
 
+    A call of a variable that stands for a function is one of the operator ``invoke_closure``.
+
     ``attrs`` are the operator's attributes. ``sinfo_args`` give the result's struct info where it
     can't be inferred (``call_tir``, calls of functions); so does ``ret_ty``, which must be what is
     inferred where that is possible. ``conditions`` are inference's requirements on sizes that
@@ -338,6 +340,10 @@ class RelaxCall(RelaxExpr):
         ret_ty: StructInfo | None = None,
     ) -> None:
         given = tuple(ty_args or ())
+        if isinstance(op, RelaxVar):  # it stands for a function
+            made: RelaxCall = OPERATOR_SUGAR["call"](op, args, given[0] if given else ret_ty)
+            op, args, given = made.op, made.args, made.sinfo_args
+            attrs = {**made.attrs, **(attrs or {})}
         if ret_ty is not None and not given and isinstance(op, GlobalVar):
             given = (ret_ty,)
         fields = {"op": op, "args": tuple(args), "attrs": DictAttrs.of(attrs), "sinfo_args": given}

@@ -68,11 +68,12 @@ def call_packed(*args: Any, span: object = None) -> Expr:
     """
     if not args or not isinstance(args[0], str):
         raise VerifyError("call_packed takes the name of a global function first")
-    values = [_as_tensor(arg) if isinstance(arg, Buffer) else arg for arg in args]
+    values = [packed_tensor(arg) if isinstance(arg, Buffer) else arg for arg in args]
     return located(call("call_packed", *values, dtype="int32"), span)
 
 
-def _as_tensor(buffer: Buffer) -> Expr:
+def packed_tensor(buffer: Buffer) -> Expr:
+    """A buffer as an argument of ``call_packed``: all of its memory, row by row."""
     if buffer.strides or buffer.elem_offset is not None:
         raise VerifyError(
             f"call_packed passes whole buffers; {buffer.name} has strides or an offset"
@@ -170,10 +171,15 @@ def dp4a(vec1: Expr, vec2: Expr, acc: ExprLike = 0) -> Expr:
 
 def address_of(obj: Buffer | BufferLoad, span: object = None) -> Expr:
     """A pointer to an element of a buffer, or to its first one."""
-    load = obj[(0,) * obj.ndim] if isinstance(obj, Buffer) else obj
+    load = first_element(obj) if isinstance(obj, Buffer) else obj
     if not isinstance(load, BufferLoad):
         raise VerifyError(f"address_of takes a buffer or an element of one, got {obj!r}")
     return located(call("address_of", load), span)
+
+
+def first_element(buffer: Buffer) -> BufferLoad:
+    """The element of a buffer that a pointer to it points at."""
+    return BufferLoad(buffer, tuple(const(0) for _ in buffer.shape))
 
 
 def tvm_access_ptr(

@@ -342,7 +342,7 @@ def test_sref_of_init():
     assert sref.children == []
     with pytest.raises(ScheduleError, match="takes a BlockRV, a LoopRV or a statement"):
         sch.get_sref("C")  # type: ignore[arg-type]
-    with pytest.raises(ScheduleError, match="BufferStore has no sref"):
+    with pytest.raises(ScheduleError, match="the BufferStore is not part of the program"):
         sch.get_sref(sref.stmt.init)
 
 

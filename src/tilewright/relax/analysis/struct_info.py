@@ -59,12 +59,13 @@ def derive_call_ret_struct_info(
     """
     if func_ty.params is None:
         return erase_to_well_defined(func_ty.ret)
-    if len(func_ty.params) != len(call.args):
-        raise VerifyError(
-            f"{call.op_name} takes {len(func_ty.params)} arguments, got {len(call.args)}"
-        )
+    name, args = call.op_name, call.args
+    if name == "invoke_closure":  # what is called stands first
+        name, args = repr(args[0]), args[1:]
+    if len(func_ty.params) != len(args):
+        raise VerifyError(f"{name} takes {len(func_ty.params)} arguments, got {len(args)}")
     known: dict[Var, Expr] = {}
-    infos = [_info_of(arg, ctx) for arg in call.args]
+    infos = [_info_of(arg, ctx) for arg in args]
     for param, info in zip(func_ty.params, infos):
         extents, actual = extents_of(param), extents_of(info)
         if len(extents) == len(actual):
@@ -74,9 +75,7 @@ def derive_call_ret_struct_info(
     for number, (param, info) in enumerate(zip(func_ty.params, infos)):
         wanted = substitute_info(param, dict(known))
         if struct_info_base_check(wanted, info) is BaseCheckResult.FAIL_L0:
-            raise VerifyError(
-                f"argument {number} of {call.op_name} must be {wanted!r}, got {info!r}"
-            )
+            raise VerifyError(f"argument {number} of {name} must be {wanted!r}, got {info!r}")
     return erase_to_well_defined(func_ty.ret, known)
 
 

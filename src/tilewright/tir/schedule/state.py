@@ -274,12 +274,12 @@ class ScheduleState:
     def get_sref(self, stmt: Stmt) -> StmtSRef | None:
         """Return the sref of a loop or block (or of a block's realize) of the program.
 
-        ``None`` if the program has no such statement. Raises ``ScheduleError`` for other kinds.
+        ``None`` if the program has no such statement, or it is of another kind.
         """
         if isinstance(stmt, BlockRealize):
             stmt = stmt.block
         if not isinstance(stmt, (For, Block)):
-            raise self.error(f"a {type(stmt).__name__} has no sref: loops and blocks have")
+            return None
         for name in self.func_names():
             if stmt in self.index(name).parents:
                 return StmtSRef(self.index(name), name, stmt)

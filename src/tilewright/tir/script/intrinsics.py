@@ -48,6 +48,12 @@ _USUAL = {
 }
 """What calls give whose dtype nobody has told: an error code, or nothing."""
 
+_OF_BUFFERS = {
+    "address_of": call_functions.first_element,
+    "call_packed": call_functions.packed_tensor,
+}
+"""What calls that take buffers make of them."""
+
 _OF_VALUE = ("warp_shuffle", "warp_shuffle_up", "warp_shuffle_down", "warp_shuffle_xor")
 
 
@@ -102,7 +108,10 @@ def operator_function(op: Op) -> Callable[..., Expr]:
     usual = default if isinstance(default, str) else _USUAL.get(op.name)
 
     def build(
-        *args: ExprLike | ScalarType, dtype: DTypeLike | None = None, **named: ExprLike
+        *args: ExprLike | ScalarType,
+        dtype: DTypeLike | None = None,
+        span: object = None,
+        **named: ExprLike,
     ) -> Expr:
         if named:
             args = _placed(op, names, args, named)
@@ -111,10 +120,13 @@ def operator_function(op: Op) -> Callable[..., Expr]:
         if op.arity is not None and len(args) != op.arity:
             raise VerifyError(f"{op.name} takes {op.arity} arguments, got {len(args)}")
         values = [to_value(arg) for arg in args]
+        if op.name in _OF_BUFFERS:
+            convert = _OF_BUFFERS[op.name]
+            values = [convert(each) if isinstance(each, Buffer) else each for each in values]
         if dtype is None and op.name in _OF_VALUE:
             dtype = as_expr(values[1]).dtype
         made = usual if dtype is None else as_dtype(dtype)
-        return call(op, *values, dtype=made)
+        return located(call(op, *values, dtype=made), span)
 
     build.__name__ = build.__qualname__ = op.name
     build.__doc__ = op.doc or f"The intrinsic ``{op.name}``."
@@ -303,7 +315,7 @@ def _element(value: object) -> BufferLoad:
     """The element that a result of ``tvm_thread_allreduce`` names."""
     made = to_value(value)
     if isinstance(made, Buffer):
-        made = BufferLoad(made, tuple(const(0) for _ in made.shape))
+        made = call_functions.first_element(made)
     if not isinstance(made, BufferLoad):
         raise VerifyError(f"a result of threads is an element of a buffer, got {made!r}")
     return made
