@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 
+import ml_dtypes
 import numpy as np
+import pytest
 
 from tilewright import relax
+from tilewright.ir import load_json, save_json
 from tilewright.relax.expr import Constant, ConstantData
+from tilewright.support.errors import VerifyError
 
 
 def _doubled(source):
@@ -97,3 +103,33 @@ def test_constants_of_numpy_are_of_their_dtype():
     assert relax.const(2**31).data.dtype == "int64" == relax.const([1]).data.dtype
     assert relax.const(np.float64(1 / 3)).data == 1 / 3
     assert relax.const(np.float64(1 / 3), "float32").data == np.float32(1 / 3)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.zeros((0, 3), "float32"),
+        np.array(3, "int8"),
+        np.array([True, False]),
+        np.arange(6, dtype=ml_dtypes.bfloat16).reshape(2, 3),
+        np.arange(6.0).reshape(2, 3).T,
+        np.array([np.nan, -0.0]),
+    ],
+    ids=lambda values: f"{values.dtype}{values.shape}",
+)
+def test_they_travel_as_text(values):
+    text = save_json(relax.const(values))
+    found = load_json(text).data
+    assert found.dtype == values.dtype and found.shape == values.shape
+    assert found.tobytes() == np.ascontiguousarray(values).tobytes() and not found.flags.writeable
+    with pytest.raises(VerifyError, match="no text of save_json"):
+        load_json(text.replace(r'", [', r'", [-7, ', 1))
+
+
+def test_text_with_constants_is_read_by_itself():
+    program = "import sys; from tilewright.ir import load_json; print(load_json(sys.stdin.read()))"
+    text = save_json(relax.const(np.ones(3, "float32")))
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=text, text=True, capture_output=True
+    )
+    assert done.stdout == "const(float32[3])\n", done.stderr

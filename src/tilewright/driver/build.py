@@ -142,6 +142,11 @@ def build(
     The module's attribute ``constants`` holds what ``constant_data`` refers to: by symbol, objects
     with the numbers as ``array``. Code of more than ``max_lines`` lines is refused.
     """
+    if not isinstance(lowered, IRModule):
+        raise BuildError(
+            f"build takes a lowered IRModule, got {type(lowered).__name__}; "
+            "compile lowers and builds functions and modules"
+        )
     target = resolve_target(target)
     _check_kind(target)
     _check_vectors(lowered, target)

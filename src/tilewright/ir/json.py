@@ -21,6 +21,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.ir.dtype import ScalableLanes
 from tilewright.ir.field_types import is_concrete, mismatch
@@ -80,8 +81,9 @@ def load_json(json_str: str) -> Any:
         data = json.loads(json_str)
         nodes = _Nodes()
         for kind, fields in data["nodes"]:
+            cls = _class_named(kind)  # its package says how its values are read
             made = {name: _decode(value, nodes) for name, value in fields.items()}
-            nodes.add(_made_of(_class_named(kind), made))
+            nodes.add(_made_of(cls, made))
         return _decode(data["root"], nodes)
     except (
         ValueError,
@@ -181,8 +183,7 @@ def _encode(value: object, numbers: dict[int, int]) -> Any:
     if isinstance(value, Op):
         return {"op": value.name}
     if isinstance(value, np.ndarray):
-        data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
-        return {"array": [value.dtype.name, list(value.shape), data]}
+        return {"array": array_as_json(value)}
     if isinstance(value, ScalableLanes):
         return {"scalable": value.factor}
     for name, (cls, write, _) in _TEXTS.items():
@@ -210,7 +211,14 @@ def _float(held: Any, _: object) -> float:
     return float(held)
 
 
-def _array(held: Any, _: object) -> Any:
+def array_as_json(array: NDArray[Any]) -> list[Any]:
+    """Return dtype, shape and, in base64, the values of an array."""
+    data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+    return [array.dtype.name, list(array.shape), data]
+
+
+def array_from_json(held: Any) -> NDArray[Any]:
+    """Inverse of ``array_as_json``; ``ValueError`` or ``TypeError`` if it is no such thing."""
     name, shape, data = held
     dtype = np.dtype(name)
     if dtype.name != name or dtype.hasobject or dtype.kind not in "?biufcV" or not dtype.itemsize:
@@ -239,7 +247,7 @@ _READERS: dict[str, Callable[[Any, _Nodes], Any]] = {
     "list": _several,
     "dict": lambda held, nodes: {_decode(k, nodes): _decode(v, nodes) for k, v in held},
     "op": lambda held, _: OPS.get(held),
-    "array": _array,
+    "array": lambda held, _: array_from_json(held),
     "scalable": _scalable,
 }
 

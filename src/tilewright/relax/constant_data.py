@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tilewright.ir.json import array_as_json, array_from_json, register_text
 
 _Data = TypeVar("_Data", bound="ConstantData")
 
@@ -125,3 +128,11 @@ class ConstantData:
 
     def __repr__(self) -> str:
         return f"{self.dtype.name}{list(self.shape)}"
+
+
+register_text(
+    "constant",
+    ConstantData,
+    lambda data: json.dumps(array_as_json(data.compute())),
+    lambda text: ConstantData(array_from_json(json.loads(text))),
+)

@@ -318,7 +318,9 @@ _FORMULA = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345
 
 def _is_formula(text: object) -> bool:
     """Whether a text is only arithmetic over names: formulas from files are evaluated."""
-    return isinstance(text, str) and set(text) <= _FORMULA and "__" not in text
+    if not isinstance(text, str) or not set(text) <= _FORMULA:
+        return False
+    return "__" not in text and "**" not in text  # powers may be endless
 
 
 def _structure(item: Any) -> Any:
