@@ -65,3 +65,25 @@ def test_few_columns_are_shared_among_threads() -> None:
     for name in ("instance_norm_sum_rf_update", "instance_norm_square_sum_rf_update"):
         assert around(func, name)[0] == "parallel"
         assert around(func, name)[-1] == "vectorized"
+
+
+@pytest.mark.parametrize("shape", [(16, 16), ("n", "n"), ("n", "m")])
+def test_columns_of_square_matrices_are_no_rows(shape: tuple[int | str, int | str]) -> None:
+    """That two axes are as long, or both of a length that is unknown, makes them no shared rows."""
+    sizes = {name: te.var(name, "int64") for name in "nm"}
+    x = te.placeholder([sizes[n] if isinstance(n, str) else n for n in shape], name="x")
+    target = Target("native").with_options(num_cores=1)
+    func = scheduled(te.create_prim_func([x, nn.softmax(x, 0)]), target)
+    outer = [loop for loop in collect(func.body, For) if "softmax" in blocks_below(loop)]
+    assert not any(blocks_below(loop) & {"softmax_max_update", "softmax_exp"} for loop in outer)
+    kernel = driver.compile(IRModule({"main": func}), target)["main"]
+    given = np.random.default_rng(0).standard_normal((16, 16), dtype=np.float32)
+    given[3, 5] = np.nan
+    out = np.empty_like(given)
+    kernel(given, out)
+    powers = np.exp(given - np.nanmax(given, 0))
+    np.testing.assert_allclose(out, powers / powers.sum(0), rtol=1e-5)
+
+
+def blocks_below(loop: For) -> set[str]:
+    return {block.name for block in collect(loop, Block)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from tilewright.ir import Expr, FloorDiv, as_int
 from tilewright.scheduling.blocks import (
@@ -12,6 +13,7 @@ from tilewright.scheduling.blocks import (
     axes_of,
     is_injective,
     loads_of,
+    stores_of,
 )
 from tilewright.tir import Block
 from tilewright.tir.schedule import Schedule
@@ -28,24 +30,57 @@ def shared_rows(sch: Schedule, blocks: Sequence[BlockRV], axes: Sequence[Axis]) 
         own = axes_of(sch, rv)
         if own is None:
             return None
-        stages.append(([axis for axis in own if not axis.is_reduce], is_injective(sch, rv)))
-    shared = _count_shared(stages, axes)
+        kept = [axis for axis in own if not axis.is_reduce]
+        stages.append(_Stage(sch.get(rv), kept, is_injective(sch, rv)))
+    stages.append(_Stage(sch.get(blocks[-1]), list(axes), True))
+    shared = _count_shared(stages)
     if shared is not None:
         return shared
     longer = [number for number, axis in enumerate(axes, 1) if axis.extent != 1]
-    stages = [([axis for axis in own if axis.extent != 1], whole) for own, whole in stages]
-    shared = _count_shared(stages, [axes[number - 1] for number in longer])
+    shared = _count_shared([stage.without_units() for stage in stages])
     return None if shared is None else longer[shared - 1]
 
 
-def _count_shared(stages: list[tuple[list[Axis], bool]], axes: Sequence[Axis]) -> int | None:
+@dataclass(frozen=True)
+class _Stage:
+    """A block, its spatial axes, and whether it computes each element by itself."""
+
+    block: Block
+    axes: list[Axis]
+    whole: bool
+
+    def without_units(self) -> _Stage:
+        """The stage without axes of one element."""
+        return replace(self, axes=[axis for axis in self.axes if axis.extent != 1])
+
+    def follows(self, producer: _Stage, rows: int) -> bool:
+        """Whether a row of this stage needs no other row of what ``producer`` stores."""
+        pairs = list(zip(producer.axes[:rows], self.axes))
+        for store in stores_of(producer.block):
+            for load in loads_of(self.block):
+                if load.buffer is store.buffer and any(
+                    here is not mine.var and mine.extent != 1
+                    for theirs, mine in pairs
+                    for there, here in zip(store.indices, load.indices)
+                    if there is theirs.var
+                ):
+                    return False
+        return True
+
+
+def _count_shared(stages: Sequence[_Stage]) -> int | None:
     """How many leading axes reductions share, and stages that have all of the last one's axes."""
+    axes = stages[-1].axes
     shared = len(axes)
-    for own, whole in stages:
-        if whole and len(own) != len(axes):
+    for stage in stages[:-1]:
+        if stage.whole and len(stage.axes) != len(axes):
             return None
-        shared = shared if whole else min(shared, len(own))
-        if any(mine.extent != theirs.extent for mine, theirs in zip(own[:shared], axes)):
+        shared = shared if stage.whole else min(shared, len(stage.axes))
+        if any(mine.extent != theirs.extent for mine, theirs in zip(stage.axes[:shared], axes)):
+            return None
+    # Axes of one extent, or of one that comes with the call, need not be the same.
+    for number, stage in enumerate(stages):
+        if not all(later.follows(stage, shared) for later in stages[number + 1 :]):
             return None
     return shared or None
 

@@ -47,6 +47,8 @@ logger = logging.getLogger("tilewright.scheduling")
 
 # Vectors of columns that are kept in registers for all rows, and that are summed at a time.
 _MOST_COLUMNS, _COLUMN_VECTORS = 16, 8
+# The latter if the number of columns comes with the call.
+_UNKNOWN_COLUMN_VECTORS = 2
 # Rows that are summed before the sum goes back to memory.
 _ROWS_AT_A_TIME = 8
 # Vectors of partial results of a row, and how many elements each lane must get to be worth it.
@@ -200,7 +202,7 @@ def _columns(
 def _column_width(extent: int | None, lanes: int) -> int:
     """The number of columns summed at a time."""
     if extent is None:
-        return lanes
+        return _UNKNOWN_COLUMN_VECTORS * lanes
     for vectors in range(_COLUMN_VECTORS, _COLUMN_VECTORS // 2, -1):
         if extent % (vectors * lanes) == 0:
             return vectors * lanes
