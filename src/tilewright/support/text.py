@@ -62,3 +62,8 @@ def printable(text: str) -> str:
         char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode()
         for char in text
     )
+
+
+def printf_form(message: str) -> str:
+    """Return C's format for a message whose ``{}`` stand for integers of 64 bits."""
+    return message.replace("%", "%%").replace("{}", "%lld")

@@ -28,6 +28,7 @@ from tilewright.ir import (
     pre_order,
 )
 from tilewright.support.errors import CodegenError
+from tilewright.support.text import printf_form
 from tilewright.tir import (
     PARALLEL,
     THREAD_BINDING,
@@ -137,7 +138,7 @@ class FunctionEmitter(MemoryEmitter):
         condition = self.scalar(node.condition)
         with self.braces(f"if (!{t.within(condition, t.ATOM)})"):
             if self.dialect.prints:
-                form = node.message.replace("%", "%%").replace("{}", "%lld") + "\n"
+                form = printf_form(node.message) + "\n"
                 values = "".join(
                     f", (long long){t.within(self.scalar(cast(value, 'int64')), t.UNARY)}"
                     for value in node.values

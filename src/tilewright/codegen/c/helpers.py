@@ -149,12 +149,11 @@ def _wide_unsigned(element: str) -> str:
 @helper("shift_left")
 def _shift_left(dialect: Dialect, element: str) -> Helper:
     """Shift; an amount outside of the width moves all bits out."""
-    text = """
-$fn $T tw_shift_left_$s($T a, $T b) {
-  return b < 0 || b >= $bits ? 0 : ($T)(($U)a << b);
-}"""
-    if dtypes.kind_of(element) == "uint":
-        text = text.replace("b < 0 || ", "")
+    negative = "" if dtypes.kind_of(element) == "uint" else "b < 0 || "
+    text = f"""
+$fn $T tw_shift_left_$s($T a, $T b) {{
+  return {negative}b >= $bits ? 0 : ($T)(($U)a << b);
+}}"""
     return Helper(
         fill(
             dialect,

@@ -36,6 +36,7 @@ from tilewright.ir import (
     pre_order,
 )
 from tilewright.support.errors import CodegenError
+from tilewright.support.text import printf_form
 from tilewright.tir import Allocate, AssertStmt, Buffer, For, PrimFunc, fresh_name
 from tilewright.tir.attrs import EXCESS_PRECISION, NO_ALIAS
 from tilewright.tir.transform.base import function_analyzer
@@ -295,7 +296,7 @@ class CEmitter(FunctionEmitter):
             if not node.values:
                 self.fail(node.kind, t.string_text(node.message))
                 return
-            form = t.string_text(node.message.replace("%", "%%").replace("{}", "%lld"))
+            form = t.string_text(printf_form(node.message))
             values = "".join(
                 f", (long long){t.within(self.scalar(cast(value, INDEX)), t.UNARY)}"
                 for value in node.values

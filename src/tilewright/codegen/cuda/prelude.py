@@ -250,7 +250,7 @@ def _by_exchange(dialect: Dialect, element: str) -> Helper:
     decode = f"tw_from_{SUFFIXES[element]}" if short else "($T)"
     encode = f"tw_to_{SUFFIXES[element]}" if short else "($M)"
     text = f"""
-$fn $T tw_atomic_add_$s($M* place, $T value) {{
+$fn $T tw_atomic_add_$s($P* place, $T value) {{
   $u64 address = ($u64)place;
   unsigned int* word = (unsigned int*)(address & ~3ull);
   unsigned int shift = (unsigned int)(address & 3) * 8, mask = {(1 << bits) - 1:#x}u << shift;
@@ -267,11 +267,9 @@ $fn $T tw_atomic_add_$s($M* place, $T value) {{
     if element == "bool":
         raise CodegenError("atomic_add of bool has no meaning")
     needs = (("from", element), ("to", element)) if short else ()
-    memory = dialect.memory(element) if short else dialect.register(unsigned(element))
-    made = fill(dialect, element, text, M=memory)
-    if not short:
-        made = made.replace(f"{memory}* place", f"{dialect.memory(element)}* place")
-    return Helper(made, needs)
+    memory = dialect.memory(element)
+    bits_in_word = memory if short else dialect.register(unsigned(element))
+    return Helper(fill(dialect, element, text, M=bits_in_word, P=memory), needs)
 
 
 @_helper("put_nibble_atomically")

@@ -30,6 +30,7 @@ from tilewright.ir import (
     pre_order,
 )
 from tilewright.support.errors import CodegenError
+from tilewright.support.text import printf_form
 from tilewright.tir import (
     PARALLEL,
     THREAD_BINDING,
@@ -182,7 +183,7 @@ class FunctionEmitter(MemoryEmitter):
         """Set the error that the caller gets; each ``{}`` shows one of the ``i64`` values."""
         text = self.module.string(message)
         if values:
-            form = self.module.string(message.replace("%", "%%").replace("{}", "%lld"))
+            form = self.module.string(printf_form(message))
             operands = "".join(f", i64 {value}" for value in values)
             # In the first block: an allocation elsewhere would cost the whole function a register.
             if not self._message_room:

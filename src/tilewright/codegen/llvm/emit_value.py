@@ -106,7 +106,7 @@ class ValueEmitter(Writer):
                 if old == "float64" and new == "float16":
                     value = self.single_to_odd(value, dtypes.lanes_of(dtype))
                 elif a != b:
-                    op = "fptrunc" if a.replace("double", "") != a else "fpext"
+                    op = "fptrunc" if "double" in a else "fpext"
                     value = self.guarded(f"{op} {a} {value} to {b}", value)
                 return self.round_half(value, dtype) if new.endswith("float16") else value
             # Out-of-range values saturate rather than being undefined.

@@ -1,6 +1,7 @@
 """Rules for CPUs, most specific first.
 
 - ``Scan``: running sums and products, and sorts without a kernel: rows in parallel.
+- ``RowStages``: rows that are made in stages (Fourier transforms): all stages of a row together.
 - ``TimeSteps``: loops over time: each step is scheduled like a function.
 - ``contraction``: sums of products and windows, in many forms: tiles of results in registers.
 - ``RowWise``: chains that share rows (softmax, norms): one pass over rows, everything in cache.
