@@ -13,11 +13,11 @@ import numpy as np
 from tilewright.cli.logs import log_options
 from tilewright.cli.model import MODEL_HELP, LoadedModel, load_model
 from tilewright.cli.options import (
+    Place,
     Shapes,
-    database_option,
+    place_options,
     shape_option,
     target_option,
-    work_dir_option,
 )
 from tilewright.cli.output import given, json_option, make_console, print_json
 from tilewright.meta_schedule.database import Database, MemoryDatabase, is_url, open_place
@@ -54,15 +54,6 @@ def tuned_functions(report: Sequence[Applied]) -> int:
     return sum(item.outcome in ("record", "adapted") for item in report)
 
 
-def _known_work_dir(work_dir: str) -> str | None:
-    """Return the folder, or ``None`` if it is the default one and doesn't exist."""
-    if Path(work_dir).is_dir():
-        return work_dir
-    if given("work_dir"):
-        raise click.UsageError(f"there is no folder {work_dir}")
-    return None
-
-
 @click.command("compile", epilog=MODEL_HELP)
 @click.argument("model")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), required=True,
@@ -74,20 +65,19 @@ def _known_work_dir(work_dir: str) -> str | None:
                    "is measured to be faster than by rule, or always.")  # fmt: skip
 @shape_option
 @target_option
-@work_dir_option
-@database_option
+@place_options
 @json_option
 @log_options
 def compile_command(
     model: str, output: str, explain: bool, adapt: str, shapes: Shapes, target: Target,
-    work_dir: str, database: str | None, as_json: bool,
+    place: Place, as_json: bool,
 ) -> None:  # fmt: skip
     """Compile a model into a shared library.
 
     Functions with a record in the database get the tuned schedule, others one by rule.
     """
-    place = database or _known_work_dir(work_dir)
-    executable, report = build_model(load_model(model, shapes), target, place, adapt)
+    found = place.existing()
+    executable, report = build_model(load_model(model, shapes), target, found, adapt)
     path, tuned = executable.export_library(output), tuned_functions(report)
     if as_json:
         made = {"library": str(path), "functions": len(report), "tuned": tuned}
@@ -109,13 +99,12 @@ def compile_command(
               help="Fail if a result differs by more, relative to the largest value.")  # fmt: skip
 @shape_option
 @target_option
-@work_dir_option
-@database_option
+@place_options
 @json_option
 @log_options
 def run_command(
-    model: str, repeat: int, tolerance: float, shapes: Shapes, target: Target, work_dir: str,
-    database: str | None, as_json: bool,
+    model: str, repeat: int, tolerance: float, shapes: Shapes, target: Target, place: Place,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Run a model or a compiled library on example inputs, and measure it.
 
@@ -139,9 +128,9 @@ def run_command(
         entry = next(iter(executable.signatures))
         inputs = _random_inputs(executable, entry)
     else:
-        place = database or _known_work_dir(work_dir)
+        found = place.existing()
         loaded = load_model(model, shapes)
-        executable, _ = build_model(loaded, target, place)
+        executable, _ = build_model(loaded, target, found)
         entry = loaded.entry
         given_inputs = loaded.inputs
         inputs = _random_inputs(executable, entry) if given_inputs is None else given_inputs

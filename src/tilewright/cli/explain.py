@@ -9,13 +9,13 @@ import click
 from tilewright.cli.logs import log_options
 from tilewright.cli.model import MODEL_HELP, load_model
 from tilewright.cli.options import (
+    Place,
     Shapes,
-    database_option,
+    place_options,
     shape_option,
     target_option,
-    work_dir_option,
 )
-from tilewright.cli.output import given, json_option, print_json
+from tilewright.cli.output import json_option, print_json
 from tilewright.meta_schedule.database import (
     Database,
     MemoryDatabase,
@@ -40,8 +40,7 @@ from tilewright.target import Target
               help="Measure the limits of this machine, if it is the target.")  # fmt: skip
 @shape_option
 @target_option
-@work_dir_option
-@database_option
+@place_options
 @json_option
 @log_options
 def explain_command(
@@ -51,8 +50,7 @@ def explain_command(
     measure: bool,
     shapes: Shapes,
     target: Target,
-    work_dir: str,
-    database: str | None,
+    place: Place,
     as_json: bool,
 ) -> None:
     """Say why a function has its schedule: what made it, whom it beat, how it was checked.
@@ -63,13 +61,11 @@ def explain_command(
     names there are.
     """
     if Path(source).is_dir() or is_url(source):
-        made = _of_record(source, name, work_dir, measure)
+        made = _of_record(source, name, place.work_dir, measure)
     else:
-        place = database or (work_dir if Path(work_dir).is_dir() else None)
-        if place is None and given("work_dir"):
-            raise click.UsageError(f"there is no folder {work_dir}")
-        opened = MemoryDatabase() if place is None else _open(place, allow_missing=True)
-        made = _of_function(source, name, shapes, target, opened, work_dir, measure)
+        found = place.existing()
+        opened = MemoryDatabase() if found is None else _open(found, allow_missing=True)
+        made = _of_function(source, name, shapes, target, opened, place.work_dir, measure)
     if isinstance(made, Explanation):
         if as_json:
             print_json(made.as_json())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 
-from tilewright.cli.output import Command
+from tilewright.cli.output import Command, given
 from tilewright.driver import check_target
 from tilewright.support.errors import TilewrightError
 from tilewright.support.text import seconds_in
@@ -71,6 +73,33 @@ def target_option(command: Command) -> Command:
         "--target", type=TargetType(), default="native", show_default=True,
         help="What to compile for, such as 'llvm -mcpu=znver4 -num-cores=2'.",
     )(command)  # fmt: skip
+
+
+class Place(NamedTuple):
+    """Where the database of a command is: at a URL, or else in a folder."""
+
+    work_dir: str
+    database: str | None
+
+    def existing(self) -> str | None:
+        """Return the URL or the folder; ``None`` if that is the default one and isn't there."""
+        if self.database:
+            return self.database
+        if Path(self.work_dir).is_dir():
+            return self.work_dir
+        if given("work_dir"):
+            raise click.UsageError(f"there is no folder {self.work_dir}")
+        return None
+
+
+def place_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--work-dir`` and ``--database``, which the command takes together as ``place``."""
+
+    @functools.wraps(command)
+    def taking_both(*, work_dir: str, database: str | None, **options: object) -> None:
+        command(place=Place(work_dir, database), **options)
+
+    return work_dir_option(database_option(taking_both))
 
 
 def database_option(command: Command) -> Command:
