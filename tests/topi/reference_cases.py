@@ -256,6 +256,12 @@ for align in ("RIGHT_LEFT", "LEFT_RIGHT", "LEFT_LEFT", "RIGHT_RIGHT"):
          lambda x, d, a=align: topi.matrix_set_diag(x, d, (-1, 1), a),
          lambda x, d, a=align: ref.matrix_set_diag(x, d, (-1, 1), a), f32(2, 4, 5), f32(2, 3, 4)
     )  # fmt: skip
+case("matrix_set_diag, many",
+     lambda x, d: topi.matrix_set_diag(x, d, (-3, 6)),
+     lambda x, d: ref.matrix_set_diag(x, d, (-3, 6)), f32(2, 9, 40), f32(2, 10, 9))  # fmt: skip
+case("matrix_set_diag, low",
+     lambda x, d: topi.matrix_set_diag(x, d, -2),
+     lambda x, d: ref.matrix_set_diag(x, d, -2), f32(9, 40), f32(7))  # fmt: skip
 case("matrix_set_diag, one", lambda x, d: topi.matrix_set_diag(x, d, 2),
      lambda x, d: ref.matrix_set_diag(x, d, 2), f32(4, 5), f32(3))  # fmt: skip
 for axis in (0, 1):

@@ -26,6 +26,9 @@ from tilewright.te import Tensor, compute, require, require_equal, with_conditio
 from tilewright.topi.slices import slice_extent
 from tilewright.topi.utils import normal_axis, unravel
 
+_MOST_DIAGONALS = 8
+"""So many are compared with one after the other, each with one element for a vector of columns."""
+
 
 def reversed_slice(x: Tensor, first: Expr, last: Expr, step: int, axis: int) -> Tensor:
     """Take elements from ``first`` down to above ``last`` along an axis, by a negative step.
@@ -154,18 +157,26 @@ def matrix_set_diag(
         length >= longest, f"{what}: the longest diagonal has ", longest, " elements, not ", length
     )
 
-    def element(*i: Expr) -> Expr:
-        offset = i[-1] - i[-2]
+    def on_diagonal(i: Sequence[Expr], offset: ExprLike) -> Expr:
+        """The element of a diagonal in a row; where it is doesn't depend on the column."""
         size = minimum(rows + minimum(offset, 0), columns - maximum(offset, 0))
         moved = [length - size if side == "RIGHT" else const(0) for side in sides]
-        place = (
-            minimum(i[-1], i[-2]) + select(offset >= 0, *moved)
-            if several
-            else minimum(i[-1], i[-2])
-        )
-        number = [high - offset] if several else []
-        on = and_(offset >= low, offset <= high)
-        return if_then_else(on, diagonal(*i[:-2], *number, place), data(*i))
+        place = i[-2] + minimum(offset, 0)
+        if not several:
+            return diagonal(*i[:-2], place)
+        return diagonal(*i[:-2], high - offset, place + select(as_expr(offset) >= 0, *moved))
+
+    def element(*i: Expr) -> Expr:
+        offset: Expr = i[-1] - i[-2]
+        found: Expr = data(*i)
+        if high - low >= _MOST_DIAGONALS:
+            on = and_(offset >= low, offset <= high)
+            return if_then_else(on, on_diagonal(i, offset), found)
+        for number in range(low, high + 1):
+            there = and_(i[-2] >= -number, i[-2] < columns - number)
+            value = if_then_else(there, on_diagonal(i, number), const(0, data.dtype))
+            found = select(compare(EQ, offset, number), value, found)
+        return found
 
     made: Tensor = compute(data.shape, element, name=what, tag="injective")
     return made

@@ -26,11 +26,12 @@ from tilewright.ir import (
     minimum,
     or_,
     product,
+    select,
 )
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, extern
-from tilewright.tir import SERIAL, Buffer, For, IfThenElse, Stmt, decl_buffer, seq
+from tilewright.tir import SERIAL, Buffer, For, IfThenElse, LetStmt, Stmt, decl_buffer, seq
 from tilewright.tir.attrs import integer, register_annotation
 from tilewright.tir.building import Axis, block, load, store
 from tilewright.topi.sort import comparable
@@ -125,6 +126,10 @@ def _one_later(x: Tensor, axis: int | None, first: Expr) -> Tensor:
 def logcumsumexp(x: Tensor, axis: int = -1) -> Tensor:
     """Logarithm of the sum of ``exp`` of each element and those before it along an axis.
 
+    The sum is that of ``exp(x - top)``, where ``top`` is the greatest element so far; the next sum
+    waits for one product and one addition, neither for ``exp`` nor for ``log``. Sums of single
+    precision are made in double.
+
     Raises ``VerifyError`` for integers.
     """
     if not dtypes.is_float(x.dtype):
@@ -133,22 +138,43 @@ def logcumsumexp(x: Tensor, axis: int = -1) -> Tensor:
 
     def body(operands: Sequence[Buffer], outputs: Sequence[Buffer]) -> Stmt:
         source, result = operands[0], outputs[0]
-        total = decl_buffer((1,), inner, "total", scope="local")
+        top = decl_buffer((1,), inner, "top", scope="local")
+        total = decl_buffer((1,), "float64", "total", scope="local")
 
         def row(*outer: Var) -> Stmt:
             def add(k: Var) -> Stmt:
                 at = (*outer[:axis], k, *outer[axis:])
-                value = running_log_add_exp(load(total, 0), cast_expr(load(source, *at), inner))
+                value = Var("value", inner)
+                higher = value > load(top, 0)
+                # Of equal infinities the difference is none.
+                away = select(
+                    compare(EQ, value, load(top, 0)),
+                    const(0, inner),
+                    call("abs", value - load(top, 0)),
+                )
+                part = Var("part", inner)
+                wide, before = cast_expr(part, "float64"), load(total, 0)
                 return seq(
-                    store(total, value, 0),
-                    store(result, cast_expr(load(total, 0), x.dtype), *at),
+                    LetStmt(value, cast_expr(load(source, *at), inner)),
+                    LetStmt(part, call("exp", 0 - away)),
+                    store(total, select(higher, before * wide + 1, before + wide), 0),
+                    store(top, select(higher, value, load(top, 0)), 0),
+                    store(
+                        result,
+                        cast_expr(
+                            load(top, 0) + call("log", cast_expr(load(total, 0), inner)), x.dtype
+                        ),
+                        *at,
+                    ),
                 )
 
-            start = store(total, const(-math.inf, inner), 0)
+            start = seq(
+                store(top, const(-math.inf, inner), 0), store(total, const(0, "float64"), 0)
+            )
             return seq(start, _loop("k", source.shape[axis], add))
 
         axes = [Axis(f"i{n}", size) for n, size in enumerate(source.shape) if n != axis]
-        return block("logcumsumexp", axes, row, [total], {SCAN: axis})
+        return block("logcumsumexp", axes, row, [top, total], {SCAN: axis})
 
     made: Tensor = extern([x.shape], [x], body, dtype=[x.dtype], name="logcumsumexp")
     return made

@@ -3,7 +3,8 @@
 In reshaping, repeating and tiling, image patches, pixel shuffles, and conversions from blocked
 layouts (``NCHW16c`` to ``NCHW``), the operand's indices contain ``v // 16`` and ``v % 16`` of one
 axis. With such an axis split in two (or more), every index is linear again, so that contiguous
-accesses and transpositions are recognised. Used by
+accesses and transpositions are recognised. Rows of a length that isn't a multiple, as of dilated
+images, are cut into whole turns and a rest. Used by
 :func:`~tilewright.scheduling.cpu.elementwise.schedule_injective`.
 """
 
@@ -11,12 +12,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir import Expr, FloorDiv, FloorMod, Var, as_int, pre_order
-from tilewright.scheduling.blocks import Axis, axes_of, loads_of
+from tilewright.arith import Analyzer
+from tilewright.ir import Expr, FloorDiv, FloorMod, Range, Var, as_int, const, pre_order, substitute
+from tilewright.scheduling.blocks import (
+    Axis,
+    axes_of,
+    coefficient_of,
+    loads_of,
+    stores_of,
+    stride_of,
+)
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import Block
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.schedule.handles import BlockRV
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+
+# So many elements of a turn are stored together.
+_MOST_TURNS = 8
+# Rows with fewer turns have no vectors.
+_LEAST_TURNS = 4
 
 
 def with_cut_axes(sch: Schedule, rv: BlockRV) -> tuple[Schedule, list[Axis]] | None:
@@ -90,3 +104,53 @@ def _digits(index: Expr, cuts: Sequence[int]) -> list[Expr]:
     for high, low in zip(reversed(cuts), [*reversed(cuts[:-1]), 1]):
         digits.append(index % high // low if low != 1 else index % high)
     return digits
+
+
+def turn_of(block: Block, last: Axis) -> int | None:
+    """Return after how many elements of a row it goes on alike, with neighbours of the operands.
+
+    Element ``o * turn + q`` comes from neighbours for neighbouring ``o``. ``None`` if there is no
+    such number, or one that ``with_cut_axes`` takes, which divides the row.
+    """
+    stores, extent = stores_of(block), last.extent
+    if len(stores) != 1 or extent is None:
+        return None
+    if stride_of(stores[0].indices, stores[0].buffer, last.var) != 1:
+        return None
+    turn = max(_divisors(block, last.var), default=0)
+    if not 2 <= turn <= _MOST_TURNS or extent % turn == 0 or extent < _LEAST_TURNS * turn:
+        return None
+    outer, known = Var("o"), Analyzer()
+    known.bind(outer, Range(const(0), const(extent // turn)))
+    for load in loads_of(block):
+        for q in range(turn):
+            place = {last.var: outer * turn + q}
+            *rows, column = (known.simplify(substitute(i, place)) for i in load.indices)
+            if any(coefficient_of(row, outer) != 0 for row in rows):
+                return None
+            if coefficient_of(column, outer) not in (0, 1):
+                return None
+    return turn
+
+
+def schedule_turns(
+    sch: Schedule, axes: Sequence[Axis], turn: int, lanes: int
+) -> tuple[list[LoopRV], list[BlockRV]]:
+    """Process the elements of several turns together, and a rest one by one.
+
+    Returns the loops that may run in parallel, and the blocks.
+    """
+    left, widths, sizes = axes[-1].extent or 0, [], []
+    for width in (lanes, lanes // 2):
+        if size := left // (width * turn) * width * turn:
+            widths.append(width)
+            sizes.append(size)
+            left -= size
+    loops = sch.loop_partition(axes[-1].loop, [*sizes, left])
+    blocks = [rv for loop in loops for rv in sch.get_child_blocks(loop)]
+    outer = [axis.loop for axis in axes[:-1]]
+    for loop, width in zip(loops, widths):
+        whole, inner, _ = sch.split(loop, [None, width, turn])
+        sch.vectorize(inner)
+        outer = outer or [whole]
+    return outer, blocks

@@ -31,7 +31,7 @@ from tilewright.scheduling.cpu.concat import (
     segments_of,
     wrapped_segments,
 )
-from tilewright.scheduling.cpu.cut_axes import with_cut_axes
+from tilewright.scheduling.cpu.cut_axes import schedule_turns, turn_of, with_cut_axes
 from tilewright.scheduling.cpu.gather import prefetch_gathered_rows, schedule_gather, shared_gather
 from tilewright.scheduling.cpu.joined import join_neighbours
 from tilewright.scheduling.cpu.loops import parallelize, vector_extent
@@ -110,6 +110,8 @@ def schedule_injective(
         outer = schedule_gather(sch, axes, rows)
     elif way == "channels" and (turns := channels_of(block, axes)) is not None:
         outer = schedule_channels(sch, axes, turns, lanes)
+    elif way is None and skip == 0 and (turn := turn_of(block, last)) is not None:
+        outer, blocks = schedule_turns(sch, axes, turn, lanes)
     elif way is None and inside > 1 and (apart := _even_axis(block, axes, lanes)) is not None:
         outer = [axis.loop for axis in axes if axis is not apart]
         size = vector_extent(apart.extent, lanes, vectors * lanes)
