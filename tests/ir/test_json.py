@@ -64,6 +64,14 @@ def test_deep_trees_and_arrays() -> None:
     np.testing.assert_array_equal(load_json(save_json({"a": array}))["a"], array)
 
 
+def test_a_class_may_have_stood_in_another_file_of_its_package() -> None:
+    text = save_json(ir.Range(2, 7))
+    moved = text.replace("tilewright.ir.range.Range", "tilewright.ir.expr.Range")
+    assert moved != text and structural_equal(load_json(moved), ir.Range(2, 7))
+    with pytest.raises(VerifyError, match="no class of nodes"):
+        load_json(text.replace("tilewright.ir.range.Range", "tilewright.tir.range.Range"))
+
+
 WRONG = [
     "",
     "[]",
