@@ -164,3 +164,16 @@ def test_stages_of_a_row_are_together() -> None:
     first, second = (made.get_loops(rv) for rv in stages)
     assert made.get(first[0]) is made.get(second[0])
     assert all(made.get(loops[-1]).kind == "vectorized" for loops in (first, second))
+
+
+def test_stages_run_through_no_more_than_there_is() -> None:
+    """Of an odd count of real numbers only half of the frequencies are read."""
+    x, window = te.placeholder((1, 85), name="x"), te.placeholder((45,), name="window")
+    made = topi.stft(x, 45, 5, 45, window, False, True, [1, 23, 9, 2])
+    func = te.create_prim_func([x, window, made])
+    sch = RowStages().apply_to(Schedule(IRModule({"main": func})), TARGET)
+    assert not isinstance(sch, NotApplicable)
+    first = [sch.get(loop).extent for loop in sch.get_loops(sch.get_block("fourier"))]
+    factors = factors_of(45)
+    assert factors is not None
+    assert math.prod(map(int, first)) == 2 * 8 * 45 // factors[0]

@@ -167,3 +167,14 @@ def test_rules_are_chosen_by_the_kind_of_target() -> None:
 def test_all_rules_are_listed_the_fallback_last() -> None:
     names = [rule.name for rule in dlight.gpu.rules()]
     assert set(names) | {"rules"} == set(dlight.gpu.__all__) and names[-1] == "Fallback"
+
+
+def test_stages_of_fourier_transforms_are_kernels() -> None:
+    for build, inputs in (
+        (lambda x, y: topi.dft(x, y, True), (tensor(2, 20), tensor(2, 20, name="y"))),
+        (
+            lambda x, w: topi.stft(x, 8, 4, 6, w, False, True, [1, 5, 9, 2]),
+            (tensor(1, 40), tensor(6, name="w")),
+        ),
+    ):
+        assert len(kernels(agree(function(build, *inputs)))) > 1
