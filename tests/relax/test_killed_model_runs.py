@@ -103,9 +103,9 @@ def test_a_model_that_ended_in_the_last_comparison_is_not_searched_again(
     def settle(*_: object) -> None:
         raise Killed
 
-    monkeypatch.setattr(tuning, "_settle", settle)
+    monkeypatch.setattr(tuning, "_race_graphs", settle)
     assert tune(tmp_path, Fake()) > 0
-    monkeypatch.setattr(tuning, "_settle", lambda *_: None)
+    monkeypatch.setattr(tuning, "_race_graphs", lambda *_: None)
     assert tune(tmp_path, Fake()) == 0
 
 

@@ -174,7 +174,7 @@ class Simplifier:
 
     def _arithmetic(self, expr: Expr) -> Expr:
         if expr.dtype not in ARITHMETIC_DTYPES:
-            return self._along(expr, self._settled)
+            return self._along(expr, self._by_rules)
         try:
             made = self.from_poly(self.finished(self.canonical.poly(expr)), expr.dtype)
         except (OpaqueOperand, ConstantTooLarge):
@@ -209,7 +209,7 @@ class Simplifier:
         ]
         return any(same_expr(a, b) for i, a in enumerate(inside) for b in inside[:i])
 
-    def _settled(self, expr: Expr) -> Any:
+    def _by_rules(self, expr: Expr) -> Any:
         result = self._rules(expr)
         return expr if result is None else self.visit(result)
 

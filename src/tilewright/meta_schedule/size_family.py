@@ -122,7 +122,7 @@ def settle_sizes(
                 said = "sizes aren't compared: the time is over"
             else:
                 try:
-                    said = _settle(context, symbol, sizes, database, builder, runner)
+                    said = _race_entries(context, symbol, sizes, database, builder, runner)
                 except TilewrightError as error:
                     said = f"sizes aren't compared: {error.message}"
             if said:
@@ -132,7 +132,7 @@ def settle_sizes(
         builder.close()
 
 
-def _settle(
+def _race_entries(
     context: TuneContext,
     symbol: str,
     sizes: Sequence[Mapping[str, int]],

@@ -225,7 +225,7 @@ def tune_relax(
         if symbol is not None and not scheduler.interrupted:
             settle_sizes(contexts, symbol, values, opened, builder, runner, progress, until)
         if comparison is not None and not scheduler.interrupted:
-            _settle(comparison, opened, end)
+            _race_graphs(comparison, opened, end)
         whole.finished = not scheduler.interrupted
     return opened
 
@@ -250,7 +250,7 @@ def settle_graph(
     """
     comparison = _graph_race(mod, target, database, symbols, progress)
     if comparison is not None:
-        _settle(comparison, database, math.inf)
+        _race_graphs(comparison, database, math.inf)
 
 
 def _graph_race(
@@ -273,7 +273,7 @@ def _graph_race(
     return GraphRace(mod, lower, resolved, symbols=symbols, progress=progress)
 
 
-def _settle(comparison: GraphRace, database: Database, until: float) -> None:
+def _race_graphs(comparison: GraphRace, database: Database, until: float) -> None:
     choice = comparison.run(database, until=until)
     if choice is not None:
         database.commit_graph_choice(choice)

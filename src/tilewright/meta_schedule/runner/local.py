@@ -147,7 +147,7 @@ class LocalRunner(Runner):
                 f"a race compares candidates of up to {_TASKS_KEPT} tasks, got {len(references)}"
             )
         threads = max(map(self._threads, references.values()))
-        self._settle()
+        self._finish_preparing()
         if len(self._tasks | references.keys()) > _TASKS_KEPT:
             self.close()
         for reference in references.values():
@@ -201,7 +201,7 @@ class LocalRunner(Runner):
         bare = replace(reference, module=reference.module.with_sources({}))
         return self.reference_timeout_sec, ("task", bare, self.evaluator_config.verify)
 
-    def _settle(self) -> None:
+    def _finish_preparing(self) -> None:
         """Read the answer to what is being prepared."""
         key, self._preparing = self._preparing, None
         if key is None:
@@ -217,7 +217,7 @@ class LocalRunner(Runner):
 
     def _set_task(self, reference: Reference, threads: int) -> None:
         """Make the worker run the unscheduled program, once per task and process."""
-        self._settle()
+        self._finish_preparing()
         key = reference.key
         problem = self._unprepared.pop(key, None)
         if key in self._tasks:
@@ -251,7 +251,7 @@ class LocalRunner(Runner):
         return self._process
 
     def _ask(self, request: Request, threads: int, count: int = 1) -> Answer:
-        self._settle()
+        self._finish_preparing()
         self._send(request, threads)
         return self._receive(request[0], count)
 

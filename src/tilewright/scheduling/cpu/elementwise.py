@@ -106,7 +106,7 @@ def schedule_injective(
         blocks = schedule_segments(sch, axes, way, lanes, vectors * lanes)
     elif isinstance(way, Transposition):
         outer = schedule_transposition(sch, rv, axes, way, target)
-    elif way == "lookup" and (rows := shared_gather(block, axes)) is not None:
+    elif way == "gather" and (rows := shared_gather(block, axes)) is not None:
         outer = schedule_gather(sch, axes, rows)
     elif way == "channels" and (turns := channels_of(block, axes)) is not None:
         outer = schedule_channels(sch, axes, turns, lanes)
@@ -142,7 +142,7 @@ def _way(
     if plan is not None:
         return plan
     if whole and not vectors and shared_gather(block, axes) is not None:
-        return "lookup"
+        return "gather"
     if turns is not None:
         return "channels"
     return "vectors" if _is_near(block, last) else None
