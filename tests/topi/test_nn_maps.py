@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch.nn.functional as F
-from by_rule import evaluate, moved, numbers, t
+from by_rule import evaluate, moved, numbers, results, t
 
 from tilewright import te, topi
 from tilewright.support.errors import VerifyError
@@ -187,3 +187,33 @@ def test_what_does_not_fit_is_refused(name: str) -> None:
     define, message = WRONG[name]
     with pytest.raises(VerifyError, match=message):
         define(te.placeholder((2, 4, 6, 6)))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_deformable_convolution_at_places_outside_of_the_image(named: bool) -> None:
+    """Taps may go anywhere: far away and to no number at all, what they find there is zero."""
+    x = numbers(1, 16, 3, 5)
+    x[0, :, 0, 4] = np.inf
+    offset = np.zeros((1, 2, 3, 5), np.float32)
+    offset[0, 0, 0] = [np.nan, np.inf, -np.inf, 1e30, 0]
+    offset[0, 1, 1] = [-1e30, -1.5, 0.5, 1e9, 0.5]
+    offset[0, 0, 2] = [0.5, 0.25, -2, -2.5, 1]
+    shapes = [(1, 16, "h", "w"), (1, 2, "h", "w"), (8, 16, 1, 1)]
+    if named:
+        sizes = {name: te.var(name, "int64") for name in "hw"}
+        shapes = [tuple(sizes.get(n, n) for n in shape) for shape in shapes]
+    kernel = numbers(8, 16, 1, 1, seed=1)
+    (found,) = results(
+        lambda *a: nn.deformable_conv2d_nchw(*a, 1, 0, 1, 1, 1, "float32"),
+        x, offset, kernel, **({"shapes": shapes, "h": 3, "w": 5} if named else {}),
+    )  # fmt: skip
+    sampled = np.zeros_like(x)
+    sampled[0, :, 0, 4] = x[0, :, 0, 4]
+    for column in (2, 4):
+        last = x[0, :, 1, column + 1] if column < 4 else 0
+        sampled[0, :, 1, column] = (x[0, :, 1, column] + last) / 2
+    sampled[0, :, 2, 0] = x[0, :, 2, 0] / 2
+    sampled[0, :, 2, 1] = x[0, :, 2, 1] * 0.75
+    sampled[0, :, 2, 2] = x[0, :, 0, 2]
+    expected = np.einsum("fc,nchw->nfhw", kernel[:, :, 0, 0], sampled)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

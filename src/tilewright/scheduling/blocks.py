@@ -16,6 +16,7 @@ from tilewright.ir import (
     collect,
     const,
     dtypes,
+    expr_equal,
     free_vars,
     pre_order,
     uses_var,
@@ -280,18 +281,19 @@ def _iterates_alike(producer: Block, consumer: Block) -> bool:
 
 
 def _looks_up(consumer: Block, producer: Block) -> bool:
-    """Whether a block takes its indices from a small table that another one computes.
+    """Whether a block looks up elements, with indices or weights of a table that another computes.
 
-    Inlined, the formula of such an index would be computed for each dimension and each element.
+    Inlined, the formula of such a number would be computed for each dimension and each element.
     """
     tables = {region.buffer for region in producer.writes}
-    used = any(
-        load.buffer in tables
-        for outer in collect(consumer.body, BufferLoad)
-        for index in outer.indices
-        for load in collect(index, BufferLoad)
-    )
-    return used and _TABLE_USES * _work(producer) <= _work(consumer)
+    loads = loads_of(consumer)
+    if not any(collect(index, BufferLoad) for load in loads for index in load.indices):
+        return False
+    places: list[BufferLoad] = []
+    for load in loads:
+        if load.buffer in tables and not any(expr_equal(load, known) for known in places):
+            places.append(load)
+    return bool(places) and _TABLE_USES * _work(producer) <= len(places) * _work(consumer)
 
 
 def _is_much_to_copy(block: Block, users: Sequence[Block]) -> bool:

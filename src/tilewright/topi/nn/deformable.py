@@ -84,22 +84,26 @@ def _sampled(
 
     places = compute(shape, place, name="tap_places")
 
+    def first(axis: Expr, *at: Expr) -> Expr:
+        """The pixel before a place, of all channels; -1 for places outside of the image."""
+        value, size = places(axis, *at), select(axis == 0, image["H"], image["W"])
+        inside = and_(value >= const(0, number), value < cast(size, number))
+        whole = cast(select(inside, call("floor", value), const(0, number)), "int32")
+        return select(inside, whole, const(-1, "int32"))
+
+    firsts = compute(shape, first, name="tap_pixels")
+    parts = compute(
+        shape, lambda *i: cast(places(*i) - call("floor", places(*i)), wide), name="tap_parts"
+    )
+
     def sample(n: Expr, c: Expr, *at: Expr) -> Expr:
         g = c // per_group
-        p = [places(a, n, g, *at) for a in range(2)]
-        low = [call("floor", value) for value in p]
-        part = [cast(value - whole, wide) for value, whole in zip(p, low)]
+        low = [cast(firsts(a, n, g, *at), "int64") for a in range(2)]
+        part = [parts(a, n, g, *at) for a in range(2)]
         one = const(1, wide)
-        inside = and_(*(
-            condition
-            for value, axis in zip(p, "HW")
-            for condition in (
-                value >= const(0, number), value < cast(image[axis], number)
-            )
-        ))  # fmt: skip
 
         def pixel(dy: int, dx: int) -> Expr:
-            wanted = [cast(whole, "int64") + step for whole, step in zip(low, (dy, dx))]
+            wanted = [first + step for first, step in zip(low, (dy, dx))]
             rows, cols = (
                 maximum(minimum(at, image[axis] - 1), 0) for at, axis in zip(wanted, "HW")
             )
@@ -110,7 +114,7 @@ def _sampled(
         top = pixel(0, 0) * (one - part[1]) + pixel(0, 1) * part[1]
         bottom = pixel(1, 0) * (one - part[1]) + pixel(1, 1) * part[1]
         mixed = top * (one - part[0]) + bottom * part[0]
-        return select(inside, mixed, const(0, wide))
+        return select(and_(*(first >= 0 for first in low)), mixed, const(0, wide))
 
     made: Tensor = compute((image["N"], image["C"], *window, *out), sample, name="deformed")
     return made
