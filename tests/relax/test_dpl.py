@@ -164,7 +164,8 @@ def test_faults_say_what_is_wrong() -> None:
     with pytest.raises(VerifyError, match="no pattern of a call"), PatternContext() as ctx:
         ctx.match_dfb(dense()["main"].body.blocks[0])
     with pytest.raises(VerifyError, match="no context is open"):
-        PatternContext.current()
+        PatternContext(incremental=True)
+    assert PatternContext.current() is None
 
 
 # ---- several patterns -----------------------------------------------------------------------

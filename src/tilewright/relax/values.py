@@ -28,8 +28,8 @@ from tilewright.support.errors import VerifyError
 def const(value: object, dtype: str | None = None) -> Constant:
     """Make a constant from a number or array.
 
-    Without ``dtype`` Python's floats are float32, its ints int32 if they fit, else int64; arrays
-    and NumPy's scalars keep their own.
+    Without ``dtype`` Python's floats are float32, its ints int32 if they fit, else int64, and so
+    are lists of them; arrays and NumPy's scalars keep their own.
     """
     if isinstance(value, Constant):
         return value
@@ -40,6 +40,11 @@ def const(value: object, dtype: str | None = None) -> Constant:
             dtype = "float32"
         elif isinstance(value, int):
             dtype = "int32" if -(2**31) <= value < 2**31 else "int64"
+        elif isinstance(value, (list, tuple)):
+            value = np.asarray(value)
+            dtype = {"float64": "float32", "int64": "int32"}.get(value.dtype.name)
+            if dtype == "int32" and not np.array_equal(value, value.astype(dtype)):
+                dtype = "int64"
     if hasattr(value, "detach"):  # torch tensors, also those that require grad
         value = value.detach().cpu().numpy()
     elif not isinstance(value, (np.ndarray, np.generic)) and hasattr(value, "numpy"):

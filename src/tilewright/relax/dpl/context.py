@@ -52,6 +52,8 @@ class PatternContext:
 
     def __init__(self, incremental: bool = False) -> None:
         outer = PatternContext.current() if incremental else None
+        if incremental and outer is None:
+            raise VerifyError("no context is open: use `with PatternContext() as ctx:`")
         self.patterns: dict[DFPattern, None] = dict(outer.patterns) if outer else {}
         self.edges: list[_Edge] = list(outer.edges) if outer else []
         self.constraints: list[DFConstraint] = list(outer.constraints) if outer else []
@@ -64,14 +66,9 @@ class PatternContext:
         OPEN_CONTEXTS.stack.pop()
 
     @staticmethod
-    def current() -> PatternContext:
-        """Return the innermost open context.
-
-        Raises ``VerifyError`` if none is open.
-        """
-        found = OPEN_CONTEXTS.current()
-        if not isinstance(found, PatternContext):
-            raise VerifyError("no context is open: use `with PatternContext() as ctx:`")
+    def current() -> PatternContext | None:
+        """Return the innermost open context; ``None`` if none is open."""
+        found: PatternContext | None = OPEN_CONTEXTS.current()
         return found
 
     def add_pattern(self, pattern: DFPattern) -> None:
