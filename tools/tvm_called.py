@@ -54,6 +54,11 @@ def takes(text: str, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     return True
 
 
+def maker_of(cls: type) -> tuple[Any, Any]:
+    """What makes objects of a class, which may be what makes those of its base."""
+    return inspect.getattr_static(cls, "__init__"), inspect.getattr_static(cls, "__new__")
+
+
 class Names:
     """Objects that TVM's names stand for here, and members of classes by their names."""
 
@@ -94,7 +99,7 @@ class Names:
                 yield path, takes(self.signatures[path], first, kwargs)
         if bound and name == "__init__":
             for base in type(owner).__mro__:
-                if base.__init__ is getattr(function, "__func__", None):
+                if maker_of(base)[0] is getattr(function, "__func__", None):
                     for path in self.objects.get(id(base), ()):
                         yield path, takes(self.signatures[path], args, kwargs)
 
@@ -102,7 +107,7 @@ class Names:
         yield from self.objects.get(id(function), ())
         if isinstance(function, type):
             for base in function.__mro__[1:]:
-                if base.__init__ is function.__init__ and base.__new__ is function.__new__:
+                if maker_of(base) == maker_of(function):
                     yield from self.objects.get(id(base), ())
 
 
