@@ -119,6 +119,7 @@ class Recorder:
         self.test: str | None = None
         self.now: set[tuple[str, bool]] = set()
         self.ran: set[str] = set()
+        self.partly: set[str] = set()
         self.failed = False
         # Names, by the test that calls them: with TVM's arguments, and with others.
         self.called: dict[str, set[str]] = defaultdict(set)
@@ -179,6 +180,10 @@ class Recorder:
 
         Evaluation.guard = noting  # type: ignore[method-assign]
 
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        """Forget nothing of tests some of whose cases don't run."""
+        self.partly.update(item.nodeid.partition("[")[0] for item in items)
+
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.test = nodeid.partition("[")[0]
         self.now, self.failed = set(), False
@@ -208,7 +213,7 @@ class Recorder:
         kept = {
             path: test
             for path, test in known.items()
-            if path in found.get(test, ()) or (test not in self.ran and path in names)
+            if path in found.get(test, ()) or (test not in self.ran - self.partly and path in names)
         }
         for test in sorted(found, key=lambda each: (-len(found[each]), each)):
             for path in found[test]:

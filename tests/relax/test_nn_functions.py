@@ -42,6 +42,11 @@ CASES: dict[str, Case] = {
     "tanh": (op.tanh, [X], np.tanh(X)),
     "sigmoid": (op.sigmoid, [X], 1 / (1 + np.exp(-X))),
     "silu": (op.silu, [X], X / (1 + np.exp(-X))),
+    "relu": (lambda x: op.relu(x=x, name="relu"), [X], np.maximum(X, 0)),
+    "split": (
+        lambda x: op.split(ary=x, indices_or_sections=[1], axis=1, name="split"), [X],
+        [X[:, :1], X[:, 1:]],
+    ),
     "relu6": (op.relu6, [X * 9], np.clip(X * 9, 0, 6)),
     "softplus": (
         lambda x: op.softplus(x, 2.0, 1.0), [X], np.where(X * 2 > 1, X, np.log1p(np.exp(X * 2)) / 2)
