@@ -86,3 +86,22 @@ def test_rows_of_a_large_table_are_fetched_ahead(width: int, count: int, cores: 
         np.testing.assert_array_equal(out, np.take(table, tokens, 0, mode="clip"))
         if width > 1 and tokens.size > 1:
             assert "prefetch" in code.get_source("asm")
+
+
+def test_what_mixes_gathered_elements_is_computed_in_vectors() -> None:
+    """Four pixels that a box says make a result; boxes may lie outside of the image."""
+    x, boxes = te.placeholder((1, 3, 9, 11), name="x"), te.placeholder((4, 4), name="boxes")
+    number = te.placeholder((4,), "int32", name="number")
+    crop = topi.image.crop_and_resize(x, boxes, number, (5, 13), layout="NCHW")
+    target = Target("native").with_options(num_cores=1)
+    func = te.create_prim_func([x, boxes, number, crop])
+    mod = dlight.ApplyDefaultSchedule(target=target)(IRModule({"main": func}))
+    assert any(loop.kind == "vectorized" for loop in collect(mod["main"].body, For))
+    rng = np.random.default_rng(0)
+    image = rng.standard_normal((1, 3, 9, 11), dtype=np.float32)
+    where = np.array([[0, 0, 1, 1], [-0.5, 0.2, 0.7, 1.5], [1, 1, 0, 0], [2, 2, 3, 3]], np.float32)
+    found, plain = np.empty((4, 3, 5, 13), np.float32), np.empty((4, 3, 5, 13), np.float32)
+    for module, out in ((mod, found), (IRModule({"main": func}), plain)):
+        driver.compile(module, target)["main"](image, where, np.zeros(4, np.int32), out)
+    np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found[0, :, ::4, ::12], image[0, :, ::8, ::10], rtol=1e-6)

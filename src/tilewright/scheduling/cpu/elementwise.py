@@ -57,6 +57,8 @@ _CHUNKS_PER_THREAD = 16
 _NEAR = (-1, 0, 1, 2, 3, 4, 5, 6, 7, 8)
 # Neighbours that make a vector worthwhile.
 _LEAST_BYTES = 16
+# Elements that data say, mixed into one result.
+_LEAST_GATHERED = 4
 # Bytes of a cache line.
 _LINE = 64
 # Results that are computed side by side, vectors and operations of all of them, and the shortest
@@ -145,7 +147,27 @@ def _way(
         return "gather"
     if turns is not None:
         return "channels"
-    return "vectors" if _is_near(block, last) else None
+    if _is_near(block, last) or (whole and _mixes_gathered(block, last)):
+        return "vectors"
+    return None
+
+
+def _mixes_gathered(block: Block, last: Axis) -> bool:
+    """Whether neighbouring results are mixed from several elements each, wherever data say.
+
+    Gathered by vectors, they cost no more than one by one, and the arithmetic is saved.
+    """
+    if not isinstance(block.body, BufferStore):
+        return False
+    if stride_of(block.body.indices, block.body.buffer, last.var) != 1:
+        return False
+    gathered = 0
+    for load in loads_of(block):
+        if any(collect(index, BufferLoad) for index in load.indices):
+            gathered += 1
+        elif stride_of(load.indices, load.buffer, last.var) not in (0, 1):
+            return False
+    return gathered >= _LEAST_GATHERED
 
 
 def _even_axis(block: Block, axes: Sequence[Axis], lanes: int) -> Axis | None:
