@@ -105,9 +105,11 @@ def call_folded(expr: Any) -> Expr | None:
 def _divided(kind: type, expr: Any, limits: Interval) -> Expr | None:
     """A quotient or remainder by a constant that its operand's limits decide."""
     a, b = expr.a, expr.b
+    zero = const(0, expr.dtype)
+    if isinstance(a, IntImm) and a.value == 0:
+        return zero
     if not isinstance(b, IntImm):
         return None
-    zero = const(0, expr.dtype)
     by = b.value
     if by == 0:
         return zero

@@ -228,11 +228,16 @@ class PolyArithmetic:
 
     @staticmethod
     def _reduced_coefficients(a: Poly, b: Poly) -> Poly:
-        """``(5*x + 1) % 4`` is ``(x + 1) % 4``: of one term, as sums may be fused loops."""
+        """``(5*x + 1) % 4`` and ``(1 - 3*x) % 4`` are ``(x + 1) % 4``.
+
+        Only where all terms have one coefficient: other sums may be fused loops.
+        """
         by = constant_of(b)
-        if by is None or len(a) - (() in a) > 1 or all(-by < v < by for v in a.values()):
+        if by is None or len({v for mono, v in a.items() if mono}) > 1:
             return a
-        reduced = {mono: v if -by < v < by else v % by for mono, v in a.items()}
+        if all(-by < v < by and (v == 1 or v % by != 1) for v in a.values()):
+            return a
+        reduced = {mono: v if -by < v < by and v % by != 1 else v % by for mono, v in a.items()}
         return {mono: value for mono, value in reduced.items() if value}
 
     def _divide(self, a: Poly, b: Poly, dtype: str) -> tuple[Poly, Poly, tuple[Poly, Poly] | None]:
@@ -296,6 +301,11 @@ class PolyArithmetic:
             first = low // by if low not in (NEG_INF, POS_INF) else None
             if first is not None and high < (first + 1) * by:
                 return poly_const(first), poly_sub(a, poly_const(first * by))
+            if first is not None and high == low + 1 and self._has_mod(a):
+                # Two numbers, on both sides of a multiple: (x % 2 + 1) // 2 is x % 2. Not of loop
+                # variables, whose remainders say to others which iterations are alike.
+                quotient = poly_sub(a, poly_const(low - first))
+                return quotient, poly_sub(a, poly_scale(quotient, by))
         elif self._within(a, low, b):
             return {}, a
         else:
@@ -347,7 +357,7 @@ class PolyArithmetic:
                 low[term] = value
         unit: Poly = {group: factor}
         if not low:
-            return (high, low) if not group or self._nonzero(unit) else None
+            return high, low
         bottom, top = self.bounds.poly(low)
         if group:
             return (high, low) if self._within(low, bottom, unit) else None
@@ -412,6 +422,17 @@ class PolyArithmetic:
                 over = self.exact(operands[1], b)
                 if over is not None and self.positive(b) and self.positive(over):
                     return self.floormod(self.floordiv(operands[0], b, dtype), over, dtype)
+            elif operands is not None and table.kinds[number] in (MIN, MAX) and self.positive(b):
+                # max(x*b, y) // b  ==  max(x, y // b)
+                sides = [poly_add(side, poly_const(constant)) for side in operands]
+                if any(constant_of(s) is None and self.exact(s, b) is not None for s in sides):
+                    first, second = (self.floordiv(side, b, dtype) for side in sides)
+                    return self.minmax(table.kinds[number], first, second, dtype)
+        if self.context.residues:
+            by = constant_of(b)
+            coeff, base = self.modular.poly(a)
+            if by and by > 0 and coeff % by == 0 and base % by:
+                return self._div_atom(poly_sub(a, poly_const(base % by)), b, dtype)
         return self.reduced({(table.compound(DIV, a, b, dtype),): 1})
 
     def _mod_atom(self, a: Poly, b: Poly, dtype: str) -> Poly:
@@ -464,7 +485,11 @@ class PolyArithmetic:
             return a if kind == MIN else b
         if high <= 0 or self.prover.nonneg(poly_scale(difference, -1)):
             return b if kind == MIN else a
-        a, b = self._without_dominated(kind, a, b)
+        for side, other in ((a, b), (b, a)):
+            kept = self._without_dominated(kind, side, other)
+            if kept is not None:
+                a, b = (kept, b) if side is a else (a, kept)
+                return self._minmax(kind, a, b, dtype)
         if len(a) == 1 == len(b):
             shared = self._shared_side(kind, a, b)
             if shared is not None:
@@ -480,6 +505,9 @@ class PolyArithmetic:
         if common:
             rest = self.minmax(kind, poly_sub(a, common), poly_sub(b, common), dtype)
             return poly_add(common, rest)
+        if _is_downward(a) and _is_downward(b):
+            flipped = self.minmax(MIN + MAX - kind, poly_scale(a, -1), poly_scale(b, -1), dtype)
+            return poly_scale(flipped, -1)
         factor = 0
         if () not in a and () not in b:
             for value in (*a.values(), *b.values()):
@@ -520,21 +548,33 @@ class PolyArithmetic:
                     return sides[0][i], (sides[0][1 - i], sides[1][1 - j])
         return None
 
-    def _without_dominated(self, kind: int, a: Poly, b: Poly) -> tuple[Poly, Poly]:
-        """Drop ``x`` from ``min(min(x, y), b)`` where ``b <= x`` (and mirrored)."""
+    def _without_dominated(self, kind: int, a: Poly, b: Poly) -> Poly | None:
+        """Drop ``x`` from the minimum ``a``, however deep, where ``b <= x`` (and mirrored)."""
+        operands, dtype = self.sides(kind, a)
+        for index, operand in enumerate(operands):
+            gap = poly_sub(operand, b)
+            if self.prover.nonneg(gap if kind == MIN else poly_scale(gap, -1)):
+                return operands[1 - index]
+        for index, operand in enumerate(operands):
+            kept = self._without_dominated(kind, operand, b)
+            if kept is not None:
+                sides = (kept, operands[1]) if index == 0 else (operands[0], kept)
+                return self.minmax(kind, *sides, dtype)
+        return None
+
+    def sides(self, kind: int, a: Poly) -> tuple[tuple[Poly, ...], str]:
+        """The sides of a polynomial that is a minimum and nothing else (a maximum), its dtype."""
         table = self.context.table
-        for first, second, swap in ((a, b, False), (b, a, True)):
-            if len(first) == 1:
-                ((mono, value),) = first.items()
-                if value == 1 and len(mono) == 1 and table.kinds[mono[0]] == kind:
-                    operands = table.operands[mono[0]]
-                    assert operands is not None
-                    for index in (0, 1):
-                        gap = poly_sub(operands[index], second)
-                        if self.prover.nonneg(gap if kind == MIN else poly_scale(gap, -1)):
-                            kept = operands[1 - index]
-                            return (second, kept) if swap else (kept, second)
-        return a, b
+        if len(a) == 1:
+            ((mono, value),) = a.items()
+            if value == 1 and len(mono) == 1 and table.kinds[mono[0]] == kind:
+                return table.operands[mono[0]] or (), table.dtypes[mono[0]]
+        return (), ""
+
+
+def _is_downward(a: Poly) -> bool:
+    """Whether a polynomial is a number, or the sum of negative terms alone."""
+    return constant_of(a) is not None or (() not in a and max(a.values()) < 0)
 
 
 def _shared_factors(a: Poly, by: int, mono: Monomial) -> list[tuple[int, Monomial]]:

@@ -238,6 +238,8 @@ class AtomTable:
         self.data_vars: set[Var] = set()
         self.products: set[int] = set()
         self.pairing: set[int] = set()
+        self.shifted: dict[int, list[int]] = {}
+        """Minima and maxima by number: all whose sides are as far apart, itself among them."""
 
     def note_order(self, a: Monomial, b: Monomial) -> None:
         """Remember how a product was first written, so that ``x*f`` doesn't become ``f*x``."""
@@ -288,9 +290,7 @@ class AtomTable:
             if self.has_data(a, b):
                 self.data.add(number)
             if kind >= MIN:
-                other = self.numbers.get((MIN + MAX - kind, key[1]))
-                if other is not None:
-                    self.pairing.update((number, other))
+                self._note_shifted(number, a, b)
             elif kind == MOD:
                 self.pairing.add(number)
             else:
@@ -299,12 +299,22 @@ class AtomTable:
                         self.pairing.add(number)
         return number
 
+    def _note_shifted(self, number: int, a: Poly, b: Poly) -> None:
+        gap = poly_sub(a, b)
+        key = ("gap", frozenset((poly_key(gap), poly_key(poly_scale(gap, -1)))))
+        first = self.numbers.setdefault(key, number)
+        alike = self.shifted.setdefault(first, [])
+        alike.append(number)
+        self.shifted[number] = alike
+        if len(alike) > 1:
+            self.pairing.update(alike)
+
     def other(self, key: Hashable, expr: Expr) -> int:
         """Return the number of an expression identified by ``key``."""
         number = self.numbers.get(key)
         if number is None:
             number = self._new(key, OTHER, expr, None, expr.dtype)
-            if type(expr) is Call and expr.op.name == "truncmod":
+            if type(expr) is Call and expr.op.name in ("truncdiv", "truncmod"):
                 self.pairing.add(number)
             if holds_data(expr, self.data_vars):
                 self.data.add(number)
@@ -366,7 +376,7 @@ class AtomTable:
             else:
                 made = Sub(made, self.term_expr(mono, -value, dtype))
         constant = a.get((), 0)
-        if made is None and late and constant > 0:
+        if made is None and late and (constant > 0 or (constant and late[0][1] == -1)):
             made, constant = _constant(constant, dtype), 0
         for mono, value in late:
             if made is None:

@@ -9,7 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.arith.rewrite import Match, Rule, Table, wild, wild_const
-from tilewright.ir import Cast, Expr, FloatImm, call, cast, const, dtypes, value_in_memory
+from tilewright.ir import (
+    Broadcast,
+    Cast,
+    Expr,
+    FloatImm,
+    call,
+    cast,
+    const,
+    dtypes,
+    value_in_memory,
+)
 from tilewright.ir.integers import whole_number
 
 x = wild("x")
@@ -33,6 +43,10 @@ def _nonneg(m: Match, analyzer: Any) -> bool:
     return m.x.dtype in _WHOLE and analyzer.can_prove_ge(m.x, 0)
 
 
+def _unsigned(m: Match, _: object) -> bool:
+    return bool(m.x.dtype.startswith("uint"))
+
+
 def _negative(m: Match, analyzer: Any) -> bool:
     return m.x.dtype in _WHOLE and analyzer.can_prove_ge(-m.x, 0)
 
@@ -42,6 +56,7 @@ RULES = (
     Rule(call("shift_right", x, c1), lambda m: m.x // 2**m.c1, _shift),
     Rule(call("bitwise_and", x, c1), lambda m: m.x % (m.c1 + 1), _mask),
     Rule(call("bitwise_and", c1, x), lambda m: m.x % (m.c1 + 1), _mask),
+    Rule(call("abs", x), x, _unsigned),
     Rule(call("abs", x), x, _nonneg),
     Rule(call("abs", x), lambda m: -m.x, _negative),
 )
@@ -51,6 +66,9 @@ TABLE = Table(RULES)
 def fold_cast(expr: Cast, analyzer: object) -> Expr | None:
     """Fold a cast of a constant or to the same type, and a cast between that loses nothing."""
     value = expr.value
+    if type(value) is Broadcast:
+        lanes = dtypes.lanes_of(expr.dtype)
+        return Broadcast(cast(value.value, dtypes.element_of(expr.dtype)), lanes)
     made = cast(value, expr.dtype)
     if made is value or type(made) is not Cast:
         return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.arith.rewrite import Rule, Table, wild
+from tilewright.arith.rewrite import Match, Rule, Table, wild, wild_const
 from tilewright.ir import (
     FALSE,
     TRUE,
@@ -15,10 +15,12 @@ from tilewright.ir import (
     Or,
     Select,
     Sub,
+    call,
 )
 from tilewright.ir.op import OPS
 
 p, q = wild("p", "bool"), wild("q", "bool")
+c1 = wild_const("c1")
 x, y, z, w = wild("x"), wild("y"), wild("z"), wild("w")
 _cond = OPS.get("if_then_else")
 
@@ -67,12 +69,21 @@ RULES = (
 TABLE = Table(RULES)
 
 _FIRST, _SECOND = Select(p, x, y), Select(p, z, w)
+_QUOTIENT, _OTHER = call("truncdiv", x, c1), call("truncdiv", y, c1)
+
+
+def _rises(m: Match, _: object) -> bool:
+    return bool(m.c1 > 0)
+
+
 CHOICES = Table(
     (
         Rule(Min(_FIRST, _SECOND), Select(p, Min(x, z), Min(y, w))),
         Rule(Max(_FIRST, _SECOND), Select(p, Max(x, z), Max(y, w))),
         Rule(Add(_FIRST, _SECOND), Select(p, Add(x, z), Add(y, w))),
         Rule(Sub(_FIRST, _SECOND), Select(p, Sub(x, z), Sub(y, w))),
+        Rule(Min(_QUOTIENT, _OTHER), call("truncdiv", Min(x, y), c1), _rises),
+        Rule(Max(_QUOTIENT, _OTHER), call("truncdiv", Max(x, y), c1), _rises),
     )
 )
-"""Two choices by one condition: one choice."""
+"""Two choices by one condition: one choice. Two quotients by one number: one quotient."""

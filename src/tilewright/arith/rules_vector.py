@@ -7,6 +7,7 @@ the operation. Ramps of index values stay ramps where sums, products and exact d
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import gcd
 from typing import Any
 
 from tilewright.arith.canonical import has_effects
@@ -22,9 +23,11 @@ from tilewright.ir import (
     NE,
     TRUE,
     Add,
+    And,
     BinaryExpr,
     Broadcast,
     Call,
+    Div,
     Expr,
     ExprLike,
     FloorDiv,
@@ -34,6 +37,7 @@ from tilewright.ir import (
     Min,
     Mul,
     Ramp,
+    Select,
     Sub,
     call,
     compare,
@@ -58,7 +62,7 @@ _CALLS = (
     "bitwise_or",
     "bitwise_xor",
 )
-_SPREAD = frozenset((Add, Sub, Mul, FloorDiv, FloorMod, Min, Max, EQ, NE, LT, LE, GT, GE))
+_SPREAD = frozenset((Add, Sub, Mul, Div, FloorDiv, FloorMod, Min, Max, EQ, NE, LT, LE, GT, GE))
 
 BROADCAST_RULES: tuple[tuple[Any, Any], ...] = (
     *((kind(_X, _Y), kind(x, y)) for kind in sorted(_SPREAD, key=lambda kind: kind.__name__)),
@@ -81,8 +85,8 @@ RAMP_RULES: tuple[tuple[Any, Callable[[Match], tuple[Expr, Expr]]], ...] = (
 DIVISION_RULES: tuple[tuple[Any, Callable[[Match, Any, int], Expr | None]], ...] = (
     (FloorDiv(_RX, _C), lambda m, analyzer, lanes: _quotient(m, analyzer, lanes)),
     (FloorMod(_RX, _C), lambda m, analyzer, lanes: _remainder(m, analyzer, lanes)),
-    (call("truncdiv", _RX, _C), lambda m, a, lanes: _unsigned(_quotient, m, a, lanes)),
-    (call("truncmod", _RX, _C), lambda m, a, lanes: _unsigned(_remainder, m, a, lanes)),
+    (call("truncdiv", _RX, _C), lambda m, a, lanes: _towards_zero(_quotient, m, a, lanes)),
+    (call("truncmod", _RX, _C), lambda m, a, lanes: _towards_zero(_remainder, m, a, lanes)),
 )
 """A ramp divided by a constant: strides that it divides, or no multiple of it between the lanes."""
 
@@ -100,19 +104,24 @@ def apply(expr: Any, analyzer: Any) -> Expr | None:
         return None
     a, b = operands
     element, lanes = dtypes.split_dtype(a.dtype)
-    if lanes == 1 or not dtypes.is_integer(element) or b.dtype != a.dtype:
+    if lanes == 1 or b.dtype != a.dtype:
         return None
     if type(a) is Broadcast and type(b) is Broadcast:
         return _spread(expr, a.value, b.value, lanes)
+    if not dtypes.is_integer(element):
+        return None
     made = None if has_effects(expr) else _trivial(expr, a, b, lanes)
-    if made is not None or element not in ("int32", "int64") or Ramp not in (type(a), type(b)):
+    if made is not None or Ramp not in (type(a), type(b)):
         return made
+    # Sums and products of lanes wrap as those of their bases and strides do.
     for pattern, result in RAMP_RULES:
         found = Match()
         if match(pattern, expr, found):
             base, stride = result(found)
             return Ramp(base, stride, lanes)
-    if not all(_is_whole(vector, lanes, analyzer) for vector in (a, b)):
+    if element not in ("int32", "int64") or not all(
+        _is_whole(vector, lanes, analyzer) for vector in (a, b)
+    ):
         return None
     for pattern, divided in DIVISION_RULES:
         found = Match()
@@ -155,6 +164,31 @@ def _trivial(expr: Any, a: Any, b: Any, lanes: int) -> Expr | None:
     return Broadcast(const(0, b.value.dtype), lanes) if _NOTHING.get(kind) == value else None
 
 
+def joined(expr: Any) -> Expr | None:
+    """``and`` and ``or`` of masks: of two that are alike in all lanes, or with a known one."""
+    a, b = expr.a, expr.b
+    if same_expr(a, b):
+        return a  # type: ignore[no-any-return]
+    if type(a) is Broadcast and type(b) is Broadcast:
+        return Broadcast(type(expr)(a.value, b.value), dtypes.lanes_of(expr.dtype))
+    for mask, other in ((a, b), (b, a)):
+        if type(mask) is Broadcast and isinstance(mask.value, IntImm):
+            return other if bool(mask.value.value) == (type(expr) is And) else mask
+    return None
+
+
+def chosen(expr: Any) -> Expr | None:
+    """A vector chosen by a mask: one of two that are the same, or by a known mask."""
+    if type(expr) is not Select:
+        return None
+    if same_expr(expr.true_value, expr.false_value):
+        return expr.true_value
+    mask = expr.condition
+    if type(mask) is Broadcast and isinstance(mask.value, IntImm):
+        return expr.true_value if mask.value.value else expr.false_value
+    return None
+
+
 def constant_ramp(expr: Ramp) -> Expr | None:
     """A ramp that doesn't rise is a broadcast."""
     flat = type(expr.stride) is IntImm and expr.stride.value == 0
@@ -184,24 +218,31 @@ def _quotient(m: Match, analyzer: object, lanes: int) -> Expr | None:
     return Broadcast(m.x // m.c1, lanes) if _within(m, stride, lanes, analyzer) else None
 
 
-def _remainder(m: Match, analyzer: object, lanes: int) -> Expr | None:
+def _remainder(m: Match, analyzer: Any, lanes: int) -> Expr | None:
     stride = _divisor_and_stride(m)
     if stride is None:
         return None
     if stride % m.c1 == 0:
         return Broadcast(m.x % m.c1, lanes)
-    return Ramp(m.x % m.c1, m.s, lanes) if _within(m, stride, lanes, analyzer) else None
+    if _within(m, stride, lanes, analyzer):
+        return Ramp(m.x % m.c1, m.s, lanes)
+    base = analyzer.simplify(m.x % m.c1)
+    if isinstance(base, IntImm) and not isinstance(m.x, IntImm):
+        return FloorMod(Ramp(base, m.s, lanes), Broadcast(const(m.c1, base.dtype), lanes))  # type: ignore[no-any-return]
+    return None
 
 
-def _unsigned(
+def _towards_zero(
     divide: Callable[[Match, Any, int], Expr | None], m: Match, analyzer: Any, lanes: int
 ) -> Expr | None:
-    """Truncated division of what is nowhere negative is floor division."""
+    """Truncated division of what divides, or is nowhere negative, is floor division."""
     stride = _divisor_and_stride(m)
-    if m.c1 == 1:
+    if stride is None:
+        return None
+    known = analyzer.modular_set(m.x)
+    if stride % m.c1 == known.coeff % m.c1 == known.base % m.c1 == 0:
         return divide(m, analyzer, lanes)
-    rise = 0 if stride is None else stride * (most_lanes(lanes) - 1)
-    if stride is None or not analyzer.can_prove_ge(m.x + min(0, rise), 0):
+    if not analyzer.can_prove_ge(m.x + min(0, stride * (most_lanes(lanes) - 1)), 0):
         return None
     return divide(m, analyzer, lanes)
 
@@ -217,13 +258,14 @@ def _like(m: Match, value: int) -> Expr:
 
 
 def _within(m: Match, stride: int, lanes: int, analyzer: Any) -> bool:
-    """Whether all lanes lie between the same two multiples of the divisor."""
+    """Whether all lanes lie between the same two multiples of the divisor.
+
+    They do if they lie between two multiples of a part of it: ``4*x + j`` for j below 4.
+    """
     known = analyzer.modular_set(m.x)
-    if known.coeff % m.c1:
-        return False
-    first = known.base % m.c1
-    last = first + stride * (most_lanes(lanes) - 1)
-    return bool(0 <= last < m.c1)
+    part = gcd(known.coeff, m.c1)
+    last = known.base % part + stride * (most_lanes(lanes) - 1)
+    return bool(0 <= last < part)
 
 
 # ---- comparisons and choice by bounds -------------------------------------------------------
@@ -239,6 +281,9 @@ _ORDERS: dict[type, tuple[bool, int]] = {
 def _decided(expr: Any, a: Any, b: Any, lanes: int, analyzer: Any) -> Expr | None:
     """A minimum or an ordering that comes out alike in all lanes."""
     kind = type(expr)
+    alike = _side_by_side(expr, a, b, lanes)
+    if alike is not None:
+        return alike
     if kind in (Min, Max):
         if _at_most(a, b, 0, lanes, analyzer):
             return a if kind is Min else b  # type: ignore[no-any-return]
@@ -255,6 +300,13 @@ def _decided(expr: Any, a: Any, b: Any, lanes: int, analyzer: Any) -> Expr | Non
         _at_most(a, b, 1, lanes, analyzer) or _at_most(b, a, 1, lanes, analyzer)
     ):
         return Broadcast(FALSE if kind is EQ else TRUE, lanes)
+    return None
+
+
+def _side_by_side(expr: Any, a: Any, b: Any, lanes: int) -> Expr | None:
+    """Two ramps that rise alike compare as their bases do."""
+    if type(expr) in _REFLEXIVE and type(a) is type(b) is Ramp and same_expr(a.stride, b.stride):
+        return Broadcast(type(expr)(a.base, b.base), lanes)
     return None
 
 

@@ -12,13 +12,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.arith import (
+    branches,
     narrow,
+    relations,
     rewrite,
     rules_call,
     rules_float,
     rules_logic,
     rules_vector,
     term_pairs,
+    text_forms,
     truncation,
 )
 from tilewright.arith.assumptions import Assumptions
@@ -34,7 +37,6 @@ from tilewright.arith.context import Context
 from tilewright.arith.cost import WEIGHT, cost, dearer
 from tilewright.arith.data import holds_data
 from tilewright.arith.polynomial import (
-    DIV,
     MAX,
     MIN,
     ConstantTooLarge,
@@ -135,14 +137,16 @@ class Simplifier:
         if isinstance(expr, BinaryExpr):
             if dtypes.is_float(expr.dtype):
                 if isinstance(expr.a, Broadcast) or isinstance(expr.b, Broadcast):
-                    return None
+                    return rules_vector.apply(expr, self.owner)
                 if isinstance(expr.a, FloatImm) and isinstance(expr.b, FloatImm):
                     return _folded_floats(expr)
-                return rules_float.TABLE.apply(expr, self.owner)
+                made = rules_float.TABLE.apply(expr, self.owner)
+                return rules_logic.CHOICES.apply(expr, self.owner) if made is None else made
             if dtypes.lanes_of(expr.dtype) > 1:
                 return rules_vector.apply(expr, self.owner)
             if narrow.is_narrow(expr.dtype):
-                return narrow.simplified(expr, self.canonical)
+                made = narrow.simplified(expr, self.canonical)
+                return rules_logic.CHOICES.apply(expr, self.owner) if made is None else made
         return None
 
     def _call_rules(self, expr: Any) -> Expr | None:
@@ -271,32 +275,16 @@ class Simplifier:
                         made = self._absorb(a, number)
                     if made is not None:
                         return self.finished(made)
-            made = term_pairs.written(self.canonical, self.canonical.merged(a))
-            return self._offset_inside(made)
+            return text_forms.written(self.canonical, self.canonical.merged(a))
+        for mono, value in a.items():
+            if len(mono) > 1 and mono[-1] in table.pairing and table.kinds[mono[-1]] in (MIN, MAX):
+                terms = term_pairs.Terms(self.canonical, a)
+                made = term_pairs.extremes(self.canonical, terms, mono, value, mono[-1])
+                if made is not None:
+                    return self.finished(made)
+            elif value < 0:
+                return text_forms.with_choices_turned(self.canonical, a)
         return self.canonical.merged(a) if self.context.residues else a
-
-    def _offset_inside(self, a: Poly) -> Poly:
-        """``(n + 7) // 8 - 1`` reads ``(n - 1) // 8``, unless that makes its numerator negative.
-
-        Only to be written: as an atom the quotient has the whole part outside.
-        """
-        constant, table = a.get((), 0), self.context.table
-        for mono, value in a.items() if constant else ():
-            if len(mono) != 1 or value != 1 or table.kinds[mono[0]] != DIV:
-                continue
-            operands = table.operands[mono[0]]
-            assert operands is not None
-            by = constant_of(operands[1])
-            if by is None or by <= 0 or () not in operands[0] or table.has_data(operands[0]):
-                continue
-            moved = poly_add(operands[0], {(): constant * by})
-            # Shifts round down by themselves; other divisions need no correction above zero.
-            if by & (by - 1) and self.canonical.bounds.poly(moved)[0] < 0:
-                continue
-            number = table.compound(DIV, moved, operands[1], table.dtypes[mono[0]])
-            made = {other: k for other, k in a.items() if other and other != mono}
-            return poly_add({(number,): 1}, made)
-        return a
 
     def _absorb(self, a: Poly, number: int) -> Poly | None:
         """``min(x + y, z) - x`` becomes ``min(y, z - x)`` if that makes it smaller."""
@@ -367,7 +355,8 @@ class Simplifier:
             a, b = b, a
             kind = LT if kind is GT else LE
         if kind in (EQ, NE):
-            made = self.comparisons.equality(kind, poly_sub(a, b), expr.a.dtype)
+            goal = poly_sub(a, b)
+            made = self.comparisons.equality(kind, goal, expr.a.dtype)
         else:
             goal = poly_sub(b, a)
             if kind is LT:
@@ -375,6 +364,9 @@ class Simplifier:
             made = self.comparisons.ordering(kind, self.canonical.merged(goal), expr.a.dtype)
         if isinstance(made, IntImm):
             return made
+        decided = branches.decided(kind, goal, self.comparisons, self.assumptions)
+        if decided is not None:
+            return TRUE if decided else FALSE
         if dearer(made, expr) or (self.context.table.has_data(a, b) and self._wraps(made)):
             made = expr.map_children(self.visit)
         known = self._known(made)
@@ -401,7 +393,7 @@ class Simplifier:
     def _logic(self, expr: Expr) -> Expr:
         kind = type(expr)
         if expr.dtype != "bool" or has_effects(expr):
-            return expr.map_children(self.visit)
+            return self._logic_of_operands(expr)
         items: list[Expr] = []
         _flatten(kind, expr, items)
         made = self._simplify_items(kind, items)
@@ -412,6 +404,18 @@ class Simplifier:
             return joined
         result = rules_logic.TABLE.apply(joined, self.owner)
         return joined if result is None else result
+
+    def _logic_of_operands(self, expr: Any) -> Expr:
+        """``and`` and ``or`` of masks, or of what has to stay where it is."""
+        made = expr.map_children(self.visit)
+        if dtypes.lanes_of(expr.dtype) == 1 or has_effects(expr):
+            return made  # type: ignore[no-any-return]
+        short = rules_vector.joined(made)
+        if short is None:
+            sides = made.a, made.b
+            found = relations.joined(type(expr), sides, self.canonical, self.comparisons)
+            short = found[0] if len(found) == 1 else None
+        return made if short is None else self.visit(short)  # type: ignore[no-any-return]
 
     def _simplify_items(self, kind: object, items: Sequence[Expr]) -> list[Expr]:
         """Simplify each operand knowing the others hold (for ``or``: that they don't)."""
@@ -437,6 +441,15 @@ class Simplifier:
                 del kept[index]
             else:
                 index += 1
+        if len(kept) > 1:
+            before = set(map(id, kept))
+            kept = [
+                item if id(item) in before else self.visit(item)
+                for item in relations.joined(kind, kept, self.canonical, self.comparisons)
+            ]
+            if any(item is stop for item in kept):
+                return [stop]
+            kept = [item for item in kept if item is not skip]
         return kept or [skip]
 
     def _knowing(self, item: Expr, others: Sequence[Expr], holds: bool) -> Expr:
@@ -462,7 +475,7 @@ class Simplifier:
     def _not(self, expr: Any) -> Expr:
         inner = self.visit(expr.a)
         negated = NEGATED.get(type(inner))
-        if negated is not None and inner.a.dtype in ARITHMETIC_DTYPES:
+        if negated is not None and dtypes.is_integer(dtypes.element_of(inner.a.dtype)):
             return self.visit(negated(inner.a, inner.b))  # type: ignore[no-any-return]
         if negated in (EQ, NE):  # exact on floats too: NaN != NaN is not (NaN == NaN)
             return negated(inner.a, inner.b)  # type: ignore[no-any-return]
@@ -478,7 +491,9 @@ class Simplifier:
 
     def _conditional(self, expr: Any, operands: tuple[Expr, Expr, Expr]) -> Expr:
         if dtypes.lanes_of(operands[0].dtype) > 1 or has_effects(operands[0]):
-            return expr.map_children(self.visit)  # type: ignore[no-any-return]
+            made = expr.map_children(self.visit)
+            chosen = None if has_effects(expr) else rules_vector.chosen(made)
+            return made if chosen is None else chosen
         condition = self.visit(operands[0])
         if isinstance(condition, IntImm):
             chosen = operands[1] if condition.value else operands[2]
@@ -502,8 +517,22 @@ class Simplifier:
                 made = Call.of_fields(expr.op, (condition, first, second), expr.dtype)
         if has_effects(made):
             return made  # type: ignore[no-any-return]
+        if type(condition) in (EQ, NE) and self._same_where_equal(condition, first, second):
+            return second if type(condition) is EQ else first
+        result = branches.as_choice(condition, first, second, self.comparisons)
+        if result is not None:
+            return self.visit(result)  # type: ignore[no-any-return]
         result = rules_logic.TABLE.apply(made, self.owner)
         return made if result is None else result
+
+    def _same_where_equal(self, condition: Any, first: Expr, second: Expr) -> bool:
+        """Whether ``Select(x == c, first, second)`` is ``second`` everywhere (``first`` for !=)."""
+        equal = type(condition) is EQ
+        special, general = (first, second) if equal else (second, first)
+        if condition.a.dtype not in ARITHMETIC_DTYPES or not branches.may_stand_alone(general):
+            return False
+        made = self._visit_under(general, (condition,), equal)
+        return same_expr(made, special)
 
     def _call(self, expr: Any) -> Expr:
         name = expr.op.name

@@ -12,11 +12,16 @@ from typing import Any
 
 from tilewright.arith.canonical import Canonical, OpaqueOperand
 from tilewright.arith.polynomial import (
+    MAX,
+    MIN,
     OTHER,
     ConstantTooLarge,
     Poly,
     constant_of,
+    mono_divide,
+    mono_gcd,
     poly_add,
+    poly_mul,
     poly_scale,
     poly_sub,
 )
@@ -35,14 +40,13 @@ def truncated(expr: Any, canonical: Canonical) -> Expr | None:
             return None
         if canonical.prover.nonneg(a) and canonical.positive(b):
             return (FloorDiv if quotient else FloorMod)(*expr.args)  # type: ignore[no-any-return]
-        made = _by_sign(a, b, quotient, dtype, canonical)
-        if made is None:
-            by = constant_of(b)
-            made = None if by is None else _by_constant(a, by, quotient, dtype, canonical)
-        if made is None:
-            return None
-        result = canonical.context.table.to_expr(made, dtype)
-        return None if _longer(result, expr) else result
+        for way in (_by_sign, _by_constant, _by_symbol):
+            made = way(a, b, quotient, dtype, canonical)
+            if made is not None:
+                result = canonical.context.table.to_expr(made, dtype)
+                if not _longer(result, expr):
+                    return result
+        return None
     except (OpaqueOperand, ConstantTooLarge):
         return None
 
@@ -68,10 +72,13 @@ def _by_sign(a: Poly, b: Poly, quotient: bool, dtype: str, canonical: Canonical)
     return poly_scale(made, a_sign * b_sign if quotient else a_sign)
 
 
-def _by_constant(a: Poly, by: int, quotient: bool, dtype: str, canonical: Canonical) -> Poly | None:
+def _by_constant(a: Poly, b: Poly, quotient: bool, dtype: str, canonical: Canonical) -> Poly | None:
     """Divide by a constant what may have either sign."""
+    by = constant_of(b)
+    if by is None:
+        return None
     if by < 0:
-        made = _by_constant(a, -by, quotient, dtype, canonical)
+        made = _by_constant(a, poly_scale(b, -1), quotient, dtype, canonical)
         if made is None and not quotient and -by <= integer_limits(dtype)[1]:
             made = _atom("truncmod", a, -by, dtype, canonical)
         return made if made is None or not quotient else poly_scale(made, -1)
@@ -80,6 +87,7 @@ def _by_constant(a: Poly, by: int, quotient: bool, dtype: str, canonical: Canoni
     low, high = canonical.bounds.poly(a)
     if -by < low and high < by:
         return {} if quotient else a
+    name = "truncdiv" if quotient else "truncmod"
     common = by
     for value in a.values():
         common = gcd(common, value)
@@ -87,9 +95,18 @@ def _by_constant(a: Poly, by: int, quotient: bool, dtype: str, canonical: Canoni
         return {mono: value // by for mono, value in a.items()} if quotient else {}
     if common > 1:
         smaller = {mono: value // common for mono, value in a.items()}
-        if quotient:
-            return _atom("truncdiv", smaller, by // common, dtype, canonical)
-        return poly_scale(_atom("truncmod", smaller, by // common, dtype, canonical), common)
+        made = _atom(name, smaller, by // common, dtype, canonical)
+        return made if quotient else poly_scale(made, common)
+    made = _nested(a, by, quotient, dtype, canonical)
+    if made is None and quotient:
+        made = _of_choice(a, by, dtype, canonical)
+    if made is None and _starts_below_zero(a):
+        made = poly_scale(_atom(name, poly_scale(a, -1), by, dtype, canonical), -1)
+    return made
+
+
+def _nested(a: Poly, by: int, quotient: bool, dtype: str, canonical: Canonical) -> Poly | None:
+    """``truncdiv(truncdiv(x, 2), 3)`` and ``truncmod(truncmod(x, 6), 3)``."""
     inner = _inner(a, canonical)
     if inner is None:
         return None
@@ -99,6 +116,39 @@ def _by_constant(a: Poly, by: int, quotient: bool, dtype: str, canonical: Canoni
     if not quotient and name == "truncmod" and divisor % by == 0:
         return _atom("truncmod", numerator, by, dtype, canonical)
     return None
+
+
+def _of_choice(a: Poly, by: int, dtype: str, canonical: Canonical) -> Poly | None:
+    """``truncdiv(max(8*x, y), 8)`` is ``max(x, truncdiv(y, 8))``."""
+    for kind in (MIN, MAX):
+        sides, _ = canonical.sides(kind, a)
+        if any(constant_of(s) is None and canonical.exact(s, {(): by}) is not None for s in sides):
+            first, second = (_atom("truncdiv", side, by, dtype, canonical) for side in sides)
+            return canonical.minmax(kind, first, second, dtype)
+    return None
+
+
+def _starts_below_zero(a: Poly) -> bool:
+    """Whether the divisions of ``a`` and ``-a`` are to be one atom, and ``a`` is to go."""
+    first = min((mono for mono in a if mono), default=None)
+    return first is not None and a[first] < 0
+
+
+def _by_symbol(a: Poly, b: Poly, quotient: bool, dtype: str, canonical: Canonical) -> Poly | None:
+    """``truncdiv(x * n, 2 * n)`` is ``truncdiv(x, 2)``."""
+    if len(b) != 1 or canonical.may_vanish(b):
+        return None
+    (common,) = b
+    for mono in a:
+        common = mono_gcd(common, mono)
+    if not common or canonical.context.table.has_data(a, b):
+        return None
+    smaller = {mono_divide(mono, common) or (): k for mono, k in a.items()}
+    by = {mono_divide(mono, common) or (): k for mono, k in b.items()}
+    build = canonical.context.table.to_expr
+    name = "truncdiv" if quotient else "truncmod"
+    made = canonical.poly(call(name, build(smaller, dtype), build(by, dtype)))
+    return made if quotient else poly_mul({common: 1}, made)
 
 
 def _atom(name: str, a: Poly, by: int, dtype: str, canonical: Canonical) -> Poly:
