@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,11 @@ def some(database: Database) -> Database:
     return database
 
 
+def add_one(database: Database) -> list[TuningRecord]:
+    add(database, matmul(16), 3e-5)
+    return database.get_all_tuning_records()
+
+
 def test_a_merge_adds_what_is_not_there(saved: Callable[..., Database]) -> None:
     source, destination = some(MemoryDatabase()), saved()
     add(destination, matmul(32), 4e-5)
@@ -71,6 +77,29 @@ def test_merged_records_are_there_once(seed: int, opened: Callable[..., Database
     made = merge(destination, every)
     texts = as_text(destination.get_all_tuning_records())
     assert texts == list(dict.fromkeys(as_text(every))) and made.added + made.known == len(every)
+
+
+@pytest.mark.parametrize("seconds", [(), (1,)])
+def test_times_in_other_words_are_the_same(
+    seconds: tuple[float, ...], saved: Callable[..., Database]
+) -> None:
+    """No times are stored as none, whole seconds as floating-point numbers."""
+    (record,) = add_one(MemoryDatabase())
+    record = replace(record, run_secs=seconds)
+    assert [merge(saved(), [record]).added for _ in range(2)] == [1, 0]
+
+
+def test_whether_and_how_often_differ(opened: Callable[..., Database]) -> None:
+    (record,) = add_one(MemoryDatabase())
+    both = [replace(record, provenance={"flag": flag}) for flag in (True, 1)]
+    assert [merge(opened(), [each]).added for each in both] == [1, 1]
+
+
+@pytest.mark.parametrize("value", [float("nan"), object()])
+def test_provenance_that_is_no_json(value: object, saved: Callable[..., Database]) -> None:
+    (record,) = add_one(MemoryDatabase())
+    with pytest.raises(TuneError, match="can't be kept in a database"):
+        saved().commit_tuning_record(replace(record, provenance={"value": value}))
 
 
 def test_records_of_what_is_no_program_are_left_out(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tilewright.script import parse
 from tilewright.tir import Block, decl_buffer, seq
-from tilewright.tir.analysis.block_kind import is_complete_block
+from tilewright.tir.analysis.block_kind import is_complete_block, is_reduction_block
 from tilewright.tir.building import Axis, block, load, store
 from tilewright.tir.walk import statements
 
@@ -44,3 +45,26 @@ def test_parts_that_no_variable_moves_do_not_count() -> None:
     made = block("pairs", [Axis("i", 8), Axis("j", 4)], body)  # type: ignore[arg-type]
     (found,) = (item for item in statements(made) if isinstance(item, Block))
     assert is_complete_block(found)
+
+
+@pytest.mark.parametrize(("init", "separate"), [("v", True), ("7 - v", False)])
+def test_what_init_writes_counts(init: str, separate: bool) -> None:
+    """Zeros in another instance's element would come after its sum."""
+    made = parse(f"""
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    A = T.match_buffer(a, (8, 4), "float32")
+    B = T.match_buffer(b, (8,), "float32")
+    for i, k in T.grid(8, 4):
+        with T.block("sum"):
+            v, r = T.axis.remap("SR", [i, k])
+            T.reads(A[v, r], B[0:8])
+            T.writes(B[0:8])
+            with T.init():
+                B[{init}] = T.float32(0)
+            B[v] = B[v] + A[v, r]
+""")
+    found = next(
+        item for item in statements(made.body) if isinstance(item, Block) and item.iter_vars
+    )
+    assert is_reduction_block(found) == separate

@@ -102,3 +102,25 @@ def test_extents_that_the_loop_may_change_are_read_once() -> None:
     a, z = np.full(100, 5, np.int64), np.zeros(100, np.int64)
     kernel(a, z, 18)
     np.testing.assert_array_equal(a, [0] * 18 + [5] * 82)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        """for i in range(n):
+        t: T.int64 = i * 3
+        for j in range(4):
+            if t + i + j < m:
+                Z[i * 4 + j] = A[i * 4 + j]""",
+        """for i in range(n):
+        for j in range(4):
+            t: T.int64 = m - j
+            Z[i * 4 + j] = T.if_then_else(i * 4 < t, A[i * 4 + j], T.int64(0))""",
+    ],
+)
+def test_names_of_the_body_mean_nothing_before_it(loop: str) -> None:
+    _, made = _lowered(loop)
+    kernel = tilewright.compile(made, "llvm")["main"]
+    a, z, place = np.arange(100, dtype=np.int64), np.zeros(100, np.int64), np.arange(20)
+    kernel(a, z, 5, 11)
+    np.testing.assert_array_equal(z[:20], np.where(place < 11, place, 0))

@@ -318,8 +318,9 @@ def checked_line(record: TuningRecord, number: int) -> object:
     """
     line = to_line(record.as_row(number))
     try:
-        read_record(json.loads(json.dumps(line)))
-    except TilewrightError as error:
+        read_record(json.loads(json.dumps(line)))  # says more clearly what a number is
+        json.dumps(line, allow_nan=False)
+    except (TilewrightError, ValueError, TypeError) as error:
         raise TuneError(f"the record can't be kept in a database: {error}") from error
     return line
 

@@ -14,6 +14,7 @@ What a block says of itself is kept per block object; loop transformations don't
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -201,7 +202,8 @@ def _var_by_remainder(block: Block, buffer: Buffer, dim: int) -> Var | None:
     found: Var | None = None
     if block.match_buffers:
         return None
-    for item in pre_order(block.body):
+    stmts = (block.body,) if block.init is None else (block.init, block.body)
+    for item in chain.from_iterable(map(pre_order, stmts)):
         if type(item) is Block or (type(item) is Call and item.op.effect not in ("pure", "read")):
             return None
         if type(item) is not BufferStore or item.buffer.data is not buffer.data:

@@ -41,6 +41,8 @@ from tilewright.ir import (
     collect,
     const,
     contains,
+    defined_symbols,
+    definition_fields,
     dtypes,
     expr_equal,
     floordiv,
@@ -367,7 +369,8 @@ def _conditions(loop: For, sizes: set[Var]) -> list[_Condition]:
     """Comparisons in branches below a loop that depend on its variable.
 
     Those that choose between values (masks) count if they compare with one of ``sizes``: with a
-    constant they cost less than code without them.
+    constant they cost less than code without them. What uses names that the loop's body gives to
+    values means nothing before these.
     """
     found: list[_Condition] = []
     loops: list[For] = []
@@ -397,7 +400,18 @@ def _conditions(loop: For, sizes: set[Var]) -> list[_Condition]:
                         note(call.args[0], True)
 
     walk(loop.body)
-    return found
+    named = _names_in(loop.body) if found else set()
+    return [condition for condition in found if not uses_var(condition.slack, named)]
+
+
+def _names_in(body: Stmt) -> set[Any]:
+    """What a statement gives names to, loop variables aside."""
+    return {
+        symbol
+        for item in pre_order(body)
+        if type(item) is not For and definition_fields(type(item))
+        for symbol in defined_symbols(item)
+    }
 
 
 def _is_mask(node: Node) -> bool:
