@@ -120,6 +120,27 @@ def test_padding_predicate() -> None:
         TILED.inverse([20, 3])
 
 
+@pytest.mark.parametrize(
+    "function, sizes, expected",
+    [
+        (lambda i: (i + 4,), [16], "lambda axis0: (axis0 - 4,)"),
+        (lambda i: (i // 4 + 1, i % 4), [8], "lambda axis0, axis1: (axis0 * 4 + axis1 - 4,)"),
+        (lambda i, j: (j + 2, i), [3, 5], "lambda axis0, axis1: (axis1, axis0 - 2)"),
+        (lambda i: (15 - i,), [16], "lambda axis0: (15 - axis0,)"),
+    ],
+)  # fmt: skip
+def test_results_may_begin_anywhere(function: object, sizes: list[int], expected: str) -> None:
+    assert IndexMap.from_func(function).inverse(sizes).to_text() == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "function", [lambda i: (2 * i + 1,), lambda i: ((i + 3) // 4, (i + 3) % 4)]
+)
+def test_holes_have_no_inverse(function: object) -> None:
+    with pytest.raises(ScheduleError, match="adds padding"):
+        IndexMap.from_func(function).inverse([16])  # type: ignore[arg-type]
+
+
 def test_maps_that_lose_information_have_no_inverse() -> None:
     for function in (lambda i: (i // 2,), lambda i: (i % 3,), lambda i: (0,)):
         with pytest.raises(ScheduleError, match="not a bijection"):

@@ -336,8 +336,23 @@ class IndexMap(Node):
     # ---- inverting --------------------------------------------------------------------------
 
     def inverse(self, shape: Sequence[ExprLike], analyzer: Analyzer | None = None) -> IndexMap:
-        """Return the inverse over ``shape``; ``ScheduleError`` if the map is no bijection."""
+        """Return the inverse over ``shape``; ``ScheduleError`` if the map is no bijection.
+
+        Results may begin at other numbers than 0: ``i + 4`` has the inverse ``i - 4``.
+        """
         made, predicate = self.non_surjective_inverse(shape, analyzer)
+        from_zero = None if predicate is FALSE else self._from_zero(shape)
+        if from_zero is not None and from_zero.non_surjective_inverse(shape, analyzer)[1] is FALSE:
+            return made
+        return self._without_padding(made, predicate, shape)
+
+    def layout_inverse(self, shape: Sequence[ExprLike]) -> IndexMap:
+        """Return the inverse of a layout; ``ScheduleError`` if it has elements that hold none."""
+        return self._without_padding(*self.non_surjective_inverse(shape), shape)
+
+    def _without_padding(
+        self, made: IndexMap, predicate: Expr, shape: Sequence[ExprLike]
+    ) -> IndexMap:
         if predicate is not FALSE:
             raise ScheduleError(
                 f"the index map {self.to_text()} adds padding over the shape {tuple(shape)}: "
@@ -373,6 +388,16 @@ class IndexMap(Node):
             return inverse, FALSE
         mapped = mapped_shape or self.map_shape(shape, known)
         return inverse, self._padding(domain, inverse, mapped, known)
+
+    def _from_zero(self, shape: Sequence[ExprLike]) -> IndexMap | None:
+        """The map with results that begin at 0; ``None`` if they do, or where isn't known."""
+        known = Analyzer()
+        known.bind_ranges(self._domain(shape))
+        least = [known.const_int_bound(item).min_value for item in self.final_indices]
+        if not any(least) or not all(isinstance(low, int) for low in least):
+            return None
+        results = (known.simplify(item - low) for item, low in zip(self.final_indices, least))
+        return IndexMap(self.initial_indices, tuple(results))
 
     def _is_permutation(self) -> bool:
         return len(self.final_indices) == len(self.initial_indices) and set(

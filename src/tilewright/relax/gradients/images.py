@@ -124,7 +124,7 @@ def _layout_transform(
 ) -> Gradients:
     x = call.args[0]
     try:
-        back = IndexMap.from_text(call.attrs["index_map"]).inverse(x.shape)
+        back = IndexMap.from_text(call.attrs["index_map"]).layout_inverse(x.shape)
     except ScheduleError as error:
         raise VerifyError(
             f"layout_transform has a gradient where nothing is padded: {error}"

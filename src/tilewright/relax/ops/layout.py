@@ -53,7 +53,7 @@ def layout_transform(x: Tensor, index_map: str, pad_value: float | None = None) 
         made = IndexMap.from_text(index_map)
         require_ndim(x, len(made.initial_indices))
         if pad_value is None:
-            made.inverse(shape)
+            made.layout_inverse(shape)
         return TensorStructInfo(made.map_shape(shape), x.dtype)
     except ScheduleError as error:
         raise VerifyError(str(error)) from None

@@ -178,14 +178,14 @@ class _Alterer(FunctionRewriter):
         inner = self.builder.emit(made)
         if var is not None:
             self.stored[var] = (inner, index_map)
-        result: RelaxExpr = ops.layout_transform(inner, index_map.inverse(info.shape))
+        result: RelaxExpr = ops.layout_transform(inner, index_map.layout_inverse(info.shape))
         return result
 
 
 def _mapped(info: TensorStructInfo, index_map: IndexMap | None) -> TensorStructInfo:
     if index_map is None:
         return info
-    index_map.inverse(info.shape)  # raises if it would add padding
+    index_map.layout_inverse(info.shape)  # raises if it would add padding
     return TensorStructInfo(index_map.map_shape(info.shape), info.dtype)
 
 
