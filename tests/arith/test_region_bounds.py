@@ -44,7 +44,7 @@ def touched(start: Expr, length: int, sizes: tuple[int, int], fact: Expr) -> set
 
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_strict_boxes_are_what_a_region_touches(symbolic: bool) -> None:
-    rng, boxes = random.Random(3), 0
+    rng, boxes = random.Random(5), 0
     for _ in range(150):
         start, length = rng.choice(STARTS), rng.randint(1, 3)
         sizes = rng.choice([1, 2, 4, 8]), rng.choice([1, 3, 4])

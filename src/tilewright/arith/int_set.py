@@ -22,6 +22,7 @@ from tilewright.arith.intervals import (
     narrow,
     unless_limit,
 )
+from tilewright.arith.iter_expr import IterSplitExpr, IterSumExpr
 from tilewright.arith.iter_map import detect_iter_map
 from tilewright.arith.polynomial import MAX, MIN, Poly, poly_add, poly_sub
 from tilewright.ir import (
@@ -36,6 +37,7 @@ from tilewright.ir import (
     Var,
     const,
     dtypes,
+    floormod,
     is_const,
     uses_var,
 )
@@ -288,17 +290,28 @@ def _is_exact(
     analyzer: Analyzer, item: Range, found: Range, dom: Mapping[Var, Range], predicate: Expr
 ) -> bool:
     """Whether the range's start is a bijection of its variables, or steps no wider than itself."""
-    used = {var: value for var, value in dom.items() if uses_var(item.min, {var})}
-    detected = detect_iter_map([item.min], used, predicate, analyzer=analyzer)
+    start = analyzer.simplify(item.min)
+    used = {var: value for var, value in dom.items() if uses_var(start, {var})}
+    detected = detect_iter_map([start], used, predicate, analyzer=analyzer)
     if detected.errors:
         return False
     (total,) = detected.indices
     if not total.args:
         return True
     # Starts are base + scale * (0 .. extent-1): dense if each range reaches the next start.
-    if len(total.args) != 1:
+    if len(total.args) != 1 or not _is_whole(analyzer, total.args[0]):
         return False
     return analyzer.can_prove_ge(item.extent, total.args[0].scale) and analyzer.can_prove_equal(
         found.extent,
         total.args[0].scale * (total.args[0].extent - 1) + item.extent,
     )
+
+
+def _is_whole(analyzer: Analyzer, split: IterSplitExpr) -> bool:
+    """Whether a part of an iterator surely takes all its values, together with all others'."""
+    mark = split.source
+    parts = split.lower_factor * split.extent
+    if not analyzer.can_prove_equal(floormod(mark.extent, parts), 0):
+        return False
+    inner = mark.source.args if isinstance(mark.source, IterSumExpr) else ()
+    return all(_is_whole(analyzer, item) for item in inner)
