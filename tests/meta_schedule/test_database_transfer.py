@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -109,6 +110,14 @@ def test_records_of_what_is_no_program_are_left_out(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("T.grid", "T.gird", 1))
     made = merge(MemoryDatabase(), JSONDatabase(work_dir=tmp_path).records())
     assert (made.added, made.refused) == (1, {"its program can't be read (ScriptError)": 3})
+
+
+def test_records_that_no_file_keeps_are_left_out(opened: Callable[..., Database]) -> None:
+    source, destination = MemoryDatabase(), opened()
+    record = add(source, matmul(16), 1e-5)
+    odd = replace(record, provenance={"version": math.nan})
+    made = merge(destination, [odd, record])
+    assert (made.added, made.refused) == (1, {"its provenance is no JSON": 1})
 
 
 @pytest.mark.parametrize("keep, expected", [(1, [1e-5, 2e-5, 4e-5]), (2, [1e-5, 3e-5, 2e-5, 4e-5])])

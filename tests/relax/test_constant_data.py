@@ -100,7 +100,8 @@ def test_constants_of_numpy_are_of_their_dtype():
         scalar = np.dtype(dtype).type(1)
         assert relax.const(scalar).data.dtype == relax.const(np.array(scalar)).data.dtype == dtype
     assert relax.const(1.0).data.dtype == "float32" and relax.const(1).data.dtype == "int32"
-    assert relax.const(2**31).data.dtype == "int64" == relax.const([1]).data.dtype
+    assert relax.const(2**31).data.dtype == "int64" == relax.const([2**31]).data.dtype
+    assert relax.const([1]).data.dtype == "int32"
     assert relax.const(np.float64(1 / 3)).data == 1 / 3
     assert relax.const(np.float64(1 / 3), "float32").data == np.float32(1 / 3)
 

@@ -45,7 +45,7 @@ def merge(
 ) -> Merged:
     """Add records that a database doesn't have; choices for graphs, where it has none.
 
-    Records of programs that can't be read are counted and left out.
+    Records that can't be kept, and those of programs that can't be read, are counted and left out.
     """
     made = Merged()
     batch: dict[str, TuningRecord] = {}  # those that aren't in the database yet, by their text
@@ -59,7 +59,11 @@ def merge(
             made.refused[workload] += 1
             continue
         record = replace(record, workload=workload)
-        text = json.dumps([workload.hash, record.as_json()])
+        try:
+            text = json.dumps([workload.hash, record.as_json()], allow_nan=False)
+        except (TypeError, ValueError):
+            made.refused["its provenance is no JSON"] += 1
+            continue
         if text in batch or destination.has_tuning_record(record):
             made.known += 1
             continue
