@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tilewright import s_tir, te
 from tilewright.ir import IRModule, assert_structural_equal
-from tilewright.meta_schedule import postproc, schedule_rule, search_strategy, space_generator
+from tilewright.meta_schedule import (
+    MeasureCandidate,
+    TuneContext,
+    cost_model,
+    postproc,
+    runner,
+    schedule_rule,
+    search_strategy,
+    space_generator,
+)
 from tilewright.meta_schedule.arg_info import ArgInfo
 from tilewright.meta_schedule.database import MemoryDatabase, TuningRecord
+from tilewright.meta_schedule.runner import RunnerResult
 from tilewright.target import Target
 
 TARGET = Target("llvm -num-cores=1")
@@ -57,3 +69,19 @@ def test_components_are_made_and_copied() -> None:
         sch_fn=seen.append, sch_rules=[], postprocs=[], mutator_probs={}
     )
     assert type(space.clone()) is space_generator.ScheduleFn
+
+
+def test_futures_give_their_result() -> None:
+    there = runner.RunnerFuture(lambda: True, lambda: RunnerResult((0.5,), None))
+    assert there.done() and there.result().run_secs == (0.5,)
+    assert not runner.RunnerFuture(f_done=lambda: False).done()
+
+
+def test_models_go_on_from_a_file(tmp_path: Path) -> None:
+    first, second = (cost_model.CostModel.create("random", seed=seed) for seed in (1, 2))
+    first.save(str(tmp_path / "state"))
+    second.load(str(tmp_path / "state"))
+    context = TuneContext(doubled(8), target=TARGET)
+    candidates = [MeasureCandidate(s_tir.Schedule(doubled(8)), [])] * 4
+    drawn = [list(model.predict(context, candidates)) for model in (first, second)]
+    assert drawn[0] == drawn[1]
