@@ -10,7 +10,7 @@ from by_rule import TARGET, evaluate, results
 
 from tests.everyday import few
 from tilewright import te, topi
-from tilewright.dlight.cpu.row_stages import RowStages
+from tilewright.dlight.cpu.annotated_rows import RowStages
 from tilewright.ir import IRModule
 from tilewright.scheduling import NotApplicable
 from tilewright.tir.schedule import Schedule

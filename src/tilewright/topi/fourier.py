@@ -37,7 +37,7 @@ STAGE = register_annotation(
     integer(),
     means="A stage of what is made row by row: so many of the block's axes are those of rows. "
     "Along the last axis elements are independent, and alike.",
-    read_by=("dlight.cpu.row_stages",),
+    read_by=("dlight.cpu.annotated_rows",),
 )
 
 Parts = tuple[Tensor, Tensor]

@@ -42,7 +42,7 @@ SCAN = register_annotation(
     "scan",
     integer(),
     means="On the definition: the axis.",
-    read_by=("dlight.cpu.scan", "kernels.problems.scan"),
+    read_by=("dlight.cpu.annotated_rows", "kernels.problems.scan"),
 )
 
 _GROUP = 4

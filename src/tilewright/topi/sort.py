@@ -59,7 +59,7 @@ SORT = register_annotation(
         index_dtype=INTEGER_DTYPE,
     ),
     means="On the definition: the fields of ``SortOptions``.",
-    read_by=("kernels.problems.sorting", "dlight.cpu.scan"),
+    read_by=("kernels.problems.sorting", "dlight.cpu.annotated_rows"),
 )
 
 

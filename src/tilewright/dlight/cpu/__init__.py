@@ -1,7 +1,9 @@
 """Rules for CPUs, most specific first.
 
-- ``Scan``: running sums and products, and sorts without a kernel: rows in parallel.
-- ``RowStages``: rows that are made in stages (Fourier transforms): all stages of a row together.
+- ``Scan`` (``annotated_rows``): running sums and products, and sorts without a kernel: rows in
+  parallel.
+- ``RowStages`` (there, too): rows that are made in stages (Fourier transforms): all stages of a row
+  together.
 - ``TimeSteps``: loops over time: each step is scheduled like a function.
 - ``contraction``: sums of products and windows, in many forms: tiles of results in registers.
 - ``RowWise``: chains that share rows (softmax, norms): one pass over rows, everything in cache.
@@ -14,6 +16,7 @@ TVM's names of ``MatrixVector`` and ``RowWise``.
 
 from __future__ import annotations
 
+from tilewright.dlight.cpu.annotated_rows import RowStages, Scan
 from tilewright.dlight.cpu.contraction import (
     BlockedConvolution,
     BlockedWindow,
@@ -34,9 +37,7 @@ from tilewright.dlight.cpu.contraction import (
 )
 from tilewright.dlight.cpu.fallback import Fallback
 from tilewright.dlight.cpu.resize import Resize
-from tilewright.dlight.cpu.row_stages import RowStages
 from tilewright.dlight.cpu.row_wise import RowWise
-from tilewright.dlight.cpu.scan import Scan
 from tilewright.dlight.cpu.time_steps import TimeSteps
 from tilewright.scheduling import ScheduleRule, joined
 from tilewright.support.folder import classes_in

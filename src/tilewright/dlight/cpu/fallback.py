@@ -1,15 +1,22 @@
 """The fallback: every block separately, parallel over its outer loops and vectorised.
 
-Only reductions of the same rows, one of which needs the other's result, share a loop over rows: the
-second finds each row in the L1 cache.
+Contractions are tiled by the forms that leave the other blocks alone. Of other reductions, only
+those of the same rows, one of which needs the other's result, share a loop over rows: the second
+finds each row in the L1 cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.dlight.cpu.contraction import tiled_apart
-from tilewright.scheduling import CPUScheduleRule, NotApplicable, warn_of_unscheduled
+from tilewright.dlight.cpu.contraction import Form, MatrixVector, TiledReduction
+from tilewright.scheduling import (
+    Contraction,
+    CPUScheduleRule,
+    NotApplicable,
+    contraction_of,
+    warn_of_unscheduled,
+)
 from tilewright.scheduling.cpu import (
     axes_of,
     column_axis,
@@ -32,6 +39,9 @@ from tilewright.tir.schedule.handles import BlockRV
 
 _NOT_AXES = "its loops are not its axes: each spatial or reduction axis needs one loop of its own"
 _NO_STORES = "it stores nothing itself: what a function that it calls does isn't known"
+
+# Forms that leave all blocks but their own.
+_FORMS: tuple[Form, ...] = (MatrixVector(), TiledReduction())
 
 
 class Fallback(CPUScheduleRule):
@@ -66,7 +76,7 @@ def schedule_apart(sch: Schedule, blocks: Sequence[BlockRV], target: Target) -> 
             elif (first := _same_rows(attempt, rv)) is not None:
                 done.add(attempt.get(first).name)
                 _schedule_together(attempt, first, rv, target)
-            elif (tiled := tiled_apart(attempt, rv, target)) is not None:
+            elif (tiled := _tiled(attempt, rv, target)) is not None:
                 attempt = tiled
             else:
                 schedule_reduction(attempt, rv, target)
@@ -117,3 +127,34 @@ def _schedule_together(sch: Schedule, first: BlockRV, rv: BlockRV, target: Targe
     parallelize(sch, [row], target, 2 * work_of(axes))
     if fetched:
         sch.annotate(row, PREFETCH_NEXT, 1)
+
+
+def _tiled(sch: Schedule, rv: BlockRV, target: Target) -> Schedule | None:
+    """Schedule a contraction by itself, leaving all other blocks; ``None`` if it isn't one.
+
+    Its consumers stay where they are: sums are written from registers to where these read them.
+    """
+    found = contraction_of(sch, rv)
+    if isinstance(found, NotApplicable) or not _reuses(found):
+        return None
+    for form in _FORMS:
+        attempt = sch.copy()
+        try:
+            if found.consumers:
+                attempt.cache_write(rv, 0, "global")
+            whole = contraction_of(attempt, rv)
+            if isinstance(whole, NotApplicable):
+                return None
+            if not isinstance(form.tile(attempt, whole, target), NotApplicable):
+                return attempt
+        except ScheduleError:
+            continue
+    return None
+
+
+def _reuses(found: Contraction) -> bool:
+    """Whether several operands meet, each of which some axis of the result reuses."""
+    operands = [load for load in found.loads if any(load in found.along(a) for a in found.steps)]
+    return len({load.buffer for load in operands}) > 1 and any(
+        found.reusing(load) for load in operands
+    )

@@ -86,7 +86,7 @@ RECURRENCE = register_annotation(
     "recurrent_layer",
     options_of(cell=one_of(*CELLS), reverse=FLAG, batch_first=FLAG),
     means="On the definition: the fields of ``RecurrenceOptions``.",
-    read_by=("kernels.cpu.recurrence.kernel", "dlight.cpu.scan"),
+    read_by=("kernels.cpu.recurrence.kernel", "dlight.cpu.annotated_rows"),
 )
 
 

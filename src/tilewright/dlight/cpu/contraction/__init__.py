@@ -6,8 +6,8 @@ registers during the reduction, and operands are laid out in the order in which 
 ``form`` orders the loops. Each form defines where it applies, and its differences:
 
 - ``winograd``: the stages of Winograd convolutions (``winograd_stages``), fused over groups of
-  tiles; ``winograd_any_size`` where images are as large as the call says, ``winograd_gradient`` for
-  gradients of filters. They come before the forms that inline: transforms of transforms are large
+  tiles; ``winograd_filters`` where filters come with the call, ``winograd_gradient`` for their
+  gradients. They come before the forms that inline: transforms of transforms are large
   formulas.
 - ``dot_product``: int8, int16, bf16 operands: dot instructions, register tiles; epilogues are in
   ``dot_epilogue``.
@@ -18,19 +18,17 @@ registers during the reduction, and operands are laid out in the order in which 
 - ``matrix_vector``: matrices used once: rows are streamed at memory bandwidth.
 - ``strided_axes``: grouped and transposed convolutions, decomposed for the forms below.
 - ``tiled_reduction``: anything with reuse (matmul, convolution); ``tile_order`` orders the tiles,
-  ``image_axes`` and ``padded_taps`` handle images, ``joined_axes`` those of symbolic size,
+  ``joined_axes`` makes one axis of several, ``padded_taps`` skips products with zeros of padding,
   ``scheduling.cpu.shared_work`` finds results that share arithmetic instead of operands.
 - ``sliding_window``: small windows without other reuse (depthwise convolution, pooling, costs of
   shifted images).
-
-``apart`` schedules one contraction of several, by the forms that leave the other blocks alone.
 """
 
 from __future__ import annotations
 
-from tilewright.dlight.cpu.contraction.apart import tiled_apart
 from tilewright.dlight.cpu.contraction.blocked_images import BlockedConvolution, BlockedWindow
 from tilewright.dlight.cpu.contraction.dot_product import DotProductTile
+from tilewright.dlight.cpu.contraction.form import Form
 from tilewright.dlight.cpu.contraction.grouped_reduction import GroupedReduction
 from tilewright.dlight.cpu.contraction.matrix_vector import MatrixVector
 from tilewright.dlight.cpu.contraction.packing import Panels, lay_out, schedule_packing
@@ -49,6 +47,7 @@ __all__ = [
     "BlockedConvolution",
     "BlockedWindow",
     "DotProductTile",
+    "Form",
     "GroupedReduction",
     "MOST_ROWS",
     "MatrixVector",
@@ -66,7 +65,6 @@ __all__ = [
     "rank_plans",
     "schedule_packing",
     "schedule_plan",
-    "tiled_apart",
 ]
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.arith import Analyzer
 from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers, unroll_steps
-from tilewright.dlight.cpu.contraction.image_axes import join_pixels
+from tilewright.dlight.cpu.contraction.joined_axes import join_pixels
 from tilewright.dlight.cpu.contraction.packing import is_fetched_ahead
 from tilewright.dlight.cpu.contraction.register_tile import (
     Limits,

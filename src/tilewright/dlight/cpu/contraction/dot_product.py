@@ -34,8 +34,7 @@ from tilewright.dlight.cpu.contraction.form import (
     schedule_others,
     sum_in_registers,
 )
-from tilewright.dlight.cpu.contraction.image_axes import join_pixels
-from tilewright.dlight.cpu.contraction.joined_axes import join_symbolic_axes
+from tilewright.dlight.cpu.contraction.joined_axes import join_pixels, join_symbolic_axes
 from tilewright.dlight.cpu.contraction.packing import (
     Panels,
     copy_operand,

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.arith import Analyzer
 from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers
-from tilewright.dlight.cpu.contraction.image_axes import REUSED, join_pixels
+from tilewright.dlight.cpu.contraction.joined_axes import REUSED, join_pixels
 from tilewright.dlight.cpu.contraction.packing import Panels, copy_operand, pack_operand
 from tilewright.dlight.cpu.contraction.register_tile import (
     Tile,

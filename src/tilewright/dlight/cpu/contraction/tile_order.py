@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewright.dlight.cpu.contraction.image_axes import phases_of
+from tilewright.dlight.cpu.contraction.joined_axes import phases_of
 from tilewright.dlight.cpu.contraction.padded_taps import padded_axes, skipped, uneven_taps
 from tilewright.dlight.cpu.contraction.plan import (
     TASKS_PER_CORE,

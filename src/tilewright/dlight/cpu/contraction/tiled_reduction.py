@@ -40,12 +40,12 @@ from tilewright.dlight.cpu.contraction.form import (
     sum_in_registers,
     unroll_steps,
 )
-from tilewright.dlight.cpu.contraction.image_axes import (
+from tilewright.dlight.cpu.contraction.joined_axes import (
     join_rows,
+    join_symbolic_axes,
     lay_channels_close,
     pixels_apart,
 )
-from tilewright.dlight.cpu.contraction.joined_axes import join_symbolic_axes
 from tilewright.dlight.cpu.contraction.packing import (
     Panels,
     copy_operand,

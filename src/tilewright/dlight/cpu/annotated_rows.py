@@ -1,12 +1,17 @@
-"""What is made of rows in stages, such as Fourier transforms: all stages of a row together.
+"""Rows of which ``topi`` says how they are made: one element after another, or in stages.
 
-The numbers of a row stay in the nearest cache between two stages. Each stage has the elements along
-its last axis in the lanes of vectors; if a row has only one, neighbouring rows.
+Running sums, sorts and recurrences are one block, whose rows are shared out to threads. Fourier
+transforms have stages: the numbers of a row stay in the nearest cache between two of them. Each
+stage has the elements along its last axis in the lanes of vectors; if a row has only one,
+neighbouring rows.
 """
 
 from __future__ import annotations
 
+import math
+
 from tilewright.dlight.cpu.fallback import schedule_apart
+from tilewright.ir import as_int
 from tilewright.scheduling import CPUScheduleRule, NotApplicable, warn_of_unscheduled
 from tilewright.scheduling.blocks import work_inside
 from tilewright.scheduling.cpu import (
@@ -21,6 +26,30 @@ from tilewright.target import Target
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.topi.fourier import STAGE
+from tilewright.topi.nn.recurrent import RECURRENCE
+from tilewright.topi.scan import SCAN
+from tilewright.topi.sort import SORT
+
+# An extent that isn't known counts as that much.
+_UNKNOWN = 64
+_ROWS = {SCAN, SORT, RECURRENCE}
+
+
+class Scan(CPUScheduleRule):
+    """Applies to functions that are one scan, sort or recurrence."""
+
+    def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+        """Divide rows among threads."""
+        blocks = leaf_blocks(sch)
+        if len(blocks) != 1 or not _ROWS & set(sch.get(blocks[0]).annotations):
+            return NotApplicable("the function is not one scan, sort or recurrence")
+        buffers = sch.mod["main"].buffers
+        if not buffers:
+            return NotApplicable("it isn't of an argument")
+        shape = buffers[0].shape
+        work = math.prod(_UNKNOWN if (n := as_int(extent)) is None else n for extent in shape)
+        parallelize(sch, sch.get_loops(blocks[0]), target, work)
+        return sch
 
 
 class RowStages(CPUScheduleRule):
