@@ -249,3 +249,43 @@ def test_an_inner_condition_holds_within_the_outer_one_only(cpu: str) -> None:
     a, c = guarded(np.arange(1, 6, dtype="float32")), np.zeros((2, 8, 13), "float32")
     driver.compile(on_a_diagonal, Target(cpu).with_options(num_cores=1))(a, c)
     np.testing.assert_array_equal(c, [np.eye(8, 13, 8, "float32") * np.r_[a, 0, 0, 0][:, None]] * 2)
+
+
+@T.prim_func
+def greater(
+    A: T.Buffer((8, 16), "float32"), B: T.Buffer((8,), "float32"), C: T.Buffer((16,), "float32")
+):
+    for r in range(8):
+        for i in T.vectorized(16):
+            C[i] = T.max(
+                C[i],
+                T.if_then_else(A[r, i] - B[r] <= T.float32(1), A[r, i] - B[r], T.float32(-9)),
+            )
+
+
+def test_what_a_condition_has_computed_needs_no_mask():
+    module = driver.compile(greater, TARGET)
+    assert "masked" not in module.get_source("ll")
+    a, b = np.float32([[0.5, 3, np.nan, -2] * 4] * 8), np.arange(8, dtype="float32")
+    c = np.full(16, -20, "float32")
+    expected = c
+    for row, number in zip(a, b):
+        expected = np.maximum(expected, np.where(row - number <= 1, row - number, np.float32(-9)))
+    module(a, b, c)
+    np.testing.assert_array_equal(c, expected)
+
+
+@T.prim_func
+def after_a_guard(A: T.Buffer((8,), "float32"), C: T.Buffer((16,), "float32"), n: T.int64):
+    for i in T.vectorized(16):
+        C[i] = T.if_then_else(i < n and A[i] > T.float32(0), A[i] * T.float32(2), T.float32(-1))
+
+
+@pytest.mark.parametrize("n", [0, 3, 8])
+def test_what_only_a_part_of_a_condition_reads_stays_masked(n):
+    a = guarded(np.float32([1, -1, 2, -2, 3, -3, 4, -4]))  # reading behind its end faults
+    c = np.zeros(16, "float32")
+    call(after_a_guard, a, c, n)
+    expected = np.full(16, -1, "float32")
+    expected[:n] = np.where(a[:n] > 0, 2 * a[:n], -1)
+    np.testing.assert_array_equal(c, expected)

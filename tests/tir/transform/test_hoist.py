@@ -128,3 +128,19 @@ def test_loads_in_a_choice_are_safe_if_the_choice_guards_them():
         unswitch_limit=0,
     )
     assert text.index("T.exp") < text.index("for i")
+
+
+@pytest.mark.parametrize(
+    ("value", "cut"),
+    [
+        ("T.if_then_else(n > 2, A[i], A[7 - i])", True),
+        ("T.if_then_else(n > 2, A[i], T.float32(0))", False),  # cheaper as a mask
+        ("T.if_then_else(i > n, A[i], A[7 - i])", False),
+        ("T.if_then_else(A[n - 2] > 2, A[i], A[7 - i])", False),  # a load that may fault
+    ],
+)
+def test_choices_between_two_reads_leave_loops(value, cut):
+    mod = lowered(program("for i in range(8):", f"    C[i] = {value}"))
+    for n in (3, 8):
+        text = applied(transform.UnswitchChoices(), mod, *arrays(n))
+    assert (text.count("for i") == 2) is cut

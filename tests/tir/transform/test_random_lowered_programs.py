@@ -69,6 +69,7 @@ PASSES: dict[str, Callable[[], Pass]] = {
 USUAL: dict[str, Callable[[], Pass]] = {
     "simplify": transform.Simplify,
     "partition": transform.LoopPartition,
+    "unswitch choices": transform.UnswitchChoices,
     "unroll": transform.UnrollLoop,
     "promote": transform.PromoteAccumulators,
     "divisions": transform.LowerIntDiv,

@@ -158,16 +158,17 @@ def _if_then_else(emitter: FunctionEmitter, call: Call) -> str:
     if lanes > 1 and (made := _load_or(emitter, call)) is not None:
         return made
     test = emitter.visit(condition)
+    guarded = [needs_guard(yes, condition), needs_guard(no, condition)]
+    if not any(guarded):
+        a, b = emitter.visit(yes), emitter.visit(no)
+        return str(emitter.select(test, condition.dtype, a, b, call.dtype))
     if lanes == 1:
-        if not needs_guard(yes) and not needs_guard(no):
-            a, b = emitter.visit(yes), emitter.visit(no)
-            return str(emitter.select(test, condition.dtype, a, b, call.dtype))
         made = emitter.choose(
             test, lambda: emitter.visit(yes), lambda: emitter.visit(no), call.dtype
         )
         return str(made)
-    a = emitter.for_lanes(test, lanes, yes)
-    b = emitter.for_lanes(emitter.not_(test, lanes) if needs_guard(no) else test, lanes, no)
+    a = emitter.for_lanes(test, lanes, yes) if guarded[0] else emitter.visit(yes)
+    b = emitter.for_lanes(emitter.not_(test, lanes), lanes, no) if guarded[1] else emitter.visit(no)
     return str(emitter.select(test, condition.dtype, a, b, call.dtype))
 
 

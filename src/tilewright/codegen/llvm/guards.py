@@ -2,28 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilewright.ir import (
+    And,
     Broadcast,
     Call,
     Expr,
     FloorDiv,
     FloorMod,
+    Node,
+    Or,
     dtypes,
     expr_equal,
     is_const,
     pre_order,
 )
 from tilewright.tir import BufferLoad
+from tilewright.tir.transform.effects import ExprTable, is_pure
 
 
-def needs_guard(expr: Expr) -> bool:
+def _is_guarded(expr: Node) -> bool:
+    return isinstance(expr, (BufferLoad, Call))
+
+
+def needs_guard(expr: Expr, after: Expr | None = None) -> bool:
     """Whether evaluating an expression where it isn't wanted could fault, or costs much.
 
-    Divisions don't fault, but take as long as a mispredicted branch.
+    Divisions don't fault, but take as long as a mispredicted branch. What is evaluated ``after``
+    another expression costs nothing where it says the same as parts of that one.
     """
+    if after is not None and is_pure(after) and any(map(_is_guarded, pre_order(after))):
+        table = ExprTable()
+        there = {table.number(item) for item in pre_order(after, _goes_on)}
+        return _faults_or_costs(expr, lambda item: table.number(item) not in there)
+    return _faults_or_costs(expr, None)
+
+
+def _goes_on(expr: Node) -> bool:
+    """Whether all of an expression's operands are evaluated whenever it is."""
+    return not isinstance(expr, (And, Or)) and not (
+        isinstance(expr, Call) and expr.op.name == "if_then_else"
+    )
+
+
+def _faults_or_costs(expr: Expr, enter: Callable[[Node], bool] | None) -> bool:
     cost = 0
-    for item in pre_order(expr):
-        if isinstance(item, (BufferLoad, Call)):
+    for item in pre_order(expr, enter):
+        if enter is not None and not enter(item):
+            continue
+        if _is_guarded(item):
             return True
         if isinstance(item, (FloorDiv, FloorMod)) and not (
             is_const(item.b) and not is_const(item.b, 0)

@@ -37,7 +37,7 @@ from tilewright.tir.schedule import (
 )
 from tilewright.tir.schedule.handles import ROOT
 from tilewright.tir.schedule.primitives.lookup import get_consumers, get_loops
-from tilewright.tir.schedule.trace import POSTPROC, check_safe, mapped
+from tilewright.tir.schedule.trace import check_safe, mapped
 
 _BLOCKS = frozenset(
     {"get_block", "get_child_blocks", "get_consumers", "get_producers", "get_output_blocks"}
@@ -113,7 +113,7 @@ class _Adaptation:
             check_safe(inst)
             scaled = self.cores if parallel & set(inst.outputs) else 1.0
             self._instruction(inst, scaled)
-        is_open = any(inst.name == POSTPROC for inst in self.trace.insts)
+        is_open = self.trace.has_postproc
         if not self.same:
             self._place_the_rest(is_open)
         if is_open and self.target is not None:

@@ -23,9 +23,11 @@ def candidate_evaluation(context: Task, candidate: MeasureCandidate) -> Evaluati
     """Return a candidate's features; if unknown, replay its trace up to the postprocs."""
     found = _known.get(candidate)
     if found is None:
-        sch = Schedule(context.mod, record=False)
-        trace = candidate.sch.trace.simplified(remove_postproc=True)
-        trace.apply_to_schedule(sch)
+        sch = candidate.sch
+        if sch.trace.has_postproc:
+            trace = sch.trace.simplified(remove_postproc=True)
+            sch = Schedule(context.mod, record=False)
+            trace.apply_to_schedule(sch)
         func = sch.mod.functions[sch.working_func]
         assert isinstance(func, PrimFunc)
         found = feature_function(func, context.target)([], 1)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from tilewright.meta_schedule.builder import BuilderResult
 from tilewright.meta_schedule.database import Database, TuningRecord
-from tilewright.meta_schedule.database.record import provenance
+from tilewright.meta_schedule.database.record import Workload, provenance
 from tilewright.meta_schedule.measure_callback.base import MeasureCallback, Tuning
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
@@ -21,6 +22,10 @@ class AddToDatabase(MeasureCallback):
 
     name = "add-to-database"
 
+    def __init__(self) -> None:
+        # To find a task's workload takes as long as to commit a record.
+        self._workloads: WeakKeyDictionary[Task, tuple[Database, Workload]] = WeakKeyDictionary()
+
     def on_result(
         self,
         scheduler: Tuning,
@@ -30,8 +35,14 @@ class AddToDatabase(MeasureCallback):
         result: RunnerResult,
     ) -> None:
         """Commit one record at once, so that nothing measured is lost."""
-        if scheduler.database is not None and result.run_secs is not None:
-            commit_measured(scheduler.database, task.context, candidate, result)
+        database = scheduler.database
+        if database is None or result.run_secs is None:
+            return
+        known, workload = self._workloads.get(task.context, (None, None))
+        if known is not database:
+            workload = database.commit_workload(task.context.mod)
+            self._workloads[task.context] = database, workload
+        commit_measured(database, task.context, candidate, result, workload=workload)
 
 
 def commit_measured(
@@ -41,8 +52,12 @@ def commit_measured(
     result: RunnerResult,
     *,
     sizes: Sequence[int] = (),
+    workload: Workload | None = None,
 ) -> None:
-    """Commit what was measured as a record; ``sizes`` are those that it serves best."""
+    """Commit what was measured as a record; ``sizes`` are those that it serves best.
+
+    ``workload`` is the task's in the database, if the caller knows it.
+    """
     origin = provenance(
         result.verdict,
         timing=result.timing,
@@ -55,7 +70,7 @@ def commit_measured(
     database.commit_tuning_record(
         TuningRecord(
             candidate.sch.trace.simplified(),
-            database.commit_workload(task.mod),
+            workload or database.commit_workload(task.mod),
             result.run_secs,
             task.target,
             candidate.args_info,

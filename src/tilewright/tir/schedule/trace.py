@@ -182,6 +182,11 @@ class Trace:
         kept.reverse()
         return Trace(kept)
 
+    @property
+    def has_postproc(self) -> bool:
+        """Whether post-processing has begun."""
+        return any(inst.name == POSTPROC for inst in self.insts)
+
     def _before_postproc(self) -> list[Instruction]:
         names = [inst.name for inst in self.insts]
         return self.insts[: names.index(POSTPROC)] if POSTPROC in names else self.insts

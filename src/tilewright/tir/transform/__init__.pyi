@@ -22,6 +22,7 @@ from tilewright.tir.transform.function_pass import prim_func_pass as prim_func_p
 from tilewright.tir.transform.gpu_pipeline import gpu_pipeline as gpu_pipeline
 from tilewright.tir.transform.guard_accumulation import GuardAccumulation as GuardAccumulation
 from tilewright.tir.transform.hoist import HoistInvariants as HoistInvariants
+from tilewright.tir.transform.hoist import UnswitchChoices as UnswitchChoices
 from tilewright.tir.transform.hoist_expression import HoistExpression as HoistExpression
 from tilewright.tir.transform.hoist_expression import HoistExpressionConfig as HoistExpressionConfig
 from tilewright.tir.transform.hoist_expression import HoistIfThenElse as HoistIfThenElse

@@ -279,6 +279,38 @@ class _Assume(SeqMutator):
         return NO_OP if made.body is NO_OP else made
 
 
+class UnswitchChoices(FunctionTransform):
+    """Hoist conditions that choose between values which both read memory out of loops.
+
+    ``for k: s += A[k] if c else B[k]`` becomes two loops under a test, which know what they read;
+    a branch in each iteration keeps loads from being shared and moved. Other choices (a value or a
+    constant) are cheaper as masks. Copies are bounded as in ``HoistInvariants``.
+    """
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Rewrite one function."""
+        if not _choices_below(func.body):
+            return func
+        return func.map_children(_ChoiceUnswitcher(func, UNSWITCH_LIMIT.value()).visit)
+
+
+class _ChoiceUnswitcher(Unswitcher):
+    def candidates(self, body: Stmt) -> list[Expr]:
+        return _choices_below(body)
+
+
+def _choices_below(body: Stmt) -> list[Expr]:
+    """Scalar conditions of conditional values below a statement, if both values read memory."""
+    return [
+        item.args[0]
+        for item in pre_order(body)
+        if type(item) is Call
+        and item.op.name == "if_then_else"
+        and dtypes.lanes_of(item.args[0].dtype) == 1
+        and all(memory_read(arm) for arm in item.args[1:])
+    ]
+
+
 class _Hoister(LoopMutator):
     def __init__(self, func: PrimFunc, min_cost: int) -> None:
         super().__init__(func)

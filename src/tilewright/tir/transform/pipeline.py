@@ -11,7 +11,7 @@ from tilewright.tir.transform.compact_buffer_allocation import CompactBufferAllo
 from tilewright.tir.transform.convert_blocks_to_opaque import ConvertBlocksToOpaque
 from tilewright.tir.transform.flatten_buffer import FlattenBuffer
 from tilewright.tir.transform.guard_accumulation import GuardAccumulation
-from tilewright.tir.transform.hoist import HoistInvariants
+from tilewright.tir.transform.hoist import HoistInvariants, UnswitchChoices
 from tilewright.tir.transform.inject_double_buffer import InjectDoubleBuffer
 from tilewright.tir.transform.inject_permuted_layout import InjectPermutedLayout
 from tilewright.tir.transform.inject_prefetch import InjectPrefetch
@@ -112,6 +112,7 @@ def cpu_pipeline(target: Target) -> Sequential:
             AlignStreams(target.vector_bits),
             # A condition that is left in a vectorised loop is a mask, so loops are cut first.
             LoopPartition(),
+            UnswitchChoices(),
             # Its tests are no reason to cut a loop; and it needs a tile's loops as loops.
             GuardAccumulation(),
             VectorizeLoop(vector_bits=target.vector_bits),
