@@ -17,6 +17,7 @@ def attention(
     scale: float | None = None,
     causal_mask: str | None = None,
     layout: str | Sequence[str] = "BHSD",
+    window_size: int | None = None,
 ) -> np.ndarray:
     """``softmax(query @ keyᵀ * scale + mask) @ value``; zeros for a query that sees no key."""
     layouts = [layout] * 4 if isinstance(layout, str) else list(layout)
@@ -34,9 +35,54 @@ def attention(
         if causal_mask is not None:
             rows, columns = scores.shape[-2:]
             offset = 0 if causal_mask == "TopLeft" else columns - rows
-            scores = np.where(np.tril(np.ones((rows, columns), bool), offset), scores, -np.inf)
-        top = scores.max(-1, keepdims=True)
+            behind = np.arange(rows)[:, None] + offset - np.arange(columns)
+            seen = (behind >= 0) & (behind < (window_size or np.inf))
+            scores = np.where(seen, scores, -np.inf)
+        top = scores.max(-1, keepdims=True, initial=-np.inf)
         powers = np.exp(scores - np.where(top == -np.inf, 0.0, top))
         total = powers.sum(-1, keepdims=True)
         made = powers / np.where(total == 0.0, 1.0, total) @ v
     return made if layouts[3] == "BHSD" else made.swapaxes(1, 2)
+
+
+def paged_attention(
+    query: np.ndarray,
+    pages: np.ndarray,
+    table: np.ndarray,
+    lengths: np.ndarray,
+    *,
+    window_size: int | None = None,
+) -> np.ndarray:
+    """Attention of the last positions of each sequence, whose keys and values are in pages."""
+    made = []
+    for rows, own, length in zip(query, table, lengths):
+        found = pages[own[: -(-length // pages.shape[3])]]
+        cache = found.transpose(1, 2, 0, 3, 4).reshape(2, pages.shape[2], -1, pages.shape[4])
+        key, value = cache[:, None, :, :length]
+        options = {"causal_mask": "BottomRight", "window_size": window_size}
+        heads = attention(rows[None].swapaxes(1, 2), key, value, **options)
+        made.append(heads[0].swapaxes(0, 1))
+    return np.stack(made)
+
+
+def paged_operands(
+    rng: np.random.Generator,
+    lengths: Sequence[int],
+    queries: int,
+    heads: tuple[int, int],
+    page_size: int,
+    most: int,
+    depth: int,
+) -> list[np.ndarray]:
+    """Queries, pages in any order, their table and lengths; nothing beyond a length may be read."""
+    batch = len(lengths)
+    count = batch * most + 3
+    query = rng.standard_normal((batch, queries, heads[0], depth), dtype="float32")
+    pages = rng.standard_normal((count, 2, heads[1], page_size, depth), dtype="float32")
+    table = rng.permutation(count)[: batch * most].reshape(batch, most).astype("int32")
+    pages[sorted(set(range(count)) - set(table.ravel()))] = np.nan
+    for own, length in zip(table, lengths):
+        own[-(-length // page_size) :] = -(1 << 20)
+        if length % page_size:
+            pages[own[length // page_size], :, :, length % page_size :] = np.nan
+    return [query, pages, table, np.array(lengths, "int32")]

@@ -102,6 +102,32 @@ def test_prefill(shape: Any, causal: str | None) -> None:
     check(heads(*shape), causal_mask=causal)
 
 
+@few(
+    ("shape", "window", "causal", "target"),
+    [
+        ((1, 2, 2, 130, 130, 40), 50, "TopLeft", NATIVE),
+        ((1, 2, 1, 100, 300, 16), 1, "BottomRight", NATIVE),
+        ((1, 1, 1, 90, 40, 8), 7, "BottomRight", NATIVE),  # the first queries see nothing
+        ((1, 2, 1, 20, 200, 32), 33, "BottomRight", NATIVE),  # a group makes one tile
+        ((1, 2, 1, 40, 30, 16), 5, "TopLeft", NATIVE),  # the last queries see nothing
+        ((1, 4, 2, 1, 5000, 16), 600, "BottomRight", NATIVE),  # a few queries
+        ((1, 4, 2, 3, 5000, 16), 4100, "BottomRight", Target("native -num-cores=3")),
+    ],
+    every=3,
+)
+def test_windows(shape: Any, window: int, causal: str, target: Target) -> None:
+    check(heads(*shape), target, causal_mask=causal, window_size=window)
+
+
+def test_keys_in_pages_are_left_to_rules() -> None:
+    shapes = [((1, 1, 2, 8), "float32"), ((4, 2, 2, 4, 8), "float32")]
+    shapes += [((1, 3), "int32"), ((1,), "int32")]
+    tensors = [te.placeholder(*shape) for shape in shapes]
+    func = te.create_prim_func([*tensors, topi.nn.paged_attention(*tensors)])
+    found = AttentionKernel().recognise(func)
+    assert "lie in pages" in getattr(found, "reason", "")
+
+
 def test_the_code_is_short() -> None:
     """Each tile stands there once: copies of it are what takes long to compile."""
     func = function([(1, 2, 128, 64)] * 3)

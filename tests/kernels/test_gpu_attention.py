@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from attention_reference import attention
+from attention_reference import attention, paged_attention, paged_operands
 from gpu_kernel_cases import CUDA, SMALL, applied, function, kernels_of, lowered, simulated
 
 from tests.everyday import few
@@ -239,6 +239,90 @@ def test_special_values_of_a_few_queries() -> None:
     arrays[2][0, 0, 3, 1] = np.inf
     arrays[0][0, 1, 0, 0] = np.nan
     check(arrays)
+
+
+# ---- windows -----------------------------------------------------------------------------------
+
+
+@few(
+    ("shape", "window", "causal", "dtype"),
+    [
+        ((1, 1, 1, 16, 32, 8), 5, "BottomRight", np.float32),
+        ((2, 2, 1, 19, 61, 5), 1, "BottomRight", np.float32),  # one key
+        ((1, 2, 1, 40, 37, 4), 20, "TopLeft", np.float32),  # the last queries see nothing
+        ((1, 6, 2, 4, 40, 8), 12, "BottomRight", np.float32),  # a group makes one tile
+        ((1, 1, 1, 30, 12, 8), 3, "BottomRight", np.float32),  # the first queries see nothing
+        ((1, 1, 1, 17, 20, 8), 99, "TopLeft", np.float32),
+        ((1, 1, 1, 34, 80, 16), 9, "BottomRight", np.float16),  # on tensor cores
+        ((1, 4, 2, 1, 300, 16), 33, "BottomRight", np.float32),  # a few queries
+        ((1, 4, 2, 3, 131, 16), 33, "BottomRight", np.float32),
+    ],
+    every=3,
+)
+def test_windows(shape: Any, window: int, causal: str, dtype: Any) -> None:
+    arrays = [a.astype(dtype) for a in heads(*shape)]
+    tolerance = 2e-3 if dtype is np.float16 else 3e-6
+    check(arrays, tolerance=tolerance, causal_mask=causal, window_size=window)
+
+
+@pytest.mark.parametrize("queries", [1, 17])
+def test_windows_of_symbolic_lengths(queries: int) -> None:
+    arrays, length = heads(1, 2, 1, queries, 90, 4), Var("m")
+    shapes = [arrays[0].shape, *[(1, 1, length, 4)] * 2]
+    check(arrays, shapes, causal_mask="BottomRight", window_size=21)
+
+
+def test_keys_before_the_window_are_not_read() -> None:
+    arrays = heads(1, 1, 1, 1, 256, 8)
+    options = {"causal_mask": "BottomRight", "window_size": 100}
+    expected, func = attention(*arrays, **options), definition(arrays, **options)
+    for array in arrays[1:]:
+        array[:, :, :128] = np.nan
+    found = np.zeros(expected.shape, "float32")
+    simulated(func, arrays, [found])
+    np.testing.assert_allclose(found, expected, rtol=3e-5, atol=3e-6)
+
+
+# ---- pages -------------------------------------------------------------------------------------
+
+
+def check_pages(arrays: list[Any], symbolic: bool, tolerance: float, window: int | None) -> None:
+    shapes: list[Any] = [a.shape for a in arrays]
+    if symbolic:
+        batch, most, count = (Var(name) for name in ("b", "m", "n"))
+        shapes = [(batch, *shapes[0][1:]), (count, *shapes[1][1:]), (batch, most), (batch,)]
+    operands = [(shape, str(item.dtype)) for shape, item in zip(shapes, arrays)]
+    func = function(lambda *x: topi.nn.paged_attention(*x, window_size=window), *operands)
+    expected = paged_attention(*arrays, window_size=window)
+    found = np.full(expected.shape, 7, arrays[0].dtype)
+    simulated(func, arrays, [found])
+    np.testing.assert_allclose(
+        found.astype("float64"), expected, rtol=10 * tolerance, atol=tolerance
+    )
+
+
+@few(
+    ("lengths", "queries", "heads_of", "page_size", "symbolic", "window"),
+    [
+        ([1, 48, 17], 1, (4, 2), 8, False, None),
+        ([0, 48, 17], 1, (4, 2), 8, False, 5),  # a sequence of nothing
+        ([2, 100], 3, (4, 1), 16, True, None),  # a query before its sequence
+        ([20, 31], 20, (2, 1), 4, True, 7),
+    ],
+    every=2,
+)
+def test_keys_in_pages(
+    lengths: Any, queries: int, heads_of: Any, page_size: int, symbolic: bool, window: int | None
+) -> None:
+    most = max(-(-max(lengths) // page_size), 6)
+    arrays = paged_operands(RNG, lengths, queries, heads_of, page_size, most, 8)
+    check_pages(arrays, symbolic, 3e-6, window)
+
+
+@few("window", [None, 11], every=2)
+def test_pages_on_tensor_cores(window: int | None) -> None:
+    arrays = paged_operands(RNG, [64, 25], 20, (2, 1), 8, 8, 16)
+    check_pages([a.astype("float16") for a in arrays[:2]] + arrays[2:], True, 2e-3, window)
 
 
 # ---- sizes -------------------------------------------------------------------------------------

@@ -33,12 +33,28 @@ def attention(queries: int, dtype: str, **options: Any) -> PrimFunc:
     )
 
 
+def paged(queries: int) -> PrimFunc:
+    """Eight heads that share two heads of at most 2048 keys, in pages of 16."""
+    return function(
+        topi.nn.paged_attention,
+        ((4, queries, 8, 128), "float16"),
+        ((Var("n"), 2, 2, 16, 128), "float16"),
+        ((4, 128), "int32"),
+        ((4,), "int32"),
+    )
+
+
 #: The usual sizes of each kernel.
 CASES = {
     "arg_extremum": lambda: function(lambda x: topi.argmax(x, 1), ((64, 32000), "float16")),
     "attention": lambda: attention(2048, "float32", causal_mask="BottomRight"),
     "attention of halves": lambda: attention(2048, "float16"),
     "attention of a few": lambda: attention(1, "float16"),
+    "attention of windows": lambda: attention(
+        2048, "float16", causal_mask="BottomRight", window_size=512
+    ),
+    "attention of pages": lambda: paged(1),
+    "attention of many in pages": lambda: paged(256),
     "scan": lambda: function(lambda x: topi.cumsum(x, 1), ((64, 32000), "float32")),
     "scan of extrema": lambda: function(lambda x: topi.cummax(x, 0), ((64, 32000), "int64")),
     "scan of a row": lambda: function(lambda x: topi.cumsum(x, 0), ((Var("n"),), "int32")),

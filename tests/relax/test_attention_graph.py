@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attention_reference import attention
+from attention_reference import attention, paged_attention, paged_operands
 from helpers import graph, graph_of, random, values
 
 from tilewright import relax
@@ -31,6 +31,7 @@ def check(body: Any, arrays: list[np.ndarray], expected: np.ndarray) -> Any:
         ([Q, K, V], {}),
         ([Q, K, V, MASK], {"scale": 0.4}),
         ([Q, K, V, MASK > 0], {"causal_mask": "BottomRight"}),
+        ([Q, K, V], {"causal_mask": "BottomRight", "window_size": 2}),
         ([Q.swapaxes(1, 2).copy(), K, V], {"layout": ("BSHD", "BHSD", "BHSD", "BSHD")}),
     ],
 )
@@ -65,6 +66,36 @@ def test_refusals(shapes: Any, options: Any, message: str) -> None:
     arrays = [np.zeros(shape, "float32") for shape in shapes]
     with pytest.raises(VerifyError, match=message):
         graph_of(lambda *x: op.nn.scaled_dot_product_attention(*x, **options), *arrays)
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_keys_in_pages(window: int | None) -> None:
+    arrays = paged_operands(np.random.default_rng(4), [9, 0, 12], 1, (4, 2), 4, 3, 8)
+    options = {"window_size": window}
+    expected = paged_attention(*arrays, **options)
+    relax.verify_graph(check(lambda *x: op.nn.paged_attention(*x, **options), arrays, expected))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({0: (3, 2, 4)}, "query must have 4 dimensions"),
+        ({1: (9, 1, 2, 4, 5)}, "a page has keys and values"),
+        ({1: (9, 2, 2, 4, 7)}, "depths of queries and pages differ"),
+        ({1: (9, 2, 3, 4, 5)}, "4 query heads are no multiple of 3"),
+        ({2: (2, 3)}, "batches of query and page_table differ"),
+        ({3: (2,)}, "batches of query and lengths differ"),
+    ],
+)
+def test_refusals_of_pages(changed: Any, message: str) -> None:
+    shapes = {0: (3, 2, 4, 5), 1: (9, 2, 2, 4, 5), 2: (3, 3), 3: (3,), **changed}
+    arrays = [np.zeros(shapes[n], "int32" if n > 1 else "float32") for n in range(4)]
+    with pytest.raises(VerifyError, match=message):
+        graph_of(lambda *x: op.nn.paged_attention(*x), *arrays)
+    if 3 in changed:
+        with pytest.raises(VerifyError, match="page_table must be int32, got float32"):
+            graph_of(lambda *x: op.nn.paged_attention(x[0], x[1], x[2], x[3]),
+                     *arrays[:2], arrays[2].astype("float32"), arrays[3])  # fmt: skip
 
 
 def test_stays_one_function() -> None:

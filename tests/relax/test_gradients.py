@@ -319,6 +319,11 @@ def test_attention() -> None:
         lambda q, k, v: ours(q, k, v, causal_mask="TopLeft"),
         lambda q, k, v: _sdpa(q, k, v, is_causal=True, enable_gqa=True), [q, k, v],
     )  # fmt: skip
+    near = np.tril(np.ones((3, 3), bool)) & ~np.tril(np.ones((3, 3), bool), -2)
+    check_with_torch(
+        lambda q, k, v: ours(q, k, v, causal_mask="TopLeft", window_size=2),
+        lambda q, k, v: _sdpa(q, k, v, torch.tensor(near), enable_gqa=True), [q, k, v],
+    )  # fmt: skip
     bias = random(3, 3, seed=3)
     check_with_torch(
         ours, lambda q, k, v, m: _sdpa(q, k, v, m, enable_gqa=True), [q, k, v, bias]
@@ -370,7 +375,7 @@ def test_every_operator_has_a_gradient_or_a_reason() -> None:
         "call_with_objects", "dequantize", "null_value", "quantize",
         "call_packed",
         "call_pure_packed", "call_tir", "call_tir_inplace", "digamma", "image.resize_by_mode",
-        "invoke_closure", "print",
+        "invoke_closure", "nn.paged_attention", "print",
     }  # fmt: skip
     for name, item in op.OPERATORS.items():
         known = name in gradients.GRADIENTS or name in gradients.DECOMPOSITIONS

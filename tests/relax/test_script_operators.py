@@ -129,9 +129,14 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
         [tensor((N, 2, 12)), tensor((4, 12)), tensor((12,)), tensor((2, 4))],
     ),
     "nn.rms_norm": (lambda x, y: op.nn.rms_norm(x, y, 1, 1e-3), [MATRIX, VECTOR]),
+    "nn.paged_attention": (
+        lambda q, p, t, n: op.nn.paged_attention(q, p, t, n, 0.5, 3),
+        [HEADS, tensor((N, 2, 2, 4, 8)), tensor((1, 3), "int32"), tensor((1,), "int32")],
+    ),
     "nn.scaled_dot_product_attention": (
         lambda q: op.nn.scaled_dot_product_attention(
-            q, q, q, scale=0.5, causal_mask="TopLeft", layout=("BHSD", "BHSD", "BHSD", "BSHD")
+            q, q, q, scale=0.5, causal_mask="TopLeft", layout=("BHSD", "BHSD", "BHSD", "BSHD"),
+            window_size=2,
         ), [HEADS]
     ),
     "nn.conv1d": (lambda x, w: op.nn.conv1d(x, w, 2, 1), [LINE, tensor((4, 4, 3))]),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attention_reference import attention
+from attention_reference import attention, paged_attention, paged_operands
 
 from tilewright import te, topi
 from tilewright.support.errors import VerifyError
@@ -67,6 +67,51 @@ def test_a_query_without_keys_gives_zeros() -> None:
     np.testing.assert_array_equal(made[0, 0, :2], 0.0)
 
 
+@pytest.mark.parametrize(("causal", "window"), [("TopLeft", 1), ("BottomRight", 2), ("TopLeft", 9)])
+def test_windows(causal: str, window: int) -> None:
+    arrays = [normal(1, 2, 5, 4), normal(1, 1, 7, 4), normal(1, 1, 7, 3)]
+    check(arrays, causal_mask=causal, window_size=window)
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_keys_in_pages(window: int | None) -> None:
+    arrays = paged_operands(RNG, [0, 1, 11], 2, (4, 2), 4, 3, 5)
+    tensors = [te.placeholder(a.shape, str(a.dtype), f"x{n}") for n, a in enumerate(arrays)]
+    out = topi.nn.paged_attention(*tensors, window_size=window)
+    result = np.zeros(arrays[0].shape, "float32")
+    run(te.create_prim_func([*tensors, out]), *arrays, result)
+    expected = paged_attention(*arrays, window_size=window)
+    np.testing.assert_allclose(result, expected, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("changed", "options", "message"),
+    [
+        ({1: (9, 2, 2, 4)}, {}, "pages: x1 must have 5 dimensions"),
+        ({1: (9, 3, 2, 4, 5)}, {}, "keys and values in a page"),
+        ({1: (9, 2, 2, 4, 6)}, {}, "depths of queries and pages"),
+        ({1: (9, 2, 3, 4, 5)}, {}, "4 query heads are no multiple of 3"),
+        ({2: (4, 3)}, {}, "batches of query and page_table"),
+        ({3: (4,)}, {}, "batches of query and lengths"),
+        ({}, {"window_size": 0}, "a window is of 1 or more keys"),
+    ],
+)
+def test_refusals_of_pages(changed: Any, options: dict[str, Any], message: str) -> None:
+    shapes = {0: (3, 2, 4, 5), 1: (9, 2, 2, 4, 5), 2: (3, 3), 3: (3,), **changed}
+    dtypes = ["float32", "float32", "int32", "int32"]
+    tensors = [te.placeholder(shapes[n], dtypes[n], f"x{n}") for n in range(4)]
+    with pytest.raises(VerifyError, match=message):
+        topi.nn.paged_attention(*tensors, **options)
+
+
+def test_pages_are_counted_in_int32() -> None:
+    shapes, dtypes = [(1, 1, 1, 4), (2, 2, 1, 4, 4), (1, 2), (1,)], ["float32", "float32"]
+    for dtypes_of in (["int64", "int32"], ["int32", "int64"]):
+        tensors = [te.placeholder(s, d) for s, d in zip(shapes, [*dtypes, *dtypes_of])]
+        with pytest.raises(VerifyError, match="must be int32, got int64"):
+            topi.nn.paged_attention(*tensors)
+
+
 def test_agrees_with_pytorch() -> None:
     torch = pytest.importorskip("torch")
     arrays = [normal(2, 4, 3, 5), normal(2, 2, 6, 5), normal(2, 2, 6, 5)]
@@ -93,6 +138,8 @@ def test_agrees_with_pytorch() -> None:
         ([(2, 3, 4)] * 3, {}, "must have 4 dimensions"),
         ([(1, 2, 3, 4)] * 3, {"layout": "SBHD"}, "layout must be one of BHSD, BSHD"),
         ([(1, 2, 3, 4)] * 3, {"causal_mask": "Left"}, "causal_mask must be None, TopLeft"),
+        ([(1, 2, 3, 4)] * 3, {"window_size": 3}, "needs a causal_mask"),
+        ([(1, 2, 3, 4)] * 3, {"causal_mask": "TopLeft", "window_size": 0}, "1 or more keys"),
         ([(1, 2, 3, 4)] * 3 + [(5, 3)], {}, "do not broadcast|don't broadcast|broadcast"),
         ([(1, 2, 3, 4)] * 3 + [(1, 1, 1, 3, 3)], {}, "mask must have up to 4 dimensions"),
     ],

@@ -65,15 +65,16 @@ def list_of(item: Annotation, length: int | None = None) -> Annotation:
     return Annotation(f"{what}, each entry {item.expected}", fits)
 
 
-def options_of(**fields: Annotation) -> Annotation:
-    """Describe a dict of Python values that has just these keys."""
+def options_of(*optional: str, **fields: Annotation) -> Annotation:
+    """Describe a dict of Python values that has just these keys; ``optional`` ones may lack."""
+    required = set(fields).difference(optional)
 
     def fits(value: object, node: Node) -> bool:
         return (
             isinstance(value, Mapping)
-            and set(value) == set(fields)
+            and required <= set(value) <= set(fields)
             and not any(isinstance(item, Expr) for item in value.values())
-            and all(field.fits(value[key], node) for key, field in fields.items())
+            and all(field.fits(value[key], node) for key, field in fields.items() if key in value)
         )
 
     parts = ", ".join(f"{key!r}: {field.expected}" for key, field in fields.items())

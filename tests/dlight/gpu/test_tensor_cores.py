@@ -147,3 +147,13 @@ def test_other_products_are_computed_by_threads(target: str, dtype: str) -> None
 def test_large_products_have_large_tiles() -> None:
     large, small = (rank_tensor_core_tiles(n, n, 1, A100, 2)[0] for n in (8192, 128))
     assert large.rows * large.columns > 4 * small.rows * small.columns
+
+
+@pytest.mark.parametrize(("tag", "has"), [("nvidia-a100", False), ("nvidia-l4", True)])
+def test_floats_of_8_bits_are_for_newer_gpus(tag: str, has: bool) -> None:
+    a, b = (te.placeholder(s, "float8_e4m3fn") for s in ((16, 64), (64, 64)))
+    made = topi.nn.matmul(a, b, out_dtype="float32")
+    target = Target(f"nvidia/{tag}")
+    mod = lowered(te.create_prim_func([a, b, made]), target)
+    assert ("ptx_mma" in mod.script()) == has
+    compiled(mod, target)

@@ -102,6 +102,18 @@ def test_barriers_that_not_all_threads_would_reach(body: str, message: str) -> N
         synced(step(body))
 
 
+@pytest.mark.parametrize("bound", ['T.Cast("int32", A[b])', "n"])
+def test_what_all_threads_read_alike_lets_them_meet(bound: str) -> None:
+    """Memory that the kernel doesn't change, at one place for the whole block."""
+    inside = f"for i in range({bound}):\n    S[t] = C[t]\n    B[t] = S[15 - t]"
+    body = inside.replace("C[t]", "T.float32(i)")
+    assert barriers(step(body)) == 2
+    assert barriers(step(f"if {bound} < 3:\n    S[t] = T.float32(1)\n    B[t] = S[15 - t]")) == 1
+    if bound != "n":
+        with pytest.raises(LowerError, match="run differently often"):
+            synced(step(f"{body}\nA[t] = T.float32(0)"))
+
+
 def test_barriers_of_warps_and_of_global_memory() -> None:
     body = "S[t] = A[t]\nB[t] = S[15 - t]"
     assert barriers(step(body, "warp")) == 0

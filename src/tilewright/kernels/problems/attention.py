@@ -16,6 +16,7 @@ from tilewright.ir import (
     Expr,
     as_int,
     cast,
+    ceildiv,
     const,
     dtypes,
     floordiv,
@@ -33,6 +34,7 @@ from tilewright.topi.nn.attention import (
     ATTENTION,
     AttentionOptions,
     define_attention,
+    define_paged_attention,
     dims_of,
     heads_per_key_head,
     in_layout,
@@ -50,8 +52,27 @@ def widen(value: Expr) -> Expr:
 
 
 @dataclass(frozen=True)
+class Pages:
+    """Where keys and values lie that aren't tensors of their own; see ``topi.nn.paged_attention``.
+
+    ``cache`` has both, ``table`` the numbers of pages, ``lengths`` the positions of sequences.
+    """
+
+    cache: Buffer
+    table: Buffer
+    lengths: Buffer
+
+    def element(self, part: int, b: Expr, head: Expr, k: Expr, d: Expr) -> Expr:
+        """Elements of a key (``part`` 0) or value (1) at a position of a sequence."""
+        size = self.cache.shape[3]
+        page = cast(load(self.table, b, floordiv(k, size)), "int64")
+        made: Expr = load(self.cache, page, const(part), head, floormod(k, size), d)
+        return made
+
+
+@dataclass(frozen=True)
 class Attention:
-    """An attention function: buffers, options, extents.
+    """An attention function: buffers, options, extents. In pages, ``key`` and ``value`` are one.
 
     Queries are viewed as ``rows`` of a head of keys. If ``stacked``, these are the queries of all
     heads of a group, concatenated; else each query head has its own rows.
@@ -64,6 +85,7 @@ class Attention:
     out: Buffer
     options: AttentionOptions
     stacked: bool = False
+    pages: Pages | None = None
 
     def with_stacked(self, stacked: bool) -> Attention:
         """The same problem with another view of rows."""
@@ -85,7 +107,9 @@ class Attention:
 
     @property
     def keys(self) -> Expr:
-        """Length of the key sequence."""
+        """Length of the key sequence; in pages, of the longest that there can be."""
+        if self.pages is not None:
+            return self.pages.table.shape[1] * self.pages.cache.shape[3]
         keys: Expr = dims_of(self.key.shape, self.options.layouts[1])["S"]
         return keys
 
@@ -97,12 +121,17 @@ class Attention:
     @property
     def value_depth(self) -> int:
         """Elements of a value."""
+        if self.pages is not None:
+            return self.depth
         return _constant(dims_of(self.value.shape, self.options.layouts[2])["D"])
 
     @property
     def group(self) -> int:
         """Query heads that share a head of keys."""
-        key_heads = dims_of(self.key.shape, self.options.layouts[1])["H"]
+        if self.pages is not None:
+            key_heads = self.pages.cache.shape[2]
+        else:
+            key_heads = dims_of(self.key.shape, self.options.layouts[1])["H"]
         return heads_per_key_head(self._q["H"], key_heads)
 
     @property
@@ -149,10 +178,14 @@ class Attention:
 
     def key_elements(self, b: Expr, head: Expr, k: Expr, d: Expr) -> Expr:
         """Elements of a key, unconverted."""
+        if self.pages is not None:
+            return self.pages.element(0, b, self.key_head(head), k, d)
         return load(self.key, *in_layout(self.options.layouts[1], b, self.key_head(head), k, d))
 
     def value_elements(self, b: Expr, head: Expr, k: Expr, d: Expr) -> Expr:
         """Elements of a value, unconverted."""
+        if self.pages is not None:
+            return self.pages.element(1, b, self.key_head(head), k, d)
         return load(self.value, *in_layout(self.options.layouts[2], b, self.key_head(head), k, d))
 
     def read_query(self, b: Expr, head: Expr, row: Expr, d: Expr) -> Expr:
@@ -175,18 +208,58 @@ class Attention:
 
     # ---- which keys a row sees ----
 
-    @property
-    def causal_offset(self) -> Expr | None:
-        """Row of query ``i`` sees keys up to ``i + offset``; ``None`` if all."""
-        return self.options.causal_offset(self.queries, self.keys)
-
-    def key_limit(self, last_row: Expr) -> Expr:
-        """The first key that no row up to ``last_row`` sees."""
-        offset = self.causal_offset
-        if offset is None:
+    def key_count(self, b: Expr) -> Expr:
+        """Keys of a sequence."""
+        if self.pages is None:
             return self.keys
+        return cast(load(self.pages.lengths, b), self.keys.dtype)
+
+    def has_whole(self, size: int) -> bool:
+        """Whether keys are known to be a multiple of a tile's size."""
+        known = as_int(self.keys)
+        return self.pages is None and known is not None and known % size == 0
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether a row sees keys up to some position only."""
+        return self.options.causal_mask is not None
+
+    def causal_offset(self, b: Expr) -> Expr:
+        """Row of query ``i`` sees keys up to ``i + offset``, if it is causal."""
+        offset = self.options.causal_offset(self.queries, self.key_count(b))
+        assert offset is not None, "only where it is causal"
+        return offset
+
+    def key_limit(self, b: Expr, last_row: Expr) -> Expr:
+        """The first key that no row up to ``last_row`` sees."""
+        count = self.key_count(b)
+        if not self.is_causal:
+            return count
         last = self.queries - 1 if self.stacked else minimum(last_row, self.queries - 1)
-        return simplify(maximum(minimum(self.keys, last + offset + 1), 0))
+        return simplify(maximum(minimum(count, last + self.causal_offset(b) + 1), 0))
+
+    def first_key(self, b: Expr, first_row: Expr) -> Expr:
+        """The first key that a row from ``first_row`` on sees in its window."""
+        window = self.options.window_size
+        if window is None:
+            return const(0)
+        first = const(0) if self.mixes_heads else first_row
+        return simplify(maximum(first + self.causal_offset(b) - (window - 1), 0))
+
+    def key_blocks(self, b: Expr, first_row: Expr, last_row: Expr, size: int) -> tuple[Expr, Expr]:
+        """The first block of ``size`` keys of which these rows see some, and how many there are."""
+        blocks = simplify(ceildiv(self.key_limit(b, last_row), const(size)))
+        if self.options.window_size is None:
+            return const(0), blocks
+        start = simplify(floordiv(self.first_key(b, first_row), const(size)))
+        return start, simplify(maximum(blocks - start, 0))
+
+    def seen(self, b: Expr, row: Expr, key: Expr) -> list[Expr]:
+        """Conditions under which a row sees a key, of those that depend on positions."""
+        if not self.is_causal:
+            return []
+        last, window = self.query_of(row) + self.causal_offset(b), self.options.window_size
+        return [key <= last, *([key > last - window] if window is not None else [])]
 
     # ---- the mask ----
 
@@ -249,6 +322,8 @@ def read_attention(func: PrimFunc) -> Attention | NotApplicable:
     if last is None or ATTENTION not in last.annotations:
         return NotApplicable("no block is annotated as attention")
     options = AttentionOptions.from_annotation(last.annotations[ATTENTION])
+    if options.paged:
+        return _read_paged(func, blocks, options)
     try:
         query, key = _operands(func, blocks["attention_scores"])
         (value,) = _operands(func, blocks["attention_values"])
@@ -274,6 +349,31 @@ def read_attention(func: PrimFunc) -> Attention | NotApplicable:
     return problem
 
 
+def _read_paged(
+    func: PrimFunc, blocks: Mapping[str, Block], options: AttentionOptions
+) -> Attention | NotApplicable:
+    """Read attention over pages, whose operands are told apart by their dimensions."""
+    writes = blocks["attention"].writes
+    found = _operands(func, blocks["attention_scores"]) if "attention_scores" in blocks else []
+    by_dims = {buffer.ndim: buffer for buffer in found}
+    if set(by_dims) != {1, 2, 4, 5} or len(set(found)) != 4 or not writes:
+        return NotApplicable("the stages are not those of the definition")
+    lengths, table, query, cache = (by_dims[n] for n in (1, 2, 4, 5))
+    out = writes[0].buffer
+    pages = Pages(cache, table, lengths)
+    problem = Attention(query, cache, cache, None, out, options, pages=pages)
+    if (reason := _unfit(problem)) is not None:
+        return NotApplicable(reason)
+
+    def define(tensors: Mapping[Buffer, te.Tensor]) -> dict[Buffer, te.Tensor]:
+        q, c, t, n = (tensors[item] for item in (query, cache, table, lengths))
+        return {out: define_paged_attention(q, c, t, n, options)}
+
+    if not is_definition(func, [item for item in func.buffers if item is not out], define):
+        return NotApplicable("the function is more or less than attention")
+    return problem
+
+
 def _operands(func: PrimFunc, block: Block) -> list[Buffer]:
     """Operands of the function that a stage reads, in the order of its formula."""
     params = set(func.buffers)
@@ -283,11 +383,11 @@ def _operands(func: PrimFunc, block: Block) -> list[Buffer]:
 
 def _unfit(problem: Attention) -> str | None:
     operands = (problem.query, problem.key, problem.value)
-    if any(item.ndim != 4 for item in operands):
+    if problem.pages is None and any(item.ndim != 4 for item in operands):
         return "query, key and value don't have the layouts' dimensions"
     if any(item.dtype not in DTYPES or item.dtype != problem.query.dtype for item in operands):
         return f"the dtype is not one of {', '.join(DTYPES)}"
-    depths = (operands[i].shape[problem.options.layouts[i].index("D")] for i in (0, 2))
+    depths = (problem.query.shape[-1], problem.value.shape[-1])
     if any(as_int(depth) is None for depth in depths):
         return "the depth of a head is not known"
     if any(as_int(extent) == 0 for item in operands for extent in item.shape):

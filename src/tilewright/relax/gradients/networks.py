@@ -273,9 +273,13 @@ def _visible(call: RelaxCall, scores: RelaxExpr, mask: RelaxExpr | None) -> Rela
     if causal is not None:
         first = keys - queries if causal == "BottomRight" else 0
         rows = op.arange(simplify(first + 0 * keys), simplify(first + queries), 1, "int64")
-        made = op.less_equal(
-            op.reshape(op.arange(0, keys, 1, "int64"), (1, keys)), op.reshape(rows, (queries, 1))
-        )
+        places = op.reshape(rows, (queries, 1))
+        columns = op.reshape(op.arange(0, keys, 1, "int64"), (1, keys))
+        made = op.less_equal(columns, places)
+        window = call.attrs["window_size"]
+        if window is not None:
+            near = op.less(op.subtract(places, columns), const(window, "int64"))
+            made = op.logical_and(made, near)
     if mask is not None:
         own = mask
         if mask.dtype != "bool":

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright import topi
-from tilewright.arith import simplify
-from tilewright.ir import Expr, as_expr, as_int
+from tilewright.ir import Expr, as_int
+from tilewright.ir import const as number
 from tilewright.relax.conditions import require_equal
 from tilewright.relax.expr import RelaxCall, RelaxExpr
 from tilewright.relax.ops.binary import add, equal, less, less_equal, logical_and, subtract
@@ -17,7 +17,7 @@ from tilewright.relax.ops.common import (
     same_dtype,
 )
 from tilewright.relax.ops.create import arange
-from tilewright.relax.ops.manipulate import reshape, take, where
+from tilewright.relax.ops.manipulate import reshape, take
 from tilewright.relax.ops.search import searchsorted
 from tilewright.relax.ops.unary import astype
 from tilewright.relax.registry import Tensor, operator
@@ -39,15 +39,13 @@ def _infer(
     scale: float | None,
     causal_mask: str | bool | None,
     layout: str | tuple[str, ...],
+    window_size: int | None = None,
 ) -> StructInfo:
     try:
         layouts = parse_layouts(layout)
     except VerifyError as error:
         raise VerifyError(str(error)) from None
-    if causal_mask is not None and causal_mask not in CAUSAL_MASKS:
-        raise VerifyError(
-            f"causal_mask must be None, {' or '.join(CAUSAL_MASKS)}, got {causal_mask!r}"
-        )
+    _check_causal(causal_mask, window_size)
     for name, info in (("query", query), ("key", key), ("value", value)):
         require_ndim(info, 4, name)
     shapes = (known(query, "query"), known(key, "key"), known(value, "value"))
@@ -56,14 +54,7 @@ def _infer(
     require_equal("batches of query and key differ", q["B"], k["B"])
     for letter, name in (("B", "batches"), ("H", "heads"), ("S", "sequences")):
         require_equal(f"{name} of key and value differ", k[letter], v[letter])
-    heads, key_heads = as_int(q["H"]), as_int(k["H"])
-    if heads is None or key_heads is None:
-        if not prove_equal(q["H"], k["H"]):
-            raise VerifyError("the numbers of heads must be constants, or the same variable")
-    elif key_heads == 0 or heads % key_heads:
-        raise VerifyError(
-            f"{heads} query heads are no multiple of {key_heads} heads of keys and values"
-        )
+    _check_heads(q["H"], k["H"])
     if scale is None and as_int(q["D"]) is None:
         raise VerifyError("a symbolic depth needs scale=")
     if mask is not None:
@@ -87,41 +78,83 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     causal_mask: str | None = None,
     layout: str | tuple[str, str, str, str] = "BHSD",
+    window_size: int | None = None,
 ) -> StructInfo:
     """``softmax(query @ keyᵀ * scale + mask) @ value`` for each batch and head.
 
     ``key`` and ``value`` may have fewer heads: each serves a group of query heads in turn.
     ``mask`` broadcasts against ``[batch, heads, queries, keys]``; a bool mask says which keys a
     query sees, any other is added. ``causal_mask`` is ``None``, ``TopLeft`` or ``BottomRight``.
+    With one, ``window_size`` lets a query see so many of the last keys, its own included.
     ``layout`` is one for all of query, key, value and result, or one for each: ``BHSD``, ``BSHD``.
     A query that sees no key gives zeros.
     """
-    return _infer(query, key, value, mask, scale, causal_mask, layout)
+    return _infer(query, key, value, mask, scale, causal_mask, layout, window_size)
+
+
+@operator("nn.paged_attention", legalize=topi.nn.paged_attention)
+def paged_attention(
+    query: Tensor,
+    pages: Tensor,
+    page_table: Tensor,
+    lengths: Tensor,
+    scale: float | None = None,
+    window_size: int | None = None,
+) -> StructInfo:
+    """Attention of the last positions of sequences whose keys and values lie in pages.
+
+    ``query``: ``[batch, queries, heads, depth]``, the last ones of each sequence. ``pages``:
+    ``[pages, 2, key heads, page size, depth]``, keys and then values, as in TVM's ``PagedKVCache``.
+    ``page_table`` (int32, ``[batch, most pages]``) names the pages of each sequence in order,
+    ``lengths`` (int32, ``[batch]``) says how many positions it has, those of the queries included.
+    Each query sees the keys up to its own position, of these the last ``window_size`` if given.
+    """
+    _check_causal("BottomRight", window_size)
+    for info, ndim, name in (
+        (query, 4, "query"), (pages, 5, "pages"), (page_table, 2, "page_table"),
+        (lengths, 1, "lengths"),
+    ):  # fmt: skip
+        require_ndim(info, ndim, name)
+    for info, name in ((page_table, "page_table"), (lengths, "lengths")):
+        if info.dtype != "int32":
+            raise VerifyError(f"{name} must be int32, got {info.dtype}")
+    batch, _, heads, depth = shape = known(query, "query")
+    _, parts, key_heads, _, own_depth = known(pages, "pages")
+    require_equal("a page has keys and values", parts, number(2))
+    require_equal("depths of queries and pages differ", depth, own_depth)
+    for info, name in ((page_table, "page_table"), (lengths, "lengths")):
+        require_equal(f"batches of query and {name} differ", batch, known(info, name)[0])
+    _check_heads(heads, key_heads)
+    if scale is None and as_int(depth) is None:
+        raise VerifyError("a symbolic depth needs scale=")
+    return TensorStructInfo(shape, same_dtype(query, pages))
+
+
+def _check_heads(query_heads: Expr, key_heads: Expr) -> None:
+    heads, shared = as_int(query_heads), as_int(key_heads)
+    if heads is None or shared is None:
+        if not prove_equal(query_heads, key_heads):
+            raise VerifyError("the numbers of heads must be constants, or the same variable")
+    elif shared == 0 or heads % shared:
+        raise VerifyError(
+            f"{heads} query heads are no multiple of {shared} heads of keys and values"
+        )
 
 
 def _as_scaled_dot_product(call: RelaxCall) -> RelaxExpr:
     query, key, value, *rest = call.args
     options = call.attrs
-    bias = rest[0] if rest else None
-    window = options["window_size"]
-    if window is not None:
-        queries, keys = query.shape[1], key.shape[1]
-        shift = keys - queries if options["causal_mask"] == "BottomRight" else as_expr(0)
-        rows = reshape(arange(simplify(shift), simplify(shift + queries), 1, "int64"), (queries, 1))
-        columns = reshape(arange(0, keys, 1, "int64"), (1, keys))
-        near = less(subtract(rows, columns), const(window, "int64"))
-        bias = near if bias is None else _seen(near, bias)
     made: RelaxExpr = scaled_dot_product_attention(
-        query, key, value, bias, options["scale"], options["causal_mask"], "BSHD"
+        query,
+        key,
+        value,
+        rest[0] if rest else None,
+        options["scale"],
+        options["causal_mask"],
+        "BSHD",
+        options["window_size"],
     )
     return made
-
-
-def _seen(visible: RelaxExpr, bias: RelaxExpr) -> RelaxExpr:
-    """A bias, or a mask, of what is visible; all else isn't seen."""
-    if bias.dtype == "bool":
-        return logical_and(visible, bias)
-    return where(visible, bias, const(float("-inf"), bias.dtype))
 
 
 def _causal_name(causal_mask: Any, **_: object) -> dict[str, Any]:
@@ -129,10 +162,14 @@ def _causal_name(causal_mask: Any, **_: object) -> dict[str, Any]:
     return {"causal_mask": {True: "TopLeft", False: None}.get(causal_mask, causal_mask)}
 
 
-def _check_window(window_size: int | None, causal_mask: object) -> None:
+def _check_causal(causal_mask: object, window_size: object) -> None:
+    if causal_mask is not None and causal_mask not in CAUSAL_MASKS:
+        raise VerifyError(
+            f"causal_mask must be None, {' or '.join(CAUSAL_MASKS)}, got {causal_mask!r}"
+        )
     if window_size is None:
         return
-    if not isinstance(window_size, int) or window_size < 1 or causal_mask is None:
+    if type(window_size) is not int or window_size < 1 or causal_mask is None:
         raise VerifyError(
             "a window is of 1 or more keys up to the query's own and needs a causal_mask, got "
             f"window_size={window_size!r}, causal_mask={causal_mask!r}"
@@ -155,8 +192,7 @@ def attention(
     if left out. ``causal_mask`` is ``None``, ``TopLeft`` or ``BottomRight``; with one,
     ``window_size`` lets a query see so many of the last keys, its own included.
     """
-    _check_window(window_size, causal_mask)
-    return _infer(query, key, value, bias, scale, causal_mask, "BSHD")
+    return _infer(query, key, value, bias, scale, causal_mask, "BSHD", window_size)
 
 
 # ---- sequences side by side --------------------------------------------------------------------
@@ -222,7 +258,7 @@ def attention_var_len(
 
     Raises ``VerifyError`` for operands and options that don't fit.
     """
-    _check_window(window_size, causal_mask)
+    _check_causal(causal_mask, window_size)
     for name, info in (("seqstart_q", seqstart_q), ("seqstart_k", seqstart_k)):
         if info is not None:
             require_ndim(info, 1, name)

@@ -2,6 +2,7 @@
 
 from tilewright.relax.ops.attention import attention as attention
 from tilewright.relax.ops.attention import attention_var_len as attention_var_len
+from tilewright.relax.ops.attention import paged_attention as paged_attention
 from tilewright.relax.ops.attention import scaled_dot_product_attention as scaled_dot_product_attention
 from tilewright.relax.ops.convolution import conv1d as conv1d
 from tilewright.relax.ops.convolution import conv1d_transpose as conv1d_transpose

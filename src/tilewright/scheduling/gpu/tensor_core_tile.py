@@ -44,7 +44,7 @@ AHEAD = ("async", "sync", "no")
 """How operands are fetched: some steps ahead and asynchronously, one step ahead, or when needed."""
 _UNIT = 16
 """Rows and columns of what an intrinsic computes."""
-_MMA_CAPABILITY = 80
+_MMA_CAPABILITY, _FLOAT8_CAPABILITY = 80, 89
 _UNKNOWN = 512
 
 
@@ -148,6 +148,8 @@ def why_not_tensor_cores(sch: Schedule, main: BlockRV, target: Target) -> str:
     (dtype,) = operands
     if mma_depth(dtype, total) is None:
         return f"tensor cores don't add products of {dtype} up in {total}"
+    if dtype.startswith("float8") and target.gpu.capability < _FLOAT8_CAPABILITY:
+        return f"{target.arch} doesn't multiply {dtype} on tensor cores; sm_89 does"
     return ""
 
 

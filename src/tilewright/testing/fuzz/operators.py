@@ -10,11 +10,12 @@ from typing import Any
 from tilewright import te, topi
 from tilewright.ir import IRModule
 from tilewright.support.errors import TilewrightError
-from tilewright.target import Target
+from tilewright.testing.fuzz.operator_draws import HUGE, USUAL, OperatorDraw
+from tilewright.testing.fuzz.operators_hard import HARD
 from tilewright.testing.fuzz.programs import Program, Tensor
 from tilewright.tir import PrimFunc
 
-_SIZES = [1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 33]
+_NARROW = {"float16": 4e-3, "bfloat16": 3e-2}
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,18 @@ class Operator(Program):
     func: Any = None
     label: str = ""
     rounds: bool = False
+    huge: bool = False
+
+    @property
+    def tolerance(self) -> float:
+        """How much results may differ: sums of halves are rounded once, or as often as stages."""
+        narrow = {tensor.dtype for tensor in self.params}.intersection(_NARROW)
+        return max((_NARROW[dtype] for dtype in narrow), default=super().tolerance)
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is memory and time for it."""
+        return not self.huge
 
     @property
     def exact(self) -> bool:
@@ -59,39 +72,7 @@ class Operator(Program):
         return True
 
 
-class _Draw:
-    """What rows of the table draw; some of the sizes come with the call if ``symbolic``."""
-
-    def __init__(self, rng: random.Random, symbolic: bool) -> None:
-        self.rng = rng
-        self.lanes = Target("native").vector_lanes(32)
-        self.inputs: list[te.Tensor] = []
-        self.symbolic = symbolic
-        self.dims: dict[str, int] = {}
-
-    def size(self, most: int = 33, more: int = 0) -> Any:
-        """An extent; typed as any number, as it may be a variable."""
-        made = more + self.rng.choice([size for size in _SIZES if size <= most])
-        if not self.symbolic or self.rng.random() < 0.5:
-            return made
-        name = f"n{len(self.dims)}"
-        self.dims[name] = made
-        return te.var(name)
-
-    def value(self, size: Any) -> int:
-        """The number that an extent has in this call."""
-        return int(size) if isinstance(size, int) else self.dims[size.name]
-
-    def input(self, *shape: int, dtype: str = "float32") -> te.Tensor:
-        made = te.placeholder(shape, dtype, name=f"x{len(self.inputs)}")
-        self.inputs.append(made)
-        return made
-
-    def dtype(self) -> str:
-        return self.rng.choice(["float32", "float32", "float64", "float16", "int32", "int8"])
-
-
-def _matmul(d: _Draw) -> te.Tensor:
+def _matmul(d: OperatorDraw) -> te.Tensor:
     m, n, k = d.size(), d.size(), d.size()
     ta, tb = d.rng.random() < 0.5, d.rng.random() < 0.5
     dtype = d.rng.choice(["float32", "float16", "int8", "bfloat16", "float64"])
@@ -101,7 +82,7 @@ def _matmul(d: _Draw) -> te.Tensor:
     return topi.nn.relu(made) if d.rng.random() < 0.4 else made
 
 
-def _conv2d(d: _Draw) -> te.Tensor:
+def _conv2d(d: OperatorDraw) -> te.Tensor:
     groups = d.rng.choice([1, 1, 2])
     c, f = groups * d.size(8), groups * d.size(9)
     taps, pad = d.rng.choice([1, 3, 3]), d.rng.choice([0, 1, 1, 2])
@@ -111,45 +92,45 @@ def _conv2d(d: _Draw) -> te.Tensor:
     return topi.nn.conv2d(data, weight, strides, pad, dilation, groups=groups)
 
 
-def _depthwise(d: _Draw) -> te.Tensor:
+def _depthwise(d: OperatorDraw) -> te.Tensor:
     c = d.size(9)
     data, weight = d.input(1, c, d.size(12, 2), d.size(17, 2)), d.input(c, 1, 3, 3)
     return topi.nn.depthwise_conv2d(data, weight, d.rng.choice([1, 2]), d.rng.choice([0, 1]))
 
 
-def _transposed(d: _Draw) -> te.Tensor:
+def _transposed(d: OperatorDraw) -> te.Tensor:
     c, f = d.size(5), d.size(5)
     data, weight = d.input(1, c, d.size(7), d.size(7)), d.input(c, f, 3, 3)
     return topi.nn.conv2d_transpose(data, weight, d.rng.choice([1, 2]), d.rng.choice([0, 1]))
 
 
-def _pool(d: _Draw) -> te.Tensor:
+def _pool(d: OperatorDraw) -> te.Tensor:
     data = d.input(1, d.size(9), d.size(12, 3), d.size(17, 3), dtype=d.dtype())
     return topi.nn.max_pool2d(
         data, d.rng.choice([2, 3]), d.rng.choice([1, 2]), d.rng.choice([0, 1])
     )
 
 
-def _reduce(d: _Draw) -> te.Tensor:
+def _reduce(d: OperatorDraw) -> te.Tensor:
     function = d.rng.choice([topi.sum, topi.max, topi.min])
     axis = d.rng.choice([0, 1, 2, (0, 2), (1, 2), None])
     data = d.input(d.size(12), d.size(17), d.size(), dtype=d.rng.choice(["float32", "int32"]))
     return function(data, axis, d.rng.random() < 0.5)
 
 
-def _arg_extremum(d: _Draw) -> te.Tensor:
+def _arg_extremum(d: OperatorDraw) -> te.Tensor:
     function = d.rng.choice([topi.argmax, topi.argmin])
     data = d.input(d.size(12), d.size(), dtype=d.dtype())
     axis, dtype = d.rng.choice([0, 1, -1, None]), d.rng.choice(["int32", "int64"])
     return function(data, axis, False, d.rng.random() < 0.5, dtype=dtype)
 
 
-def _scan(d: _Draw) -> te.Tensor:
+def _scan(d: OperatorDraw) -> te.Tensor:
     data = d.input(d.size(12), d.size(), dtype=d.rng.choice(["float32", "int32", "int64"]))
     return topi.cumsum(data, d.rng.choice([0, 1, None]))
 
 
-def _sort(d: _Draw) -> te.Tensor:
+def _sort(d: OperatorDraw) -> te.Tensor:
     data = d.input(d.size(9), d.size(), dtype=d.dtype())
     axis, is_ascend = d.rng.choice([0, -1]), d.rng.random() < 0.5
     if d.rng.random() < 0.5:
@@ -157,7 +138,7 @@ def _sort(d: _Draw) -> te.Tensor:
     return topi.argsort(data, axis=axis, is_ascend=is_ascend)
 
 
-def _scatter(d: _Draw) -> te.Tensor:
+def _scatter(d: OperatorDraw) -> te.Tensor:
     dtype, rows, columns = d.rng.choice(["float32", "int32"]), d.size(12), d.size()
     data, count = d.input(rows, columns, dtype=dtype), d.size(12)
     mode = d.rng.choice(["update", "add", "max"])
@@ -169,16 +150,16 @@ def _scatter(d: _Draw) -> te.Tensor:
     return topi.scatter_elements(data, where, updates, axis, mode)
 
 
-def _topk(d: _Draw) -> object:
+def _topk(d: OperatorDraw) -> object:
     data = d.input(d.size(9), 33, dtype=d.dtype())
     return topi.topk(data, d.size(9), -1, "both", d.rng.random() < 0.5)
 
 
-def _softmax(d: _Draw) -> te.Tensor:
+def _softmax(d: OperatorDraw) -> te.Tensor:
     return topi.nn.softmax(d.input(d.size(), d.size()), d.rng.choice([0, -1]))
 
 
-def _norm(d: _Draw) -> te.Tensor:
+def _norm(d: OperatorDraw) -> te.Tensor:
     n = d.size()
     data, gamma, beta = d.input(d.size(), n), d.input(n), d.input(n)
     if d.rng.random() < 0.5:
@@ -186,14 +167,14 @@ def _norm(d: _Draw) -> te.Tensor:
     return topi.nn.layer_norm(data, gamma, beta)
 
 
-def _attention(d: _Draw) -> te.Tensor:
+def _attention(d: OperatorDraw) -> te.Tensor:
     heads, head, m, n = d.size(3), d.size(16), d.size(17), d.size(17)
     q = d.input(1, heads, m, head)
     k, v = d.input(1, heads, n, head), d.input(1, heads, n, head)
     return topi.nn.scaled_dot_product_attention(q, k, v)
 
 
-def _winograd(d: _Draw) -> te.Tensor:
+def _winograd(d: OperatorDraw) -> te.Tensor:
     tile, filters = d.rng.choice([2, 4]), d.lanes * d.rng.choice([1, 2])
     data = d.input(1, d.lanes, d.size(12, 3), d.size(12, 3))
     weight = d.input(tile + 2, tile + 2, d.lanes, filters)
@@ -203,7 +184,7 @@ def _winograd(d: _Draw) -> te.Tensor:
     return topi.nn.relu(made) if d.rng.random() < 0.4 else made
 
 
-def _winograd_gradient(d: _Draw) -> te.Tensor:
+def _winograd_gradient(d: OperatorDraw) -> te.Tensor:
     height, width, padding = d.size(9, 2), d.size(9, 2), d.rng.choice([0, 1])
     channels, filters = d.lanes * d.rng.choice([1, 2]), d.lanes * d.rng.choice([1, 2])
     images = d.size(3)
@@ -212,7 +193,7 @@ def _winograd_gradient(d: _Draw) -> te.Tensor:
     return topi.nn.conv2d_weight_backward_winograd(grad, data, padding)
 
 
-def _blocked_conv2d(d: _Draw) -> te.Tensor:
+def _blocked_conv2d(d: OperatorDraw) -> te.Tensor:
     block, size = d.lanes, d.rng.choice([1, 3])
     ins, outs = d.rng.choice([1, 2]), d.rng.choice([1, 2])
     data = d.input(1, ins, d.size(9, 4), d.size(12, 4), block)
@@ -225,7 +206,7 @@ def _blocked_conv2d(d: _Draw) -> te.Tensor:
     return topi.nn.relu(made) if d.rng.random() < 0.4 else made
 
 
-def _blocked_window(d: _Draw) -> te.Tensor:
+def _blocked_window(d: OperatorDraw) -> te.Tensor:
     block, blocks = d.lanes, d.rng.choice([1, 2, 3])
     data = d.input(1, blocks, d.size(9, 4), d.size(17, 4), block)
     strides, padding = d.rng.choice([1, 2]), d.rng.choice([0, 1])
@@ -237,20 +218,20 @@ def _blocked_window(d: _Draw) -> te.Tensor:
     return topi.nn.conv2d(data, weight, strides, padding, 1, *layouts, groups=blocks * block)
 
 
-def _pointwise(d: _Draw) -> te.Tensor:
+def _pointwise(d: OperatorDraw) -> te.Tensor:
     channels, filters = d.size(9), 8 * d.size(5)
     data = d.input(1, channels, d.size(9, 22), d.size(9, 24))
     made = topi.nn.conv2d(data, d.input(filters, channels, 1, 1))
     return topi.nn.relu(made) if d.rng.random() < 0.4 else made
 
 
-def _place_in_rows(d: _Draw) -> te.Tensor:
+def _place_in_rows(d: OperatorDraw) -> te.Tensor:
     function = d.rng.choice([topi.argmax, topi.argmin])
     data = d.input(d.size(3), d.size(33, 500), dtype=d.rng.choice(["float32", "int32", "int8"]))
     return function(data, -1, False, d.rng.random() < 0.5, dtype="int64")
 
 
-def _resize(d: _Draw) -> te.Tensor:
+def _resize(d: OperatorDraw) -> te.Tensor:
     data = d.input(1, d.size(3), d.size(9, 3), d.size(17, 8))
     size = (d.size(17, 3), d.size(33, 16))
     return topi.image.resize2d_by_tables(
@@ -258,7 +239,7 @@ def _resize(d: _Draw) -> te.Tensor:
     )
 
 
-def _int4(d: _Draw) -> te.Tensor:
+def _int4(d: OperatorDraw) -> te.Tensor:
     inputs, outputs, group = 128, 16 * d.rng.choice([1, 2, 3]), d.rng.choice([32, 64, 128])
     data = d.input(d.size(5), inputs)
     packed = d.input(inputs // 8, outputs, dtype="uint32")
@@ -266,7 +247,7 @@ def _int4(d: _Draw) -> te.Tensor:
     return topi.nn.dense_int4(data, packed, scales)
 
 
-def _recurrence(d: _Draw) -> object:
+def _recurrence(d: OperatorDraw) -> object:
     cell = d.rng.choice(["lstm", "gru", "tanh", "relu"])
     steps, batch, hidden = d.size(5), d.size(5), d.size(17)
     wide = {"lstm": 4, "gru": 3}.get(cell, 1) * hidden
@@ -275,7 +256,7 @@ def _recurrence(d: _Draw) -> object:
     return topi.nn.recurrence(x, weight, bias, *states, cell=cell, reverse=d.rng.random() < 0.3)
 
 
-def _einsum(d: _Draw) -> te.Tensor:
+def _einsum(d: OperatorDraw) -> te.Tensor:
     i, j, k, m = d.size(9), d.size(), d.size(17), d.size(9)
     shapes = {
         "ij,jk->ik": ((i, j), (j, k)),
@@ -291,12 +272,12 @@ def _einsum(d: _Draw) -> te.Tensor:
     return topi.einsum(subscripts, *(d.input(*shape) for shape in shapes[subscripts]))
 
 
-def _transform(d: _Draw) -> object:
+def _transform(d: OperatorDraw) -> object:
     rows, length = d.size(9), d.rng.choice([1, 2, 7, 12, 66])
     return topi.dft(d.input(rows, length), d.input(rows, length), d.rng.random() < 0.5)
 
 
-def _sequence(d: _Draw) -> te.Tensor:
+def _sequence(d: OperatorDraw) -> te.Tensor:
     batch, steps, width = d.size(9), d.size(), d.size(9)
     data, lengths = d.input(batch, steps, width), d.input(batch, dtype="int32")
     if d.rng.random() < 0.5:
@@ -304,7 +285,7 @@ def _sequence(d: _Draw) -> te.Tensor:
     return topi.sequence_mask(data, lengths, -1, 1)
 
 
-def _dynamic_slice(d: _Draw) -> te.Tensor:
+def _dynamic_slice(d: OperatorDraw) -> te.Tensor:
     rows, columns = d.size(9), d.size()
     data = d.input(rows, columns)
     begin, end, strides = (d.input(2, dtype="int64") for _ in range(3))
@@ -314,7 +295,7 @@ def _dynamic_slice(d: _Draw) -> te.Tensor:
     return topi.strided_set(data, d.input(d.size(5), d.size(9)), begin, end, strides)
 
 
-def _diagonals(d: _Draw) -> te.Tensor:
+def _diagonals(d: OperatorDraw) -> te.Tensor:
     rows, columns = d.size(9), d.size(12)
     data, low = d.input(rows, columns), d.rng.choice([-1, 0])
     high = low + d.rng.choice([0, 1])
@@ -325,20 +306,20 @@ def _diagonals(d: _Draw) -> te.Tensor:
     return topi.matrix_set_diag(data, diagonal, (low, high), align)
 
 
-def _sparse(d: _Draw) -> te.Tensor:
+def _sparse(d: OperatorDraw) -> te.Tensor:
     count, shape = d.size(12), (d.size(9), d.size(12))
     indices, values = d.input(count, 2, dtype="int32"), d.input(count)
     return topi.sparse_to_dense(indices, shape, values, 1)
 
 
-def _exclusive_scan(d: _Draw) -> te.Tensor:
+def _exclusive_scan(d: OperatorDraw) -> te.Tensor:
     data, axis = d.input(d.size(12), d.size(), dtype="int32"), d.rng.choice([0, 1])
     if d.rng.random() < 0.5:
         return topi.cumsum(data, axis, exclusive=True)
     return topi.scanop(data, lambda a, b: a ^ b, 0, "folded", axis, None, d.rng.random() < 0.5)
 
 
-def _look_up(d: _Draw) -> te.Tensor:
+def _look_up(d: OperatorDraw) -> te.Tensor:
     batch, rows, columns = d.size(5), d.size(9), d.size()
     data, mode = d.input(batch, rows, columns), d.rng.choice(["clip", "wrap", "nan"])
     if d.rng.random() < 0.5:
@@ -346,7 +327,7 @@ def _look_up(d: _Draw) -> te.Tensor:
     return topi.take(data, d.input(d.size(9), dtype="int32"), d.rng.choice([0, -1]), mode=mode)
 
 
-def _conv_by_layout(d: _Draw) -> te.Tensor:
+def _conv_by_layout(d: OperatorDraw) -> te.Tensor:
     size, ins, outs = d.rng.choice([1, 3]), d.size(9), d.size(17, 8)
     strides, padding = d.rng.choice([1, 2]), d.rng.choice([0, 1])
     if d.rng.random() < 0.4:
@@ -356,7 +337,7 @@ def _conv_by_layout(d: _Draw) -> te.Tensor:
     return topi.nn.conv2d_nhwc(data, weight, strides, padding, 1)
 
 
-def _pool_by_layout(d: _Draw) -> te.Tensor:
+def _pool_by_layout(d: OperatorDraw) -> te.Tensor:
     kind, layout = d.rng.choice(["max", "avg"]), d.rng.choice(["NCHW", "NHWC"])
     data = d.input(d.size(3), d.size(9, 4), d.size(9, 4), d.size(9, 4))
     stride, around = d.rng.choice([1, 2]), d.rng.choice([0, 1])
@@ -364,19 +345,19 @@ def _pool_by_layout(d: _Draw) -> te.Tensor:
     return topi.nn.pool2d(data, 3, stride, 1, around, kind, ceil, layout)
 
 
-def _padded_from_inside(d: _Draw) -> te.Tensor:
+def _padded_from_inside(d: OperatorDraw) -> te.Tensor:
     pad = d.rng.choice([topi.nn.reflect_pad, topi.nn.replicate_pad, topi.nn.circular_pad])
     return pad(d.input(d.size(5), d.size(17, 4)), (0, d.rng.choice([1, 2])), (0, 3))
 
 
-def _sampled(d: _Draw) -> te.Tensor:
+def _sampled(d: OperatorDraw) -> te.Tensor:
     data, grid = d.input(1, d.size(3), 4, 5), d.input(1, 2, d.size(5), d.size(9))
     method = d.rng.choice(["bilinear", "bicubic"])
     padding = d.rng.choice(["zeros", "border"])
     return topi.image.grid_sample(data, grid, method, "NCHW", padding, d.rng.random() < 0.5)
 
 
-OPERATORS: dict[str, tuple[Callable[[_Draw], Any], bool]] = {
+OPERATORS: dict[str, tuple[Callable[[OperatorDraw], Any], bool]] = {
     "conv2d by layout": (_conv_by_layout, False),
     "pool by layout": (_pool_by_layout, True),
     "padding from inside": (_padded_from_inside, False),
@@ -412,29 +393,43 @@ OPERATORS: dict[str, tuple[Callable[[_Draw], Any], bool]] = {
     "sparse to dense": (_sparse, False),
     "exclusive scan": (_exclusive_scan, False),
     "look up": (_look_up, False),
+    **HARD,
 }
 """What makes an operator, and whether its results are rounded in an order that is free."""
 
+LARGE = (
+    "matmul", "conv2d", "depthwise conv2d", "max pool", "reduction", "place of extremum", "softmax",
+    "norm", "einsum", "look up", "several results", "several reductions", "truth values",
+    "floats of 8 bits", "another order",
+)  # fmt: skip
+"""Operators whose definition is as long for any extents."""
+
 
 def operator(
-    rng: random.Random, seed: int | str, label: str = "", symbolic: bool = False
+    rng: random.Random,
+    seed: int | str,
+    label: str = "",
+    symbolic: bool = False,
+    extents: str = USUAL,
 ) -> Operator:
     """Draw an operator and its extents, some of which come with the call if ``symbolic``.
 
-    An operator that takes numbers only gets numbers all the same.
+    An operator that takes numbers only gets numbers all the same, and one that must have elements
+    has some. ``HUGE`` extents are drawn for ``LARGE`` operators, and for no other.
     """
-    label = label or rng.choice(sorted(OPERATORS))
+    label = label or rng.choice(sorted(LARGE if extents == HUGE else OPERATORS))
     make, rounds = OPERATORS[label]
     state = rng.getstate()
-    draw = _Draw(rng, symbolic)
-    try:
-        func = _function(draw, make)
-    except (TypeError, ValueError, AttributeError, TilewrightError):
-        if not draw.dims:
-            raise
+    for own_symbolic, own_extents in ((symbolic, extents), (False, extents), (False, USUAL)):
         rng.setstate(state)
-        draw = _Draw(rng, False)
-        func = _function(draw, make)
+        draw = OperatorDraw(rng, own_symbolic, own_extents)
+        try:
+            func = _function(draw, make)
+        except (TypeError, ValueError, AttributeError, ArithmeticError, TilewrightError):
+            if own_extents == USUAL and not draw.dims:
+                raise
+        else:
+            break
     buffers = [func.buffer_map[var] for var in func.params]
     params = tuple(
         Tensor(buffer.name, tuple(str(extent) for extent in buffer.shape), buffer.dtype, 4)
@@ -443,11 +438,11 @@ def operator(
     dims = {var.name: draw.dims[var.name] for var in func.symbolic_vars()}
     return Operator(
         seed, dims, frozenset(dims), params, (), frozenset(),
-        func=func, label=label, rounds=rounds,
+        func=func, label=label, rounds=rounds, huge=own_extents == HUGE,
     )  # fmt: skip
 
 
-def _function(draw: _Draw, make: Callable[[_Draw], Any]) -> PrimFunc:
+def _function(draw: OperatorDraw, make: Callable[[OperatorDraw], Any]) -> PrimFunc:
     made = make(draw)
     outputs = list(made) if isinstance(made, (list, tuple)) else [made]
     func = te.create_prim_func([*draw.inputs, *outputs])

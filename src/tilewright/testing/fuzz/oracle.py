@@ -46,6 +46,7 @@ _OPERATORS = {"floordiv": "//", "floormod": "%", "bitwise_and": "&", "bitwise_or
               "bitwise_xor": "^"}  # fmt: skip
 _PREFIX = "T_"
 """In front of functions: buffers may be called ``max`` as well."""
+_CAST = _PREFIX + "cast"
 
 Function = Callable[..., None]
 
@@ -59,7 +60,7 @@ def numpy_function(text: str, name: str = "main", *, fill: int = FILLS[0]) -> Fu
     functions: dict[str, Function] = {}
     for own, code, constants, python in _translated(text):
         scope: dict[str, Any] = {_PREFIX + item: value for item, value in FUNCTIONS.items()}
-        scope.update(constants, np=np, cast=cast, functions=functions)
+        scope.update(constants, np=np, functions=functions, **{_CAST: cast})
         scope.update(matched=matched, pointed=pointed, allocate=partial(allocate, fill=fill))
         exec(code, scope)
         functions[own] = _quiet(scope["program"], python)
@@ -122,7 +123,7 @@ class _Function:
             if isinstance(note, ast.Call) and dialect_name(note) == "Buffer":
                 self.parameter(arg.arg, arg.arg, note.args[0])
             elif isinstance(note, ast.Attribute) and note.attr in _DTYPES:
-                self.line(f"{arg.arg} = cast({note.attr!r}, {arg.arg})")
+                self.line(f"{arg.arg} = {_CAST}({note.attr!r}, {arg.arg})")
             else:
                 self.handles.add(arg.arg)
         return names
@@ -184,7 +185,7 @@ class _Function:
         elif isinstance(stmt, ast.AnnAssign) and stmt.value is not None:
             note, value = stmt.annotation, self.expr(stmt.value)
             if isinstance(note, ast.Attribute) and note.attr in _DTYPES:
-                value = f"cast({note.attr!r}, {value})"
+                value = f"{_CAST}({note.attr!r}, {value})"
             self.line(f"{ast.unparse(stmt.target)} = {value}")
         elif isinstance(stmt, ast.Assign):
             self.assign(stmt)
@@ -469,7 +470,7 @@ class _Expressions(ast.NodeTransformer):
             number = ast.literal_eval(value)
         except ValueError:
             return ast.Call(
-                func=ast.Name(id="cast", ctx=ast.Load()),
+                func=ast.Name(id=_CAST, ctx=ast.Load()),
                 args=[ast.Constant(value=dtype), value],
                 keywords=[],
             )

@@ -76,6 +76,19 @@ class Program:
         return not any(stage.rough for stage in self.stages)
 
     @property
+    def tolerance(self) -> float:
+        """How much results may differ, absolutely and relatively, that can't be compared so.
+
+        Moved computation may round, or keep what rounding to a buffer's dtype dropped.
+        """
+        return 2e-4
+
+    @property
+    def runs(self) -> bool:
+        """Whether it can be run, and not only be compiled."""
+        return True
+
+    @property
     def made(self) -> dict[str, Tensor]:
         """Buffers that stages make, in order."""
         inputs = {tensor.name for tensor in self.inputs}

@@ -26,7 +26,8 @@ from tilewright.support.errors import MissingExtraError
 from tilewright.target import Target
 from tilewright.testing.fuzz.driver import Counts
 from tilewright.testing.fuzz.hard_programs import FAMILIES
-from tilewright.testing.fuzz.operators import OPERATORS, operator
+from tilewright.testing.fuzz.operator_draws import EMPTY, HUGE, USUAL
+from tilewright.testing.fuzz.operators import LARGE, OPERATORS, operator
 from tilewright.testing.fuzz.programs import Program
 from tilewright.testing.fuzz.ruled import (
     KERNELS_FAMILY,
@@ -47,6 +48,10 @@ from tilewright.tir.transform import CALLING_CONV, gpu_pipeline, launch_extents
 
 ALL = "ApplyDefaultSchedule"
 _TARGETS = ("nvidia/tesla-t4", "nvidia/nvidia-a100", "nvidia/nvidia-h200")
+_UNUSUAL = 0.15
+"""Share of the operators that have nothing along some axis, or more than 2**31 elements."""
+_LEAST = 0.3
+"""How often sizes that come with the call are also nothing, and one."""
 _EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 47, 64, 65)
 _ITERATIONS = 4000
 _ALONE = 0.3
@@ -74,7 +79,10 @@ def program_for_gpu_rules(case: str) -> Program:
         family = rng.choice(["operators"] * 4 + [STAGES, rng.choice(others)])
     if family == "operators" or family in OPERATORS:
         label = family if family in OPERATORS else ""
-        return operator(rng, case, label, symbolic=rng.random() < 0.4)
+        symbolic = rng.random() < 0.4
+        others = [EMPTY, HUGE] if label in ("", *LARGE) else [EMPTY]
+        extents = rng.choice(others) if rng.random() < _UNUSUAL else USUAL
+        return operator(rng, case, label, symbolic, extents)
     if family == STAGES:
         return generate(case)
     label = rng.choice(sorted(FAMILIES[family]))
@@ -92,6 +100,8 @@ class GPURuleSession:
     def check(self, counts: Counts, rng: random.Random) -> None:
         """Try all rules in order, and some by themselves, on one target."""
         target = Target(rng.choice(_TARGETS))
+        if self.program.runs and rng.random() < _LEAST:
+            self.with_least_sizes()
         seen: list[Stmt] = []
         for name, rules in gpu_rule_sets().items():
             if rules and rng.random() > _ALONE:
@@ -107,8 +117,14 @@ class GPURuleSession:
             lowered = self.lowered(mod, name, target)
             if rng.random() < _COMPILED:
                 self.compile(lowered, name, target, counts)
-            if rng.random() < _SIMULATED:
+            if self.program.runs and rng.random() < _SIMULATED:
                 self.simulate(lowered, name, counts)
+
+    def with_least_sizes(self) -> None:
+        """Also run with sizes of nothing and of one, if the program has a meaning then."""
+        start = self.start
+        start.reference(0)
+        start.sizes.extend(s for s in self.program.least_sizes() if start.is_defined(s))
 
     def applied(
         self, name: str, rules: tuple[ScheduleRule, ...], target: Target, counts: Counts

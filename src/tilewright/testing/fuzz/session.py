@@ -292,8 +292,7 @@ class Session:
             if self.program.exact:
                 same = a.tobytes() == b.tobytes() or np.array_equal(a, b, equal_nan=True)
             else:
-                # Moved computation may round, or keep what rounding to a buffer's dtype dropped.
-                tolerance = 2e-4
+                tolerance = self.program.tolerance
                 same = a.dtype.kind != "f" and np.array_equal(a, b)
                 same = same or np.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
             if not same:

@@ -87,7 +87,8 @@ def _synchronised(kernel: For, scope: str, analyzer: Analyzer) -> Stmt:
     for loop in loops:
         analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent), override=True)
     blocks = {loop.loop_var: Range.from_min_extent(loop.min, loop.extent) for loop in loops}
-    planner = _Planner(scope, Conflicts(threads, analyzer), set(threads))
+    conflicts = Conflicts(threads, analyzer)
+    planner = _Planner(scope, conflicts, set(threads), _memory_only_read(body))
     place = _Place({var: domain for var, domain in blocks.items() if var not in threads})
     made, _ = planner.visit(body, place)
     if planner.in_flight:  # a wait may stand before the copies of the iteration before
@@ -123,12 +124,22 @@ class _Flow:
 
 
 class _Planner:
-    def __init__(self, scope: str, conflicts: Conflicts, threads: set[Var]) -> None:
+    def __init__(
+        self, scope: str, conflicts: Conflicts, threads: set[Var], constant: set[Var]
+    ) -> None:
         self.scope = scope
         self.conflicts = conflicts
         self.varying = threads  # variables that differ between threads
+        self.constant = constant  # memory that no thread changes
         self.in_flight: list[Access] = []  # writes of asynchronous copies, of whatever iteration
         self.barrier = "warp" if scope == "warp" else "shared"
+
+    def is_alike(self, value: Expr) -> bool:
+        """Whether a value is the same for all threads of a block."""
+        loads = (item for item in pre_order(value) if isinstance(item, BufferLoad))
+        return not uses_var(value, self.varying) and all(
+            load.buffer.data in self.constant for load in loads
+        )
 
     # ---- accesses -------------------------------------------------------------------------
 
@@ -277,7 +288,7 @@ class _Planner:
                 "UnifyThreadBinding and LiftThreadBinding before ThreadSync"
             )
         bounds = [substitute(bound, place.values) for bound in (stmt.min, stmt.extent)]
-        if any(has_loads(bound) or uses_var(bound, self.varying) for bound in bounds):
+        if not all(self.is_alike(bound) for bound in bounds):
             return self.alone(
                 stmt, place.inside(stmt.loop_var, Range.from_min_extent(*bounds)), stmt.body
             )
@@ -311,7 +322,7 @@ class _Planner:
 
     def branch(self, stmt: IfThenElse, place: _Place) -> tuple[Stmt, _Flow]:
         condition = substitute(stmt.condition, place.values)
-        if has_loads(condition) or uses_var(condition, self.varying):
+        if not self.is_alike(condition):
             return self.divergent(stmt, place)
         before = self.accesses(stmt.condition, place)
         then_case, flow = self.visit(stmt.then_case, place.under(condition))
@@ -373,7 +384,7 @@ class _Planner:
         value = substitute(stmt.value, place.values)
         if not has_loads(value) and not any(isinstance(i, Call) for i in pre_order(value)):
             place = _Place(place.loops, place.conditions, {**place.values, stmt.var: value})
-        else:
+        elif not self.is_alike(value) or any(isinstance(i, Call) for i in pre_order(value)):
             self.varying.add(stmt.var)
         body, flow = self.visit(stmt.body, place)
         if self.clash(found, flow.head):
@@ -381,6 +392,19 @@ class _Planner:
             flow = _Flow([], flow.tail, True)
         made = stmt if body is stmt.body else stmt.replace(body=body)
         return made, _joined(_Flow(found, found, False), flow)
+
+
+def _memory_only_read(body: Stmt) -> set[Var]:
+    """Global memory, by its pointer, that a kernel reads and doesn't write or hand out."""
+    read, changed = set(), set()
+    for item in pre_order(body):
+        if isinstance(item, BufferLoad) and item.buffer.scope == "global":
+            read.add(item.buffer.data)
+        elif isinstance(item, BufferStore):
+            changed.add(item.buffer.data)
+        elif isinstance(item, Call) and item.op.name == "address_of":
+            changed.update(load.buffer.data for load in item.args if isinstance(load, BufferLoad))
+    return read - changed
 
 
 def _joined(first: _Flow, second: _Flow) -> _Flow:

@@ -26,7 +26,7 @@ from tilewright.topi.nn.activation import (
     tanhshrink,
     threshold,
 )
-from tilewright.topi.nn.attention import scaled_dot_product_attention
+from tilewright.topi.nn.attention import paged_attention, scaled_dot_product_attention
 from tilewright.topi.nn.binary import binarize_pack, binary_dense, bitpack
 from tilewright.topi.nn.conv import (
     conv,
@@ -193,7 +193,8 @@ __all__ = [
     "group_conv2d_transpose_nchw", "group_conv3d_transpose_ncdhw", "group_norm", "hard_sigmoid",
     "hard_swish", "hardshrink", "hardtanh", "instance_norm", "kernel_layout_of", "layer_norm",
     "leaky_relu", "log_sigmoid", "log_softmax", "lrn", "lstm", "matmul", "max_pool1d", "max_pool2d",
-    "max_pool3d", "max_pool_places", "mirror_pad", "mish", "nll_loss", "pack_int4", "pad", "pool1d",
+    "max_pool3d", "max_pool_places", "mirror_pad", "mish", "nll_loss", "pack_int4", "pad",
+    "paged_attention", "pool1d",
     "pool2d", "pool3d", "pool_grad", "prelu", "quantize", "quantize_int4", "recurrence",
     "reflect_pad", "relu", "relu6", "replicate_pad", "requantize", "rms_norm", "scale_shift_nchw",
     "scale_shift_nchwc", "scale_shift_nhwc", "scaled_dot_product_attention", "selu", "silu",

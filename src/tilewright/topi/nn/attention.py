@@ -8,17 +8,25 @@ options as the block annotation ``ATTENTION``, by which a kernel recognises it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from tilewright import te
-from tilewright.ir import Expr, ExprLike, as_int, const, select
+from tilewright.ir import Expr, ExprLike, and_, as_int, const, if_then_else, select
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require_equal, with_conditions
 from tilewright.te.arithmetic import read_broadcast
-from tilewright.tir.attrs import FLAG, REAL, list_of, one_of, options_of, register_annotation
+from tilewright.tir.attrs import (
+    FLAG,
+    REAL,
+    integer,
+    list_of,
+    one_of,
+    options_of,
+    register_annotation,
+)
 from tilewright.tir.float_division import fast_dtype
 from tilewright.topi.broadcast import require_broadcast
 from tilewright.topi.utils import require_ndim
@@ -26,13 +34,19 @@ from tilewright.topi.utils import require_ndim
 LAYOUTS = ("BHSD", "BSHD")
 CAUSAL_MASKS = ("TopLeft", "BottomRight")
 
+_RARE = ("window_size", "paged")
+"""Options that are written only where they are given."""
+
 ATTENTION = register_annotation(
     "attention",
     options_of(
+        *_RARE,
         layouts=list_of(one_of(*LAYOUTS), 4),
         scale=REAL,
         causal_mask=one_of(None, *CAUSAL_MASKS),
         has_mask=FLAG,
+        window_size=integer(1),
+        paged=FLAG,
     ),
     means="On the last stage: the fields of ``AttentionOptions``.",
     read_by=("kernels.problems.attention", "relax.transform.annotate_pattern"),
@@ -44,24 +58,35 @@ class AttentionOptions:
     """What distinguishes one attention from another, besides its operands.
 
     ``layouts`` are those of query, key, value and result. ``causal_mask`` is ``None``, ``TopLeft``
-    (query ``i`` sees keys up to ``i``) or ``BottomRight`` (the last query sees all keys).
+    (query ``i`` sees keys up to ``i``) or ``BottomRight`` (the last query sees all keys). Of these
+    it sees the last ``window_size``, if that is given. If ``paged``, keys and values are those of
+    :func:`paged_attention`.
     """
 
     layouts: tuple[str, str, str, str]
     scale: float
     causal_mask: str | None = None
     has_mask: bool = False
+    window_size: int | None = None
+    paged: bool = False
 
     def annotation(self) -> dict[str, Any]:
         """The options as a block annotation: Python values only."""
-        return {**asdict(self), "layouts": list(self.layouts)}
+        made = {**asdict(self), "layouts": list(self.layouts)}
+        return {name: value for name, value in made.items() if name not in _RARE or value}
 
     @staticmethod
     def from_annotation(value: Mapping[str, Any]) -> AttentionOptions:
         """Read what ``annotation`` wrote."""
         q, k, v, out = value["layouts"]
+        window = value.get("window_size")
         return AttentionOptions(
-            (q, k, v, out), float(value["scale"]), value["causal_mask"], bool(value["has_mask"])
+            (q, k, v, out),
+            float(value["scale"]),
+            value["causal_mask"],
+            bool(value["has_mask"]),
+            None if window is None else int(window),
+            bool(value.get("paged", False)),
         )
 
     def causal_offset(self, queries: Expr, keys: Expr) -> Expr | None:
@@ -106,23 +131,22 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     causal_mask: str | None = None,
     layout: str | Sequence[str] = "BHSD",
+    window_size: int | None = None,
 ) -> Tensor:
     """``softmax(query @ keyᵀ * scale + mask) @ value`` for each batch and head.
 
     The heads of ``key`` and ``value`` may be fewer: then each serves a group of query heads in
     turn. ``mask`` broadcasts against ``[batch, heads, queries, keys]``; a bool mask says which keys
-    a query sees, any other is added to the scores. A query that sees no key gives zeros, as in
-    PyTorch. ``scale`` is ``1 / sqrt(depth)`` if left out. Narrow floats compute in float32.
+    a query sees, any other is added to the scores. With a ``causal_mask``, ``window_size`` lets a
+    query see so many of the last keys only. A query that sees no key gives zeros, as in PyTorch.
+    ``scale`` is ``1 / sqrt(depth)`` if left out. Narrow floats compute in float32.
 
     Raises ``VerifyError`` if shapes or dtypes don't fit each other.
     """
     layouts = parse_layouts(layout)
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         require_ndim(f"attention: {name}", tensor, 4)
-    if causal_mask is not None and causal_mask not in CAUSAL_MASKS:
-        raise VerifyError(
-            f"attention: causal_mask must be None, {' or '.join(CAUSAL_MASKS)}, got {causal_mask!r}"
-        )
+    check_causal_mask("attention", causal_mask, window_size)
     q, k, v = (dims_of(t.shape, x) for t, x in zip((query, key, value), layouts))
     for letter, name, a, b in (
         ("D", "depths of query and key", q, k),
@@ -133,9 +157,67 @@ def scaled_dot_product_attention(
     ):
         require_equal(f"attention: {name}", a[letter], b[letter])
     options = AttentionOptions(
-        layouts, default_scale(scale, q["D"]), causal_mask, has_mask=mask is not None
+        layouts, default_scale(scale, q["D"]), causal_mask, mask is not None, window_size
     )
     return define_attention(query, key, value, mask, options)
+
+
+@with_conditions
+def paged_attention(
+    query: Tensor,
+    pages: Tensor,
+    page_table: Tensor,
+    lengths: Tensor,
+    *,
+    scale: float | None = None,
+    window_size: int | None = None,
+) -> Tensor:
+    """Attention of the last positions of sequences whose keys and values lie in pages.
+
+    ``query``: ``[batch, queries, heads, depth]``, the last ones of each sequence (one, if text is
+    generated token by token). ``pages``: ``[pages, 2, key heads, page size, depth]``, keys and then
+    values of so many positions, in the layout of TVM's ``PagedKVCache``. ``page_table`` (int32,
+    ``[batch, most pages]``) names the pages of each sequence in order, and ``lengths`` (int32,
+    ``[batch]``) says how many positions it has, those of the queries included; what is in the table
+    and in pages beyond that is never read. Each query sees the keys up to its own position, of
+    these the last ``window_size`` if that is given. A query before the sequence gives zeros.
+
+    Raises ``VerifyError`` if shapes or dtypes don't fit each other.
+    """
+    for name, tensor, ndim in (
+        ("query", query, 4), ("pages", pages, 5), ("page_table", page_table, 2),
+        ("lengths", lengths, 1),
+    ):  # fmt: skip
+        require_ndim(f"paged_attention: {name}", tensor, ndim)
+    for name, tensor in (("page_table", page_table), ("lengths", lengths)):
+        if tensor.dtype != "int32":
+            raise VerifyError(f"paged_attention: {name} must be int32, got {tensor.dtype}")
+    check_causal_mask("paged_attention", "BottomRight", window_size)
+    require_equal("paged_attention: keys and values in a page", pages.shape[1], const(2))
+    require_equal("paged_attention: depths of queries and pages", query.shape[3], pages.shape[4])
+    for name, tensor in (("page_table", page_table), ("lengths", lengths)):
+        require_equal(f"paged_attention: batches of query and {name}", query.shape[0],
+                      tensor.shape[0])  # fmt: skip
+    options = AttentionOptions(
+        ("BSHD", "BHSD", "BHSD", "BSHD"), default_scale(scale, query.shape[3]), "BottomRight",
+        window_size=window_size, paged=True,
+    )  # fmt: skip
+    return define_paged_attention(query, pages, page_table, lengths, options)
+
+
+def check_causal_mask(what: str, causal_mask: object, window_size: object) -> None:
+    """Raise ``VerifyError`` for a mask that is unknown, or a window without one."""
+    if causal_mask is not None and causal_mask not in CAUSAL_MASKS:
+        raise VerifyError(
+            f"{what}: causal_mask must be None, {' or '.join(CAUSAL_MASKS)}, got {causal_mask!r}"
+        )
+    if window_size is None:
+        return
+    if type(window_size) is not int or window_size < 1 or causal_mask is None:
+        raise VerifyError(
+            f"{what}: a window is of 1 or more keys up to the query's own and needs a causal_mask, "
+            f"got window_size={window_size!r}, causal_mask={causal_mask!r}"
+        )
 
 
 def default_scale(scale: float | None, depth: ExprLike) -> float:
@@ -173,29 +255,80 @@ def define_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: AttentionOptions
 ) -> Tensor:
     """Define the stages for operands that have been checked."""
+    _, keys, values, _ = options.layouts
+    k, v = dims_of(key.shape, keys), dims_of(value.shape, values)
+    cache = _Cache(
+        k["H"],
+        k["S"],
+        v["D"],
+        lambda b, h, j, d: key(*in_layout(keys, b, h, j, d)),
+        lambda b, h, j, d: value(*in_layout(values, b, h, j, d)),
+        lambda b: k["S"],
+    )
+    return _define(query, cache, mask, options)
+
+
+@with_conditions
+def define_paged_attention(
+    query: Tensor, pages: Tensor, page_table: Tensor, lengths: Tensor, options: AttentionOptions
+) -> Tensor:
+    """Define the stages for operands that have been checked."""
+    _, _, heads, page_size, depth = pages.shape
+
+    def read(part: int) -> Callable[..., Any]:
+        def element(b: Expr, h: Expr, j: Expr, d: Expr) -> Any:
+            page = page_table(b, j // page_size)
+            within = pages(page, part, h, j % page_size, d)
+            return if_then_else(j < lengths(b), within, const(0.0, pages.dtype))
+
+        return element
+
+    most = page_table.shape[1] * page_size
+    cache = _Cache(
+        heads, most, depth, read(0), read(1), lambda b: cast_expr(lengths(b), most.dtype)
+    )
+    return _define(query, cache, None, options)
+
+
+@dataclass(frozen=True)
+class _Cache:
+    """Keys and values: their heads, the most positions of a sequence, elements of a value.
+
+    ``key`` and ``value`` read an element of a batch, a head, a position; ``length`` is the number
+    of positions of a batch's sequence.
+    """
+
+    heads: ExprLike
+    most: Expr
+    width: ExprLike
+    key: Callable[[Expr, Expr, Expr, Expr], Any]
+    value: Callable[[Expr, Expr, Expr, Expr], Any]
+    length: Callable[[Expr], Expr]
+
+
+def _define(query: Tensor, cache: _Cache, mask: Tensor | None, options: AttentionOptions) -> Tensor:
     layouts = options.layouts
     wide = fast_dtype(query.dtype)
-    q, k, v = (dims_of(t.shape, x) for t, x in zip((query, key, value), layouts))
-    group = heads_per_key_head(q["H"], k["H"])
+    q = dims_of(query.shape, layouts[0])
+    group = heads_per_key_head(q["H"], cache.heads)
     rows = (q["B"], q["H"], q["S"])
-    shape = (*rows, k["S"])
     depth = te.reduce_axis((0, q["D"]), "d")
 
     def score(b: Expr, h: Expr, i: Expr, j: Expr) -> Any:
         left = query(*in_layout(layouts[0], b, h, i, depth.var))
-        right = key(*in_layout(layouts[1], b, h // group, j, depth.var))
+        right = cache.key(b, h // group, j, depth.var)
         return te.sum(cast_expr(left, wide) * cast_expr(right, wide), axis=depth)
 
-    scores = compute(shape, score, name="attention_scores")
-    visible = _masked(scores, mask, options, options.causal_offset(q["S"], k["S"]))
+    scores = compute((*rows, cache.most), score, name="attention_scores")
+    visible = _masked(scores, mask, options, q["S"], cache)
     powers, total = _powers(visible)
-    j = te.reduce_axis((0, k["S"]), "j")
+    j = te.reduce_axis((0, cache.most), "j")
 
     def weighted(b: Expr, h: Expr, i: Expr, d: Expr) -> Any:
-        element = value(*in_layout(layouts[2], b, h // group, j.var, d))
+        element = cache.value(b, h // group, j.var, d)
         return te.sum(powers(b, h, i, j.var) * cast_expr(element, wide), axis=j)
 
-    values = compute((*rows, v["D"]), weighted, name="attention_values")
+    values = compute((*rows, cache.width), weighted, name="attention_values")
 
     def normal(*index: Expr) -> Expr:
         at = dims_of(index, layouts[3])
@@ -205,7 +338,7 @@ def define_attention(
         return cast_expr(made, query.dtype)
 
     made: Tensor = compute(
-        in_layout(layouts[3], *rows, v["D"]),
+        in_layout(layouts[3], *rows, cache.width),
         normal,
         name="attention",
         attrs={ATTENTION: options.annotation()},
@@ -214,7 +347,7 @@ def define_attention(
 
 
 def _masked(
-    scores: Tensor, mask: Tensor | None, options: AttentionOptions, causal_offset: Expr | None
+    scores: Tensor, mask: Tensor | None, options: AttentionOptions, queries: Expr, cache: _Cache
 ) -> Tensor:
     """Scale the scores and apply the masks."""
     shape, wide = scores.shape, scores.dtype
@@ -232,7 +365,13 @@ def _masked(
                 made = select(element, made, lowest)
             else:
                 made = made + cast_expr(element, wide)
-        return made if causal_offset is None else select(j <= i + causal_offset, made, lowest)
+        offset = options.causal_offset(queries, cache.length(b))
+        if offset is None:
+            return made
+        seen = j <= i + offset
+        if options.window_size is not None:
+            seen = and_(seen, i + offset - j < options.window_size)
+        return select(seen, made, lowest)
 
     visible: Tensor = compute(shape, masked, name="attention_mask")
     return visible

@@ -359,13 +359,15 @@ class DecodeKernel:
     def _at_split(self, b: Var, h: Var, split: Var) -> None:
         """Enter a split of the keys of a head."""
         self.b, self.h = b, h
-        self.limit = self.problem.key_limit(const(self.rows - 1))
-        blocks = ceildiv(self.limit, const(self.tiles.keys))
+        self.limit = self.problem.key_limit(b, const(self.rows - 1))
+        rows = const(0), const(self.rows - 1)
+        start, blocks = self.problem.key_blocks(b, *rows, self.tiles.keys)
         per_split = ceildiv(blocks, const(self.tiles.splits))
-        self.first_block = simplify(split * per_split)
+        first = simplify(split * per_split)
+        self.first_block = simplify(start + first)
         count: Expr = per_split
         if self.tiles.splits > 1:
-            count = maximum(minimum(per_split, blocks - self.first_block), 0)
+            count = maximum(minimum(per_split, blocks - first), 0)
         self.block_count = simplify(count)
 
     def _at_keys(self, k_block: Var) -> None:
@@ -446,12 +448,11 @@ class DecodeKernel:
         score = self._scaled(load(self.scores, r, k))
         if problem.mask is not None:
             score = score + problem.read_mask(self.b, self.h, r, key)
-        conditions = []
+        conditions: list[Expr] = []
         limit = as_int(problem.keys)
-        if limit is None or limit % self.tiles.lanes or problem.causal_offset is not None:
+        if limit is None or limit % self.tiles.lanes or problem.is_causal:
             conditions.append(key < problem.keys)
-        if problem.causal_offset is not None:
-            conditions.append(key <= problem.query_of(r) + problem.causal_offset)
+        conditions += problem.seen(self.b, r, key)
         # Nothing is read where the condition doesn't hold: the mask ends with the keys.
         return if_then_else(and_(*conditions), score, LOWEST) if conditions else score
 

@@ -47,7 +47,10 @@ class AttentionKernel(Kernel[Attention]):
 
     def recognise(self, func: PrimFunc) -> Attention | NotApplicable:
         """Compare with the definition named by the annotation."""
-        return read_attention(func)
+        found = read_attention(func)
+        if isinstance(found, Attention) and found.pages is not None:
+            return NotApplicable("keys and values lie in pages, which these forms don't read")
+        return found
 
     def plan(
         self, problem: Attention, target: Target, choices: Choices

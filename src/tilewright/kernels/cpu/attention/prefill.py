@@ -148,7 +148,7 @@ class PrefillKernel:
                 self._at_tile(vb, vh, vq_tile)
                 self.start()
                 self.pack_queries()
-                for k_block in T.serial(self._key_blocks()):
+                for k_block in T.serial(self.block_count):
                     with T.block("key_block"):
                         vk_block = T.axis.remap("O", [k_block])
                         self._at_keys(vk_block)
@@ -306,20 +306,22 @@ class PrefillKernel:
             _block_length(self.tiles.queries, self.problem.rows, self.first_row)
         )
         self.wide_count = simplify(ceildiv(self.row_count, const(self.tiles.width)))
+        self.first_block, self.block_count = self._key_blocks()
 
-    def _key_blocks(self) -> Expr:
-        limit = self.problem.key_limit(self.first_row + self.tiles.queries - 1)
-        return simplify(ceildiv(limit, const(self.tiles.keys)))
+    def _key_blocks(self) -> tuple[Expr, Expr]:
+        """The first block of keys that a query of the tile sees, and how many there are."""
+        last = self.first_row + self.tiles.queries - 1
+        return self.problem.key_blocks(self.b, self.first_row, last, self.tiles.keys)
 
     def _at_keys(self, k_block: Var) -> None:
         """Enter a block of keys."""
-        self.first_key = simplify(k_block * self.tiles.keys)
+        self.first_key = simplify((self.first_block + k_block) * self.tiles.keys)
 
     def _key_count(self, last_row: Expr) -> Expr:
         """Keys of the block that the rows of the tile up to ``last_row`` see."""
-        limit = self.problem.key_limit(simplify(self.first_row + last_row))
+        limit = self.problem.key_limit(self.b, simplify(self.first_row + last_row))
         made = _block_length(self.tiles.keys, limit, self.first_key)
-        return made if self.problem.causal_offset is None else simplify(maximum(made, 0))
+        return simplify(maximum(made, 0)) if self.problem.is_causal else made
 
     def _wide_keys(self, q_wide: Expr) -> Expr:
         """Keys of the block that vectors of queries see."""
@@ -481,15 +483,18 @@ class PrefillKernel:
             score = score + load(self.masks, k, q)
         elif problem.mask is not None:
             score = score + problem.read_mask(self.b, self.h, self._row(const(0)), self._key(k))
-        conditions = []
-        if problem.causal_offset is not None:
+        conditions: list[Expr] = []
+        if problem.is_causal:
             # In 32 bits: half as many vectors.
-            first = problem.causal_offset - self.first_key - k
+            first = problem.causal_offset(self.b) - self.first_key - k
             if problem.stacked:
                 row = cast(problem.query_of(q), "int32")
             else:
                 row, first = cast(lane, "int32"), first + self.first_row + q_wide * width
             conditions.append(row >= cast(const(0) - first, "int32"))
+            if problem.options.window_size is not None:
+                past = const(problem.options.window_size) - first
+                conditions.append(row < cast(past, "int32"))
         if not self._keys_fit():
             conditions.append(self.first_key + k < problem.keys)
         return select(and_(*conditions), score, LOWEST) if conditions else score

@@ -34,7 +34,6 @@ from tilewright.kernels.gpu.attention.common import (
     TileKernel,
     exp2,
     inverse,
-    is_whole,
     shift_of,
     vector_of,
 )
@@ -175,7 +174,7 @@ class DecodeKernel(TileKernel):
                         for buffer in (self.keys.buffer, self.powers.buffer, self.rescale):
                             T.alloc_buffer(buffer)
                         self._at_keys(vk_block)
-                        self.copy_rows(self.keys, self._raw_key, self.first_key, self.problem.keys)
+                        self.copy_rows(self.keys, self._raw_key, self.first_key, self.end)
                         self.scores()
                         self.softmax()
                         self.weigh()
@@ -262,7 +261,7 @@ class DecodeKernel(TileKernel):
                         power[r * run + lane] = self.powers.buffer[at]
                 for k in T.unroll(run):
                     key = T.meta_var(self.first_key + first + k)
-                    if is_whole(self.problem.keys, self.sizes.keys) or key < self.problem.keys:
+                    if self.problem.has_whole(self.sizes.keys) or key < self.end:
                         self.add_values(key, k)
 
     @T.macro
@@ -387,12 +386,14 @@ class DecodeKernel(TileKernel):
         self.thread = thread
         self.lane = thread % self.sizes.width
         self.slice, self.column = thread // self.columns, thread % self.columns
-        limit = self.problem.key_limit(const(self.rows - 1))
-        blocks = ceildiv(limit, const(self.sizes.keys))
+        self.end = self.problem.key_count(self.b)
+        rows = const(0), const(self.rows - 1)
+        start, blocks = self.problem.key_blocks(self.b, *rows, self.sizes.keys)
         count: Expr = ceildiv(blocks, const(splits))
-        self.first_block = simplify(self.split * count)
+        first = simplify(self.split * count)
+        self.first_block = simplify(start + first)
         if splits > 1:
-            count = maximum(minimum(count, blocks - self.first_block), 0)
+            count = maximum(minimum(count, blocks - first), 0)
         self.block_count = simplify(count)
 
     def _at_keys(self, k_block: Var) -> None:
@@ -420,11 +421,10 @@ class DecodeKernel(TileKernel):
         problem, key = self.problem, self.first_key + k
         if problem.mask is not None:
             score = score + problem.read_mask(self.b, self.h, r, key)
-        conditions = []
-        if not is_whole(problem.keys, self.sizes.keys):
-            conditions.append(key < problem.keys)
-        if problem.causal_offset is not None:
-            conditions.append(key <= problem.query_of(r) + problem.causal_offset)
+        conditions: list[Expr] = []
+        if not problem.has_whole(self.sizes.keys):
+            conditions.append(key < self.end)
+        conditions += problem.seen(self.b, r, key)
         # Nothing is read where the condition doesn't hold: the mask ends with the keys.
         return if_then_else(and_(*conditions), score, LOWEST) if conditions else score
 

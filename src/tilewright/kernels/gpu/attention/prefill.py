@@ -150,14 +150,14 @@ class PrefillKernel(TileKernel):
                     T.alloc_buffer(buffer)
                 self._enter(vtile, vthread)
                 self.start()
-                for k_block in T.serial(self._key_blocks()):
+                for k_block in T.serial(self.block_count):
                     with T.block("key_block"):
                         vk_block = T.axis.remap("O", [k_block])
                         # Here, so that what is not needed at a time may share memory.
                         for tile in (self.keys, self.powers, self.values):
                             T.alloc_buffer(tile.buffer)
                         self._at_keys(vk_block)
-                        end = T.meta_var(self.problem.keys)
+                        end = T.meta_var(self.problem.key_count(self.b))
                         self.copy_rows(self.keys, self.read_key, self.first_key, end)
                         self.scores()
                         self.softmax()
@@ -286,19 +286,21 @@ class PrefillKernel(TileKernel):
         count, heads = self._query_tiles(), self.problem.heads
         self.b, self.h = simplify(tile // count // heads), simplify(tile // count % heads)
         q_tile = tile % count
-        if self.problem.causal_offset is not None:
+        if self.problem.is_causal:
             q_tile = count - 1 - q_tile
         self.thread = thread
         self.first_row = simplify(q_tile * self.sizes.query_tile)
+        self.first_block, self.block_count = self._key_blocks()
         self.y, self.x = thread // self.sizes.columns, thread % self.sizes.columns
 
-    def _key_blocks(self) -> Expr:
-        limit = self.problem.key_limit(self.first_row + self.sizes.query_tile - 1)
-        return simplify(ceildiv(limit, const(self.sizes.key_tile)))
+    def _key_blocks(self) -> tuple[Expr, Expr]:
+        """The first block of keys that a query of the tile sees, and how many there are."""
+        last = self.first_row + self.sizes.query_tile - 1
+        return self.problem.key_blocks(self.b, self.first_row, last, self.sizes.key_tile)
 
     def _at_keys(self, k_block: Var) -> None:
         """Enter a block of keys."""
-        self.first_key = simplify(k_block * self.sizes.key_tile)
+        self.first_key = simplify((self.first_block + k_block) * self.sizes.key_tile)
 
     def _own_row(self, r: ExprLike) -> Expr:
         """A query of the thread in the tile."""
@@ -331,11 +333,9 @@ class PrefillKernel(TileKernel):
     def _masked(self, score: Expr, r: Expr, c: Expr) -> Expr:
         """Apply the mask, causality and the end of the sequence to a score."""
         problem, row, key = self.problem, self._row(r), self.first_key + self._column(c)
-        conditions = []
-        if problem.causal_offset is not None:
-            conditions.append(key <= problem.query_of(row) + problem.causal_offset)
-        if not is_whole(problem.keys, self.sizes.key_tile):
-            conditions.append(key < problem.keys)
+        conditions = problem.seen(self.b, row, key)
+        if not problem.has_whole(self.sizes.key_tile):
+            conditions.append(key < problem.key_count(self.b))
         if problem.mask is not None:
             if not is_whole(problem.rows, self.sizes.query_tile):
                 row = minimum(row, problem.rows - 1)

@@ -156,7 +156,7 @@ class PrefillMmaKernel(TileKernel):
                         T.alloc_buffer(tile_of.buffer)
                     for ahead in T.unroll(self.sizes.stages - 1):
                         self.fetch(ahead, ahead)
-                    for k_block in T.serial(self._key_blocks()):
+                    for k_block in T.serial(self.block_count):
                         next_block = T.meta_var(k_block + (self.sizes.stages - 1))
                         self.fetch(next_block, next_block % self.sizes.stages)
                         T.evaluate(T.ptx_wait_group(self.sizes.stages - 1))
@@ -172,8 +172,8 @@ class PrefillMmaKernel(TileKernel):
     @T.macro
     def fetch(self, k_block: Expr, stage: Expr) -> None:
         """Start to copy a block of keys and values into a stage, if there is one."""
-        if k_block < self._key_blocks():
-            first = T.meta_var(k_block * self.sizes.keys)
+        if k_block < self.block_count:
+            first = T.meta_var((self.first_block + k_block) * self.sizes.keys)
             self.fetch_rows(self.keys, self._raw_key, first, stage * self.sizes.keys)
             self.fetch_rows(self.values, self._raw_value, first, stage * self.sizes.keys)
         T.evaluate(T.ptx_commit_group())
@@ -184,7 +184,7 @@ class PrefillMmaKernel(TileKernel):
     ) -> None:
         """Start to copy rows from ``start`` on; zeros beyond the last key."""
         per_row = tile.width // _OWN
-        count, end = self.sizes.keys * per_row, self.problem.keys
+        count, end = self.sizes.keys * per_row, self.problem.key_count(self.b)
         for i in T.serial(-(-count // self.threads)):
             place = T.meta_var(i * self.threads + self.thread)
             if count % self.threads == 0 or place < count:
@@ -314,18 +314,20 @@ class PrefillMmaKernel(TileKernel):
         count, heads = self._query_tiles(), self.problem.heads
         self.b, self.h = simplify(tile // count // heads), simplify(tile // count % heads)
         q_tile = tile % count
-        if self.problem.causal_offset is not None:
+        if self.problem.is_causal:
             q_tile = count - 1 - q_tile
         self.first_row = simplify(q_tile * self.sizes.query_tile)
+        self.first_block, self.block_count = self._key_blocks()
         self.thread, self.warp, self.lane = thread, thread // WARP, thread % WARP
 
-    def _key_blocks(self) -> Expr:
-        limit = self.problem.key_limit(self.first_row + self.sizes.query_tile - 1)
-        return simplify(ceildiv(limit, const(self.sizes.keys)))
+    def _key_blocks(self) -> tuple[Expr, Expr]:
+        """The first block of keys that a query of the tile sees, and how many there are."""
+        last = self.first_row + self.sizes.query_tile - 1
+        return self.problem.key_blocks(self.b, self.first_row, last, self.sizes.keys)
 
     def _at_keys(self, k_block: Var) -> None:
         """Enter a block of keys."""
-        self.first_key = simplify(k_block * self.sizes.keys)
+        self.first_key = simplify((self.first_block + k_block) * self.sizes.keys)
         self.stage_row = simplify(k_block % self.sizes.stages * self.sizes.keys)
 
     def _row(self, r: ExprLike) -> Expr:
@@ -360,11 +362,9 @@ class PrefillMmaKernel(TileKernel):
         problem = self.problem
         row = self._row(i % 4 // 2)
         key = self.first_key + i // 4 * 8 + self.lane % 4 * 2 + i % 2
-        conditions = []
-        if problem.causal_offset is not None:
-            conditions.append(key <= problem.query_of(row) + problem.causal_offset)
-        if not is_whole(problem.keys, self.sizes.keys):
-            conditions.append(key < problem.keys)
+        conditions = problem.seen(self.b, row, key)
+        if not problem.has_whole(self.sizes.keys):
+            conditions.append(key < problem.key_count(self.b))
         if problem.mask is not None:
             if not is_whole(problem.rows, self.sizes.query_tile):
                 row = minimum(row, problem.rows - 1)
