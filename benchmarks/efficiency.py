@@ -23,11 +23,9 @@ from benchmarks import own
 from benchmarks.table import show
 from benchmarks.workloads import WORKLOADS
 from tilewright.meta_schedule import MeasureCallback, TuneContext, tune_tasks
-from tilewright.meta_schedule.builder import BuilderResult
 from tilewright.meta_schedule.cost_model import CostModel, MLPModel, RandomModel, XGBModel
-from tilewright.meta_schedule.measure_callback import UpdateCostModel
-from tilewright.meta_schedule.measure_candidate import MeasureCandidate
-from tilewright.meta_schedule.runner import TUNING, LocalRunner, RunnerResult
+from tilewright.meta_schedule.measure_callback import Trial, UpdateCostModel
+from tilewright.meta_schedule.runner import TUNING, LocalRunner
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.target import Target
 
@@ -56,16 +54,9 @@ class _Curve(MeasureCallback):
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
-    def on_result(
-        self,
-        scheduler: Any,
-        task: Any,
-        candidate: MeasureCandidate,
-        built: BuilderResult,
-        result: RunnerResult,
-    ) -> None:
+    def on_result(self, scheduler: Any, task: Any, trial: Trial) -> None:
         """Note one."""
-        self.seconds.append(result.seconds)
+        self.seconds.append(trial.result.seconds)
 
 
 def curve(name: str, way: str, target: Target, trials: int, batch: int, seed: int) -> list[float]:

@@ -14,6 +14,7 @@ from tilewright.ir import IRModule
 from tilewright.meta_schedule.cost_model import XGBModel
 from tilewright.meta_schedule.extracted_task import extract_tasks
 from tilewright.meta_schedule.feature import FEATURE_EXTRACTORS, FEATURE_NAMES
+from tilewright.meta_schedule.measure_callback import Trial
 from tilewright.meta_schedule.passes import is_meta_schedule_enabled
 from tilewright.meta_schedule.tune import builder_and_runner
 from tilewright.runtime import Module
@@ -203,7 +204,7 @@ def test_what_a_builder_leaves_is_removed(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     left = ms.BuilderResult(str(tmp_path / "folder"))
     for _ in range(2):  # the second time there is nothing
-        ms.RemoveBuildArtifact().on_result(None, None, None, left, None)  # type: ignore[arg-type]
+        ms.RemoveBuildArtifact().on_result(None, None, Trial(None, left, None))  # type: ignore[arg-type]
     assert not (tmp_path / "folder").exists()
 
 

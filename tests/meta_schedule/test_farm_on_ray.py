@@ -102,7 +102,7 @@ class KillOne(MeasureCallback):
     def __init__(self, runner: Watched, after: int) -> None:
         self.runner, self.left = runner, after
 
-    def on_result(self, scheduler: Any, task: Any, candidate: Any, build: Any, result: Any) -> None:
+    def on_result(self, scheduler: Any, task: Any, trial: Any) -> None:
         self.left -= 1
         if self.left == 0:
             os.kill(self.runner.pids[0], signal.SIGKILL)

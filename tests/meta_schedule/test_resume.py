@@ -96,8 +96,8 @@ class Seen(MeasureCallback):
     def __init__(self) -> None:
         self.seen: list[str] = []
 
-    def on_result(self, scheduler: Any, task: Any, candidate: Any, built: Any, result: Any) -> None:
-        self.seen.append(f"{task.name} {trace_digest(candidate.sch.trace)}")
+    def on_result(self, scheduler: Any, task: Any, trial: Any) -> None:
+        self.seen.append(f"{task.name} {trace_digest(trial.candidate.sch.trace)}")
 
 
 class Said(Progress):

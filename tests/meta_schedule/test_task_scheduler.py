@@ -558,8 +558,8 @@ def test_tuning_starts_from_the_rules_and_never_ends_below_them() -> None:
     seen: list[str] = []
 
     class Watch(MeasureCallback):
-        def on_result(self, scheduler, task, candidate, built, result) -> None:  # type: ignore[no-untyped-def]
-            seen.append(str(candidate.sch.trace))
+        def on_result(self, scheduler, task, trial) -> None:  # type: ignore[no-untyped-def]
+            seen.append(str(trial.candidate.sch.trace))
 
     tune(scheduler, [context], 10, callbacks=[Watch()])
     assert scheduler.tasks[0].trials == 3

@@ -11,7 +11,7 @@ from tilewright.meta_schedule.builder import BuilderResult
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database, MemoryDatabase
 from tilewright.meta_schedule.database.record import trace_digest
-from tilewright.meta_schedule.measure_callback import AddToDatabase, KeepTrialLog
+from tilewright.meta_schedule.measure_callback import AddToDatabase, Batch, KeepTrialLog, Trial
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
 from tilewright.meta_schedule.task_record import TaskRecord
@@ -56,7 +56,7 @@ class Run:
 
     def tell(self, candidate: MeasureCandidate, result: RunnerResult) -> None:
         for callback in self.callbacks:
-            callback.on_result(self, self.task, candidate, BUILT, result)
+            callback.on_result(self, self.task, Trial(candidate, BUILT, result))
 
     def batch(self, *times: Sequence[float] | str) -> list[MeasureCandidate]:
         """A batch of candidates, the first of them by rule; texts are reasons of failures."""
@@ -72,12 +72,12 @@ class Run:
             if result.reason:
                 self.task.failures[result.reason] += 1
         for callback in self.callbacks:
-            callback.on_batch(self, self.task, made, results)
+            callback.on_batch(self, self.task, Batch(made, results))
         return made
 
     def race(self, candidates: Sequence[MeasureCandidate], *times: Sequence[float]) -> None:
         """The last race, in which the first candidate wins."""
         results = [RunnerResult(tuple(time), error_ratio=0.0) for time in times]
-        self.log.on_race(self, self.task, candidates, results, 0)
+        self.log.on_race(self, self.task, Batch(candidates, results, 0))
         beat = tuple(trace_digest(item.sch.trace) for item in candidates[1:])
         self.tell(candidates[0], replace(results[0], beat=beat))

@@ -195,20 +195,19 @@ def floormod(a: ExprLike, b: ExprLike) -> Expr:
 
 def truncdiv(a: ExprLike, b: ExprLike) -> Expr:
     """Integer division rounded towards zero; 0 if ``b`` is 0."""
-    a, b = match_types(a, b)
-    _check_integer(a, "truncdiv")
-    if isinstance(a, IntImm) and isinstance(b, IntImm):
-        return const(INTEGER_CALLS["truncdiv"](a.value, b.value, a.dtype), a.dtype)
-    return call("truncdiv", a, b)
+    return _truncating("truncdiv", *match_types(a, b))
 
 
 def truncmod(a: ExprLike, b: ExprLike) -> Expr:
     """Remainder of ``truncdiv``, with the sign of ``a``; 0 if ``b`` is 0."""
-    a, b = match_types(a, b)
-    _check_integer(a, "truncmod")
+    return _truncating("truncmod", *match_types(a, b))
+
+
+def _truncating(name: str, a: Expr, b: Expr) -> Expr:
+    _check_integer(a, name)
     if isinstance(a, IntImm) and isinstance(b, IntImm):
-        return const(INTEGER_CALLS["truncmod"](a.value, b.value, a.dtype), a.dtype)
-    return call("truncmod", a, b)
+        return const(INTEGER_CALLS[name](a.value, b.value, a.dtype), a.dtype)
+    return call(name, a, b)
 
 
 def ceildiv(a: ExprLike, b: ExprLike) -> Expr:

@@ -16,7 +16,6 @@ import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import Any
 
 from tilewright import driver
@@ -126,12 +125,7 @@ class RecordChecker:
     def __enter__(self) -> RecordChecker:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

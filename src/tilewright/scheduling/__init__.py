@@ -32,7 +32,7 @@ from tilewright.scheduling.nests import (
     replaced_nest,
     with_block,
 )
-from tilewright.scheduling.rows import arrange_axes, shared_rows
+from tilewright.scheduling.rows import arrange_axes, shared_rows, stages_before_elements
 from tilewright.scheduling.rule import (
     CPUScheduleRule,
     GPUScheduleRule,
@@ -75,6 +75,7 @@ __all__ = [
     "reduction_of",
     "replaced_nest",
     "shared_rows",
+    "stages_before_elements",
     "start_schedule",
     "stride",
     "warn_of_unscheduled",

@@ -11,13 +11,25 @@ from tilewright.scheduling.blocks import (
     accesses_of,
     are_side_by_side,
     axes_of,
+    inline_injective,
     is_injective,
+    leaf_blocks,
     loads_of,
     stores_of,
 )
+from tilewright.scheduling.rule import NotApplicable
 from tilewright.tir import Block
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
+
+
+def stages_before_elements(sch: Schedule) -> list[BlockRV] | NotApplicable:
+    """Inline what may be; return the blocks if some reduce and the last is element-wise."""
+    inline_injective(sch)
+    blocks = leaf_blocks(sch)
+    if all(is_injective(sch, rv) for rv in blocks) or not is_injective(sch, blocks[-1]):
+        return NotApplicable("there is no reduction followed by an element-wise stage")
+    return blocks
 
 
 def shared_rows(sch: Schedule, blocks: Sequence[BlockRV], axes: Sequence[Axis]) -> int | None:

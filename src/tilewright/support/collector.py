@@ -13,7 +13,6 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from types import TracebackType
 
 #: New containers that start a collection inside of ``few_collections``.
 RAISED_THRESHOLD = 50_000
@@ -52,12 +51,7 @@ class few_collections:  # used like a function
                 few_collections._before = threshold
                 gc.set_threshold(RAISED_THRESHOLD, *others)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with _lock:
             few_collections._inside -= 1
             if few_collections._inside or not few_collections._before:

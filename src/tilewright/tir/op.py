@@ -17,24 +17,25 @@ from tilewright.ir import Expr, ExprLike, as_expr, call, dtypes, located, match_
 from tilewright.ir.op import UNARY_FLOAT, UNARY_NUMBER
 
 
+def _named(build: Callable[..., Expr], name: str, doc: str | None) -> Callable[..., Expr]:
+    build.__name__ = build.__qualname__ = name
+    build.__doc__ = doc
+    return build
+
+
 def _unary(name: str, doc: str = "") -> Callable[..., Expr]:
     def build(x: ExprLike, span: object = None) -> Expr:
         return located(call(name, x), span)
 
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = doc or (
-        f"``{name}(x)``, elementwise on vectors; the result has the dtype of ``x``."
-    )
-    return build
+    usual = f"``{name}(x)``, elementwise on vectors; the result has the dtype of ``x``."
+    return _named(build, name, doc or usual)
 
 
 def _binary(name: str, doc: str = "") -> Callable[..., Expr]:
     def build(x: ExprLike, y: ExprLike, span: object = None) -> Expr:
         return located(call(name, x, y), span)
 
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = doc or f"``{name}(x, y)``; operands are brought to one dtype."
-    return build
+    return _named(build, name, doc or f"``{name}(x, y)``; operands are brought to one dtype.")
 
 
 def _pair(name: str, doc: str = "") -> Callable[..., Expr]:
@@ -43,18 +44,14 @@ def _pair(name: str, doc: str = "") -> Callable[..., Expr]:
     def build(x1: ExprLike, x2: ExprLike, span: object = None) -> Expr:
         return located(call(name, x1, x2), span)
 
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = doc or f"``{name}(x1, x2)``; operands are brought to one dtype."
-    return build
+    return _named(build, name, doc or f"``{name}(x1, x2)``; operands are brought to one dtype.")
 
 
 def _division(name: str, function: Callable[[ExprLike, ExprLike], Expr]) -> Callable[..., Expr]:
     def build(a: ExprLike, b: ExprLike, span: object = None) -> Expr:
         return located(function(a, b), span)
 
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = function.__doc__
-    return build
+    return _named(build, name, function.__doc__)
 
 
 exp = _unary("exp")

@@ -231,23 +231,21 @@ $fn $i32 tw_clz_$s($U a) {
 @helper("bits")
 def _bits(dialect: Dialect, element: str) -> Helper:
     """The bits of a float as an integer."""
-    text = """
-$fn $U tw_bits_$s($T x) {
-  union { $T number; $U bits; } both;
-  both.number = x;
-  return both.bits;
-}"""
-    return Helper(fill(dialect, element, text, U=dialect.register(unsigned(element))))
+    return _reinterpreted(dialect, element, "$fn $U tw_bits_$s($T x)", "number", "bits")
 
 
 @helper("from_bits")
 def _from_bits(dialect: Dialect, element: str) -> Helper:
-    text = """
-$fn $T tw_from_bits_$s($U x) {
-  union { $T number; $U bits; } both;
-  both.bits = x;
-  return both.number;
-}"""
+    return _reinterpreted(dialect, element, "$fn $T tw_from_bits_$s($U x)", "bits", "number")
+
+
+def _reinterpreted(dialect: Dialect, element: str, head: str, given: str, wanted: str) -> Helper:
+    text = f"""
+{head} {{
+  union {{ $T number; $U bits; }} both;
+  both.{given} = x;
+  return both.{wanted};
+}}"""
     return Helper(fill(dialect, element, text, U=dialect.register(unsigned(element))))
 
 

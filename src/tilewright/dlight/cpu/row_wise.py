@@ -28,6 +28,7 @@ from tilewright.scheduling import (
     arrange_axes,
     others_after,
     shared_rows,
+    stages_before_elements,
 )
 from tilewright.scheduling.cpu import (
     Axis,
@@ -35,9 +36,7 @@ from tilewright.scheduling.cpu import (
     come_from_afar,
     element_bits,
     exceeds,
-    inline_injective,
     is_injective,
-    leaf_blocks,
     parallelize,
     schedule_injective,
     schedule_reduction,
@@ -76,12 +75,10 @@ class RowWise(CPUScheduleRule):
 
     def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Fuse the rows, compute every stage under them, vectorise within."""
-        inline_injective(sch)
-        blocks = leaf_blocks(sch)
-        reductions = [rv for rv in blocks if not is_injective(sch, rv)]
+        blocks = stages_before_elements(sch)
+        if isinstance(blocks, NotApplicable):
+            return blocks
         last = blocks[-1]
-        if not reductions or not is_injective(sch, last):
-            return NotApplicable("there is no reduction followed by an element-wise stage")
         arrange_axes(sch, last)
         axes = axes_of(sch, last)
         if axes is None:

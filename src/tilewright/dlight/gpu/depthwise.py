@@ -7,6 +7,8 @@ reused, so memory decides, not shared memory or tiles.
 
 from __future__ import annotations
 
+from functools import partial
+
 from tilewright.dlight.gpu.matmul import has_windows
 from tilewright.scheduling import (
     Contraction,
@@ -19,16 +21,14 @@ from tilewright.scheduling.blocks import Axis, work_of
 from tilewright.scheduling.gpu import (
     attach,
     bind_flat,
+    first_lowered,
     flat_threads,
     fused,
     inline_into,
     is_bound,
     limits_of,
-    place_scratch,
     schedule_rest,
-    why_not_lowered,
 )
-from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import BufferLoad
 from tilewright.tir.schedule import Schedule, others_after
@@ -53,20 +53,9 @@ class Depthwise(GPUScheduleRule):
         image = max(found.loads, key=lambda load: len(_windows(found, load)))
         if any(not dimensions_of(image, axis) for axis in found.places):
             return NotApplicable("channels are mixed")
-        why = "it has no results"
-        for own in sch.choices.preferring(f"{found.block.name}.own", _own_options(found)):
-            attempt = sch.copy()
-            try:
-                _schedule(attempt, found, own, target)
-                schedule_rest(attempt, target)
-            except ScheduleError as error:
-                why = error.summary
-                continue
-            why = why_not_lowered(attempt, target) or ""
-            if not why:
-                place_scratch(attempt)
-                return attempt
-        return NotApplicable(why)
+        options = sch.choices.preferring(f"{found.block.name}.own", _own_options(found))
+        ways = ((own, partial(_schedule, found=found, own=own, target=target)) for own in options)
+        return first_lowered(sch, ways, target, "it has no results")
 
 
 def _windows(found: Contraction, load: BufferLoad) -> set[int]:
@@ -124,3 +113,4 @@ def _schedule(sch: Schedule, found: Contraction, own: int, target: Target) -> No
     if 0 < taps * own <= _MOST_TAPS:
         for step in steps:
             sch.unroll(step)
+    schedule_rest(sch, target)

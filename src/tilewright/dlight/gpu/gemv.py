@@ -6,18 +6,19 @@ gained by tiles: threads read vectors of the matrix side by side and join their 
 
 from __future__ import annotations
 
+from functools import partial
+
 from tilewright.scheduling import Contraction, GPUScheduleRule, NotApplicable, describe
 from tilewright.scheduling.blocks import Axis, work_of
 from tilewright.scheduling.gpu import (
+    VectorPlan,
+    first_lowered,
     largest_operand,
     limits_of,
-    place_scratch,
     schedule_rest,
     schedule_vector_sums,
     vector_plans,
-    why_not_lowered,
 )
-from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir.analysis import match_reduction
 from tilewright.tir.schedule import Schedule
@@ -73,19 +74,13 @@ def sums_of_vectors(
     sch: Schedule, found: Contraction, reused: list[Axis], target: Target
 ) -> Schedule | NotApplicable:
     """Schedule a reduction by the first plan with vectors that it may have."""
-    why = "its operands are in no rows that are whole numbers of vectors"
+
+    def schedule(attempt: Schedule, plan: VectorPlan) -> None:
+        schedule_vector_sums(attempt, found, reused, plan)
+        schedule_rest(attempt, target)
+
     plans = vector_plans(found, reused, limits_of(target))
-    for plan in sch.choices.preferring(f"{found.block.name}.plan", plans):
-        attempt = sch.copy()
-        try:
-            schedule_vector_sums(attempt, found, reused, plan)
-            schedule_rest(attempt, target)
-        except ScheduleError as error:
-            why = error.summary
-            continue
-        refused = why_not_lowered(attempt, target)
-        if refused is None:
-            place_scratch(attempt)
-            return attempt
-        why = refused
-    return NotApplicable(why)
+    chosen = sch.choices.preferring(f"{found.block.name}.plan", plans)
+    ways = ((plan, partial(schedule, plan=plan)) for plan in chosen)
+    why = "its operands are in no rows that are whole numbers of vectors"
+    return first_lowered(sch, ways, target, why)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from tilewright.scheduling import GPUScheduleRule, NotApplicable, arrange_axes, shared_rows
+from functools import partial
+
+from tilewright.scheduling import (
+    GPUScheduleRule,
+    NotApplicable,
+    arrange_axes,
+    shared_rows,
+    stages_before_elements,
+)
 from tilewright.scheduling.blocks import (
     axes_of,
-    inline_injective,
     is_injective,
-    leaf_blocks,
     work_of,
 )
 from tilewright.scheduling.gpu import (
+    first_lowered,
     limits_of,
-    place_scratch,
     row_plans,
     schedule_rows,
-    why_not_lowered,
 )
-from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir.analysis.update_order import threads_combine
 from tilewright.tir.schedule import Schedule
@@ -29,12 +33,10 @@ class GeneralReduction(GPUScheduleRule):
 
     def apply_to(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Compute all stages of a row by one group of threads."""
-        inline_injective(sch)
-        blocks = leaf_blocks(sch)
-        reductions = [rv for rv in blocks if not is_injective(sch, rv)]
-        last = blocks[-1]
-        if not reductions or not is_injective(sch, last):
-            return NotApplicable("there is no reduction followed by an element-wise stage")
+        blocks = stages_before_elements(sch)
+        if isinstance(blocks, NotApplicable):
+            return blocks
+        reductions, last = [rv for rv in blocks if not is_injective(sch, rv)], blocks[-1]
         if not all(threads_combine(sch.get(rv)) for rv in reductions):
             return NotApplicable("the order of a reduction's updates matters")
         if refused := self.refuses(sch, reductions):
@@ -48,19 +50,11 @@ class GeneralReduction(GPUScheduleRule):
             return NotApplicable("the stages do not share leading axes")
         limits, width = limits_of(target), _width(sch, blocks, rows)
         plans = row_plans(sch, blocks, axes[:rows], width, limits)
-        why = "no plan for the rows"
-        for plan in sch.choices.preferring("rows.plan", plans):
-            attempt = sch.copy()
-            try:
-                schedule_rows(attempt, last, rows, plan)
-            except ScheduleError as error:
-                why = error.summary
-                continue
-            why = why_not_lowered(attempt, target) or ""
-            if not why:
-                place_scratch(attempt)
-                return attempt
-        return NotApplicable(why)
+        ways = (
+            (plan, partial(schedule_rows, last=last, rows=rows, plan=plan))
+            for plan in sch.choices.preferring("rows.plan", plans)
+        )
+        return first_lowered(sch, ways, target, "no plan for the rows")
 
     def refuses(self, sch: Schedule, reductions: list[BlockRV]) -> str:
         """Say why functions of a more special kind are meant, if this is none."""

@@ -23,9 +23,9 @@ from tilewright.scheduling.gpu import (
     MatrixForm,
     bring_into_form,
     extents_of,
+    first_lowered,
     limits_of,
     matrix_form_of,
-    place_scratch,
     rank_tensor_core_tiles,
     rank_tiles,
     rank_warpgroup_tiles,
@@ -33,11 +33,9 @@ from tilewright.scheduling.gpu import (
     schedule_tensor_core_tiles,
     schedule_tiles,
     schedule_warpgroup_tiles,
-    why_not_lowered,
     why_not_tensor_cores,
     why_not_warpgroups,
 )
-from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule
 
@@ -96,24 +94,14 @@ def tiled(
 
     Tiles for tensor cores come first, where they have the operands' dtype.
     """
-    why = "no tile fits the GPU"
-    for name, schedule in _ways(sch, found, form, target):
-        attempt = sch.copy()
-        try:
-            bring_into_form(attempt, found.main, form)
-            schedule(attempt)
-            schedule_rest(attempt, target)
-        except ScheduleError as error:
-            why = error.summary
-            logger.debug("%s: %s: %s", sch.choices.function, name, why)
-            continue
-        refused = why_not_lowered(attempt, target)
-        if refused is None:
-            place_scratch(attempt)
-            return attempt
-        why = refused
-        logger.debug("%s: %s: %s", sch.choices.function, name, why)
-    return NotApplicable(why)
+
+    def schedule(attempt: Schedule, tile: Callable[[Schedule], None]) -> None:
+        bring_into_form(attempt, found.main, form)
+        tile(attempt)
+        schedule_rest(attempt, target)
+
+    ways = ((name, partial(schedule, tile=t)) for name, t in _ways(sch, found, form, target))
+    return first_lowered(sch, ways, target, "no tile fits the GPU")
 
 
 def _ways(

@@ -137,6 +137,10 @@ class Database:
 
         ``workload_name`` is for databases of one's own that answer by it, here and below.
         """
+        return self._best(normalized(mod), target, workload_name)
+
+    def _best(self, mod: IRModule, target: Target | None, name: str | None) -> TuningRecord | None:
+        """What ``query_tuning_record`` returns for a normalized module."""
         workload = self.find_workload(mod)
         best = [] if workload is None else self.get_top_k(workload, 1, target)
         return best[0] if best else None

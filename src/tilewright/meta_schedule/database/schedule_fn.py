@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.database.memory import MemoryDatabase
-from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
+from tilewright.meta_schedule.database.record import TuningRecord, Workload
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
@@ -27,14 +27,8 @@ class ScheduleFnDatabase(MemoryDatabase):
         """Return true: the function decides on a query."""
         return True
 
-    def query_tuning_record(
-        self,
-        mod: IRModule | PrimFunc,
-        target: Target | None = None,
-        workload_name: str | None = None,
-    ) -> TuningRecord | None:
+    def _best(self, mod: IRModule, target: Target | None, name: str | None) -> TuningRecord | None:
         """Run the function; its trace is the record, which has no measured time."""
-        mod = normalized(mod)
         sch = Schedule(mod)
         if not self.schedule_fn(sch):
             return None

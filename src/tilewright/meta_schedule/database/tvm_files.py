@@ -24,6 +24,7 @@ from tilewright.meta_schedule.database.graph_choice import GraphChoice
 from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
 from tilewright.meta_schedule.database.schema import LONGEST_LINE, read_line
 from tilewright.support.errors import TilewrightError, TuneError
+from tilewright.tir import fresh_name
 from tilewright.tir.analysis import verify
 
 WORKLOAD_FILE = "database_workload.json"
@@ -228,12 +229,7 @@ class _Writer:
         if number not in self.names:
             base = re.sub(r"\W", "_", hint, flags=re.ASCII) or "x"
             base = base if base[0].isalpha() and not keyword.iskeyword(base) else f"v{base}"
-            name, count = base, 0
-            while name in self.taken:
-                count += 1
-                name = f"{base}_{count}"
-            self.taken.add(name)
-            self.names[number] = name
+            self.names[number] = fresh_name(base, self.taken)
         return self.names[number]
 
     def write(self, depth: int, line: str) -> None:

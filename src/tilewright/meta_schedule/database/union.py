@@ -9,7 +9,7 @@ from tilewright.ir import IRModule
 from tilewright.meta_schedule.database.base import Database
 from tilewright.meta_schedule.database.graph_choice import GraphChoice
 from tilewright.meta_schedule.database.ranking import best_first
-from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
+from tilewright.meta_schedule.database.record import TuningRecord, Workload
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
@@ -74,14 +74,9 @@ class UnionDatabase(Database):
         """Return the records of all databases, in their order."""
         return [r for database in self.databases for r in database.get_all_tuning_records()]
 
-    def query_tuning_record(
-        self,
-        mod: IRModule | PrimFunc,
-        target: Target | None = None,
-        workload_name: str | None = None,
-    ) -> TuningRecord | None:
+    def _best(self, mod: IRModule, target: Target | None, name: str | None) -> TuningRecord | None:
         """Return the best record that any database has."""
-        return next(self._best_first(normalized(mod), target), None)
+        return next(self._best_first(mod, target), None)
 
     def _best_first(self, mod: IRModule, target: Target | None) -> Iterator[TuningRecord]:
         found = [r for database in self.databases for r in database._best_first(mod, target)]
@@ -105,15 +100,10 @@ class OrderedUnionDatabase(UnionDatabase):
                     return found
         return []
 
-    def query_tuning_record(
-        self,
-        mod: IRModule | PrimFunc,
-        target: Target | None = None,
-        workload_name: str | None = None,
-    ) -> TuningRecord | None:
+    def _best(self, mod: IRModule, target: Target | None, name: str | None) -> TuningRecord | None:
         """Return the record of the first database that has one."""
         for database in self.databases:
-            record = database.query_tuning_record(mod, target, workload_name)
+            record = database.query_tuning_record(mod, target, name)
             if record is not None:
                 return record
         return None

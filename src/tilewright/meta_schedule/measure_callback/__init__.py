@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from tilewright.meta_schedule.measure_callback.base import (
     MEASURE_CALLBACKS,
+    Batch,
     MeasureCallback,
     PyMeasureCallback,
+    Trial,
     default_callbacks,
 )
 from tilewright.support.folder import classes_in, register_classes
@@ -15,8 +17,10 @@ globals().update(_FOUND)
 
 __all__ = [
     "MEASURE_CALLBACKS",
+    "Batch",
     "MeasureCallback",
     "PyMeasureCallback",
+    "Trial",
     "default_callbacks",
     *_FOUND,
 ]

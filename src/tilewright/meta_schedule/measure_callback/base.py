@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from tilewright.meta_schedule.builder import BuilderResult
 from tilewright.meta_schedule.cost_model import CostModel
@@ -23,6 +23,22 @@ class Tuning(Protocol):
     cost_model: CostModel | None
 
 
+class Trial(NamedTuple):
+    """A candidate, what was built of it, and its times, or why it has none."""
+
+    candidate: MeasureCandidate
+    built: BuilderResult
+    result: RunnerResult
+
+
+class Batch(NamedTuple):
+    """Candidates of one task that were measured together; ``won``: the best of a race, if any."""
+
+    candidates: Sequence[MeasureCandidate]
+    results: Sequence[RunnerResult]
+    won: int | None = None
+
+
 class MeasureCallback:
     """Base of callbacks. Override what you need; a ``name`` registers it."""
 
@@ -30,36 +46,16 @@ class MeasureCallback:
 
     name = ""
 
-    def on_result(
-        self,
-        scheduler: Tuning,
-        task: TaskRecord,
-        candidate: MeasureCandidate,
-        built: BuilderResult,
-        result: RunnerResult,
-    ) -> None:
+    def on_result(self, scheduler: Tuning, task: TaskRecord, trial: Trial) -> None:
         """Called for each candidate as soon as its result is available."""
 
-    def on_batch(
-        self,
-        scheduler: Tuning,
-        task: TaskRecord,
-        candidates: Sequence[MeasureCandidate],
-        results: Sequence[RunnerResult],
-    ) -> None:
+    def on_batch(self, scheduler: Tuning, task: TaskRecord, batch: Batch) -> None:
         """Called after a batch of candidates of one task."""
 
-    def on_race(
-        self,
-        scheduler: Tuning,
-        task: TaskRecord,
-        candidates: Sequence[MeasureCandidate],
-        results: Sequence[RunnerResult],
-        won: int | None,
-    ) -> None:
+    def on_race(self, scheduler: Tuning, task: TaskRecord, race: Batch) -> None:
         """Called after the best candidates of a task were measured in turn.
 
-        ``won`` is the number of the winner, for which ``on_result`` is called next.
+        ``race.won`` is the number of the winner, for which ``on_result`` is called next.
         """
 
     def apply(
@@ -73,8 +69,8 @@ class MeasureCallback:
         """Called after a batch with all of it, if it is defined; else as the two methods above."""
         task = task_scheduler.tasks[task_id]
         for each in zip(measure_candidates, builder_results, runner_results):
-            self.on_result(task_scheduler, task, *each)
-        self.on_batch(task_scheduler, task, measure_candidates, runner_results)
+            self.on_result(task_scheduler, task, Trial(*each))
+        self.on_batch(task_scheduler, task, Batch(measure_candidates, runner_results))
 
     @staticmethod
     def create(

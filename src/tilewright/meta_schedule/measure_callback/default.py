@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from tilewright.meta_schedule.builder import BuilderResult
 from tilewright.meta_schedule.database import Database, TuningRecord
 from tilewright.meta_schedule.database.record import Workload, provenance
-from tilewright.meta_schedule.measure_callback.base import MeasureCallback, Tuning
+from tilewright.meta_schedule.measure_callback.base import Batch, MeasureCallback, Trial, Tuning
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
 from tilewright.meta_schedule.task import Task
@@ -26,23 +25,16 @@ class AddToDatabase(MeasureCallback):
         # To find a task's workload takes as long as to commit a record.
         self._workloads: WeakKeyDictionary[Task, tuple[Database, Workload]] = WeakKeyDictionary()
 
-    def on_result(
-        self,
-        scheduler: Tuning,
-        task: TaskRecord,
-        candidate: MeasureCandidate,
-        built: BuilderResult,
-        result: RunnerResult,
-    ) -> None:
+    def on_result(self, scheduler: Tuning, task: TaskRecord, trial: Trial) -> None:
         """Commit one record at once, so that nothing measured is lost."""
         database = scheduler.database
-        if database is None or result.run_secs is None:
+        if database is None or trial.result.run_secs is None:
             return
         known, workload = self._workloads.get(task.context, (None, None))
         if known is not database:
             workload = database.commit_workload(task.context.mod)
             self._workloads[task.context] = database, workload
-        commit_measured(database, task.context, candidate, result, workload=workload)
+        commit_measured(database, task.context, trial.candidate, trial.result, workload=workload)
 
 
 def commit_measured(
@@ -84,16 +76,10 @@ class UpdateCostModel(MeasureCallback):
 
     name = "update-cost-model"
 
-    def on_batch(
-        self,
-        scheduler: Tuning,
-        task: TaskRecord,
-        candidates: Sequence[MeasureCandidate],
-        results: Sequence[RunnerResult],
-    ) -> None:
+    def on_batch(self, scheduler: Tuning, task: TaskRecord, batch: Batch) -> None:
         """Pass candidates that could be built, with their times, to the model."""
         if scheduler.cost_model is not None:
-            scheduler.cost_model.update(task.context, candidates, results)
+            scheduler.cost_model.update(task.context, batch.candidates, batch.results)
 
 
 class RemoveBuildArtifact(MeasureCallback):
@@ -104,18 +90,11 @@ class RemoveBuildArtifact(MeasureCallback):
 
     name = "remove-build-artifact"
 
-    def on_result(
-        self,
-        scheduler: Tuning,
-        task: TaskRecord,
-        candidate: MeasureCandidate,
-        built: BuilderResult,
-        result: RunnerResult,
-    ) -> None:
+    def on_result(self, scheduler: Tuning, task: TaskRecord, trial: Trial) -> None:
         """Remove the artifact; one that is gone already is no error."""
-        if built.artifact_path is None:
+        if trial.built.artifact_path is None:
             return
-        path = Path(built.artifact_path)
+        path = Path(trial.built.artifact_path)
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tilewright.meta_schedule.arg_info import argument_bytes
-from tilewright.meta_schedule.builder import BuilderResult
 from tilewright.meta_schedule.database.record import trace_digest
 from tilewright.meta_schedule.feature import candidate_evaluation
-from tilewright.meta_schedule.measure_callback.base import MeasureCallback, Tuning
+from tilewright.meta_schedule.measure_callback.base import Batch, MeasureCallback, Trial, Tuning
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
 from tilewright.meta_schedule.task_record import TaskRecord
@@ -79,30 +78,18 @@ class KeepTrialLog(MeasureCallback):
             )  # fmt: skip
         return name
 
-    def on_result(
-        self,
-        scheduler: Tuning,
-        task: TaskRecord,
-        candidate: MeasureCandidate,
-        built: BuilderResult,
-        result: RunnerResult,
-    ) -> None:
+    def on_result(self, scheduler: Tuning, task: TaskRecord, trial: Trial) -> None:
         """Log one trial; the result of the last race is logged as a race."""
+        candidate = trial.candidate
         if candidate is self._raced:
             return
         self.trials += 1
         self._append(
-            self._of_task(scheduler, task), "trial", **_outcome(candidate, result),
+            self._of_task(scheduler, task), "trial", **_outcome(candidate, trial.result),
             predicted=_predicted(scheduler, task, candidate),
         )  # fmt: skip
 
-    def on_batch(
-        self,
-        scheduler: Tuning,
-        task: TaskRecord,
-        candidates: Sequence[MeasureCandidate],
-        results: Sequence[RunnerResult],
-    ) -> None:
+    def on_batch(self, scheduler: Tuning, task: TaskRecord, batch: Batch) -> None:
         """Log what has been rejected so far, which includes what never came to a trial."""
         name = self._of_task(scheduler, task)
         if self._logged[name] > 0:
@@ -112,22 +99,15 @@ class KeepTrialLog(MeasureCallback):
             name, "batch", rejected=dict(task.rejected), best=task.best_seconds, size=task.asked
         )
 
-    def on_race(
-        self,
-        scheduler: Tuning,
-        task: TaskRecord,
-        candidates: Sequence[MeasureCandidate],
-        results: Sequence[RunnerResult],
-        won: int | None,
-    ) -> None:
+    def on_race(self, scheduler: Tuning, task: TaskRecord, race: Batch) -> None:
         """Log the times of all that took part."""
         entries = [
             {key: value for key, value in _outcome(candidate, result).items() if value is not None}
-            for candidate, result in zip(candidates, results)
+            for candidate, result in zip(race.candidates, race.results)
         ]
-        if won is not None:
-            entries[won]["won"] = True
-            self._raced = candidates[won]
+        if race.won is not None:
+            entries[race.won]["won"] = True
+            self._raced = race.candidates[race.won]
         self._append(self._of_task(scheduler, task), "race", entries=entries)
 
     def begin(self, digest: str) -> None:

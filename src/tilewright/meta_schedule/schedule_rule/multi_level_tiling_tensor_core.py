@@ -15,9 +15,7 @@ from tilewright.meta_schedule.schedule_rule.level_tiling import (
 )
 from tilewright.meta_schedule.schedule_rule.patterns import (
     elementwise_consumer,
-    has_reduction,
-    own_loops,
-    single_store,
+    why_not_tiled,
 )
 from tilewright.support.errors import ScheduleError, TuneError
 from tilewright.tir import Block
@@ -119,14 +117,8 @@ class MultiLevelTilingTensorCore(ScheduleRule):
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule] | NotApplicable:
         """Return a schedule for each group of intrinsics that computes what the block does."""
-        realize = sch.state.get_block(block)
-        item = realize.block
-        if TILED in item.annotations or not has_reduction(item) or single_store(item) is None:
-            return NotApplicable("tiled already, or not a reduction")
-        if own_loops(sch, realize) is None:
-            return NotApplicable("it has no loops of its own")
-        if self.filter_fn is not None and not self.filter_fn(item):
-            return NotApplicable("the filter leaves the block out")
+        if why := why_not_tiled(sch, block, self.filter_fn):
+            return NotApplicable(why)
         made, reasons = [], []
         for group in self.intrin_groups:
             fork = sch.copy(seed=sch.fork_seed())

@@ -14,7 +14,7 @@ from tilewright.meta_schedule.schedule_rule.level_tiling import (
     make_levels,
     tile_by_levels,
 )
-from tilewright.meta_schedule.schedule_rule.patterns import has_reduction, own_loops, single_store
+from tilewright.meta_schedule.schedule_rule.patterns import why_not_tiled
 from tilewright.support.errors import ScheduleError, TuneError
 from tilewright.tir import Block, BufferStore
 from tilewright.tir.attrs import AUTO_TENSORIZE, TILED
@@ -78,14 +78,8 @@ class MultiLevelTilingWithIntrin(ScheduleRule):
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule] | NotApplicable:
         """Return one schedule for each way to tile around the intrinsic."""
-        realize = sch.state.get_block(block)
-        item = realize.block
-        if TILED in item.annotations or not has_reduction(item) or single_store(item) is None:
-            return NotApplicable("tiled already, or not a reduction")
-        if own_loops(sch, realize) is None:
-            return NotApplicable("it has no loops of its own")
-        if self.filter_fn is not None and not self.filter_fn(item):
-            return NotApplicable("the filter leaves the block out")
+        if why := why_not_tiled(sch, block, self.filter_fn):
+            return NotApplicable(why)
         names = TensorIntrin.names() if self.intrin_name is None else [self.intrin_name]
         reasons = []
         for name in names:

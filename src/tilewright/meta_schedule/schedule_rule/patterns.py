@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +87,21 @@ def own_loops(sch: Schedule, realize: BlockRealize) -> list[For] | None:
     if len(child_blocks(loops[0])) != 1:
         return None
     return loops
+
+
+def why_not_tiled(
+    sch: Schedule, block: BlockRV, filter_fn: Callable[[Block], bool] | None
+) -> str | None:
+    """Return why a block can't be tiled around tensor intrinsics; ``None`` if it may be."""
+    realize = sch.state.get_block(block)
+    item = realize.block
+    if TILED in item.annotations or not has_reduction(item) or single_store(item) is None:
+        return "tiled already, or not a reduction"
+    if own_loops(sch, realize) is None:
+        return "it has no loops of its own"
+    if filter_fn is not None and not filter_fn(item):
+        return "the filter leaves the block out"
+    return None
 
 
 @dataclass(frozen=True)

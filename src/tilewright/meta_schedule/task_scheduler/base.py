@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database
-from tilewright.meta_schedule.measure_callback import MeasureCallback
+from tilewright.meta_schedule.measure_callback import Batch, MeasureCallback, Trial
 from tilewright.meta_schedule.measure_callback.base import defines_apply
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.profiler import Profiler
@@ -318,7 +318,7 @@ class TaskScheduler:
             [BuilderInput(c.sch.mod, context.target, max_lines=_MOST_LINES) for c in new]
         )
         results: list[RunnerResult] = []
-        measured_now: list[tuple[MeasureCandidate, BuilderResult, RunnerResult]] = []
+        measured_now: list[Trial] = []
         failed = None
         try:
             with Profiler.timeit("building"):  # all, or what can't go on meanwhile
@@ -333,9 +333,9 @@ class TaskScheduler:
                     self._count(task, candidate, result)
                     self._remember(task, candidate, build, result)
                     if build is not None:
-                        measured_now.append((candidate, build, result))
+                        measured_now.append(Trial(candidate, build, result))
                         for callback in session.callbacks:
-                            callback.on_result(self, task, candidate, build, result)
+                            callback.on_result(self, task, measured_now[-1])
                     session.progress.measured(task)
                     if build is not None and self._before_ranking(session) < 0.0:
                         break
@@ -348,7 +348,7 @@ class TaskScheduler:
         with Profiler.timeit("learning"):
             context.notify_runner_results(candidates, results)
             for callback in session.callbacks:
-                callback.on_batch(self, task, candidates, results)
+                callback.on_batch(self, task, Batch(candidates, results))
                 if measured_now and defines_apply(callback):
                     columns = map(list, zip(*measured_now))
                     callback.apply(self, self.tasks.index(task), *columns)
@@ -420,7 +420,7 @@ class TaskScheduler:
         raced = [entry.candidate for entry in entries]
         first = None if won is None else entries.index(won[0])
         for callback in session.callbacks:
-            callback.on_race(self, task, raced, results, first)
+            callback.on_race(self, task, Batch(raced, results, first))
         if won is None:
             logger.warning("task %s: none of the best could be measured again", task.name)
             return
@@ -435,7 +435,7 @@ class TaskScheduler:
             f"; {len(result.equal)} of the others are equal within noise" if result.equal else "",
         )
         for callback in session.callbacks:
-            callback.on_result(self, task, entry.candidate, entry.build, result)
+            callback.on_result(self, task, Trial(entry.candidate, entry.build, result))
 
     def _rounds(
         self, task: TaskRecord, session: TuningSession, waiting: Sequence[TaskRecord]

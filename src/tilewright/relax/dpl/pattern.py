@@ -295,6 +295,10 @@ class ConstantPattern(DFPattern):
             yield
 
 
+def _callee(operand: RelaxExpr) -> object:
+    return operand.callee if isinstance(operand, FunctionRef) else operand
+
+
 class GlobalVarPattern(DFPattern):
     """A function of the module, of this name if one is given."""
 
@@ -304,7 +308,7 @@ class GlobalVarPattern(DFPattern):
 
     def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
         """Look at a callee, or at a reference to a function."""
-        callee: object = operand.callee if isinstance(operand, FunctionRef) else operand
+        callee = _callee(operand)
         if isinstance(callee, GlobalVar) and self.name in ("", callee.name):
             yield
 
@@ -318,7 +322,7 @@ class ExternFuncPattern(DFPattern):
 
     def ways(self, operand: RelaxExpr, matching: Matching) -> Iterator[None]:
         """Look at a callee, or at a reference to a function."""
-        callee: object = operand.callee if isinstance(operand, FunctionRef) else operand
+        callee = _callee(operand)
         if isinstance(callee, ExternFunc) and self.global_symbol in ("", callee.global_symbol):
             yield
 

@@ -88,10 +88,8 @@ def scatter_elements(
 ) -> StructInfo:
     """Update the elements of ``data`` whose positions along ``axis`` are given.
 
-    ``updates[i0, …]`` is for ``data[i0, …, indices[i0, …], …]``. Along other axes there may be
-    fewer indices than elements, and along all of them fewer indices than updates. ``reduction`` is
-    ``"update"``, ``"add"``, ``"mul"``, ``"min"``, ``"max"``, or ``"mean"`` of an element and all of
-    its updates (rounded down, of integers).
+    Which update is for which element, and the ``reduction`` of both, are as of
+    :func:`tilewright.topi.scatter_elements`.
 
     Raises ``VerifyError`` if shapes or dtypes don't fit.
     """

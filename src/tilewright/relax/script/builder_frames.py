@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any
 
 from tilewright.ir import GlobalVar
@@ -14,7 +13,7 @@ from tilewright.relax.expr import Function, RelaxExpr, RelaxVar, SeqExpr, VarBin
 from tilewright.relax.script import declarations as decl
 from tilewright.relax.struct_info import StructInfo
 from tilewright.relax.values import as_relax
-from tilewright.script.ir_builder import Frame, IRBuilder, enclosing
+from tilewright.script.ir_builder import Frame, IRBuilder, Raised, enclosing
 from tilewright.script.ir_builder.ir import IRModuleFrame
 from tilewright.support.errors import VerifyError
 
@@ -38,15 +37,10 @@ class FunctionFrame(Frame):
         """Let what is emitted be this function's."""
         self.within.enter_context(self.block_builder.function(_NAME, pure=self.is_pure))
 
-    def leave(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def leave(self, raised: Raised) -> None:
         """Set the result, unless the body has failed."""
-        if kind is not None:
-            self.within.__exit__(kind, error, trace)
+        if raised[0] is not None:
+            self.within.__exit__(*raised)
             return
         with self.within:
             if self.output is None:
@@ -161,14 +155,9 @@ class DataflowFrame(Frame):
         """Let what is emitted be in the block."""
         self.within.enter_context(_function().block_builder.dataflow())
 
-    def leave(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def leave(self, raised: Raised) -> None:
         """End the block."""
-        self.within.__exit__(kind, error, trace)
+        self.within.__exit__(*raised)
 
     def close(self, builder: IRBuilder) -> None:
         """The function has the block already."""
@@ -217,14 +206,9 @@ class CaseFrame(Frame):
             raise VerifyError(f"R.{self.name} stands once inside `with R.If(...):`")
         self.made = self.within.enter_context(_function().block_builder.branch())
 
-    def leave(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def leave(self, raised: Raised) -> None:
         """End the case."""
-        self.within.__exit__(kind, error, trace)
+        self.within.__exit__(*raised)
 
     def close(self, builder: IRBuilder) -> None:
         """Give it to the branch."""

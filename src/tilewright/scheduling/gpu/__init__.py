@@ -23,7 +23,7 @@ from tilewright.scheduling.gpu.binding import (
 from tilewright.scheduling.gpu.block import schedule_block, schedule_rest
 from tilewright.scheduling.gpu.elementwise import VECTOR_BYTES, schedule_injective
 from tilewright.scheduling.gpu.limits import GPULimits, limits_of
-from tilewright.scheduling.gpu.lowering import why_not_lowered
+from tilewright.scheduling.gpu.lowering import first_lowered, why_not_lowered
 from tilewright.scheduling.gpu.matrix_form import (
     MatrixForm,
     bring_into_form,
@@ -99,6 +99,7 @@ __all__ = [
     "bind_nest",
     "bind_shared",
     "calls_the_host",
+    "first_lowered",
     "flat_threads",
     "fused",
     "inline_into",

@@ -97,3 +97,10 @@ def write_results(sch: Schedule, writer: BlockRV, tile: BlockTile) -> None:
     sch.bind(parts[1], ROWS_OF_THREADS)
     sch.bind(parts[2], THREADS)
     sch.vectorize(parts[3])
+
+
+def product_dtypes(block: Block) -> tuple[str | None, str]:
+    """Return the dtypes of a product's operands, ``None`` if they differ, and of its result."""
+    result = block.writes[0].buffer
+    operands = {region.buffer.dtype for region in block.reads if region.buffer is not result}
+    return (operands.pop() if len(operands) == 1 else None), result.dtype

@@ -15,6 +15,7 @@ from tilewright.scheduling.gpu import roofs
 from tilewright.scheduling.gpu.block_tile import (
     fetch_at,
     operand_positions,
+    product_dtypes,
     share_fetch,
     write_results,
 )
@@ -140,12 +141,9 @@ def why_not_tensor_cores(sch: Schedule, main: BlockRV, target: Target) -> str:
     """Return why a product can't be computed by ``mma``; empty if it can."""
     if target.gpu.capability < _MMA_CAPABILITY:
         return f"{target.arch} lacks what tiles for tensor cores use; sm_80 has it"
-    block = sch.get(main)
-    total = block.writes[0].buffer.dtype
-    operands = {r.buffer.dtype for r in block.reads if r.buffer is not block.writes[0].buffer}
-    if len(operands) != 1:
+    dtype, total = product_dtypes(sch.get(main))
+    if dtype is None:
         return "its operands have different dtypes"
-    (dtype,) = operands
     if mma_depth(dtype, total) is None:
         return f"tensor cores don't add products of {dtype} up in {total}"
     if dtype.startswith("float8") and target.gpu.capability < _FLOAT8_CAPABILITY:

@@ -14,6 +14,7 @@ from tilewright.scheduling.gpu import roofs
 from tilewright.scheduling.gpu.block_tile import (
     fetch_at,
     operand_positions,
+    product_dtypes,
     share_fetch,
     write_results,
 )
@@ -112,12 +113,9 @@ def why_not_warpgroups(sch: Schedule, main: BlockRV, target: Target) -> str:
     """Return why a product can't be computed by ``wgmma``; empty if its dtypes allow it."""
     if target.arch != _ARCH:
         return f"wgmma is of {_ARCH} alone, not of {target.arch}"
-    block = sch.get(main)
-    total = block.writes[0].buffer.dtype
-    operands = {r.buffer.dtype for r in block.reads if r.buffer is not block.writes[0].buffer}
-    if len(operands) != 1:
+    dtype, total = product_dtypes(sch.get(main))
+    if dtype is None:
         return "its operands have different dtypes"
-    (dtype,) = operands
     if wgmma_group(_ROWS, dtype, total) is None:
         return f"wgmma doesn't add products of {dtype} up in {total}"
     return ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from tilewright.script.ir_builder.base import Frame, IRBuilder, enclosing
+from tilewright.script.ir_builder.base import Frame, IRBuilder, Raised, enclosing
 from tilewright.script.scope import DIALECTS, NAMES
 
 
@@ -22,4 +22,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["Frame", "IRBuilder", "enclosing"]
+__all__ = ["Frame", "IRBuilder", "Raised", "enclosing"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from tilewright.support.errors import VerifyError
 
@@ -81,6 +81,10 @@ class IRBuilder:
         return [IRBuilder.name(name, value) for name, value in zip(s, vs)]
 
 
+Raised: TypeAlias = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
+"""What ``__exit__`` is told of an error: its class, itself, and where it comes from."""
+
+
 class Frame:
     """Something that is open while the body of a ``with`` runs, once."""
 
@@ -116,19 +120,14 @@ class Frame:
             )
         if place is not None:
             del builder.frames[place:]
-        self.leave(kind, error, trace)
+        self.leave((kind, error, trace))
         if kind is None:
             for callback in reversed(self.callbacks):
                 callback()
             self.close(builder)
 
-    def leave(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End what ``open`` began; an error of the body, if there is one, goes on."""
+    def leave(self, raised: Raised) -> None:
+        """End what ``open`` began; what the body ``raised``, if anything, goes on."""
 
     def open(self, builder: IRBuilder) -> None:
         """Check that the frame may stand here, before its body runs."""

@@ -18,12 +18,9 @@ from random import Random
 
 from tilewright import te
 from tilewright.meta_schedule import tune_tir
-from tilewright.meta_schedule.builder import BuilderResult
 from tilewright.meta_schedule.database import Database, TuningRecord, is_url, open_place
-from tilewright.meta_schedule.measure_callback import AddToDatabase, MeasureCallback
+from tilewright.meta_schedule.measure_callback import AddToDatabase, MeasureCallback, Trial
 from tilewright.meta_schedule.measure_callback.base import Tuning
-from tilewright.meta_schedule.measure_candidate import MeasureCandidate
-from tilewright.meta_schedule.runner import RunnerResult
 from tilewright.meta_schedule.task_record import TaskRecord
 from tilewright.target import Target
 from tilewright.testing.hostile.kind import Case, Fault, Kind, Limits, emptied_folder
@@ -95,17 +92,10 @@ class _Tell(MeasureCallback):
     def __init__(self, acknowledged: Connection) -> None:
         self.acknowledged = acknowledged
 
-    def on_result(
-        self,
-        scheduler: Tuning,
-        task: TaskRecord,
-        candidate: MeasureCandidate,
-        built: BuilderResult,
-        result: RunnerResult,
-    ) -> None:
+    def on_result(self, scheduler: Tuning, task: TaskRecord, trial: Trial) -> None:
         """Send the time of a record."""
-        if result.run_secs:
-            self.acknowledged.send(result.run_secs[0])
+        if trial.result.run_secs:
+            self.acknowledged.send(trial.result.run_secs[0])
 
 
 def _tune(_: int, place: str, acknowledged: Connection) -> None:

@@ -51,6 +51,15 @@ def _transpose(d: Drawing, kind: str) -> object:
     return d.emit(kind, [x], perm=perm if perm and d.rng.random() < 0.7 else None)
 
 
+def _with_axes(d: Drawing, kind: str, x: str, axes: list[int], ndim: int) -> object:
+    """Emit with axes as the version of operators has them: negative ones, operands."""
+    if d.opset >= 11:
+        axes = [a - (ndim if d.rng.random() < 0.3 else 0) for a in axes]
+    if d.opset < 13:
+        return d.emit(kind, [x], axes=axes)
+    return d.emit(kind, [x, d.ints(axes)])
+
+
 @draws("Squeeze")
 def _squeeze(d: Drawing, kind: str) -> object:
     x = d.value(ALL, 1, 4, accept=lambda a: 1 in a.shape)
@@ -58,11 +67,7 @@ def _squeeze(d: Drawing, kind: str) -> object:
     ones = [n for n, e in enumerate(d.of(x).shape) if e == 1]
     # Without axes, those whose sizes are names stay.
     axes = d.rng.sample(ones, d.rng.randint(1, len(ones)))
-    if d.opset >= 11:
-        axes = [a - (ndim if d.rng.random() < 0.3 else 0) for a in axes]
-    if d.opset < 13:
-        return d.emit(kind, [x], axes=axes)
-    return d.emit(kind, [x, d.ints(axes)])
+    return _with_axes(d, kind, x, axes, ndim)
 
 
 @draws("Unsqueeze")
@@ -71,11 +76,7 @@ def _unsqueeze(d: Drawing, kind: str) -> object:
     count = d.rng.randint(1, 2)
     ndim = d.of(x).ndim + count
     axes = d.rng.sample(range(ndim), count)
-    if d.opset >= 11:
-        axes = [a - (ndim if d.rng.random() < 0.3 else 0) for a in axes]
-    if d.opset < 13:
-        return d.emit(kind, [x], axes=axes)
-    return d.emit(kind, [x, d.ints(axes)])
+    return _with_axes(d, kind, x, axes, ndim)
 
 
 @draws("Concat")

@@ -49,6 +49,7 @@ from tilewright.tir.interpreter.values import (
     numpy_dtype,
 )
 from tilewright.tir.returned_values import returned_dtype
+from tilewright.tir.rewrite import fresh_name
 
 _USUAL_FLOATS = ("float16", "bfloat16", "float32")
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*"}
@@ -107,12 +108,7 @@ class ExprEmitter(Visitor):
         if found is None:
             # ASCII only: Python takes other letters that look alike for the same name.
             base = re.sub(r"\W|^(?=\d)", "_", symbol.name, flags=re.ASCII) + self.ending
-            found, number = base, 0
-            while found in self.taken:
-                number += 1
-                found = f"{base}{number}"
-            self.taken.add(found)
-            self.names[symbol] = found
+            found = self.names[symbol] = fresh_name(base, self.taken, "")
         return found
 
     def expr(self, expr: Expr) -> str:

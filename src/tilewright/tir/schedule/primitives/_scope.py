@@ -171,23 +171,17 @@ class Scope:
 
     def consumers(self, realize: BlockRealize) -> list[BlockRealize]:
         """Other blocks that read what ``realize`` writes, in program order."""
-        found = {
-            reader: None
-            for buffer in regions_buffers(realize.block.writes)
-            for reader in self.readers(buffer)
-            if reader is not realize
-        }
-        return sorted(found, key=self.position.__getitem__)
+        return self._others(realize, map(self.readers, regions_buffers(realize.block.writes)))
 
     def producers(self, realize: BlockRealize) -> list[BlockRealize]:
         """Other blocks that write what ``realize`` reads, in program order."""
-        found = {
-            writer: None
-            for buffer in regions_buffers(realize.block.reads)
-            for writer in self.writers(buffer)
-            if writer is not realize
-        }
-        return sorted(found, key=self.position.__getitem__)
+        return self._others(realize, map(self.writers, regions_buffers(realize.block.reads)))
+
+    def _others(
+        self, realize: BlockRealize, found: Iterable[Iterable[BlockRealize]]
+    ) -> list[BlockRealize]:
+        others = {item for items in found for item in items if item is not realize}
+        return sorted(others, key=self.position.__getitem__)
 
 
 def scope_of(state: ScheduleState, realize: BlockRealize) -> Scope:

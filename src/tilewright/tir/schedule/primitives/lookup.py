@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.support.registry import near_matches
 from tilewright.tir import For
-from tilewright.tir.analysis.dependency import block_dependencies
+from tilewright.tir.analysis.dependency import DependencyGraph, block_dependencies
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.walk import child_blocks
@@ -77,6 +77,11 @@ def get_child_blocks(sch: Schedule, block_or_loop: BlockRV | LoopRV) -> list[Blo
     return [BlockRV(block_or_loop.func, realize.block.name) for realize in found]
 
 
+def _dependencies(sch: Schedule, block: BlockRV) -> DependencyGraph:
+    """The order of the blocks of the scope that a block is in."""
+    return block_dependencies(sch.state.scope_block(sch.state.get_block(block)))
+
+
 @primitive(pure=True)
 def get_producers(sch: Schedule, block: BlockRV) -> list[BlockRV]:
     """Return the blocks of the same scope that write before it what a block reads or writes.
@@ -84,10 +89,7 @@ def get_producers(sch: Schedule, block: BlockRV) -> list[BlockRV]:
     Preconditions:
         - the block is inside another block
     """
-    realize = sch.state.get_block(block)
-    scope = sch.state.scope_block(realize)
-    graph = block_dependencies(scope)
-    return [BlockRV(block.func, name) for name in graph.producers(realize.block.name)]
+    return [BlockRV(block.func, name) for name in _dependencies(sch, block).producers(block.name)]
 
 
 @primitive(pure=True)
@@ -97,10 +99,7 @@ def get_consumers(sch: Schedule, block: BlockRV) -> list[BlockRV]:
     Preconditions:
         - the block is inside another block
     """
-    realize = sch.state.get_block(block)
-    scope = sch.state.scope_block(realize)
-    graph = block_dependencies(scope)
-    return [BlockRV(block.func, name) for name in graph.consumers(realize.block.name)]
+    return [BlockRV(block.func, name) for name in _dependencies(sch, block).consumers(block.name)]
 
 
 @primitive(pure=True)

@@ -203,12 +203,15 @@ def _tile(ctx: Context, x: Tensor, repeats: Shape) -> Tensor:
     return op.tile(x, ctx.ints(repeats, "repeats"))
 
 
+def _check_blocks(ctx: Context, blocksize: int, mode: str) -> None:
+    ctx.choice("mode", mode, ("DCR", "CRD"))
+    ctx.require(blocksize > 0, f"blocksize must be positive, got {blocksize}")
+
+
 @converts("DepthToSpace")
 def _depth_to_space(ctx: Context, x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
-    ctx.choice("mode", mode, ("DCR", "CRD"))
-    n, c, h, w = x.shape
-    b = blocksize
-    ctx.require(b > 0, f"blocksize must be positive, got {b}")
+    _check_blocks(ctx, blocksize, mode)
+    (n, c, h, w), b = x.shape, blocksize
     if mode == "DCR":
         made = op.reshape(x, (n, b, b, simplify(c // (b * b)), h, w))
         made = op.permute_dims(made, (0, 3, 4, 1, 5, 2))
@@ -220,10 +223,8 @@ def _depth_to_space(ctx: Context, x: Tensor, *, blocksize: int, mode: str = "DCR
 
 @converts("SpaceToDepth")
 def _space_to_depth(ctx: Context, x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
-    ctx.choice("mode", mode, ("DCR", "CRD"))
-    n, c, h, w = x.shape
-    b = blocksize
-    ctx.require(b > 0, f"blocksize must be positive, got {b}")
+    _check_blocks(ctx, blocksize, mode)
+    (n, c, h, w), b = x.shape, blocksize
     made = op.reshape(x, (n, c, simplify(h // b), b, simplify(w // b), b))
     order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
     made = op.permute_dims(made, order)
