@@ -116,7 +116,7 @@ def test_each_failure_costs_its_candidate_only(reference: Reference, right: Modu
         right,
     )
     runner.close()
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 60  # one that hangs ends after 3, whatever else runs
     assert [result.reason for result in results] == [
         None, "wrong", None, "crash", None, "timeout", None, "run", None,
     ]  # fmt: skip
