@@ -123,6 +123,68 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 }
 
 
+def _bands(x: Any) -> Any:
+    """Write to slices of slices, whose copies PyTorch's shape functions give the gaps of both."""
+    made = x.new_zeros(4, 3, 9)
+    made[:, :-1, 4:] = x[:, 1:, :5]
+    made[:, -1, 1:4] = x[:, 0, 2:5]
+    made[1:, 0] = float("inf")
+    return made.view(2, 2, 27) + 1
+
+
+def _spread(x: Any) -> Any:
+    """A result of its own that has gaps: the copy lies as the slice that it replaces."""
+    return torch.ops.aten.copy.default(x[:, ::2], x[:, 1::2] * 2)
+
+
+GAPS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "written bands": (_bands, (torch.randn(4, 3, 6),)),
+    "a result": (_spread, (torch.randn(4, 6),)),
+    "a view of it": (lambda x: _spread(x).t()[1:], (torch.randn(4, 6),)),
+    "read by PyTorch": (
+        lambda x: torch.special.airy_ai(_spread(x)) + _spread(x + 1),
+        (torch.randn(4, 6),),
+    ),
+    "read by another part": (
+        lambda x: _spread(x) + torch.special.airy_ai(x)[:, :3],
+        (torch.randn(4, 6),),
+    ),
+    "complex numbers": (_spread, (torch.randn(4, 6, dtype=torch.complex64),)),
+}
+
+
+@pytest.mark.parametrize("name", GAPS)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_values_with_gaps_in_memory(name: str, dynamic: bool) -> None:
+    function, args = GAPS[name]
+    agree(function, args, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (0, 6), (1, 6), (4, 2)])
+def test_gaps_around_single_elements(shape: tuple[int, ...]) -> None:
+    """Strides of axes without a second element mean nothing, so only values are compared."""
+    x = torch.randn(shape)
+    torch.testing.assert_close(compiled(_spread)(x), _spread(x))
+
+
+def test_models_that_ask_for_numbers_can_be_one_graph(texts: list[str]) -> None:
+    """As DeBERTa's: ``.item()`` breaks graphs unless PyTorch is told to capture numbers."""
+
+    def function(x: Any) -> Any:
+        scale = torch.tensor(3.0).sqrt() * x.shape[-1]
+        return (x / scale.item()).softmax(-1) + int(torch.tensor(2) * x.shape[0])
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        agree(function, (torch.randn(4, 6),))
+    assert len(texts) == 1
+
+
+def test_writing_to_slices_takes_one_kernel_call_of_a_graph(texts: list[str]) -> None:
+    compiled(_bands)(torch.randn(4, 3, 6))
+    (text,) = texts
+    assert text.count("part") == 1 and "op" not in text, text
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_means_what_eager_mode_means(name: str) -> None:
     function, args = FUNCTIONS[name]

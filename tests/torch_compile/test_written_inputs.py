@@ -10,22 +10,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.torch_compile.helpers import agree  # noqa: E402
-from tilewright.torch.program import Program  # noqa: E402
-
-
-@pytest.fixture
-def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts of the programs that are made."""
-    found: list[str] = []
-    make = Program.function
-
-    def function(self: Program) -> Any:
-        made = make(self)
-        found.append(str(made.__doc__))
-        return made
-
-    monkeypatch.setattr(Program, "function", function)
-    return found
 
 
 def update(p: Any, m: Any, g: Any) -> None:

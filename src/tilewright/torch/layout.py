@@ -39,6 +39,24 @@ def memory_order(value: Any) -> tuple[int, ...] | None:
     return None
 
 
+def strides_with_gaps(value: Any) -> tuple[int, ...] | None:
+    """Strides of a tensor whose elements lie apart in memory, with something between them.
+
+    ``None`` if nothing lies between them, if elements share memory, or if the numbers are symbolic.
+    """
+    sizes, strides = tuple(value.shape), tuple(value.stride())
+    if not all(isinstance(number, int) for number in (*sizes, *strides)):
+        return None
+    if memory_order(value) is not None:
+        return None
+    last = 0  # where the last element of the axes so far is
+    for stride, size in sorted(pair for pair in zip(strides, sizes) if pair[1] != 1):
+        if stride <= last:
+            return None
+        last += stride * (size - 1)
+    return strides
+
+
 def is_natural(order: tuple[int, ...]) -> bool:
     """Whether the axes are in their own order: the tensor is contiguous."""
     return order == tuple(range(len(order)))

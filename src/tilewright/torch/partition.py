@@ -8,7 +8,8 @@ A node's *level* counts the changes from PyTorch to compiled code on the longest
 compiled on one level is one part, so there are as few parts as there can be. Views belong to no
 part: a part computes those that it reads from what they are views of, and PyTorch makes those that
 leave the graph or that its own operators read. So strides and aliases of results are those of
-eager mode.
+eager mode. A part makes compact values; one that has gaps in eager mode, as the copy of a slice
+does, is copied to such a place where that can be seen (``gaps_to_make``), and nowhere else.
 
 What a graph writes into its inputs (``copy_`` at its end) is no part's either: it comes last,
 unless the part that computes it can write there itself (``overwritten``).
@@ -24,7 +25,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tilewright.relax.frontend.torch import find_convertible, main_device
-from tilewright.torch.layout import memory_order
+from tilewright.torch.layout import memory_order, strides_with_gaps
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
@@ -121,14 +122,32 @@ class Partition:
     # ---- what nodes are -------------------------------------------------------------------------
 
     def _is_strided_oddly(self, node: Node) -> bool:
-        """Whether a result of its own has gaps, which compiled code doesn't make."""
+        """Whether a result of its own lies in memory as no copy of a compiled value does."""
         value = node.meta.get("val")
         values = value if isinstance(value, (list, tuple)) else [value]
         tensors = [item for item in values if isinstance(item, self._torch.Tensor)]
-        odd = not is_view(node) and any(memory_order(item) is None for item in tensors)
+        odd = not is_view(node) and any(
+            memory_order(item) is None and (item is not value or strides_with_gaps(item) is None)
+            for item in tensors
+        )
         if odd:
             self.reasons[node] = "its result has gaps in memory"
         return odd
+
+    def gaps_to_make(self, node: Node) -> tuple[int, ...] | None:
+        """Strides that a compiled value gets by a copy: where PyTorch or a caller may see them."""
+        strides = strides_with_gaps(node.meta["val"])
+        return strides if strides is not None and node in self._seen else None
+
+    @cached_property
+    def _seen(self) -> set[Node]:
+        """The compiled values whose memory PyTorch's operators or the graph's caller see."""
+        readers = [node for step in self.steps for node in step.by_torch]
+        return self.roots(
+            source
+            for reader in (*readers, self.graph.output_node())
+            for source in reader.all_input_nodes
+        )
 
     def is_size(self, node: Node) -> bool:
         """Whether a node is arithmetic on sizes, done wherever it is needed."""

@@ -207,8 +207,7 @@ class Program:
         outputs = []
         for node in part.outputs:
             order = memory_order(node.meta["val"])
-            assert order is not None, "compiled values have no gaps in memory"
-            if not is_natural(order):
+            if order is not None and not is_natural(order):
                 layouts[node] = order
         executable = self._compile(part, sizes, layouts)
         signature = executable.signatures["main"]
@@ -247,6 +246,19 @@ class Program:
                 inverse = tuple(order.index(axis) for axis in range(len(order)))
                 self._read(name)
                 self._line(f"{name} = {name}.permute({inverse})", name)
+            strides = self._partition.gaps_to_make(node)
+            if strides is not None:
+                self._names[node] = self._apart(name, node.meta["val"], strides)
+
+    def _apart(self, name: str, value: Any, strides: tuple[int, ...]) -> str:
+        """A copy of a compact tensor that has gaps in memory."""
+        self._scope["empty_strided"] = self._torch.empty_strided
+        made = f"{name}_apart"
+        where = f"dtype={self._constant(value.dtype, 'dtype')}, device={value.device.type}"
+        self._line(f"{made} = empty_strided({tuple(value.shape)}, {strides}, {where})", made)
+        self._reading = {made, name}
+        self._line(f"{made}.copy_({name})")
+        return made
 
     def _in_place(self, level: int, part: Part, executable: Executable) -> dict[Node, Node]:
         """The outputs that a part writes over its inputs, and which."""
