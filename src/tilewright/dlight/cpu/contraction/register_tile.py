@@ -16,6 +16,8 @@ from tilewright.scheduling.cpu import Axis
 from tilewright.target import Costs, Target
 from tilewright.tir.transform.loop_partition import LAST_TILES
 
+#: Registers with which tiles have many more sums than the multiply-adds need (AVX-512).
+MANY_REGISTERS = 31
 #: Most rows of a tile.
 MOST_ROWS = 14
 # Sizes that axes of images, sequences and batches often have.
@@ -96,6 +98,16 @@ class Limits:
     def vectors(self, width: int) -> int:
         """The number of vectors of a width: a partial one is split into powers of two."""
         return width // self.lanes + bin(width % self.lanes).count("1")
+
+    def chain_wait(self, rows: int, vectors: int) -> float:
+        """Cycles that a step waits if there are hardly enough sums for the multiply-adds.
+
+        Where registers are few, such a tile is the alternative to one that just fits.
+        """
+        costs = self.costs
+        if self.registers >= MANY_REGISTERS:
+            return 0.0
+        return max(0.0, chain_cycles(costs) - busy_cycles(rows, vectors, costs))
 
 
 def choose_tile(row: Axis | None, vector: Axis, limits: Limits) -> Tile:
@@ -191,7 +203,10 @@ def _score_of(
         columns, more_columns = columns + 1, 0
 
     def cycles(high: int, wide: int) -> float:
-        return step_cycles(high, limits.vectors(wide), costs) if high and wide else 0.0
+        if not high or not wide:
+            return 0.0
+        step = step_cycles(high, limits.vectors(wide), costs)
+        return step + limits.chain_wait(high, limits.vectors(wide))
 
     high = more_rows
     if more_rows and not down[1]:

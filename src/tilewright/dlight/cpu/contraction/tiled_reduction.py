@@ -66,7 +66,11 @@ from tilewright.dlight.cpu.contraction.plan import (
     Plan,
     rank_plans,
 )
-from tilewright.dlight.cpu.contraction.register_tile import chain_cycles
+from tilewright.dlight.cpu.contraction.register_tile import (
+    MANY_REGISTERS,
+    chain_cycles,
+    tile_registers,
+)
 from tilewright.dlight.cpu.contraction.sliding_window import window_of
 from tilewright.dlight.cpu.contraction.tile_order import order_of
 from tilewright.dlight.cpu.contraction.wider_copies import SMALL, WIDE, WIDENED_COPY
@@ -104,6 +108,9 @@ _COLUMNS, _VECTORS = 16, 4
 
 # Multiply-adds within which taps of small tiles are unrolled.
 _UNROLLED = 80
+
+# Steps from which a reduction is long, how many are unrolled, and sums of tiles for which it pays.
+_LONG, _COPIES, _FEWEST_SUMS = 128, (4, 3, 2), 8
 
 # Tile widths that a search is offered, of each axis and way of packing.
 _OFFERED = 3
@@ -231,6 +238,7 @@ class _Tiling:
             if alone:
                 self._convert_panels(sch.get(panels).writes[0].buffer, at)
         self._fetch_ahead(at, reduce)
+        self._unroll_steps(reduce)
         outside = [fused, *outer[count:written]]
         for loop in self._kept_whole(at, outside, outer[written:], self._skip_padding(reduce)):
             sch.annotate(loop, KEEP_WHOLE, 1)
@@ -264,6 +272,22 @@ class _Tiling:
         sums = tile.rows * -(-tile.columns // self._lanes())
         if not self.order.taps and sums <= costs.multiply_adds * chain_cycles(costs):
             unroll_steps(self.sch, taps[::-1], sums, _UNROLLED)
+
+    def _unroll_steps(self, steps: Sequence[LoopRV]) -> None:
+        """Unroll a few steps of a long reduction where those of one are few.
+
+        With more of a panel asked for at once, the processor fetches it further ahead.
+        """
+        tile, target = self.plan.tile, self.target
+        if len(steps) != 1 or tile_registers(target) >= MANY_REGISTERS or self._passes_once():
+            return
+        extent, vectors = as_int(self.sch.get(steps[0]).extent), -(-tile.columns // self._lanes())
+        if not extent or extent < _LONG or tile.rows * vectors < _FEWEST_SUMS:
+            return
+        count = next((n for n in _COPIES if extent % n == 0), 1)
+        if count > 1:
+            _, step = self.sch.split(steps[0], [None, count])
+            self.sch.unroll(step)
 
     def _fetch_ahead(self, at: LoopRV, steps: Sequence[LoopRV]) -> None:
         """Prefetch the next panel, or the rest of the current one if it is used only once."""
