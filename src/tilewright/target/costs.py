@@ -121,6 +121,15 @@ class Costs:
     scattered: float = _estimated(
         0.8, "of the rate", "with steps far apart in memory: few cache sets, many pages", _BY_HAND
     )
+    overlapped: float = _estimated(
+        0.98, "of the rate", "with the last tile over the one before", "measured on a Zen 3"
+    )
+    split_lines: float = _estimated(
+        0.85,
+        "of the rate",
+        "with rows in place whose cache lines the first-level cache doesn't hold",
+        "measured on a Zen 3",
+    )
     one_pass: float = _estimated(
         1.015, "times the rate", "of a tile as wide as the result: others pass by once", _BY_HAND
     )
@@ -281,7 +290,12 @@ TABLES = {"llvm": Costs(), "c": Costs()}
 # CPUs that have matrix units for bfloat16, or none, and dot products for them at half a
 # multiply-add's rate (measured on an Emerald Rapids).
 _SLOW_DOTS = ("cooperlake", "sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d")
-_CPUS = {name: {"bf16_dots": 0.5} for name in _SLOW_DOTS}
+# Zen cores with AVX2 wait less for their last cache (measured on a Zen 3).
+_ZEN = ("znver1", "znver2", "znver3")
+_CPUS = {
+    **{name: {"bf16_dots": 0.5} for name in _SLOW_DOTS},
+    **{name: {"far_scalar_wait": 0.08} for name in _ZEN},
+}
 
 
 @lru_cache(maxsize=16)

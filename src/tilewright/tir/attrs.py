@@ -153,6 +153,13 @@ KEEP_WHOLE = register_annotation(
     means="The loop stays whole: what is cut off at its end is computed under masks.",
     read_by=("tir.transform.loop_partition",),
 )
+OVERLAP_LAST = register_annotation(
+    "pragma_overlap_last",
+    FLAG,
+    means="The last tile of the loop may begin before the end of the one before, so as to be "
+    "whole, where computing elements twice does no harm.",
+    read_by=("tir.transform.overlap_tiles",),
+)
 AUTO_COPY = register_annotation(
     "auto_copy",
     FLAG,
@@ -516,6 +523,7 @@ __all__ = [
     "PIPELINE_FUSE",
     "PIPELINE_ORDER",
     "PIPELINE_STAGE",
+    "OVERLAP_LAST",
     "PREFETCH_DISTANCE",
     "PREFETCH_NEXT",
     "BRANCH",

@@ -63,6 +63,7 @@ from tilewright.tir.transform.merge_shared_allocations import MergeSharedAllocat
 from tilewright.tir.transform.merge_shared_allocations import MergeSharedMemoryAllocations as MergeSharedMemoryAllocations
 from tilewright.tir.transform.narrow_dtype import ForceNarrowIndexToInt32 as ForceNarrowIndexToInt32
 from tilewright.tir.transform.narrow_dtype import NarrowDataType as NarrowDataType
+from tilewright.tir.transform.overlap_tiles import OverlapTiles as OverlapTiles
 from tilewright.tir.transform.pipeline import block_passes as block_passes
 from tilewright.tir.transform.pipeline import cpu_pipeline as cpu_pipeline
 from tilewright.tir.transform.plan_buffer_allocation import PlanAndUpdateBufferAllocationLocation as PlanAndUpdateBufferAllocationLocation

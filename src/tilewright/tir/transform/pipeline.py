@@ -27,6 +27,7 @@ from tilewright.tir.transform.lower_match_buffer import LowerMatchBuffer
 from tilewright.tir.transform.lower_opaque_block import LowerOpaqueBlock
 from tilewright.tir.transform.make_kernel_abi import MakeKernelABI
 from tilewright.tir.transform.narrow_dtype import NarrowDataType
+from tilewright.tir.transform.overlap_tiles import OverlapTiles
 from tilewright.tir.transform.plan_buffer_allocation import PlanBufferAllocation
 from tilewright.tir.transform.promote_accumulators import PromoteAccumulators
 from tilewright.tir.transform.simplify import Simplify
@@ -45,6 +46,8 @@ def block_passes() -> list[Pass]:
         # before a loop is a use of its buffer, too: it keeps the allocation outside.
         LowerInitBlock(),
         PlanBufferAllocation(),
+        # Goes by the axes of blocks, and by which buffers are a tile's own.
+        OverlapTiles(),
         # From here on places are functions of loop variables, which is what accesses are moved by.
         ConvertBlocksToOpaque(),
         # A matched buffer takes over strides, so they are given to its memory before.

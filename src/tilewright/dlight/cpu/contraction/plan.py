@@ -40,6 +40,8 @@ _MOST_APART = 8
 _LINE = 4
 # Vectors of a tile that is narrow enough for the deepest panel, and of a wide one.
 _NARROW, _WIDE = 3, 4
+# Bytes of a cache line, and the share of the first-level cache for lines of an operand in place.
+_CACHE_LINE, _L1_SHARE = 64, 0.75
 #: Iterations of a parallel loop per core that keep cores evenly busy.
 TASKS_PER_CORE = 4
 
@@ -49,7 +51,8 @@ class Plan:
     """The axes of the tile, and how operand and result are handled for it.
 
     ``gathered``: a panel holds what the reduction reads, step by step: the operand's elements as
-    often as they are used (as im2col does).
+    often as they are used (as im2col does). ``overlapped``: the last tile along the vectors begins
+    early enough to be whole.
     """
 
     row: Axis | None
@@ -60,6 +63,7 @@ class Plan:
     transposed: bool
     padded: bool = False
     gathered: bool = False
+    overlapped: bool = False
 
 
 def rank_plans(
@@ -70,14 +74,15 @@ def rank_plans(
     row_step: int = 1,
     most_rows: int = MOST_ROWS,
     partly: bool = False,
+    overlap: bool = False,
 ) -> list[Plan]:
     """Return the ways to tile a reduction, best first; none if no axis is suitable.
 
     For each axis and way of packing there are up to ``widths`` tiles, of a multiple of ``row_step``
     rows, at most ``most_rows``. ``partly``: all operands may vary along the vectors, if rows of a
-    tile share what is loaded of some.
+    tile share what is loaded of some. ``overlap``: results may be written twice.
     """
-    wanted = _Wanted(target, widths, row_step, most_rows, partly)
+    wanted = _Wanted(target, widths, row_step, most_rows, partly, overlap)
     plans = [plan for vector in found.places for plan in _plans_along(found, vector, wanted)]
     # The contiguous axis, which is last, wins a tie.
     plans.reverse()
@@ -93,6 +98,7 @@ class _Wanted:
     row_step: int
     most_rows: int
     partly: bool
+    overlap: bool
 
 
 def _plans_along(found: Reduction, vector: Axis, wanted: _Wanted) -> list[Plan]:
@@ -220,7 +226,38 @@ class _Along:
                         self.row, self.vector, scored, packed, constant, not self.contiguous
                     )
                     made.append(replace(plan, padded=padded, gathered=gathered))
+        if not gathered and self._may_overlap(packed, constant):
+            made += self._overlapped(packed, worth)
         return made
+
+    def _may_overlap(self, packed: BufferLoad | None, constant: bool) -> bool:
+        """Whether the last tile may begin early; with AVX-512 masks cost less than that."""
+        plain = self.wanted.overlap and self.contiguous and self.side_by_side and not constant
+        able = (
+            self.row is not None and len(self.found.steps) == 1 and not self.target.has("avx512f")
+        )
+        return plain and able and (packed is None or not self.found.is_read_otherwise(packed))
+
+    def _overlapped(self, packed: BufferLoad | None, worth: float) -> list[Plan]:
+        """Plans with whole tiles, the last of which begins before the end of the one before."""
+        made = []
+        for tile in self._tiles(True, packed is not None):
+            if self.columns > tile.columns and self.columns % tile.columns:
+                share = worth * self.target.costs.overlapped
+                share *= self._unpacked_share(tile) if packed is None else 1.0
+                scored = replace(tile, score=tile.score * share)
+                plan = Plan(self.row, self.vector, scored, packed, False, False, overlapped=True)
+                made.append(plan)
+        return made[: self.wanted.widths]
+
+    def _unpacked_share(self, tile: Tile) -> float:
+        """The fraction of the rate that remains where the first cache doesn't hold a tile's lines.
+
+        Each row of the operand begins and ends within one.
+        """
+        steps = work_of(self.found.steps)
+        lines = self.step_bytes * tile.columns + _CACHE_LINE * steps
+        return 1.0 if lines <= _L1_SHARE * self.target.l1_bytes else self.target.costs.split_lines
 
     def _tiles(self, padded: bool, packed: bool) -> list[Tile]:
         target, wanted = self.target, self.wanted

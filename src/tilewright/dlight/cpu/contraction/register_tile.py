@@ -219,6 +219,10 @@ def _score_of(
     useful = down[0] * across[0]
     score = useful / (lanes * costs.multiply_adds * spent)
     last = costs.masked_columns if limits.masked else costs.cut_columns
+    if not limits.masked and limits.registers < MANY_REGISTERS:
+        # One narrow vector is as good as a whole one.
+        narrow = bin(more_columns % lanes).count("1") <= 1
+        last = costs.cut_rows if narrow else last
     if more_rows and down[1]:
         score *= costs.cut_rows
     return score * (last if more_columns and across[1] else 1.0)

@@ -116,7 +116,8 @@ def _writes_by_rows(choices: Choices, found: Reduction, plan: Plan, target: Targ
     result = size * work_of(found.spatial)
     short = reduce <= _SHORT and result > target.l2_bytes
     # Threads share whole rows rather than tiles some of which are cut off.
-    estimate = short or (not plan.padded and leaves_few_columns(plan.tile, width, target))
+    whole = plan.padded or plan.overlapped
+    estimate = short or (not whole and leaves_few_columns(plan.tile, width, target))
     return choices.choose("tiled_reduction.by_rows", (estimate, not estimate))
 
 

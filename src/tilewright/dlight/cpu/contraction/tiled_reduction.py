@@ -91,13 +91,14 @@ from tilewright.scheduling.cpu import (
     coefficient_of,
     element_bits,
     fused_epilogue,
+    loads_of,
     stores_of,
     work_of,
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import Buffer, BufferLoad
-from tilewright.tir.attrs import KEEP_WHOLE, PREFETCH_DISTANCE, PREFETCH_NEXT
+from tilewright.tir.attrs import KEEP_WHOLE, OVERLAP_LAST, PREFETCH_DISTANCE, PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
@@ -125,7 +126,8 @@ class TiledReduction(Form):
             return NotApplicable("the reduction has several consumers")
         found = join_symbolic_axes(sch, found)
         apart, compact = pixels_apart(sch, found), sch.copy()
-        found, plans, step = _ranked(sch, found, target)
+        overlap = _is_repeatable(sch, found)
+        found, plans, step = _ranked(sch, found, target, overlap)
         partly = not plans and window_of(found) is None
         if partly:
             plans = rank_plans(found, target, partly=True)
@@ -141,7 +143,9 @@ class TiledReduction(Form):
         if plans[0].row is None and window_of(found) is not None:
             return NotApplicable("only a window is reused")
         if sch.choices.is_search:
-            wide = rank_plans(found, target, widths=_OFFERED, row_step=step, partly=partly)
+            wide = rank_plans(
+                found, target, widths=_OFFERED, row_step=step, partly=partly, overlap=overlap
+            )
             plans = sch.choices.preferring("tiled_reduction.plan", others_after(plans[0], wide))
         refusal = ""
         for plan in plans:
@@ -156,13 +160,20 @@ class TiledReduction(Form):
         return NotApplicable(refusal)
 
 
+def _is_repeatable(sch: Schedule, found: Contraction) -> bool:
+    """Whether results may be written twice: nothing is read that a caller may have put there."""
+    result = found.store.buffer
+    read = {load.buffer for rv in found.consumers for load in loads_of(sch.get(rv))} - {result}
+    return all(buffer.ndim < result.ndim for buffer in read)
+
+
 def _ranked(
-    sch: Schedule, found: Contraction, target: Target
+    sch: Schedule, found: Contraction, target: Target, overlap: bool
 ) -> tuple[Contraction, list[Plan], int]:
     """Lay out images; return the reduction, its plans, and of how many rows tiles are multiples."""
     if lay_channels_close(sch, found):
         found = _again(sch, found)
-    plans, padded = rank_plans(found, target), padded_axes(sch, found)
+    plans, padded = rank_plans(found, target, overlap=overlap), padded_axes(sch, found)
     if not plans:
         return found, plans, 1
     plain = found
@@ -239,6 +250,8 @@ class _Tiling:
                 self._convert_panels(sch.get(panels).writes[0].buffer, at)
         self._fetch_ahead(at, reduce)
         self._unroll_steps(reduce)
+        if plan.overlapped:
+            sch.annotate(at, OVERLAP_LAST, 1)
         outside = [fused, *outer[count:written]]
         for loop in self._kept_whole(at, outside, outer[written:], self._skip_padding(reduce)):
             sch.annotate(loop, KEEP_WHOLE, 1)
@@ -336,6 +349,8 @@ class _Tiling:
             copied = pad_columns(self.sch, self.main, plan.packed, plan.vector, width)
         else:
             copied = copy_operand(self.sch, self.main, plan.packed.buffer)
+        if plan.overlapped:
+            return copied  # its panels, one at a time, begin at any column
         lay_out(self.sch, copied, self.panels)
         return copied
 

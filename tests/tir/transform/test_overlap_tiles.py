@@ -1,0 +1,108 @@
+"""Last tiles that begin early: only where computing elements twice does no harm."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright import driver, te, tir, topi
+from tilewright.dlight import ApplyDefaultSchedule
+from tilewright.ir import IRModule
+from tilewright.runtime import guarded
+from tilewright.script import parse
+from tilewright.target import Target
+from tilewright.tir.interpreter import run
+from tilewright.tir.transform import LowerInitBlock, OverlapTiles, PlanBufferAllocation
+
+ROWS = """
+@T.prim_func
+def main(A: T.Buffer((3, 21), "float32"), S: T.Buffer((3,), "float32"),
+         R: T.Buffer((3, 21), "float32"), C: T.Buffer((3, 21), "float32")):
+    B = T.alloc_buffer((3, 21), "float32")
+    for LOOPS:
+        for j1 in range(8):
+            with T.block("B"):
+                vi = T.axis.spatial(3, ROW)
+                vj = T.axis.spatial(21, COLUMN * 8 + j1)
+                T.where(COLUMN * 8 + j1 < 21)
+                B[vi, vj] = A[vi, vj] * S[vi]
+        for j1 in range(8):
+            with T.block("C"):
+                vi = T.axis.spatial(3, ROW)
+                vj = T.axis.spatial(21, COLUMN * 8 + j1)
+                T.where(COLUMN * 8 + j1 < 21)
+                C[vi, vj] = VALUE
+"""
+PLAIN = {"LOOPS": "j0, i in T.grid(3, 3)", "ROW": "i", "COLUMN": "j0", "VALUE": "B[vi, vj] + S[vi]"}
+
+
+def _overlapped(changed: dict[str, str]) -> tuple[tir.PrimFunc, bool]:
+    """A function after the pass, and whether tiles were moved in its outermost loop."""
+    text = ROWS
+    for name, value in {**PLAIN, **changed}.items():
+        text = text.replace(name, value)
+    func = parse(text)
+    body = func.body.block.body  # type: ignore[union-attr]
+    marked = body.replace(annotations={"pragma_overlap_last": 1})
+    block = func.body.block.replace(body=marked)  # type: ignore[union-attr]
+    mod = IRModule({"main": func.replace(body=func.body.replace(block=block))})
+    for step in (LowerInitBlock(), PlanBufferAllocation(), OverlapTiles()):
+        mod = step(mod)
+    made = mod["main"]
+    assert "pragma_overlap_last" not in made.script()
+    return made, "T.min(" in made.script()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"LOOPS": "f in range(9)", "ROW": "f % 3", "COLUMN": "(f // 3)"},
+        {"LOOPS": "f in range(9)", "ROW": "f // 3", "COLUMN": "(f % 3)"},
+    ],
+)
+def test_the_last_tile_begins_early_enough_to_be_whole(changed: dict[str, str]) -> None:
+    made, moved = _overlapped(changed)
+    assert moved
+    assert "T.where" not in made.script()
+    a, s = np.random.default_rng(0).random((3, 21), "float32"), np.arange(3, dtype="float32")
+    out = np.zeros_like(a)
+    run(made, a, s, a, out)
+    np.testing.assert_array_equal(out, a * s[:, None] + s[:, None])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        # A caller may have the result in the place of this operand.
+        {"VALUE": "B[vi, vj] + R[vi, vj]"},
+        # An iteration reads what it wrote before.
+        {"VALUE": "B[vi, vj] + C[vi, vj]"},
+        # Rows depend on which tile it is.
+        {"LOOPS": "j0 in range(3)", "ROW": "j0", "COLUMN": "j0"},
+        {"LOOPS": "f in range(9)", "ROW": "f // 3", "COLUMN": "(f // 3)"},
+        {"LOOPS": "f in range(9)", "ROW": "f % 3", "COLUMN": "(f % 3)"},
+    ],
+)
+def test_tiles_stay_where_elements_must_not_be_computed_twice(changed: dict[str, str]) -> None:
+    _, moved = _overlapped(changed)
+    assert not moved
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+@pytest.mark.parametrize("shape", [(17, 77, 33), (40, 29, 130), (130, 333, 16)])
+def test_products_write_nothing_beyond_their_ends(shape: tuple[int, int, int], cores: int) -> None:
+    target = Target(f"llvm -mcpu=x86-64-v3 -num-cores={cores}")
+    n, m, k = shape
+    a, b = (te.placeholder(size, "float32", name) for size, name in (((n, k), "a"), ((k, m), "b")))
+    bias = te.placeholder((m,), "float32", "bias")
+    result = topi.nn.relu(topi.add(topi.matmul(a, b), bias))
+    func = te.create_prim_func([a, b, bias, result])
+    mod = ApplyDefaultSchedule(target=target)(IRModule({"main": func}))
+    assert "pragma_overlap_last" in mod.script()
+    rng = np.random.default_rng(0)
+    data = [rng.integers(-4, 5, s).astype("float32") for s in ((n, k), (k, m), (m,))]
+    expected = np.maximum(data[0] @ data[1] + data[2], 0)
+    out = guarded(np.zeros((n, m), "float32"))
+    driver.compile(mod, target)(*map(guarded, data), out)
+    np.testing.assert_array_equal(out, expected)
